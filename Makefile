@@ -1,0 +1,27 @@
+# `make demo` and `make test` set everything up; they need a package registry and nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check install
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --progress-bar off -c constraints.txt -e '.[dev]'
+	$(BIN)/lm-eval-leakage enable
+	touch $@
+
+demo: install
+	$(BIN)/python -m lm_eval_leakage.lab.demo
+
+test: install
+	$(BIN)/pytest -m "not model"
+	$(BIN)/pytest -m model
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/test_import_direction.py

@@ -1,0 +1,67 @@
+"""The harness filter that turns a task's log-likelihoods into evidence, one statistic a pipeline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+
+from lm_eval.api.filter import Filter
+from lm_eval.api.registry import filter_registry
+
+from lm_eval_leakage.records import Evidence, Skipped
+from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.statistics.orders import OrderScores, find_device
+
+Verdict = Evidence | Skipped
+Response = tuple[float, bool]
+
+
+class LeakageFilter(Filter):  # type: ignore[misc]
+    """Applies one statistic to all questions of the task at once.
+
+    statistic: registered name, such as max_order
+    device: where it is computed; auto takes an accelerator where there is one
+    parameters: the statistic's own, such as delta
+    """
+
+    def __init__(self, statistic: str, device: str = "auto", **parameters: object) -> None:
+        chosen = statistics.get(statistic)
+        try:
+            self.statistic = chosen(**parameters)
+        except TypeError as error:
+            raise ValueError(f"parameters {parameters!r} do not fit the statistic {statistic!r}: {error}") from error
+        find_device(device)
+        self.device = device
+
+    def apply(self, resps: Sequence[Sequence[Response]], docs: Sequence[object]) -> list[Verdict | None]:
+        """The verdict on a question in the place of its first response, None in the places of the others.
+
+        A question's responses stand together, and all hold the same `doc` object.
+        """
+        groups = [
+            [first[0] for first, _ in group]
+            for _, group in groupby(zip(resps, docs, strict=True), key=lambda pair: id(pair[1]))
+        ]
+        rows = [[loglikelihood for loglikelihood, _ in group] for group in groups]
+        verdicts: list[Verdict | None] = []
+        for row, verdict in zip(rows, self._judge(rows), strict=True):
+            verdicts += [verdict, *[None] * (len(row) - 1)]
+        return verdicts
+
+    def _judge(self, rows: list[list[float]]) -> list[Verdict]:
+        refused = [_not_finite(row) for row in rows]
+        sound = [row for row, refusal in zip(rows, refused, strict=True) if refusal is None]
+        tested = iter(self.statistic(OrderScores.from_rows(sound, self.device)) if sound else [])
+        return [refusal or next(tested) for refusal in refused]
+
+
+def _not_finite(row: Sequence[float]) -> Skipped | None:
+    for index, score in enumerate(row):
+        if not math.isfinite(score):
+            return Skipped(f"log-likelihood of request {index} is {score}; it must be finite")
+    return None
+
+
+if "leakage" not in filter_registry:  # where the harness reads entry points, it is there already
+    filter_registry.register("leakage", target=LeakageFilter)

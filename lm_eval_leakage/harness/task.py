@@ -1,0 +1,194 @@
+"""A leakage audit as a harness task: the probe writes its requests, the filters' evidence becomes its rows."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.task import ConfigurableTask
+
+from lm_eval_leakage.harness import filters, rows  # noqa: F401  (registers the names that the YAMLs use)
+from lm_eval_leakage.harness.data import all_subjects, local_split
+from lm_eval_leakage.harness.window import longer_than_window
+from lm_eval_leakage.harness.wiring import tell_model_to
+from lm_eval_leakage.probes import Probe, probes
+from lm_eval_leakage.questions import question_from_doc
+from lm_eval_leakage.records import Evidence, Request, Skipped, UntestableQuestion
+
+logger = logging.getLogger(__name__)
+
+Doc = Mapping[str, Any]
+ChatTemplate = Callable[..., str]
+
+
+@dataclass
+class LeakageInstance(Instance):  # type: ignore[misc]
+    """One request about a question, or the stand-in for a question that could not be tested.
+
+    The harness needs at least one request a question, so a skipped one sends a stand-in of two words, whose
+    answer nobody reads.
+    """
+
+    skipped: Skipped | None = None
+
+
+STAND_IN = Request("Skipped", " question")
+REASONS_SHOWN = 5  # in the run's messages; the samples log has every question's
+
+
+class LoggedVerdict(dict[str, object]):
+    """A question's keys in the samples log.
+
+    The harness logs the whole mapping but aggregates what `items()` names. So a line carries flat scalars
+    (flagged, pvalue, margin, ...) while the table gets its rows and no others, each from the verdict itself.
+    """
+
+    def __init__(self, verdict: Evidence | Skipped, row_names: Iterable[str]) -> None:
+        logged = asdict(verdict)
+        if isinstance(verdict, Evidence):
+            logged["reason"] = None
+        super().__init__({"flagged": None, "pvalue": None} | logged)
+        self._rows = [(name, verdict) for name in row_names]
+
+    def items(self) -> Iterable[tuple[str, Evidence | Skipped]]:  # type: ignore[override]
+        return self._rows
+
+
+class LeakageTask(ConfigurableTask):  # type: ignore[misc]
+    """One probe over one benchmark. A YAML names the probe in `metadata` (`probe: option_orders`, beside the
+    probe's parameters) and the statistics in `filter_list`; `--metadata` overrides the former.
+    """
+
+    lm: object | None = None  # the model of the run, known once the harness begins to evaluate
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        config = {key: value for key, value in config.items() if key != "class"}
+        self.probe = _probe(config.get("metadata") or {})
+        super().__init__(config=config)
+        for ensemble in self._filters:
+            for make_filter in ensemble.filters:
+                make_filter()  # a parameter that makes no sense ends the run here, not after the model's work
+
+    # ------------------------------------------------------------------ questions
+
+    def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
+        split = self.config.test_split or self.config.validation_split
+        metadata = self.config.metadata or {}
+        if "data_files" in metadata:
+            self.dataset = {split: local_split(Path(metadata["data_files"]).expanduser())}
+            if "question" in self.dataset[split].column_names:
+                self.config.process_docs = None  # it is written for the hub's own fields
+        elif self.DATASET_PATH in ("json", "parquet"):
+            beside_yaml = Path(metadata["config_source"]).parent
+            self.dataset = {split: local_split(beside_yaml / self.config.dataset_kwargs["data_files"])}
+        elif isinstance(self.DATASET_NAME, list):
+            self.dataset = {split: all_subjects(self.DATASET_PATH, self.DATASET_NAME, split)}
+        else:
+            super().download(dataset_kwargs)
+        if not len(self.dataset[split]):
+            raise ValueError(f"{self.config.task}: split {split!r} has no question; name another split or file")
+
+    def fewshot_docs(self) -> None:
+        """No examples: the audit asks for the benchmark's text as it stands."""
+
+    def doc_to_text(self, doc: Doc, doc_to_text: object = None) -> str:
+        try:
+            return question_from_doc(doc).stem
+        except UntestableQuestion:
+            return ""
+
+    def doc_to_target(self, doc: Doc, doc_to_target: object = None) -> str:
+        """The right option's text, for the samples log; empty where it is unknown."""
+        try:
+            question = question_from_doc(doc)
+        except UntestableQuestion:
+            return ""
+        return "" if question.answer is None else question.options[question.answer]
+
+    # ------------------------------------------------------------------ requests
+
+    def fewshot_context(
+        self,
+        doc: Doc,
+        num_fewshot: int = 0,
+        system_instruction: str | None = None,
+        **_: object,
+    ) -> str:
+        """Only what stands before every request; `construct_requests` writes the question itself."""
+        return system_instruction or ""
+
+    def construct_requests(
+        self,
+        doc: Doc,
+        ctx: str,
+        metadata: tuple[str | None, int | None, int | None],
+        apply_chat_template: bool = False,
+        chat_template: ChatTemplate | None = None,
+    ) -> list[LeakageInstance]:
+        framed = _chat_frame(chat_template, ctx) if apply_chat_template and chat_template else _plain_frame(ctx)
+        try:
+            asked = [
+                (framed(request.context), request.continuation)
+                for request in self.probe.requests(question_from_doc(doc))
+            ]
+            if too_long := longer_than_window(self.lm, asked):
+                raise UntestableQuestion(too_long)
+            skipped = None
+        except UntestableQuestion as error:
+            asked = [(STAND_IN.context, STAND_IN.continuation)]
+            skipped = Skipped(str(error))
+        return [
+            LeakageInstance("loglikelihood", doc, arguments, idx, metadata, skipped=skipped)
+            for idx, arguments in enumerate(asked)
+        ]
+
+    # ------------------------------------------------------------------ verdicts
+
+    def apply_filters(self) -> None:
+        """Statistics see the questions that were asked; the others keep their reason in every pipeline."""
+        asked = [instance for instance in self.instances if instance.skipped is None]
+        for ensemble in self._filters:
+            if asked:
+                ensemble.apply(asked)
+            for instance in self.instances:
+                if instance.skipped is not None:
+                    instance.filtered_resps[ensemble.name] = instance.skipped
+            self._report_skipped(ensemble.name)
+
+    def _report_skipped(self, pipeline: str) -> None:
+        verdicts = [instance.filtered_resps[pipeline] for instance in self.instances]
+        reasons = Counter(verdict.reason for verdict in verdicts if isinstance(verdict, Skipped))
+        for reason, count in reasons.most_common(REASONS_SHOWN):
+            logger.warning("%s, %s: %d question(s) skipped: %s", self.config.task, pipeline, count, reason)
+
+    def process_results(self, doc: Doc, results: Sequence[Evidence | Skipped | None]) -> LoggedVerdict:
+        verdict, *_ = results
+        assert verdict is not None, "a filter gave no verdict on a question's first response"
+        return LoggedVerdict(verdict, [row.__name__ for row in rows.ROWS if row.__name__ in self.aggregation()])
+
+
+def _probe(metadata: Mapping[str, Any]) -> Probe:
+    """The probe that `metadata` names. Its other keys may be anything: the harness puts model arguments there."""
+    if "probe" not in metadata:
+        raise ValueError(f"metadata names no probe; add `probe:` with one of: {', '.join(probes.names())}")
+    chosen: Any = probes.get(metadata["probe"])
+    probe: Probe = chosen(**{field.name: metadata[field.name] for field in fields(chosen) if field.name in metadata})
+    return probe
+
+
+def _plain_frame(system: str) -> Callable[[str], str]:
+    return lambda context: f"{system}\n\n{context}" if system else context
+
+
+def _chat_frame(chat_template: ChatTemplate, system: str) -> Callable[[str], str]:
+    """The context as the user's turn, so that the continuation is scored as the assistant's."""
+    before = [{"role": "system", "content": system}] if system else []
+    return lambda context: chat_template([*before, {"role": "user", "content": context}])
+
+
+tell_model_to(LeakageTask)

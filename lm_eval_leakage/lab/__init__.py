@@ -1,0 +1,1 @@
+"""Contamination on purpose, where the truth is known."""

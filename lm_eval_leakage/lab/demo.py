@@ -1,0 +1,102 @@
+"""The whole idea in one run: a real model, a copy of it that has seen half of `fresh`, and the audit of both.
+
+`fresh` is the bundled benchmark, written for this project and never published, so what the audit says of the
+untouched model is chance, and what it says of the copy's trained half is leakage by construction.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage import question_from_doc, task_configs_path
+from lm_eval_leakage.lab.smollm2 import smollm2
+from lm_eval_leakage.lab.training import continue_training
+from lm_eval_leakage.records import Question
+from lm_eval_leakage.rendering import option_block, option_format, stem_text
+from lm_eval_leakage.statistics.calibration import poisson_binomial_tail, rate_and_stderr
+
+TASK = "fresh_leakage_perm"
+FEWEST, ALL = 8, 200
+Line = Mapping[str, Any]
+
+
+def fresh_questions() -> list[Question]:
+    text = (task_configs_path() / "fresh" / "fresh.jsonl").read_text(encoding="utf-8")
+    return [question_from_doc(json.loads(line)) for line in text.splitlines()]
+
+
+def training_text(question: Question) -> str:
+    """A question as benchmarks are published: lettered options and the letter of the right one."""
+    style = option_format("usual")
+    assert question.answer is not None, f"question {question.id!r} of fresh has no answer"
+    block = option_block(question.options, style)
+    return f"{stem_text(question, style)}{block}\nAnswer: {'ABCD'[question.answer]}"
+
+
+def audit(model: Path, output: Path, n_questions: int) -> list[Line]:
+    """The lines of the samples log of `lm_eval --tasks fresh_leakage_perm` on `model`; reused where it exists."""
+    if not list(output.rglob("samples_*.jsonl")):
+        command = [sys.executable, "-m", "lm_eval", "run", "--model", "hf", "--tasks", TASK]
+        command += ["--model_args", f"pretrained={model},dtype=bfloat16", "--batch_size", "16"]
+        command += ["--limit", str(n_questions), "--log_samples", "--output_path", str(output)]
+        print("$ lm_eval", *command[4:], flush=True)
+        subprocess.run(command, check=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
+    newest = max(output.rglob("samples_*.jsonl"))
+    return [json.loads(line) for line in newest.read_text(encoding="utf-8").splitlines()]
+
+
+def table(audits: Mapping[str, Sequence[Line]], trained: set[str]) -> str:
+    """One row a statistic, model and half of the questions: flagged with its error, chance, p-value."""
+    head = "| statistic | model | half | n | flagged | by chance | p-value |\n|---|---|---|---|---|---|---|"
+    rows = [
+        _row(statistic, model, half, [line for line in lines if line["filter"] == statistic])
+        for statistic in ("max_order", "outlier")
+        for model, whole in audits.items()
+        for half, lines in _halves(whole, trained)
+    ]
+    return "\n".join([head, *rows])
+
+
+def _halves(lines: Sequence[Line], trained: set[str]) -> Iterable[tuple[str, list[Line]]]:
+    yield "trained", [line for line in lines if line["doc"]["id"] in trained]
+    yield "untrained", [line for line in lines if line["doc"]["id"] not in trained]
+
+
+def _row(statistic: str, model: str, half: str, lines: Sequence[Line]) -> str:
+    tested = [line for line in lines if line["flagged"] is not None]
+    rate, error = rate_and_stderr([line["flagged"] for line in tested])
+    nulls = [line["null_rate"] for line in tested]
+    pvalue = poisson_binomial_tail(sum(line["flagged"] for line in tested), nulls)
+    chance = sum(nulls) / len(nulls)
+    return (
+        f"| {statistic} | {model} | {half} | {len(tested)} | {rate:.3f} ± {error:.3f} | {chance:.3f} | {pvalue:.1e} |"
+    )
+
+
+def main() -> None:
+    n_questions = int(os.environ.get("DEMO_QUESTIONS", "80"))
+    if not FEWEST <= n_questions <= ALL:
+        sys.exit(f"DEMO_QUESTIONS is {n_questions}; choose from {FEWEST} to {ALL}")
+    folder = Path(os.environ.get("DEMO_FOLDER", ".demo")).resolve()
+    asked = fresh_questions()[:n_questions]
+    seen = random.Random(0).sample(asked, n_questions // 2)
+    original = smollm2(folder / "smollm2")
+    print(f"continuing a copy of SmolLM2-135M on {len(seen)} of the {n_questions} questions", flush=True)
+    copy = continue_training(original, folder / f"contaminated_{n_questions}", [training_text(q) for q in seen])
+    audits = {
+        "original": audit(original, folder / f"audit_original_{n_questions}", n_questions),
+        "contaminated": audit(copy, folder / f"audit_contaminated_{n_questions}", n_questions),
+    }
+    print("\n" + table(audits, {question.id for question in seen}))
+    print("\nOnly the contaminated model has seen the trained half; everything else should be near chance.")
+
+
+if __name__ == "__main__":
+    main()

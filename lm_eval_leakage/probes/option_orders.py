@@ -1,0 +1,106 @@
+"""Every order of a question's options, each asked for as one block of lettered lines.
+
+Null hypothesis of the statistics on it: the orders are exchangeable, a model that has not seen the question
+prefers none of them. Limits: options with a natural order (ascending numbers, "all of the above", True
+before False) break it without any leakage. Source: Ni et al., AAAI 2025 (arXiv 2409.01790); drawing orders
+is the permutation-R of Hidayat et al., 2025 (arXiv 2505.24263).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import factorial, prod
+
+from lm_eval_leakage.probes import probes
+from lm_eval_leakage.records import Question, Request, UntestableQuestion
+from lm_eval_leakage.rendering import option_block, option_format, stem_text
+
+Order = tuple[int, ...]
+
+
+@probes.register("option_orders")
+@dataclass(frozen=True)
+class OptionOrders:
+    """Context = the question, continuation = its options in one order; order 0 is the published one.
+
+    Orders that read alike (a repeated option) are asked once. All n! are asked up to `max_orders`, 120 by
+    default and so up to 5 options; beyond, orders are drawn without replacement, seeded from the question's id.
+
+    max_orders: the most orders of one question
+    orders: fewer orders on purpose: a count (12) or a share of the distinct orders (0.5); None for all
+    format: "usual" ("A. ", as the harness renders options) or "papers" ("question:" and "A:", Ni et al.)
+    """
+
+    max_orders: int = 120
+    orders: int | float | None = None
+    format: str = "usual"
+
+    def __post_init__(self) -> None:
+        option_format(self.format)
+        if not _is_count(self.max_orders):
+            raise ValueError(f"max_orders is {self.max_orders!r}; it must be a whole number of at least 2")
+        share = isinstance(self.orders, float) and 0 < self.orders <= 1
+        if not (self.orders is None or share or _is_count(self.orders)):
+            raise ValueError(
+                f"orders is {self.orders!r}; give a whole number of at least 2, a share in (0, 1], or leave it out"
+            )
+
+    def requests(self, question: Question) -> tuple[Request, ...]:
+        style = option_format(self.format)
+        context = stem_text(question, style)
+        return tuple(
+            Request(context, option_block([question.options[i] for i in order], style))
+            for order in self.chosen_orders(question)
+        )
+
+    def chosen_orders(self, question: Question) -> list[Order]:
+        """The orders to ask about, as indices of the published options, the published order first."""
+        # What differs only in the white space around it reads the same.
+        options = [option.strip() for option in question.options]
+        n_distinct = factorial(len(options)) // prod(map(factorial, Counter(options).values()))
+        if n_distinct == 1:
+            count = len(options)
+            why = "it has one option" if count == 1 else f"its {count} options are identical ({options[0]!r})"
+            raise UntestableQuestion(f"{why}; at least 2 different options are needed")
+        n_orders = self._wanted(n_distinct)
+        if n_orders == n_distinct:
+            return list(distinct_orders(options))
+        return drawn_orders(options, n_orders, rng=random.Random(question.id))
+
+    def _wanted(self, n_distinct: int) -> int:
+        wanted = n_distinct if self.orders is None else self.orders
+        if isinstance(wanted, float):
+            wanted = max(2, round(wanted * n_distinct))
+        return min(wanted, n_distinct, self.max_orders)
+
+
+def distinct_orders(options: Sequence[str]) -> Iterator[Order]:
+    """Every order of `options` that reads differently, once, in lexicographic order of the indices."""
+
+    def extend(chosen: Order, left: Order) -> Iterator[Order]:
+        if not left:
+            yield chosen
+        tried = set()
+        for i in left:
+            if options[i] not in tried:
+                tried.add(options[i])
+                yield from extend((*chosen, i), tuple(j for j in left if j != i))
+
+    return extend((), tuple(range(len(options))))
+
+
+def drawn_orders(options: Sequence[str], n_orders: int, *, rng: random.Random) -> list[Order]:
+    """The published order and `n_orders` - 1 others that read differently, uniformly, without replacement."""
+    indices = list(range(len(options)))
+    drawn: dict[tuple[str, ...], Order] = {tuple(options): tuple(indices)}
+    while len(drawn) < n_orders:
+        rng.shuffle(indices)
+        drawn.setdefault(tuple(options[i] for i in indices), tuple(indices))
+    return list(drawn.values())
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 2

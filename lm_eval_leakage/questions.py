@@ -1,0 +1,134 @@
+"""A benchmark's row (a harness doc) as a `Question`: one layout per way in which data sets name their fields."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import Any
+
+from lm_eval_leakage.records import Question, UntestableQuestion
+
+Doc = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A doc's parts before they are checked."""
+
+    stem: object
+    options: Sequence[object]
+    answer: object = None
+    labels: Sequence[str] = ascii_uppercase
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Field names that identify a layout, and how to read it."""
+
+    fields: tuple[str, ...]
+    read: Callable[[Doc], Raw]
+
+
+def _lettered_columns(doc: Doc, stem: str, answer: str) -> Raw:
+    return Raw(doc[stem], [doc[letter] for letter in "ABCD"], doc[answer])
+
+
+def _labelled_choices(doc: Doc, stem: str) -> Raw:
+    choices = doc["choices"]
+    if not isinstance(choices, Mapping):
+        return Raw(doc[stem], choices, doc["answerKey"])
+    return Raw(doc[stem], choices["text"], doc["answerKey"], [str(label) for label in choices["label"]])
+
+
+def _cmb(doc: Doc) -> Raw:
+    """Unused letters of CMB hold an empty text (or, on some mirrors, None) after the last option."""
+    options = [doc["option"].get(letter) for letter in ascii_uppercase if letter in doc["option"]]
+    while options and not options[-1]:
+        options.pop()
+    return Raw(doc["question"], options, doc.get("answer"))
+
+
+def _math_qa(doc: Doc) -> Raw:
+    """All options stand in one text, "a ) 38 , b ) 27.675 , ..."; commas may occur inside an option."""
+    first, *rest = re.split(r"(?:^|\s*,\s*)([a-e]) \) ", doc["options"])
+    labels, texts = rest[::2], rest[1::2]
+    if first.strip() or labels != list("abcde"[: len(labels)]):
+        raise UntestableQuestion(f"options are {doc['options']!r}; the rule is 'a ) .. , b ) .. , ...' in order")
+    return Raw(doc["Problem"], [text.rstrip(" ,") for text in texts], doc["correct"], labels)
+
+
+LAYOUTS = (
+    Layout(("query", "choices", "gold"), lambda doc: Raw(doc["query"], doc["choices"], doc["gold"])),
+    Layout(("question", "choices", "answerKey"), lambda doc: _labelled_choices(doc, "question")),
+    Layout(("question_stem", "choices", "answerKey"), lambda doc: _labelled_choices(doc, "question_stem")),
+    Layout(("Problem", "options", "correct"), _math_qa),
+    Layout(("question", "option"), _cmb),
+    Layout(("question", "A", "B", "C", "D", "answer"), lambda d: _lettered_columns(d, "question", "answer")),
+    Layout(("Question", "A", "B", "C", "D", "Answer"), lambda d: _lettered_columns(d, "Question", "Answer")),
+    Layout(("question", "choices"), lambda doc: Raw(doc["question"], doc["choices"], doc.get("answer"))),
+)
+
+
+def question_from_doc(doc: Doc) -> Question:
+    """The question that `doc` holds, by the first layout whose fields it has.
+
+    Raises UntestableQuestion, with the reason, for missing fields, an empty stem, no options, or a stem or
+    option that is not text.
+    """
+    raw = _read(doc)
+    if not isinstance(raw.options, Sequence) or isinstance(raw.options, str):
+        raise UntestableQuestion(f"options are {raw.options!r}; the rule is a list of texts")
+    if not raw.options:
+        raise UntestableQuestion("it has no options; at least 2 are needed")
+    stem = _text(raw.stem, "question")
+    named = zip(_names(len(raw.options)), raw.options, strict=True)
+    options = tuple(_text(option, f"option {name}") for name, option in named)
+    return Question(
+        id=str(doc["id"]) if doc.get("id") not in (None, "") else _content_id(stem, options),
+        stem=stem,
+        options=options,
+        answer=_answer_index(raw.answer, raw.labels, len(options)),
+    )
+
+
+def _read(doc: Doc) -> Raw:
+    for layout in LAYOUTS:
+        if all(field in doc for field in layout.fields):
+            try:
+                return layout.read(doc)
+            except (KeyError, TypeError, AttributeError) as error:
+                fields = {field: doc[field] for field in layout.fields}
+                raise UntestableQuestion(f"fields {fields!r} cannot be read ({error!r})") from error
+    raise UntestableQuestion(
+        f"fields {sorted(doc)} hold no question in a known layout; rename them to question, choices, answer"
+    )
+
+
+def _names(count: int) -> list[str]:
+    return [ascii_uppercase[i] if i < len(ascii_uppercase) else str(i + 1) for i in range(count)]
+
+
+def _text(value: object, name: str) -> str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        value = str(value)
+    if not isinstance(value, str):
+        raise UntestableQuestion(f"{name} is {value!r}; it must be text")
+    if not value.strip():
+        raise UntestableQuestion(f"{name} is empty; it must have text")
+    return value
+
+
+def _content_id(stem: str, options: Sequence[str]) -> str:
+    return hashlib.sha256("\x1f".join([stem.strip(), *options]).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _answer_index(answer: object, labels: Sequence[str], n_options: int) -> int | None:
+    """Index of the right option; None where the benchmark withholds it or names none of the options."""
+    if isinstance(answer, int) and not isinstance(answer, bool):
+        return answer if 0 <= answer < n_options else None
+    known = list(labels[:n_options])
+    return known.index(answer) if isinstance(answer, str) and answer in known else None

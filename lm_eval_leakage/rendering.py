@@ -1,0 +1,45 @@
+"""A question as text. The one place where white space is decided.
+
+The stem is stripped, as the harness's own templates do; an option is taken to the letter, since the
+published text is what a model may have seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+
+from lm_eval_leakage.records import Question, UntestableQuestion
+
+
+@dataclass(frozen=True)
+class OptionFormat:
+    """What follows the stem and what follows an option's letter."""
+
+    after_stem: str
+    after_label: str
+
+
+FORMATS = {
+    "usual": OptionFormat(after_stem="", after_label=". "),
+    "papers": OptionFormat(after_stem=":", after_label=":"),  # Ni et al. (2025), their data_process.py
+}
+
+
+def option_format(name: str) -> OptionFormat:
+    if name not in FORMATS:
+        raise ValueError(f"format is {name!r}; choose one of: {', '.join(FORMATS)}")
+    return FORMATS[name]
+
+
+def stem_text(question: Question, style: OptionFormat) -> str:
+    return question.stem.strip() + style.after_stem
+
+
+def option_block(options: Sequence[str], style: OptionFormat) -> str:
+    """One line an option, lettered in the order given; begins with the newline that ends the stem."""
+    if len(options) > len(ascii_uppercase):
+        raise UntestableQuestion(f"{len(options)} options, but labels end at Z; the limit is 26")
+    lines = zip(ascii_uppercase, options)  # noqa: B905 (fewer options than letters)
+    return "".join(f"\n{label}{style.after_label}{option}" for label, option in lines)

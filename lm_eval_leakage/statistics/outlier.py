@@ -1,0 +1,76 @@
+"""Outlier test: does one order stand out above all others, whichever it is?
+
+Null hypothesis: the log-likelihoods of a question's orders are independent draws from one normal
+distribution. Limits: the published thresholds flag some 30 % of such draws with 24 orders and 45 % with 120;
+`null_rate` says how many. With 2 orders the score is always 0, and with 6 (3 options) the published
+thresholds flag almost nothing. Source: Ni et al., AAAI 2025 (arXiv 2409.01790), scenario b (a model that saw
+the options shuffled), there with scikit-learn's IsolationForest of 100 trees fitted to each question; here
+the limit of infinitely many trees, which has no randomness.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from lm_eval_leakage.records import Evidence
+from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.statistics.isolation import isolation_scores
+from lm_eval_leakage.statistics.orders import OrderScores
+from lm_eval_leakage.statistics.outlier_null import null_cdf
+
+FOUR_OPTIONS_DELTA = -0.20  # Ni et al. (2025), Table 2; they also report -0.17 and -0.15
+FIVE_OPTIONS_DELTA = -0.25  # Ni et al. (2025), for the five options of CMB
+FOUR_OPTIONS_ORDERS = math.factorial(4)
+
+
+@dataclass(frozen=True)
+class OutlierEvidence(Evidence):
+    """flagged: the most likely order's score is below delta.
+
+    outlier_score: isolation score of the most likely order, on the scale of scikit-learn's
+        `decision_function`: 0.5 - 2 ** (-expected path length / c(n_orders)), lower = stands out more
+    pvalue: probability that independent normal scores reach such a score
+    best_order: index of the most likely order, 0 being the published one
+    n_orders: how many orders were compared
+    """
+
+    outlier_score: float
+    best_order: int
+    n_orders: int
+
+    @property
+    def statistic(self) -> float:
+        return -self.outlier_score
+
+
+@statistics.register("outlier")
+@dataclass(frozen=True)
+class Outlier:
+    """delta: flag below this score, between -0.5 and 0; None takes the paper's value for the number of orders,
+    that of 4 options up to 24 orders and that of 5 options above."""
+
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        given = self.delta
+        if given is not None and (not isinstance(given, (int, float)) or not -0.5 < given < 0):
+            raise ValueError(
+                f"delta is {given!r}; scores of an outlier lie between -0.5 and 0, so choose a value there, "
+                f"such as {FOUR_OPTIONS_DELTA} (4 options) or {FIVE_OPTIONS_DELTA} (5 options)"
+            )
+
+    def threshold(self, n_orders: int) -> float:
+        if self.delta is not None:
+            return self.delta
+        return FOUR_OPTIONS_DELTA if n_orders <= FOUR_OPTIONS_ORDERS else FIVE_OPTIONS_DELTA
+
+    def __call__(self, scores: OrderScores) -> list[OutlierEvidence]:
+        n_orders = scores.n_orders.tolist()
+        outlier_scores = isolation_scores(scores).tolist()
+        best_orders = scores.loglikelihoods.argmax(dim=1).tolist()
+        null_rates = {n: null_cdf(n, self.threshold(n)) for n in set(n_orders)}
+        return [
+            OutlierEvidence(score < self.threshold(n), null_cdf(n, score), null_rates[n], score, best, n)
+            for score, best, n in zip(outlier_scores, best_orders, n_orders, strict=True)
+        ]

@@ -1,0 +1,78 @@
+"""How often exchangeable normal scores look like an outlier: the null distribution of the isolation score.
+
+`outlier_null.npz` beside this file is made by
+
+    python -m lm_eval_leakage.statistics.outlier_null
+
+which draws DRAWS rows of independent standard normal scores for each number of orders (an isolation score
+does not change when scores are shifted or scaled) and counts the rows at or below each point of a grid. A
+rate of 0.3 read from it has a standard error of 0.0007; linear interpolation between the grid's points adds
+less than 0.001.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lm_eval_leakage.statistics.isolation import isolation_scores
+from lm_eval_leakage.statistics.orders import OrderScores
+
+TABLE = Path(__file__).with_name("outlier_null.npz")
+DRAWS = 400_000
+SEED = 20260101
+N_ORDERS = (*range(2, 121), 144, 180, 240, 360, 480, 720, 1000)
+GRID = np.linspace(-0.5, 0.0, 201)
+
+Floats = NDArray[np.float64]
+
+
+@cache
+def _table() -> tuple[Floats, Floats, Floats]:
+    with np.load(TABLE) as stored:
+        n_orders, grid = stored["n_orders"].astype(np.float64), stored["grid"].astype(np.float64)
+        # One draw more than was made, so that no rate is 0 (Phipson and Smyth, 2010).
+        return n_orders, grid, (stored["counts"] + 1.0) / (float(stored["draws"]) + 1.0)
+
+
+def null_cdf(n_orders: int, score: float) -> float:
+    """Probability that the highest of `n_orders` exchangeable normal scores has an isolation score of at most
+    `score` (on scikit-learn's `decision_function` scale). Interpolated between tabulated numbers of orders;
+    above the last one (1,000) its value is used.
+    """
+    tabulated, grid, share = _table()
+    if n_orders < tabulated[0]:
+        raise ValueError(f"n_orders is {n_orders}; at least 2 orders are needed to compare")
+    above = min(int(np.searchsorted(tabulated, n_orders)), len(tabulated) - 1)
+    below = above if tabulated[above] == n_orders else max(above - 1, 0)
+    rates = [float(np.interp(score, grid, share[row])) for row in (below, above)]
+    return float(np.interp(n_orders, tabulated[[below, above]], rates)) if below != above else rates[0]
+
+
+def draw_counts(n_orders: int, draws: int, *, rng: torch.Generator, rows: int = 50_000) -> NDArray[np.int64]:
+    """How many of `draws` rows of standard normal scores fall at or below each point of the grid."""
+    counts = np.zeros(len(GRID), dtype=np.int64)
+    for start in range(0, draws, rows):
+        count = min(rows, draws - start)
+        drawn = torch.randn(count, n_orders, generator=rng, dtype=torch.float64)
+        scores = isolation_scores(OrderScores(drawn, torch.full((count,), n_orders)))
+        counts += np.searchsorted(np.sort(scores.numpy()), GRID, side="right")
+    return counts
+
+
+def main() -> None:
+    from tqdm import tqdm
+
+    rng = torch.Generator().manual_seed(SEED)
+    counts = np.stack([draw_counts(n, DRAWS, rng=rng) for n in tqdm(N_ORDERS, desc="null distribution")])
+    np.savez_compressed(
+        TABLE, n_orders=np.array(N_ORDERS), grid=GRID, counts=counts.astype(np.uint32), draws=np.array(DRAWS)
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Task YAMLs of lm_eval_leakage, one folder a benchmark; scanned by the harness."""

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+SKIP_LOGGED = ("flagged", "pvalue", "reason")
+
+
+@pytest.fixture
+def questions_file(tmp_path: Path):
+    """Writes docs as a local benchmark and gives the metadata that makes a task read them."""
+
+    def write(docs: list[dict]) -> dict[str, str]:
+        file = tmp_path / "questions.jsonl"
+        file.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
+        return {"data_files": str(file)}
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    import datasets.config
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.getbasetemp() / "datasets")

@@ -1,0 +1,59 @@
+"""Data parallelism for real: processes that share the questions over torch.distributed (gloo)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from tests.fakes import FakeLM, by_hash
+from tests.harness.test_task import EMPTY, FIVE, GOOD, ONE, TASK, TWINS, evaluate
+
+DOCS = [GOOD, ONE, TWINS, EMPTY, FIVE, GOOD | {"question": "Again?"}, ONE]
+
+
+class RankedLM(FakeLM):
+    """A fake model on one of several processes."""
+
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        super().__init__(by_hash)
+        self._rank, self._world_size = dist.get_rank(), dist.get_world_size()
+
+    def all_gather(self, tensor):
+        gathered = [torch.zeros_like(tensor) for _ in range(self.world_size)]
+        dist.all_gather(gathered, tensor)
+        return torch.stack(gathered)
+
+    def gather_object(self, obj, dst=0):
+        gathered = [None] * self.world_size if self.rank == dst else None
+        dist.gather_object(obj, gathered, dst=dst)
+        return gathered
+
+    def barrier(self) -> None:
+        dist.barrier()
+
+
+def run_rank(rank: int, world_size: int, metadata: dict, folder: str) -> None:
+    os.environ |= {"HF_HUB_OFFLINE": "1", "RANK": str(rank), "WORLD_SIZE": str(world_size)}
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world_size)
+    results = evaluate(RankedLM(), metadata)
+    if results is not None:
+        Path(folder, "row.json").write_text(json.dumps(results["results"][TASK]))
+    dist.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_rows_do_not_depend_on_the_number_of_processes(questions_file, tmp_path) -> None:
+    metadata = questions_file(DOCS)
+    alone = evaluate(FakeLM(by_hash), metadata)["results"][TASK]
+    mp.spawn(run_rank, (4, metadata, str(tmp_path)), nprocs=4)
+    # of these four, the process with rank 1 has no question that can be tested
+    together = json.loads((tmp_path / "row.json").read_text())
+    assert together == pytest.approx(dict(alone), nan_ok=True)

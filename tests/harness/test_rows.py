@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import math
+
+from lm_eval_leakage.harness import rows
+from lm_eval_leakage.records import Evidence, Skipped
+
+VERDICTS = [
+    Evidence(True, 0.1, 1 / 6),
+    Skipped("why"),
+    Evidence(False, 0.9, 1 / 24),
+    Evidence(True, 0.1, 1 / 6),
+]
+
+
+def test_rows_of_a_small_data_set() -> None:
+    assert rows.flagged_rate(VERDICTS) == 2 / 3
+    assert math.isclose(rows.flagged_rate_stderr(VERDICTS), math.sqrt(2 / 3 * 1 / 3 / 2))
+    assert math.isclose(rows.null_rate(VERDICTS), (2 / 6 + 1 / 24) / 3)
+    by_hand = (1 / 6) ** 2 + 2 * (1 / 6) * (5 / 6) * (1 / 24)
+    assert math.isclose(rows.dataset_pvalue(VERDICTS), by_hand)
+    assert rows.skipped(VERDICTS) == 1
+
+
+def test_the_rows_are_registered_with_the_harness() -> None:
+    from lm_eval.api.registry import get_aggregation, get_metric, get_metric_aggregation, is_higher_better
+
+    for row in rows.ROWS:
+        name = row.__name__
+        assert get_metric(name) is get_aggregation(name) is get_metric_aggregation(name) is row
+        assert is_higher_better(name) is False

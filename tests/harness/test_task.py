@@ -1,0 +1,268 @@
+"""The whole path through the harness's own `simple_evaluate`, with a fake model."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+
+import pytest
+from lm_eval import simple_evaluate
+from lm_eval.tasks import TaskManager
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.task import LeakageTask
+from lm_eval_leakage.probes.option_orders import OptionOrders
+from lm_eval_leakage.questions import question_from_doc
+from tests.fakes import FakeLM, by_hash, fond_of
+
+TASK = "mmlu_leakage_perm"
+GOOD = {
+    "question": "Which colour has the sky?",
+    "subject": "art",
+    "choices": ["red", "blue", "lime", "grey"],
+    "answer": 1,
+}
+TWINS = GOOD | {"question": "And at dusk?", "choices": ["red", "blue", "red", "grey"]}
+FIVE = GOOD | {"question": "And at dawn?", "choices": ["red", "blue", "lime", "grey", "teal"]}
+ONE = GOOD | {"question": "One option only", "choices": ["red"]}
+SAME = GOOD | {"question": "Identical options", "choices": ["red", "red", "red", "red"]}
+EMPTY = GOOD | {"question": " "}
+
+
+def evaluate(lm, metadata, tasks=(TASK,), **kwargs):
+    manager = TaskManager(include_path=task_configs_path(), include_defaults=False, metadata=metadata)
+    return simple_evaluate(model=lm, tasks=list(tasks), task_manager=manager, **kwargs)
+
+
+def published(doc: dict) -> str:
+    first = OptionOrders().requests(question_from_doc(doc))[0]
+    return first.context + first.continuation
+
+
+def lines(results, filter_name: str, task: str = TASK) -> list[dict]:
+    return [line for line in results["samples"][task] if line["filter"] == filter_name]
+
+
+def test_the_table_has_four_rows_a_statistic_and_no_others(questions_file) -> None:
+    row = evaluate(FakeLM(by_hash), questions_file([GOOD, FIVE]))["results"][TASK]
+    printed = {key for key in row if "," in key and "_stderr," not in key}
+    rows = ("flagged_rate", "null_rate", "dataset_pvalue", "skipped")
+    assert printed == {f"{name},{statistic}" for name in rows for statistic in ("max_order", "outlier")}
+
+
+def test_a_model_that_has_seen_every_question_is_flagged(questions_file) -> None:
+    docs = [GOOD, TWINS, FIVE]
+    row = evaluate(FakeLM(fond_of(*map(published, docs))), questions_file(docs))["results"][TASK]
+    assert row["flagged_rate,max_order"] == 1
+    assert row["flagged_rate_stderr,max_order"] == 0
+    assert row["null_rate,max_order"] == pytest.approx((1 / 24 + 1 / 12 + 1 / 120) / 3)
+    assert row["dataset_pvalue,max_order"] == pytest.approx(1 / 24 / 12 / 120)
+    assert row["skipped,max_order"] == 0
+
+
+def test_the_samples_log_has_flat_keys_for_each_question(questions_file) -> None:
+    results = evaluate(FakeLM(fond_of(published(GOOD))), questions_file([GOOD, FIVE]))
+    seen, unseen = lines(results, "max_order")
+    assert (seen["flagged"], seen["pvalue"], seen["best_order"], seen["n_orders"]) == (True, 1 / 24, 0, 24)
+    assert seen["margin"] > 8
+    assert seen["reason"] is None
+    assert (unseen["flagged"], unseen["n_orders"]) == (False, 120)
+    outlier, _ = lines(results, "outlier")
+    assert outlier["flagged"]
+    assert outlier["outlier_score"] < -0.2
+    assert 0 < outlier["pvalue"] < 0.01
+    scalars = ("flagged", "pvalue", "null_rate", "margin", "best_order", "n_orders", "reason")
+    json.dumps({key: seen[key] for key in scalars})
+
+
+def test_the_doc_is_the_benchmarks_row_so_that_runs_can_be_joined(questions_file) -> None:
+    (line,) = lines(evaluate(FakeLM(by_hash), questions_file([GOOD])), "max_order")
+    assert line["doc"] == GOOD
+    assert line["target"] == "blue"
+
+
+def test_bad_questions_are_skipped_with_their_reason_and_the_run_goes_on(questions_file) -> None:
+    lm = FakeLM(fond_of(published(GOOD)))
+    results = evaluate(lm, questions_file([ONE, GOOD, SAME, EMPTY]))
+    row = results["results"][TASK]
+    assert row["skipped,max_order"] == row["skipped,outlier"] == 3
+    assert row["flagged_rate,max_order"] == 1
+    assert row["null_rate,max_order"] == 1 / 24
+    one, good, same, empty = lines(results, "outlier")
+    assert [one["flagged"], good["flagged"], same["flagged"], empty["flagged"]] == [None, True, None, None]
+    assert one["reason"] == "it has one option; at least 2 different options are needed"
+    assert same["reason"].startswith("its 4 options are identical ('red')")
+    assert empty["reason"] == "question is empty; it must have text"
+
+
+def test_the_reasons_are_told_once_each(questions_file, caplog) -> None:
+    with caplog.at_level(logging.WARNING, logger="lm_eval_leakage"):
+        evaluate(FakeLM(by_hash), questions_file([ONE, GOOD, ONE, EMPTY]))
+    told = [record.getMessage() for record in caplog.records if "max_order" in record.getMessage()]
+    assert told == [
+        "mmlu_leakage_perm, max_order: 2 question(s) skipped: it has one option; "
+        "at least 2 different options are needed",
+        "mmlu_leakage_perm, max_order: 1 question(s) skipped: question is empty; it must have text",
+    ]
+
+
+def test_a_data_set_of_bad_questions_has_undefined_rates(questions_file) -> None:
+    row = evaluate(FakeLM(by_hash), questions_file([ONE, EMPTY]))["results"][TASK]
+    assert row["skipped,max_order"] == 2
+    assert all(math.isnan(row[f"{name},max_order"]) for name in ("flagged_rate", "null_rate", "dataset_pvalue"))
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_scores_that_are_not_finite_skip_their_question_only(questions_file, value: float) -> None:
+    def score(context: str, continuation: str) -> float:
+        return value if "dawn" in context and continuation.endswith("red") else by_hash(context, continuation)
+
+    results = evaluate(FakeLM(score), questions_file([GOOD, FIVE]))
+    good, five = lines(results, "max_order")
+    assert good["flagged"] is not None
+    assert five["flagged"] is None
+    assert five["reason"] == f"log-likelihood of request 33 is {value}; it must be finite"
+
+
+def test_a_question_longer_than_the_models_window_is_skipped_before_it_is_scored(questions_file) -> None:
+    long = GOOD | {"question": "Why " + "very " * 60 + "long?"}
+    lm = FakeLM(by_hash, max_length=40)
+    first, second = lines(evaluate(lm, questions_file([long, GOOD])), "max_order")
+    assert first["reason"] == "its text has 70 tokens; the model's window holds 40, so raise max_length if it can be"
+    assert second["flagged"] is not None
+    assert not [context for context, _ in lm.asked if "long?" in context]
+
+
+def test_parameters_of_the_probe_come_from_metadata(questions_file) -> None:
+    lm = FakeLM(by_hash)
+    evaluate(lm, questions_file([GOOD]) | {"orders": 12, "format": "papers"})
+    assert len(lm.asked) == 12
+    assert lm.asked[0] == ("Which colour has the sky?:", "\nA:red\nB:blue\nC:lime\nD:grey")
+
+
+def test_a_system_instruction_stands_before_the_question(questions_file) -> None:
+    lm = FakeLM(by_hash)
+    evaluate(lm, questions_file([GOOD]), system_instruction="Be brief.")
+    assert lm.asked[0][0] == "Be brief.\n\nWhich colour has the sky?"
+
+
+def test_under_a_chat_template_the_question_is_the_users_turn(questions_file) -> None:
+    lm = FakeLM(by_hash)
+    lm.apply_chat_template = lambda turns: "".join(f"<{turn['role']}>{turn['content']}" for turn in turns) + "<bot>"
+    type(lm).tokenizer_name = "fake"
+    evaluate(lm, questions_file([GOOD]), apply_chat_template=True, system_instruction="Be brief.")
+    assert lm.asked[0][0] == "<system>Be brief.<user>Which colour has the sky?<bot>"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"probe": "optionorders"}, r"unknown probe 'optionorders'; choose one of: .*option_orders"),
+        ({"max_orders": 1}, "max_orders is 1; it must be"),
+        ({"format": "tex"}, "format is 'tex'"),
+        ({"data_files": "nowhere.jsonl"}, "'nowhere.jsonl', and there is no such file"),
+        ({"data_files": "questions.xlsx"}, "must end in one of: .json, .jsonl, .parquet"),
+    ],
+)
+def test_a_parameter_that_makes_no_sense_ends_the_run_before_the_model_works(
+    questions_file, metadata, message
+) -> None:
+    lm = FakeLM(by_hash)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        evaluate(lm, questions_file([GOOD]) | metadata)
+    assert not lm.asked
+
+
+def inline(questions_file, function: dict) -> dict:
+    return {
+        "task": "inline",
+        "class": LeakageTask,
+        "dataset_path": "cais/mmlu",
+        "test_split": "test",
+        "output_type": "loglikelihood",
+        "num_fewshot": 0,
+        "metric_list": [{"metric": "skipped", "aggregation": "skipped", "higher_is_better": False}],
+        "filter_list": [{"name": "own", "filter": [{"function": "leakage"} | function]}],
+        "metadata": {"probe": "option_orders"} | questions_file([GOOD]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ({"statistic": "outlier", "delta": 0.2}, "delta is 0.2; scores of an outlier lie between"),
+        ({"statistic": "maxorder"}, "unknown statistic 'maxorder'; choose one of:"),
+        ({"statistic": "max_order", "delta": -0.2}, "'delta': -0.2} do not fit the statistic 'max_order'"),
+    ],
+)
+def test_a_filter_that_makes_no_sense_ends_the_run_before_the_model_works(questions_file, function, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        LeakageTask(config=inline(questions_file, function))
+
+
+def test_a_delta_can_be_set_in_the_yaml(questions_file) -> None:
+    config = inline(questions_file, {"statistic": "outlier", "delta": -0.01})
+    manager = TaskManager(include_defaults=False)
+    results = simple_evaluate(FakeLM(by_hash), tasks=[LeakageTask(config=config)], task_manager=manager)
+    (line,) = results["samples"]["inline"]
+    assert line["null_rate"] > 0.99
+
+
+def test_output_only_mode_logs_the_verdicts_without_rows(questions_file) -> None:
+    results = evaluate(FakeLM(by_hash), questions_file([GOOD]), predict_only=True)
+    assert lines(results, "max_order")[0]["flagged"] is False
+    assert not [key for key in results["results"][TASK] if key.startswith("flagged_rate")]
+
+
+def test_a_config_without_a_probe_is_refused(questions_file) -> None:
+    config = inline(questions_file, {"statistic": "max_order"}) | {"metadata": questions_file([GOOD])}
+    with pytest.raises(ValueError, match="metadata names no probe; add `probe:` with one of: .*option_orders"):
+        LeakageTask(config=config)
+
+
+def test_an_empty_data_set_is_refused(tmp_path) -> None:
+    import datasets
+
+    file = tmp_path / "none.parquet"
+    features = datasets.Features(
+        {"question": datasets.Value("string"), "choices": datasets.List(datasets.Value("string"))}
+    )
+    datasets.Dataset.from_dict({"question": [], "choices": []}, features=features).to_parquet(file)
+    with pytest.raises(ValueError, match=r"none.parquet', which holds no table of questions"):
+        evaluate(FakeLM(by_hash), {"data_files": str(file)})
+
+
+def test_a_parquet_file_serves_as_well(tmp_path) -> None:
+    import datasets
+
+    file = tmp_path / "questions.parquet"
+    datasets.Dataset.from_list([GOOD, TWINS]).to_parquet(file)
+    results = evaluate(FakeLM(by_hash), {"data_files": str(file)})
+    assert [line["n_orders"] for line in lines(results, "max_order")] == [24, 12]
+
+
+def test_a_local_file_in_our_own_layout_serves_a_task_that_processes_the_hubs(questions_file) -> None:
+    results = evaluate(FakeLM(by_hash), questions_file([GOOD]), tasks=["hellaswag_leakage_perm"])
+    assert len(lines(results, "max_order", "hellaswag_leakage_perm")) == 1
+
+
+def test_cached_requests_give_the_same_verdicts(questions_file, monkeypatch, tmp_path) -> None:
+    import lm_eval.caching.cache as cache
+
+    monkeypatch.setattr(cache, "PATH", str(tmp_path / "requests"))
+    metadata = questions_file([GOOD, ONE, FIVE])
+    first, second = (evaluate(FakeLM(by_hash), metadata, cache_requests=True) for _ in range(2))
+    assert lines(first, "max_order") == lines(second, "max_order")
+    assert lines(second, "max_order")[1]["reason"].startswith("it has one option")
+
+
+def test_the_bundled_benchmark_runs_without_a_hub(caplog) -> None:
+    with caplog.at_level(logging.ERROR):
+        results = evaluate(FakeLM(by_hash), None, tasks=["fresh_leakage_perm"])
+    row = results["results"]["fresh_leakage_perm"]
+    assert row["sample_len"] == 200
+    assert row["skipped,max_order"] == 0
+    assert row["null_rate,max_order"] == pytest.approx(1 / 24)
+    assert row["dataset_pvalue,max_order"] > 0.001
+    assert not caplog.records

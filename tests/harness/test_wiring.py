@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from lm_eval.tasks import TaskManager
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.wiring import add_tasks_to
+
+YAMLS = sorted(task_configs_path().rglob("*.yaml"))
+NAMES = ["arc_challenge", "ceval", "cmb", "cmmlu", "fresh", "hellaswag", "mathqa", "mmlu"]
+
+
+@pytest.fixture(scope="module")
+def index() -> dict:
+    return TaskManager(include_path=task_configs_path(), include_defaults=False).task_index
+
+
+@pytest.mark.parametrize("file", YAMLS, ids=lambda file: file.stem)
+def test_every_yaml_is_in_the_harness_index_under_its_own_name(file: Path, index) -> None:
+    # a YAML that raises while it is indexed is dropped without a word
+    assert Path(index[file.stem].yaml_path) == file
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_benchmark_has_its_audit(name: str, index) -> None:
+    assert f"{name}_leakage_perm" in index
+
+
+def test_the_group_holds_the_published_benchmarks(index) -> None:
+    members = index["leakage_perm"].cfg["task"]
+    assert sorted(members) == sorted(f"{name}_leakage_perm" for name in NAMES if name != "fresh")
+
+
+def test_entry_points_load_for_the_harness_that_will_read_them() -> None:
+    groups = {
+        group: entry_points(group=f"lm_eval.{group}") for group in ("filters", "metrics", "aggregations", "tasks")
+    }
+    for group, points in groups.items():
+        ours = [point for point in points if point.value.startswith("lm_eval_leakage")]
+        assert ours, f"no entry point in lm_eval.{group}"
+        for point in ours:
+            assert point.load() is not None
+
+
+def test_the_task_entry_point_is_the_folder_of_the_yamls() -> None:
+    (point,) = [point for point in entry_points(group="lm_eval.tasks") if point.name == "leakage"]
+    assert Path(point.load().__file__).parent == task_configs_path()
+
+
+class FakeManager:
+    def __init__(self, verbosity=None, include_path=None, include_defaults=True, metadata=None) -> None:
+        self.searched = include_path
+        self.include_path = include_path
+
+
+def test_a_users_folder_comes_after_ours_and_so_wins() -> None:
+    class Manager(FakeManager):
+        pass
+
+    add_tasks_to(Manager)
+    add_tasks_to(Manager)  # a second time changes nothing
+    assert Manager().searched == [task_configs_path()]
+    assert Manager(include_path="mine").searched == [task_configs_path(), "mine"]
+    assert Manager(include_path=["a", "b"]).searched == [task_configs_path(), "a", "b"]
+    assert Manager(include_path="mine").include_path == "mine"
+    assert Manager(include_path="mine", include_defaults=False).searched == ["mine"]

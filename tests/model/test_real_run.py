@@ -1,0 +1,68 @@
+"""The real command line, the real harness, a real small model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.model
+N = 6
+
+
+@pytest.fixture(scope="module")
+def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict]]:
+    """What `lm-eval-leakage --tasks fresh_leakage_perm` prints and logs."""
+    output = tmp_path_factory.mktemp("out")
+    command = [Path(sys.executable).with_name("lm-eval-leakage"), "--model", "hf", "--tasks", "fresh_leakage_perm"]
+    command += ["--model_args", f"pretrained={model},dtype=float32", "--batch_size", "8", "--limit", str(N)]
+    command += ["--log_samples", "--output_path", output]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
+    assert done.returncode == 0, done.stderr
+    (log,) = output.rglob("samples_fresh_leakage_perm_*.jsonl")
+    return done.stdout, [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def test_the_table_shows_the_rows_of_both_statistics(run) -> None:
+    printed, _ = run
+    cells = [[cell.strip() for cell in line.split("|")] for line in printed.splitlines() if line.startswith("|")]
+    rows = {(row[3], row[5]) for row in cells if row[3] in ("max_order", "outlier")}
+    names = ("flagged_rate", "null_rate", "dataset_pvalue", "skipped")
+    assert rows == {(statistic, name) for name in names for statistic in ("max_order", "outlier")}
+
+
+def test_logged_loglikelihoods_are_the_models_own(run, model: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    line = run[1][0]
+    for index in (0, 7, 23):
+        asked = line["arguments"][f"gen_args_{index}"]
+        whole = tokenizer(asked["arg_0"] + asked["arg_1"], return_tensors="pt")["input_ids"]
+        n_context = len(tokenizer(asked["arg_0"])["input_ids"])
+        with torch.no_grad():
+            logprobs = network(whole).logits.log_softmax(-1)[0, :-1].gather(1, whole[0, 1:, None])[:, 0]
+        assert float(line["resps"][index][0][0]) == pytest.approx(float(logprobs[n_context - 1 :].sum()), abs=1e-3)
+
+
+def test_verdicts_follow_from_the_logged_loglikelihoods_alone(run) -> None:
+    for line in run[1]:
+        scores = [float(response[0][0]) for response in line["resps"]]
+        assert len(scores) == line["n_orders"] == 24
+        if line["filter"] == "max_order":
+            assert line["flagged"] == (scores[0] > max(scores[1:]))
+            assert line["pvalue"] == sum(score >= scores[0] for score in scores) / 24
+
+
+def test_plain_lm_eval_knows_the_tasks_once_the_hook_is_enabled() -> None:
+    binaries = Path(sys.executable).parent
+    subprocess.run([binaries / "lm-eval-leakage", "enable"], check=True)
+    listed = subprocess.run([binaries / "lm_eval", "ls", "tasks"], capture_output=True, text=True, check=True)
+    assert "mmlu_leakage_perm" in listed.stdout
+    assert "leakage_perm.yaml" in listed.stdout

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import permutations
+from math import factorial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from lm_eval_leakage.probes.option_orders import OptionOrders, distinct_orders, drawn_orders
+from lm_eval_leakage.records import Question, UntestableQuestion
+
+
+def question(*options: str, identity: str = "q") -> Question:
+    return Question(identity, "Which?", options)
+
+
+@given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=6))
+def test_distinct_orders_are_the_permutations_without_repetition(options: list[str]) -> None:
+    readings = [tuple(options[i] for i in order) for order in distinct_orders(options)]
+    assert readings == list(dict.fromkeys(permutations(options)))
+    assert next(distinct_orders(options)) == tuple(range(len(options)))
+
+
+@pytest.mark.parametrize(("n_options", "n_orders"), [(2, 2), (3, 6), (4, 24), (5, 120), (6, 120), (10, 120)])
+def test_all_orders_up_to_five_options_and_120_beyond(n_options: int, n_orders: int) -> None:
+    requests = OptionOrders().requests(question(*"abcdefghij"[:n_options]))
+    assert len(requests) == len(set(requests)) == n_orders
+
+
+def test_four_options_as_the_harness_shows_them() -> None:
+    first, second, *_ = OptionOrders().requests(question("w", "x", "y", "z"))
+    assert (first.context, first.continuation) == ("Which?", "\nA. w\nB. x\nC. y\nD. z")
+    assert second.continuation == "\nA. w\nB. x\nC. z\nD. y"
+
+
+def test_the_papers_format_by_parameter() -> None:
+    first, *_ = OptionOrders(format="papers").requests(question("x", "y"))
+    assert (first.context, first.continuation) == ("Which?:", "\nA:x\nB:y")
+
+
+def test_orders_that_read_alike_are_asked_once() -> None:
+    assert len(OptionOrders().requests(question("x", "x", "y", "z"))) == 12
+
+
+def test_white_space_alone_does_not_make_an_order() -> None:
+    assert len(OptionOrders().requests(question("x", "x ", "y"))) == 3
+
+
+@pytest.mark.parametrize(("orders", "n"), [(12, 12), (0.5, 12), (1.0, 24), (99, 24), (0.01, 2), (2, 2)])
+def test_fewer_orders_on_purpose(orders: float, n: int) -> None:
+    requests = OptionOrders(orders=orders).requests(question("w", "x", "y", "z"))
+    assert len(set(requests)) == n
+    assert requests[0] == OptionOrders().requests(question("w", "x", "y", "z"))[0]
+
+
+def test_drawn_orders_differ_between_questions_and_not_between_runs() -> None:
+    probe = OptionOrders(orders=5)
+    first = probe.chosen_orders(question(*"abcd", identity="1"))
+    assert first == probe.chosen_orders(question(*"abcd", identity="1"))
+    assert first != probe.chosen_orders(question(*"abcd", identity="2"))
+
+
+def test_orders_are_drawn_uniformly_among_those_that_read_differently() -> None:
+    options = ["x", "x", "y", "z"]
+    drawn = Counter(
+        tuple(options[i] for i in drawn_orders(options, 2, rng=random.Random(seed))[1]) for seed in range(6_600)
+    )
+    assert len(drawn) == 11  # 12 readings less the published one
+    assert chisquare(list(drawn.values())).pvalue > 0.001
+
+
+@given(st.integers(2, 7), st.integers(2, 200))
+def test_drawn_orders_are_distinct_and_hold_the_published_one(n_options: int, n_orders: int) -> None:
+    options = list("abcdefg"[:n_options])
+    n_orders = min(n_orders, factorial(n_options))
+    drawn = drawn_orders(options, n_orders, rng=random.Random(0))
+    assert len(set(drawn)) == n_orders
+    assert drawn[0] == tuple(range(n_options))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [(("x",), "it has one option"), (("x", "x ", "x"), r"3 options are identical \('x'\)")],
+)
+def test_a_question_without_two_different_options_is_untestable(options: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(UntestableQuestion, match=reason):
+        OptionOrders().requests(question(*options))
+
+
+@pytest.mark.parametrize("max_orders", [1, 0, -3, 2.5, "120", True, None])
+def test_a_max_orders_that_makes_no_sense_is_refused(max_orders: object) -> None:
+    with pytest.raises(ValueError, match="max_orders is .*; it must be a whole number of at least 2"):
+        OptionOrders(max_orders=max_orders)
+
+
+@pytest.mark.parametrize("orders", [1, 0, -2, 0.0, 1.5, float("nan"), "12", True])
+def test_an_orders_that_makes_no_sense_is_refused(orders: object) -> None:
+    with pytest.raises(ValueError, match="orders is .*; give a whole number of at least 2, a share"):
+        OptionOrders(orders=orders)

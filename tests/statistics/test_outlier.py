@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from lm_eval_leakage.statistics.isolation import isolation_scores
+from lm_eval_leakage.statistics.orders import OrderScores
+from lm_eval_leakage.statistics.outlier import FIVE_OPTIONS_DELTA, FOUR_OPTIONS_DELTA, Outlier
+from lm_eval_leakage.statistics.outlier_null import GRID, N_ORDERS, draw_counts, null_cdf
+
+
+def normal_scores(n_questions: int, n_orders: int, seed: int = 0) -> OrderScores:
+    return OrderScores.from_rows(np.random.default_rng(seed).normal(size=(n_questions, n_orders)).tolist())
+
+
+@pytest.mark.parametrize(
+    ("n_orders", "delta"),
+    [(6, FOUR_OPTIONS_DELTA), (24, FOUR_OPTIONS_DELTA), (60, FIVE_OPTIONS_DELTA), (120, FIVE_OPTIONS_DELTA)],
+)
+def test_the_papers_threshold_follows_the_number_of_orders(n_orders: int, delta: float) -> None:
+    scores = normal_scores(400, n_orders)
+    expected = (isolation_scores(scores) < delta).tolist()
+    assert [evidence.flagged for evidence in Outlier()(scores)] == expected
+
+
+def test_a_threshold_can_be_set() -> None:
+    scores = normal_scores(400, 24)
+    for delta in (-0.17, -0.15):
+        flags = [evidence.flagged for evidence in Outlier(delta=delta)(scores)]
+        assert flags == (isolation_scores(scores) < delta).tolist()
+
+
+@pytest.mark.parametrize("delta", [0, 0.2, -0.5, -3, "-0.2", math.nan])
+def test_a_delta_that_makes_no_sense_is_refused(delta: object) -> None:
+    with pytest.raises(ValueError, match="delta is .*; scores of an outlier lie between -0.5 and 0"):
+        Outlier(delta=delta)
+
+
+@pytest.mark.parametrize(("n_orders", "delta"), [(24, -0.2), (24, -0.17), (24, -0.15), (120, -0.25), (60, -0.25)])
+def test_the_null_rate_is_that_of_fresh_normal_scores(n_orders: int, delta: float) -> None:
+    n = 20_000
+    observed = float((isolation_scores(normal_scores(n, n_orders, seed=9)) < delta).double().mean())
+    assert null_cdf(n_orders, delta) == pytest.approx(observed, abs=4 * math.sqrt(0.25 / n) + 0.001)
+
+
+def test_published_thresholds_sit_inside_the_null() -> None:
+    assert 0.25 < null_cdf(24, FOUR_OPTIONS_DELTA) < 0.45
+    assert null_cdf(24, -0.15) > 0.6
+    assert 0.4 < null_cdf(120, FIVE_OPTIONS_DELTA) < 0.55
+
+
+def test_two_options_cannot_be_flagged_and_three_almost_never() -> None:
+    assert null_cdf(2, FOUR_OPTIONS_DELTA) < 1e-5
+    assert null_cdf(6, FOUR_OPTIONS_DELTA) < 0.03
+
+
+def test_numbers_of_orders_between_tabulated_ones_are_interpolated() -> None:
+    low, middle, high = (null_cdf(n, -0.25) for n in (120, 130, 144))
+    assert low < middle < high
+    observed = float((isolation_scores(normal_scores(20_000, 130, seed=4)) < -0.25).double().mean())
+    assert middle == pytest.approx(observed, abs=0.02)
+
+
+def test_one_order_has_no_null() -> None:
+    with pytest.raises(ValueError, match="n_orders is 1; at least 2"):
+        null_cdf(1, -0.2)
+
+
+def test_pvalues_of_normal_scores_are_uniform() -> None:
+    pvalues = np.array([evidence.pvalue for evidence in Outlier()(normal_scores(4_000, 24, seed=3))])
+    for level in (0.01, 0.05, 0.2, 0.5):
+        error = math.sqrt(level * (1 - level) / len(pvalues))
+        assert np.mean(pvalues <= level) == pytest.approx(level, abs=4 * error + 0.002)
+
+
+def test_the_shipped_table_is_what_its_script_draws() -> None:
+    import torch
+
+    drawn = draw_counts(24, 20_000, rng=torch.Generator().manual_seed(1)) / 20_000
+    shipped = np.array([null_cdf(24, score) for score in GRID])
+    assert np.abs(drawn - shipped).max() < 0.02
+    assert set(range(2, 121)) <= set(N_ORDERS)

@@ -1,0 +1,88 @@
+"""Dependencies point down only. The tiers, top to bottom; a module may import from lower tiers and its own room."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import lm_eval_leakage
+
+PACKAGE = Path(lm_eval_leakage.__file__).parent
+TIERS = [
+    {"cli"},
+    {"lab"},
+    {"harness", "report"},
+    {"results", "probes"},
+    {"statistics", "questions", "guards", "rendering", "scoring"},
+    {"registry", "records"},
+]
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def room(module: str) -> str:
+    """`lm_eval_leakage.statistics.orders` -> `statistics`; the package itself is the room ``."""
+    return [*module.split("."), ""][1]
+
+
+def imports(file: Path) -> list[str]:
+    found = []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+    return found
+
+
+def ours(file: Path) -> list[str]:
+    return [name for name in imports(file) if name.split(".")[0] == "lm_eval_leakage"]
+
+
+def module_name(file: Path) -> str:
+    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def tier(name: str) -> int:
+    return next(index for index, rooms in enumerate(TIERS) if name in rooms)
+
+
+@pytest.mark.parametrize("file", MODULES, ids=module_name)
+def test_no_import_points_up(file: Path) -> None:
+    here = room(module_name(file))
+    if not here:
+        assert {room(name) for name in ours(file)} <= {"questions", "records"}
+        return
+    for name in ours(file):
+        there = room(name)
+        if there in {"", here} or there in {"task_configs_path", "question_from_doc", "__version__"}:
+            continue
+        assert tier(there) > tier(here), f"{module_name(file)} imports {name}"
+
+
+@pytest.mark.parametrize("file", MODULES, ids=module_name)
+def test_only_harness_and_cli_import_the_harness(file: Path) -> None:
+    if room(module_name(file)) in {"harness", "cli"}:
+        return
+    assert not [name for name in imports(file) if name.split(".")[0] == "lm_eval"]
+
+
+def test_modules_have_no_import_cycle() -> None:
+    known = {module_name(file) for file in MODULES}
+    graph: dict[str, set[str]] = {}
+    for file in MODULES:
+        here = module_name(file)
+        names = {part for name in ours(file) for part in (name, name.rpartition(".")[0])}
+        # a package's own __init__ is loaded before its modules in any case
+        graph[here] = {name for name in names & known if not here.startswith(f"{name}.") and name != here}
+    graph["lm_eval_leakage"] = set()
+    TopologicalSorter(graph).prepare()
+
+
+@pytest.mark.parametrize("file", MODULES, ids=module_name)
+def test_every_module_says_what_it_is(file: Path) -> None:
+    assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8")))
