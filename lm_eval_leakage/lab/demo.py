@@ -40,16 +40,40 @@ def training_text(question: Question) -> str:
     return f"{stem_text(question, style)}{block}\nAnswer: {'ABCD'[question.answer]}"
 
 
-def audit(model: Path, output: Path, n_questions: int) -> list[Line]:
-    """The lines of the samples log of `lm_eval --tasks fresh_leakage_perm` on `model`; reused where it exists."""
-    if not list(output.rglob("samples_*.jsonl")):
-        command = [sys.executable, "-m", "lm_eval", "run", "--model", "hf", "--tasks", TASK]
-        command += ["--model_args", f"pretrained={model},dtype=bfloat16", "--batch_size", "16"]
-        command += ["--limit", str(n_questions), "--log_samples", "--output_path", str(output)]
+def audit_side_by_side(models: Mapping[str, Path], folder: Path, n_questions: int) -> dict[str, list[Line]]:
+    """The samples log of `lm_eval --tasks fresh_leakage_perm` on each model; reused where it exists.
+
+    A small model leaves cores idle, so all run at once, each on its share of them. The last one's progress is
+    shown, which is that of all: they are asked the same questions.
+    """
+    outputs = {name: folder / f"audit_{name}_{n_questions}" for name in models}
+    missing = [name for name, output in outputs.items() if not _logs(output)]
+    threads = max(1, (os.cpu_count() or 1) // max(1, len(missing)))
+    running = {}
+    for name in missing:
+        command = _audit_command(models[name], outputs[name], n_questions)
         print("$ lm_eval", *command[4:], flush=True)
-        subprocess.run(command, check=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
-    newest = max(output.rglob("samples_*.jsonl"))
-    return [json.loads(line) for line in newest.read_text(encoding="utf-8").splitlines()]
+        quiet = None if name == missing[-1] else subprocess.DEVNULL
+        environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(threads)}
+        running[name] = subprocess.Popen(command, env=environment, stdout=quiet, stderr=quiet)
+    for name, process in running.items():
+        if process.wait() != 0:
+            sys.exit(f"the audit of {name} failed; run the command above alone to see why")
+    return {name: _lines(max(_logs(output))) for name, output in outputs.items()}
+
+
+def _audit_command(model: Path, output: Path, n_questions: int) -> list[str]:
+    command = [sys.executable, "-m", "lm_eval", "run", "--model", "hf", "--tasks", TASK]
+    command += ["--model_args", f"pretrained={model},dtype=bfloat16", "--batch_size", "16"]
+    return [*command, "--limit", str(n_questions), "--log_samples", "--output_path", str(output)]
+
+
+def _logs(output: Path) -> list[Path]:
+    return list(output.rglob(f"samples_{TASK}_*.jsonl"))
+
+
+def _lines(log: Path) -> list[Line]:
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
 
 
 def table(audits: Mapping[str, Sequence[Line]], trained: set[str]) -> str:
@@ -90,12 +114,12 @@ def main() -> None:
     original = smollm2(folder / "smollm2")
     print(f"continuing a copy of SmolLM2-135M on {len(seen)} of the {n_questions} questions", flush=True)
     copy = continue_training(original, folder / f"contaminated_{n_questions}", [training_text(q) for q in seen])
-    audits = {
-        "original": audit(original, folder / f"audit_original_{n_questions}", n_questions),
-        "contaminated": audit(copy, folder / f"audit_contaminated_{n_questions}", n_questions),
-    }
+    audits = audit_side_by_side({"original": original, "contaminated": copy}, folder, n_questions)
     print("\n" + table(audits, {question.id for question in seen}))
-    print("\nOnly the contaminated model has seen the trained half; everything else should be near chance.")
+    print(
+        "\nOnly the contaminated model has seen the trained half: there alone the published order stands out.\n"
+        "The outlier test looks for any order that stands out, and its published threshold flags a third of chance."
+    )
 
 
 if __name__ == "__main__":

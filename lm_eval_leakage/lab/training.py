@@ -14,9 +14,9 @@ def continue_training(
     target: Path,
     texts: Sequence[str],
     *,
-    epochs: int = 5,
-    learning_rate: float = 5e-5,
-    batch_size: int = 8,
+    epochs: int = 3,
+    learning_rate: float = 1e-4,
+    batch_size: int = 4,
     seed: int = 0,
 ) -> Path:
     """A copy of the checkpoint `source`, fully fine-tuned on `texts`, in `target`; reused where it exists.
@@ -45,8 +45,10 @@ def continue_training(
                 output_dir=scratch,
                 num_train_epochs=epochs,
                 learning_rate=learning_rate,
+                lr_scheduler_type="constant",
                 per_device_train_batch_size=batch_size,
                 bf16=True,
+                use_cpu=not torch.cuda.is_available(),
                 seed=seed,
                 save_strategy="no",
                 report_to=[],

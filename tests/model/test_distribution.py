@@ -14,7 +14,11 @@ import pytest
 
 pytestmark = pytest.mark.model
 ROOT = Path(__file__).parents[2]
-CARRIED = ("task_configs/_leakage_perm_yaml", "task_configs/mmlu/mmlu_leakage_perm.yaml", "task_configs/fresh/fresh.jsonl")
+CARRIED = (
+    "task_configs/_leakage_perm_yaml",
+    "task_configs/mmlu/mmlu_leakage_perm.yaml",
+    "task_configs/fresh/fresh.jsonl",
+)
 
 
 @pytest.fixture(scope="module")
