@@ -11,35 +11,37 @@ from torch import Tensor
 
 from lm_eval_leakage.statistics.orders import OrderScores
 
+ROWS_AT_ONCE = 2048  # a slice of 2,048 x 120 scores stays in a CPU's cache; whole data sets would not
+
 
 def isolation_scores(scores: OrderScores) -> Tensor:
     """Exact isolation score of each question's most likely order, `(n_questions,)`, float64.
 
     What an isolation forest of infinitely many trees would give when every tree is grown on all points of
     the row (scikit-learn's default up to 256 points) and asked for their maximum. A tree cuts the interval
-    that its points span at a uniform place, down to depth ceil(log2 n). The node that holds the maximum of
-    sorted points x_0 <= .. <= x_(n-1) always holds a suffix x_i .. x_(n-1), so the expected path length
-    follows from a recursion over suffixes: the next suffix begins at j > i with probability
-    (x_j - x_(j-1)) / (x_(n-1) - x_i). A node of equal points, or at the last depth, counts as c(its size).
+    that its points span at a uniform place, down to depth ceil(log2 n). Of points x_0 >= x_1 >= .. the node
+    that holds the maximum always holds x_0 .. x_i, so its expected path length follows from a recursion over
+    i: the next node ends at j < i with probability (x_j - x_(j+1)) / (x_0 - x_i). A node of equal points, or
+    at the last depth, counts as c(its size).
     """
-    # Ascending, so that the padding (-inf) comes first and every row's maximum is in the last column.
-    ordered = scores.loglikelihoods.sort(dim=1).values
-    width = ordered.shape[1]
-    smallest = (width - scores.n_orders)[:, None]
-    columns = torch.arange(width, device=ordered.device)
-    ordered = torch.where(columns >= smallest, ordered, ordered.gather(1, smallest))
-    span = ordered[:, -1:] - ordered
-    gaps = ordered.diff(dim=1)
-    leaf = path_length_of_leaf(width - columns)
-    last_depth = scores.n_orders.double().log2().ceil()[:, None]
-    expected = leaf.expand_as(ordered)
-    for depth in reversed(range(int(last_depth.max()) if len(ordered) else 0)):
-        ahead = torch.zeros_like(ordered)
-        ahead[:, :-1] = (gaps * expected[:, 1:]).flip(1).cumsum(1).flip(1)
-        cut = 1 + ahead / span
+    slices = [torch.split(part, ROWS_AT_ONCE) for part in (scores.loglikelihoods, scores.n_orders)]
+    return torch.cat([_isolation_scores(rows, n_orders) for rows, n_orders in zip(*slices, strict=True)])
+
+
+def _isolation_scores(rows: Tensor, n_orders: Tensor) -> Tensor:
+    # The padding (-inf) sorts last; what is computed from it stays in its columns, which nobody reads.
+    ordered = rows.sort(dim=1, descending=True).values
+    span = ordered[:, :1] - ordered
+    gaps = ordered[:, :-1] - ordered[:, 1:]
+    leaf = path_length_of_leaf(torch.arange(1, ordered.shape[1] + 1, device=rows.device)).expand_as(ordered)
+    last_depth = n_orders.double().log2().ceil()[:, None]
+    expected = leaf
+    for depth in reversed(range(int(last_depth.max()) if len(rows) else 0)):
+        cut = torch.ones_like(ordered)
+        cut[:, 1:] += (gaps * expected[:, :-1]).cumsum(dim=1) / span[:, 1:]
         expected = torch.where((span > 0) & (depth < last_depth), cut, leaf)
-    whole = expected.gather(1, smallest)[:, 0]
-    return 0.5 - torch.exp2(-whole / path_length_of_leaf(scores.n_orders))
+    whole = expected.gather(1, n_orders[:, None] - 1)[:, 0]
+    return 0.5 - torch.exp2(-whole / path_length_of_leaf(n_orders))
 
 
 def path_length_of_leaf(size: Tensor) -> Tensor:

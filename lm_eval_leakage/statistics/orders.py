@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,15 +34,15 @@ class OrderScores:
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[float]], device: str = "auto") -> OrderScores:
         """A batch from one sequence of log-likelihoods a question, on `device`."""
-        for index, row in enumerate(rows):
-            if len(row) < 2:
-                raise ValueError(f"row {index} has {len(row)} orders; at least 2 are needed to compare")
-        n_orders = torch.tensor([len(row) for row in rows], dtype=torch.int64)
-        padded = torch.full((len(rows), max(map(len, rows), default=2)), -torch.inf, dtype=torch.float64)
-        filled = torch.arange(padded.shape[1]) < n_orders[:, None]
-        padded[filled] = torch.tensor([score for row in rows for score in row], dtype=torch.float64)
-        if not torch.isfinite(padded[filled]).all():
-            bad = int((filled & ~torch.isfinite(padded)).any(dim=1).nonzero()[0])
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        if len(rows) and lengths.min() < 2:
+            bad = int(lengths.argmin())
+            raise ValueError(f"row {bad} has {lengths[bad]} orders; at least 2 are needed to compare")
+        values = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=int(lengths.sum()))
+        if not np.isfinite(values).all():
+            bad = int(np.repeat(np.arange(len(rows)), lengths)[~np.isfinite(values)][0])
             raise ValueError(f"row {bad} holds a log-likelihood that is not finite; leave such questions out")
+        padded = np.full((len(rows), int(lengths.max(initial=2))), -np.inf)
+        padded[np.arange(padded.shape[1]) < lengths[:, None]] = values
         where = find_device(device)
-        return cls(padded.to(where), n_orders.to(where))
+        return cls(torch.from_numpy(padded).to(where), torch.from_numpy(lengths).to(where))
