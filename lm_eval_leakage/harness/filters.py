@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from itertools import groupby
@@ -12,6 +13,8 @@ from lm_eval.api.registry import filter_registry
 from lm_eval_leakage.records import Evidence, Skipped
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.orders import OrderScores, find_device
+
+logger = logging.getLogger(__name__)
 
 Verdict = Evidence | Skipped
 Response = tuple[float, bool]
@@ -52,8 +55,19 @@ class LeakageFilter(Filter):  # type: ignore[misc]
     def _judge(self, rows: list[list[float]]) -> list[Verdict]:
         refused = [_not_finite(row) for row in rows]
         sound = [row for row, refusal in zip(rows, refused, strict=True) if refusal is None]
-        tested = iter(self.statistic(OrderScores.from_rows(sound, self.device)) if sound else [])
+        tested = iter(self._test(sound) if sound else [])
         return [refusal or next(tested) for refusal in refused]
+
+    def _test(self, rows: list[list[float]]) -> Sequence[Evidence]:
+        """On the device, or on the CPU where the device fails: the model may have left it no memory, and hours
+        of its work stand behind these rows."""
+        try:
+            return self.statistic(OrderScores.from_rows(rows, self.device))
+        except RuntimeError as error:
+            if find_device(self.device).type == "cpu":
+                raise
+            logger.warning("%s is computed on the CPU, since the device failed: %s", self.statistic, error)
+            return self.statistic(OrderScores.from_rows(rows, "cpu"))
 
 
 def _not_finite(row: Sequence[float]) -> Skipped | None:

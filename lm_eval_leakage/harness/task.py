@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,35 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         return "" if question.answer is None else question.options[question.answer]
 
     # ------------------------------------------------------------------ requests
+
+    def build_all_requests(
+        self,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        cache_requests: bool = False,
+        rewrite_requests_cache: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """The harness's own, less its request cache, whose key knows nothing of the probe's parameters, the
+        limit or the model's window: a hit could pair a question with requests that were not meant for it."""
+        if cache_requests or rewrite_requests_cache:
+            logger.warning("%s: --cache_requests is ignored, for the cache misses a changed probe", self.config.task)
+        super().build_all_requests(rank=rank, world_size=world_size, **kwargs)
+
+    def doc_iterator(
+        self, *, rank: int = 0, limit: int | None = None, world_size: int = 1, samples: list[int] | None = None
+    ) -> Iterator[tuple[int, Doc]]:
+        n_questions = len(samples) if samples else min(len(self.eval_docs), int(limit or len(self.eval_docs)))
+        if n_questions < world_size:
+            raise ValueError(
+                f"{self.config.task}: {n_questions} questions for {world_size} processes; the harness needs at least "
+                "one for each, so raise --limit or start fewer processes"
+            )
+        iterator: Iterator[tuple[int, Doc]] = super().doc_iterator(
+            rank=rank, limit=limit, world_size=world_size, samples=samples
+        )
+        return iterator
 
     def fewshot_context(
         self,

@@ -3,9 +3,11 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
 from lm_eval_leakage.harness.filters import LeakageFilter
 from lm_eval_leakage.records import Skipped
+from lm_eval_leakage.statistics.orders import OrderScores
 
 
 def test_a_questions_verdict_stands_in_the_place_of_its_first_response() -> None:
@@ -32,3 +34,27 @@ def test_a_response_that_is_not_finite_skips_its_question() -> None:
 def test_an_unknown_device_is_refused_at_once() -> None:
     with pytest.raises(RuntimeError, match="device"):
         LeakageFilter("max_order", device="abacus")
+
+
+def test_a_device_that_fails_does_not_lose_the_run(monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+    on_cpu = OrderScores.from_rows
+
+    def out_of_memory(rows, device="auto"):
+        if device != "cpu":
+            raise torch.OutOfMemoryError("no room beside the model")
+        return on_cpu(rows, device)
+
+    monkeypatch.setattr(OrderScores, "from_rows", out_of_memory)
+    first, second = LeakageFilter("max_order", device="meta").apply([[(-1.0, False)], [(-2.0, False)]], [0, 0])
+    assert first.flagged
+    assert second is None
+    assert "no room beside the model" in caplog.text
+
+
+def test_an_error_of_the_statistic_itself_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(rows, device="auto"):
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(OrderScores, "from_rows", broken)
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        LeakageFilter("max_order", device="cpu").apply([[(-1.0, False)], [(-2.0, False)]], [0, 0])

@@ -247,14 +247,39 @@ def test_a_local_file_in_our_own_layout_serves_a_task_that_processes_the_hubs(qu
     assert len(lines(results, "max_order", "hellaswag_leakage_perm")) == 1
 
 
-def test_cached_requests_give_the_same_verdicts(questions_file, monkeypatch, tmp_path) -> None:
+def test_the_request_cache_cannot_serve_another_probes_requests(questions_file, monkeypatch, tmp_path, caplog) -> None:
     import lm_eval.caching.cache as cache
 
     monkeypatch.setattr(cache, "PATH", str(tmp_path / "requests"))
-    metadata = questions_file([GOOD, ONE, FIVE])
-    first, second = (evaluate(FakeLM(by_hash), metadata, cache_requests=True) for _ in range(2))
-    assert lines(first, "max_order") == lines(second, "max_order")
-    assert lines(second, "max_order")[1]["reason"].startswith("it has one option")
+    metadata = questions_file([GOOD, ONE])
+    for orders in (12, 6):
+        results = evaluate(FakeLM(by_hash), metadata | {"orders": orders}, cache_requests=True)
+        assert lines(results, "max_order")[0]["n_orders"] == orders
+    assert "mmlu_leakage_perm: --cache_requests is ignored" in caplog.text
+
+
+def test_the_response_cache_serves_a_second_run(questions_file, tmp_path) -> None:
+    first, second = FakeLM(by_hash), FakeLM(by_hash)
+    metadata = questions_file([GOOD, ONE])
+    before, after = (evaluate(lm, metadata, use_cache=str(tmp_path / "cache")) for lm in (first, second))
+    assert lines(before, "outlier") == lines(after, "outlier")
+    assert len(first.asked) == 25
+    assert not second.asked
+
+
+def test_chosen_samples_are_tested_alone(questions_file) -> None:
+    metadata = questions_file([GOOD, FIVE, TWINS])
+    results = evaluate(FakeLM(by_hash), metadata, samples={TASK: [1, 2]})
+    assert [line["n_orders"] for line in lines(results, "max_order")] == [120, 12]
+
+
+def test_fewer_questions_than_processes_are_refused(questions_file) -> None:
+    manager = TaskManager(
+        include_path=task_configs_path(), include_defaults=False, metadata=questions_file([GOOD, FIVE, TWINS])
+    )
+    task = manager.load([TASK])["tasks"][TASK]
+    with pytest.raises(ValueError, match="2 questions for 8 processes; .* raise --limit or start fewer"):
+        task.build_all_requests(limit=2, rank=5, world_size=8)
 
 
 def test_the_bundled_benchmark_runs_without_a_hub(caplog) -> None:
