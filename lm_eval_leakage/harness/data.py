@@ -6,12 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import datasets
+from lm_eval.config.task import TaskConfig
 
 READERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 
 
-def local_split(file: Path) -> datasets.Dataset:
-    """The questions of a JSON (array or lines) or Parquet file."""
+def load_questions(config: TaskConfig, split: str) -> datasets.Dataset:
+    """The rows of one split, from the file that `--metadata data_files=..` gives in the place of the task's own
+    data set, from a file beside the task's YAML, or from the hub; a list of `dataset_name`s is read as one."""
+    metadata = config.metadata or {}
+    if "data_files" in metadata:
+        return _read_file(Path(metadata["data_files"]).expanduser())
+    if config.dataset_path in READERS.values():
+        return _read_file(Path(metadata["config_source"]).parent / config.dataset_kwargs["data_files"])
+    if isinstance(config.dataset_name, list):
+        return _read_subjects(config.dataset_path, config.dataset_name, split)
+    return datasets.load_dataset(config.dataset_path, config.dataset_name, split=split)
+
+
+def _read_file(file: Path) -> datasets.Dataset:
     if file.suffix not in READERS:
         raise ValueError(f"data_files is {str(file)!r}; the file must end in one of: {', '.join(READERS)}")
     if not file.is_file():
@@ -24,7 +37,7 @@ def local_split(file: Path) -> datasets.Dataset:
         ) from error
 
 
-def all_subjects(path: str, subjects: Sequence[str], split: str) -> datasets.Dataset:
+def _read_subjects(path: str, subjects: Sequence[str], split: str) -> datasets.Dataset:
     """One split of several subsets of a hub data set, with the subset's name in a column `subject`."""
     parts = []
     for subject in subjects:

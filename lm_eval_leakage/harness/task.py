@@ -6,14 +6,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import ConfigurableTask
 
 from lm_eval_leakage.harness import filters, rows  # noqa: F401  (registers the names that the YAMLs use)
-from lm_eval_leakage.harness.data import all_subjects, local_split
+from lm_eval_leakage.harness.data import load_questions
 from lm_eval_leakage.harness.window import longer_than_window
 from lm_eval_leakage.harness.wiring import tell_model_to
 from lm_eval_leakage.probes import Probe, probes
@@ -78,20 +77,12 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
         split = self.config.test_split or self.config.validation_split
-        metadata = self.config.metadata or {}
-        if "data_files" in metadata:
-            self.dataset = {split: local_split(Path(metadata["data_files"]).expanduser())}
-            if "question" in self.dataset[split].column_names:
-                self.config.process_docs = None  # it is written for the hub's own fields
-        elif self.DATASET_PATH in ("json", "parquet"):
-            beside_yaml = Path(metadata["config_source"]).parent
-            self.dataset = {split: local_split(beside_yaml / self.config.dataset_kwargs["data_files"])}
-        elif isinstance(self.DATASET_NAME, list):
-            self.dataset = {split: all_subjects(self.DATASET_PATH, self.DATASET_NAME, split)}
-        else:
-            super().download(dataset_kwargs)
-        if not len(self.dataset[split]):
+        questions = load_questions(self.config, split)
+        if not len(questions):
             raise ValueError(f"{self.config.task}: split {split!r} has no question; name another split or file")
+        if "question" in questions.column_names:
+            self.config.process_docs = None  # it is for a hub data set's own fields, and this is not one
+        self.dataset = {split: questions}
 
     def fewshot_docs(self) -> None:
         """No examples: the audit asks for the benchmark's text as it stands."""

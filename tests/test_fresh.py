@@ -1,0 +1,51 @@
+"""The bundled benchmark keeps the promises that make it a control."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+import pytest
+
+from lm_eval_leakage import question_from_doc, task_configs_path
+
+DOCS = [
+    json.loads(line)
+    for line in (task_configs_path() / "fresh" / "fresh.jsonl").read_text(encoding="utf-8").splitlines()
+]
+NATURAL = re.compile(
+    r"of the above|both [A-D]\b|neither|\d|\b(true|false|yes|no|always|never|sometimes)\b", re.IGNORECASE
+)
+
+
+def test_200_questions_over_at_least_ten_subjects() -> None:
+    assert len(DOCS) == len({doc["id"] for doc in DOCS}) == len({doc["question"] for doc in DOCS}) == 200
+    assert min(Counter(doc["subject"] for doc in DOCS).values()) == 20
+    assert len({doc["subject"] for doc in DOCS}) >= 10
+
+
+@pytest.mark.parametrize("doc", DOCS, ids=lambda doc: doc["id"])
+def test_four_options_without_a_natural_order(doc: dict) -> None:
+    options = doc["choices"]
+    assert len({option.strip().lower() for option in options}) == 4
+    assert not [option for option in options if NATURAL.search(option)]
+    assert options not in (sorted(options), sorted(options, reverse=True))
+    for text in (doc["question"], *options):
+        assert text.isascii()
+        assert text == " ".join(text.split())
+    assert question_from_doc(doc).answer == doc["answer"]
+
+
+def test_the_right_option_gives_itself_away_neither_by_place_nor_by_length() -> None:
+    assert set(Counter(doc["answer"] for doc in DOCS).values()) == {50}
+    longest = sum(max(doc["choices"], key=len) == doc["choices"][doc["answer"]] for doc in DOCS)
+    assert 30 <= longest <= 70  # 50 expected
+
+
+def test_a_limit_takes_questions_of_all_subjects() -> None:
+    assert len({doc["subject"] for doc in DOCS[:10]}) == 10
+
+
+def test_no_option_set_serves_two_questions() -> None:
+    assert max(Counter(frozenset(doc["choices"]) for doc in DOCS).values()) == 1
