@@ -15,7 +15,7 @@ DOCS = [
     for line in (task_configs_path() / "fresh" / "fresh.jsonl").read_text(encoding="utf-8").splitlines()
 ]
 NATURAL = re.compile(
-    r"of the above|both [A-D]\b|neither|\d|\b(true|false|yes|no|always|never|sometimes)\b", re.IGNORECASE
+    r"of the above|both [A-D]\b|neither|\d|^(true|false|yes|no|always|never|sometimes)$", re.IGNORECASE
 )
 
 
