@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 
@@ -34,8 +35,8 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What one statistic says about one question.
+class Evidence(ABC):
+    """What one statistic says about one question; each statistic adds its own values.
 
     flagged: the statistic's decision; suspicion, not proof
     pvalue: probability, without leakage, of a value at least this suspicious
@@ -47,9 +48,9 @@ class Evidence:
     null_rate: float
 
     @property
+    @abstractmethod
     def statistic(self) -> float:
         """The value behind the decision; a higher one always means more leakage."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what its statistic is")
 
 
 @dataclass(frozen=True)

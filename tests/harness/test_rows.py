@@ -3,14 +3,12 @@ from __future__ import annotations
 import math
 
 from lm_eval_leakage.harness import rows
-from lm_eval_leakage.records import Evidence, Skipped
+from lm_eval_leakage.records import Skipped
+from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
 
-VERDICTS = [
-    Evidence(True, 0.1, 1 / 6),
-    Skipped("why"),
-    Evidence(False, 0.9, 1 / 24),
-    Evidence(True, 0.1, 1 / 6),
-]
+FLAGGED = MaxOrderEvidence(True, 1 / 6, 1 / 6, margin=2.0, best_order=0, n_orders=6)
+NOT_FLAGGED = MaxOrderEvidence(False, 20 / 24, 1 / 24, margin=-3.0, best_order=7, n_orders=24)
+VERDICTS = [FLAGGED, Skipped("why"), NOT_FLAGGED, FLAGGED]
 
 
 def test_rows_of_a_small_data_set() -> None:
