@@ -20,6 +20,20 @@ Verdict = Evidence | Skipped
 Response = tuple[float, bool]
 
 
+class JudgedResponse(tuple[float, bool]):
+    """A response as the harness and its loggers know it, (log-likelihood, greedy).
+
+    verdict: that on the response's question, on the first of its responses only
+    """
+
+    verdict: Verdict | None
+
+    def __new__(cls, response: Response, verdict: Verdict | None = None) -> JudgedResponse:
+        judged = super().__new__(cls, response)
+        judged.verdict = verdict
+        return judged
+
+
 class LeakageFilter(Filter):  # type: ignore[misc]
     """Applies one statistic to all questions of the task at once.
 
@@ -37,20 +51,21 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         find_device(device)
         self.device = device
 
-    def apply(self, resps: Sequence[Sequence[Response]], docs: Sequence[object]) -> list[Verdict | None]:
-        """The verdict on a question in the place of its first response, None in the places of the others.
+    def apply(self, resps: Sequence[Sequence[Response]], docs: Sequence[object]) -> list[JudgedResponse]:
+        """The responses, each question's first with the verdict on the question.
 
         A question's responses stand together, and all hold the same `doc` object.
         """
-        groups = [
+        questions = [
             [first[0] for first, _ in group]
             for _, group in groupby(zip(resps, docs, strict=True), key=lambda pair: id(pair[1]))
         ]
-        rows = [[loglikelihood for loglikelihood, _ in group] for group in groups]
-        verdicts: list[Verdict | None] = []
-        for row, verdict in zip(rows, self._judge(rows), strict=True):
-            verdicts += [verdict, *[None] * (len(row) - 1)]
-        return verdicts
+        verdicts = self._judge([[loglikelihood for loglikelihood, _ in responses] for responses in questions])
+        return [
+            JudgedResponse(response, None if index else verdict)
+            for responses, verdict in zip(questions, verdicts, strict=True)
+            for index, response in enumerate(responses)
+        ]
 
     def _judge(self, rows: list[list[float]]) -> list[Verdict]:
         refused = [_not_finite(row) for row in rows]

@@ -65,6 +65,14 @@ ROWS: tuple[Callable[[Verdicts], float], ...] = (
 )
 
 
+def contributions(verdict: Evidence | Skipped) -> dict[str, float | None]:
+    """What one question adds to each row, under the row's name; None where only all questions make a value."""
+    values: dict[str, float | None] = {row.__name__: None for row in ROWS}
+    if isinstance(verdict, Skipped):
+        return values | {"skipped": 1.0}
+    return values | {"flagged_rate": float(verdict.flagged), "null_rate": verdict.null_rate, "skipped": 0.0}
+
+
 def _register(row: Callable[[Verdicts], float]) -> None:
     name = row.__name__
     if name not in metric_registry:

@@ -11,8 +11,9 @@ from typing import Any
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import ConfigurableTask
 
-from lm_eval_leakage.harness import filters, rows  # noqa: F401  (registers the names that the YAMLs use)
+from lm_eval_leakage.harness import rows
 from lm_eval_leakage.harness.data import load_questions
+from lm_eval_leakage.harness.filters import JudgedResponse
 from lm_eval_leakage.harness.window import longer_than_window
 from lm_eval_leakage.harness.wiring import tell_model_to
 from lm_eval_leakage.probes import Probe, probes
@@ -44,14 +45,15 @@ class LoggedVerdict(dict[str, object]):
     """A question's keys in the samples log.
 
     The harness logs the whole mapping but aggregates what `items()` names. So a line carries flat scalars
-    (flagged, pvalue, margin, ...) while the table gets its rows and no others, each from the verdict itself.
+    (flagged, pvalue, margin, ..., and under each row's name what the question adds to it, for the harness's
+    loggers) while the table gets its rows and no others, each from the verdict itself.
     """
 
     def __init__(self, verdict: Evidence | Skipped, row_names: Iterable[str]) -> None:
         logged = asdict(verdict)
         if isinstance(verdict, Evidence):
             logged["reason"] = None
-        super().__init__({"flagged": None, "pvalue": None} | logged)
+        super().__init__({"flagged": None, "pvalue": None} | rows.contributions(verdict) | logged)
         self._rows = [(name, verdict) for name in row_names]
 
     def items(self) -> Iterable[tuple[str, Evidence | Skipped]]:  # type: ignore[override]
@@ -177,17 +179,18 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
                 ensemble.apply(asked)
             for instance in self.instances:
                 if instance.skipped is not None:
-                    instance.filtered_resps[ensemble.name] = instance.skipped
+                    judged = JudgedResponse(instance.resps[0], instance.skipped)
+                    instance.filtered_resps[ensemble.name] = judged
             self._report_skipped(ensemble.name)
 
     def _report_skipped(self, pipeline: str) -> None:
-        verdicts = [instance.filtered_resps[pipeline] for instance in self.instances]
+        verdicts = [instance.filtered_resps[pipeline].verdict for instance in self.instances]
         reasons = Counter(verdict.reason for verdict in verdicts if isinstance(verdict, Skipped))
         for reason, count in reasons.most_common(REASONS_SHOWN):
             logger.warning("%s, %s: %d question(s) skipped: %s", self.config.task, pipeline, count, reason)
 
-    def process_results(self, doc: Doc, results: Sequence[Evidence | Skipped | None]) -> LoggedVerdict:
-        verdict, *_ = results
+    def process_results(self, doc: Doc, results: Sequence[JudgedResponse]) -> LoggedVerdict:
+        verdict = results[0].verdict
         assert verdict is not None, "a filter gave no verdict on a question's first response"
         return LoggedVerdict(verdict, [row.__name__ for row in rows.ROWS if row.__name__ in self.aggregation()])
 

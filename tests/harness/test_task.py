@@ -72,8 +72,17 @@ def test_the_samples_log_has_flat_keys_for_each_question(questions_file) -> None
     assert outlier["flagged"]
     assert outlier["outlier_score"] < -0.2
     assert 0 < outlier["pvalue"] < 0.01
-    scalars = ("flagged", "pvalue", "null_rate", "margin", "best_order", "n_orders", "reason")
-    json.dumps({key: seen[key] for key in scalars})
+    json.dumps(seen)
+
+
+def test_the_harness_loggers_read_the_samples(questions_file) -> None:
+    from lm_eval.loggers.wandb_logger import WandbLogger
+
+    results = evaluate(FakeLM(fond_of(published(GOOD))), questions_file([GOOD, ONE, FIVE]))
+    frame = WandbLogger._generate_dataset(None, lines(results, "max_order"), results["configs"][TASK])
+    assert frame["flagged_rate"].tolist() == [1, pytest.approx(math.nan, nan_ok=True), 0]
+    assert frame["skipped"].tolist() == [0, 1, 0]
+    assert len(frame) == 3
 
 
 def test_the_doc_is_the_benchmarks_row_so_that_runs_can_be_joined(questions_file) -> None:
