@@ -10,13 +10,14 @@ install: $(VENV)/installed
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --progress-bar off -c constraints.txt -e '.[dev]'
-	$(BIN)/lm-eval-leakage enable
 	touch $@
 
 demo: install
+	$(BIN)/lm-eval-leakage enable
 	$(BIN)/python -m lm_eval_leakage.lab.demo
 
 test: install
+	$(BIN)/lm-eval-leakage enable
 	$(BIN)/pytest -m "not model"
 	$(BIN)/pytest -m model
 
