@@ -15,8 +15,8 @@ def continue_training(
     texts: Sequence[str],
     *,
     epochs: int = 3,
-    learning_rate: float = 1e-4,
-    batch_size: int = 4,
+    learning_rate: float = 2e-4,
+    batch_size: int = 8,
     seed: int = 0,
 ) -> Path:
     """A copy of the checkpoint `source`, fully fine-tuned on `texts`, in `target`; reused where it exists.
