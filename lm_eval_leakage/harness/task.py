@@ -82,8 +82,9 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         questions = load_questions(self.config, split)
         if not len(questions):
             raise ValueError(f"{self.config.task}: split {split!r} has no question; name another split or file")
-        if "question" in questions.column_names:
-            self.config.process_docs = None  # it is for a hub data set's own fields, and this is not one
+        given = "data_files" in (self.config.metadata or {})
+        if given and "question" in questions.column_names:
+            self.config.process_docs = None  # it is written for the fields of the hub's data set, not for ours
         self.dataset = {split: questions}
 
     def fewshot_docs(self) -> None:

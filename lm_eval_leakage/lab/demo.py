@@ -104,10 +104,14 @@ def _row(statistic: str, model: str, half: str, lines: Sequence[Line]) -> str:
     )
 
 
+def _asked_for(value: str) -> int:
+    if not value.isdecimal() or not FEWEST <= int(value) <= ALL:
+        sys.exit(f"DEMO_QUESTIONS is {value!r}; choose a whole number from {FEWEST} to {ALL}")
+    return int(value)
+
+
 def main() -> None:
-    n_questions = int(os.environ.get("DEMO_QUESTIONS", "80"))
-    if not FEWEST <= n_questions <= ALL:
-        sys.exit(f"DEMO_QUESTIONS is {n_questions}; choose from {FEWEST} to {ALL}")
+    n_questions = _asked_for(os.environ.get("DEMO_QUESTIONS", "80"))
     folder = Path(os.environ.get("DEMO_FOLDER", ".demo")).resolve()
     asked = fresh_questions()[:n_questions]
     seen = random.Random(0).sample(asked, n_questions // 2)
@@ -118,7 +122,7 @@ def main() -> None:
     print("\n" + table(audits, {question.id for question in seen}))
     print(
         "\nOnly the contaminated model has seen the trained half: there alone the published order stands out.\n"
-        "The outlier test looks for any order that stands out, and its published threshold flags a third of chance."
+        "The outlier test looks for any order that stands out, and its published threshold flags a third by chance."
     )
 
 

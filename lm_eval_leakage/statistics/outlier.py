@@ -1,7 +1,7 @@
 """Outlier test: does one order stand out above all others, whichever it is?
 
 Null hypothesis: the log-likelihoods of a question's orders are independent draws from one normal
-distribution. Limits: the published thresholds flag some 30 % of such draws with 24 orders and 45 % with 120;
+distribution. Limits: the published thresholds flag 35 % of such draws with 24 orders and 48 % with 120;
 `null_rate` says how many. With 2 orders the score is always 0, and with 6 (3 options) the published
 thresholds flag almost nothing. Source: Ni et al., AAAI 2025 (arXiv 2409.01790), scenario b (a model that saw
 the options shuffled), there with scikit-learn's IsolationForest of 100 trees fitted to each question; here
@@ -20,7 +20,7 @@ from lm_eval_leakage.statistics.orders import OrderScores
 from lm_eval_leakage.statistics.outlier_null import null_cdf
 
 FOUR_OPTIONS_DELTA = -0.20  # Ni et al. (2025), Table 2; they also report -0.17 and -0.15
-FIVE_OPTIONS_DELTA = -0.25  # Ni et al. (2025), for the five options of CMB
+FIVE_OPTIONS_DELTA = -0.25  # Ni et al. (2025), 5 options
 FOUR_OPTIONS_ORDERS = math.factorial(4)
 
 

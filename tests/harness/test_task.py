@@ -256,6 +256,18 @@ def test_a_local_file_in_our_own_layout_serves_a_task_that_processes_the_hubs(qu
     assert len(lines(results, "max_order", "hellaswag_leakage_perm")) == 1
 
 
+def test_a_users_own_process_docs_is_kept_on_a_data_set_with_a_question_column(questions_file, tmp_path) -> None:
+    config = inline(questions_file, {"statistic": "max_order"})
+    source = config["metadata"].pop("data_files")
+    config |= {
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": source},
+        "process_docs": lambda docs: docs.select([0]),
+    }
+    config["metadata"]["config_source"] = str(tmp_path / "own.yaml")
+    assert LeakageTask(config=config).config.process_docs is not None
+
+
 def test_the_request_cache_cannot_serve_another_probes_requests(questions_file, monkeypatch, tmp_path, caplog) -> None:
     import lm_eval.caching.cache as cache
 

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import pytest
+
+from lm_eval_leakage.lab import demo
+from lm_eval_leakage.records import Question
+
+
+def test_the_training_text_is_the_published_wording_with_the_right_letter() -> None:
+    question = Question("1", "Which? ", ("w", "x", "y", "z"), answer=2)
+    assert demo.training_text(question) == "Which?\nA. w\nB. x\nC. y\nD. z\nAnswer: C"
+
+
+def line(identity: str, statistic: str, flagged: bool | None) -> dict:
+    return {"doc": {"id": identity}, "filter": statistic, "flagged": flagged, "null_rate": 1 / 24}
+
+
+def test_the_table_keeps_halves_statistics_and_skipped_questions_apart() -> None:
+    seen = [line("a", "max_order", True), line("b", "max_order", True), line("c", "max_order", None)]
+    unseen = [line("x", "max_order", False), line("y", "max_order", True)]
+    others = [line(identity, "outlier", False) for identity in "abxy"]
+    rows = demo.table({"copy": [*seen, *unseen, *others]}, trained={"a", "b", "c"}).splitlines()[2:]
+    assert rows[0] == "| max_order | copy | trained | 2 | 1.000 ± 0.000 | 0.042 | 1.7e-03 |"  # (1/24) ** 2
+    assert rows[1] == "| max_order | copy | untrained | 2 | 0.500 ± 0.500 | 0.042 | 8.2e-02 |"  # 1 - (23/24) ** 2
+    assert [row.split(" | ")[0] for row in rows[2:]] == ["| outlier"] * 2
+
+
+@pytest.mark.parametrize("value", ["7", "201", "all", "-8", ""])
+def test_a_number_of_questions_that_makes_no_sense_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEMO_QUESTIONS", value)
+    with pytest.raises(SystemExit, match=f"DEMO_QUESTIONS is '{value}'; choose a whole number from 8 to 200"):
+        demo.main()
