@@ -31,5 +31,7 @@ def poisson_binomial_tail(n_flagged: int, null_rates: Sequence[float]) -> float:
         return math.nan
     counts = np.ones(1)
     for rate, n_questions in sorted(Counter(null_rates).items()):
-        counts = np.convolve(counts, binom.pmf(np.arange(n_questions + 1), n_questions, rate))
+        # by its logarithm, since scipy's pmf overflows on rates near the smallest float
+        binomial = np.exp(binom.logpmf(np.arange(n_questions + 1), n_questions, rate))
+        counts = np.convolve(counts, binomial)
     return float(min(1.0, counts[n_flagged:].sum()))

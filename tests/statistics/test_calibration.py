@@ -29,6 +29,12 @@ def test_the_tail_is_the_sum_over_all_outcomes(rates: list[float], data: st.Data
     )
 
 
+@pytest.mark.parametrize("rate", [5e-324, 1.1e-308, 1e-300, 0.0])
+def test_the_smallest_rates_do_not_end_a_run(rate: float) -> None:
+    assert poisson_binomial_tail(0, [rate, rate]) == 1
+    assert poisson_binomial_tail(1, [rate, rate]) == pytest.approx(0, abs=1e-299)
+
+
 @pytest.mark.parametrize("n_flagged", [0, 1, 5, 9, 14])
 def test_the_tail_is_scipys_poisson_binomial(n_flagged: int) -> None:
     rates = [1 / 24] * 40 + [1 / 12] * 9 + [0.35] * 7 + [1 / 120] * 20
