@@ -66,8 +66,9 @@ def main() -> None:
     if args.command in ("run", "ls", "validate"):
         from lm_eval.tasks.manager import TaskManager
 
-        from lm_eval_leakage.harness.wiring import add_tasks_to
+        from lm_eval_leakage.harness.wiring import add_models, add_tasks_to
 
         setup_logging()
         add_tasks_to(TaskManager)
+        add_models()
     cli.execute(args)

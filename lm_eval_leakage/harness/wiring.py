@@ -9,6 +9,7 @@ from typing import Any
 from lm_eval_leakage import task_configs_path
 
 MARK = "_knows_lm_eval_leakage"
+MODELS = {"hf-prefix-tree": "lm_eval_leakage.harness.prefix_tree_lm:PrefixTreeLM"}
 
 
 def add_tasks_to(task_manager_class: type) -> None:
@@ -32,6 +33,17 @@ def add_tasks_to(task_manager_class: type) -> None:
 
     setattr(__init__, MARK, True)
     task_manager_class.__init__ = __init__  # type: ignore[misc]
+
+
+def add_models() -> None:
+    """`--model` also knows ours. They are imported when asked for; the harness's own names come first, for it
+    takes an empty registry as the sign that they are still to be added."""
+    import lm_eval.models  # noqa: F401
+    from lm_eval.api.registry import model_registry
+
+    for name, target in MODELS.items():
+        if name not in model_registry:
+            model_registry.register(name, target=target)
 
 
 def tell_model_to(task_class: type) -> None:

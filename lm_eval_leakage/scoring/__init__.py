@@ -1,0 +1,1 @@
+"""Log-likelihoods of texts that share prefixes, each shared token computed once."""

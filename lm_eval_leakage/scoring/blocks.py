@@ -1,0 +1,93 @@
+"""Who sees whom in a piece of a prefix tree, as small dense blocks in the place of one large sparse mask.
+
+A block is a run of nodes in depth-first order. Its nodes see ancestors in two places only: in the block itself,
+and on the path from the root to the block's first node. So a block of b nodes at depth d attends to d + b keys,
+however large the tree, and memory grows with the nodes, not with their square.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lm_eval_leakage.scoring.prefix_tree import IntArray
+
+PATH_LENGTHS = sorted({0, *(round(16 * 2 ** (step / 2)) // 16 * 16 for step in range(30))})
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Blocks of one shape. Keys are counted over the carried nodes (ancestors of the piece's first node, from
+    the root) and then the piece's own; a block at the end may be padded, and so may be a path."""
+
+    index: IntArray  # (n_blocks,), place among the piece's blocks
+    keys: IntArray  # (n_blocks, n_path + size)
+    seen: npt.NDArray[np.bool_]  # (n_blocks, size, n_path + size)
+    query_depths: IntArray  # (n_blocks, size)
+    key_depths: IntArray  # (n_blocks, n_path + size)
+
+
+def last_at_each_depth(depths: IntArray, carried: int) -> IntArray:
+    """The path to the node that follows a piece: by depth, the last of the carried nodes and `depths`."""
+    path = np.arange(max(carried, int(depths.max(initial=0)) + 1), dtype=np.int32)
+    path[depths] = carried + np.arange(len(depths), dtype=np.int32)  # of several at a depth, the last stays
+    return path
+
+
+def blocks_of(depths: IntArray, carried: int, size: int) -> list[Blocks]:
+    """The blocks of a piece with nodes at `depths`, whose first node has the depth `carried`; by path length."""
+    n_blocks = -(-len(depths) // size)
+    padded = np.zeros(n_blocks * size, np.int32)
+    padded[: len(depths)] = depths
+    rows = padded.reshape(n_blocks, size)
+    lengths = rows[:, 0]
+    room = np.array(PATH_LENGTHS, np.int32)[np.searchsorted(PATH_LENGTHS, lengths)]
+    paths = list(_paths(depths, carried, size))
+    found = []
+    for n_path in np.unique(room):
+        index = np.flatnonzero(room == n_path).astype(np.int32)
+        keys = np.zeros((len(index), n_path + size), np.int32)
+        for row, block in zip(keys, index, strict=True):
+            row[: lengths[block]] = paths[block]
+        keys[:, n_path:] = carried + index[:, None] * size + np.arange(size, dtype=np.int32)
+        keys = np.minimum(keys, carried + len(depths) - 1)
+        on_path = np.broadcast_to(np.arange(n_path, dtype=np.int32), (len(index), n_path))
+        found.append(
+            Blocks(
+                index,
+                keys,
+                np.concatenate([_sees_path(rows[index], int(n_path)), _sees_block(rows[index])], axis=2),
+                rows[index],
+                np.concatenate([on_path, rows[index]], axis=1),
+            )
+        )
+    return found
+
+
+def _paths(depths: IntArray, carried: int, size: int) -> Iterator[IntArray]:
+    """For each block, the keys from the root to its first node, without that."""
+    path = np.arange(max(carried, int(depths.max()) + 1), dtype=np.int32)
+    for first in range(0, len(depths), size):
+        yield path[: depths[first]].copy()
+        block = depths[first : first + size]
+        path[block] = carried + np.arange(first, first + len(block), dtype=np.int32)
+
+
+def _sees_path(rows: IntArray, n_path: int) -> npt.NDArray[np.bool_]:
+    """A node sees the path down to the shallowest node between the block's first and itself."""
+    shallowest: IntArray = np.minimum.accumulate(rows, axis=1)
+    sees: npt.NDArray[np.bool_] = np.arange(n_path) < shallowest[:, :, None]
+    return sees
+
+
+def _sees_block(rows: IntArray) -> npt.NDArray[np.bool_]:
+    """A node sees an earlier one of its block if every node after that one, itself included, is deeper."""
+    size = rows.shape[1]
+    later = np.arange(size) > np.arange(size)[:, None]
+    since = np.where(later, rows[:, None, :], np.iinfo(np.int32).max)
+    shallowest_since: IntArray = np.minimum.accumulate(since, axis=2)
+    sees: npt.NDArray[np.bool_] = (shallowest_since > rows[:, :, None]) & ~later.T
+    return sees.transpose(0, 2, 1)

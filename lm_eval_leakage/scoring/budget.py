@@ -1,0 +1,55 @@
+"""How many tokens a forward pass may hold."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+logger = logging.getLogger(__name__)
+FEWEST_TOKENS = 16
+MOST_TOKENS = {"cuda": 16384, "cpu": 2048}  # more than this gains no speed: the matrix products are full
+
+
+@dataclass
+class TokenBudget:
+    """Tokens a forward pass may hold; halved when memory runs out, and never raised again."""
+
+    max_tokens: int
+
+    def lower(self, error: Exception) -> None:
+        """Halve the budget if `error` says that memory ran out; any other error is raised as it came."""
+        from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
+
+        if not should_reduce_batch_size(error) or self.max_tokens <= FEWEST_TOKENS:
+            raise error
+        self.max_tokens = max(FEWEST_TOKENS, self.max_tokens // 2)
+        logger.warning("out of memory; going on with max_tokens=%d", self.max_tokens)
+        clear_device_cache(garbage_collection=True)
+
+
+def default_max_tokens(model: Any, device: torch.device) -> int:
+    """As many tokens as fit into half of the free memory, between 256 and what full speed needs."""
+    fit = free_memory(device) // 2 // bytes_per_token(model)
+    return max(256, min(fit, MOST_TOKENS.get(device.type, MOST_TOKENS["cpu"])))
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that could be allocated on `device` now."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def bytes_per_token(model: Any) -> int:
+    """A generous estimate of what one more token in a forward pass takes: a layer's activations, twice over, and
+    the keys and values that are gathered for attention."""
+    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    hidden = int(getattr(config, "hidden_size", 1024))
+    inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
+    return 2 * int(model.dtype.itemsize) * (16 * hidden + 4 * inner)

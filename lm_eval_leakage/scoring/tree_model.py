@@ -1,0 +1,182 @@
+"""A transformers model that reads prefix trees: its own layers and its own head, around our attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from lm_eval_leakage.scoring.prefix_tree import IntArray
+from lm_eval_leakage.scoring.tree_attention import MaskFunction, Piece, TreeMask, UnsuitedModelError, tree_attention
+
+NAME = "lm_eval_leakage_prefix_tree"
+LOGITS_AT_ONCE = 2**24  # values in float32: 64 MiB
+SOFTMAX_AT_ONCE = 2**22  # values: 16 MiB, which a CPU's cache holds
+
+_piece_at_hand: ContextVar[Piece] = ContextVar("piece_at_hand")
+FloatArray = npt.NDArray[np.float32]
+BoolArray = npt.NDArray[np.bool_]
+
+
+class TreeModel:
+    """Log-likelihoods of a tree's targets by a causal language model of transformers.
+
+    model: with a backbone, a head, and attention and masks that can be exchanged; the model itself is left as
+        it is but for the time of a pass
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model.get_base_model() if hasattr(model, "get_base_model") else model
+        found = self.model.get_decoder() if hasattr(self.model, "get_decoder") else self.model
+        self.backbone = getattr(found, "model", None) if found is self.model else found
+        if self.backbone is None:
+            raise UnsuitedModelError("its head cannot be told from its layers")
+        self._configs = {id(part.config): part.config for part in self.model.modules() if hasattr(part, "config")}
+        _register()
+
+    @torch.inference_mode()
+    def score(self, piece: Piece, device: torch.device) -> tuple[IntArray, FloatArray, BoolArray]:
+        """The targets below the piece's nodes: their indices, log-likelihoods (nats), whether each is the likeliest."""
+        tree = piece.tree
+        targets = tree.targets_below(piece.first, piece.stop)
+        output = self._read(piece, device)
+        # one row of logits a node, whatever the number of its targets
+        nodes, rows = np.unique(tree.target_parents[targets] - piece.first, return_inverse=True)
+        hidden = output.last_hidden_state[0]
+        rows, tokens = torch.from_numpy(rows), torch.from_numpy(tree.target_tokens[targets]).long()
+        logprobs, greedy = np.empty(len(targets), np.float32), np.empty(len(targets), np.bool_)
+        step = max(1, LOGITS_AT_ONCE // int(self.model.get_output_embeddings().weight.shape[0]))
+        for first in range(0, len(nodes), step):
+            chunk = torch.from_numpy(nodes[first : first + step]).to(hidden.device)
+            logits = self._logits(output, hidden[chunk])
+            (asked,) = torch.where((rows >= first) & (rows < first + step))
+            scores = logprobs_and_greedy(logits, (rows[asked] - first).to(logits.device), tokens[asked].to(logits.device))
+            logprobs[asked.numpy()], greedy[asked.numpy()] = (score.cpu().numpy() for score in scores)
+        return targets, logprobs, greedy
+
+    def _read(self, piece: Piece, device: torch.device) -> Any:
+        """The backbone's output on the piece's nodes."""
+        tokens, depths = (torch.from_numpy(row.astype(np.int64))[None].to(device) for row in (piece.tokens, piece.depths))
+        with _reading(piece), self._our_attention():
+            output = self.backbone(
+                input_ids=tokens,
+                position_ids=depths,
+                attention_mask=torch.ones_like(tokens),  # without one, jumps in position read as packed sequences
+                use_cache=False,
+                return_dict=True,
+            )
+        if not piece.calls:
+            raise UnsuitedModelError("its attention cannot be exchanged")
+        return output
+
+    def _logits(self, output: Any, hidden: Tensor) -> Tensor:
+        """The model's own logits, soft caps and scales included, `(n, vocabulary)`: its forward pass, with the
+        backbone's answer at hand."""
+        answer = type(output)(last_hidden_state=hidden[None])
+        own = self.backbone.__dict__.get("forward")
+        asked = False
+
+        def forward(*_: object, **__: object) -> Any:
+            nonlocal asked
+            asked = True
+            return answer
+
+        self.backbone.forward = forward
+        try:
+            logits: Tensor = self.model(
+                input_ids=torch.zeros((1, len(hidden)), dtype=torch.long, device=hidden.device),
+                use_cache=False,
+                return_dict=True,
+            ).logits[0]
+        finally:
+            if own is None:
+                del self.backbone.forward
+            else:
+                self.backbone.forward = own
+        if not asked:
+            raise UnsuitedModelError("its head cannot be told from its layers")
+        return logits
+
+    @contextmanager
+    def _our_attention(self) -> Iterator[None]:
+        usual = {key: getattr(config, "_attn_implementation", None) for key, config in self._configs.items()}
+        try:
+            for config in self._configs.values():
+                config._attn_implementation = NAME
+            yield
+        finally:
+            for key, config in self._configs.items():
+                config._attn_implementation = usual[key]
+
+
+def logprobs_and_greedy(logits: Tensor, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-likelihood of each token in its row of `logits`, and whether it is the row's likeliest (the first of
+    several), by float32 whatever the dtype of the logits."""
+    logprobs = torch.empty(len(rows), dtype=torch.float32, device=logits.device)
+    greedy = torch.empty(len(rows), dtype=torch.bool, device=logits.device)
+    step = max(1, SOFTMAX_AT_ONCE // logits.shape[1]) if logits.device.type == "cpu" else len(logits)
+    for first in range(0, len(logits), step):
+        some = logits[first : first + step]
+        (asked,) = torch.where((rows >= first) & (rows < first + step))
+        places, wanted = rows[asked] - first, tokens[asked]
+        logprobs[asked] = some.log_softmax(dim=1, dtype=torch.float32)[places, wanted]
+        greedy[asked] = _is_first_maximum(some, places, wanted)
+    return logprobs, greedy
+
+
+def _is_first_maximum(logits: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
+    """`logits.argmax(1)[rows] == tokens`, several times as fast on a CPU, where argmax is slow and max is not."""
+    greedy = logits[rows, tokens] == logits.amax(dim=1)[rows]
+    (candidates,) = torch.where(greedy)
+    greedy[candidates] = logits[rows[candidates]].float().argmax(dim=1) == tokens[candidates]
+    return greedy
+
+
+@contextmanager
+def _reading(piece: Piece) -> Iterator[None]:
+    piece.calls = 0
+    token = _piece_at_hand.set(piece)
+    try:
+        yield
+    finally:
+        _piece_at_hand.reset(token)
+
+
+def _register() -> None:
+    """Make our attention and masks known to transformers under `NAME`."""
+    try:
+        from transformers import AttentionInterface, AttentionMaskInterface
+    except ImportError as error:
+        raise UnsuitedModelError("this version of transformers has no exchangeable attention and masks") from error
+    AttentionInterface.register(NAME, _attention)
+    AttentionMaskInterface.register(NAME, _mask)
+
+
+def _mask(*_: object, mask_function: MaskFunction, **__: object) -> TreeMask:
+    return TreeMask(_piece_at_hand.get(), mask_function)
+
+
+def _attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: object,
+    *,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    **_: object,
+) -> tuple[Tensor, None]:
+    if not isinstance(attention_mask, TreeMask):
+        raise UnsuitedModelError("it makes its masks by itself")
+    if position_bias is not None:
+        raise UnsuitedModelError("its attention has a bias by place in the row")
+    return tree_attention(query, key, value, attention_mask, scaling=scaling, softcap=softcap, sinks=s_aux), None
