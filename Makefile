@@ -9,6 +9,7 @@ install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	rm -rf lm_eval_leakage.egg-info  # what `build` left would hide newer entry points
 	$(BIN)/pip install --progress-bar off -c constraints.txt -e '.[dev]'
 	touch $@
 

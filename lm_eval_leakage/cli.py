@@ -14,7 +14,7 @@ def path() -> None:
 
 
 def enable() -> None:
-    """make plain `lm_eval` in this environment know the leakage tasks"""
+    """make plain `lm_eval` in this environment know the leakage tasks and models"""
     file = hook.hook_file()
     if hook.harness_discovers_plugins():
         print("nothing to do: this harness discovers the leakage tasks itself")
@@ -66,9 +66,8 @@ def main() -> None:
     if args.command in ("run", "ls", "validate"):
         from lm_eval.tasks.manager import TaskManager
 
-        from lm_eval_leakage.harness.wiring import add_models, add_tasks_to
+        from lm_eval_leakage.harness.wiring import extend_harness
 
         setup_logging()
-        add_tasks_to(TaskManager)
-        add_models()
+        extend_harness(TaskManager)
     cli.execute(args)

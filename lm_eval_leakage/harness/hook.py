@@ -1,4 +1,4 @@
-"""The opt-in hook that makes plain `lm_eval` know our tasks and models: one line in a `.pth` file, removed by `disable`.
+"""The opt-in hook that makes plain `lm_eval` know what is ours: one line in a `.pth` file, removed by `disable`.
 
 The interpreter runs that line at its start, so it imports `sys` and nothing else. It leaves a finder that
 waits for the harness's task manager to be imported, steps aside, lets it load and then extends it.
@@ -25,11 +25,10 @@ class LmEvalLeakageHook:
         def exec_module(module):
             load(module)
             try:
-                from lm_eval_leakage.harness.wiring import add_models, add_tasks_to
+                from lm_eval_leakage.harness.wiring import extend_harness
             except ImportError:
                 return
-            add_tasks_to(module.TaskManager)
-            add_models()
+            extend_harness(module.TaskManager)
         spec.loader.exec_module = exec_module
         return spec
 sys.meta_path.insert(0, LmEvalLeakageHook())

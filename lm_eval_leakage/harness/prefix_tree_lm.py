@@ -5,26 +5,33 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
+from lm_eval_leakage.harness.tokenising import encoded_pairs
 from lm_eval_leakage.scoring.budget import TokenBudget, default_max_tokens
-from lm_eval_leakage.scoring.prefix_tree import Answer, Text
-from lm_eval_leakage.scoring.scorers import Scorer, SharedPrefixScorer, TreeScorer, reference
+from lm_eval_leakage.scoring.prefix_tree import Answer, IntArray, Text
+from lm_eval_leakage.scoring.scorers import Scorer, TreeScorer, reference
+from lm_eval_leakage.scoring.shared_prefix import SharedPrefixScorer
 
 logger = logging.getLogger(__name__)
-TokenRequest = tuple[tuple[str, str] | None, list[int], list[int]]
-WAYS: tuple[Callable[..., Scorer], ...] = (TreeScorer, SharedPrefixScorer)
+Pair = tuple[str, str]  # context, continuation
+WAYS: tuple[type[TreeScorer] | type[SharedPrefixScorer], ...] = (TreeScorer, SharedPrefixScorer)
 PROBE_BUDGET = 48  # tokens: less than the probe has, so that it also tries what pieces hand on
-# Rounding noise between two ways to compute the same text, in nats per root of a token. On the probe, SmolLM2 has 5e-6,
-# 0.015 and 0.12; attention that lets in one sibling's tokens is off by 1.3 and more.
+# Rounding noise between two ways to compute the same text, in nats per root of a token. On the probe, SmolLM2 has
+# 5e-6, 0.015 and 0.12; attention that lets in one sibling's tokens is off by 1.3 and more.
 NOISE = {torch.float32: 1e-3, torch.float64: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.4}
 PROBE = [
-    ("Question: On which day does a week begin in most calendars of Europe?\n", ["Monday", "the first of May", "never"]),
+    (
+        "Question: On which day does a week begin in most calendars of Europe?\n",
+        ["Monday", "the first of May", "never"],
+    ),
     ("Question: What does a baker put into the oven?\n", ["a loaf of bread", "Monday", "two letters"]),
 ]
 ROPE_BY_LENGTH = ("dynamic", "longrope")
@@ -40,7 +47,9 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
 
     def __init__(self, *args: Any, max_tokens: int | str = "auto", **kwargs: Any) -> None:
         if max_tokens != "auto" and not (isinstance(max_tokens, int) and max_tokens >= PROBE_BUDGET):
-            raise ValueError(f"max_tokens is {max_tokens!r}; give `auto`, or a whole number of at least {PROBE_BUDGET}")
+            raise ValueError(
+                f"max_tokens is {max_tokens!r}; give `auto`, or a whole number of at least {PROBE_BUDGET}"
+            )
         if str(kwargs.get("batch_size") or 1) != "1":
             logger.warning(
                 "batch_size=%s applies to generation only: log-likelihoods are packed up to max_tokens=%s",
@@ -49,10 +58,12 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
             )
         kwargs.setdefault("softmax_dtype", "float32")
         super().__init__(*args, **kwargs)
-        self.budget = TokenBudget(default_max_tokens(self.model, self.device) if max_tokens == "auto" else max_tokens)
+        fitting = default_max_tokens(self.model, self.device) if isinstance(max_tokens, str) else max_tokens
+        self.budget = TokenBudget(fitting)
         self._ways = list(WAYS)
         self._scorer: Scorer | None = None
         self._verified = 0  # tokens: the longest text scored both ways
+        self._left_to_hf = False
         if self.backend == "causal":
             self._settle(self._probe_texts())
         else:
@@ -60,62 +71,83 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ scoring
 
+    def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        if self.backend == "causal" and not self.enable_thinking:
+            pairs = [request.args for request in requests]
+            texts = self._texts(pairs, encoded_pairs(self, pairs, disable_tqdm or self.rank != 0))
+            if self._suits(texts):
+                return self._answers(texts, pairs, disable_tqdm)
+        self._left_to_hf = True
+        try:
+            answers: list[tuple[float, bool]] = super().loglikelihood(requests, disable_tqdm=disable_tqdm)
+        finally:
+            self._left_to_hf = False
+        return answers
+
     def _loglikelihood_tokens(
         self,
-        requests: Sequence[TokenRequest],
+        requests: Sequence[tuple[Pair | None, list[int], list[int]]],
         disable_tqdm: bool = False,
         override_bs: int | None = None,
     ) -> list[tuple[float, bool]]:
-        if not requests:
-            return []
-        if self.backend != "causal":
-            return self._as_hf(requests, disable_tqdm, override_bs)
-        texts = self._texts(requests)
-        longest = max(texts, key=lambda text: len(text.tokens))
-        if self._rope_depends_on_length(len(longest.tokens) - 1):
+        """Also asked by rolling log-likelihoods, for their windows."""
+        if self.backend == "causal" and not self._left_to_hf:
+            pairs = [pair for pair, _, _ in requests]
+            texts = self._texts(pairs, ((np.array(a), np.array(b)) for _, a, b in requests))
+            if self._suits(texts):
+                return self._answers(texts, pairs, disable_tqdm)
+        answers: list[tuple[float, bool]] = super()._loglikelihood_tokens(requests, disable_tqdm, override_bs)
+        return answers
+
+    def _suits(self, texts: Sequence[Text]) -> bool:
+        """Whether a way better than that of `hf` is exact for these texts."""
+        longest = max(texts, key=lambda text: len(text.tokens), default=None)
+        if longest is None or self._scorer is None:
+            return longest is None
+        if len(longest.tokens) - 1 > self._steady_window:
             logger.warning(
-                "hf-prefix-tree: this model's rotary embedding changes with the longest text of a batch, and texts reach "
-                "the length from which it does; scoring as `hf` does"
+                "hf-prefix-tree: this model's rotary embedding changes with the longest text of a batch, and some "
+                "texts are long enough for that; scoring as `hf` does"
             )
-            return self._as_hf(requests, disable_tqdm, override_bs)
-        if self._scorer is not None and len(longest.tokens) > self._verified:
+            return False
+        if len(longest.tokens) > self._verified:
             # It could be the first that a window, or a rule for positions, of this model cuts.
             self._settle([Text(longest.tokens, min(len(longest.tokens) - 1, PROBE_BUDGET))])
-        if self._scorer is None:
-            return self._as_hf(requests, disable_tqdm, override_bs)
-        answers: list[tuple[float, bool]] = [(math.nan, False)] * len(requests)
+        return self._scorer is not None
+
+    def _answers(
+        self, texts: Sequence[Text], pairs: Sequence[Pair | None], disable_tqdm: bool
+    ) -> list[tuple[float, bool]]:
+        answers: list[tuple[float, bool]] = [(math.nan, False)] * len(texts)
+        if not texts:
+            return answers
+        assert self._scorer is not None, "texts that nothing but `hf` suits go to `hf`"
         quiet = disable_tqdm or self.rank != 0
         with self._precision(), tqdm(total=len(texts), disable=quiet, desc="Running loglikelihood requests") as bar:
             for answer in self._scorer.answers(texts):
                 answers[answer.text] = (answer.loglikelihood, answer.greedy)
-                asked = requests[answer.text][0]
-                if asked is not None:  # a window of a rolling log-likelihood, which is cached as a whole
-                    self.cache_hook.add_partial("loglikelihood", asked, answers[answer.text])
+                pair = pairs[answer.text]
+                if pair is not None:  # a window of a rolling log-likelihood, which is cached as a whole
+                    self.cache_hook.add_partial("loglikelihood", pair, answers[answer.text])
                 bar.update()
         return answers
 
-    def _as_hf(
-        self, requests: Sequence[TokenRequest], disable_tqdm: bool, override_bs: int | None
-    ) -> list[tuple[float, bool]]:
-        answers: list[tuple[float, bool]] = super()._loglikelihood_tokens(requests, disable_tqdm, override_bs)
-        return answers
-
-    def _texts(self, requests: Sequence[TokenRequest]) -> list[Text]:
+    def _texts(self, pairs: Sequence[Pair | None], tokens: Iterable[tuple[IntArray, IntArray]]) -> list[Text]:
         """The requests as `hf` would put them into the model's window: cut from the left."""
         texts, n_cut = [], 0
-        for asked, context, continuation in requests:
-            if not 0 < len(continuation) <= self.max_length or not context:
+        for pair, (context, continuation) in zip(pairs, tokens, strict=True):
+            if not 0 < len(continuation) <= self.max_length or not len(context):
                 raise ValueError(
                     f"a request has {len(context)} tokens of context and {len(continuation)} of continuation "
-                    f"({(asked or ('', ''))[1][:60]!r}); it needs at least one of each, and the continuation has to fit the "
-                    f"model's window of {self.max_length}: raise max_length, or leave this request out"
+                    f"({(pair or ('', ''))[1][:60]!r}); it needs at least one of each, and the continuation has to "
+                    f"fit the model's window of {self.max_length}: raise max_length, or leave this request out"
                 )
-            whole = context + continuation
+            whole = np.concatenate([context, continuation])
             n_cut += len(whole) > self.max_length + 1
             texts.append(Text(whole[-(self.max_length + 1) :], len(continuation)))
         if n_cut:
             logger.warning(
-                "%d of %d texts are longer than the model's window of %d tokens and were cut from the left, as `hf` does",
+                "%d of %d texts are longer than the model's window of %d tokens, and cut from the left as by `hf`",
                 n_cut,
                 len(texts),
                 self.max_length,
@@ -134,10 +166,11 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
         for stem, options in PROBE:
             for order in itertools.permutations(options):
                 block = "\n".join(f"{letter}. {option}" for letter, option in zip("ABC", order, strict=True))
-                context, whole = self.tok_encode(stem), self.tok_encode(stem + block + "\nAnswer: A")
-                texts.append(Text(whole, max(1, len(whole) - len(context))))
-                texts.append(Text(whole, 1))
-        return [Text(text.tokens[-(self.max_length + 1) :], min(text.n_scored, self.max_length)) for text in texts]
+                window = min(self.max_length, self._steady_window)
+                tokens = np.array(self.tok_encode(stem + block + "\nAnswer: A")[-(window + 1) :])
+                n_scored = max(1, len(tokens) - len(self.tok_encode(stem)))
+                texts += [Text(tokens, n_scored), Text(tokens, 1)]
+        return texts
 
     def _settle(self, texts: Sequence[Text]) -> None:
         """Take the first way of those left that agrees with the model's own answers on `texts`; `hf` if none does."""
@@ -182,14 +215,19 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
         dtype = self.mixed_precision_dtype or self.model.dtype
         return NOISE.get(dtype, NOISE[torch.bfloat16])
 
-    def _rope_depends_on_length(self, n_tokens: int) -> bool:
-        text_config = self.config.get_text_config() if hasattr(self.config, "get_text_config") else self.config
-        rope = getattr(text_config, "rope_parameters", None) or getattr(text_config, "rope_scaling", None) or {}
-        kind = rope.get("rope_type", rope.get("type"))
-        original = rope.get("original_max_position_embeddings") or getattr(
-            text_config, "original_max_position_embeddings", getattr(text_config, "max_position_embeddings", n_tokens)
+    @property
+    def _steady_window(self) -> int:
+        """So many tokens can be read before the model's rotary embedding changes with the longest text at hand."""
+        config = self.config.get_text_config() if hasattr(self.config, "get_text_config") else self.config
+        rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+        if rope.get("rope_type", rope.get("type")) not in ROPE_BY_LENGTH:
+            return int(self.max_length)
+        windows = (
+            rope.get("original_max_position_embeddings"),
+            getattr(config, "original_max_position_embeddings", None),
+            getattr(config, "max_position_embeddings", None),
         )
-        return kind in ROPE_BY_LENGTH and n_tokens > int(original)
+        return next((int(window) for window in windows if window), int(self.max_length))
 
 
 def _first_line(error: Exception) -> str:

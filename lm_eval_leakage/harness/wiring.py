@@ -1,4 +1,4 @@
-"""What the harness has to be told: where our tasks are, and which model a task of ours is about to ask."""
+"""What the harness has to be told: where our tasks and models are, and which model a task of ours is about to ask."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from lm_eval_leakage import task_configs_path
 
 MARK = "_knows_lm_eval_leakage"
 MODELS = {"hf-prefix-tree": "lm_eval_leakage.harness.prefix_tree_lm:PrefixTreeLM"}
+
+
+def extend_harness(task_manager_class: type) -> None:
+    """What the harness will do by itself once it discovers plugins."""
+    add_tasks_to(task_manager_class)
+    add_models()
 
 
 def add_tasks_to(task_manager_class: type) -> None:

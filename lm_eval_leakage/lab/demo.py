@@ -63,8 +63,8 @@ def audit_side_by_side(models: Mapping[str, Path], folder: Path, n_questions: in
 
 
 def _audit_command(model: Path, output: Path, n_questions: int) -> list[str]:
-    command = [sys.executable, "-m", "lm_eval", "run", "--model", "hf", "--tasks", TASK]
-    command += ["--model_args", f"pretrained={model},dtype=bfloat16,softmax_dtype=float32", "--batch_size", "16"]
+    command = [sys.executable, "-m", "lm_eval", "run", "--model", "hf-prefix-tree", "--tasks", TASK]
+    command += ["--model_args", f"pretrained={model},dtype=bfloat16"]
     return [*command, "--limit", str(n_questions), "--log_samples", "--output_path", str(output)]
 
 

@@ -89,5 +89,5 @@ def _sees_block(rows: IntArray) -> npt.NDArray[np.bool_]:
     later = np.arange(size) > np.arange(size)[:, None]
     since = np.where(later, rows[:, None, :], np.iinfo(np.int32).max)
     shallowest_since: IntArray = np.minimum.accumulate(since, axis=2)
-    sees: npt.NDArray[np.bool_] = (shallowest_since > rows[:, :, None]) & ~later.T
-    return sees.transpose(0, 2, 1)
+    sees = (shallowest_since > rows[:, :, None]) & ~later.T
+    return np.ascontiguousarray(sees.transpose(0, 2, 1))

@@ -16,14 +16,15 @@ import numpy.typing as npt
 IntArray = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Text:
-    """Token ids, of which the last `n_scored` are asked for; the first token is never asked for."""
+    """Token ids `(n_tokens,)`, of which the last `n_scored` are asked for; the first token is never asked for."""
 
-    tokens: Sequence[int]
+    tokens: IntArray
     n_scored: int
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", np.asarray(self.tokens, np.int32))
         if not 0 < self.n_scored < len(self.tokens):
             raise ValueError(
                 f"{self.n_scored} of {len(self.tokens)} tokens are to be scored; that must be at least one, and at "
@@ -73,11 +74,10 @@ class PrefixTree:
 
 def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
     """The tree of `texts`, which may repeat or begin one another; linear in their tokens but for the sort."""
-    tokens = [np.asarray(text.tokens, np.int32) for text in texts]
-    keys = [row.astype(">u4").tobytes() for row in tokens]  # bytes sort as the tokens do
+    keys = [text.tokens.astype(">u4").tobytes() for text in texts]  # bytes sort as the tokens do
     order = np.array(sorted(range(len(texts)), key=keys.__getitem__), np.int32)
     del keys
-    rows = [tokens[text] for text in order]
+    rows = [texts[text].tokens for text in order]
     lengths = np.array([len(row) for row in rows], np.int32)
     scored_from = lengths - np.array([texts[text].n_scored for text in order], np.int32)
     shared = _shared_with_previous(rows)
@@ -92,9 +92,7 @@ def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
     target_tokens, target_depths, target_parents = np.empty((3, n_targets), np.int32)
     counting = np.arange(lengths.max(initial=0), dtype=np.int32)
     path = np.empty_like(counting)  # by depth, the nodes of the text at hand
-    for row, begin, old, new, node, target in zip(
-        rows, fresh, shared, asked, nodes_until, targets_until, strict=True
-    ):
+    for row, begin, old, new, node, target in zip(rows, fresh, shared, asked, nodes_until, targets_until, strict=True):
         nodes = slice(node - (len(row) - 1 - begin), node)
         node_tokens[nodes] = row[begin:-1]
         node_depths[nodes] = counting[begin : len(row) - 1]

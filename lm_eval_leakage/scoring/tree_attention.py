@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from lm_eval_leakage.scoring.blocks import Blocks, blocks_of, last_at_each_depth
 from lm_eval_leakage.scoring.prefix_tree import IntArray, PrefixTree
@@ -134,12 +134,11 @@ def tree_attention(
     if query.shape[1] % key.shape[1]:
         raise UnsuitedModelError(f"{query.shape[1]} query heads do not share {key.shape[1]} key heads evenly")
     key, value = piece.extend(key, value)
-    n_repeats = query.shape[1] // key.shape[1]
-    n_blocks = -(-len(piece.depths) // piece.block)
-    rows = F.pad(query[0], (0, 0, 0, n_blocks * piece.block - query.shape[2]))
-    # (n_blocks, n_key_heads, n_repeats * size, head size): heads that share keys are rows of one product
-    rows = rows.unflatten(0, (key.shape[1], n_repeats)).unflatten(2, (n_blocks, piece.block))
-    rows = rows.permute(2, 0, 1, 3, 4).flatten(2, 3)
+    n_nodes, n_key_heads = query.shape[2], key.shape[1]
+    n_repeats, n_blocks, size = query.shape[1] // n_key_heads, -(-n_nodes // piece.block), piece.block
+    padded = pad(query[0], (0, 0, 0, n_blocks * size - n_nodes))
+    # (n_blocks, n_key_heads, n_repeats * size, head size): heads that share keys become rows of one product
+    rows = padded.reshape(n_key_heads, n_repeats, n_blocks, size, -1).permute(2, 0, 1, 3, 4).flatten(2, 3)
     out = rows.new_empty((*rows.shape[:3], value.shape[3]))
     indices = piece.indices(query.device)
     for group, (places, keys) in enumerate(zip(indices.places, indices.keys, strict=True)):
@@ -147,12 +146,11 @@ def tree_attention(
         near = _gathered(key, keys), _gathered(value, keys)
         bias = mask.bias(group, n_repeats, query)
         if softcap is None and sinks is None:
-            seen = F.scaled_dot_product_attention(asked, *near, attn_mask=bias, scale=scaling)
+            out[places] = scaled_dot_product_attention(asked, *near, attn_mask=bias, scale=scaling)
         else:
-            seen = _explicit_attention(asked, *near, bias, scaling, softcap, sinks)
-        out[places] = seen
-    out = out.unflatten(2, (n_repeats, piece.block)).permute(0, 3, 1, 2, 4).flatten(2, 3).flatten(0, 1)
-    return out[None, : len(piece.depths)]
+            out[places] = _explicit_attention(asked, *near, bias, scaling, softcap, sinks)
+    by_node = out.reshape(n_blocks, n_key_heads, n_repeats, size, -1).permute(0, 3, 1, 2, 4)
+    return by_node.reshape(1, n_blocks * size, n_key_heads * n_repeats, -1)[:, :n_nodes]
 
 
 def _explicit_attention(
@@ -170,16 +168,18 @@ def _explicit_attention(
         scores = torch.tanh(scores / softcap) * softcap
     scores = scores.float() + bias
     if sinks is not None:
-        per_row = sinks.float().view(key.shape[1], -1).repeat_interleave(scores.shape[2] * key.shape[1] // len(sinks), 1)
+        per_row = (
+            sinks.float().view(key.shape[1], -1).repeat_interleave(scores.shape[2] * key.shape[1] // len(sinks), 1)
+        )
         scores = torch.cat([scores, per_row[None, :, :, None].expand(len(scores), -1, -1, 1)], dim=3)
-    weights = torch.softmax(scores, dim=3)[..., : key.shape[2]]
-    return weights.to(value.dtype) @ value
+    weights = torch.softmax(scores, dim=3)[..., : key.shape[2]].to(value.dtype)
+    return torch.matmul(weights, value)
 
 
 def _gathered(states: Tensor, keys: Tensor) -> Tensor:
     """`(1, n_heads, n, size)` and `(n_blocks, n_keys)` to `(n_blocks, n_heads, n_keys, size)`."""
     picked = states[0].transpose(0, 1).index_select(0, keys.flatten())
-    return picked.unflatten(0, tuple(keys.shape)).transpose(1, 2)
+    return picked.reshape(*keys.shape, *picked.shape[1:]).transpose(1, 2)
 
 
 def _seen(blocks: Blocks, mask_function: MaskFunction) -> Tensor:

@@ -16,7 +16,7 @@ from lm_eval_leakage.scoring.prefix_tree import IntArray
 from lm_eval_leakage.scoring.tree_attention import MaskFunction, Piece, TreeMask, UnsuitedModelError, tree_attention
 
 NAME = "lm_eval_leakage_prefix_tree"
-LOGITS_AT_ONCE = 2**24  # values in float32: 64 MiB
+LOGITS_AT_ONCE = {"cuda": 2**27, "cpu": 2**24}  # values, of which float32 takes 512 and 64 MiB
 SOFTMAX_AT_ONCE = 2**22  # values: 16 MiB, which a CPU's cache holds
 
 _piece_at_hand: ContextVar[Piece] = ContextVar("piece_at_hand")
@@ -34,35 +34,37 @@ class TreeModel:
     def __init__(self, model: Any) -> None:
         self.model = model.get_base_model() if hasattr(model, "get_base_model") else model
         found = self.model.get_decoder() if hasattr(self.model, "get_decoder") else self.model
-        self.backbone = getattr(found, "model", None) if found is self.model else found
-        if self.backbone is None:
+        self.backbone: Any = getattr(found, "model", found) if found is self.model else found
+        if self.backbone is self.model:
             raise UnsuitedModelError("its head cannot be told from its layers")
         self._configs = {id(part.config): part.config for part in self.model.modules() if hasattr(part, "config")}
         _register()
 
     @torch.inference_mode()
     def score(self, piece: Piece, device: torch.device) -> tuple[IntArray, FloatArray, BoolArray]:
-        """The targets below the piece's nodes: their indices, log-likelihoods (nats), whether each is the likeliest."""
+        """The targets below the piece's nodes: indices, log-likelihoods (nats), and whether each is the likeliest."""
         tree = piece.tree
         targets = tree.targets_below(piece.first, piece.stop)
         output = self._read(piece, device)
-        # one row of logits a node, whatever the number of its targets
-        nodes, rows = np.unique(tree.target_parents[targets] - piece.first, return_inverse=True)
         hidden = output.last_hidden_state[0]
-        rows, tokens = torch.from_numpy(rows), torch.from_numpy(tree.target_tokens[targets]).long()
+        # one row of logits a node, whatever the number of its targets
+        nodes, node_of = np.unique(tree.target_parents[targets] - piece.first, return_inverse=True)
         logprobs, greedy = np.empty(len(targets), np.float32), np.empty(len(targets), np.bool_)
-        step = max(1, LOGITS_AT_ONCE // int(self.model.get_output_embeddings().weight.shape[0]))
+        at_once = LOGITS_AT_ONCE.get(device.type, LOGITS_AT_ONCE["cpu"])
+        step = max(1, at_once // int(self.model.get_output_embeddings().weight.shape[0]))
         for first in range(0, len(nodes), step):
-            chunk = torch.from_numpy(nodes[first : first + step]).to(hidden.device)
-            logits = self._logits(output, hidden[chunk])
-            (asked,) = torch.where((rows >= first) & (rows < first + step))
-            scores = logprobs_and_greedy(logits, (rows[asked] - first).to(logits.device), tokens[asked].to(logits.device))
-            logprobs[asked.numpy()], greedy[asked.numpy()] = (score.cpu().numpy() for score in scores)
+            logits = self._logits(output, hidden[_tensor(nodes[first : first + step], hidden.device)])
+            asked = np.flatnonzero((node_of >= first) & (node_of < first + step))
+            rows = _tensor(node_of[asked] - first, logits.device)
+            tokens = _tensor(tree.target_tokens[targets[asked]], logits.device)
+            logprobs[asked], greedy[asked] = (
+                found.cpu().numpy() for found in logprobs_and_greedy(logits, rows, tokens)
+            )
         return targets, logprobs, greedy
 
     def _read(self, piece: Piece, device: torch.device) -> Any:
         """The backbone's output on the piece's nodes."""
-        tokens, depths = (torch.from_numpy(row.astype(np.int64))[None].to(device) for row in (piece.tokens, piece.depths))
+        tokens, depths = (_tensor(row, device)[None] for row in (piece.tokens, piece.depths))
         with _reading(piece), self._our_attention():
             output = self.backbone(
                 input_ids=tokens,
@@ -136,6 +138,10 @@ def _is_first_maximum(logits: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
     (candidates,) = torch.where(greedy)
     greedy[candidates] = logits[rows[candidates]].float().argmax(dim=1) == tokens[candidates]
     return greedy
+
+
+def _tensor(indices: npt.NDArray[np.integer[Any]], device: torch.device) -> Tensor:
+    return torch.from_numpy(indices.astype(np.int64)).to(device)
 
 
 @contextmanager

@@ -16,7 +16,14 @@ class TaskManager:
     def __init__(self, verbosity=None, include_path=None, include_defaults=True, metadata=None):
         self.searched = include_path
 """
+REGISTRY = """
+class Registry(dict):
+    def register(self, name, target):
+        self[name] = target
+model_registry = Registry()
+"""
 REPORT = "from lm_eval.tasks.manager import TaskManager; print(*map(str, TaskManager().searched or ['nothing']))"
+MODELS = "import lm_eval.tasks.manager; from lm_eval.api.registry import model_registry; print(*model_registry)"
 EDITABLE_FINDER = """
 import sys
 from importlib.util import spec_from_file_location
@@ -31,12 +38,19 @@ sys.meta_path.append(Finder())
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Path:
-    """A folder that holds a package `lm_eval` with nothing but a task manager."""
+    """A folder that holds a package `lm_eval` with nothing but a task manager and a registry of models."""
     tasks = tmp_path / "elsewhere" / "lm_eval" / "tasks"
     tasks.mkdir(parents=True)
     (tasks.parent / "__init__.py").touch()
     (tasks / "__init__.py").write_text("from lm_eval.tasks.manager import TaskManager\n")
     (tasks / "manager.py").write_text(MANAGER)
+    for room in ("models", "api"):
+        (tasks.parent / room).mkdir()
+    (tasks.parent / "api" / "__init__.py").touch()
+    (tasks.parent / "models" / "__init__.py").write_text(
+        "from lm_eval.api.registry import model_registry\nmodel_registry.register('hf', target='a:b')\n"
+    )
+    (tasks.parent / "api" / "registry.py").write_text(REGISTRY)
     return tmp_path / "elsewhere"
 
 
@@ -69,6 +83,12 @@ def test_an_editable_install_of_the_harness_finds_our_tasks(tmp_path: Path, harn
     hide = "sys.path[:] = [p for p in sys.path if not __import__('os').path.isdir(p + '/lm_eval')]"
     keep = "import lm_eval_leakage"  # found before the real harness is hidden
     assert run(f"{line}\n{finder}\n{keep}\n{hide}\n{REPORT}").endswith(str(task_configs_path()))
+
+
+def test_our_models_join_those_of_the_harness(tmp_path: Path, harness: Path) -> None:
+    line = start(tmp_path / hook.NAME)
+    # the harness's own come first: it adds them only where there is none
+    assert run(f"{line}\nimport sys; sys.path.insert(0, {str(harness)!r})\n{MODELS}") == "hf hf-prefix-tree"
 
 
 def test_without_our_package_the_hook_does_no_harm(tmp_path: Path, harness: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.wiring import add_tasks_to
+from lm_eval_leakage.harness.wiring import MODELS, add_models, add_tasks_to
 
 YAMLS = sorted(task_configs_path().rglob("*.yaml"))
 NAMES = ["arc_challenge", "ceval", "cmb", "cmmlu", "fresh", "hellaswag", "mathqa", "mmlu"]
@@ -35,9 +35,8 @@ def test_the_group_holds_the_published_benchmarks(index) -> None:
 
 
 def test_entry_points_load_for_the_harness_that_will_read_them() -> None:
-    groups = {
-        group: entry_points(group=f"lm_eval.{group}") for group in ("filters", "metrics", "aggregations", "tasks")
-    }
+    names = ("models", "filters", "metrics", "aggregations", "tasks")
+    groups = {group: entry_points(group=f"lm_eval.{group}") for group in names}
     for group, points in groups.items():
         ours = [point for point in points if point.value.startswith("lm_eval_leakage")]
         assert ours, f"no entry point in lm_eval.{group}"
@@ -67,3 +66,14 @@ def test_a_users_folder_comes_after_ours_and_so_wins() -> None:
     assert Manager(include_path=["a", "b"]).searched == [task_configs_path(), "a", "b"]
     assert Manager(include_path="mine").include_path == "mine"
     assert Manager(include_path="mine", include_defaults=False).searched == ["mine"]
+
+
+def test_model_names_are_known_to_the_harness_beside_its_own() -> None:
+    from lm_eval.api.registry import get_model
+
+    add_models()
+    add_models()  # a second time changes nothing
+    assert get_model("hf-prefix-tree").__name__ == "PrefixTreeLM"
+    assert get_model("hf").__name__ == "HFLM"
+    ours = {point.name: point.value for point in entry_points(group="lm_eval.models")}
+    assert {name: ours[name] for name in MODELS} == MODELS

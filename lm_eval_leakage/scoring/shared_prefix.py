@@ -1,0 +1,99 @@
+"""Texts that begin alike, with what they share read once and kept in a model's own cache of keys and values."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lm_eval_leakage.scoring.budget import TokenBudget
+from lm_eval_leakage.scoring.prefix_tree import Answer, Text
+from lm_eval_leakage.scoring.scorers import summed, tokens_of
+from lm_eval_leakage.scoring.tree_attention import UnsuitedModelError
+
+LOGITS_AT_ONCE = 2**26  # values
+
+
+class SharedPrefixScorer:
+    """What a run of texts shares at its beginning is computed once and kept in the model's own cache of keys and
+    values; the rests are rows of a batch. For models whose attention cannot be exchanged."""
+
+    name = "a shared-prefix cache"
+
+    def __init__(self, model: Any, device: torch.device, budget: TokenBudget) -> None:
+        self.model = model
+        self.device = device
+        self.budget = budget
+        known = inspect.signature(getattr(model, "get_base_model", lambda: model)().forward).parameters
+        self._takes_positions = "position_ids" in known
+        if "past_key_values" not in known:
+            raise UnsuitedModelError("it keeps no cache of keys and values")
+
+    @torch.inference_mode()
+    def answers(self, texts: Sequence[Text]) -> Iterator[Answer]:
+        for run in runs_with_shared_prefix(texts):
+            n_prefix = shared_prefix_length([texts[index] for index in run])
+            past = self._read_prefix(tokens_of(texts[run[0]], self.device)[:n_prefix]) if n_prefix else None
+            while run:
+                longest = max(len(texts[index].tokens) for index in run) - n_prefix
+                rows = max(1, min(self.budget.max_tokens, self._logits_rows) // longest)
+                try:
+                    found = self._read_rests([texts[index] for index in run[:rows]], n_prefix, past)
+                except RuntimeError as error:
+                    if rows == 1:
+                        raise
+                    self.budget.lower(error)
+                    continue
+                yield from (Answer(index, *answer) for index, answer in zip(run[:rows], found, strict=True))
+                run = run[rows:]
+
+    @property
+    def _logits_rows(self) -> int:
+        return max(1, LOGITS_AT_ONCE // int(self.model.get_output_embeddings().weight.shape[0]))
+
+    def _read_prefix(self, tokens: Tensor) -> Any:
+        past = self.model(input_ids=tokens[None], use_cache=True).past_key_values
+        if not hasattr(past, "batch_repeat_interleave"):
+            raise UnsuitedModelError(f"its cache, {type(past).__name__}, cannot be shared by several texts")
+        return past
+
+    def _read_rests(self, texts: Sequence[Text], n_prefix: int, past: Any) -> list[tuple[float, bool]]:
+        rests = [tokens_of(text, self.device)[n_prefix:-1] for text in texts]
+        rows = torch.nn.utils.rnn.pad_sequence(rests, batch_first=True)
+        mask = torch.ones((len(texts), n_prefix + rows.shape[1]), dtype=torch.long, device=self.device)
+        for row, rest in zip(mask, rests, strict=True):
+            row[n_prefix + len(rest) :] = 0
+        further: dict[str, Any] = {}
+        if self._takes_positions:
+            further["position_ids"] = torch.arange(n_prefix, mask.shape[1], device=self.device)[None].expand_as(rows)
+        if past is not None:
+            further["past_key_values"] = copy.deepcopy(past)
+            further["past_key_values"].batch_repeat_interleave(len(texts))
+        logits = self.model(input_ids=rows, attention_mask=mask, use_cache=past is not None, **further).logits
+        return [summed(row[: len(rest)], text) for row, rest, text in zip(logits, rests, texts, strict=True)]
+
+
+def runs_with_shared_prefix(texts: Sequence[Text]) -> list[list[int]]:
+    """Texts in the order of their tokens, in runs in which each shares half of its tokens with the one before it."""
+    runs: list[list[int]] = []
+    for index in sorted(range(len(texts)), key=lambda index: texts[index].tokens.tolist()):
+        text = texts[index]
+        if runs and 2 * shared_prefix_length([texts[runs[-1][-1]], text]) >= len(text.tokens):
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return runs
+
+
+def shared_prefix_length(texts: Sequence[Text]) -> int:
+    """Tokens that all texts begin with and that need no logits; from the one before the first scored token on,
+    tokens do."""
+    rows = [text.tokens[: -text.n_scored - 1] for text in texts]
+    shortest = min(map(len, rows))
+    differs = np.flatnonzero((np.stack([row[:shortest] for row in rows]) != rows[0][:shortest]).any(axis=0))
+    return int(differs[0]) if len(differs) else shortest

@@ -1,0 +1,279 @@
+"""`hf-prefix-tree` against `hf`, through the harness's own entry points."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.models.huggingface import HFLM
+
+from lm_eval_leakage.harness import prefix_tree_lm
+from lm_eval_leakage.harness.prefix_tree_lm import PrefixTreeLM
+from lm_eval_leakage.scoring import budget as budgets
+from tests.scoring.trees import CACHED, EXCHANGEABLE, NEITHER, TINY, tiny_model
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+N_BYTES = 256 + 2
+MIXED = [
+    ("The sky is", " blue"),
+    ("The sky is", " blue as the sea"),
+    ("The sky is", " green"),
+    ("The sky is", " blue"),  # the same again
+    ("The sky is ", "blue"),  # the space moves to the continuation
+    ("", "No context at all"),
+    ("", "No"),
+    ("Ein süßes ", "Öl, 中文の選択肢, 🦊 and e\u0301"),
+    ("中文", "の"),
+    ("A" * 90, "B" * 40),  # longer than the window
+    ("A" * 90, "B" * 20),
+    ("x", "y"),
+]
+
+
+def tokenizer_over_bytes(adds_bos: bool = False) -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {"<s>": 0, "</s>": 1} | {letter: index for index, letter in enumerate(alphabet, start=2)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    if adds_bos:
+        tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+
+
+def checkpoint(folder: Path, name: str = "llama", config: dict[str, Any] | None = None, **changes: Any) -> str:
+    """A tiny model with a tokenizer over bytes, saved as a user's would be."""
+    tokenizer_over_bytes().save_pretrained(folder)
+    tiny_model(name, (config or TINY) | {"vocab_size": N_BYTES} | changes).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return checkpoint(tmp_path_factory.mktemp("llama"))
+
+
+def lm_of(model: str, **arguments: Any) -> PrefixTreeLM:
+    return PrefixTreeLM(pretrained=model, device="cpu", **({"max_length": 100, "dtype": "float32"} | arguments))
+
+
+def asked(pairs: list[tuple[str, str]] = MIXED) -> list[Instance]:
+    return [Instance("loglikelihood", {}, pair, index) for index, pair in enumerate(pairs)]
+
+
+def assert_as_hf(model: str, lm: PrefixTreeLM, pairs: list[tuple[str, str]] = MIXED, **arguments: Any) -> None:
+    stock = HFLM(pretrained=model, device="cpu", **({"max_length": 100, "dtype": "float32"} | arguments))
+    expected = stock.loglikelihood(asked(pairs), disable_tqdm=True)
+    found = lm.loglikelihood(asked(pairs), disable_tqdm=True)
+    assert [greedy for _, greedy in found] == [greedy for _, greedy in expected]
+    assert [value for value, _ in found] == pytest.approx([value for value, _ in expected], abs=1e-3)
+
+
+@pytest.mark.parametrize("max_tokens", ["auto", 48])
+def test_all_sorts_of_requests_are_answered_as_by_hf(llama, max_tokens) -> None:
+    lm = lm_of(llama, max_tokens=max_tokens)
+    assert lm._scorer.name == "tree attention"
+    assert_as_hf(llama, lm)
+
+
+def test_rolling_loglikelihoods_go_the_same_way(llama) -> None:
+    texts = [Instance("loglikelihood_rolling", {}, ("ab" * 120,), 0), Instance("loglikelihood_rolling", {}, ("c",), 1)]
+    stock = HFLM(pretrained=llama, device="cpu", max_length=100, dtype="float32")
+    assert lm_of(llama).loglikelihood_rolling(texts, disable_tqdm=True) == pytest.approx(
+        stock.loglikelihood_rolling(texts, disable_tqdm=True), abs=1e-3
+    )
+
+
+def test_no_requests_have_no_answers(llama) -> None:
+    assert lm_of(llama).loglikelihood([], disable_tqdm=True) == []
+
+
+def test_texts_over_the_window_are_counted_in_one_line(llama, caplog) -> None:
+    lm_of(llama).loglikelihood(asked(), disable_tqdm=True)
+    assert "2 of 12 texts are longer than the model's window of 100 tokens" in caplog.text
+
+
+def test_a_continuation_longer_than_the_window_is_named_before_anything_is_computed(llama, monkeypatch) -> None:
+    lm = lm_of(llama)
+    monkeypatch.setattr(lm, "_scorer", None)  # nothing could be scored
+    with pytest.raises(ValueError, match="101 of continuation .'zzz.*window of 100: raise max_length"):
+        lm.loglikelihood(asked([("The sky", " is"), ("a", "z" * 101)]), disable_tqdm=True)
+
+
+def test_answers_are_cached_one_by_one_as_they_come(llama) -> None:
+    class Hook:
+        def __init__(self) -> None:
+            self.kept: list[tuple[str, tuple[str, str], tuple[float, bool]]] = []
+
+        def add_partial(self, attribute, request, answer) -> None:
+            self.kept.append((attribute, request, answer))
+            if len(self.kept) == 5:
+                raise KeyboardInterrupt  # the run is stopped
+
+    lm = lm_of(llama)
+    lm.cache_hook = hook = Hook()
+    with pytest.raises(KeyboardInterrupt):
+        lm.loglikelihood(asked(), disable_tqdm=True)
+    lm.cache_hook = Hook()
+    answers = dict(zip(MIXED, lm_of(llama).loglikelihood(asked(), disable_tqdm=True), strict=True))
+    assert {attribute for attribute, _, _ in hook.kept} == {"loglikelihood"}
+    for _, request, answer in hook.kept:
+        assert answer == pytest.approx(answers[request], abs=1e-4)
+
+
+def test_only_what_a_cache_lacks_is_scored_again(llama, tmp_path) -> None:
+    from lm_eval.api.model import CachingLM
+
+    lm = lm_of(llama)
+    first = CachingLM(lm, str(tmp_path / "cache.db")).loglikelihood(asked(MIXED[:7]))
+    n_scored = []
+    usual = lm._scorer.answers
+    lm._scorer.answers = lambda texts: n_scored.append(len(texts)) or usual(texts)
+    again = CachingLM(lm, str(tmp_path / "cache.db")).loglikelihood(asked())
+    assert again[:7] == first
+    assert n_scored == [len(MIXED) - 7]
+
+
+# ---------------------------------------------------------------------- what it cannot take
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_unsuited_attention_falls_back_to_a_shared_prefix_cache_and_says_so(name: str, tmp_path, caplog) -> None:
+    model = checkpoint(tmp_path, name, CACHED[name])
+    lm = lm_of(model)
+    lines = [record.message for record in caplog.records if "hf-prefix-tree" in record.message]
+    assert len(lines) == 1
+    assert "using a shared-prefix cache" in lines[0]
+    assert_as_hf(model, lm)
+
+
+@pytest.mark.parametrize("name", NEITHER)
+def test_recurrent_models_are_scored_as_hf_does_and_say_so(name: str, tmp_path, caplog) -> None:
+    model = checkpoint(tmp_path, name, NEITHER[name])
+    lm = lm_of(model)
+    lines = [record.message for record in caplog.records if "hf-prefix-tree" in record.message]
+    assert len(lines) == 1
+    assert "using stock `hf` scoring" in lines[0]
+    assert_as_hf(model, lm)
+
+
+def test_a_sliding_window_shorter_than_the_texts_is_exact(tmp_path) -> None:
+    model = checkpoint(tmp_path, "mistral", EXCHANGEABLE["mistral"])
+    lm = lm_of(model)
+    assert lm._scorer.name == "tree attention"
+    assert_as_hf(model, lm)
+
+
+def test_what_goes_wrong_only_on_long_texts_is_found_before_they_are_scored(llama, monkeypatch, caplog) -> None:
+    from lm_eval_leakage.scoring import tree_attention
+
+    lm = lm_of(llama)
+    usual = tree_attention._seen
+
+    def blind_beyond_90(blocks, mask_function):
+        return usual(blocks, mask_function) & (torch.from_numpy(blocks.key_depths)[:, None, :] != 90)
+
+    monkeypatch.setattr(tree_attention, "_seen", blind_beyond_90)
+    lm._verified = 85  # as if the probe had been shorter
+    assert_as_hf(llama, lm)
+    assert lm._scorer.name == "a shared-prefix cache"
+    assert "tree attention is off by" in caplog.text
+
+
+@pytest.mark.parametrize(("n_tokens", "as_hf"), [(64, False), (65, True)])
+def test_a_rotary_embedding_that_changes_with_length_is_left_to_hf(n_tokens, as_hf, tmp_path, caplog) -> None:
+    rope = {"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 2.0}
+    model = checkpoint(tmp_path, max_position_embeddings=64, rope_parameters=rope)
+    pairs = [("a" * (n_tokens - 1), "bc"), ("a" * 5, "b")]
+    assert_as_hf(model, lm_of(model), pairs)
+    assert ("rotary embedding changes" in caplog.text) == as_hf
+
+
+def test_an_encoder_decoder_is_scored_as_hf_does(tmp_path, caplog) -> None:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    model = checkpoint(tmp_path)
+    tiny = T5Config(
+        vocab_size=N_BYTES, d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0
+    )
+    T5ForConditionalGeneration(tiny).save_pretrained(tmp_path)
+    lm = lm_of(model)
+    assert "encoder-decoder" in caplog.text
+    assert_as_hf(model, lm, MIXED[:3])
+
+
+def test_memory_that_runs_out_lowers_the_budget_and_changes_no_answer(llama, monkeypatch) -> None:
+    lm = lm_of(llama, max_tokens=400)
+    backbone, usual = lm.model.model, lm.model.model.forward
+
+    def forward(*args, input_ids=None, **kwargs):
+        if input_ids.shape[0] == 1 and input_ids.numel() > 150:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 1.00 GiB")
+        return usual(*args, input_ids=input_ids, **kwargs)
+
+    monkeypatch.setattr(backbone, "forward", forward)
+    assert_as_hf(llama, lm)
+    assert lm.budget.max_tokens == 100
+
+
+# ---------------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize("max_tokens", [47, "many", 2.5])
+def test_a_budget_that_makes_no_sense_is_named(llama, max_tokens) -> None:
+    with pytest.raises(ValueError, match=f"max_tokens is {max_tokens!r}; give `auto`"):
+        lm_of(llama, max_tokens=max_tokens)
+
+
+def test_a_batch_size_is_said_to_be_for_generation_only(llama, caplog) -> None:
+    lm_of(llama, batch_size=16)
+    assert "batch_size=16 applies to generation only" in caplog.text
+
+
+def test_the_default_batch_size_is_not_worth_a_word(llama, caplog) -> None:
+    lm_of(llama, batch_size=1)
+    assert "batch_size" not in caplog.text
+
+
+def test_half_precision_is_scored_in_float32_log_softmax(llama) -> None:
+    lm = lm_of(llama, dtype="bfloat16")
+    assert lm.softmax_dtype == torch.float32
+    exact = dict(zip(MIXED, lm_of(llama).loglikelihood(asked(), disable_tqdm=True), strict=True))
+    for pair, (value, _) in zip(MIXED, lm.loglikelihood(asked(), disable_tqdm=True), strict=True):
+        assert value == pytest.approx(exact[pair][0], abs=0.1 * max(1, len(pair[1])))
+
+
+def test_mixed_precision_is_that_of_hf(llama) -> None:
+    lm = lm_of(llama, mixed_precision_dtype="bfloat16", max_tokens=64)
+    stock = HFLM(pretrained=llama, device="cpu", max_length=100, dtype="float32", mixed_precision_dtype="bfloat16")
+    expected = stock.loglikelihood(asked(), disable_tqdm=True)
+    for (value, _), (own, _), pair in zip(lm.loglikelihood(asked(), disable_tqdm=True), expected, MIXED, strict=True):
+        assert value == pytest.approx(own, abs=0.1 * max(1, len(pair[1])))
+
+
+def test_generation_is_that_of_hf(llama) -> None:
+    request = [Instance("generate_until", {}, ("The sky", {"until": ["\n"], "max_gen_toks": 5}), 0)]
+    stock = HFLM(pretrained=llama, device="cpu", max_length=100, dtype="float32")
+    assert lm_of(llama).generate_until(request, disable_tqdm=True) == stock.generate_until(request, disable_tqdm=True)
+
+
+def test_the_budget_follows_free_memory(monkeypatch) -> None:
+    model = tiny_model("llama", TINY)
+    per_token = budgets.bytes_per_token(model)
+    for n_free, expected in ((0, 256), (2 * 1000 * per_token, 1000), (10**15, budgets.MOST_TOKENS["cpu"])):
+        monkeypatch.setattr(budgets, "free_memory", lambda _, n_free=n_free: n_free)
+        assert budgets.default_max_tokens(model, torch.device("cpu")) == expected
+
+
+def test_the_probe_tells_noise_from_an_error(llama, monkeypatch, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(prefix_tree_lm, "NOISE", dict.fromkeys(prefix_tree_lm.NOISE, -1.0))
+    assert lm_of(llama)._scorer is None
+    assert "is off by" in caplog.text

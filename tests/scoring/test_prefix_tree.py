@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from lm_eval_leakage.scoring.prefix_tree import PathSums, Text, prefix_tree
+from tests.scoring.trees import prefix_at, texts
+
+
+@given(texts())
+def test_the_nodes_are_the_distinct_prefixes_in_depth_first_order(some: list[Text]) -> None:
+    tree = prefix_tree(some)
+    prefixes = {tuple(text.tokens[:end]) for text in some for end in range(1, len(text.tokens))}
+    # depth-first with sorted siblings is the order of tuples, where a prefix comes before what it begins
+    assert [prefix_at(tree, node) for node in range(len(tree.node_tokens))] == sorted(prefixes)
+    assert [len(prefix) - 1 for prefix in sorted(prefixes)] == tree.node_depths.tolist()
+
+
+@given(texts())
+def test_the_targets_are_the_distinct_scored_tokens_below_their_prefixes(some: list[Text]) -> None:
+    tree = prefix_tree(some)
+    asked = {
+        tuple(text.tokens[: end + 1])
+        for text in some
+        for end in range(len(text.tokens) - text.n_scored, len(text.tokens))
+    }
+    found = [
+        (*prefix_at(tree, parent), int(token))
+        for parent, token in zip(tree.target_parents, tree.target_tokens, strict=True)
+    ]
+    assert sorted(found) == sorted(asked)
+    assert [len(target) - 1 for target in found] == tree.target_depths.tolist()
+
+
+@given(texts(), st.integers(1, 6))
+def test_every_target_belongs_to_one_piece(some: list[Text], size: int) -> None:
+    tree = prefix_tree(some)
+    n_nodes = len(tree.node_tokens)
+    pieces = [tree.targets_below(first, min(first + size, n_nodes)) for first in range(0, n_nodes, size)]
+    assert sorted(np.concatenate(pieces)) == list(range(len(tree.target_tokens)))
+    for first, targets in zip(range(0, n_nodes, size), pieces, strict=True):
+        assert all(first <= tree.target_parents[target] < first + size for target in targets)
+
+
+@given(texts(), st.integers(1, 6))
+def test_sums_along_the_texts_whatever_the_pieces(some: list[Text], size: int) -> None:
+    def logprob(text: tuple[int, ...]) -> float:
+        return -float(hash(text) % 1000)
+
+    tree, found = prefix_tree(some), {}
+    sums = PathSums(tree)
+    for stop in range(size, len(tree.node_tokens) + size, size):
+        for target in tree.targets_below(stop - size, min(stop, len(tree.node_tokens))):
+            whole = (*prefix_at(tree, tree.target_parents[target]), int(tree.target_tokens[target]))
+            sums.logprobs[target], sums.greedy[target] = logprob(whole), hash(whole) % 3 > 0
+        for answer in sums.answers(stop):
+            assert answer.text not in found, "answered twice"
+            found[answer.text] = answer
+    assert sorted(found) == list(range(len(some)))
+    for index, text in enumerate(some):
+        scored = [tuple(text.tokens[: end + 1]) for end in range(len(text.tokens) - text.n_scored, len(text.tokens))]
+        assert found[index].loglikelihood == sum(map(logprob, scored))
+        assert found[index].greedy == all(hash(whole) % 3 > 0 for whole in scored)
+
+
+def test_a_text_is_answered_as_soon_as_its_tokens_are_read() -> None:
+    tree = prefix_tree([Text([5, 1, 1], 1), Text([5, 2, 2], 1)])
+    sums = PathSums(tree)
+    sums.logprobs[:], sums.greedy[:] = 0, True
+    assert [answer.text for answer in sums.answers(1)] == []
+    assert [answer.text for answer in sums.answers(2)] == [0]
+    assert [answer.text for answer in sums.answers(3)] == [1]
+
+
+def test_letters_after_one_context_are_targets_and_not_nodes() -> None:
+    tree = prefix_tree([Text([7, 8, 9, letter], 1) for letter in (1, 2, 3, 4)])
+    assert tree.node_tokens.tolist() == [7, 8, 9]
+    assert tree.target_parents.tolist() == [2, 2, 2, 2]
+    assert tree.n_row_tokens == 12
+
+
+def test_no_texts_make_an_empty_tree() -> None:
+    tree = prefix_tree([])
+    assert len(tree.node_tokens) == 0
+    assert list(PathSums(tree).answers(0)) == []
+
+
+def test_large_token_ids_sort_as_numbers() -> None:
+    tree = prefix_tree([Text([1, 300, 2], 1), Text([1, 70_000, 2], 1), Text([1, 2, 2], 1)])
+    assert tree.order.tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(("n_tokens", "n_scored"), [(3, 3), (3, 0), (1, 1), (0, 0)])
+def test_a_text_needs_a_scored_token_and_one_before_it(n_tokens: int, n_scored: int) -> None:
+    with pytest.raises(ValueError, match=f"{n_scored} of {n_tokens} tokens"):
+        Text([1] * n_tokens, n_scored)

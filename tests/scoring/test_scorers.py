@@ -1,0 +1,255 @@
+"""Tree attention and the shared-prefix cache against the model itself, row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+
+from lm_eval_leakage.scoring.budget import TokenBudget
+from lm_eval_leakage.scoring.prefix_tree import Text, prefix_tree
+from lm_eval_leakage.scoring.scorers import TreeScorer, reference
+from lm_eval_leakage.scoring.shared_prefix import (
+    SharedPrefixScorer,
+    runs_with_shared_prefix,
+    shared_prefix_length,
+)
+from lm_eval_leakage.scoring.tree_attention import Carried, Piece, UnsuitedModelError
+from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
+from tests.scoring.trees import (
+    CACHED,
+    EXCHANGEABLE,
+    NEITHER,
+    TINY,
+    VOCABULARY,
+    orders_of_options,
+    prefix_at,
+    texts,
+    tiny_model,
+)
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def llama() -> Any:
+    return tiny_model("llama", TINY)
+
+
+def assert_agrees(model: Any, scorer: Any, some: list[Text], tolerance: float = 1e-4) -> None:
+    found = {answer.text: answer for answer in scorer.answers(some)}
+    assert sorted(found) == list(range(len(some)))
+    for index, text in enumerate(some):
+        loglikelihood, greedy = reference(model, CPU, text)
+        assert found[index].loglikelihood == pytest.approx(loglikelihood, abs=tolerance)
+        assert found[index].greedy == greedy
+
+
+# ---------------------------------------------------------------------- tree attention
+
+
+@settings(max_examples=40)
+@given(some=texts(), max_tokens=st.integers(1, 40))
+def test_each_token_of_random_trees_has_the_models_own_loglikelihood(llama, some, max_tokens: int) -> None:
+    tree, model, carried = prefix_tree(some), TreeModel(llama), Carried()
+    for first in range(0, len(tree.node_tokens), max_tokens):
+        piece = Piece(tree, first, min(first + max_tokens, len(tree.node_tokens)), carried)
+        for target, logprob, greedy in zip(*model.score(piece, CPU), strict=True):
+            prefix = prefix_at(tree, tree.target_parents[target])
+            with torch.no_grad():
+                own = llama(torch.tensor([prefix])).logits[0, -1].log_softmax(-1)
+            assert logprob == pytest.approx(float(own[tree.target_tokens[target]]), abs=1e-4)
+            assert greedy == (int(own.argmax()) == tree.target_tokens[target])
+        carried = piece.passed_on
+
+
+@settings(max_examples=25)
+@given(some=texts(n_tokens=VOCABULARY - 1, longest=60), max_tokens=st.integers(8, 300))
+def test_texts_that_share_little_are_scored_as_the_model_does(llama, some, max_tokens: int) -> None:
+    assert_agrees(llama, TreeScorer(llama, CPU, TokenBudget(max_tokens)), some)
+
+
+@pytest.mark.parametrize("name", EXCHANGEABLE)
+def test_tree_attention_is_exact_for(name: str) -> None:
+    model = tiny_model(name, EXCHANGEABLE[name])
+    assert_agrees(model, TreeScorer(model, CPU, TokenBudget(48)), orders_of_options())
+
+
+def test_long_texts_are_exact_where_blocks_are_larger_than_the_smallest(llama) -> None:
+    long = [Text([3 + (7 * step) % 50 for step in range(230)] + [last], 40) for last in (5, 6)]
+    assert_agrees(llama, TreeScorer(llama, CPU, TokenBudget(130)), [*long, *orders_of_options(1)])
+
+
+def test_the_models_own_way_is_left_as_it_was(llama) -> None:
+    before = llama.config._attn_implementation
+    (text, *_) = orders_of_options(1)
+    own = reference(llama, CPU, text)
+    list(TreeScorer(llama, CPU, TokenBudget(32)).answers([text]))
+    assert llama.config._attn_implementation == before != "lm_eval_leakage_prefix_tree"
+    assert "forward" not in llama.model.__dict__
+    assert reference(llama, CPU, text) == own
+
+
+def test_a_forward_that_an_accelerator_has_wrapped_is_put_back(llama) -> None:
+    (text, *_) = orders_of_options(1)
+    wrapped = llama.model.forward
+    llama.model.forward = lambda *args, **kwargs: wrapped(*args, **kwargs)
+    own = llama.model.forward
+    try:
+        assert_agrees(llama, TreeScorer(llama, CPU, TokenBudget(32)), [text])
+        assert llama.model.__dict__["forward"] is own
+    finally:
+        del llama.model.forward
+
+
+def test_bfloat16_strays_from_float32_no_more_than_rows_do() -> None:
+    exact, rounded = (tiny_model("llama", TINY, dtype) for dtype in (torch.float32, torch.bfloat16))
+    some = orders_of_options(12)
+    truth = [reference(exact, CPU, text)[0] for text in some]
+    rows = [reference(rounded, CPU, text)[0] for text in some]
+    found = {answer.text: answer.loglikelihood for answer in TreeScorer(rounded, CPU, TokenBudget(256)).answers(some)}
+    rms = [
+        torch.tensor([value - true for value, true in zip(values, truth, strict=True)]).square().mean().sqrt()
+        for values in (rows, [found[index] for index in range(len(some))])
+    ]
+    assert rms[1] <= 1.1 * rms[0]
+
+
+@pytest.mark.parametrize("name", [*CACHED, *NEITHER])
+def test_tree_attention_is_off_or_refuses_for(name: str) -> None:
+    """What a start-up probe has to find: an error, or answers that are far from the model's own."""
+    model, some = tiny_model(name, (CACHED | NEITHER)[name]), orders_of_options()
+    try:
+        found = {answer.text: answer.loglikelihood for answer in TreeScorer(model, CPU, TokenBudget(48)).answers(some)}
+    except (UnsuitedModelError, TypeError, AttributeError):
+        return
+    assert max(abs(found[index] - reference(model, CPU, text)[0]) for index, text in enumerate(some)) > 1
+
+
+# ---------------------------------------------------------------------- shared-prefix cache
+
+
+@pytest.mark.parametrize("name", [*CACHED, "llama", "gemma2", "gpt2"])
+def test_the_shared_prefix_cache_is_exact_for(name: str) -> None:
+    model = tiny_model(name, (CACHED | EXCHANGEABLE)[name])
+    assert_agrees(model, SharedPrefixScorer(model, CPU, TokenBudget(64)), orders_of_options())
+
+
+@pytest.mark.parametrize("name", NEITHER)
+def test_a_model_without_such_a_cache_is_refused(name: str) -> None:
+    model = tiny_model(name, NEITHER[name])
+    with pytest.raises((UnsuitedModelError, AttributeError, ValueError)):
+        list(SharedPrefixScorer(model, CPU, TokenBudget(64)).answers(orders_of_options(1)))
+
+
+@given(texts())
+def test_runs_hold_every_text_once_and_share_what_they_say(some: list[Text]) -> None:
+    runs = runs_with_shared_prefix(some)
+    assert sorted(index for run in runs for index in run) == list(range(len(some)))
+    for run in runs:
+        n_prefix = shared_prefix_length([some[index] for index in run])
+        assert len({tuple(some[index].tokens[:n_prefix]) for index in run}) == 1
+        assert all(n_prefix < len(some[index].tokens) - some[index].n_scored for index in run)
+
+
+# ---------------------------------------------------------------------- memory
+
+
+class OutOfMemoryAbove:
+    """A forward pass that fails as CUDA does when it gets more than `most` tokens."""
+
+    def __init__(self, module: Any, most: int) -> None:
+        self.module, self.most, self.usual, self.n_failed = module, most, module.forward, 0
+
+    def __enter__(self) -> OutOfMemoryAbove:
+        self.module.forward = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del self.module.forward
+
+    def __call__(self, *args: Any, input_ids: Any = None, **kwargs: Any) -> Any:
+        if input_ids.numel() > self.most:
+            self.n_failed += 1
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return self.usual(*args, input_ids=input_ids, **kwargs)
+
+
+def test_a_tree_goes_on_with_less_when_memory_runs_out(llama, caplog) -> None:
+    budget = TokenBudget(200)
+    with OutOfMemoryAbove(llama.model, 60) as memory:
+        found = {answer.text: answer for answer in TreeScorer(llama, CPU, budget).answers(orders_of_options())}
+    assert (budget.max_tokens, memory.n_failed) == (50, 2)
+    assert "going on with max_tokens=50" in caplog.text
+    for index, text in enumerate(orders_of_options()):
+        assert found[index].loglikelihood == pytest.approx(reference(llama, CPU, text)[0], abs=1e-4)
+
+
+def test_memory_that_runs_out_in_the_middle_loses_nothing(llama) -> None:
+    some, found = orders_of_options(6), {}
+    budget = TokenBudget(120)
+    answers = TreeScorer(llama, CPU, budget).answers(some)
+    found = {answer.text: answer for answer in [next(answers)]}
+    with OutOfMemoryAbove(llama.model, 100):
+        for answer in answers:
+            assert answer.text not in found
+            found[answer.text] = answer
+    assert budget.max_tokens == 60
+    for index, text in enumerate(some):
+        assert found[index].loglikelihood == pytest.approx(reference(llama, CPU, text)[0], abs=1e-4)
+
+
+def test_the_shared_prefix_cache_goes_on_with_less_when_memory_runs_out(llama) -> None:
+    budget, some = TokenBudget(400), orders_of_options()
+    scorer = SharedPrefixScorer(llama, CPU, budget)
+    with OutOfMemoryAbove(llama.model, 30):
+        found = {answer.text: answer for answer in scorer.answers(some)}
+    assert budget.max_tokens < 100
+    for index, text in enumerate(some):
+        assert found[index].loglikelihood == pytest.approx(reference(llama, CPU, text)[0], abs=1e-4)
+
+
+def test_when_nothing_fits_the_error_comes_through(llama) -> None:
+    with OutOfMemoryAbove(llama.model, 3), pytest.raises(RuntimeError, match="out of memory"):
+        list(TreeScorer(llama, CPU, TokenBudget(64)).answers(orders_of_options()))
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory(llama, monkeypatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("expected scalar type")
+
+    monkeypatch.setattr(llama.model, "forward", broken)
+    budget = TokenBudget(64)
+    with pytest.raises(RuntimeError, match="expected scalar type"):
+        list(TreeScorer(llama, CPU, budget).answers(orders_of_options()))
+    assert budget.max_tokens == 64
+
+
+# ---------------------------------------------------------------------- from logits
+
+
+@given(st.lists(st.lists(st.integers(-3, 3), min_size=5, max_size=5), min_size=1, max_size=6), st.data())
+def test_greedy_is_argmax_also_where_logits_tie(rows, data: st.DataObject) -> None:
+    logits = torch.tensor(rows, dtype=torch.bfloat16)
+    places = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=8))
+    tokens = data.draw(st.lists(st.integers(0, 4), min_size=len(places), max_size=len(places)))
+    logprobs, greedy = logprobs_and_greedy(logits, torch.tensor(places), torch.tensor(tokens))
+    own = logits.float().log_softmax(1)
+    assert torch.allclose(logprobs, own[places, tokens])
+    assert greedy.tolist() == [int(own[place].argmax()) == token for place, token in zip(places, tokens, strict=True)]
+
+
+def test_logits_are_taken_in_chunks_without_a_difference(llama, monkeypatch) -> None:
+    from lm_eval_leakage.scoring import tree_model
+
+    some = orders_of_options()
+    whole = {answer.text: answer for answer in TreeScorer(llama, CPU, TokenBudget(500)).answers(some)}
+    monkeypatch.setattr(tree_model, "LOGITS_AT_ONCE", {"cpu": 3 * VOCABULARY})
+    monkeypatch.setattr(tree_model, "SOFTMAX_AT_ONCE", 2 * VOCABULARY)
+    assert_agrees(llama, TreeScorer(llama, CPU, TokenBudget(500)), some)
+    chunked = {answer.text: answer for answer in TreeScorer(llama, CPU, TokenBudget(500)).answers(some)}
+    for index in whole:
+        assert chunked[index].loglikelihood == pytest.approx(whole[index].loglikelihood, abs=1e-5)
