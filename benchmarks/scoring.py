@@ -14,7 +14,6 @@ import json
 import logging
 import math
 import random
-import resource
 import statistics
 import subprocess
 import sys
@@ -77,7 +76,7 @@ def score(spec: dict) -> dict:
 
     lm = _backend(spec)
     asked = [Instance("loglikelihood", {}, tuple(pair), i) for i, pair in enumerate(spec["requests"])]
-    found = {"batch_size": spec.get("batch_size"), "loaded_mib": _memory()}
+    found = {"batch_size": spec.get("batch_size")}
     if spec.get("batch_sizes"):
         found["tried"] = {}
         for batch_size in spec["batch_sizes"]:
@@ -87,10 +86,11 @@ def score(spec: dict) -> dict:
             except RuntimeError as error:
                 print(f"batch size {batch_size}: {error}"[:200], file=sys.stderr)
         return found
+    _forget_peak()
     found["seconds"], answers = _timed(lambda: lm.loglikelihood(asked, disable_tqdm=True))
     found["answers"] = [answer[0] for answer in answers]
     found["greedy"] = [bool(answer[1]) for answer in answers]
-    found["peak_mib"] = _memory()
+    found["peak_mib"] = _peak()
     if spec["backend"] == "hf-prefix-tree":
         found |= _tree_figures(lm, asked)
     return found
@@ -151,12 +151,22 @@ def _timed(call):
     return time.perf_counter() - start, result
 
 
-def _memory() -> float:
-    """Peak of the process, or of the GPU where there is one, in MiB."""
+def _forget_peak() -> None:
+    """From here on, the peak is that of scoring: loading a checkpoint takes more than most runs."""
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak() -> float:
+    """Peak of the process since `_forget_peak`, or of the GPU where there is one, in MiB."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) / 1024
 
 
 # ---------------------------------------------------------------------- all of them

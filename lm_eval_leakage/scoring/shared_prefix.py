@@ -15,6 +15,7 @@ from lm_eval_leakage.scoring.budget import TokenBudget
 from lm_eval_leakage.scoring.prefix_tree import Answer, Text
 from lm_eval_leakage.scoring.scorers import summed, tokens_of
 from lm_eval_leakage.scoring.tree_attention import UnsuitedModelError
+from lm_eval_leakage.scoring.tree_model import vocabulary_size
 
 LOGITS_AT_ONCE = 2**26  # values
 
@@ -54,7 +55,7 @@ class SharedPrefixScorer:
 
     @property
     def _logits_rows(self) -> int:
-        return max(1, LOGITS_AT_ONCE // int(self.model.get_output_embeddings().weight.shape[0]))
+        return max(1, LOGITS_AT_ONCE // vocabulary_size(self.model))
 
     def _read_prefix(self, tokens: Tensor) -> Any:
         past = self.model(input_ids=tokens[None], use_cache=True).past_key_values

@@ -96,9 +96,9 @@ class _Indices:
 class TreeMask:
     """A model's own mask over positions (causal, sliding, chunked), restricted to ancestors."""
 
-    def __init__(self, piece: Piece, mask_function: MaskFunction) -> None:
+    def __init__(self, piece: Piece, mask_function: MaskFunction, device: torch.device) -> None:
         self.piece = piece
-        self._seen = [_seen(blocks, mask_function) for blocks in piece.blocks]
+        self._seen = [_seen(blocks, mask_function, device) for blocks in piece.blocks]
         self._biases: dict[tuple[int, int, torch.dtype, torch.device], Tensor] = {}
 
     def bias(self, group: int, n_repeats: int, like: Tensor) -> Tensor:
@@ -182,12 +182,11 @@ def _gathered(states: Tensor, keys: Tensor) -> Tensor:
     return picked.reshape(*keys.shape, *picked.shape[1:]).transpose(1, 2)
 
 
-def _seen(blocks: Blocks, mask_function: MaskFunction) -> Tensor:
-    seen = torch.from_numpy(blocks.seen)
-    queries, keys = (torch.from_numpy(depths).long() for depths in (blocks.query_depths, blocks.key_depths))
-    one = torch.zeros((), dtype=torch.long)
-    allowed = mask_function(one, one, queries[:, :, None], keys[:, None, :])
-    return seen & torch.as_tensor(allowed).expand_as(seen)
+def _seen(blocks: Blocks, mask_function: MaskFunction, device: torch.device) -> Tensor:
+    queries, keys = (_to(depths, device) for depths in (blocks.query_depths, blocks.key_depths))
+    one = torch.zeros((), dtype=torch.long, device=device)  # the batch has one row, and heads are alike
+    allowed = torch.as_tensor(mask_function(one, one, queries[:, :, None], keys[:, None, :]))
+    return torch.from_numpy(blocks.seen).to(device) & allowed.expand(blocks.seen.shape)
 
 
 def _power_of_two(number: int) -> int:

@@ -51,7 +51,7 @@ class TreeModel:
         nodes, node_of = np.unique(tree.target_parents[targets] - piece.first, return_inverse=True)
         logprobs, greedy = np.empty(len(targets), np.float32), np.empty(len(targets), np.bool_)
         at_once = LOGITS_AT_ONCE.get(device.type, LOGITS_AT_ONCE["cpu"])
-        step = max(1, at_once // int(self.model.get_output_embeddings().weight.shape[0]))
+        step = max(1, at_once // vocabulary_size(self.model))
         for first in range(0, len(nodes), step):
             logits = self._logits(output, hidden[_tensor(nodes[first : first + step], hidden.device)])
             asked = np.flatnonzero((node_of >= first) & (node_of < first + step))
@@ -117,6 +117,10 @@ class TreeModel:
                 config._attn_implementation = usual[key]
 
 
+def vocabulary_size(model: Any) -> int:
+    return int(model.config.get_text_config().vocab_size)
+
+
 def logprobs_and_greedy(logits: Tensor, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Log-likelihood of each token in its row of `logits`, and whether it is the row's likeliest (the first of
     several), by float32 whatever the dtype of the logits."""
@@ -164,8 +168,8 @@ def _register() -> None:
     AttentionMaskInterface.register(NAME, _mask)
 
 
-def _mask(*_: object, mask_function: MaskFunction, **__: object) -> TreeMask:
-    return TreeMask(_piece_at_hand.get(), mask_function)
+def _mask(*_: object, mask_function: MaskFunction, attention_mask: Tensor, **__: object) -> TreeMask:
+    return TreeMask(_piece_at_hand.get(), mask_function, attention_mask.device)
 
 
 def _attention(

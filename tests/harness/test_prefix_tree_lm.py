@@ -177,8 +177,8 @@ def test_what_goes_wrong_only_on_long_texts_is_found_before_they_are_scored(llam
     lm = lm_of(llama)
     usual = tree_attention._seen
 
-    def blind_beyond_90(blocks, mask_function):
-        return usual(blocks, mask_function) & (torch.from_numpy(blocks.key_depths)[:, None, :] != 90)
+    def blind_beyond_90(blocks, mask_function, device):
+        return usual(blocks, mask_function, device) & (torch.from_numpy(blocks.key_depths)[:, None, :] != 90)
 
     monkeypatch.setattr(tree_attention, "_seen", blind_beyond_90)
     lm._verified = 85  # as if the probe had been shorter

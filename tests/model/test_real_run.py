@@ -17,10 +17,14 @@ N = 6
 @pytest.fixture(scope="module")
 def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict]]:
     """What `lm-eval-leakage --tasks fresh_leakage_perm` prints and logs."""
-    output = tmp_path_factory.mktemp("out")
-    command = [Path(sys.executable).with_name("lm-eval-leakage"), "--model", "hf", "--tasks", "fresh_leakage_perm"]
-    command += ["--model_args", f"pretrained={model},dtype=float32", "--batch_size", "8", "--limit", str(N)]
+    return audited(model, "hf", tmp_path_factory.mktemp("out"))
+
+
+def audited(model: Path, backend: str, output: Path) -> tuple[str, list[dict]]:
+    command = [Path(sys.executable).with_name("lm-eval-leakage"), "--model", backend, "--tasks", "fresh_leakage_perm"]
+    command += ["--model_args", f"pretrained={model},dtype=float32", "--limit", str(N)]
     command += ["--log_samples", "--output_path", output]
+    command += ["--batch_size", "8"] if backend == "hf" else []
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
     assert done.returncode == 0, done.stderr
     (log,) = output.rglob("samples_fresh_leakage_perm_*.jsonl")
@@ -60,9 +64,51 @@ def test_verdicts_follow_from_the_logged_loglikelihoods_alone(run) -> None:
             assert line["pvalue"] == sum(score >= scores[0] for score in scores) / 24
 
 
+def test_a_prefix_tree_gives_the_same_answers_and_verdicts(run, model: Path, tmp_path: Path) -> None:
+    printed, lines = audited(model, "hf-prefix-tree", tmp_path)
+    assert [row for row in printed.splitlines() if row.startswith("|")] == [
+        row for row in run[0].splitlines() if row.startswith("|")
+    ]
+    for ours, own in zip(lines, run[1], strict=True):
+        assert ours["doc_hash"] == own["doc_hash"]
+        assert ours["flagged"] == own["flagged"]
+        for (found,), (expected,) in zip(ours["resps"], own["resps"], strict=True):
+            assert float(found[0]) == pytest.approx(float(expected[0]), abs=1e-3)
+            assert found[1] == expected[1]
+
+
+def test_a_prefix_tree_in_bfloat16_strays_no_further_than_hf(run, model: Path) -> None:
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.huggingface import HFLM
+
+    from lm_eval_leakage.harness.prefix_tree_lm import PrefixTreeLM
+
+    lines = run[1][:3]
+    pairs = [tuple(line["arguments"][f"gen_args_{index}"].values()) for line in lines for index in range(24)]
+    exact = [float(response[0][0]) for line in lines for response in line["resps"]]
+    asked = [Instance("loglikelihood", {}, pair, index) for index, pair in enumerate(pairs)]
+
+    def noise(lm: HFLM) -> float:
+        found = lm.loglikelihood(asked, disable_tqdm=True)
+        return sum((value - true) ** 2 for (value, _), true in zip(found, exact, strict=True)) ** 0.5
+
+    arguments = {"pretrained": str(model), "dtype": "bfloat16", "device": "cpu"}
+    assert noise(PrefixTreeLM(**arguments)) <= noise(HFLM(**arguments, batch_size=8))
+
+
 def test_plain_lm_eval_knows_the_tasks_once_the_hook_is_enabled() -> None:
     binaries = Path(sys.executable).parent
     subprocess.run([binaries / "lm-eval-leakage", "enable"], check=True)
     listed = subprocess.run([binaries / "lm_eval", "ls", "tasks"], capture_output=True, text=True, check=True)
     assert "mmlu_leakage_perm" in listed.stdout
     assert "leakage_perm.yaml" in listed.stdout
+
+
+def test_plain_lm_eval_knows_the_model_once_the_hook_is_enabled(model: Path) -> None:
+    binaries = Path(sys.executable).parent
+    subprocess.run([binaries / "lm-eval-leakage", "enable"], check=True)
+    command = [binaries / "lm_eval", "--model", "hf-prefix-tree", "--tasks", "fresh_leakage_perm", "--limit", "1"]
+    command += ["--model_args", f"pretrained={model},max_tokens=128"]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
+    assert done.returncode == 0, done.stderr
+    assert "hf-prefix-tree (" in done.stdout

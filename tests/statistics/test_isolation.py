@@ -51,14 +51,14 @@ def test_the_recursion_is_the_enumeration_of_all_cuts(row: list[float]) -> None:
 
 
 @pytest.mark.parametrize("n_orders", [24, 120])
-def test_5000_trees_of_scikit_learn_agree_within_0005(n_orders: int) -> None:
+def test_2000_trees_of_scikit_learn_agree_within_0007(n_orders: int) -> None:
     row = draws(n_orders, seed=n_orders)
-    assert score(row) == pytest.approx(forest_score(row, 5_000), abs=0.005)
+    assert score(row) == pytest.approx(forest_score(row, 2_000), abs=0.007)
 
 
 @pytest.mark.parametrize("row", [[-1.0, -1.0, -1.0, -2.0, -2.0], [-3.0, -3.0, -9.0, -9.0, -9.0, -5.0]])
 def test_tied_scores_agree_with_scikit_learn(row: list[float]) -> None:
-    assert score(row) == pytest.approx(forest_score(row, 2_000), abs=0.01)
+    assert score(row) == pytest.approx(forest_score(row, 1_000), abs=0.01)
 
 
 def test_100_trees_of_scikit_learn_scatter_around_the_exact_score() -> None:
