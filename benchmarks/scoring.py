@@ -23,7 +23,7 @@ from pathlib import Path
 
 BATCH_SIZES = (4, 8, 16, 32)
 BATCH_SIZES_CUDA = (16, 32, 64, 128, 256)
-TRIED, COMPARED = 64, 96  # requests, for the batch size and against float32
+TRIED, COMPARED, RUN = 64, 240, 24  # requests: for the batch size; against float32, in runs that share what they share
 # what is run: task names, number of examples, questions drawn at random (0: all) out of how many
 WORKLOADS = {
     "mmlu_orders": (["mmlu_leakage_perm"], 0, 24, 14042),
@@ -205,7 +205,9 @@ def measure(name: str, args: argparse.Namespace) -> dict:
             print(f"  {name}: {backend} {done[-1]['seconds']:.1f} s", file=sys.stderr, flush=True)
     longest = sorted(requests, key=lambda pair: -len(pair[0] + pair[1]))[:32]
     at_16 = in_process(sys.executable, backend="hf", **half, requests=longest, batch_size=16)
-    compared = sorted(random.Random(2).sample(range(len(requests)), min(COMPARED, len(requests))))
+    starts = range(0, len(requests) - RUN + 1, RUN)
+    drawn = sorted(random.Random(2).sample(starts, min(COMPARED // RUN, len(starts))))
+    compared = [first + i for first in drawn for i in range(RUN)]
     exact = common | {"dtype": "float32", "requests": [requests[i] for i in compared], "batch_size": 4}
     truth, ours = (in_process(sys.executable, backend=backend, **exact) for backend in ("hf", "hf-prefix-tree"))
     return {
