@@ -6,13 +6,12 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from lm_eval_leakage.scoring.budget import TokenBudget
 from lm_eval_leakage.scoring.prefix_tree import Answer, PathSums, PrefixTree, Text, prefix_tree
-from lm_eval_leakage.scoring.tree_attention import Carried, Piece
+from lm_eval_leakage.scoring.tree_attention import Carried, Piece, index_tensor
 from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
 
 
@@ -72,4 +71,4 @@ def summed(logits: Tensor, text: Text) -> tuple[float, bool]:
 
 
 def tokens_of(text: Text, device: torch.device) -> Tensor:
-    return torch.from_numpy(text.tokens.astype(np.int64)).to(device)
+    return index_tensor(text.tokens, device)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
@@ -52,7 +54,7 @@ class Piece:
         path = last_at_each_depth(self.depths, self.n_carried)
         goes_on = self.stop < len(self.tree.node_depths)
         self._path_on = path[: self.tree.node_depths[self.stop]] if goes_on else path[:0]
-        usual = _power_of_two(int(np.median(self.depths)) // 2)  # deep trees: a path costs about what a block does
+        usual = 1 << (int(np.median(self.depths)) | 1).bit_length() - 1  # about as long as the paths
         self.block = min(max(usual, SHORTEST_BLOCK), LONGEST_BLOCK, len(self.depths))
         self.blocks = blocks_of(self.depths, self.n_carried, self.block)
         self._on_device: dict[torch.device, _Indices] = {}
@@ -65,9 +67,9 @@ class Piece:
         """What the layers need to gather by, on the device of a layer (models may lie on several)."""
         if device not in self._on_device:
             self._on_device[device] = _Indices(
-                keys=[_to(blocks.keys, device) for blocks in self.blocks],
-                places=[_to(blocks.index, device) for blocks in self.blocks],
-                path_on=_to(self._path_on, device),
+                keys=[index_tensor(blocks.keys, device) for blocks in self.blocks],
+                places=[index_tensor(blocks.index, device) for blocks in self.blocks],
+                path_on=index_tensor(self._path_on, device),
             )
         return self._on_device[device]
 
@@ -168,9 +170,8 @@ def _explicit_attention(
         scores = torch.tanh(scores / softcap) * softcap
     scores = scores.float() + bias
     if sinks is not None:
-        per_row = (
-            sinks.float().view(key.shape[1], -1).repeat_interleave(scores.shape[2] * key.shape[1] // len(sinks), 1)
-        )
+        queries_a_head = scores.shape[1] * scores.shape[2] // len(sinks)
+        per_row = sinks.float().view(key.shape[1], -1).repeat_interleave(queries_a_head, dim=1)
         scores = torch.cat([scores, per_row[None, :, :, None].expand(len(scores), -1, -1, 1)], dim=3)
     weights = torch.softmax(scores, dim=3)[..., : key.shape[2]].to(value.dtype)
     return torch.matmul(weights, value)
@@ -183,15 +184,12 @@ def _gathered(states: Tensor, keys: Tensor) -> Tensor:
 
 
 def _seen(blocks: Blocks, mask_function: MaskFunction, device: torch.device) -> Tensor:
-    queries, keys = (_to(depths, device) for depths in (blocks.query_depths, blocks.key_depths))
+    queries, keys = (index_tensor(depths, device) for depths in (blocks.query_depths, blocks.key_depths))
     one = torch.zeros((), dtype=torch.long, device=device)  # the batch has one row, and heads are alike
     allowed = torch.as_tensor(mask_function(one, one, queries[:, :, None], keys[:, None, :]))
     return torch.from_numpy(blocks.seen).to(device) & allowed.expand(blocks.seen.shape)
 
 
-def _power_of_two(number: int) -> int:
-    return 1 << max(number, 1).bit_length()
-
-
-def _to(indices: IntArray, device: torch.device) -> Tensor:
+def index_tensor(indices: npt.NDArray[np.integer[Any]], device: torch.device) -> Tensor:
+    """Whole numbers as torch indexes with them: 64 bits."""
     return torch.from_numpy(indices.astype(np.int64)).to(device)

@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 
 from lm_eval_leakage.scoring.prefix_tree import IntArray
-from lm_eval_leakage.scoring.tree_attention import MaskFunction, Piece, TreeMask, UnsuitedModelError, tree_attention
+from lm_eval_leakage.scoring.tree_attention import (
+    MaskFunction,
+    Piece,
+    TreeMask,
+    UnsuitedModelError,
+    index_tensor,
+    tree_attention,
+)
 
 NAME = "lm_eval_leakage_prefix_tree"
 LOGITS_AT_ONCE = {"cuda": 2**27, "cpu": 2**24}  # values, of which float32 takes 512 and 64 MiB
@@ -53,10 +60,10 @@ class TreeModel:
         at_once = LOGITS_AT_ONCE.get(device.type, LOGITS_AT_ONCE["cpu"])
         step = max(1, at_once // vocabulary_size(self.model))
         for first in range(0, len(nodes), step):
-            logits = self._logits(output, hidden[_tensor(nodes[first : first + step], hidden.device)])
+            logits = self._logits(output, hidden[index_tensor(nodes[first : first + step], hidden.device)])
             asked = np.flatnonzero((node_of >= first) & (node_of < first + step))
-            rows = _tensor(node_of[asked] - first, logits.device)
-            tokens = _tensor(tree.target_tokens[targets[asked]], logits.device)
+            rows = index_tensor(node_of[asked] - first, logits.device)
+            tokens = index_tensor(tree.target_tokens[targets[asked]], logits.device)
             logprobs[asked], greedy[asked] = (
                 found.cpu().numpy() for found in logprobs_and_greedy(logits, rows, tokens)
             )
@@ -64,7 +71,7 @@ class TreeModel:
 
     def _read(self, piece: Piece, device: torch.device) -> Any:
         """The backbone's output on the piece's nodes."""
-        tokens, depths = (_tensor(row, device)[None] for row in (piece.tokens, piece.depths))
+        tokens, depths = (index_tensor(row, device)[None] for row in (piece.tokens, piece.depths))
         with _reading(piece), self._our_attention():
             output = self.backbone(
                 input_ids=tokens,
@@ -144,13 +151,8 @@ def _is_first_maximum(logits: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
     return greedy
 
 
-def _tensor(indices: npt.NDArray[np.integer[Any]], device: torch.device) -> Tensor:
-    return torch.from_numpy(indices.astype(np.int64)).to(device)
-
-
 @contextmanager
 def _reading(piece: Piece) -> Iterator[None]:
-    piece.calls = 0
     token = _piece_at_hand.set(piece)
     try:
         yield
