@@ -51,6 +51,31 @@ def dataset_pvalue(verdicts: Verdicts) -> float:
     return poisson_binomial_tail(sum(e.flagged for e in evidence), [e.null_rate for e in evidence])
 
 
+def flagged_rate_guarded(verdicts: Verdicts) -> float:
+    """`flagged_rate` of the questions with a guard, whose options have a natural order."""
+    return flagged_rate(verdicts)
+
+
+def flagged_rate_guarded_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `flagged_rate_guarded`."""
+    return flagged_rate_stderr(verdicts)
+
+
+def flagged_rate_unguarded(verdicts: Verdicts) -> float:
+    """`flagged_rate` of the questions without a guard."""
+    return flagged_rate(verdicts)
+
+
+def flagged_rate_unguarded_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `flagged_rate_unguarded`."""
+    return flagged_rate_stderr(verdicts)
+
+
+def dataset_pvalue_unguarded(verdicts: Verdicts) -> float:
+    """`dataset_pvalue` of the questions without a guard, whose null hypothesis is more credible."""
+    return dataset_pvalue(verdicts)
+
+
 def skipped(verdicts: Verdicts) -> int:
     """How many questions could not be tested; the samples log gives the reason of each."""
     return len(verdicts) - len(_tested(verdicts))
@@ -59,18 +84,33 @@ def skipped(verdicts: Verdicts) -> int:
 ROWS: tuple[Callable[[Verdicts], float], ...] = (
     flagged_rate,
     flagged_rate_stderr,
+    flagged_rate_guarded,
+    flagged_rate_guarded_stderr,
+    flagged_rate_unguarded,
+    flagged_rate_unguarded_stderr,
     null_rate,
     dataset_pvalue,
+    dataset_pvalue_unguarded,
     skipped,
 )
+ELSEWHERE = Skipped("it belongs to another row")
 
 
-def contributions(verdict: Evidence | Skipped) -> dict[str, float | None]:
+def given_to(row: str, verdict: Evidence | Skipped, guards: Sequence[str]) -> Evidence | Skipped:
+    """What a question adds to a row: nothing to the rows of questions that are guarded when it is not, and the
+    other way round, though the harness wants something from each."""
+    of_guarded, of_unguarded = "_guarded" in row, "_unguarded" in row
+    return ELSEWHERE if (of_guarded and not guards) or (of_unguarded and guards) else verdict
+
+
+def contributions(verdict: Evidence | Skipped, guards: Sequence[str]) -> dict[str, float | None]:
     """What one question adds to each row, under the row's name; None where only all questions make a value."""
     values: dict[str, float | None] = {row.__name__: None for row in ROWS}
     if isinstance(verdict, Skipped):
         return values | {"skipped": 1.0}
-    return values | {"flagged_rate": float(verdict.flagged), "null_rate": verdict.null_rate, "skipped": 0.0}
+    flagged = float(verdict.flagged)
+    stratum = "flagged_rate_guarded" if guards else "flagged_rate_unguarded"
+    return values | {"flagged_rate": flagged, stratum: flagged, "null_rate": verdict.null_rate, "skipped": 0.0}
 
 
 def _register(row: Callable[[Verdicts], float]) -> None:

@@ -6,11 +6,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import ConfigurableTask
 
+from lm_eval_leakage.guards import guards_of, templates_of
 from lm_eval_leakage.harness import rows
 from lm_eval_leakage.harness.data import load_questions
 from lm_eval_leakage.harness.filters import JudgedResponse
@@ -18,7 +20,7 @@ from lm_eval_leakage.harness.window import longer_than_window
 from lm_eval_leakage.harness.wiring import tell_model_to
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.questions import question_from_doc
-from lm_eval_leakage.records import Evidence, Request, Skipped, UntestableQuestion
+from lm_eval_leakage.records import Evidence, Question, Request, Skipped, UntestableQuestion
 
 logger = logging.getLogger(__name__)
 
@@ -45,16 +47,16 @@ class LoggedVerdict(dict[str, object]):
     """A question's keys in the samples log.
 
     The harness logs the whole mapping but aggregates what `items()` names. So a line carries flat scalars
-    (flagged, pvalue, margin, ..., and under each row's name what the question adds to it, for the harness's
-    loggers) while the table gets its rows and no others, each from the verdict itself.
+    (flagged, pvalue, margin, ..., guards, and under each row's name what the question adds to it, for the
+    harness's loggers) while the table gets its rows and no others, each from the verdict itself.
     """
 
-    def __init__(self, verdict: Evidence | Skipped, row_names: Iterable[str]) -> None:
-        logged = asdict(verdict)
+    def __init__(self, verdict: Evidence | Skipped, guards: Sequence[str], row_names: Iterable[str]) -> None:
+        logged = asdict(verdict) | {"guards": ",".join(guards)}
         if isinstance(verdict, Evidence):
             logged["reason"] = None
-        super().__init__({"flagged": None, "pvalue": None} | rows.contributions(verdict) | logged)
-        self._rows = [(name, verdict) for name in row_names]
+        super().__init__({"flagged": None, "pvalue": None} | rows.contributions(verdict, guards) | logged)
+        self._rows = [(name, rows.given_to(name, verdict, guards)) for name in row_names]
 
     def items(self) -> Iterable[tuple[str, Evidence | Skipped]]:  # type: ignore[override]
         return self._rows
@@ -193,7 +195,19 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def process_results(self, doc: Doc, results: Sequence[JudgedResponse]) -> LoggedVerdict:
         verdict = results[0].verdict
         assert verdict is not None, "a filter gave no verdict on a question's first response"
-        return LoggedVerdict(verdict, [row.__name__ for row in rows.ROWS if row.__name__ in self.aggregation()])
+        names = [row.__name__ for row in rows.ROWS if row.__name__ in self.aggregation()]
+        return LoggedVerdict(verdict, self._guards(doc), names)
+
+    def _guards(self, doc: Doc) -> tuple[str, ...]:
+        try:
+            return guards_of(question_from_doc(doc), self._templates)
+        except UntestableQuestion:
+            return ()
+
+    @cached_property
+    def _templates(self) -> frozenset[frozenset[str]]:
+        """Option sets that many questions of the benchmark share, asked or not."""
+        return templates_of(_readable(self.eval_docs))
 
 
 def _probe(metadata: Mapping[str, Any]) -> Probe:
@@ -203,6 +217,14 @@ def _probe(metadata: Mapping[str, Any]) -> Probe:
     chosen: Any = probes.get(metadata["probe"])
     probe: Probe = chosen(**{field.name: metadata[field.name] for field in fields(chosen) if field.name in metadata})
     return probe
+
+
+def _readable(docs: Iterable[Doc]) -> Iterator[Question]:
+    for doc in docs:
+        try:
+            yield question_from_doc(doc)
+        except UntestableQuestion:
+            continue
 
 
 def _plain_frame(system: str) -> Callable[[str], str]:

@@ -2,23 +2,25 @@
 
 Null hypothesis of the statistics on it: the orders are exchangeable, a model that has not seen the question
 prefers none of them. Limits: options with a natural order (ascending numbers, "all of the above", True
-before False) break it without any leakage. Source: Ni et al., AAAI 2025 (arXiv 2409.01790); drawing orders
-is the permutation-R of Hidayat et al., 2025 (arXiv 2505.24263).
+before False) break it without any leakage; `guards` names such questions. Source: Ni et al., AAAI 2025
+(arXiv 2409.01790); drawing orders is the permutation-R of Hidayat et al., 2025 (arXiv 2505.24263).
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import factorial, prod
 
+from lm_eval_leakage.guards import anchored
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.records import Question, Request, UntestableQuestion
 from lm_eval_leakage.rendering import option_block, option_format, stem_text
 
 Order = tuple[int, ...]
+MOVES = ("all", "movable")
 
 
 @probes.register("option_orders")
@@ -31,15 +33,20 @@ class OptionOrders:
 
     max_orders: the most orders of one question
     orders: fewer orders on purpose: a count (12) or a share of the distinct orders (0.5); None for all
+    move: "all" options, or "movable": those that speak of others ("all of the above") or are named by letter keep
+        their place, so that every order makes sense
     format: "usual" ("A. ", as the harness renders options) or "papers" ("question:" and "A:", Ni et al.)
     """
 
     max_orders: int = 120
     orders: int | float | None = None
+    move: str = "all"
     format: str = "usual"
 
     def __post_init__(self) -> None:
         option_format(self.format)
+        if self.move not in MOVES:
+            raise ValueError(f"move is {self.move!r}; choose one of: {', '.join(MOVES)}")
         if not _is_count(self.max_orders):
             raise ValueError(f"max_orders is {self.max_orders!r}; it must be a whole number of at least 2")
         share = isinstance(self.orders, float) and 0 < self.orders <= 1
@@ -60,21 +67,39 @@ class OptionOrders:
         """The orders to ask about, as indices of the published options, the published order first."""
         # What differs only in the white space around it reads the same.
         options = [option.strip() for option in question.options]
-        n_distinct = factorial(len(options)) // prod(map(factorial, Counter(options).values()))
+        held = anchored(options) if self.move == "movable" else set()
+        moved = [place for place in range(len(options)) if place not in held]
+        texts = [options[place] for place in moved]
+        n_distinct = factorial(len(texts)) // prod(map(factorial, Counter(texts).values()))
         if n_distinct == 1:
-            count = len(options)
-            why = "it has one option" if count == 1 else f"its {count} options are identical ({options[0]!r})"
-            raise UntestableQuestion(f"{why}; at least 2 different options are needed")
+            raise UntestableQuestion(f"{_why_fixed(options, texts)}; at least 2 different options are needed")
         n_orders = self._wanted(n_distinct)
-        if n_orders == n_distinct:
-            return list(distinct_orders(options))
-        return drawn_orders(options, n_orders, rng=random.Random(question.id))
+        chosen: Iterable[Order] = distinct_orders(texts)
+        if n_orders < n_distinct:
+            chosen = drawn_orders(texts, n_orders, rng=random.Random(question.id))
+        return [_with_held(order, moved, len(options)) for order in chosen]
 
     def _wanted(self, n_distinct: int) -> int:
         wanted = n_distinct if self.orders is None else self.orders
         if isinstance(wanted, float):
             wanted = max(2, round(wanted * n_distinct))
         return min(wanted, n_distinct, self.max_orders)
+
+
+def _why_fixed(options: Sequence[str], moved: Sequence[str]) -> str:
+    if len(options) == 1:
+        return "it has one option"
+    if len(moved) == len(options):
+        return f"its {len(options)} options are identical ({options[0]!r})"
+    return f"{len(options) - len(moved)} of its {len(options)} options keep their place, as they speak of others"
+
+
+def _with_held(order: Order, moved: Sequence[int], n_options: int) -> Order:
+    """An order of the places `moved` as an order of all options, of which the others stay."""
+    places = list(range(n_options))
+    for place, source in zip(moved, order, strict=True):
+        places[place] = moved[source]
+    return tuple(places)
 
 
 def distinct_orders(options: Sequence[str]) -> Iterator[Order]:

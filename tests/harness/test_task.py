@@ -44,10 +44,16 @@ def lines(results, filter_name: str, task: str = TASK) -> list[dict]:
     return [line for line in results["samples"][task] if line["filter"] == filter_name]
 
 
-def test_the_table_has_four_rows_a_statistic_and_no_others(questions_file) -> None:
+ROWS = (
+    *("flagged_rate", "flagged_rate_guarded", "flagged_rate_unguarded", "null_rate"),
+    *("dataset_pvalue", "dataset_pvalue_unguarded", "skipped"),
+)
+
+
+def test_the_table_has_these_rows_a_statistic_and_no_others(questions_file) -> None:
     row = evaluate(FakeLM(by_hash), questions_file([GOOD, FIVE]))["results"][TASK]
     printed = {key for key in row if "," in key and "_stderr," not in key}
-    rows = ("flagged_rate", "null_rate", "dataset_pvalue", "skipped")
+    rows = ROWS
     assert printed == {f"{name},{statistic}" for name in rows for statistic in ("max_order", "outlier")}
 
 
@@ -59,6 +65,48 @@ def test_a_model_that_has_seen_every_question_is_flagged(questions_file) -> None
     assert row["null_rate,max_order"] == pytest.approx((1 / 24 + 1 / 12 + 1 / 120) / 3)
     assert row["dataset_pvalue,max_order"] == pytest.approx(1 / 24 / 12 / 120)
     assert row["skipped,max_order"] == 0
+
+
+ABOVE = GOOD | {"question": "And at night?", "choices": ["red", "blue", "lime", "all of the above"]}
+YEARS = GOOD | {"question": "When was it black?", "choices": ["1901", "1902", "1903", "1904"]}
+
+
+def test_guarded_and_unguarded_questions_have_rows_of_their_own(questions_file) -> None:
+    docs = [GOOD, FIVE, ABOVE, YEARS, ONE]
+    results = evaluate(FakeLM(fond_of(*map(published, (GOOD, ABOVE, YEARS)))), questions_file(docs))
+    row = results["results"][TASK]
+    assert row["flagged_rate,max_order"] == 3 / 4
+    assert row["flagged_rate_guarded,max_order"] == 1
+    assert row["flagged_rate_guarded_stderr,max_order"] == 0
+    assert row["flagged_rate_unguarded,max_order"] == 1 / 2
+    assert row["flagged_rate_unguarded_stderr,max_order"] == 1 / 2
+    # one of GOOD (1 in 24) and FIVE (1 in 120) is flagged
+    assert row["dataset_pvalue_unguarded,max_order"] == pytest.approx(1 - 23 / 24 * 119 / 120)
+    assert row["skipped,max_order"] == 1
+    logged = lines(results, "max_order")
+    assert [line["guards"] for line in logged] == ["", "", "anchored", "in_order", ""]
+    assert [line["flagged_rate_guarded"] for line in logged] == [None, None, 1.0, 1.0, None]
+    assert [line["flagged_rate_unguarded"] for line in logged] == [1.0, 0.0, None, None, None]
+
+
+def test_without_guarded_questions_their_rate_is_undefined_and_not_zero(questions_file) -> None:
+    row = evaluate(FakeLM(by_hash), questions_file([GOOD, FIVE]))["results"][TASK]
+    assert math.isnan(row["flagged_rate_guarded,max_order"])
+    assert row["flagged_rate_unguarded,max_order"] == row["flagged_rate,max_order"]
+
+
+def test_templates_are_counted_over_the_whole_benchmark_not_over_what_is_asked(questions_file) -> None:
+    docs = [GOOD | {"question": f"Colour {i}?"} for i in range(5)]
+    results = evaluate(FakeLM(by_hash), questions_file(docs), limit=1)
+    assert [line["guards"] for line in lines(results, "max_order")] == ["templated"]
+
+
+def test_movable_options_alone_are_moved_when_asked_for(questions_file) -> None:
+    lm = FakeLM(by_hash)
+    results = evaluate(lm, questions_file([ABOVE]) | {"move": "movable"})
+    assert len(lm.asked) == 6
+    assert all(continuation.endswith("D. all of the above") for _, continuation in lm.asked)
+    assert results["results"][TASK]["null_rate,max_order"] == pytest.approx(1 / 6)
 
 
 def test_the_samples_log_has_flat_keys_for_each_question(questions_file) -> None:

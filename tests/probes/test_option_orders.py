@@ -101,3 +101,34 @@ def test_a_max_orders_that_makes_no_sense_is_refused(max_orders: object) -> None
 def test_an_orders_that_makes_no_sense_is_refused(orders: object) -> None:
     with pytest.raises(ValueError, match="orders is .*; give a whole number of at least 2, a share"):
         OptionOrders(orders=orders)
+
+
+def test_options_that_speak_of_others_keep_their_place() -> None:
+    probe = OptionOrders(move="movable")
+    above = Question("q", "Which?", ("red", "blue", "lime", "none of the above"))
+    assert [order[3] for order in probe.chosen_orders(above)] == [3] * 6
+    assert len(set(probe.chosen_orders(above))) == 6
+    by_letter = Question("q", "Which?", ("red", "blue", "lime", "teal", "both A and C"))
+    assert probe.chosen_orders(by_letter) == [(0, 1, 2, 3, 4), (0, 3, 2, 1, 4)]
+    plain = Question("q", "Which?", ("red", "blue", "lime"))
+    assert probe.chosen_orders(plain) == OptionOrders().chosen_orders(plain)
+
+
+def test_movable_orders_are_drawn_where_there_are_too_many() -> None:
+    options = (*"abcdefg", "all of the above")
+    orders = OptionOrders(move="movable", max_orders=50).chosen_orders(Question("q", "Which?", options))
+    assert orders[0] == tuple(range(8))
+    assert len(set(orders)) == 50
+    assert all(order[7] == 7 and sorted(order) == list(range(8)) for order in orders)
+
+
+def test_a_question_whose_options_all_keep_their_place_is_untestable_and_says_so() -> None:
+    held = Question("q", "Which?", ("red", "blue", "both A and B", "none of the above"))
+    with pytest.raises(UntestableQuestion, match="4 of its 4 options keep their place, as they speak of others"):
+        OptionOrders(move="movable").chosen_orders(held)
+    assert len(OptionOrders().chosen_orders(held)) == 24
+
+
+def test_a_move_that_is_not_known_is_refused() -> None:
+    with pytest.raises(ValueError, match="move is 'some'; choose one of: all, movable"):
+        OptionOrders(move="some")
