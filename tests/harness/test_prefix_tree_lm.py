@@ -164,6 +164,43 @@ def test_recurrent_models_are_scored_as_hf_does_and_say_so(name: str, tmp_path, 
     assert_as_hf(model, lm)
 
 
+def adapter(model: str, folder: Path, config: Any) -> str:
+    """An adapter with random weights for `model`, saved as a user's would be."""
+    from peft import get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(1)
+    adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(model), config)
+    with torch.no_grad():
+        for parameter in adapted.parameters():
+            if parameter.requires_grad:
+                parameter.normal_(0, 0.3)
+    adapted.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_lora_adapter_is_scored_by_the_tree(llama, tmp_path) -> None:
+    from peft import LoraConfig
+
+    lora = adapter(llama, tmp_path, LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=["q_proj", "up_proj"]))
+    lm = lm_of(llama, peft=lora)
+    assert lm._scorer.name == "tree attention"
+    assert_as_hf(llama, lm, peft=lora)
+    plain = lm_of(llama).loglikelihood(asked(), disable_tqdm=True)
+    assert lm.loglikelihood(asked(), disable_tqdm=True)[0][0] != pytest.approx(plain[0][0], abs=0.01)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_virtual_tokens_of_prompt_tuning_are_left_to_hf(llama, tmp_path) -> None:
+    from peft import PromptTuningConfig
+
+    tuned = adapter(llama, tmp_path, PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
+    lm = lm_of(llama, peft=tuned)
+    assert lm._scorer is None
+    assert_as_hf(llama, lm, MIXED[:8], peft=tuned)
+
+
 def test_a_sliding_window_shorter_than_the_texts_is_exact(tmp_path) -> None:
     model = checkpoint(tmp_path, "mistral", EXCHANGEABLE["mistral"])
     lm = lm_of(model)
