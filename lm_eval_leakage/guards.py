@@ -114,6 +114,8 @@ _SIGN_BEFORE_CURRENCY = re.compile(r"[-−–]\s*([$£€¥])")
 _LATEX_FRACTION = re.compile(r"\\[dt]?frac\{(-?\d+)\}\{(\d+)\}")
 _TOKEN = re.compile(rf"{_NUMBER.pattern}|[^\W\d_一-鿿]+|\S")  # a word, or one sign of Chinese
 
+_JOINING = {"and", "or", ",", ";", ".", "the", "a", "an", "和", "、", "，", "。"}
+
 Reading = tuple[tuple[str, ...], tuple[Fraction, ...]]  # what stands around the numbers, and the numbers
 
 
@@ -130,6 +132,40 @@ def in_order(options: Options) -> bool:
             values = [numbers for _, numbers in known]
             return all(a < b for a, b in pairwise(values)) or all(a > b for a, b in pairwise(values))
     return False
+
+
+def alphabetical(options: Options) -> bool:
+    """Three options or more that stand as in a dictionary, which one order in n! does by chance."""
+    words = [option.strip().casefold() for option in options]
+    spelled = all(re.match(r"[^\W\d_一-鿿]", word) for word in words)
+    return len(words) > 2 and spelled and all(a < b for a, b in pairwise(words))
+
+
+def cumulative(options: Options) -> bool:
+    """Each option says what the one before it says, and more: the ribs; the ribs and sternum; ..."""
+    plain = [set(_TOKEN.findall(option.casefold())) - _JOINING for option in options if not speaks_of_others(option)]
+    grows = all(a < b for a, b in pairwise(plain))
+    return len(plain) > 2 and all(plain) and (grows or all(a > b for a, b in pairwise(plain)))
+
+
+def crossed(options: Options) -> bool:
+    """Four options that combine two choices: the second differs from the first as the fourth from the third."""
+    if len(options) != 4 or len(set(options)) < 4:
+        return False
+    first, second, third, fourth = (_TOKEN.findall(option.casefold().strip(" .;")) for option in options)
+    return _difference(first, second) == _difference(third, fourth)
+
+
+def _difference(a: list[str], b: list[str]) -> tuple[list[str], list[str]]:
+    """What is left of two texts without their common beginning and end."""
+    same = 0
+    while same < min(len(a), len(b)) and a[same] == b[same]:
+        same += 1
+    a, b = a[same:], b[same:]
+    end = 0
+    while end < min(len(a), len(b)) and a[-1 - end] == b[-1 - end]:
+        end += 1
+    return a[: len(a) - end], b[: len(b) - end]
 
 
 def _numbers(option: str) -> Reading | None:
@@ -227,6 +263,9 @@ OF_ONE_QUESTION: dict[str, Callable[[Options], bool]] = {
     "letters": lambda options: any(letters_meant(option) for option in options),
     "combining": combining,
     "in_order": in_order,
+    "alphabetical": alphabetical,
+    "cumulative": cumulative,
+    "crossed": crossed,
     "true_or_false": true_or_false,
     "of_statements": of_statements,
     "repeated": repeated,

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from lm_eval_leakage.guards import (
     MANY,
     OF_ONE_QUESTION,
+    alphabetical,
     anchored,
+    crossed,
+    cumulative,
     guards_of,
     in_order,
     letters_meant,
@@ -192,11 +195,11 @@ def test_joining_options_are_found_by_what_they_say() -> None:
 
 
 def test_repeated_options_are_found_whatever_the_white_space() -> None:
-    assert guards_of(question("687 m", " 687 m", "2 km")) == ("repeated",)
+    assert guards_of(question("wet", " wet", "dry")) == ("repeated",)
 
 
 def test_an_ordinary_question_has_no_guard() -> None:
-    assert guards_of(question("a capacitor", "a coil of wire", "a resistor", "a diode")) == ()
+    assert guards_of(question("a capacitor", "a diode", "a coil of wire", "a resistor")) == ()
 
 
 def test_option_sets_of_many_questions_are_templates_in_any_order() -> None:
@@ -212,3 +215,34 @@ def test_any_text_is_judged_without_an_error(options: list[str]) -> None:
     for holds in OF_ONE_QUESTION.values():
         assert holds(options) in (True, False)
     assert anchored(options) <= set(range(len(options)))
+
+
+@given(st.lists(st.text("abcdefgh", min_size=1), min_size=3, max_size=5, unique=True))
+def test_of_all_orders_of_words_one_is_alphabetical(words: list[str]) -> None:
+    assert [order for order in permutations(words) if alphabetical(order)] == [tuple(sorted(words))]
+
+
+@pytest.mark.parametrize(
+    "options", [["a", "b"], ["Ape", "ape", "bee"], ["1 ape", "2 bees", "3 cats"], ["一", "丁", "七"]]
+)
+def test_pairs_equals_numbers_and_chinese_are_not_alphabetical(options: list[str]) -> None:
+    assert not alphabetical(options)
+
+
+def test_options_that_say_more_and_more_are_cumulative() -> None:
+    ribs = ["The ribs", "The ribs and sternum", "The ribs, sternum and clavicle", "None of the above"]
+    assert cumulative(ribs)
+    assert cumulative(ribs[2::-1])
+    assert not cumulative([ribs[1], ribs[0], ribs[2]])
+    assert not cumulative(["the", "ribs", "the ribs"])  # the first says nothing
+    assert not cumulative(ribs[:2])
+
+
+def test_two_choices_in_four_combinations_are_crossed() -> None:
+    bone = ["deposit bone and grow", "resorb bone and grow", "deposit bone and rest", "resorb bone and rest."]
+    assert crossed(bone)
+    assert crossed([bone[0], bone[2], bone[1], bone[3]])
+    assert not crossed([bone[0], bone[1], bone[3], bone[2]])
+    assert not crossed(bone[:3])
+    assert not crossed(["red", "blue", "red", "blue"])  # repeated, not combined
+    assert not crossed(["a capacitor", "a coil", "a resistor", "a diode"])
