@@ -144,23 +144,12 @@ def test_only_what_a_cache_lacks_is_scored_again(llama, tmp_path) -> None:
 # ---------------------------------------------------------------------- what it cannot take
 
 
-@pytest.mark.parametrize("name", CACHED)
-def test_unsuited_attention_falls_back_to_a_shared_prefix_cache_and_says_so(name: str, tmp_path, caplog) -> None:
-    model = checkpoint(tmp_path, name, CACHED[name])
+@pytest.mark.parametrize("name", [*CACHED, *NEITHER])
+def test_a_model_that_tree_attention_does_not_suit_is_scored_exactly_and_says_how(name, tmp_path, caplog) -> None:
+    model = checkpoint(tmp_path, name, (CACHED | NEITHER)[name])
     lm = lm_of(model)
-    lines = [record.message for record in caplog.records if "hf-prefix-tree" in record.message]
-    assert len(lines) == 1
-    assert "using a shared-prefix cache" in lines[0]
-    assert_as_hf(model, lm)
-
-
-@pytest.mark.parametrize("name", NEITHER)
-def test_recurrent_models_are_scored_as_hf_does_and_say_so(name: str, tmp_path, caplog) -> None:
-    model = checkpoint(tmp_path, name, NEITHER[name])
-    lm = lm_of(model)
-    lines = [record.message for record in caplog.records if "hf-prefix-tree" in record.message]
-    assert len(lines) == 1
-    assert "using stock `hf` scoring" in lines[0]
+    (line,) = [record.message for record in caplog.records if "hf-prefix-tree" in record.message]
+    assert ("using a shared-prefix cache" if name in CACHED else "using stock `hf` scoring") in line
     assert_as_hf(model, lm)
 
 
