@@ -10,7 +10,7 @@ import torch
 
 logger = logging.getLogger(__name__)
 FEWEST_TOKENS = 16
-MOST_TOKENS = {"cuda": 16384, "cpu": 2048}  # more than this gains no speed: the matrix products are full
+MOST_TOKENS = {"cuda": 16384, "cpu": 2048}  # on a CPU more gains no speed (measured); for a GPU it is a guess
 
 
 @dataclass
