@@ -61,6 +61,14 @@ def _math_qa(doc: Doc) -> Raw:
     return Raw(doc["Problem"], [text.rstrip(" ,") for text in texts], doc["correct"], labels)
 
 
+def _columns(doc: Doc, stem: str, column: str, endings: str, answer: str) -> Raw:
+    return Raw(doc[stem], [doc[column + ending] for ending in endings], doc.get(answer))
+
+
+# Columns of data sets that name options by their role; the right one has the same place in every row.
+GPQA = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
+SCIQ = ("distractor3", "distractor1", "distractor2", "correct_answer")
+
 LAYOUTS = (
     Layout(("query", "choices", "gold"), lambda doc: Raw(doc["query"], doc["choices"], doc["gold"])),
     Layout(("question", "choices", "answerKey"), lambda doc: _labelled_choices(doc, "question")),
@@ -69,6 +77,12 @@ LAYOUTS = (
     Layout(("question", "option"), _cmb),
     Layout(("question", "A", "B", "C", "D", "answer"), lambda d: _lettered_columns(d, "question", "answer")),
     Layout(("Question", "A", "B", "C", "D", "Answer"), lambda d: _lettered_columns(d, "Question", "Answer")),
+    Layout(("question", "options", "answer_index"), lambda d: Raw(d["question"], d["options"], d["answer_index"])),
+    Layout(("Question", *GPQA), lambda d: Raw(d["Question"], [d[column] for column in GPQA], 0)),
+    Layout(("question", *SCIQ), lambda d: Raw(d["question"], [d[column] for column in SCIQ], 3)),
+    Layout(("question", "opa", "opb", "opc", "opd"), lambda d: _columns(d, "question", "op", "abcd", "cop")),
+    Layout(("goal", "sol1", "sol2", "label"), lambda d: _columns(d, "goal", "sol", "12", "label")),
+    Layout(("question", "mc1_targets"), lambda d: Raw(d["question"], d["mc1_targets"]["choices"], 0)),
     Layout(("question", "choices"), lambda doc: Raw(doc["question"], doc["choices"], doc.get("answer"))),
 )
 
@@ -88,7 +102,7 @@ def question_from_doc(doc: Doc) -> Question:
     named = zip(_names(len(raw.options)), raw.options, strict=True)
     options = tuple(_text(option, f"option {name}") for name, option in named)
     return Question(
-        id=str(doc["id"]) if doc.get("id") not in (None, "") else _content_id(stem, options),
+        id=str(doc["id"]) if doc.get("id") not in (None, "") else content_id(stem, options),
         stem=stem,
         options=options,
         answer=_answer_index(raw.answer, raw.labels, len(options)),
@@ -122,7 +136,7 @@ def _text(value: object, name: str) -> str:
     return value
 
 
-def _content_id(stem: str, options: Sequence[str]) -> str:
+def content_id(stem: str, options: Sequence[str]) -> str:
     return hashlib.sha256("\x1f".join([stem.strip(), *options]).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
 class UntestableQuestion(ValueError):
     """A question that a probe cannot ask about; its message is the reason that reports show."""
+
+
+class NoOptions(UntestableQuestion):
+    """A task whose options have no order that could be changed, by its kind and not by this question."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How a benchmark's own prompt shows options: `before`, each option after the marker of its place, `after`.
+
+    markers: a place's label with what parts it from the option before, such as "\\nB. "
+    """
+
+    before: str
+    markers: tuple[str, ...]
+    after: str
+
+    def text(self, options: Sequence[str]) -> str:
+        """The prompt with `options` in the order given."""
+        return self.before + self.block(options) + self.after
+
+    def block(self, options: Sequence[str]) -> str:
+        return "".join(marker + option for marker, option in zip(self.markers, options, strict=True))
 
 
 @dataclass(frozen=True)
@@ -18,12 +42,14 @@ class Question:
     stem: the question without its options
     options: texts in the published order
     answer: index of the right option, None where it is unknown
+    frame: how the benchmark's own prompt shows the options, None where it does not
     """
 
     id: str
     stem: str
     options: tuple[str, ...]
     answer: int | None = None
+    frame: Frame | None = None
 
 
 @dataclass(frozen=True)

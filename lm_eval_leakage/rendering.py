@@ -1,12 +1,13 @@
 """A question as text. The one place where white space is decided.
 
-The stem is stripped, as the harness's own templates do; an option is taken to the letter, since the
-published text is what a model may have seen.
+A benchmark whose own prompt shows the options is asked in that prompt's words. Otherwise the stem is stripped, as
+the harness's own templates do, and the options follow it as lettered lines. An option is taken to the letter,
+since the published text is what a model may have seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
@@ -31,6 +32,17 @@ def option_format(name: str) -> OptionFormat:
     if name not in FORMATS:
         raise ValueError(f"format is {name!r}; choose one of: {', '.join(FORMATS)}")
     return FORMATS[name]
+
+
+def context_and_block(question: Question, format_name: str | None = None) -> tuple[str, Callable[[Sequence[str]], str]]:
+    """What stands before the options, and how they are written in any order.
+
+    format_name: one of FORMATS; None is the benchmark's own, or the usual one where its prompt shows no options
+    """
+    if format_name is None and question.frame is not None:
+        return question.frame.before, question.frame.block
+    style = option_format(format_name or "usual")
+    return stem_text(question, style), lambda options: option_block(options, style)
 
 
 def stem_text(question: Question, style: OptionFormat) -> str:

@@ -15,8 +15,8 @@ TIERS = [
     {"cli"},
     {"lab"},
     {"harness", "report"},
-    {"results", "probes"},
-    {"statistics", "questions", "guards", "rendering", "scoring"},
+    {"results", "probes", "reading"},
+    {"statistics", "questions", "prompts", "guards", "rendering", "scoring"},
     {"registry", "records"},
 ]
 MODULES = sorted(PACKAGE.rglob("*.py"))

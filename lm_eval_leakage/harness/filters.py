@@ -73,7 +73,7 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         tested = iter(self._test(sound) if sound else [])
         return [refusal or next(tested) for refusal in refused]
 
-    def _test(self, rows: list[list[float]]) -> Sequence[Evidence]:
+    def _test(self, rows: list[list[float]]) -> Sequence[Verdict]:
         """On the device, or on the CPU where the device fails: the model may have left it no memory, and hours
         of its work stand behind these rows."""
         try:

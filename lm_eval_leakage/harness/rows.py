@@ -9,6 +9,7 @@ does arithmetic on them.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -25,74 +26,137 @@ from lm_eval_leakage.statistics.calibration import poisson_binomial_tail, rate_a
 Verdicts = Sequence[Evidence | Skipped]
 
 
+class RowValue(float):
+    """A row's value that knows the verdicts behind it, so that a group's row is computed from all of them.
+
+    words: what the table shows in the place of a number that would mislead
+    """
+
+    row: Row
+    verdicts: Verdicts
+    words: str | None
+
+    def __new__(cls, row: Row, verdicts: Verdicts, value: float, words: str | None = None) -> RowValue:
+        made = super().__new__(cls, value)
+        made.row, made.verdicts, made.words = row, verdicts, words
+        return made
+
+    def __format__(self, spec: str) -> str:
+        return self.words or super().__format__(spec)
+
+    def __reduce__(self) -> tuple[type[float], tuple[float]]:
+        """A copy, for a logger or another process, is the bare number."""
+        return float, (float(self),)
+
+
+Row = Callable[[Verdicts], RowValue]
+ROWS: list[Row] = []
+
+
+def row(compute: Callable[[Verdicts], float]) -> Row:
+    """Makes an aggregation of the harness of a function of all verdicts."""
+
+    @functools.wraps(compute)
+    def aggregate(verdicts: Verdicts) -> RowValue:
+        value = compute(verdicts)
+        words = f"{value:.0f}" if isinstance(value, int) else None
+        if compute.__name__.startswith("flagged_rate") and undecidable(_tested(verdicts)):
+            value, words = math.nan, None if compute.__name__.endswith("_stderr") else UNDECIDABLE
+        return RowValue(aggregate, verdicts, value, words)
+
+    ROWS.append(aggregate)
+    return aggregate
+
+
+def pooled(values: Sequence[RowValue]) -> RowValue:
+    """One row of several tasks as if their questions were one task's."""
+    first, *_ = values
+    return first.row([verdict for value in values for verdict in value.verdicts])
+
+
+UNDECIDABLE = "none can be flagged (2 options): read dataset_pvalue"
+
+
+def undecidable(evidence: Sequence[Evidence]) -> bool:
+    """Whether chance alone flags every second question or more, as it does with 2 options: then no flag on a question
+    means anything, and only their number does."""
+    return bool(evidence) and all(e.null_rate >= 0.5 for e in evidence)
+
+
 def _tested(verdicts: Verdicts) -> list[Evidence]:
     return [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
 
 
+def _flagged(verdicts: Verdicts) -> tuple[float, float]:
+    return rate_and_stderr([evidence.flagged for evidence in _tested(verdicts)])
+
+
+def _pooled_pvalue(verdicts: Verdicts) -> float:
+    evidence = _tested(verdicts)
+    return poisson_binomial_tail(sum(e.flagged for e in evidence), [e.null_rate for e in evidence])
+
+
+@row
 def flagged_rate(verdicts: Verdicts) -> float:
     """Share of the tested questions that are flagged."""
-    return rate_and_stderr([evidence.flagged for evidence in _tested(verdicts)])[0]
+    return _flagged(verdicts)[0]
 
 
+@row
 def flagged_rate_stderr(verdicts: Verdicts) -> float:
     """Standard error of `flagged_rate`."""
-    return rate_and_stderr([evidence.flagged for evidence in _tested(verdicts)])[1]
+    return _flagged(verdicts)[1]
 
 
+@row
 def null_rate(verdicts: Verdicts) -> float:
     """Share of the tested questions that would be flagged without leakage, by the statistic's null."""
     rates = [evidence.null_rate for evidence in _tested(verdicts)]
     return math.fsum(rates) / len(rates) if rates else math.nan
 
 
+@row
 def dataset_pvalue(verdicts: Verdicts) -> float:
     """Probability, without leakage, of at least as many flagged questions (exact Poisson-binomial tail)."""
-    evidence = _tested(verdicts)
-    return poisson_binomial_tail(sum(e.flagged for e in evidence), [e.null_rate for e in evidence])
+    return _pooled_pvalue(verdicts)
 
 
+@row
 def flagged_rate_guarded(verdicts: Verdicts) -> float:
     """`flagged_rate` of the questions with a guard, whose options have a natural order."""
-    return flagged_rate(verdicts)
+    return _flagged(verdicts)[0]
 
 
+@row
 def flagged_rate_guarded_stderr(verdicts: Verdicts) -> float:
     """Standard error of `flagged_rate_guarded`."""
-    return flagged_rate_stderr(verdicts)
+    return _flagged(verdicts)[1]
 
 
+@row
 def flagged_rate_unguarded(verdicts: Verdicts) -> float:
     """`flagged_rate` of the questions without a guard."""
-    return flagged_rate(verdicts)
+    return _flagged(verdicts)[0]
 
 
+@row
 def flagged_rate_unguarded_stderr(verdicts: Verdicts) -> float:
     """Standard error of `flagged_rate_unguarded`."""
-    return flagged_rate_stderr(verdicts)
+    return _flagged(verdicts)[1]
 
 
+@row
 def dataset_pvalue_unguarded(verdicts: Verdicts) -> float:
     """`dataset_pvalue` of the questions without a guard, whose null hypothesis is more credible."""
-    return dataset_pvalue(verdicts)
+    return _pooled_pvalue(verdicts)
 
 
+@row
 def skipped(verdicts: Verdicts) -> int:
     """How many questions could not be tested; the samples log gives the reason of each."""
     return len(verdicts) - len(_tested(verdicts))
 
 
-ROWS: tuple[Callable[[Verdicts], float], ...] = (
-    flagged_rate,
-    flagged_rate_stderr,
-    flagged_rate_guarded,
-    flagged_rate_guarded_stderr,
-    flagged_rate_unguarded,
-    flagged_rate_unguarded_stderr,
-    null_rate,
-    dataset_pvalue,
-    dataset_pvalue_unguarded,
-    skipped,
-)
 ELSEWHERE = Skipped("it belongs to another row")
 
 
@@ -113,7 +177,7 @@ def contributions(verdict: Evidence | Skipped, guards: Sequence[str]) -> dict[st
     return values | {"flagged_rate": flagged, stratum: flagged, "null_rate": verdict.null_rate, "skipped": 0.0}
 
 
-def _register(row: Callable[[Verdicts], float]) -> None:
+def _register(row: Row) -> None:
     name = row.__name__
     if name not in metric_registry:
         metric_registry.register(name, target=row)

@@ -16,8 +16,7 @@ from lm_eval_leakage.guards import guards_of, templates_of
 from lm_eval_leakage.harness import rows
 from lm_eval_leakage.harness.data import load_questions
 from lm_eval_leakage.harness.filters import JudgedResponse
-from lm_eval_leakage.harness.window import longer_than_window
-from lm_eval_leakage.harness.wiring import tell_model_to
+from lm_eval_leakage.harness.window import longer_than_window, tell_model_to
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.questions import question_from_doc
 from lm_eval_leakage.records import Evidence, Question, Request, Skipped, UntestableQuestion
@@ -92,16 +91,20 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def fewshot_docs(self) -> None:
         """No examples: the audit asks for the benchmark's text as it stands."""
 
+    def question(self, doc: Doc) -> Question:
+        """The question that `doc` holds; raises UntestableQuestion, with the reason, where there is none."""
+        return question_from_doc(doc)
+
     def doc_to_text(self, doc: Doc, doc_to_text: object = None) -> str:
         try:
-            return question_from_doc(doc).stem
+            return self.question(doc).stem
         except UntestableQuestion:
             return ""
 
     def doc_to_target(self, doc: Doc, doc_to_target: object = None) -> str:
         """The right option's text, for the samples log; empty where it is unknown."""
         try:
-            question = question_from_doc(doc)
+            question = self.question(doc)
         except UntestableQuestion:
             return ""
         return "" if question.answer is None else question.options[question.answer]
@@ -159,7 +162,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         try:
             asked = [
                 (framed(request.context), request.continuation)
-                for request in self.probe.requests(question_from_doc(doc))
+                for request in self.probe.requests(self.question(doc))
             ]
             if too_long := longer_than_window(self.lm, asked):
                 raise UntestableQuestion(too_long)
@@ -200,14 +203,21 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
     def _guards(self, doc: Doc) -> tuple[str, ...]:
         try:
-            return guards_of(question_from_doc(doc), self._templates)
+            return guards_of(self.question(doc), self._templates)
         except UntestableQuestion:
             return ()
 
     @cached_property
     def _templates(self) -> frozenset[frozenset[str]]:
         """Option sets that many questions of the benchmark share, asked or not."""
-        return templates_of(_readable(self.eval_docs))
+        return templates_of(self._readable(self.eval_docs))
+
+    def _readable(self, docs: Iterable[Doc]) -> Iterator[Question]:
+        for doc in docs:
+            try:
+                yield self.question(doc)
+            except UntestableQuestion:
+                continue
 
 
 def _probe(metadata: Mapping[str, Any]) -> Probe:
@@ -217,14 +227,6 @@ def _probe(metadata: Mapping[str, Any]) -> Probe:
     chosen: Any = probes.get(metadata["probe"])
     probe: Probe = chosen(**{field.name: metadata[field.name] for field in fields(chosen) if field.name in metadata})
     return probe
-
-
-def _readable(docs: Iterable[Doc]) -> Iterator[Question]:
-    for doc in docs:
-        try:
-            yield question_from_doc(doc)
-        except UntestableQuestion:
-            continue
 
 
 def _plain_frame(system: str) -> Callable[[str], str]:

@@ -1,20 +1,23 @@
-"""What the harness has to be told: where our tasks and models are, and which model a task of ours is about to ask."""
+"""What the harness has to be told: where our tasks and models are, and that any task has audits."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import logging
 from typing import Any
 
 from lm_eval_leakage import task_configs_path
+
+logger = logging.getLogger(__name__)
 
 MARK = "_knows_lm_eval_leakage"
 MODELS = {"hf-prefix-tree": "lm_eval_leakage.harness.prefix_tree_lm:PrefixTreeLM"}
 
 
 def extend_harness(task_manager_class: type) -> None:
-    """What the harness will do by itself once it discovers plugins."""
+    """What the harness will do by itself once it discovers plugins, and audits of any task by name."""
     add_tasks_to(task_manager_class)
+    add_audits_to(task_manager_class)
     add_models()
 
 
@@ -36,9 +39,37 @@ def add_tasks_to(task_manager_class: type) -> None:
         ours = [task_configs_path()] if include_defaults else []
         original(self, verbosity, [*ours, *given] or None, include_defaults, metadata)
         self.include_path = include_path
+        _know_audits(self)
 
     setattr(__init__, MARK, True)
     task_manager_class.__init__ = __init__  # type: ignore[misc]
+
+
+def add_audits_to(task_manager_class: type) -> None:
+    """`match_tasks`, by which the command line checks names, also knows the audits of all tasks."""
+    original = getattr(task_manager_class, "match_tasks", None)
+    if original is None or hasattr(original, MARK):
+        return
+
+    @functools.wraps(original)
+    def match_tasks(self: Any, task_list: list[str]) -> list[str]:
+        known: list[str] = original(self, task_list)
+        audits_like = getattr(self.task_index, "audits_like", lambda _: [])
+        return sorted({*known, *(name for pattern in task_list for name in audits_like(pattern))})
+
+    setattr(match_tasks, MARK, True)
+    task_manager_class.match_tasks = match_tasks  # type: ignore[attr-defined]
+
+
+def _know_audits(manager: Any) -> None:
+    """Plain `lm_eval` must not break with a harness whose insides are others than those we know."""
+    try:
+        # here, since the hook calls us while the harness is still being imported
+        from lm_eval_leakage.harness.dynamic_names import know_audits
+
+        know_audits(manager)
+    except (ImportError, AttributeError) as error:
+        logger.warning("audits of any task by name are not available with this harness: %s", error)
 
 
 def add_models() -> None:
@@ -50,30 +81,3 @@ def add_models() -> None:
     for name, target in MODELS.items():
         if name not in model_registry:
             model_registry.register(name, target=target)
-
-
-def tell_model_to(task_class: type) -> None:
-    """Have `evaluate` set `lm` on tasks of `task_class` before they build requests: the harness does not pass
-    it to them, and only the model knows which questions are longer than its window."""
-    from lm_eval import evaluator
-
-    original: Callable[..., Any] = evaluator.evaluate
-    if hasattr(original, MARK):
-        return
-
-    @functools.wraps(original)
-    def evaluate(lm: Any, task_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        for task in _tasks(task_dict):
-            if isinstance(task, task_class):
-                task.lm = lm  # type: ignore[attr-defined]
-        return original(lm, task_dict, *args, **kwargs)
-
-    setattr(evaluate, MARK, True)
-    evaluator.evaluate = evaluate
-
-
-def _tasks(task_dict: Any) -> list[object]:
-    """The tasks of either form of dictionary that `evaluate` takes: flat, or nested below groups."""
-    if not isinstance(task_dict, dict):
-        return [task_dict]
-    return [task for value in task_dict.values() for task in _tasks(value)]

@@ -17,7 +17,7 @@ from math import factorial, prod
 from lm_eval_leakage.guards import anchored
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.records import Question, Request, UntestableQuestion
-from lm_eval_leakage.rendering import option_block, option_format, stem_text
+from lm_eval_leakage.rendering import context_and_block, option_format
 
 Order = tuple[int, ...]
 MOVES = ("all", "movable")
@@ -35,16 +35,18 @@ class OptionOrders:
     orders: fewer orders on purpose: a count (12) or a share of the distinct orders (0.5); None for all
     move: "all" options, or "movable": those that speak of others ("all of the above") or are named by letter keep
         their place, so that every order makes sense
-    format: "usual" ("A. ", as the harness renders options) or "papers" ("question:" and "A:", Ni et al.)
+    format: "usual" ("A. ", as the harness renders options) or "papers" ("question:" and "A:", Ni et al.); None for
+        the benchmark's own prompt where that shows the options, else the usual one
     """
 
     max_orders: int = 120
     orders: int | float | None = None
     move: str = "all"
-    format: str = "usual"
+    format: str | None = None
 
     def __post_init__(self) -> None:
-        option_format(self.format)
+        if self.format is not None:
+            option_format(self.format)
         if self.move not in MOVES:
             raise ValueError(f"move is {self.move!r}; choose one of: {', '.join(MOVES)}")
         if not _is_count(self.max_orders):
@@ -56,11 +58,9 @@ class OptionOrders:
             )
 
     def requests(self, question: Question) -> tuple[Request, ...]:
-        style = option_format(self.format)
-        context = stem_text(question, style)
+        context, block = context_and_block(question, self.format)
         return tuple(
-            Request(context, option_block([question.options[i] for i in order], style))
-            for order in self.chosen_orders(question)
+            Request(context, block([question.options[i] for i in order])) for order in self.chosen_orders(question)
         )
 
     def chosen_orders(self, question: Question) -> list[Order]:

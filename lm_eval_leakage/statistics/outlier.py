@@ -2,8 +2,8 @@
 
 Null hypothesis: the log-likelihoods of a question's orders are independent draws from one normal
 distribution. Limits: the published thresholds flag 35 % of such draws with 24 orders and 48 % with 120;
-`null_rate` says how many. With 2 orders the score is always 0, and with 6 (3 options) the published
-thresholds flag almost nothing. Source: Ni et al., AAAI 2025 (arXiv 2409.01790), scenario b (a model that saw
+`null_rate` says how many. With 2 orders the score is always 0, so such questions are skipped, and with 6
+(3 options) the published thresholds flag almost nothing. Source: Ni et al., AAAI 2025 (arXiv 2409.01790), scenario b (a model that saw
 the options shuffled), there with scikit-learn's IsolationForest of 100 trees fitted to each question; here
 the limit of infinitely many trees, which has no randomness.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lm_eval_leakage.records import Evidence
+from lm_eval_leakage.records import Evidence, Skipped
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.isolation import isolation_scores
 from lm_eval_leakage.statistics.orders import OrderScores
@@ -22,6 +22,7 @@ from lm_eval_leakage.statistics.outlier_null import null_cdf
 FOUR_OPTIONS_DELTA = -0.20  # Ni et al. (2025), Table 2; they also report -0.17 and -0.15
 FIVE_OPTIONS_DELTA = -0.25  # Ni et al. (2025), 5 options
 FOUR_OPTIONS_ORDERS = math.factorial(4)
+TWO_ORDERS = Skipped("2 orders, of which neither can stand out; the outlier test needs at least 3")
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,14 @@ class Outlier:
             return self.delta
         return FOUR_OPTIONS_DELTA if n_orders <= FOUR_OPTIONS_ORDERS else FIVE_OPTIONS_DELTA
 
-    def __call__(self, scores: OrderScores) -> list[OutlierEvidence]:
+    def __call__(self, scores: OrderScores) -> list[OutlierEvidence | Skipped]:
         n_orders = scores.n_orders.tolist()
         outlier_scores = isolation_scores(scores).tolist()
         best_orders = scores.loglikelihoods.argmax(dim=1).tolist()
         null_rates = {n: null_cdf(n, self.threshold(n)) for n in set(n_orders)}
         return [
             OutlierEvidence(score < self.threshold(n), null_cdf(n, score), null_rates[n], score, best, n)
+            if n > 2
+            else TWO_ORDERS
             for score, best, n in zip(outlier_scores, best_orders, n_orders, strict=True)
         ]

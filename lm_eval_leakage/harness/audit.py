@@ -1,0 +1,245 @@
+"""A leakage audit of any task of the harness: its own questions, read from what it renders, asked by our probes.
+
+`<task>_<suffix>` is the audit that `task_configs/_<suffix>_yaml` describes, of the task or group `<task>`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, cached_property, lru_cache
+from inspect import getclosurevars
+from itertools import islice
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+from lm_eval.api.group import Group
+from lm_eval.api.task import ConfigurableTask, Task
+from lm_eval.tasks._yaml_loader import load_yaml
+from lm_eval.utils import env
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.group import LeakageGroup
+from lm_eval_leakage.harness.task import Doc, LeakageTask
+from lm_eval_leakage.reading import Rendered, read_question
+from lm_eval_leakage.records import Question, UntestableQuestion
+
+logger = logging.getLogger(__name__)
+
+Config = dict[str, Any]
+LOOKED_AT = 50  # questions by which a task is judged before it is audited
+
+
+class RefusedAudit(ValueError):
+    """A task of which an audit would be impossible or would mean nothing; its message is the reason."""
+
+
+class ReadDoc(dict[str, Any]):
+    """A row of a task's data that is read once, however often the harness asks for it."""
+
+    def __init__(self, row: Mapping[str, Any], read: Callable[[Doc], Question]) -> None:
+        super().__init__(row)
+        self._read = read
+
+    @cached_property
+    def reading(self) -> Question | UntestableQuestion:
+        try:
+            return self._read(self)
+        except UntestableQuestion as error:
+            return error
+
+
+class ReadDocs(list[ReadDoc]):
+    """The rows of a task, with the names of their columns where the harness looks for them."""
+
+    @property
+    def features(self) -> dict[str, None]:
+        return dict.fromkeys(self[0])
+
+
+class TaskAudit(LeakageTask):
+    """`base`'s questions, as `base` asks them, under the probe and the statistics of `config`."""
+
+    def __init__(self, base: ConfigurableTask, config: Config) -> None:
+        self.base = base
+        super().__init__(config)
+
+    def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
+        read = reader_of(self.base)
+        docs = ReadDocs(ReadDoc(row, read) for row in self.base.eval_docs)
+        if not docs:
+            raise RefusedAudit(f"{self.base.config.task} has no question")
+        if reason := refusal([doc.reading for doc in islice(docs, LOOKED_AT)]):
+            raise RefusedAudit(reason)
+        self.dataset = {self.config.test_split: docs}
+
+    def question(self, doc: Doc) -> Question:
+        assert isinstance(doc, ReadDoc), "an audit is asked about rows of its own"
+        if isinstance(doc.reading, UntestableQuestion):
+            raise doc.reading
+        return doc.reading
+
+
+def leakage_task(task: ConfigurableTask, probe: str = "option_orders", **metadata: object) -> LeakageTask:
+    """The audit of a harness task by a probe, for `lm_eval.simple_evaluate(tasks=[...])`.
+
+    metadata: the probe's parameters, such as max_orders=24
+
+    Raises RefusedAudit, with the reason, where an audit would be impossible or would mean nothing.
+    """
+    for suffix in suffixes():
+        if template(suffix).get("metadata", {}).get("probe") == probe:
+            return audit_task(task, suffix, metadata)
+    raise ValueError(f"no audit is made by the probe {probe!r}; choose one of those of {', '.join(suffixes())}")
+
+
+def audit_task(base: Task, suffix: str, metadata: Mapping[str, object]) -> TaskAudit:
+    if not isinstance(base, ConfigurableTask):
+        raise RefusedAudit(f"{base.task_name} is written in Python and renders no prompt and choices of one row")
+    config = template(suffix)
+    config |= {
+        "task": f"{base.config.task}_{suffix}",
+        "dataset_path": base.config.dataset_path,
+        "dataset_name": base.config.dataset_name,
+        "test_split": base.config.test_split or base.config.validation_split or "test",
+        "metadata": {**config.get("metadata", {}), **metadata, "audit_of": base.config.task},
+    }
+    return TaskAudit(base, config)
+
+
+def audits_of(
+    built: Task | Group | Sequence[Task], suffix: str, metadata: Mapping[str, object]
+) -> TaskAudit | LeakageGroup | list[TaskAudit]:
+    """The audits of what a name of the harness stands for: a task, a group, or a tag's tasks.
+
+    A member that cannot be audited is left out, with its reason in the log; RefusedAudit is raised where none can.
+    """
+    if isinstance(built, Task):
+        return audit_task(built, suffix, metadata)
+    if isinstance(built, Group):
+        return _audit_group(built, suffix, metadata)
+    members = [audit for task in built if (audit := _or_refused(task, suffix, metadata)) is not None]
+    if not members:
+        raise RefusedAudit("none of its tasks can be audited; the log gives the reason of each")
+    return [member for member in members if isinstance(member, TaskAudit)]
+
+
+def _audit_group(group: Group, suffix: str, metadata: Mapping[str, object]) -> LeakageGroup:
+    audited = LeakageGroup(f"{group.name}_{suffix}")
+    for member in group:
+        audit = _or_refused(member, suffix, metadata)
+        if audit is not None:
+            audited.add(audit)
+    if not len(audited):
+        raise RefusedAudit(f"none of the {len(group)} members of {group.name} can be audited; the log says why")
+    return audited
+
+
+def _or_refused(member: Task | Group, suffix: str, metadata: Mapping[str, object]) -> TaskAudit | LeakageGroup | None:
+    try:
+        audit = audits_of(member, suffix, metadata)
+    except RefusedAudit as error:
+        name = member.name if isinstance(member, Group) else member.config.task
+        logger.warning("%s is not audited: %s", name, error)
+        return None
+    assert not isinstance(audit, list)
+    return audit
+
+
+# ---------------------------------------------------------------------- names and templates
+
+
+@cache
+def suffixes() -> tuple[str, ...]:
+    """The audits that any task can have, longest name first; each is described by a file in `task_configs`."""
+    files = Path(task_configs_path()).glob("_*_yaml")
+    return tuple(sorted((file.name[1:].removesuffix("_yaml") for file in files), key=lambda name: (-len(name), name)))
+
+
+def template(suffix: str) -> Config:
+    return dict(load_yaml(Path(task_configs_path()) / f"_{suffix}_yaml", resolve_func=True)) | {"class": None}
+
+
+def split_name(name: str) -> tuple[str, str] | None:
+    """`arc_easy_leakage_perm` as `arc_easy` and `leakage_perm`; None where the name is not an audit's."""
+    for suffix in suffixes():
+        if name.endswith(f"_{suffix}"):
+            return name.removesuffix(f"_{suffix}"), suffix
+    return None
+
+
+# ---------------------------------------------------------------------- what a task shows
+
+
+def reader_of(task: ConfigurableTask) -> Callable[[Doc], Question]:
+    """How a row of `task` is read as a question."""
+    config = task.config
+    shuffled = any(map(draws_at_random, (config.process_docs, config.doc_to_text, config.doc_to_choice)))
+    offers_choices = config.output_type == "multiple_choice"
+
+    def read(doc: Doc) -> Question:
+        try:
+            with templates_compiled_once():
+                rendered = Rendered(
+                    prompt=task.doc_to_text(doc),
+                    choices=task.doc_to_choice(doc) if offers_choices else None,
+                    target=task.doc_to_target(doc),
+                    shuffled=shuffled,
+                )
+        except Exception as error:  # templates and functions of any task may raise anything
+            raise UntestableQuestion(f"the task cannot render this row ({error!r})") from error
+        return read_question(doc, rendered)
+
+    return read
+
+
+_compiled = lru_cache(maxsize=64)(env.from_string)
+
+
+@contextmanager
+def templates_compiled_once() -> Iterator[None]:
+    """The harness compiles a template for every row, which takes longer than all the rest of reading one."""
+    env.from_string = _compiled
+    try:
+        yield
+    finally:
+        del env.from_string
+
+
+def refusal(readings: Sequence[Question | UntestableQuestion]) -> str | None:
+    """Why a task whose first questions read so is not audited; None where it is."""
+    questions = [reading for reading in readings if isinstance(reading, Question)]
+    if not questions:
+        reasons = Counter(str(reading) for reading in readings)
+        return reasons.most_common(1)[0][0]
+    if len(questions) > 1 and len({question.options for question in questions}) == 1:
+        return refusal_of_constant(questions[0].options)
+    return None
+
+
+def refusal_of_constant(options: Sequence[str]) -> str:
+    return f"the options are the same for every question: {', '.join(options)}"
+
+
+def draws_at_random(function: object) -> bool:
+    """Whether a task's function, or one of its module that it calls, draws random numbers."""
+    return isinstance(function, FunctionType) and bool(_names_in(function) & {"shuffle", "permutation", "sample"})
+
+
+def _names_in(function: FunctionType, seen: frozenset[FunctionType] = frozenset()) -> set[str]:
+    names = set(_names_of(function.__code__))
+    called = getclosurevars(function).globals.values()
+    for other in called:
+        if isinstance(other, FunctionType) and other.__module__ == function.__module__ and other not in seen:
+            names |= _names_in(other, seen | {function})
+    return names
+
+
+def _names_of(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_of(constant)

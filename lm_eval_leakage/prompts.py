@@ -1,0 +1,240 @@
+"""Options found in a rendered prompt: what stands before them, their markers, their texts, what follows.
+
+For benchmarks of which only the prompt is known. A marker is a label ("A.", "(b)", "1)", "Ａ．", "가.") with what
+parts it from the option before; labels of one prompt are written alike and follow each other in order. Where a
+prompt could be read in several ways, the one whose segments are fields of the data row wins, then the one whose
+labels begin lines, then the last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from os.path import commonprefix
+from string import ascii_lowercase, ascii_uppercase
+
+from lm_eval_leakage.records import Frame
+
+ALPHABETS: tuple[Sequence[str], ...] = (
+    ascii_uppercase,
+    ascii_lowercase,
+    [str(number) for number in range(1, 27)],
+    [str(number) for number in range(26)],
+    "ＡＢＣＤＥＦＧＨ",
+    "АБВГДЕЖЗ",
+    "АБВГҐДЕЄ",
+    "ΑΒΓΔΕΖΗΘ",
+    "أبجدهوزح",
+    "ابجدهوزح",
+    "אבגדהוזח",
+    "कखगघङ",
+    "কখগঘঙ",
+    "กขคงจ",
+    "가나다라마",
+    "アイウエオ",
+    "甲乙丙丁戊",
+    "①②③④⑤⑥⑦⑧",
+)
+_OPEN = r"[(\[（【<]*"
+_OPEN_TO = r"[(\[（【<]+"
+_CLOSE = r"[)\]）】>]*[.．:：、،,。)-]?"
+_CLOSED = r"(?:[)\]）】>]+[.．:：、،,。)-]?|[.．:：、،,。)-])"
+_WORD = r"[^\W\d_]{2,12}"  # "Option A:"
+_LABEL = re.compile(r"\W*\w{1,2}\W*")
+
+
+@dataclass(frozen=True)
+class ShownOptions:
+    """Options as a prompt shows them; `frame.text(options)` is that prompt, to the letter."""
+
+    frame: Frame
+    options: tuple[str, ...]
+
+
+def labels_among(choices: Sequence[str]) -> list[str] | None:
+    """The bare labels that `choices` consist of ("(A)", " B.", "Option C" are A, B, C); None where they are texts."""
+    shared = len(commonprefix([choice.rpartition(" ")[0] + " " for choice in choices]))
+    labels = [re.sub(r"\W", "", choice[shared if " " in choice.strip() else 0 :]) for choice in choices]
+    known = any(labels == list(alphabet[: len(labels)]) for alphabet in ALPHABETS)
+    letters = all(len(label) == 1 and label > "z" for label in labels) and len(set(labels)) == len(labels)
+    return labels if known or letters else None
+
+
+def options_after_labels(
+    prompt: str, labels: Sequence[str] | None = None, fields: Collection[str] = ()
+) -> ShownOptions | None:
+    """The options that `prompt` shows after `labels`, or after those of any known alphabet; None if there are none.
+
+    labels: bare ones, in order; a prompt may show fewer of them
+    fields: texts of the data row, by which the right reading and the end of the last option are known
+    """
+    chains = [chain for alphabet in ([labels] if labels else ALPHABETS) for chain in _chains(prompt, alphabet)]
+    if not chains:
+        return None
+    stripped = {field.strip() for field in fields}
+    best = max(chains, key=lambda chain: _credibility(prompt, chain, stripped))
+    return _cut(prompt, best, {*fields, *stripped})
+
+
+def options_in_text(prompt: str, options: Sequence[str]) -> ShownOptions | None:
+    """Known `options` that stand side by side in `prompt` without labels, a few equal signs between each two."""
+    starts: list[int] = []
+    end = len(prompt)
+    for option in reversed(options):
+        start = prompt.rfind(option, 0, end) if option else -1
+        if start < 0:
+            return None
+        starts.insert(0, start)
+        end = start
+    spans = [(start, start + len(option)) for start, option in zip(starts, options, strict=True)]
+    between = {prompt[a_end:b_start] for (_, a_end), (b_start, _) in pairwise(spans)}
+    if len(between) != 1 or not between <= {gap for gap in between if 0 < len(gap) <= 8}:
+        return None
+    (gap,) = between
+    before = prompt[: spans[0][0]]
+    shared = len(commonprefix([before[::-1], gap[::-1]]))
+    first = before[len(before) - shared :]
+    frame = Frame(before[: len(before) - shared], (first, *[gap] * (len(options) - 1)), prompt[spans[-1][1] :])
+    return ShownOptions(frame, tuple(options))
+
+
+def without_labels(options: Sequence[str]) -> list[str]:
+    """Options without labels of their own, where each begins with the one of its place: "(A) yes", "(B) no"."""
+    for alphabet in ALPHABETS:
+        if len(options) > len(alphabet):
+            continue
+        marked = [
+            re.match(rf"\s*({_OPEN}){re.escape(label)}({_CLOSE})\s*", option)
+            for label, option in zip(alphabet, options)  # noqa: B905 (fewer options than labels)
+        ]
+        if all(mark and (mark[1] or mark[2]) for mark in marked) and len({mark.groups() for mark in marked if mark}) == 1:
+            return [option[mark.end() :] for option, mark in zip(options, marked, strict=True) if mark]
+    return list(options)
+
+
+# ---------------------------------------------------------------------- readings of a prompt
+
+Chain = tuple[tuple[int, int], ...]  # where each label stands with the signs around it
+
+
+def _chains(prompt: str, labels: Sequence[str]) -> Iterator[Chain]:
+    """Every run of at least two labels in order that are written alike."""
+    first = re.escape(labels[0])
+    places_of_first = (
+        rf"(?<![\w.])({_OPEN}){first}({_CLOSED})",
+        rf"(?<![\w.])({_OPEN_TO}){first}({_CLOSE})(?!\w)",
+        rf"^[ \t]*({_WORD} {_OPEN}){first}({_CLOSED})",
+        rf"^[ \t]*({_WORD} {_OPEN_TO}){first}({_CLOSE})(?!\w)",
+    )
+    styles = {(found[1], found[2]) for place in places_of_first for found in re.finditer(place, prompt, re.M)}
+    for opened, closed in styles:
+        written = [re.escape(opened + label + closed) for label in labels]
+        for line_start in (True, False):
+            before = r"^[ \t]*" if line_start else r"(?<![\w.(\[（【<])"
+            places = []
+            for pattern in written:
+                found_at = [
+                    (found.start(1), found.end(1)) for found in re.finditer(f"{before}({pattern})", prompt, re.M)
+                ]
+                if not found_at:
+                    break
+                places.append(found_at)
+            if len(places) > 1:
+                yield from (chain for start in places[0] if len(chain := _follow(start, places[1:])) > 1)
+
+
+def _follow(start: tuple[int, int], places: Sequence[Sequence[tuple[int, int]]]) -> Chain:
+    chain = [start]
+    for candidates in places:
+        later = next((place for place in candidates if place[0] >= chain[-1][1]), None)
+        if later is None:
+            break
+        chain.append(later)
+    return tuple(chain)
+
+
+def _segments(prompt: str, chain: Chain) -> list[str]:
+    """What follows each label but the last, up to the next."""
+    return [prompt[end:start] for (_, end), (start, _) in pairwise(chain)]
+
+
+def _credibility(prompt: str, chain: Chain, fields: Collection[str]) -> tuple[float, bool, int, int]:
+    segments = [segment.strip() for segment in _segments(prompt, chain)]
+    line_starts = all(not prompt[:start].rpartition("\n")[2].strip() for start, _ in chain)
+    found = sum(segment in fields for segment in segments) / len(segments)
+    return found, line_starts, len(chain) if all(segments) else 0, chain[0][0]
+
+
+def _cut(prompt: str, chain: Chain, fields: Collection[str]) -> ShownOptions | None:
+    segments = _segments(prompt, chain)
+    if not all(segment.strip() for segment in segments):
+        return None
+    rest = prompt[chain[-1][1] :]
+    spans = [*_spans(segments, rest, fields)]
+    bodies = [segment[start:end] for segment, (start, end) in zip(segments, spans, strict=True)]
+    lead = min((segment[:start] for segment, (start, _) in zip(segments, spans, strict=True)), key=len)
+    last = _last_option(rest.removeprefix(lead), bodies, fields)
+    if not last.strip():
+        return None
+    gaps = [segment[end:] for segment, (_, end) in zip(segments, spans, strict=True)]
+    signs = {body[-1] for body in bodies}
+    if len(signs) == 1 and signs <= set(",;|/") and last[-1] not in signs:
+        gaps = [body[-1] + gap for body, gap in zip(bodies, gaps, strict=True)]
+        bodies = [body[:-1] for body in bodies]
+    written = [prompt[start:end] for start, end in chain]
+    before = prompt[: chain[0][0]]
+    first = gaps[0] if before.endswith(gaps[0]) else _trailing_space(before)
+    leads = [segment[:start] for segment, (start, _) in zip(segments, spans, strict=True)]
+    frame = Frame(
+        before=before[: len(before) - len(first)],
+        markers=tuple(
+            gap + label + space
+            for gap, label, space in zip([first, *gaps], written, [*leads, rest[: len(rest) - len(rest.removeprefix(lead))]], strict=True)
+        ),
+        after=rest.removeprefix(lead)[len(last) :],
+    )
+    return ShownOptions(frame, (*bodies, last))
+
+
+def _spans(segments: Sequence[str], rest: str, fields: Collection[str]) -> Iterator[tuple[int, int]]:
+    """Where the option stands in each segment: white space around it is its own only where a field of the row has
+    it, or, without such a field, where other segments have less."""
+    lead = commonprefix([_leading_space(segment) for segment in [*segments, rest]])
+    parted = commonprefix([_trailing_space(segment)[::-1] for segment in segments])[::-1]
+    for segment in segments:
+        text = segment.strip()
+        start, end = segment.index(text), segment.index(text) + len(text)
+        found = [
+            (first, last)
+            for first in range(start, -1, -1)
+            for last in range(end, len(segment) + 1)
+            if first <= len(lead) and segment[first:last] in fields
+        ]
+        if found:
+            yield max(found, key=lambda span: span[1] - span[0])
+        else:
+            yield len(lead), len(segment) - len(parted) if parted else end
+
+
+def _last_option(rest: str, others: Sequence[str], fields: Collection[str]) -> str:
+    """The part of `rest` that is the last option: a field of the row where the other options are fields too, else
+    up to the line's end, or up to the last line where options have several."""
+    space = _leading_space(rest)
+    if sum(other.strip() in fields for other in others) * 2 >= len(others):
+        matching = [field for field in fields if field and rest[len(space) :].startswith(field)]
+        whole = [field for field in matching if not re.match(r"\w", rest[len(space) + len(field) :][:1])]
+        if whole:
+            return space + max(whole, key=len)
+    if not any("\n" in other for other in others):
+        return rest.split("\n")[0] if rest.split("\n")[0].strip() else rest.rstrip()
+    return rest.rstrip().rpartition("\n")[0] or rest
+
+
+def _leading_space(text: str) -> str:
+    return text[: len(text) - len(text.lstrip())]
+
+
+def _trailing_space(text: str) -> str:
+    return text[len(text.rstrip()) :]
