@@ -3,7 +3,7 @@
     python benchmarks/guards.py runs/.../samples_mmlu_leakage_perm_*.jsonl
 
 Run the audit on a model that cannot have seen the benchmark; the flags are then false ones. A question may have
-several guards.
+several guards. They are found anew in the logged questions, so that a change of a guard needs no new run.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from lm_eval_leakage import question_from_doc
+from lm_eval_leakage.guards import guards_of, templates_of
 
-def rate(lines: Iterable[dict]) -> str:
+
+def rate(lines: Sequence[dict]) -> str:
     flags = [line["flagged"] for line in lines]
     if not flags:
         return "0 | | |"
@@ -25,10 +28,17 @@ def rate(lines: Iterable[dict]) -> str:
 
 
 def table(lines: list[dict]) -> str:
-    guards = sorted({guard for line in lines for guard in line["guards"].split(",") if guard})
-    rows = [f"| all | {rate(lines)}", f"| no guard | {rate([line for line in lines if not line['guards']])}"]
-    rows.append(f"| any guard | {rate([line for line in lines if line['guards']])}")
-    rows += [f"| {guard} | {rate([line for line in lines if guard in line['guards'].split(',')])}" for guard in guards]
+    questions = [question_from_doc(line["doc"]) for line in lines]
+    templates = templates_of(questions)
+    found = [guards_of(question, templates) for question in questions]
+
+    def having(keep: Callable[[tuple[str, ...]], bool]) -> str:
+        return rate([line for line, guards in zip(lines, found, strict=True) if keep(guards)])
+
+    rows = [f"| all | {rate(lines)}", f"| no guard | {having(lambda guards: not guards)}"]
+    rows.append(f"| any guard | {having(bool)}")
+    names = sorted({guard for guards in found for guard in guards})
+    rows += [f"| {name} | {having(lambda guards, name=name: name in guards)}" for name in names]
     return "\n".join(["| questions | n | flagged | by chance |", "|---|---|---|---|", *rows])
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.harness import hook
 
 
-def path() -> None:
+def path(_: argparse.Namespace) -> None:
     """print the folder of the leakage tasks, for the harness's --include_path"""
     print(task_configs_path())
 
 
-def enable() -> None:
+def enable(_: argparse.Namespace) -> None:
     """make plain `lm_eval` in this environment know the leakage tasks and models"""
     file = hook.hook_file()
     if hook.harness_discovers_plugins():
@@ -29,7 +30,7 @@ def enable() -> None:
     print(f"enabled: plain `lm_eval` knows the leakage tasks (hook: {file})")
 
 
-def disable() -> None:
+def disable(_: argparse.Namespace) -> None:
     """undo `enable`"""
     file = hook.hook_file()
     if not file.exists():
@@ -42,7 +43,7 @@ def disable() -> None:
     print(f"disabled: {file} is removed")
 
 
-def status() -> None:
+def status(_: argparse.Namespace) -> None:
     """say whether plain `lm_eval` knows the leakage tasks, and how"""
     from importlib.metadata import version
 
@@ -56,14 +57,32 @@ def status() -> None:
     print(f"known to plain `lm_eval`: {how}")
 
 
+def census(args: argparse.Namespace) -> None:
+    """say of every multiple-choice task whether it can be audited, and why not"""
+    from lm_eval_leakage.harness import census
+
+    findings = list(census.findings(census.task_index(args.include_path)))
+    print(census.as_json(findings) if args.json else census.as_markdown(findings))
+
+
+def list_audits(args: argparse.Namespace) -> None:
+    """the audits of one task, or of the tasks of a group or tag"""
+    from lm_eval_leakage.harness import census
+
+    try:
+        print(census.as_list(census.audits_of(args.what, census.task_index(args.include_path))))
+    except KeyError:
+        sys.exit(f"{args.what!r} is no task, group or tag; `lm-eval-leakage ls tasks` lists them all")
+
+
 def main() -> None:
     from lm_eval.utils import setup_logging
 
     from lm_eval_leakage.harness.cli import LeakageCLI
 
-    cli = LeakageCLI({command.__name__: command for command in (path, enable, disable, status)})
+    cli = LeakageCLI({command.__name__: command for command in (path, enable, disable, status, census)}, list_audits)
     args = cli.parse_args()
-    if args.command in ("run", "ls", "validate"):
+    if args.command in ("run", "ls", "validate", "census"):
         from lm_eval.tasks.manager import TaskManager
 
         from lm_eval_leakage.harness.wiring import extend_harness

@@ -180,7 +180,8 @@ def _cut(prompt: str, chain: Chain, fields: Collection[str]) -> ShownOptions | N
         return None
     gaps = [segment[end:] for segment, (_, end) in zip(segments, spans, strict=True)]
     signs = {body[-1] for body in bodies}
-    if len(signs) == 1 and signs <= set(",;|/") and last[-1] not in signs:
+    parting = len(signs) == 1 and signs <= set(",;|/") and last[-1] not in signs
+    if parting and not all(body in fields for body in bodies):
         gaps = [body[-1] + gap for body, gap in zip(bodies, gaps, strict=True)]
         bodies = [body[:-1] for body in bodies]
     written = [prompt[start:end] for start, end in chain]

@@ -198,7 +198,7 @@ def _as_published(question: Question, known: Question | None, *, shuffled: bool)
         question,
         id=known.id,
         options=tuple(question.options[place] for place in order),
-        answer=None if question.answer is None else order.index(question.answer),
+        answer=known.answer if question.answer is None else order.index(question.answer),
     )
 
 

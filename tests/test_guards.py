@@ -6,21 +6,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.guards import (
-    MANY,
-    OF_ONE_QUESTION,
-    alphabetical,
-    anchored,
-    crossed,
-    cumulative,
-    guards_of,
-    in_order,
-    letters_meant,
-    of_statements,
-    speaks_of_others,
-    templates_of,
-    true_or_false,
-)
+from lm_eval_leakage.guards import MANY, OF_ONE_QUESTION, anchored, guards_of, templates_of
+from lm_eval_leakage.guards.natural_orders import cumulative, in_order
+from lm_eval_leakage.guards.option_sets import of_statements, repeated, true_or_false
+from lm_eval_leakage.guards.wording import combining, gives_up, letters_meant, speaks_of_others
 from lm_eval_leakage.records import Question
 
 
@@ -217,18 +206,6 @@ def test_any_text_is_judged_without_an_error(options: list[str]) -> None:
     assert anchored(options) <= set(range(len(options)))
 
 
-@given(st.lists(st.text("abcdefgh", min_size=1), min_size=3, max_size=5, unique=True))
-def test_of_all_orders_of_words_one_is_alphabetical(words: list[str]) -> None:
-    assert [order for order in permutations(words) if alphabetical(order)] == [tuple(sorted(words))]
-
-
-@pytest.mark.parametrize(
-    "options", [["a", "b"], ["Ape", "ape", "bee"], ["1 ape", "2 bees", "3 cats"], ["一", "丁", "七"]]
-)
-def test_pairs_equals_numbers_and_chinese_are_not_alphabetical(options: list[str]) -> None:
-    assert not alphabetical(options)
-
-
 def test_options_that_say_more_and_more_are_cumulative() -> None:
     ribs = ["The ribs", "The ribs and sternum", "The ribs, sternum and clavicle", "None of the above"]
     assert cumulative(ribs)
@@ -238,11 +215,33 @@ def test_options_that_say_more_and_more_are_cumulative() -> None:
     assert not cumulative(ribs[:2])
 
 
-def test_two_choices_in_four_combinations_are_crossed() -> None:
-    bone = ["deposit bone and grow", "resorb bone and grow", "deposit bone and rest", "resorb bone and rest."]
-    assert crossed(bone)
-    assert crossed([bone[0], bone[2], bone[1], bone[3]])
-    assert not crossed([bone[0], bone[1], bone[3], bone[2]])
-    assert not crossed(bone[:3])
-    assert not crossed(["red", "blue", "red", "blue"])  # repeated, not combined
-    assert not crossed(["a capacitor", "a coil", "a resistor", "a diode"])
+@pytest.mark.parametrize(
+    "option",
+    ["The answer cannot be determined from this.", "Need more information.", "It is impossible to say", "无法确定"],
+)
+def test_options_that_give_up_are_found(option: str) -> None:
+    assert gives_up(option)
+    assert "no_answer" in guards_of(question("3", "7", "5", option))
+
+
+@pytest.mark.parametrize("option", ["The judge could not be bribed.", "more informed voters", "不是"])
+def test_other_denials_do_not_give_up(option: str) -> None:
+    assert not gives_up(option)
+
+
+def test_an_option_that_gives_up_is_no_part_of_the_order() -> None:
+    assert in_order(["0.168", "0.843", "0.915", "The answer cannot be determined without the size."])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["Sunday", "Monday", "Tuesday", "Wednesday"],
+        ["Friday", "Saturday", "Sunday"],
+        ["about 10 seconds.", "about 30 seconds.", "about 1 minute.", "about 4 minutes."],
+        ["1 nm", "1 μm", "1 mm", "1 m"],
+    ],
+)
+def test_weeks_and_scales_are_orders(options: list[str]) -> None:
+    assert in_order(options)
+    assert not in_order([options[1], options[0], *options[2:]])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property, lru_cache
 from inspect import getclosurevars
@@ -24,13 +24,15 @@ from lm_eval.utils import env
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.group import LeakageGroup
 from lm_eval_leakage.harness.task import Doc, LeakageTask
-from lm_eval_leakage.reading import Rendered, read_question
+from lm_eval_leakage.reading import Rendered, read_question, texts_in
 from lm_eval_leakage.records import Question, UntestableQuestion
 
 logger = logging.getLogger(__name__)
 
 Config = dict[str, Any]
 LOOKED_AT = 50  # questions by which a task is judged before it is audited
+ENOUGH = 20  # equal answers that are no accident
+ORDINALS = ("first", "second", "third")
 
 
 class RefusedAudit(ValueError):
@@ -72,8 +74,15 @@ class TaskAudit(LeakageTask):
         docs = ReadDocs(ReadDoc(row, read) for row in self.base.eval_docs)
         if not docs:
             raise RefusedAudit(f"{self.base.config.task} has no question")
-        if reason := refusal([doc.reading for doc in islice(docs, LOOKED_AT)]):
+        if reason := refusal([doc.reading for doc in islice(docs, LOOKED_AT)], _texts_before(self.base)):
             raise RefusedAudit(reason)
+        if (place := constant_answer([doc.reading for doc in islice(docs, LOOKED_AT)])) is not None:
+            logger.warning(
+                "%s: the right option is always the %s published one, so its place is the data set's and not the "
+                "question's; a model that knows the answers may prefer the published order without having seen it",
+                self.config.task,
+                ORDINALS[place] if place < len(ORDINALS) else f"{place + 1}th",
+            )
         self.dataset = {self.config.test_split: docs}
 
     def question(self, doc: Doc) -> Question:
@@ -209,19 +218,42 @@ def templates_compiled_once() -> Iterator[None]:
         del env.from_string
 
 
-def refusal(readings: Sequence[Question | UntestableQuestion]) -> str | None:
-    """Why a task whose first questions read so is not audited; None where it is."""
+def refusal(readings: Sequence[Question | UntestableQuestion], in_data: Collection[str] = ()) -> str | None:
+    """Why a task whose first questions read so is not audited; None where it is.
+
+    in_data: texts of a row before the task made anything of it. Options that many questions share are still the
+        benchmark's own where they stand there (Moral Scenarios), and a guard tells of them; words that only the
+        task's template holds (entailment, neutral) have no published order.
+    """
     questions = [reading for reading in readings if isinstance(reading, Question)]
     if not questions:
         reasons = Counter(str(reading) for reading in readings)
         return reasons.most_common(1)[0][0]
-    if len(questions) > 1 and len({question.options for question in questions}) == 1:
-        return refusal_of_constant(questions[0].options)
+    first, *_ = questions
+    shared = set(first.options).intersection(*(question.options for question in questions)) - set(in_data)
+    if len(questions) > 1 and 2 * len(shared) > len(first.options):
+        return refusal_of_constant([option for option in first.options if option in shared], len(first.options))
     return None
 
 
-def refusal_of_constant(options: Sequence[str]) -> str:
-    return f"the options are the same for every question: {', '.join(options)}"
+def refusal_of_constant(options: Sequence[str], n_options: int) -> str:
+    how_many = "the" if len(options) == n_options else f"{len(options)} of {n_options}"
+    return f"{how_many} options are words of the task, the same for every question: {', '.join(options)}"
+
+
+def _texts_before(task: ConfigurableTask) -> frozenset[str]:
+    """The texts of the first row of a task's data, as it came."""
+    split = task.config.test_split or task.config.validation_split or task.config.training_split
+    try:
+        return frozenset(texts_in(task.dataset[split][0]))
+    except (KeyError, IndexError, TypeError, AttributeError):  # data of a kind of its own
+        return frozenset()
+
+
+def constant_answer(readings: Sequence[Question | UntestableQuestion]) -> int | None:
+    """The place of the right option where it is the same in all of at least ENOUGH questions."""
+    answers = [reading.answer for reading in readings if isinstance(reading, Question)]
+    return answers[0] if len(answers) >= ENOUGH and len(set(answers)) == 1 else None
 
 
 def draws_at_random(function: object) -> bool:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping
 
 from lm_eval._cli import HarnessCLI
+
+Command = Callable[[argparse.Namespace], None]
 
 
 class LeakageCLI(HarnessCLI):  # type: ignore[misc]
     """`run`, `ls` and `validate` are the harness's; so is the old form without a subcommand.
 
     commands: our own by name; each prints what it finds, its docstring is its help
+    list_audits: what `ls` does when it is given the name of a task
     """
 
-    def __init__(self, commands: Mapping[str, Callable[[], None]]) -> None:
+    def __init__(self, commands: Mapping[str, Command], list_audits: Command) -> None:
         super().__init__()
         self._parser.prog = "lm-eval-leakage"
         self._parser.description = "Leakage audits with the Language Model Evaluation Harness"
@@ -22,4 +26,17 @@ class LeakageCLI(HarnessCLI):  # type: ignore[misc]
         )
         for name, command in commands.items():
             parser = self._subparsers.add_parser(name, help=command.__doc__, description=command.__doc__)
-            parser.set_defaults(func=lambda _, command=command: command())
+            parser.set_defaults(func=command)
+            if name == "census":
+                parser.add_argument("--json", action="store_true", help="every task with its finding, as JSON")
+                parser.add_argument("--include_path", metavar="DIR", help="a folder of further tasks")
+        self._extend_ls(list_audits)
+
+    def _extend_ls(self, list_audits: Command) -> None:
+        parser = self._subparsers.choices["ls"]
+        (what,) = [action for action in parser._actions if action.dest == "what"]
+        of_harness, original = tuple(what.choices), parser.get_default("func")
+        what.choices, what.metavar = None, f"{{{','.join(of_harness)},TASK}}"
+        what.help = "what to list; or a task, group or tag, to see which audits it has and why not others"
+        parser.usage = None
+        parser.set_defaults(func=lambda args: (original if args.what in (None, *of_harness) else list_audits)(args))

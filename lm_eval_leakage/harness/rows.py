@@ -74,7 +74,7 @@ def pooled(values: Sequence[RowValue]) -> RowValue:
     return first.row([verdict for value in values for verdict in value.verdicts])
 
 
-UNDECIDABLE = "none can be flagged (2 options): read dataset_pvalue"
+UNDECIDABLE = "2 options: no rate"
 
 
 def undecidable(evidence: Sequence[Evidence]) -> bool:

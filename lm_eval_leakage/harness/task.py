@@ -187,10 +187,22 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
                 if instance.skipped is not None:
                     judged = JudgedResponse(instance.resps[0], instance.skipped)
                     instance.filtered_resps[ensemble.name] = judged
-            self._report_skipped(ensemble.name)
+            self._report(ensemble.name)
 
-    def _report_skipped(self, pipeline: str) -> None:
+    def _report(self, pipeline: str) -> None:
+        """What the table has no room for: reasons of skipped questions, and why a rate may be missing."""
         verdicts = [instance.filtered_resps[pipeline].verdict for instance in self.instances]
+        evidence = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
+        if rows.undecidable(evidence):
+            logger.warning(
+                "%s, %s: with 2 options no question's p-value is below 1/2, so none can be flagged and no rate is shown; "
+                "%d of %d published orders are preferred, %d would be by chance: read dataset_pvalue",
+                self.config.task,
+                pipeline,
+                sum(verdict.flagged for verdict in evidence),
+                len(evidence),
+                round(sum(verdict.null_rate for verdict in evidence)),
+            )
         reasons = Counter(verdict.reason for verdict in verdicts if isinstance(verdict, Skipped))
         for reason, count in reasons.most_common(REASONS_SHOWN):
             logger.warning("%s, %s: %d question(s) skipped: %s", self.config.task, pipeline, count, reason)

@@ -1,0 +1,76 @@
+"""Options that speak of other options, or of having no answer: their words tell their place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+Options = Sequence[str]
+
+_ABOVE = re.compile(
+    r"""^\W*(?:
+        (?:all|none|both|neither|any|either|some|each|two|three|more\ than\ one|one\ or\ more)\b
+            (?:\ (?:of|the|these|those|are|is|listed|options?|choices?|answers?|statements?|mentioned|correct|true))*
+            \ (?:(?:above|below|following|foregoing|preceding|options?|choices?|answers?|statements?
+                |listed|mentioned)\b.{0,40}|these|those)
+        | (?:the\ )?(?:above|foregoing|preceding)\ (?:all|both|none|are|options?|answers?)\b.{0,30}
+        | (?:all|none|both|neither)
+        | (?:以上|上述|前述|以下|上面).{0,14}
+        | .{0,6}(?:都|均|皆|全)(?:不?是|不?对|不?正确|错误|错|不可以|可以|有)
+        | (?:alle|keine)\ .{0,12}(?:oben|genannten|vorstehenden|antworten).{0,20}
+        | (?:todas|ninguna)\ .{0,12}(?:anteriores|respuestas).{0,20}
+        | (?:toutes|aucune)\ .{0,16}(?:réponses?|dessus|précédentes).{0,20}
+    )\W*$""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_LETTER = r"(?:\(?\b[A-J]\b\)?|[A-J])"
+_LETTERS = re.compile(
+    rf"""^\W*(?:(?:both|either|neither|only|options?|choices?|answers?|选项)\s*)*
+        (?P<letters>{_LETTER}(?:\s*(?:,|;|/|&|、|，|and|or|nor|plus|和|与|及|或)+\s*{_LETTER})+)
+        (?:\s*(?:above|only|both|together|are|is|correct|true|都|均|皆|全|不?是|不?对|不?正确|错误|错|项))*\W*$""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+_WITHIN = re.compile(
+    r"\b(?:all|none|both|neither|any|either|some|each) of (?:the above|these\W*$|those\W*$)", re.IGNORECASE
+)
+
+
+def speaks_of_others(option: str) -> bool:
+    """ "All of the above" and its kind: true of its place."""
+    return bool(_ABOVE.match(option) or _WITHIN.search(option))
+
+
+def letters_meant(option: str) -> set[int]:
+    """The places of the options that this one names by their letters ("both A and C"), empty if none."""
+    found = _LETTERS.match(option)
+    return {ord(letter) - ord("A") for letter in re.findall(r"[A-J]", found["letters"])} if found else set()
+
+
+def anchored(options: Options) -> set[int]:
+    """Places that options must keep to mean what they say: those that speak of others, and those that are named
+    by letter."""
+    held = {place for place, option in enumerate(options) if speaks_of_others(option)}
+    for place, option in enumerate(options):
+        meant = {letter for letter in letters_meant(option) if letter < len(options)}
+        if meant:
+            held |= meant | {place}
+    return held
+
+
+def combining(options: Options) -> bool:
+    """An option that joins or rejects others by what they say ("both X and Y") has its natural place after them."""
+    return any(re.match(r"\W*(?:both\b.+\band\b|neither\b.+\bnor\b)", option, re.IGNORECASE) for option in options)
+
+
+_GIVES_UP = re.compile(
+    r"\b(?:cannot|can(?:no|')t|could not|not possible to|impossible to) (?:be )?(?:determined?|inferred|known|decided?|say|tell)\b"
+    r"|\b(?:not enough|insufficient|need more|more) information\b|无法(?:确定|判断)|不能(?:确定|判断)|不确定",
+    re.IGNORECASE,
+)
+
+
+def gives_up(option: str) -> bool:
+    """It says that the question cannot be answered, which is said after the answers."""
+    return bool(_GIVES_UP.search(option))

@@ -1,0 +1,290 @@
+"""Audits of tasks that no YAML of ours describes, through the harness's own task manager and `simple_evaluate`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import random
+from pathlib import Path
+
+import pytest
+from lm_eval import simple_evaluate
+from lm_eval.tasks import TaskManager
+from lm_eval.utils import make_table
+
+from lm_eval_leakage.harness import rows
+from lm_eval_leakage.harness.audit import RefusedAudit, draws_at_random, leakage_task, refusal, split_name
+from lm_eval_leakage.harness.group import LeakageGroup
+from lm_eval_leakage.harness.wiring import extend_harness
+from lm_eval_leakage.records import Question
+from tests.fakes import FakeLM, by_hash, fond_of
+
+extend_harness(TaskManager)
+
+COLOURS = ["red", "blue", "lime", "grey"]
+ROWS = [{"question": f"Which is colour {i}?", "choices": [f"{c} {i}" for c in COLOURS], "answer": i % 4} for i in range(3)]
+LETTERED = """
+doc_to_text: "{{question}}\\nA. {{choices[0]}}\\nB. {{choices[1]}}\\nC. {{choices[2]}}\\nD. {{choices[3]}}\\nAnswer:"
+doc_to_choice: ["A", "B", "C", "D"]
+doc_to_target: answer
+"""
+TEXTS = """
+doc_to_text: "Question: {{question}}\\nAnswer:"
+doc_to_choice: "{{choices}}"
+doc_to_target: answer
+"""
+WORDS = """
+doc_to_text: "{{question}} True or false?"
+doc_to_choice: ["true", "false"]
+doc_to_target: 0
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tasks").mkdir()
+    return tmp_path / "tasks"
+
+
+@pytest.fixture
+def task(folder: Path):
+    """Writes a task's YAML and its data."""
+
+    def write(name: str, shape: str, docs: list[dict] = ROWS, **more: str) -> None:
+        data = folder / f"{name}.jsonl"
+        data.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
+        extra = "".join(f"{key}: {value}\n" for key, value in more.items())
+        (folder / f"{name}.yaml").write_text(
+            f"task: {name}\noutput_type: multiple_choice\ndataset_path: json\ntest_split: test\n"
+            f"dataset_kwargs:\n  data_files:\n    test: {data}\n{shape}{extra}"
+        )
+
+    return write
+
+
+def manager(folder: Path, **metadata: object) -> TaskManager:
+    return TaskManager(include_path=str(folder), include_defaults=False, metadata=metadata or None)
+
+
+def run(folder: Path, *names: str, lm: FakeLM | None = None, **options):
+    return simple_evaluate(model=lm or FakeLM(by_hash), tasks=list(names), task_manager=manager(folder), **options)
+
+
+def test_any_task_has_an_audit_by_name_that_asks_in_its_own_words(folder, task) -> None:
+    task("colours", LETTERED)
+    lm = FakeLM(by_hash)
+    results = run(folder, "colours_leakage_perm", lm=lm)
+    assert len(lm.asked) == 3 * 24
+    assert lm.asked[0] == ("Which is colour 0?", "\nA. red 0\nB. blue 0\nC. lime 0\nD. grey 0")
+    assert results["results"]["colours_leakage_perm"]["skipped,max_order"] == 0
+    assert results["configs"]["colours_leakage_perm"]["metadata"]["audit_of"] == "colours"
+
+
+def test_a_task_that_shows_no_options_is_asked_with_the_usual_block(folder, task) -> None:
+    task("colours", TEXTS)
+    lm = FakeLM(by_hash)
+    run(folder, "colours_leakage_perm", lm=lm)
+    assert lm.asked[0] == ("Which is colour 0?", "\nA. red 0\nB. blue 0\nC. lime 0\nD. grey 0")
+
+
+def test_a_model_that_saw_the_benchmark_is_flagged(folder, task) -> None:
+    task("colours", LETTERED)
+    blocks = ["".join(f"\n{x}. {o}" for x, o in zip("ABCD", row["choices"], strict=True)) for row in ROWS]
+    seen = [row["question"] + block for row, block in zip(ROWS, blocks, strict=True)]
+    row = run(folder, "colours_leakage_perm", lm=FakeLM(fond_of(*seen)))["results"]["colours_leakage_perm"]
+    assert row["flagged_rate,max_order"] == 1
+
+
+def test_the_logged_rows_are_the_base_tasks_own(folder, task) -> None:
+    task("colours", LETTERED)
+    audit = run(folder, "colours_leakage_perm", limit=2)["samples"]["colours_leakage_perm"]
+    base = run(folder, "colours", limit=2)["samples"]["colours"]
+    hashes = [line["doc_hash"] for line in audit if line["filter"] == "max_order"]
+    assert hashes == [line["doc_hash"] for line in base]
+
+
+def test_parameters_of_the_probe_reach_it(folder, task) -> None:
+    task("colours", LETTERED)
+    lm = FakeLM(by_hash)
+    simple_evaluate(model=lm, tasks=["colours_leakage_perm"], task_manager=manager(folder, orders=6))
+    assert len(lm.asked) == 3 * 6
+
+
+def test_a_users_static_audit_wins_over_the_dynamic_one(folder, task) -> None:
+    task("colours", LETTERED)
+    task("colours_leakage_perm", TEXTS)
+    results = run(folder, "colours_leakage_perm")
+    assert "acc,none" in results["results"]["colours_leakage_perm"]
+
+
+# ---------------------------------------------------------------------- groups and tags
+
+
+def write_group(folder: Path, *members: str) -> None:
+    (folder / "all.yaml").write_text("group: everything\ntask:\n" + "".join(f"  - {name}\n" for name in members))
+
+
+def test_a_group_counts_every_question_of_its_members_once(folder, task) -> None:
+    task("few", LETTERED, ROWS[:1])
+    task("more", LETTERED, [row | {"question": row["question"] + " Really?"} for row in ROWS])
+    write_group(folder, "few", "more")
+    seen = "Which is colour 0?\nA. red 0\nB. blue 0\nC. lime 0\nD. grey 0"
+    results = run(folder, "everything_leakage_perm", lm=FakeLM(fond_of(seen)))
+    row, few, more = (results["results"][f"{name}_leakage_perm"] for name in ("everything", "few", "more"))
+    assert few["flagged_rate,max_order"] == 1
+    flagged = 1 + 3 * more["flagged_rate,max_order"]
+    assert row["flagged_rate,max_order"] == pytest.approx(flagged / 4)
+    assert row["flagged_rate_stderr,max_order"] == pytest.approx(math.sqrt(flagged / 4 * (1 - flagged / 4) / 3))
+    if flagged == 1:
+        assert row["dataset_pvalue,max_order"] == pytest.approx(1 - (23 / 24) ** 4)
+    assert results["groups"]["everything_leakage_perm"] == row
+    assert "everything_leakage_perm" in make_table(results, "groups")
+
+
+def test_members_that_cannot_be_audited_are_named_and_the_others_run(folder, task, caplog) -> None:
+    task("colours", LETTERED)
+    task("words", WORDS)
+    write_group(folder, "colours", "words")
+    with caplog.at_level(logging.WARNING):
+        results = run(folder, "everything_leakage_perm")
+    assert results["group_subtasks"]["everything_leakage_perm"] == ["colours_leakage_perm"]
+    assert "words is not audited: the options are words of the task, the same for every question: true, false" in caplog.text
+
+
+def test_a_group_of_none_is_refused(folder, task) -> None:
+    task("words", WORDS)
+    write_group(folder, "words")
+    with pytest.raises(RefusedAudit, match="none of the 1 members of everything"):
+        run(folder, "everything_leakage_perm")
+
+
+def test_a_tag_is_the_audits_of_its_tasks(folder, task) -> None:
+    task("colours", LETTERED, tag="hues")
+    task("shades", TEXTS, tag="hues")
+    results = run(folder, "hues_leakage_perm")
+    assert set(results["results"]) == {"colours_leakage_perm", "shades_leakage_perm"}
+
+
+def test_a_users_group_may_list_audits(folder, task) -> None:
+    task("colours", LETTERED)
+    write_group(folder, "colours_leakage_perm")
+    assert "colours_leakage_perm" in run(folder, "everything")["results"]
+
+
+# ---------------------------------------------------------------------- names
+
+
+def test_names_are_matched_as_the_command_line_does(folder, task) -> None:
+    for name in ("colours", "shades"):
+        task(name, LETTERED, tag="hues")
+    known = manager(folder)
+    assert known.match_tasks(["colours_leakage_perm"]) == ["colours_leakage_perm"]
+    assert known.match_tasks(["*s_leakage_perm"]) == ["colours_leakage_perm", "shades_leakage_perm"]
+    assert known.match_tasks(["hues_leakage_perm", "shades"]) == ["hues_leakage_perm", "shades"]
+    assert known.match_tasks(["nothing_leakage_perm", "colours_leakage_perm_leakage"]) == []
+    assert "colours_leakage_perm" not in known.all_tasks  # not listed, for there is one of every task
+
+
+def test_an_unknown_name_is_unknown_as_before(folder) -> None:
+    with pytest.raises(KeyError, match="nothing_leakage_perm"):
+        manager(folder).load(["nothing_leakage_perm"])
+
+
+def test_audit_names_end_with_the_name_of_a_template() -> None:
+    assert split_name("arc_easy_leakage_perm") == ("arc_easy", "leakage_perm")
+    assert split_name("arc_easy") is None
+
+
+# ---------------------------------------------------------------------- in Python
+
+
+def test_a_task_object_is_audited_without_names(folder, task) -> None:
+    task("colours", LETTERED)
+    base = manager(folder).load(["colours"])["tasks"]["colours"]
+    audit = leakage_task(base, probe="option_orders", orders=2)
+    lm = FakeLM(by_hash)
+    results = simple_evaluate(model=lm, tasks=[audit])
+    assert len(lm.asked) == 6
+    assert "flagged_rate,max_order" in results["results"]["colours_leakage_perm"]
+    with pytest.raises(ValueError, match="no audit is made by the probe 'nothing'"):
+        leakage_task(base, probe="nothing")
+
+
+# ---------------------------------------------------------------------- what is refused, skipped or noted
+
+
+def question(*options: str) -> Question:
+    return Question("q", "Which?", options)
+
+
+def test_options_that_are_the_tasks_own_words_are_refused_and_the_benchmarks_own_are_not() -> None:
+    wrong = [question("Wrong", "Not wrong"), question("Wrong", "Not wrong")]
+    assert "same for every question" in (refusal(wrong) or "")
+    assert refusal(wrong, in_data={"Wrong", "Not wrong", "Which?"}) is None
+    assert refusal([question("Wrong", "Not wrong"), question("Right", "Not wrong")]) is None
+    unknown = ("not said", "nobody knows", "who knows")
+    reason = refusal([question("Ann", *unknown), question("Bob", *unknown)])
+    assert reason == "3 of 4 options are words of the task, the same for every question: not said, nobody knows, who knows"
+
+
+def test_a_row_that_cannot_be_read_is_skipped_and_counted(folder, task) -> None:
+    bad = ROWS[0] | {"choices": ["red", " ", "lime", "grey"]}
+    task("colours", TEXTS, [*ROWS, bad])
+    results = run(folder, "colours_leakage_perm")
+    assert results["results"]["colours_leakage_perm"]["skipped,max_order"] == 1
+    reasons = [line["reason"] for line in results["samples"]["colours_leakage_perm"] if line["reason"]]
+    assert reasons == ["choice 1 is empty; it must have text"] * 2
+
+
+def test_with_two_options_no_rate_is_shown_and_the_pooled_test_speaks(folder, task, caplog) -> None:
+    pairs = [row | {"choices": row["choices"][:2], "answer": i % 2} for i, row in enumerate(ROWS)]
+    task("pairs", TEXTS, pairs)
+    seen = [f"{row['question']}\nA. {row['choices'][0]}\nB. {row['choices'][1]}" for row in pairs]
+    with caplog.at_level(logging.WARNING):
+        results = run(folder, "pairs_leakage_perm", lm=FakeLM(fond_of(*seen)))
+    row = results["results"]["pairs_leakage_perm"]
+    assert math.isnan(row["flagged_rate,max_order"])
+    assert row["dataset_pvalue,max_order"] == pytest.approx(1 / 8)
+    assert row["skipped,outlier"] == 3
+    assert "2 options: no rate" in make_table(results)
+    assert "3 of 3 published orders are preferred, 2 would be by chance" in caplog.text
+    assert json.loads(json.dumps(float(row["skipped,outlier"]))) == 3
+
+
+def test_answers_that_never_move_are_noted(folder, task, caplog) -> None:
+    task("colours", LETTERED, [row | {"question": f"{row['question']} {i}", "answer": 2} for i in range(7) for row in ROWS])
+    with caplog.at_level(logging.WARNING):
+        manager(folder).load(["colours_leakage_perm"])
+    assert "the right option is always the third published one" in caplog.text
+
+
+def _shuffles(docs: list) -> list:
+    def one(doc: list) -> list:
+        random.shuffle(doc)
+        return doc
+
+    return [one(doc) for doc in docs]
+
+
+def _calls_it(docs: list) -> list:
+    return _shuffles(docs)
+
+
+def test_functions_that_shuffle_are_recognised() -> None:
+    assert draws_at_random(_shuffles)
+    assert draws_at_random(_calls_it)
+    assert not draws_at_random(question)
+    assert not draws_at_random("{{question}}")
+
+
+def test_a_groups_rows_are_those_of_all_verdicts_and_copies_are_bare_numbers() -> None:
+    import copy
+
+    from lm_eval_leakage.records import Skipped
+
+    values = [rows.skipped([Skipped("a")]), rows.skipped([Skipped("b"), Skipped("c")])]
+    assert rows.pooled(values) == 3
+    assert f"{rows.pooled(values):.4f}" == "3"
+    assert type(copy.deepcopy(values[0])) is float
+    assert LeakageGroup("g").has_aggregation
