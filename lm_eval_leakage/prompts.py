@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from os.path import commonprefix
 from string import ascii_lowercase, ascii_uppercase
 
 from lm_eval_leakage.records import Frame
@@ -55,7 +54,7 @@ class ShownOptions:
 
 def labels_among(choices: Sequence[str]) -> list[str] | None:
     """The bare labels that `choices` consist of ("(A)", " B.", "Option C" are A, B, C); None where they are texts."""
-    shared = len(commonprefix([choice.rpartition(" ")[0] + " " for choice in choices]))
+    shared = len(_shared_beginning([choice.rpartition(" ")[0] + " " for choice in choices]))
     labels = [re.sub(r"\W", "", choice[shared if " " in choice.strip() else 0 :]) for choice in choices]
     known = any(labels == list(alphabet[: len(labels)]) for alphabet in ALPHABETS)
     letters = all(len(label) == 1 and label > "z" for label in labels) and len(set(labels)) == len(labels)
@@ -94,7 +93,7 @@ def options_in_text(prompt: str, options: Sequence[str]) -> ShownOptions | None:
         return None
     (gap,) = between
     before = prompt[: spans[0][0]]
-    shared = len(commonprefix([before[::-1], gap[::-1]]))
+    shared = len(_shared_beginning([before[::-1], gap[::-1]]))
     first = before[len(before) - shared :]
     frame = Frame(before[: len(before) - shared], (first, *[gap] * (len(options) - 1)), prompt[spans[-1][1] :])
     return ShownOptions(frame, tuple(options))
@@ -109,7 +108,10 @@ def without_labels(options: Sequence[str]) -> list[str]:
             re.match(rf"\s*({_OPEN}){re.escape(label)}({_CLOSE})\s*", option)
             for label, option in zip(alphabet, options)  # noqa: B905 (fewer options than labels)
         ]
-        if all(mark and (mark[1] or mark[2]) for mark in marked) and len({mark.groups() for mark in marked if mark}) == 1:
+        if (
+            all(mark and (mark[1] or mark[2]) for mark in marked)
+            and len({mark.groups() for mark in marked if mark}) == 1
+        ):
             return [option[mark.end() :] for option, mark in zip(options, marked, strict=True) if mark]
     return list(options)
 
@@ -168,55 +170,52 @@ def _credibility(prompt: str, chain: Chain, fields: Collection[str]) -> tuple[fl
 
 
 def _cut(prompt: str, chain: Chain, fields: Collection[str]) -> ShownOptions | None:
+    """The prompt in pieces: what stands before, labels with the white space around them, options, what follows."""
     segments = _segments(prompt, chain)
     if not all(segment.strip() for segment in segments):
         return None
     rest = prompt[chain[-1][1] :]
-    spans = [*_spans(segments, rest, fields)]
-    bodies = [segment[start:end] for segment, (start, end) in zip(segments, spans, strict=True)]
-    lead = min((segment[:start] for segment, (start, _) in zip(segments, spans, strict=True)), key=len)
-    last = _last_option(rest.removeprefix(lead), bodies, fields)
+    spans = _spans(segments, rest, fields)
+    leads = [segment[:start] for segment, (start, _) in zip(segments, spans, strict=True)]
+    options = [segment[start:end] for segment, (start, end) in zip(segments, spans, strict=True)]
+    gaps = [segment[end:] for segment, (_, end) in zip(segments, spans, strict=True)]
+    leads.append(_shared_beginning([min(leads, key=len), rest]))
+    last = _last_option(rest[len(leads[-1]) :], options, fields)
     if not last.strip():
         return None
-    gaps = [segment[end:] for segment, (_, end) in zip(segments, spans, strict=True)]
-    signs = {body[-1] for body in bodies}
-    parting = len(signs) == 1 and signs <= set(",;|/") and last[-1] not in signs
-    if parting and not all(body in fields for body in bodies):
-        gaps = [body[-1] + gap for body, gap in zip(bodies, gaps, strict=True)]
-        bodies = [body[:-1] for body in bodies]
-    written = [prompt[start:end] for start, end in chain]
+    sign = options[0][-1]
+    parting = sign in ",;|/" and all(option[-1] == sign for option in options) and last[-1] != sign
+    if parting and not all(option in fields for option in options):
+        options = [option[:-1] for option in options]
+        gaps = [sign + gap for gap in gaps]
     before = prompt[: chain[0][0]]
-    first = gaps[0] if before.endswith(gaps[0]) else _trailing_space(before)
-    leads = [segment[:start] for segment, (start, _) in zip(segments, spans, strict=True)]
+    gaps.insert(0, gaps[0] if before.endswith(gaps[0]) else _trailing_space(before))
+    labels = [prompt[start:end] for start, end in chain]
     frame = Frame(
-        before=before[: len(before) - len(first)],
-        markers=tuple(
-            gap + label + space
-            for gap, label, space in zip([first, *gaps], written, [*leads, rest[: len(rest) - len(rest.removeprefix(lead))]], strict=True)
-        ),
-        after=rest.removeprefix(lead)[len(last) :],
+        before=before[: len(before) - len(gaps[0])],
+        markers=tuple(gap + label + lead for gap, label, lead in zip(gaps, labels, leads, strict=True)),
+        after=rest[len(leads[-1]) + len(last) :],
     )
-    return ShownOptions(frame, (*bodies, last))
+    return ShownOptions(frame, (*options, last))
 
 
-def _spans(segments: Sequence[str], rest: str, fields: Collection[str]) -> Iterator[tuple[int, int]]:
+def _spans(segments: Sequence[str], rest: str, fields: Collection[str]) -> list[tuple[int, int]]:
     """Where the option stands in each segment: white space around it is its own only where a field of the row has
     it, or, without such a field, where other segments have less."""
-    lead = commonprefix([_leading_space(segment) for segment in [*segments, rest]])
-    parted = commonprefix([_trailing_space(segment)[::-1] for segment in segments])[::-1]
+    lead = _shared_beginning([_leading_space(segment) for segment in [*segments, rest]])
+    parted = len(_shared_beginning([_trailing_space(segment)[::-1] for segment in segments]))
+    spans = []
     for segment in segments:
-        text = segment.strip()
-        start, end = segment.index(text), segment.index(text) + len(text)
-        found = [
+        start, end = len(_leading_space(segment)), len(segment.rstrip())
+        as_fields = [
             (first, last)
-            for first in range(start, -1, -1)
+            for first in range(min(start, len(lead)), -1, -1)
             for last in range(end, len(segment) + 1)
-            if first <= len(lead) and segment[first:last] in fields
+            if segment[first:last] in fields
         ]
-        if found:
-            yield max(found, key=lambda span: span[1] - span[0])
-        else:
-            yield len(lead), len(segment) - len(parted) if parted else end
+        widest = max(as_fields, key=lambda span: span[1] - span[0], default=None)
+        spans.append(widest or (len(lead), len(segment) - parted))
+    return spans
 
 
 def _last_option(rest: str, others: Sequence[str], fields: Collection[str]) -> str:
@@ -231,6 +230,12 @@ def _last_option(rest: str, others: Sequence[str], fields: Collection[str]) -> s
     if not any("\n" in other for other in others):
         return rest.split("\n")[0] if rest.split("\n")[0].strip() else rest.rstrip()
     return rest.rstrip().rpartition("\n")[0] or rest
+
+
+def _shared_beginning(texts: Sequence[str]) -> str:
+    shortest = min(texts, key=len)
+    differs = (place for place, sign in enumerate(shortest) if any(text[place] != sign for text in texts))
+    return shortest[: next(differs, len(shortest))]
 
 
 def _leading_space(text: str) -> str:

@@ -77,7 +77,9 @@ LAYOUTS = (
     Layout(("question", "option"), _cmb),
     Layout(("question", "A", "B", "C", "D", "answer"), lambda d: _lettered_columns(d, "question", "answer")),
     Layout(("Question", "A", "B", "C", "D", "Answer"), lambda d: _lettered_columns(d, "Question", "Answer")),
-    Layout(("question", "options"), lambda d: Raw(d["question"], d["options"], d.get("answer_index", d.get("answer")))),
+    Layout(
+        ("question", "options"), lambda d: Raw(d["question"], d["options"], d.get("answer_index", d.get("answer")))
+    ),
     Layout(("Question", *GPQA), lambda d: Raw(d["Question"], [d[column] for column in GPQA], 0)),
     Layout(("question", *SCIQ), lambda d: Raw(d["question"], [d[column] for column in SCIQ], 3)),
     Layout(("question", "opa", "opb", "opc", "opd"), lambda d: _columns(d, "question", "op", "abcd", "cop")),

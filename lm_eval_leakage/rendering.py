@@ -34,7 +34,9 @@ def option_format(name: str) -> OptionFormat:
     return FORMATS[name]
 
 
-def context_and_block(question: Question, format_name: str | None = None) -> tuple[str, Callable[[Sequence[str]], str]]:
+def context_and_block(
+    question: Question, format_name: str | None = None
+) -> tuple[str, Callable[[Sequence[str]], str]]:
     """What stands before the options, and how they are written in any order.
 
     format_name: one of FORMATS; None is the benchmark's own, or the usual one where its prompt shows no options

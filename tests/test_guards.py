@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from lm_eval_leakage.guards import MANY, OF_ONE_QUESTION, anchored, guards_of, templates_of
 from lm_eval_leakage.guards.natural_orders import cumulative, in_order
-from lm_eval_leakage.guards.option_sets import of_statements, repeated, true_or_false
-from lm_eval_leakage.guards.wording import combining, gives_up, letters_meant, speaks_of_others
+from lm_eval_leakage.guards.option_sets import of_statements, true_or_false
+from lm_eval_leakage.guards.wording import gives_up, letters_meant, speaks_of_others
 from lm_eval_leakage.records import Question
 
 

@@ -34,7 +34,7 @@ def shown(prompt: str, **known):
         "Which?\nOption A: red\nOption B: dark blue\nOption C: lime\nOption D: grey\nPlease choose:",
         "Which?\nA. red\nB. dark blue\nC. lime\n D. grey\nAnswer:",  # as one harness template has it
         "Is it A. Smith? I. e.\nA. red\nB. dark blue\nC. lime\nD. grey\nAnswer:",
-        "Question:\n    Which?\n    Choices:\n        A: red\n        B: dark blue\n        C: lime\n        D: grey\n\n    Answer:",
+        "Q:\n    Which?\n    Choices:\n      A: red\n      B: dark blue\n      C: lime\n      D: grey\n    Answer:",
     ],
 )
 def test_options_are_found_after_labels_of_any_alphabet(prompt: str) -> None:

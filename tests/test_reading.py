@@ -19,7 +19,12 @@ def test_a_lettered_prompt_is_read_as_the_fields_are() -> None:
 
 
 def test_options_beside_the_prompt_follow_the_bare_question() -> None:
-    doc = {"question": "Which?", "choices": {"text": ["red", "blue"], "label": ["1", "2"]}, "answerKey": "2", "id": "x7"}
+    doc = {
+        "question": "Which?",
+        "choices": {"text": ["red", "blue"], "label": ["1", "2"]},
+        "answerKey": "2",
+        "id": "x7",
+    }
     read = read_question(doc, Rendered("Question: Which?\nAnswer:", ["red", "blue"], 1))
     assert (read.id, read.stem, read.options, read.answer, read.frame) == ("x7", "Which?", ("red", "blue"), 1, None)
 
@@ -30,7 +35,9 @@ def test_of_unknown_fields_the_prompt_without_its_last_line_is_the_question() ->
     assert (read.stem, read.options, read.answer) == ("Frage: Welche Farbe?", ("rot", "blau"), 1)
 
 
-@pytest.mark.parametrize("options", [["3", "4", "6", "8"], ["1", "2", "3", "4"], ["+2", "+1", "-1", "-2"], ["C", "Co"]])
+@pytest.mark.parametrize(
+    "options", [["3", "4", "6", "8"], ["1", "2", "3", "4"], ["+2", "+1", "-1", "-2"], ["C", "Co"]]
+)
 def test_short_options_are_not_taken_for_labels(options: list[str]) -> None:
     doc = {"question": "How many?", "choices": {"text": options, "label": list("ABCD")}, "answerKey": "A"}
     assert read_question(doc, Rendered("Question: How many?\nAnswer:", options, 0)).options == tuple(options)
@@ -59,7 +66,9 @@ def test_shuffled_options_without_a_published_order_are_refused() -> None:
 
 
 def test_a_prompt_with_other_options_than_the_row_is_refused_with_the_difference() -> None:
-    with pytest.raises(UntestableQuestion, match=r"shows the options \['red ', 'BLUE', 'lime', 'grey'\].*holds \['red ', 'blue'"):
+    with pytest.raises(
+        UntestableQuestion, match=r"shows the options \['red ', 'BLUE', 'lime', 'grey'\].*holds \['red ', 'blue'"
+    ):
         read_question(MMLU, Rendered(MMLU_PROMPT.replace("blue", "BLUE"), list("ABCD"), 1))
 
 
@@ -84,7 +93,9 @@ def test_labels_without_options_name_themselves() -> None:
 
 def test_a_generative_task_is_read_by_its_fields() -> None:
     doc = {"question": "Which?", "options": ["red", "blue", "lime"], "answer": "B", "answer_index": 1}
-    read = read_question(doc, Rendered("Question:\nWhich?\nOptions:\nA. red\nB. blue\nC. lime\nAnswer: think", None, "B"))
+    read = read_question(
+        doc, Rendered("Question:\nWhich?\nOptions:\nA. red\nB. blue\nC. lime\nAnswer: think", None, "B")
+    )
     assert (read.options, read.answer) == (("red", "blue", "lime"), 1)
     assert read.frame is not None
     assert read.frame.after == "\nAnswer: think"

@@ -65,7 +65,8 @@ def combining(options: Options) -> bool:
 
 
 _GIVES_UP = re.compile(
-    r"\b(?:cannot|can(?:no|')t|could not|not possible to|impossible to) (?:be )?(?:determined?|inferred|known|decided?|say|tell)\b"
+    r"\b(?:cannot|can(?:no|')t|could not|not possible to|impossible to) "
+    r"(?:be )?(?:determined?|inferred|known|decided?|say|tell)\b"
     r"|\b(?:not enough|insufficient|need more|more) information\b|无法(?:确定|判断)|不能(?:确定|判断)|不确定",
     re.IGNORECASE,
 )

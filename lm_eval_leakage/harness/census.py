@@ -201,7 +201,9 @@ def _attempts(task: SentinelTask) -> Iterator[Form]:
     yield from forms()
     choices = task.config.doc_to_choice
     labels = choices if isinstance(choices, list) else list("ABCD")
-    yield from forms(tuple(label if not label.strip().isalnum() else f"{label.strip()}." for label in map(str, labels)))
+    yield from forms(
+        tuple(label if not label.strip().isalnum() else f"{label.strip()}." for label in map(str, labels))
+    )
     for constant in constants(task):
         yield Form(answer=constant)
         yield Form("in a text", constant)
@@ -246,7 +248,9 @@ def _constants_of(code: CodeType) -> Iterator[str]:
         if isinstance(constant, CodeType):
             yield from _constants_of(constant)
         else:
-            yield from (text for text in (constant if isinstance(constant, tuple) else [constant]) if isinstance(text, str))
+            yield from (
+                text for text in (constant if isinstance(constant, tuple) else [constant]) if isinstance(text, str)
+            )
 
 
 def _reading(task: SentinelTask, row: SentinelRow) -> Question | UntestableQuestion:

@@ -1,8 +1,8 @@
 """Rows of data that nobody has seen: for any task, a made-up row with the fields that its templates ask for.
 
 By the options that are found again in what the task renders, one knows whether its real rows can be read, without
-downloading them. A row answers for any field; what a field holds is told by its name, in several FORMS, since a list of
-options may be a list, a text or a mapping, and an answer an index, a letter or the option itself.
+downloading them. A row answers for any field; what a field holds is told by its name, in several forms, since a
+list of options may be a list, a text or a mapping, and an answer an index, a letter or the option itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
 from string import ascii_uppercase
 from typing import Any
 
@@ -31,8 +30,8 @@ _NUMBERS = re.compile(r"loc$|year$|number$|count$|hint_len|^n_|^start|^end(?:_|$
 
 @dataclass(frozen=True)
 class Form:
-    """How a row is written: its lists and answers, how many options a list has, fields with values of their own, and columns
-    that are there before any is asked for.
+    """How a row is written: its lists and answers, how many options a list has, fields with values of their own,
+    and columns that are there before any is asked for.
 
     block: the text of the question also lists options after these labels, for tasks whose data has one field for all
     """
@@ -57,18 +56,18 @@ LISTS = ("list", "records", "literal", "mapping", "lines", "in a text")
 COUNTS = (4, 5, 3, 2, 10)
 
 
-def forms(block: tuple[str, ...] = ()) -> list[Form]:
-    """Every form, those that differ least from the plainest first."""
-    ranked = sorted(product(*(list(enumerate(values)) for values in (LISTS, ANSWERS, COUNTS))), key=_distance)
-    plain = [Form(lists, answer, count, block=block) for (_, lists), (_, answer), (_, count) in ranked]
-    return plain[:FORMS_TRIED]
-
-
 FORMS_TRIED = 120
 
 
-def _distance(form: tuple[tuple[int, object], ...]) -> int:
-    return sum(place for place, _ in form)
+def forms(block: tuple[str, ...] = ()) -> list[Form]:
+    """The forms that differ least from the plainest, which comes first."""
+    by_distance = [
+        (place + place_of_answer + place_of_count, Form(lists, answer, count, block=block))
+        for place, lists in enumerate(LISTS)
+        for place_of_answer, answer in enumerate(ANSWERS)
+        for place_of_count, count in enumerate(COUNTS)
+    ]
+    return [form for _, form in sorted(by_distance, key=lambda pair: pair[0])][:FORMS_TRIED]
 
 
 class OptionList(list[str]):
@@ -149,7 +148,9 @@ class SentinelRow(dict[str, Any]):
             "literal": lambda: repr(texts),
             "mapping": lambda: dict(zip(ascii_uppercase, texts, strict=False)),
             "lines": lambda: "\n".join(texts),
-            "in a text": lambda: " , ".join(f"{label} ) {text}" for label, text in zip("abcdefghij", texts, strict=False)),
+            "in a text": lambda: " , ".join(
+                f"{label} ) {text}" for label, text in zip("abcdefghij", texts, strict=False)
+            ),
         }
         return made[self.form.lists]()
 
@@ -162,7 +163,7 @@ class SentinelRows(list[SentinelRow]):
 
     @property
     def features(self) -> dict[str, None]:
-        return dict.fromkeys(name for row in self for name in row.keys())
+        return dict.fromkeys(name for row in self for name in row)
 
     column_names = features
 

@@ -161,8 +161,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         framed = _chat_frame(chat_template, ctx) if apply_chat_template and chat_template else _plain_frame(ctx)
         try:
             asked = [
-                (framed(request.context), request.continuation)
-                for request in self.probe.requests(self.question(doc))
+                (framed(request.context), request.continuation) for request in self.probe.requests(self.question(doc))
             ]
             if too_long := longer_than_window(self.lm, asked):
                 raise UntestableQuestion(too_long)
@@ -195,8 +194,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         evidence = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
         if rows.undecidable(evidence):
             logger.warning(
-                "%s, %s: with 2 options no question's p-value is below 1/2, so none can be flagged and no rate is shown; "
-                "%d of %d published orders are preferred, %d would be by chance: read dataset_pvalue",
+                "%s, %s: with 2 options no question's p-value is below 1/2, so none can be flagged and no rate is "
+                "shown; %d of %d published orders are preferred, %d would be by chance: read dataset_pvalue",
                 self.config.task,
                 pipeline,
                 sum(verdict.flagged for verdict in evidence),

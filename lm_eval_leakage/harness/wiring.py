@@ -54,8 +54,9 @@ def add_audits_to(task_manager_class: type) -> None:
     @functools.wraps(original)
     def match_tasks(self: Any, task_list: list[str]) -> list[str]:
         known: list[str] = original(self, task_list)
-        audits_like = getattr(self.task_index, "audits_like", lambda _: [])
-        return sorted({*known, *(name for pattern in task_list for name in audits_like(pattern))})
+        if not hasattr(self.task_index, "audits_like"):
+            return known
+        return sorted({*known, *(name for pattern in task_list for name in self.task_index.audits_like(pattern))})
 
     setattr(match_tasks, MARK, True)
     task_manager_class.match_tasks = match_tasks  # type: ignore[attr-defined]

@@ -3,9 +3,9 @@
 Null hypothesis: the log-likelihoods of a question's orders are independent draws from one normal
 distribution. Limits: the published thresholds flag 35 % of such draws with 24 orders and 48 % with 120;
 `null_rate` says how many. With 2 orders the score is always 0, so such questions are skipped, and with 6
-(3 options) the published thresholds flag almost nothing. Source: Ni et al., AAAI 2025 (arXiv 2409.01790), scenario b (a model that saw
-the options shuffled), there with scikit-learn's IsolationForest of 100 trees fitted to each question; here
-the limit of infinitely many trees, which has no randomness.
+(3 options) the published thresholds flag almost nothing. Source: Ni et al., AAAI 2025 (arXiv 2409.01790),
+scenario b (a model that saw the options shuffled), there with scikit-learn's IsolationForest of 100 trees
+fitted to each question; here the limit of infinitely many trees, which has no randomness.
 """
 
 from __future__ import annotations

@@ -23,7 +23,9 @@ from tests.fakes import FakeLM, by_hash, fond_of
 extend_harness(TaskManager)
 
 COLOURS = ["red", "blue", "lime", "grey"]
-ROWS = [{"question": f"Which is colour {i}?", "choices": [f"{c} {i}" for c in COLOURS], "answer": i % 4} for i in range(3)]
+ROWS = [
+    {"question": f"Which is colour {i}?", "choices": [f"{c} {i}" for c in COLOURS], "answer": i % 4} for i in range(3)
+]
 LETTERED = """
 doc_to_text: "{{question}}\\nA. {{choices[0]}}\\nB. {{choices[1]}}\\nC. {{choices[2]}}\\nD. {{choices[3]}}\\nAnswer:"
 doc_to_choice: ["A", "B", "C", "D"]
@@ -149,7 +151,10 @@ def test_members_that_cannot_be_audited_are_named_and_the_others_run(folder, tas
     with caplog.at_level(logging.WARNING):
         results = run(folder, "everything_leakage_perm")
     assert results["group_subtasks"]["everything_leakage_perm"] == ["colours_leakage_perm"]
-    assert "words is not audited: the options are words of the task, the same for every question: true, false" in caplog.text
+    assert (
+        "words is not audited: the options are words of the task, the same for every question: true, false"
+        in caplog.text
+    )
 
 
 def test_a_group_of_none_is_refused(folder, task) -> None:
@@ -225,7 +230,10 @@ def test_options_that_are_the_tasks_own_words_are_refused_and_the_benchmarks_own
     assert refusal([question("Wrong", "Not wrong"), question("Right", "Not wrong")]) is None
     unknown = ("not said", "nobody knows", "who knows")
     reason = refusal([question("Ann", *unknown), question("Bob", *unknown)])
-    assert reason == "3 of 4 options are words of the task, the same for every question: not said, nobody knows, who knows"
+    assert (
+        reason
+        == "3 of 4 options are words of the task, the same for every question: not said, nobody knows, who knows"
+    )
 
 
 def test_a_row_that_cannot_be_read_is_skipped_and_counted(folder, task) -> None:
@@ -253,7 +261,11 @@ def test_with_two_options_no_rate_is_shown_and_the_pooled_test_speaks(folder, ta
 
 
 def test_answers_that_never_move_are_noted(folder, task, caplog) -> None:
-    task("colours", LETTERED, [row | {"question": f"{row['question']} {i}", "answer": 2} for i in range(7) for row in ROWS])
+    task(
+        "colours",
+        LETTERED,
+        [row | {"question": f"{row['question']} {i}", "answer": 2} for i in range(7) for row in ROWS],
+    )
     with caplog.at_level(logging.WARNING):
         manager(folder).load(["colours_leakage_perm"])
     assert "the right option is always the third published one" in caplog.text

@@ -11,7 +11,7 @@ from lm_eval_leakage.harness.wiring import extend_harness
 
 extend_harness(TaskManager)
 
-UTILS = '''
+UTILS = """
 import random
 
 CONNECTORS = {"cause": "because", "effect": "so"}
@@ -44,9 +44,14 @@ def breaks(doc):
 
 def gap(doc):
     return {"1": 0, "2": 1}[doc["answer"]]
-'''
+"""
 TASKS = {
-    "letters": ('"{{question.strip()}}\\nA. {{A}}\\nB. {{B}}\\nAnswer:"', "[A, B]", "covered", "options in the prompt"),
+    "letters": (
+        '"{{question.strip()}}\\nA. {{A}}\\nB. {{B}}\\nAnswer:"',
+        "[A, B]",
+        "covered",
+        "options in the prompt",
+    ),
     "five": (
         '"{{question}}\\n{% for c in choices %}{{loop.index}}) {{c}}\\n{% endfor %}{{choices[4]}}?"',
         '["1", "2", "3", "4", "5"]',
@@ -64,7 +69,12 @@ TASKS = {
     "words": ('"{{premise}} True or false?"', '["true", "false"]', "refused", "the options are words of the task"),
     "shown_words": ('"{{text}}\\nA. fine\\nB. bad\\n"', '["A", "B"]', "refused", "the options are words of the task"),
     "sentences": ('""', '"{{[sentence_good, sentence_bad]}}"', "refused", "the task asks no question"),
-    "in_context": ("!function utils.gap", '"{{[option1, option2]}}"', "refused", "the options stand inside the contexts"),
+    "in_context": (
+        "!function utils.gap",
+        '"{{[option1, option2]}}"',
+        "refused",
+        "the options stand inside the contexts",
+    ),
     "one": ('"{{question}}"', '"{{[answer_text]}}"', "refused", "the task offers 1 choice"),
     "no_module": ("!function missing.function", '["A", "B"]', "refused", "the harness itself cannot load it here"),
     "broken": ("!function utils.breaks", '["A", "B"]', "failed", "no made-up row fits what it does with its data"),
