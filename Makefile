@@ -19,7 +19,7 @@ demo: install
 
 test: install
 	$(BIN)/lm-eval-leakage enable
-	$(BIN)/pytest -m "not model"
+	$(BIN)/pytest -n auto -m "not model"
 	$(BIN)/pytest -m model
 
 check: install

@@ -9,12 +9,12 @@ from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.harness import hook
 
 
-def path(_: argparse.Namespace) -> None:
+def path(_: argparse.Namespace | None = None) -> None:
     """print the folder of the leakage tasks, for the harness's --include_path"""
     print(task_configs_path())
 
 
-def enable(_: argparse.Namespace) -> None:
+def enable(_: argparse.Namespace | None = None) -> None:
     """make plain `lm_eval` in this environment know the leakage tasks and models"""
     file = hook.hook_file()
     if hook.harness_discovers_plugins():
@@ -30,7 +30,7 @@ def enable(_: argparse.Namespace) -> None:
     print(f"enabled: plain `lm_eval` knows the leakage tasks (hook: {file})")
 
 
-def disable(_: argparse.Namespace) -> None:
+def disable(_: argparse.Namespace | None = None) -> None:
     """undo `enable`"""
     file = hook.hook_file()
     if not file.exists():
@@ -43,7 +43,7 @@ def disable(_: argparse.Namespace) -> None:
     print(f"disabled: {file} is removed")
 
 
-def status(_: argparse.Namespace) -> None:
+def status(_: argparse.Namespace | None = None) -> None:
     """say whether plain `lm_eval` knows the leakage tasks, and how"""
     from importlib.metadata import version
 
@@ -59,18 +59,19 @@ def status(_: argparse.Namespace) -> None:
 
 def census(args: argparse.Namespace) -> None:
     """say of every multiple-choice task whether it can be audited, and why not"""
-    from lm_eval_leakage.harness import census
+    from lm_eval_leakage.harness import census_report
+    from lm_eval_leakage.harness.census import findings
 
-    findings = list(census.findings(census.task_index(args.include_path)))
-    print(census.as_json(findings) if args.json else census.as_markdown(findings))
+    found = list(findings(census_report.task_index(args.include_path)))
+    print(census_report.as_json(found) if args.json else census_report.as_markdown(found))
 
 
 def list_audits(args: argparse.Namespace) -> None:
     """the audits of one task, or of the tasks of a group or tag"""
-    from lm_eval_leakage.harness import census
+    from lm_eval_leakage.harness import census_report as report
 
     try:
-        print(census.as_list(census.audits_of(args.what, census.task_index(args.include_path))))
+        print(report.as_list(report.audits_of(args.what, report.task_index(args.include_path))))
     except KeyError:
         sys.exit(f"{args.what!r} is no task, group or tag; `lm-eval-leakage ls tasks` lists them all")
 

@@ -7,6 +7,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+# Tests run side by side, a process a core; their small models are no faster on several.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A shared machine may stall any example; CI tries the same examples each time, developers new ones.
 hypothesis.settings.register_profile("here", deadline=None, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("here")

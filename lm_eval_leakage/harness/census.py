@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 import random
 import re
 import signal
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -19,12 +18,11 @@ from typing import Any
 import jinja2.meta
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.config.task import TaskConfig
-from lm_eval.tasks import TaskManager
 from lm_eval.tasks._index import Entry, Kind
 from lm_eval.tasks._yaml_loader import _import_func_in_yml
 from lm_eval.utils import env
 
-from lm_eval_leakage.harness.audit import reader_of, refusal, refusal_of_constant, suffixes
+from lm_eval_leakage.harness.base_task import reader_of, refusal, refusal_of_constant
 from lm_eval_leakage.harness.sentinel import Form, SentinelRow, SentinelRows, forms
 from lm_eval_leakage.prompts import labels_among
 from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
@@ -273,82 +271,3 @@ def _how(question: Question, form: Form) -> str:
     if form.block:
         return "options inside one field, found by their labels"
     return "options are the choices" if question.frame is None else "options in the prompt"
-
-
-# ---------------------------------------------------------------------- what the command line shows
-
-
-def task_index(include_path: str | None = None) -> Mapping[str, Entry]:
-    """Every task that the harness knows, and those of a user's folder."""
-    index: Mapping[str, Entry] = TaskManager(include_path=include_path).task_index
-    return index
-
-
-def audits_of(name: str, index: Mapping[str, Entry]) -> list[Finding]:
-    """What is found of every audit of a task, or of the tasks of a group or tag; KeyError for an unknown name."""
-    tasks = list(dict.fromkeys(_tasks_of(name, index)))
-    found = []
-    for suffix in suffixes():
-        for task in tasks:
-            entry = index[task]
-            found.append(Finding(f"{task}_{suffix}", folder_of(entry), *judge(entry.cfg or {})))
-    return found
-
-
-def _tasks_of(name: str, index: Mapping[str, Entry]) -> Iterator[str]:
-    entry = index[name]
-    if entry.kind is Kind.TAG:
-        yield from sorted(entry.tags)
-    elif entry.kind is Kind.GROUP:
-        for member in _members(entry.cfg or {}):
-            yield from _tasks_of(member, index) if member in index else ()
-    else:
-        yield name
-
-
-def _members(config: Mapping[str, Any]) -> Iterator[str]:
-    """The names in a group's list, which may hold further groups."""
-    listed = config.get("task") or []
-    for member in [listed] if isinstance(listed, str) else listed:
-        if isinstance(member, str):
-            yield member
-        elif isinstance(member.get("task"), str):
-            yield member["task"]
-        else:
-            yield from _members(member)
-
-
-def as_list(found: Sequence[Finding]) -> str:
-    """One line an audit: its name, whether the task can be audited, how or why not."""
-    width = max((len(finding.task) for finding in found), default=0)
-    return "\n".join(f"{finding.task:{width}}  {finding.status:8} {finding.reason}" for finding in found)
-
-
-def as_json(found: Sequence[Finding]) -> str:
-    return json.dumps([asdict(finding) for finding in found], ensure_ascii=False, indent=1)
-
-
-def as_markdown(found: Sequence[Finding]) -> str:
-    """A row a folder, and under the table every reason for which tasks are not covered."""
-    table: dict[str, Counter[str]] = {}
-    for finding in found:
-        table.setdefault(finding.folder, Counter())[finding.status] += 1
-    total = Counter(finding.status for finding in found)
-    rows = [("all", total), *sorted(table.items())]
-    lines = [f"| folder | {COVERED} | {REFUSED} | {FAILED} |", "|---|---|---|---|"]
-    lines += [f"| {name} | {n[COVERED]} | {n[REFUSED]} | {n[FAILED]} |" for name, n in rows]
-    for status in (COVERED, REFUSED, FAILED):
-        lines += ["", f"{status.capitalize()}: {total[status]}", ""]
-        lines += [f"- {line}" for line in _reasons([finding for finding in found if finding.status == status])]
-    return "\n".join(lines)
-
-
-def _reasons(found: Sequence[Finding]) -> Iterator[str]:
-    """Each reason with its number of tasks, the commonest first, and the folders or the one task it is true of."""
-    tasks: dict[str, list[Finding]] = {}
-    for finding in found:
-        tasks.setdefault(finding.reason, []).append(finding)
-    for reason, having in sorted(tasks.items(), key=lambda item: (-len(item[1]), item[0])):
-        folders = sorted({finding.folder for finding in having})
-        where = having[0].task if len(having) == 1 else ", ".join(folders[:8]) + (", ..." if len(folders) > 8 else "")
-        yield f"{len(having)}: {reason} ({where})"

@@ -14,7 +14,8 @@ from lm_eval.tasks import TaskManager
 from lm_eval.utils import make_table
 
 from lm_eval_leakage.harness import rows
-from lm_eval_leakage.harness.audit import RefusedAudit, draws_at_random, leakage_task, refusal, split_name
+from lm_eval_leakage.harness.audit import RefusedAudit, leakage_task, split_name
+from lm_eval_leakage.harness.base_task import draws_at_random, refusal
 from lm_eval_leakage.harness.group import LeakageGroup
 from lm_eval_leakage.harness.wiring import extend_harness
 from lm_eval_leakage.records import Question
@@ -209,7 +210,7 @@ def test_a_task_object_is_audited_without_names(folder, task) -> None:
     base = manager(folder).load(["colours"])["tasks"]["colours"]
     audit = leakage_task(base, probe="option_orders", orders=2)
     lm = FakeLM(by_hash)
-    results = simple_evaluate(model=lm, tasks=[audit])
+    results = simple_evaluate(model=lm, tasks=[audit], task_manager=manager(folder))
     assert len(lm.asked) == 6
     assert "flagged_rate,max_order" in results["results"]["colours_leakage_perm"]
     with pytest.raises(ValueError, match="no audit is made by the probe 'nothing'"):
