@@ -108,7 +108,14 @@ def question_from_doc(doc: Doc) -> Question:
         stem=stem,
         options=options,
         answer=_answer_index(raw.answer, raw.labels, len(options)),
+        subject=subject_of(doc),
     )
+
+
+def subject_of(doc: Doc) -> str:
+    """The row's subject or category, by the names that data sets use for it."""
+    found = (doc[name] for name in ("subject", "category", "Category", "Subject") if name in doc)
+    return next((value for value in found if isinstance(value, str)), "")
 
 
 def _read(doc: Doc) -> Raw:

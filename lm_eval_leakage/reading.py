@@ -19,7 +19,7 @@ from lm_eval_leakage.prompts import (
     options_in_text,
     without_labels,
 )
-from lm_eval_leakage.questions import content_id, question_from_doc
+from lm_eval_leakage.questions import content_id, question_from_doc, subject_of
 from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
 
 Doc = Mapping[str, Any]
@@ -68,7 +68,8 @@ def read_question(doc: Doc, rendered: Rendered) -> Question:
     else:
         _compare(shown, rendered.prompt)
         question = Question("", shown.frame.before, shown.options, frame=shown.frame)
-    question = replace(question, answer=_answer(rendered.target, choices, question.options))
+    answer = _answer(rendered.target, choices, question.options)
+    question = replace(question, answer=answer, subject=subject_of(doc))
     return _as_published(question, known, shuffled=rendered.shuffled)
 
 
@@ -143,14 +144,14 @@ def _compare(shown: ShownOptions, prompt: str) -> None:
 
 def _not_shown(prompt: str, options: Sequence[str], fields: Collection[str], known: Question | None) -> Question:
     if known is not None and _words_of(known.options) == _words_of(options):
-        return Question("", known.stem, tuple(options))
+        return Question("", known.stem, tuple(options), prompt=prompt)
     stem = _without_ending(prompt, fields)
     if not stem.strip():
         raise NoOptions("the task asks no question: its choices are whole texts with nothing before them")
     for place, option in enumerate(options):
         if not option.strip():
             raise UntestableQuestion(f"choice {place} is empty; it must have text")
-    return Question("", stem, tuple(options))
+    return Question("", stem, tuple(options), prompt=prompt)
 
 
 def _without_ending(prompt: str, fields: Collection[str]) -> str:

@@ -43,6 +43,8 @@ class Question:
     options: texts in the published order
     answer: index of the right option, None where it is unknown
     frame: how the benchmark's own prompt shows the options, None where it does not
+    prompt: the benchmark's own prompt where it shows no options, None where it does
+    subject: what the benchmark files the question under, empty where it has no such division
     """
 
     id: str
@@ -50,6 +52,8 @@ class Question:
     options: tuple[str, ...]
     answer: int | None = None
     frame: Frame | None = None
+    prompt: str | None = None
+    subject: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,20 @@ class Request:
 
     context: str
     continuation: str
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A question with the model's answers to what a probe asked about it, in the probe's order.
+
+    answers: log-likelihoods, nats
+    gold: place of the right option in each list of options that the probe showed, where it showed several
+    """
+
+    question: Question
+    requests: tuple[Request, ...]
+    answers: tuple[float, ...]
+    gold: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,7 +98,19 @@ class Evidence(ABC):
 
 
 @dataclass(frozen=True)
+class Measurement:
+    """What one statistic measured on a question that it cannot flag by itself; each statistic adds its values."""
+
+    def values(self) -> dict[str, float]:
+        """What it adds to rows of the table, by their names, for the samples log."""
+        return {}
+
+
+@dataclass(frozen=True)
 class Skipped:
     """A question that was not tested, with the reason in words."""
 
     reason: str
+
+
+Verdict = Evidence | Measurement | Skipped

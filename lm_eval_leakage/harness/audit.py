@@ -25,6 +25,8 @@ from lm_eval_leakage.records import Question, UntestableQuestion
 logger = logging.getLogger(__name__)
 
 Config = dict[str, Any]
+FIRST_AUDIT = "leakage_perm"  # the one that our YAMLs describe for each benchmark
+DATA_KEYS = ("dataset_path", "dataset_name", "dataset_kwargs", "test_split", "validation_split", "process_docs")
 LOOKED_AT = 50  # questions by which a task is judged before it is audited
 ORDINALS = ("first", "second", "third")
 
@@ -93,7 +95,7 @@ def leakage_task(task: ConfigurableTask, probe: str = "option_orders", **metadat
 
     Raises RefusedAudit, with the reason, where an audit would be impossible or would mean nothing.
     """
-    for suffix in suffixes():
+    for suffix in reversed(suffixes()):  # the shortest name is the method's own
         if template(suffix).get("metadata", {}).get("probe") == probe:
             return audit_task(task, suffix, metadata)
     raise ValueError(f"no audit is made by the probe {probe!r}; choose one of those of {', '.join(suffixes())}")
@@ -111,6 +113,14 @@ def audit_task(base: Task, suffix: str, metadata: Mapping[str, object]) -> TaskA
         "metadata": {**config.get("metadata", {}), **metadata, "audit_of": base.config.task},
     }
     return TaskAudit(base, config)
+
+
+def audit_like(static: Config, name: str, suffix: str, metadata: Mapping[str, object]) -> LeakageTask:
+    """The audit `suffix` of the data that a YAML of ours describes for another audit."""
+    config = {key: value for key, value in static.items() if key in DATA_KEYS}
+    source = {"config_source": static["metadata"]["config_source"]}
+    shape = template(suffix)
+    return LeakageTask(config | shape | {"task": name, "metadata": {**shape["metadata"], **metadata, **source}})
 
 
 def audits_of(

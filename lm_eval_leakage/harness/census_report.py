@@ -25,7 +25,7 @@ def audits_of(name: str, index: Mapping[str, Entry]) -> list[Finding]:
     """What is found of every audit of a task, or of the tasks of a group or tag; KeyError for an unknown name."""
     tasks = list(dict.fromkeys(_tasks_of(name, index)))
     found = []
-    for suffix in suffixes():
+    for suffix in sorted(suffixes()):
         for task in tasks:
             entry = index[task]
             found.append(Finding(f"{task}_{suffix}", folder_of(entry), *judge(entry.cfg or {})))

@@ -3,38 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
 from lm_eval.tasks._factory import TaskFactory
 from lm_eval.tasks._index import Entry, Kind
 
-from lm_eval_leakage.harness.audit import audits_of, split_name
+from lm_eval_leakage.harness.audit import FIRST_AUDIT, audit_like, audits_of, split_name
 
 
 @dataclass
 class AuditEntry(Entry):  # type: ignore[misc]
     """The audit of what another entry stands for."""
 
-    base: Entry | None = None
-    suffix: str = ""
+    base: Entry = field(kw_only=True)
+    suffix: str = field(kw_only=True)
 
 
 class AuditIndex(dict[str, Entry]):
     """The harness's index, which also answers for the audits of what it lists. It does not list them."""
 
     def __missing__(self, name: str) -> AuditEntry:
-        parts = split_name(name) if isinstance(name, str) else None
-        if parts is None or not super().__contains__(parts[0]):
+        found = self._base_of(name)
+        if found is None:
             raise KeyError(name)
+        base, suffix = found
+        return AuditEntry(name=name, kind=Kind.PY_TASK, yaml_path=base.yaml_path, base=base, suffix=suffix)
+
+    def _base_of(self, name: object) -> tuple[Entry, str] | None:
+        """What an audit's name is of: a task of the harness, or data that one of our own YAMLs describes."""
+        parts = split_name(name) if isinstance(name, str) else None
+        if parts is None:
+            return None
         base, suffix = parts
-        entry = self[base]
-        return AuditEntry(name=name, kind=Kind.PY_TASK, yaml_path=entry.yaml_path, base=entry, suffix=suffix)
+        for known in (base, f"{base}_{FIRST_AUDIT}"):
+            if super().__contains__(known):
+                return self[known], suffix
+        return None
 
     def __contains__(self, name: object) -> bool:
-        parts = split_name(name) if isinstance(name, str) else None
-        return super().__contains__(name) or (parts is not None and super().__contains__(parts[0]))
+        return super().__contains__(name) or self._base_of(name) is not None
 
     def get(self, name: str, default: Any = None) -> Any:
         return self[name] if name in self else default  # noqa: SIM401 (dict.get knows nothing of __missing__)
@@ -58,8 +67,11 @@ class AuditFactory(TaskFactory):  # type: ignore[misc]
     def build(self, entry: Entry, *, overrides: Mapping[str, Any] | None = None, registry: dict[str, Entry]) -> Any:
         if not isinstance(entry, AuditEntry):
             return super().build(entry, overrides=overrides, registry=registry)
+        metadata = self._meta | dict((overrides or {}).get("metadata") or {})
+        if split_name(entry.base.name) is not None:
+            return audit_like(self._load_full_config(entry.base, None), entry.name, entry.suffix, metadata)
         base = super().build(entry.base, overrides=None, registry=registry)
-        return audits_of(base, entry.suffix, self._meta | dict((overrides or {}).get("metadata") or {}))
+        return audits_of(base, entry.suffix, metadata)
 
 
 def know_audits(manager: Any) -> None:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
-from itertools import groupby
 
 from lm_eval.api.filter import Filter
 from lm_eval.api.registry import filter_registry
 
-from lm_eval_leakage.records import Evidence, Skipped
+from lm_eval_leakage.records import Answered, Skipped, Verdict
 from lm_eval_leakage.statistics import statistics
-from lm_eval_leakage.statistics.orders import OrderScores, find_device
+from lm_eval_leakage.statistics.orders import find_device
 
-logger = logging.getLogger(__name__)
-
-Verdict = Evidence | Skipped
 Response = tuple[float, bool]
 
 
@@ -35,7 +30,7 @@ class JudgedResponse(tuple[float, bool]):
 
 
 class LeakageFilter(Filter):  # type: ignore[misc]
-    """Applies one statistic to all questions of the task at once.
+    """Judges all questions of a leakage task at once by one statistic.
 
     statistic: registered name, such as max_order
     device: where it is computed; auto takes an accelerator where there is one
@@ -51,42 +46,23 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         find_device(device)
         self.device = device
 
-    def apply(self, resps: Sequence[Sequence[Response]], docs: Sequence[object]) -> list[JudgedResponse]:
-        """The responses, each question's first with the verdict on the question.
+    def apply(self, resps: object, docs: Sequence[object]) -> list[Verdict]:
+        """The verdicts on `docs`, which are questions with their answers: a leakage task hands them over so."""
+        if not all(isinstance(doc, Answered) for doc in docs):
+            raise ValueError(
+                "the filter leakage belongs to a task of the class LeakageTask, which knows the questions"
+            )
+        return self.judge([doc for doc in docs if isinstance(doc, Answered)])
 
-        A question's responses stand together, and all hold the same `doc` object.
-        """
-        questions = [
-            [first[0] for first, _ in group]
-            for _, group in groupby(zip(resps, docs, strict=True), key=lambda pair: id(pair[1]))
-        ]
-        verdicts = self._judge([[loglikelihood for loglikelihood, _ in responses] for responses in questions])
-        return [
-            JudgedResponse(response, None if index else verdict)
-            for responses, verdict in zip(questions, verdicts, strict=True)
-            for index, response in enumerate(responses)
-        ]
-
-    def _judge(self, rows: list[list[float]]) -> list[Verdict]:
-        refused = [_not_finite(row) for row in rows]
-        sound = [row for row, refusal in zip(rows, refused, strict=True) if refusal is None]
-        tested = iter(self._test(sound) if sound else [])
+    def judge(self, answered: Sequence[Answered]) -> list[Verdict]:
+        refused = [_not_finite(question) for question in answered]
+        sound = [question for question, refusal in zip(answered, refused, strict=True) if refusal is None]
+        tested = iter(self.statistic.judge(sound, self.device) if sound else [])
         return [refusal or next(tested) for refusal in refused]
 
-    def _test(self, rows: list[list[float]]) -> Sequence[Verdict]:
-        """On the device, or on the CPU where the device fails: the model may have left it no memory, and hours
-        of its work stand behind these rows."""
-        try:
-            return self.statistic(OrderScores.from_rows(rows, self.device))
-        except RuntimeError as error:
-            if find_device(self.device).type == "cpu":
-                raise
-            logger.warning("%s is computed on the CPU, since the device failed: %s", self.statistic, error)
-            return self.statistic(OrderScores.from_rows(rows, "cpu"))
 
-
-def _not_finite(row: Sequence[float]) -> Skipped | None:
-    for index, score in enumerate(row):
+def _not_finite(answered: Answered) -> Skipped | None:
+    for index, score in enumerate(answered.answers):
         if not math.isfinite(score):
             return Skipped(f"log-likelihood of request {index} is {score}; it must be finite")
     return None

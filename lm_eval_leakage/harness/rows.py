@@ -20,10 +20,12 @@ from lm_eval.api.registry import (
     metric_registry,
 )
 
-from lm_eval_leakage.records import Evidence, Skipped
+from lm_eval_leakage.records import Evidence, Measurement, Skipped, Verdict
 from lm_eval_leakage.statistics.calibration import poisson_binomial_tail, rate_and_stderr
+from lm_eval_leakage.statistics.paired_accuracy import ArmsMeasurement, Difference, below_reference, difference
+from lm_eval_leakage.statistics.tail_answered import TailEvidence
 
-Verdicts = Sequence[Evidence | Skipped]
+Verdicts = Sequence[Verdict]
 
 
 class RowValue(float):
@@ -154,27 +156,152 @@ def dataset_pvalue_unguarded(verdicts: Verdicts) -> float:
 @row
 def skipped(verdicts: Verdicts) -> int:
     """How many questions could not be tested; the samples log gives the reason of each."""
-    return len(verdicts) - len(_tested(verdicts))
+    return sum(isinstance(verdict, Skipped) for verdict in verdicts)
+
+
+@row
+def accuracy_original(verdicts: Verdicts) -> float:
+    """Share of questions answered rightly as published."""
+    return _accuracy(verdicts, "original")[0]
+
+
+@row
+def accuracy_original_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `accuracy_original`."""
+    return _accuracy(verdicts, "original")[1]
+
+
+@row
+def accuracy_shuffled(verdicts: Verdicts) -> float:
+    """Share of questions answered rightly with their options shuffled."""
+    return _accuracy(verdicts, "shuffled")[0]
+
+
+@row
+def accuracy_shuffled_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `accuracy_shuffled`."""
+    return _accuracy(verdicts, "shuffled")[1]
+
+
+@row
+def accuracy_replaced(verdicts: Verdicts) -> float:
+    """Share of questions answered rightly with their wrong options replaced."""
+    return _accuracy(verdicts, "replaced")[0]
+
+
+@row
+def accuracy_replaced_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `accuracy_replaced`."""
+    return _accuracy(verdicts, "replaced")[1]
+
+
+@row
+def accuracy_generalized(verdicts: Verdicts) -> float:
+    """Share of questions answered rightly with both."""
+    return _accuracy(verdicts, "generalized")[0]
+
+
+@row
+def accuracy_generalized_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `accuracy_generalized`."""
+    return _accuracy(verdicts, "generalized")[1]
+
+
+@row
+def delta(verdicts: Verdicts) -> float:
+    """accuracy_generalized - accuracy_original: what a clean model gains (Yao et al., 2024)."""
+    return _change(verdicts, "original", "generalized").value
+
+
+@row
+def delta_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `delta`, of paired differences."""
+    return _change(verdicts, "original", "generalized").stderr
+
+
+@row
+def delta_shuffled(verdicts: Verdicts) -> float:
+    """accuracy_shuffled - accuracy_original: what is lost with remembered letters."""
+    return _change(verdicts, "original", "shuffled").value
+
+
+@row
+def delta_shuffled_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `delta_shuffled`, of paired differences."""
+    return _change(verdicts, "original", "shuffled").stderr
+
+
+@row
+def delta_replaced(verdicts: Verdicts) -> float:
+    """accuracy_replaced - accuracy_original: what is lost with remembered options."""
+    return _change(verdicts, "original", "replaced").value
+
+
+@row
+def delta_replaced_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `delta_replaced`, of paired differences."""
+    return _change(verdicts, "original", "replaced").stderr
+
+
+@row
+def mcnemar_pvalue(verdicts: Verdicts) -> float:
+    """Two-sided exact p-value of `delta`: that answers are as often lost as won."""
+    return _change(verdicts, "original", "generalized").pvalue
+
+
+@row
+def reference_pvalue(verdicts: Verdicts) -> float:
+    """Probability of a delta at least as far below that of the clean reference; undefined without one."""
+    given = [m for m in verdicts if isinstance(m, ArmsMeasurement)]
+    if not given or given[0].reference is None:
+        return math.nan
+    found = _change(verdicts, "original", "generalized")
+    return below_reference(found, given[0].reference, given[0].reference_stderr or 0.0)
+
+
+@row
+def accuracy_whole(verdicts: Verdicts) -> float:
+    """Share of questions answered rightly when they are shown whole."""
+    return rate_and_stderr([verdict.whole for verdict in verdicts if isinstance(verdict, TailEvidence)])[0]
+
+
+@row
+def accuracy_whole_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `accuracy_whole`."""
+    return rate_and_stderr([verdict.whole for verdict in verdicts if isinstance(verdict, TailEvidence)])[1]
+
+
+def _arm(verdicts: Verdicts, arm: str) -> list[bool]:
+    return [getattr(measured, arm) for measured in verdicts if isinstance(measured, ArmsMeasurement)]
+
+
+def _accuracy(verdicts: Verdicts, arm: str) -> tuple[float, float]:
+    return rate_and_stderr(_arm(verdicts, arm))
+
+
+def _change(verdicts: Verdicts, before: str, after: str) -> Difference:
+    return difference(_arm(verdicts, before), _arm(verdicts, after))
 
 
 ELSEWHERE = Skipped("it belongs to another row")
 
 
-def given_to(row: str, verdict: Evidence | Skipped, guards: Sequence[str]) -> Evidence | Skipped:
+def given_to(row: str, verdict: Verdict, guards: Sequence[str]) -> Verdict:
     """What a question adds to a row: nothing to the rows of questions that are guarded when it is not, and the
     other way round, though the harness wants something from each."""
     of_guarded, of_unguarded = "_guarded" in row, "_unguarded" in row
     return ELSEWHERE if (of_guarded and not guards) or (of_unguarded and guards) else verdict
 
 
-def contributions(verdict: Evidence | Skipped, guards: Sequence[str]) -> dict[str, float | None]:
-    """What one question adds to each row, under the row's name; None where only all questions make a value."""
-    values: dict[str, float | None] = {row.__name__: None for row in ROWS}
+def contributions(verdict: Verdict, guards: Sequence[str]) -> dict[str, float]:
+    """What one question adds to rows, under the row's name; nothing where only all questions make a value."""
     if isinstance(verdict, Skipped):
-        return values | {"skipped": 1.0}
+        return {"skipped": 1.0}
+    if isinstance(verdict, Measurement):
+        return {"skipped": 0.0} | verdict.values()
     flagged = float(verdict.flagged)
     stratum = "flagged_rate_guarded" if guards else "flagged_rate_unguarded"
-    return values | {"flagged_rate": flagged, stratum: flagged, "null_rate": verdict.null_rate, "skipped": 0.0}
+    return {"skipped": 0.0, "flagged_rate": flagged, stratum: flagged, "null_rate": verdict.null_rate}
 
 
 def _register(row: Row) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 from lm_eval.api.instance import Instance
@@ -19,7 +20,8 @@ from lm_eval_leakage.harness.filters import JudgedResponse
 from lm_eval_leakage.harness.window import longer_than_window, tell_model_to
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.questions import question_from_doc
-from lm_eval_leakage.records import Evidence, Question, Request, Skipped, UntestableQuestion
+from lm_eval_leakage.records import Answered, Evidence, Question, Request, Skipped, UntestableQuestion, Verdict
+from lm_eval_leakage.statistics import statistics
 
 logger = logging.getLogger(__name__)
 
@@ -50,14 +52,14 @@ class LoggedVerdict(dict[str, object]):
     harness's loggers) while the table gets its rows and no others, each from the verdict itself.
     """
 
-    def __init__(self, verdict: Evidence | Skipped, guards: Sequence[str], row_names: Iterable[str]) -> None:
-        logged = asdict(verdict) | {"guards": ",".join(guards)}
-        if isinstance(verdict, Evidence):
-            logged["reason"] = None
-        super().__init__({"flagged": None, "pvalue": None} | rows.contributions(verdict, guards) | logged)
+    def __init__(self, verdict: Verdict, guards: Sequence[str], row_names: Sequence[str]) -> None:
+        logged = {"flagged": None, "pvalue": None} if isinstance(verdict, Skipped) else {"reason": None}
+        added = rows.contributions(verdict, guards)
+        shown = {name: added.get(name) for name in row_names}
+        super().__init__(logged | shown | asdict(verdict) | {"guards": ",".join(guards)})
         self._rows = [(name, rows.given_to(name, verdict, guards)) for name in row_names]
 
-    def items(self) -> Iterable[tuple[str, Evidence | Skipped]]:  # type: ignore[override]
+    def items(self) -> Iterable[tuple[str, Verdict]]:  # type: ignore[override]
         return self._rows
 
 
@@ -71,6 +73,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def __init__(self, config: dict[str, Any]) -> None:
         config = {key: value for key, value in config.items() if key != "class"}
         self.probe = _probe(config.get("metadata") or {})
+        config["filter_list"] = [_with_parameters(entry, config["metadata"]) for entry in config["filter_list"]]
         super().__init__(config=config)
         for ensemble in self._filters:
             for make_filter in ensemble.filters:
@@ -161,7 +164,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         framed = _chat_frame(chat_template, ctx) if apply_chat_template and chat_template else _plain_frame(ctx)
         try:
             asked = [
-                (framed(request.context), request.continuation) for request in self.probe.requests(self.question(doc))
+                (framed(request.context), request.continuation)
+                for request in self._pooled_probe.requests(self.question(doc))
             ]
             if too_long := longer_than_window(self.lm, asked):
                 raise UntestableQuestion(too_long)
@@ -178,19 +182,31 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
     def apply_filters(self) -> None:
         """Statistics see the questions that were asked; the others keep their reason in every pipeline."""
-        asked = [instance for instance in self.instances if instance.skipped is None]
+        by_question = [list(group) for _, group in groupby(self.instances, key=lambda instance: instance.doc_id)]
+        asked = [instances for instances in by_question if instances[0].skipped is None]
+        answered = [self._answered(instances) for instances in asked]
         for ensemble in self._filters:
-            if asked:
-                ensemble.apply(asked)
-            for instance in self.instances:
-                if instance.skipped is not None:
-                    judged = JudgedResponse(instance.resps[0], instance.skipped)
-                    instance.filtered_resps[ensemble.name] = judged
+            (make_filter,) = ensemble.filters
+            verdicts = iter(make_filter().apply(None, answered))
+            for instances in by_question:
+                for instance in instances:
+                    instance.filtered_resps[ensemble.name] = JudgedResponse(instance.resps[0])
+                judged = instances[0].filtered_resps[ensemble.name]
+                judged.verdict = instances[0].skipped or next(verdicts)
             self._report(ensemble.name)
+
+    def _answered(self, instances: Sequence[LeakageInstance]) -> Answered:
+        question = self.question(instances[0].doc)
+        return Answered(
+            question,
+            tuple(Request(*instance.args) for instance in instances),
+            tuple(instance.resps[0][0] for instance in instances),
+            self._pooled_probe.gold(question),
+        )
 
     def _report(self, pipeline: str) -> None:
         """What the table has no room for: reasons of skipped questions, and why a rate may be missing."""
-        verdicts = [instance.filtered_resps[pipeline].verdict for instance in self.instances]
+        verdicts = [instance.filtered_resps[pipeline].verdict for instance in self.instances if instance.idx == 0]
         evidence = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
         if rows.undecidable(evidence):
             logger.warning(
@@ -219,6 +235,10 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             return ()
 
     @cached_property
+    def _pooled_probe(self) -> Probe:
+        return self.probe.with_pool(lambda: tuple(self._readable(self.eval_docs)))
+
+    @cached_property
     def _templates(self) -> frozenset[frozenset[str]]:
         """Option sets that many questions of the benchmark share, asked or not."""
         return templates_of(self._readable(self.eval_docs))
@@ -238,6 +258,16 @@ def _probe(metadata: Mapping[str, Any]) -> Probe:
     chosen: Any = probes.get(metadata["probe"])
     probe: Probe = chosen(**{field.name: metadata[field.name] for field in fields(chosen) if field.name in metadata})
     return probe
+
+
+def _with_parameters(pipeline: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A pipeline of the YAML with the parameters of its statistic that `metadata` (so the command line) sets."""
+    filters = []
+    for entry in pipeline["filter"]:
+        chosen: Any = statistics.get(entry["statistic"]) if "statistic" in entry else None
+        names = [field.name for field in fields(chosen)] if chosen else []
+        filters.append(entry | {name: metadata[name] for name in names if name in metadata})
+    return pipeline | {"filter": filters}
 
 
 def _plain_frame(system: str) -> Callable[[str], str]:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 
 from lm_eval_leakage.records import Question, Request
 from lm_eval_leakage.registry import Registry
 
 
-class Probe(Protocol):
+class Probe(ABC):
     """A frozen dataclass whose fields are the probe's parameters, settable from a task's `metadata`."""
 
+    @abstractmethod
     def requests(self, question: Question) -> tuple[Request, ...]:
         """The texts about one question, the published wording first; the same for the same question.
 
         Raises UntestableQuestion, with the reason, for a question that the probe cannot ask about.
         """
-        ...
+
+    def with_pool(self, questions: Callable[[], Sequence[Question]]) -> Probe:
+        """The probe with all questions of the benchmark at hand, for those that need others than the one asked."""
+        return self
+
+    def gold(self, question: Question) -> tuple[int, ...]:
+        """Place of the right option in each list of options that is shown, for probes that show several."""
+        return ()
 
 
 probes: Registry[type[Probe]] = Registry("probe", __name__)

@@ -15,24 +15,28 @@ from dataclasses import dataclass
 from math import factorial, prod
 
 from lm_eval_leakage.guards import anchored
-from lm_eval_leakage.probes import probes
+from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.records import Question, Request, UntestableQuestion
 from lm_eval_leakage.rendering import context_and_block, option_format
 
 Order = tuple[int, ...]
 MOVES = ("all", "movable")
+PAPER = "paper"
+FOUR_OPTIONS_ORDERS = 24
+PAPER_ORDERS = (0, 1, 2, 6, 9, 10, 12, 13, 18, 19, 20, 22)  # of 24, Hidayat et al. (2025), permutation-R at 50 %
 
 
 @probes.register("option_orders")
 @dataclass(frozen=True)
-class OptionOrders:
+class OptionOrders(Probe):
     """Context = the question, continuation = its options in one order; order 0 is the published one.
 
     Orders that read alike (a repeated option) are asked once. All n! are asked up to `max_orders`, 120 by
     default and so up to 5 options; beyond, orders are drawn without replacement, seeded from the question's id.
 
     max_orders: the most orders of one question
-    orders: fewer orders on purpose: a count (12) or a share of the distinct orders (0.5); None for all
+    orders: fewer orders on purpose: a count (12), a share of the distinct orders (0.5), or "paper", the 12 of 24
+        orders that Hidayat et al. name and half of the orders otherwise; None for all
     move: "all" options, or "movable": those that speak of others ("all of the above") or are named by letter keep
         their place, so that every order makes sense
     format: "usual" ("A. ", as the harness renders options) or "papers" ("question:" and "A:", Ni et al.); None for
@@ -40,7 +44,7 @@ class OptionOrders:
     """
 
     max_orders: int = 120
-    orders: int | float | None = None
+    orders: int | float | str | None = None
     move: str = "all"
     format: str | None = None
 
@@ -52,9 +56,10 @@ class OptionOrders:
         if not _is_count(self.max_orders):
             raise ValueError(f"max_orders is {self.max_orders!r}; it must be a whole number of at least 2")
         share = isinstance(self.orders, float) and 0 < self.orders <= 1
-        if not (self.orders is None or share or _is_count(self.orders)):
+        if not (self.orders in (None, PAPER) or share or _is_count(self.orders)):
             raise ValueError(
-                f"orders is {self.orders!r}; give a whole number of at least 2, a share in (0, 1], or leave it out"
+                f"orders is {self.orders!r}; give a whole number of at least 2, a share in (0, 1], {PAPER!r}, or "
+                "leave it out"
             )
 
     def requests(self, question: Question) -> tuple[Request, ...]:
@@ -75,12 +80,16 @@ class OptionOrders:
             raise UntestableQuestion(f"{_why_fixed(options, texts)}; at least 2 different options are needed")
         n_orders = self._wanted(n_distinct)
         chosen: Iterable[Order] = distinct_orders(texts)
-        if n_orders < n_distinct:
+        if self.orders == PAPER and n_distinct == FOUR_OPTIONS_ORDERS:
+            chosen = (order for index, order in enumerate(chosen) if index in PAPER_ORDERS)
+        elif n_orders < n_distinct:
             chosen = drawn_orders(texts, n_orders, rng=random.Random(question.id))
         return [_with_held(order, moved, len(options)) for order in chosen]
 
     def _wanted(self, n_distinct: int) -> int:
-        wanted = n_distinct if self.orders is None else self.orders
+        wanted: int | float = n_distinct
+        if self.orders is not None:
+            wanted = 0.5 if isinstance(self.orders, str) else self.orders
         if isinstance(wanted, float):
             wanted = max(2, round(wanted * n_distinct))
         return min(wanted, n_distinct, self.max_orders)

@@ -15,7 +15,7 @@ import torch
 
 from lm_eval_leakage.records import Evidence
 from lm_eval_leakage.statistics import statistics
-from lm_eval_leakage.statistics.orders import OrderScores
+from lm_eval_leakage.statistics.orders import OrderScores, OrderStatistic
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class MaxOrderEvidence(Evidence):
 
 @statistics.register("max_order")
 @dataclass(frozen=True)
-class MaxOrder:
+class MaxOrder(OrderStatistic):
     def __call__(self, scores: OrderScores) -> list[MaxOrderEvidence]:
         published, others = scores.loglikelihoods[:, :1], scores.loglikelihoods[:, 1:]
         n_at_least_as_high = 1 + (others >= published).sum(dim=1)

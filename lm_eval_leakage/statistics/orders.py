@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -10,6 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lm_eval_leakage.records import Answered, Evidence, Skipped
+
+logger = logging.getLogger(__name__)
+
 
 def find_device(name: str = "auto") -> torch.device:
     """The named device; "auto" is the first accelerator that computes in float64, else the CPU."""
@@ -17,6 +23,26 @@ def find_device(name: str = "auto") -> torch.device:
         return torch.device(name)
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return torch.device("cpu") if accelerator is None or accelerator.type == "mps" else accelerator
+
+
+class OrderStatistic(ABC):
+    """A statistic on the log-likelihoods of a question's orders, batched over questions."""
+
+    @abstractmethod
+    def __call__(self, scores: OrderScores) -> Sequence[Evidence | Skipped]:
+        """Evidence on each question of the batch, in its order, or why it cannot be tested so."""
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> Sequence[Evidence | Skipped]:
+        """The same on answers; on the CPU where the device fails, for the model may have left it no memory, and
+        hours of its work stand behind these answers."""
+        rows = [question.answers for question in answered]
+        try:
+            return self(OrderScores.from_rows(rows, device))
+        except RuntimeError as error:
+            if find_device(device).type == "cpu":
+                raise
+            logger.warning("%s is computed on the CPU, since the device failed: %s", self, error)
+            return self(OrderScores.from_rows(rows, "cpu"))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from lm_eval_leakage.records import Evidence, Skipped
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.isolation import isolation_scores
-from lm_eval_leakage.statistics.orders import OrderScores
+from lm_eval_leakage.statistics.orders import OrderScores, OrderStatistic
 from lm_eval_leakage.statistics.outlier_null import null_cdf
 
 FOUR_OPTIONS_DELTA = -0.20  # Ni et al. (2025), Table 2; they also report -0.17 and -0.15
@@ -47,7 +47,7 @@ class OutlierEvidence(Evidence):
 
 @statistics.register("outlier")
 @dataclass(frozen=True)
-class Outlier:
+class Outlier(OrderStatistic):
     """delta: flag below this score, between -0.5 and 0; None takes the paper's value for the number of orders,
     that of 4 options up to 24 orders and that of 5 options above."""
 

@@ -13,6 +13,7 @@ from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import make_table
 
+from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import rows
 from lm_eval_leakage.harness.audit import RefusedAudit, leakage_task, split_name
 from lm_eval_leakage.harness.base_task import draws_at_random, refusal
@@ -200,6 +201,90 @@ def test_an_unknown_name_is_unknown_as_before(folder) -> None:
 def test_audit_names_end_with_the_name_of_a_template() -> None:
     assert split_name("arc_easy_leakage_perm") == ("arc_easy", "leakage_perm")
     assert split_name("arc_easy") is None
+
+
+# ---------------------------------------------------------------------- other audits
+
+MANY = [
+    {"question": f"Which is colour number {i} here?", "choices": [f"{c} {i}" for c in COLOURS], "answer": i % 4}
+    for i in range(8)
+]
+
+
+def knows_letters(context: str, continuation: str) -> float:
+    """A model that remembers the letter of every question, whatever stands there."""
+    number = int(context.split("number ")[1].split()[0])
+    return 0.0 if continuation == " " + "ABCD"[number % 4] else -5.0
+
+
+def test_choice_confusion_tells_remembered_letters_from_remembered_options(folder, task) -> None:
+    task("colours", LETTERED, MANY)
+    row = run(folder, "colours_choice_confusion", lm=FakeLM(knows_letters))["results"]["colours_choice_confusion"]
+    assert row["accuracy_original,paired_accuracy"] == 1
+    assert row["accuracy_replaced,paired_accuracy"] == 1
+    assert row["delta_replaced,paired_accuracy"] == 0
+    assert row["accuracy_shuffled,paired_accuracy"] == row["accuracy_generalized,paired_accuracy"] < 1
+    lost = 1 - row["accuracy_generalized,paired_accuracy"]
+    assert row["delta,paired_accuracy"] == -lost
+    assert row["delta_stderr,paired_accuracy"] == pytest.approx(math.sqrt(lost * (1 - lost) / 7))
+    assert row["mcnemar_pvalue,paired_accuracy"] == pytest.approx(2 ** (1 - 8 * lost))
+    assert math.isnan(row["reference_pvalue,paired_accuracy"])
+
+
+def test_a_clean_models_delta_makes_it_a_verdict(folder, task) -> None:
+    task("colours", LETTERED, MANY)
+    found = simple_evaluate(
+        model=FakeLM(knows_letters),
+        tasks=["colours_choice_confusion"],
+        task_manager=manager(folder, reference=0.2, reference_stderr=0.05),
+    )
+    assert 0 < found["results"]["colours_choice_confusion"]["reference_pvalue,paired_accuracy"] < 0.01
+    line = found["samples"]["colours_choice_confusion"][0]
+    assert (line["original"], line["reference"], line["accuracy_original"]) == (True, 0.2, 1.0)
+    assert "flagged" not in line
+
+
+def test_a_question_without_enough_replacements_is_skipped_and_counted(folder, task) -> None:
+    task("colours", LETTERED, [MANY[0] | {"subject": "alone"}, *(row | {"subject": "many"} for row in MANY[1:])])
+    results = run(folder, "colours_choice_confusion")
+    assert results["results"]["colours_choice_confusion"]["skipped,paired_accuracy"] == 1
+    reason = results["samples"]["colours_choice_confusion"][0]["reason"]
+    assert reason.startswith("3 replacements are needed, and other questions of its subject 'alone' have 0")
+
+
+def test_semihalf_has_its_chance_and_the_whole_questions_accuracy_beside_it(folder, task) -> None:
+    task("colours", LETTERED, MANY)
+    lm = FakeLM(lambda context, continuation: 0.0 if continuation == " A" else by_hash(context, continuation))
+    row = run(folder, "colours_leakage_semihalf", lm=lm)["results"]["colours_leakage_semihalf"]
+    assert row["flagged_rate,tail_answered"] == row["accuracy_whole,tail_answered"] == 1 / 4
+    assert row["null_rate,tail_answered"] == 1 / 4
+    assert ("number 3 here?\nA. red 3\nB. blue 3\nC. lime 3\nD. grey 3\nAnswer:", " A") in lm.asked
+
+
+def test_permutation_r_and_q_ask_for_what_the_paper_asks(folder, task) -> None:
+    task("colours", LETTERED)
+    lm = FakeLM(by_hash)
+    run(folder, "colours_leakage_perm_r", lm=lm)
+    assert len(lm.asked) == 3 * 12
+    blocks = [continuation for _, continuation in lm.asked[:12]]
+    orders = ["ABCD", "ABDC", "ACBD", "BACD", "BCDA", "BDAC", "CABD", "CADB", "DABC", "DACB", "DBAC", "DCAB"]
+    assert blocks == [
+        "".join(f"\n{label}. {COLOURS['ABCD'.index(shown)]} 0" for label, shown in zip("ABCD", order, strict=True))
+        for order in orders
+    ]
+    results = run(folder, "colours_leakage_perm_q", lm=(pairs := FakeLM(by_hash)))
+    assert len(pairs.asked) == 3 * 12
+    row = results["results"]["colours_leakage_perm_q"]
+    assert row["null_rate,pair_published"] == pytest.approx(1 / 12)
+    assert row["null_rate,pair_direction"] == pytest.approx(1 / 24)
+
+
+def test_benchmarks_of_ours_have_the_other_audits_too() -> None:
+    known = TaskManager(include_path=str(task_configs_path()), include_defaults=False)
+    lm = FakeLM(by_hash)
+    results = simple_evaluate(model=lm, tasks=["fresh_choice_confusion"], task_manager=known, limit=5)
+    assert results["results"]["fresh_choice_confusion"]["skipped,paired_accuracy"] == 0
+    assert len(lm.asked) == 5 * 16
 
 
 # ---------------------------------------------------------------------- in Python

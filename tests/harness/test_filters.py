@@ -7,30 +7,29 @@ import pytest
 import torch
 
 from lm_eval_leakage.harness.filters import JudgedResponse, LeakageFilter
-from lm_eval_leakage.records import Skipped
+from lm_eval_leakage.records import Answered, Question, Request, Skipped
 from lm_eval_leakage.statistics.orders import OrderScores
 
 
-def test_a_questions_verdict_stands_in_the_place_of_its_first_response() -> None:
-    first, second = {"question": "same"}, {"question": "same"}  # equal docs, two questions
-    resps = [[(-1.0, False)], [(-2.0, True)], [(-3.0, False)], [(-1.0, False)]]
-    verdicts = LeakageFilter("max_order", device="cpu").apply(resps, [first, first, second, second])
-    assert [judged.verdict and judged.verdict.flagged for judged in verdicts] == [True, None, False, None]
-    assert verdicts == [first for first, *_ in resps]  # as the harness's own loggers expect them
+def answered(*rows: list[float]) -> list[Answered]:
+    question = Question("q", "Which?", ("red", "blue"))
+    return [Answered(question, tuple(Request("Which?", str(i)) for i in range(len(row))), tuple(row)) for row in rows]
 
 
-def test_a_padded_rank_may_repeat_a_response() -> None:
-    doc: dict = {}
-    resps = [[(-1.0, False)], [(-2.0, False), (-2.0, False), (-2.0, False)]]
-    assert LeakageFilter("max_order", device="cpu").apply(resps, [doc, doc])[0].verdict.margin == 1.0
+def test_every_question_gets_a_verdict_in_its_place() -> None:
+    verdicts = LeakageFilter("max_order", device="cpu").apply(None, answered([-1.0, -2.0], [-3.0, -1.0]))
+    assert [verdict.flagged for verdict in verdicts] == [True, False]
 
 
-def test_a_response_that_is_not_finite_skips_its_question() -> None:
-    first, second = {"n": 1}, {"n": 2}
-    resps = [[(-1.0, False)], [(math.nan, False)], [(-1.0, False)], [(-2.0, False)]]
-    verdicts = LeakageFilter("max_order", device="cpu").apply(resps, [first, first, second, second])
-    assert verdicts[0].verdict == Skipped("log-likelihood of request 1 is nan; it must be finite")
-    assert verdicts[2].verdict.flagged
+def test_rows_of_the_data_are_refused_with_the_remedy() -> None:
+    with pytest.raises(ValueError, match="belongs to a task of the class LeakageTask"):
+        LeakageFilter("max_order", device="cpu").apply([[(-1.0, False)]], [{"question": "Which?"}])
+
+
+def test_an_answer_that_is_not_finite_skips_its_question() -> None:
+    verdicts = LeakageFilter("max_order", device="cpu").judge(answered([-1.0, math.nan], [-1.0, -2.0]))
+    assert verdicts[0] == Skipped("log-likelihood of request 1 is nan; it must be finite")
+    assert verdicts[1].flagged
 
 
 def test_an_unknown_device_is_refused_at_once() -> None:
@@ -47,9 +46,8 @@ def test_a_device_that_fails_does_not_lose_the_run(monkeypatch: pytest.MonkeyPat
         return on_cpu(rows, device)
 
     monkeypatch.setattr(OrderScores, "from_rows", out_of_memory)
-    first, second = LeakageFilter("max_order", device="meta").apply([[(-1.0, False)], [(-2.0, False)]], [0, 0])
-    assert first.verdict.flagged
-    assert second.verdict is None
+    (verdict,) = LeakageFilter("max_order", device="meta").judge(answered([-1.0, -2.0]))
+    assert verdict.flagged
     assert "no room beside the model" in caplog.text
 
 
@@ -59,7 +57,7 @@ def test_an_error_of_the_statistic_itself_is_not_hidden(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(OrderScores, "from_rows", broken)
     with pytest.raises(RuntimeError, match="a fault of ours"):
-        LeakageFilter("max_order", device="cpu").apply([[(-1.0, False)], [(-2.0, False)]], [0, 0])
+        LeakageFilter("max_order", device="cpu").judge(answered([-1.0, -2.0]))
 
 
 def test_a_judged_response_survives_the_way_between_processes() -> None:

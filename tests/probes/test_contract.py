@@ -9,20 +9,28 @@ import pytest
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.records import Question
 
-QUESTION = Question("q", "Which?", ("red", "green", "blue", "grey", "teal", "pink"), answer=1)
+QUESTION = Question("q", "Which colour of these is it?", ("red", "green", "blue", "grey", "teal", "pink"), answer=1)
+POOL = [Question(str(i), "What else?", (f"this {i}", f"that {i}"), answer=0) for i in range(9)]
+
+
+def probe(name: str):
+    return probes.get(name)().with_pool(lambda: [QUESTION, *POOL])
 
 
 @pytest.mark.parametrize("name", probes.names())
 def test_requests_are_deterministic(name: str) -> None:
-    assert probes.get(name)().requests(QUESTION) == probes.get(name)().requests(QUESTION)
+    assert probe(name).requests(QUESTION) == probe(name).requests(QUESTION)
 
 
 @pytest.mark.parametrize("name", probes.names())
 def test_request_0_is_the_published_wording(name: str) -> None:
-    first = probes.get(name)().requests(QUESTION)[0]
+    first = probe(name).requests(QUESTION)[0]
     text = first.context + first.continuation
-    places = [text.index(part) for part in (QUESTION.stem, *QUESTION.options)]
-    assert places == sorted(places)
+    places = [text.find(part) for part in (QUESTION.stem, *QUESTION.options)]
+    shown = [place for place in places if place >= 0]
+    assert shown == sorted(shown)
+    assert places[0] == 0
+    assert len(shown) >= 3  # a probe may ask about two options at a time
 
 
 @pytest.mark.parametrize("name", probes.names())

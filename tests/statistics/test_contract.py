@@ -1,4 +1,4 @@
-"""What every statistic promises; a new statistic is covered without an edit here."""
+"""What every statistic promises on what its own probe asks; a new audit is covered without an edit here."""
 
 from __future__ import annotations
 
@@ -9,36 +9,80 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lm_eval_leakage.harness.audit import suffixes, template
+from lm_eval_leakage.probes import probes
+from lm_eval_leakage.records import Answered, Evidence, Question
 from lm_eval_leakage.statistics import statistics
-from lm_eval_leakage.statistics.orders import OrderScores
+from lm_eval_leakage.statistics.orders import OrderScores, OrderStatistic
 
-every_statistic = pytest.mark.parametrize("name", statistics.names())
+AUDITS = [
+    (template(suffix)["metadata"]["probe"], pipeline["filter"][0]["statistic"])
+    for suffix in suffixes()
+    for pipeline in template(suffix)["filter_list"]
+]
+every_audit = pytest.mark.parametrize(("probe", "name"), sorted(set(AUDITS)))
+of_orders = pytest.mark.parametrize(
+    "name", [name for name in statistics.names() if issubclass(statistics.get(name), OrderStatistic)]
+)
+QUESTIONS = [
+    Question(f"q{i}", f"What is the colour of {i}?", tuple(f"hue {i} {j}" for j in range(3 + i % 3)), answer=i % 3)
+    for i in range(9)
+]
 
 
-def rows(seed: int, n_questions: int = 12) -> list[list[float]]:
+def answered(probe: str, seed: int) -> list[Answered]:
     rng = np.random.default_rng(seed)
-    return [rng.normal(-50, 3, rng.choice([6, 12, 24, 120])).tolist() for _ in range(n_questions)]
+    asking = probes.get(probe)().with_pool(lambda: QUESTIONS)
+    asked = [(question, asking.requests(question)) for question in QUESTIONS]
+    return [
+        Answered(question, requests, tuple(rng.normal(-50, 3, len(requests)).tolist()), asking.gold(question))
+        for question, requests in asked
+    ]
 
 
-@every_statistic
-@settings(max_examples=20)
+def test_every_statistic_belongs_to_an_audit() -> None:
+    assert {name for _, name in AUDITS} == set(statistics.names())
+
+
+@every_audit
+@settings(max_examples=10)
 @given(st.integers(0, 10_000), st.randoms())
-def test_the_order_in_which_questions_arrive_does_not_matter(name: str, seed: int, random) -> None:
-    judge = statistics.get(name)()
-    asked = rows(seed)
+def test_the_order_in_which_questions_arrive_does_not_matter(probe: str, name: str, seed: int, random) -> None:
+    judge = statistics.get(name)().judge
+    asked = answered(probe, seed)
     order = list(range(len(asked)))
     random.shuffle(order)
-    forward = judge(OrderScores.from_rows(asked))
-    shuffled = judge(OrderScores.from_rows([asked[i] for i in order]))
-    assert shuffled == [forward[i] for i in order]
+    forward = judge(asked, "cpu")
+    assert list(judge([asked[i] for i in order], "cpu")) == [forward[i] for i in order]
 
 
-@every_statistic
+@every_audit
+def test_every_verdict_carries_its_error(probe: str, name: str) -> None:
+    for verdict in statistics.get(name)().judge(answered(probe, 1), "cpu"):
+        if isinstance(verdict, Evidence):
+            assert 0 <= verdict.null_rate <= 1
+            assert 0 < verdict.pvalue <= 1
+
+
+@every_audit
+def test_no_question_gives_no_verdict(probe: str, name: str) -> None:
+    assert list(statistics.get(name)().judge([], "cpu")) == []
+
+
+@pytest.mark.parametrize("name", statistics.names())
+def test_the_module_names_its_null_hypothesis_limits_and_source(name: str) -> None:
+    described = sys.modules[statistics.get(name).__module__].__doc__ or ""
+    assert all(word in described for word in ("ull hypothesis", "Limits", "Source"))
+
+
+@of_orders
 @settings(max_examples=20)
 @given(st.integers(0, 10_000), st.floats(0.01, 50))
 def test_a_higher_statistic_always_means_more_leakage(name: str, seed: int, boost: float) -> None:
     judge = statistics.get(name)()
-    before = [[max(row) + 0.01, *row[1:]] for row in rows(seed)]
+    rng = np.random.default_rng(seed)
+    rows = [rng.normal(-50, 3, rng.choice([6, 12, 24, 120])).tolist() for _ in range(12)]
+    before = [[max(row) + 0.01, *row[1:]] for row in rows]
     after = [[published + boost, *others] for published, *others in before]
     for weaker, stronger in zip(
         judge(OrderScores.from_rows(before)), judge(OrderScores.from_rows(after)), strict=True
@@ -46,21 +90,3 @@ def test_a_higher_statistic_always_means_more_leakage(name: str, seed: int, boos
         assert stronger.statistic >= weaker.statistic
         assert stronger.pvalue <= weaker.pvalue + 1e-12
         assert stronger.flagged >= weaker.flagged
-
-
-@every_statistic
-def test_every_verdict_carries_its_error(name: str) -> None:
-    for evidence in statistics.get(name)()(OrderScores.from_rows(rows(1))):
-        assert 0 <= evidence.null_rate <= 1
-        assert 0 <= evidence.pvalue <= 1
-
-
-@every_statistic
-def test_no_question_gives_no_evidence(name: str) -> None:
-    assert list(statistics.get(name)()(OrderScores.from_rows([]))) == []
-
-
-@every_statistic
-def test_the_module_names_its_null_hypothesis_limits_and_source(name: str) -> None:
-    described = sys.modules[statistics.get(name).__module__].__doc__ or ""
-    assert all(word in described for word in ("Null hypothesis", "Limits", "Source"))

@@ -1,0 +1,54 @@
+"""Is the question answered rightly when only its end is shown?
+
+Null hypothesis: without its beginning, every letter is equally likely to be the model's choice, so that one in
+n is right. Limits: questions that common sense answers from their options break it; the accuracy on the whole
+question stands beside the rate. Source: Hidayat et al., 2025 (arXiv 2505.24263), "semi-half".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lm_eval_leakage.records import Answered, Evidence
+from lm_eval_leakage.statistics import statistics
+
+
+@dataclass(frozen=True)
+class TailEvidence(Evidence):
+    """flagged: the right letter is likelier than every other after the question's end
+
+    pvalue: rank of the right letter there, over the number of options; ties count against
+    margin: nats by which it beats the best other; negative where it does not
+    whole: whether it is chosen after the whole question
+    """
+
+    margin: float
+    whole: bool
+
+    @property
+    def statistic(self) -> float:
+        return self.margin
+
+
+@statistics.register("tail_answered")
+@dataclass(frozen=True)
+class TailAnswered:
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[TailEvidence]:
+        return [_evidence(question) for question in answered]
+
+
+def _evidence(answered: Answered) -> TailEvidence:
+    gold = answered.question.answer
+    assert gold is not None, "the probe asks about questions with a known answer only"
+    n_options = len(answered.question.options)
+    whole, tail = answered.answers[:n_options], answered.answers[n_options:]
+    margin, rank = margin_and_rank(tail, gold)
+    return TailEvidence(margin > 0, rank / n_options, 1 / n_options, margin, margin_and_rank(whole, gold)[0] > 0)
+
+
+def margin_and_rank(loglikelihoods: Sequence[float], gold: int) -> tuple[float, int]:
+    """Nats by which one choice beats the best other, and its rank, 1 being the likeliest; ties rank it below."""
+    others = [score for place, score in enumerate(loglikelihoods) if place != gold]
+    right = loglikelihoods[gold]
+    return right - max(others), 1 + sum(score >= right for score in others)

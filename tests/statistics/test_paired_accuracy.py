@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest, norm, ttest_rel
+
+from lm_eval_leakage.records import Answered, Question
+from lm_eval_leakage.statistics.paired_accuracy import PairedAccuracy, below_reference, difference
+from lm_eval_leakage.statistics.tail_answered import TailAnswered, margin_and_rank
+
+QUESTION = Question("q", "Which?", ("a", "b", "c"), answer=1)
+
+
+def test_each_arm_is_right_where_its_own_right_place_is_likeliest() -> None:
+    answers = (0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+    (measured,) = PairedAccuracy().judge([Answered(QUESTION, (), answers, (1, 0, 1, 2))])
+    assert (measured.original, measured.shuffled, measured.replaced, measured.generalized) == (True, True, False, True)
+    assert measured.values()["accuracy_replaced"] == 0.0  # a tie is not right
+
+
+pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=60)
+
+
+@given(pairs)
+def test_the_difference_is_that_of_paired_answers(answers: list[tuple[bool, bool]]) -> None:
+    before, after = ([*column] for column in zip(*answers, strict=True))
+    found = difference(before, after)
+    changes = np.array(after, dtype=float) - np.array(before, dtype=float)
+    assert found.value == pytest.approx(changes.mean())
+    assert found.stderr == pytest.approx(changes.std(ddof=1) / math.sqrt(len(changes)))
+    if found.stderr > 0:
+        t = ttest_rel(np.array(after, dtype=float), np.array(before, dtype=float)).statistic
+        assert found.value / found.stderr == pytest.approx(t)
+
+
+@given(pairs)
+def test_mcnemar_is_the_binomial_test_of_the_answers_that_changed(answers: list[tuple[bool, bool]]) -> None:
+    before, after = ([*column] for column in zip(*answers, strict=True))
+    won = sum(a > b for b, a in answers)
+    changed = sum(a != b for b, a in answers)
+    expected = binomtest(won, changed, 0.5).pvalue if changed else 1.0
+    assert difference(before, after).pvalue == pytest.approx(expected)
+
+
+def test_mcnemar_by_hand() -> None:
+    lost_five = difference([True] * 5 + [False] * 5, [False] * 10)
+    assert lost_five.pvalue == pytest.approx(2 / 32)
+    assert lost_five.value == -0.5
+
+
+def test_without_questions_nothing_is_said() -> None:
+    nothing = difference([], [])
+    assert math.isnan(nothing.value)
+    assert math.isnan(nothing.stderr)
+    assert math.isnan(nothing.pvalue)
+    assert math.isnan(below_reference(nothing, 0.1, 0.0))
+
+
+def test_a_delta_is_judged_against_that_of_a_clean_model() -> None:
+    found = difference([True] * 60 + [False] * 40, [False] * 20 + [True] * 40 + [False] * 40)
+    assert found.value == -0.2
+    assert below_reference(found, -0.2, 0.0) == pytest.approx(0.5)
+    assert below_reference(found, 0.1, 0.03) == pytest.approx(norm.cdf(-0.3 / math.hypot(found.stderr, 0.03)))
+    with pytest.raises(ValueError, match="reference is 17; it is a difference of accuracies"):
+        PairedAccuracy(reference=17)
+
+
+def test_the_tail_is_judged_by_the_right_letter_and_the_whole_question_stands_beside_it() -> None:
+    (found,) = TailAnswered().judge([Answered(QUESTION, (), (2.0, 1.0, 0.0, -1.0, 0.5, 0.0))])
+    assert (found.flagged, found.pvalue, found.null_rate, found.margin, found.whole) == (
+        True,
+        1 / 3,
+        1 / 3,
+        0.5,
+        False,
+    )
+    (tied,) = TailAnswered().judge([Answered(QUESTION, (), (0.0, 1.0, 0.0, 0.5, 0.5, 0.0))])
+    assert (tied.flagged, tied.pvalue, tied.whole) == (False, 2 / 3, True)
+
+
+def test_of_a_model_without_knowledge_one_in_n_is_flagged() -> None:
+    rng = np.random.default_rng(3)
+    rows = [Answered(QUESTION, (), tuple(rng.normal(size=6))) for _ in range(3000)]
+    assert np.mean([found.flagged for found in TailAnswered().judge(rows)]) == pytest.approx(1 / 3, abs=0.03)
+
+
+def test_ranks_count_ties_against_the_right_option() -> None:
+    assert margin_and_rank([1.0, 1.0, 0.0], 0) == (0.0, 2)
+    assert margin_and_rank([3.0, 1.0, 0.0], 0) == (2.0, 1)

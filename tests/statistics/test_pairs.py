@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from itertools import combinations, permutations
+from math import factorial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lm_eval_leakage.records import Answered, Question
+from lm_eval_leakage.statistics.pairs import PairDirection, PairPublished
+
+
+def asked(n_options: int, scores: dict[tuple[int, int], float]) -> Answered:
+    question = Question("q", "Which?", tuple(f"option {i}" for i in range(n_options)))
+    return Answered(question, (), tuple(scores[pair] for pair in permutations(range(n_options), 2)))
+
+
+def drawn(n_options: int, rng: np.random.Generator) -> Answered:
+    return asked(n_options, {pair: rng.normal() for pair in permutations(range(n_options), 2)})
+
+
+def test_as_published_the_first_pair_must_be_the_likeliest_of_all() -> None:
+    scores = {pair: -float(sum(pair)) for pair in permutations(range(4), 2)}
+    (tied,) = PairPublished().judge([asked(4, scores)])
+    assert (tied.flagged, tied.margin, tied.pvalue) == (False, 0.0, 2 / 12)  # (1, 0) reads as likely
+    (first,) = PairPublished().judge([asked(4, scores | {(0, 1): 0.5})])
+    assert (first.flagged, first.margin, first.pvalue, first.null_rate) == (True, 1.5, 1 / 12, 1 / 12)
+
+
+@given(st.integers(0, 1000), st.integers(2, 4))
+def test_like_for_like_agrees_with_enumeration_by_hand(seed: int, n_options: int) -> None:
+    question = drawn(n_options, np.random.default_rng(seed))
+    ll = dict(zip(permutations(range(n_options), 2), question.answers, strict=True))
+
+    def total(order: tuple[int, ...]) -> float:
+        return sum(ll[i, j] - ll[j, i] for i, j in combinations(order, 2))
+
+    published, *others = map(total, permutations(range(n_options)))
+    (found,) = PairDirection().judge([question])
+    assert found.margin == pytest.approx(published - max(others), abs=1e-6)
+    assert found.pvalue == (1 + sum(other >= published - 1e-7 for other in others)) / factorial(n_options)
+    assert found.null_rate == 1 / factorial(n_options)
+
+
+def test_without_memory_like_for_like_flags_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(5)
+    found = PairDirection().judge([drawn(3, rng) for _ in range(3000)])
+    assert np.mean([evidence.flagged for evidence in found]) == pytest.approx(1 / 6, abs=0.02)
+
+
+def test_length_misleads_the_published_form_and_not_the_mended_one() -> None:
+    # a text costs its length: pairs of the first two, short options win; their order makes no difference
+    rng = np.random.default_rng(6)
+    lengths = (2, 3, 30, 31)
+    rows = [
+        asked(4, {(i, j): -lengths[i] - lengths[j] + rng.normal() for i, j in permutations(range(4), 2)})
+        for _ in range(1000)
+    ]
+    published = np.mean([evidence.flagged for evidence in PairPublished().judge(rows)])
+    mended = np.mean([evidence.flagged for evidence in PairDirection().judge(rows)])
+    assert published == pytest.approx(1 / 2, abs=0.05)  # against 1 in 12 without leakage
+    assert mended == pytest.approx(1 / 24, abs=0.02)
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 100), st.floats(0.1, 50))
+def test_a_pair_that_gains_in_its_published_direction_never_lowers_the_statistic(seed: int, boost: float) -> None:
+    question = drawn(4, np.random.default_rng(seed))
+    stronger = Answered(question.question, (), (question.answers[0] + boost, *question.answers[1:]))
+    for judge in (PairPublished().judge, PairDirection().judge):
+        (before,), (after,) = judge([question]), judge([stronger])
+        assert after.statistic >= before.statistic - 1e-6
+        assert after.pvalue <= before.pvalue
+
+
+def test_with_many_options_orders_are_drawn_and_their_number_is_told() -> None:
+    (found,) = PairDirection().judge([drawn(8, np.random.default_rng(1))])
+    assert 4_900 < found.n_compared <= 5_001
+    assert PairDirection().judge([drawn(8, np.random.default_rng(1))]) == [found]
