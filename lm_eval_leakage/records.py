@@ -65,17 +65,29 @@ class Request:
 
 
 @dataclass(frozen=True)
+class TokenScores:
+    """Of every token of a text: its log-probability, and mean and standard deviation of log p(v) for v drawn from the
+    model's distribution at its place; nats."""
+
+    loglikelihoods: tuple[float, ...]
+    means: tuple[float, ...]
+    deviations: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Answered:
     """A question with the model's answers to what a probe asked about it, in the probe's order.
 
     answers: log-likelihoods, nats
     gold: place of the right option in each list of options that the probe showed, where it showed several
+    tokens: scores of every token of each request's text, where the probe needs them
     """
 
     question: Question
     requests: tuple[Request, ...]
     answers: tuple[float, ...]
     gold: tuple[int, ...] = ()
+    tokens: tuple[TokenScores, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class AuditIndex(dict[str, Entry]):
     def _base_of(self, name: object) -> tuple[Entry, str] | None:
         """What an audit's name is of: a task of the harness, or data that one of our own YAMLs describes."""
         parts = split_name(name) if isinstance(name, str) else None
-        if parts is None:
+        if parts is None or split_name(parts[0]) is not None:  # there is no audit of an audit
             return None
         base, suffix = parts
         for known in (base, f"{base}_{FIRST_AUDIT}"):

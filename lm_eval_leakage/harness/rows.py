@@ -21,9 +21,10 @@ from lm_eval.api.registry import (
 )
 
 from lm_eval_leakage.records import Evidence, Measurement, Skipped, Verdict
-from lm_eval_leakage.statistics.calibration import poisson_binomial_tail, rate_and_stderr
+from lm_eval_leakage.statistics.calibration import mean_and_stderr, poisson_binomial_tail, rate_and_stderr
 from lm_eval_leakage.statistics.paired_accuracy import ArmsMeasurement, Difference, below_reference, difference
 from lm_eval_leakage.statistics.tail_answered import TailEvidence
+from lm_eval_leakage.statistics.token_evidence import TokenMeasurement
 
 Verdicts = Sequence[Verdict]
 
@@ -269,6 +270,60 @@ def accuracy_whole(verdicts: Verdicts) -> float:
 def accuracy_whole_stderr(verdicts: Verdicts) -> float:
     """Standard error of `accuracy_whole`."""
     return rate_and_stderr([verdict.whole for verdict in verdicts if isinstance(verdict, TailEvidence)])[1]
+
+
+@row
+def mean_loglikelihood(verdicts: Verdicts) -> float:
+    """Log-likelihood a token of the published text, nats; mean over questions."""
+    return _mean(verdicts, "mean_loglikelihood")[0]
+
+
+@row
+def mean_loglikelihood_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `mean_loglikelihood`."""
+    return _mean(verdicts, "mean_loglikelihood")[1]
+
+
+@row
+def mean_zscore(verdicts: Verdicts) -> float:
+    """Min-K%++ with k = 100 %: z-score of the published text's tokens; mean over questions."""
+    return _mean(verdicts, "mean_zscore")[0]
+
+
+@row
+def mean_zscore_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `mean_zscore`."""
+    return _mean(verdicts, "mean_zscore")[1]
+
+
+@row
+def min_k(verdicts: Verdicts) -> float:
+    """Min-K%: log-probability of the k % least likely tokens, nats; mean over questions."""
+    return _mean(verdicts, "min_k")[0]
+
+
+@row
+def min_k_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `min_k`."""
+    return _mean(verdicts, "min_k")[1]
+
+
+@row
+def min_k_zscore(verdicts: Verdicts) -> float:
+    """Min-K%++: the k % lowest z-scores of tokens; mean over questions."""
+    return _mean(verdicts, "min_k_zscore")[0]
+
+
+@row
+def min_k_zscore_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `min_k_zscore`."""
+    return _mean(verdicts, "min_k_zscore")[1]
+
+
+def _mean(verdicts: Verdicts, name: str) -> tuple[float, float]:
+    return mean_and_stderr(
+        [getattr(measured, name) for measured in verdicts if isinstance(measured, TokenMeasurement)]
+    )
 
 
 def _arm(verdicts: Verdicts, arm: str) -> list[bool]:

@@ -17,7 +17,9 @@ from lm_eval_leakage.guards import guards_of, templates_of
 from lm_eval_leakage.harness import rows
 from lm_eval_leakage.harness.data import load_questions
 from lm_eval_leakage.harness.filters import JudgedResponse
-from lm_eval_leakage.harness.window import longer_than_window, tell_model_to
+from lm_eval_leakage.harness.model_of_run import tell_model_to
+from lm_eval_leakage.harness.token_scores import TokenAnswer
+from lm_eval_leakage.harness.window import longer_than_window
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.questions import question_from_doc
 from lm_eval_leakage.records import Answered, Evidence, Question, Request, Skipped, UntestableQuestion, Verdict
@@ -162,19 +164,22 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         chat_template: ChatTemplate | None = None,
     ) -> list[LeakageInstance]:
         framed = _chat_frame(chat_template, ctx) if apply_chat_template and chat_template else _plain_frame(ctx)
+        asked: list[tuple[str, ...]]
         try:
-            asked = [
+            pairs = [
                 (framed(request.context), request.continuation)
                 for request in self._pooled_probe.requests(self.question(doc))
             ]
-            if too_long := longer_than_window(self.lm, asked):
+            if too_long := longer_than_window(self.lm, pairs):
                 raise UntestableQuestion(too_long)
-            skipped = None
+            asked, skipped = [*pairs], None
         except UntestableQuestion as error:
             asked = [(STAND_IN.context, STAND_IN.continuation)]
             skipped = Skipped(str(error))
+        if self.probe.needs == "token_scores":
+            asked = [(context + continuation,) for context, continuation in asked]
         return [
-            LeakageInstance("loglikelihood", doc, arguments, idx, metadata, skipped=skipped)
+            LeakageInstance(self.probe.needs, doc, arguments, idx, metadata, skipped=skipped)
             for idx, arguments in enumerate(asked)
         ]
 
@@ -199,9 +204,10 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         question = self.question(instances[0].doc)
         return Answered(
             question,
-            tuple(Request(*instance.args) for instance in instances),
+            tuple(Request(*("", "", *instance.args)[-2:]) for instance in instances),
             tuple(instance.resps[0][0] for instance in instances),
             self._pooled_probe.gold(question),
+            tuple(instance.resps[0].tokens for instance in instances if isinstance(instance.resps[0], TokenAnswer)),
         )
 
     def _report(self, pipeline: str) -> None:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from lm_eval_leakage.records import Question, Request
 from lm_eval_leakage.registry import Registry
 
 
 class Probe(ABC):
-    """A frozen dataclass whose fields are the probe's parameters, settable from a task's `metadata`."""
+    """A frozen dataclass whose fields are the probe's parameters, settable from a task's `metadata`.
+
+    needs: what a backend must be able to do, by the name of its method: loglikelihood, or token_scores for the
+        scores of every token under the model's own distribution
+    """
+
+    needs: ClassVar[str] = "loglikelihood"
 
     @abstractmethod
     def requests(self, question: Question) -> tuple[Request, ...]:

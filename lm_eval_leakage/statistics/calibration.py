@@ -20,6 +20,13 @@ def rate_and_stderr(flags: Sequence[bool]) -> tuple[float, float]:
     return rate, math.sqrt(rate * (1 - rate) / (n - 1)) if n > 1 else math.nan
 
 
+def mean_and_stderr(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and its standard error (sample standard deviation over sqrt n); NaN where undefined."""
+    n = len(values)
+    mean = math.fsum(values) / n if n else math.nan
+    return mean, float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.nan
+
+
 def poisson_binomial_tail(n_flagged: int, null_rates: Sequence[float]) -> float:
     """P(at least `n_flagged` flags) when question i is flagged independently with probability null_rates[i].
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lm_eval_leakage.harness.audit import suffixes, template
 from lm_eval_leakage.probes import probes
-from lm_eval_leakage.records import Answered, Evidence, Question
+from lm_eval_leakage.records import Answered, Evidence, Question, TokenScores
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.orders import OrderScores, OrderStatistic
 
@@ -30,12 +30,24 @@ QUESTIONS = [
 ]
 
 
+def tokens(rng: np.random.Generator) -> TokenScores:
+    return TokenScores(
+        *(tuple(column) for column in (rng.normal(-3, 1, 12), rng.normal(-3, 1, 12), rng.uniform(1, 2, 12)))
+    )
+
+
 def answered(probe: str, seed: int) -> list[Answered]:
     rng = np.random.default_rng(seed)
     asking = probes.get(probe)().with_pool(lambda: QUESTIONS)
     asked = [(question, asking.requests(question)) for question in QUESTIONS]
     return [
-        Answered(question, requests, tuple(rng.normal(-50, 3, len(requests)).tolist()), asking.gold(question))
+        Answered(
+            question,
+            requests,
+            tuple(rng.normal(-50, 3, len(requests)).tolist()),
+            asking.gold(question),
+            tuple(tokens(rng) for _ in requests) if asking.needs == "token_scores" else (),
+        )
         for question, requests in asked
     ]
 

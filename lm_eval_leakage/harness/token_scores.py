@@ -1,0 +1,93 @@
+"""What a model's own next-token distributions say of each token of a text: our interface, and its form for `hf`.
+
+A backend offers it by a method `token_scores(requests)`, which takes requests of one text each and gives a
+`TokenAnswer` for every one, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import MethodType
+
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.models.huggingface import HFLM
+from torch import Tensor
+from tqdm import tqdm
+
+from lm_eval_leakage.records import TokenScores
+
+CHUNK = 1 << 26  # numbers of a distribution's table that are held in float32 at once
+
+
+class TokenAnswer(tuple[float, bool]):
+    """A response as the harness and its loggers know it, (log-likelihood, False), with the scores of every token."""
+
+    tokens: TokenScores
+
+    def __new__(cls, tokens: TokenScores) -> TokenAnswer:
+        answer = super().__new__(cls, (float(sum(tokens.loglikelihoods)), False))
+        answer.tokens = tokens
+        return answer
+
+    def __reduce__(self) -> tuple[type[TokenAnswer], tuple[TokenScores]]:
+        return TokenAnswer, (self.tokens,)
+
+
+def offer_token_scores(lm: object) -> bool:
+    """Whether `lm` gives token scores; `hf` and what derives from it are given the method here."""
+    if not hasattr(lm, "token_scores") and isinstance(lm, HFLM) and lm.backend == "causal":
+        lm.token_scores = MethodType(token_scores_of_hf, lm)
+    return hasattr(lm, "token_scores")
+
+
+def token_scores_of_hf(lm: HFLM, requests: Sequence[Instance]) -> list[TokenAnswer]:
+    """Every token of each text, the first one after the model's own prefix (BOS or EOS). A text longer than the
+    window is scored up to its end."""
+    texts = [lm.tok_encode(instance.args[0], add_special_tokens=False)[: lm.max_length - 1] for instance in requests]
+    longest_first = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
+    answers: dict[int, TokenAnswer] = {}
+    progress = tqdm(total=len(texts), desc="Running token_scores requests", disable=lm.rank != 0)
+    for batch in _batches(longest_first, int(lm.batch_size)):
+        for index, scores in zip(batch, _scores(lm, [texts[index] for index in batch]), strict=True):
+            answers[index] = TokenAnswer(scores)
+        progress.update(len(batch))
+    progress.close()
+    return [answers[index] for index in range(len(texts))]
+
+
+def _batches(indices: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    for start in range(0, len(indices), max(1, size)):
+        yield indices[start : start + max(1, size)]
+
+
+def _scores(lm: HFLM, texts: Sequence[Sequence[int]]) -> list[TokenScores]:
+    longest = max(map(len, texts))
+    rows = [[lm.prefix_token_id, *text, *[lm.eot_token_id] * (longest - len(text))] for text in texts]
+    tokens = torch.tensor(rows, device=lm.device)
+    # padding stands at the end, where no token of the text sees it
+    logits = lm._model_call(tokens[:, :-1])
+    columns = _distribution_columns(logits, tokens[:, 1:])
+    return [
+        TokenScores(*(tuple(column[row, : len(text)].tolist()) for column in columns))
+        for row, text in enumerate(texts)
+    ]
+
+
+def _distribution_columns(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probability of each target, mean and standard deviation of log p(v) with v drawn from p; float32, `(rows,
+    length)`, computed in chunks, for a table of all of them may be larger than the model."""
+    rows, length, vocabulary = logits.shape
+    flat, wanted = logits.reshape(-1, vocabulary), targets.reshape(-1)
+    step = max(1, CHUNK // vocabulary)
+    parts = []
+    for start in range(0, len(flat), step):
+        logs = torch.log_softmax(flat[start : start + step].float(), dim=-1)
+        chances = logs.exp()
+        finite = torch.where(chances > 0, logs, 0.0)  # a token that cannot come adds nothing, not 0 * -inf
+        mean = (chances * finite).sum(-1)
+        variance = (chances * (finite - mean[:, None]) ** 2).sum(-1)
+        own = logs.gather(-1, wanted[start : start + step, None])[:, 0]
+        parts.append(torch.stack([own, mean, variance.sqrt()]))
+    own, mean, deviation = torch.cat(parts, dim=1).reshape(3, rows, length).cpu()
+    return own, mean, deviation

@@ -1,0 +1,79 @@
+"""How likely is every token of the published text, for itself and among what else might have come?
+
+Null hypothesis: none, and so no p-value and no flag; the values rank questions, and need known-unseen ones to be
+compared with. A higher one means more leakage. Limits: they rise with every text that is easy to predict. Source:
+Min-K% of Shi et al. (arXiv 2310.16789); Min-K%++ of Zhang et al. (arXiv 2404.02936), whose z-score of a token is
+(log p(token) - mean) / standard deviation of log p(v), v drawn from the model's own distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lm_eval_leakage.records import Answered, Measurement, Skipped, TokenScores
+from lm_eval_leakage.statistics import statistics
+
+Floats = NDArray[np.float64]
+K = 20.0  # percent of a text's tokens, in the range of both papers
+
+
+@dataclass(frozen=True)
+class TokenMeasurement(Measurement):
+    """mean_loglikelihood: nats a token
+    mean_zscore: Min-K%++ of the whole text
+    min_k: mean log-probability of the k % least likely tokens, nats
+    min_k_zscore: mean of the k % lowest z-scores (Min-K%++)
+    n_tokens: how many were scored
+    """
+
+    mean_loglikelihood: float
+    mean_zscore: float
+    min_k: float
+    min_k_zscore: float
+    n_tokens: int
+
+    def values(self) -> dict[str, float]:
+        return {name: value for name, value in asdict(self).items() if name != "n_tokens"}
+
+
+@statistics.register("token_evidence")
+@dataclass(frozen=True)
+class TokenEvidence:
+    """k: percent of the tokens that count as the least likely; at least one does."""
+
+    k: float = K
+
+    def __post_init__(self) -> None:
+        if isinstance(self.k, bool) or not isinstance(self.k, (int, float)) or not 0 < self.k <= 100:
+            raise ValueError(f"k is {self.k!r}; it is a percentage, above 0 and up to 100")
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[TokenMeasurement | Skipped]:
+        return [self._measure(question.tokens[0]) for question in answered]
+
+    def _measure(self, tokens: TokenScores) -> TokenMeasurement | Skipped:
+        loglikelihoods = np.array(tokens.loglikelihoods)
+        if not len(loglikelihoods):
+            return Skipped("its text has no token that is scored")
+        zscores = z_scores(tokens)
+        return TokenMeasurement(
+            float(loglikelihoods.mean()),
+            float(zscores.mean()),
+            self._lowest(loglikelihoods),
+            self._lowest(zscores),
+            len(loglikelihoods),
+        )
+
+    def _lowest(self, scores: Floats) -> float:
+        count = max(1, int(len(scores) * self.k / 100))
+        return float(np.sort(scores)[:count].mean())
+
+
+def z_scores(tokens: TokenScores) -> Floats:
+    """A token of a distribution without spread, where only one could come, is as likely as could be: 0."""
+    own, mean, deviation = (np.array(c) for c in (tokens.loglikelihoods, tokens.means, tokens.deviations))
+    scores: Floats = np.divide(own - mean, deviation, out=np.zeros_like(own), where=deviation > 1e-6)
+    return scores

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import math
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.models.huggingface import HFLM
+
+from lm_eval_leakage.harness import token_scores
+from lm_eval_leakage.harness.model_of_run import lacking
+from lm_eval_leakage.harness.prefix_tree_lm import PrefixTreeLM
+from lm_eval_leakage.harness.token_scores import TokenAnswer, offer_token_scores
+from lm_eval_leakage.records import Answered, Question, Skipped, TokenScores
+from lm_eval_leakage.statistics.token_evidence import TokenEvidence
+from tests.fakes import FakeLM, by_hash
+from tests.harness.test_prefix_tree_lm import checkpoint
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+TEXTS = ["The sky is blue", "Öl", "x", "A much longer text than all of the others, with no end in sight"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return checkpoint(tmp_path_factory.mktemp("tiny"))
+
+
+def loaded(model: str, cls=HFLM, **options):
+    lm = cls(pretrained=model, device="cpu", dtype="float32", max_length=100, **options)
+    assert offer_token_scores(lm)
+    return lm
+
+
+def scored(lm, texts: list[str] = TEXTS) -> list[TokenScores]:
+    requests = [Instance("token_scores", {}, (text,), index) for index, text in enumerate(texts)]
+    return [answer.tokens for answer in lm.token_scores(requests)]
+
+
+def test_every_token_is_scored_against_the_models_own_distribution(model: str) -> None:
+    lm = loaded(model)
+    for text, found in zip(TEXTS, scored(lm), strict=True):
+        ids = lm.tok_encode(text, add_special_tokens=False)
+        logits = lm.model(torch.tensor([[lm.prefix_token_id, *ids]])).logits[0, :-1].double()
+        logs = torch.log_softmax(logits, dim=-1).detach().numpy()
+        chances = np.exp(logs)
+        mean = (chances * logs).sum(axis=1)
+        assert found.loglikelihoods == pytest.approx(logs[np.arange(len(ids)), ids], abs=1e-5)
+        assert found.means == pytest.approx(mean, abs=1e-5)
+        assert found.deviations == pytest.approx(np.sqrt((chances * logs**2).sum(axis=1) - mean**2), abs=1e-5)
+
+
+def test_mean_and_deviation_are_those_of_tokens_drawn_from_the_model(model: str) -> None:
+    lm = loaded(model)
+    (found,) = scored(lm, ["sky"])
+    logs = torch.log_softmax(lm.model(torch.tensor([[lm.prefix_token_id]])).logits[0, -1].detach().float(), dim=-1)
+    drawn = logs[torch.multinomial(logs.exp(), 200_000, replacement=True, generator=torch.Generator().manual_seed(1))]
+    assert found.means[0] == pytest.approx(float(drawn.mean()), abs=5e-3)
+    assert found.deviations[0] == pytest.approx(float(drawn.std()), abs=5e-3)
+
+
+def test_neither_batches_nor_chunks_change_a_score(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = scored(loaded(model))
+    monkeypatch.setattr(token_scores, "CHUNK", 1000)
+    for lm in (loaded(model, batch_size=3), loaded(model, PrefixTreeLM)):
+        for one, other in zip(alone, scored(lm), strict=True):
+            assert one.loglikelihoods == pytest.approx(other.loglikelihoods, abs=1e-5)
+            assert one.means == pytest.approx(other.means, abs=1e-5)
+
+
+def test_the_sum_is_the_harness_loglikelihood_of_the_text(model: str) -> None:
+    lm = loaded(model)
+    requests = [Instance("loglikelihood", {}, ("", text), index) for index, text in enumerate(TEXTS)]
+    expected = [value for value, _ in lm.loglikelihood(requests, disable_tqdm=True)]
+    answers = lm.token_scores([Instance("token_scores", {}, (text,), i) for i, text in enumerate(TEXTS)])
+    assert [value for value, _ in answers] == pytest.approx(expected, abs=1e-4)
+
+
+def test_answers_survive_the_way_between_processes() -> None:
+    answer = pickle.loads(pickle.dumps(TokenAnswer(TokenScores((-1.0, -2.0), (-1.5, -1.5), (1.0, 0.5)))))
+    assert answer == (-3.0, False)
+    assert answer.tokens.deviations == (1.0, 0.5)
+
+
+def test_a_backend_without_distributions_is_named_with_those_that_have_them() -> None:
+    reason = lacking(FakeLM(by_hash), "token_scores")
+    assert reason == "FakeLM does not show the distribution of the next token (`hf` and `hf-prefix-tree` do)"
+    assert lacking(FakeLM(by_hash), "loglikelihood") is None
+
+
+def measured(tokens: TokenScores, k: float = 20.0):
+    question = Question("q", "Which?", ("red", "blue"))
+    (found,) = TokenEvidence(k).judge([Answered(question, (), (0.0,), tokens=(tokens,))])
+    return found
+
+
+def test_min_k_and_its_z_scores_by_hand() -> None:
+    logs = tuple(-float(i) for i in range(10))  # 0, -1, ..., -9
+    found = measured(TokenScores(logs, (-4.0,) * 10, (2.0,) * 10), k=30)
+    assert found.mean_loglikelihood == -4.5
+    assert found.min_k == -8.0
+    assert found.mean_zscore == -0.25
+    assert found.min_k_zscore == -2.0
+    assert found.n_tokens == 10
+    whole = measured(TokenScores(logs, (-4.0,) * 10, (2.0,) * 10), k=100)
+    assert (whole.min_k, whole.min_k_zscore) == (-4.5, -0.25)
+
+
+def test_at_least_one_token_counts_and_without_any_nothing_is_said() -> None:
+    assert measured(TokenScores((-1.0, -3.0), (-1.0, -1.0), (1.0, 1.0)), k=1).min_k == -3.0
+    assert isinstance(measured(TokenScores((), (), ())), Skipped)
+    with pytest.raises(ValueError, match="k is 0; it is a percentage"):
+        TokenEvidence(0)
+
+
+def test_a_token_that_had_to_come_is_neither_likely_nor_unlikely() -> None:
+    assert measured(TokenScores((0.0, 0.0), (0.0, 0.0), (0.0, 0.0))).mean_zscore == 0.0
+
+
+def test_a_whole_audit_by_token_scores(model: str, tmp_path: Path) -> None:
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    from lm_eval_leakage import task_configs_path
+    from lm_eval_leakage.harness.wiring import extend_harness
+
+    extend_harness(TaskManager)
+    known = TaskManager(include_path=str(task_configs_path()), include_defaults=False)
+    lm = HFLM(pretrained=model, device="cpu", dtype="float32", max_length=1000)
+    results = simple_evaluate(model=lm, tasks=["fresh_leakage_tokens"], task_manager=known, limit=3, bootstrap_iters=0)
+    row = results["results"]["fresh_leakage_tokens"]
+    assert row["skipped,token_evidence"] == 0
+    lines = results["samples"]["fresh_leakage_tokens"]
+    assert row["mean_zscore,token_evidence"] == pytest.approx(np.mean([line["mean_zscore"] for line in lines]))
+    assert row["mean_zscore_stderr,token_evidence"] > 0
+    assert math.isfinite(row["min_k_zscore,token_evidence"])
+
+
+class Chat(FakeLM):
+    def loglikelihood(self, requests):
+        raise NotImplementedError("chat models give no log-likelihoods")
+
+
+def test_what_a_model_cannot_do_is_said_before_anything_is_computed_and_the_rest_runs(caplog) -> None:
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    from lm_eval_leakage import task_configs_path
+
+    known = TaskManager(include_path=str(task_configs_path()), include_defaults=False)
+    chat = Chat(by_hash)
+    with pytest.raises(ValueError, match="fresh_leakage_perm cannot run: Chat gives no log-likelihoods"):
+        simple_evaluate(model=chat, tasks=["fresh_leakage_perm"], task_manager=known, limit=1)
+    lm = FakeLM(by_hash)
+    found = simple_evaluate(
+        model=lm, tasks=["fresh_leakage_perm", "fresh_leakage_tokens"], task_manager=known, limit=1
+    )
+    assert set(found["results"]) == {"fresh_leakage_perm"}
+    assert "fresh_leakage_tokens cannot run: FakeLM does not show the distribution" in caplog.text
