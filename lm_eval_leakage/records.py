@@ -81,6 +81,7 @@ class Answered:
     answers: log-likelihoods, nats
     gold: place of the right option in each list of options that the probe showed, where it showed several
     tokens: scores of every token of each request's text, where the probe needs them
+    texts: what the model wrote after each request's context, where the probe lets it write
     """
 
     question: Question
@@ -88,6 +89,7 @@ class Answered:
     answers: tuple[float, ...]
     gold: tuple[int, ...] = ()
     tokens: tuple[TokenScores, ...] = ()
+    texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

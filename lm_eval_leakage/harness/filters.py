@@ -29,6 +29,17 @@ class JudgedResponse(tuple[float, bool]):
         return judged
 
 
+class JudgedText(str):
+    """The same of a response that the model wrote."""
+
+    verdict: Verdict | None = None
+
+
+def judged_response(response: Response | str) -> JudgedResponse | JudgedText:
+    """A response with room for the verdict."""
+    return JudgedText(response) if isinstance(response, str) else JudgedResponse(response)
+
+
 class LeakageFilter(Filter):  # type: ignore[misc]
     """Judges all questions of a leakage task at once by one statistic.
 

@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 MARK = "_tells_leakage_tasks"
 MEANING = {
     "loglikelihood": "gives no log-likelihoods of a given text",
+    "generate_until": "does not generate text",
     "token_scores": "does not show the distribution of the next token (`hf` and `hf-prefix-tree` do)",
 }
 

@@ -23,6 +23,7 @@ from lm_eval.api.registry import (
 from lm_eval_leakage.records import Evidence, Measurement, Skipped, Verdict
 from lm_eval_leakage.statistics.calibration import mean_and_stderr, poisson_binomial_tail, rate_and_stderr
 from lm_eval_leakage.statistics.paired_accuracy import ArmsMeasurement, Difference, below_reference, difference
+from lm_eval_leakage.statistics.reproduction import NgramMeasurement, ReproductionMeasurement
 from lm_eval_leakage.statistics.tail_answered import TailEvidence
 from lm_eval_leakage.statistics.token_evidence import TokenMeasurement
 
@@ -318,6 +319,42 @@ def min_k_zscore(verdicts: Verdicts) -> float:
 def min_k_zscore_stderr(verdicts: Verdicts) -> float:
     """Standard error of `min_k_zscore`."""
     return _mean(verdicts, "min_k_zscore")[1]
+
+
+@row
+def reproduced_rate(verdicts: Verdicts) -> float:
+    """Share of questions of which the model writes at least a share T of the options."""
+    return mean_and_stderr([float(m.reproduced) for m in verdicts if isinstance(m, ReproductionMeasurement)])[0]
+
+
+@row
+def reproduced_rate_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `reproduced_rate`."""
+    return mean_and_stderr([float(m.reproduced) for m in verdicts if isinstance(m, ReproductionMeasurement)])[1]
+
+
+@row
+def control_rate(verdicts: Verdicts) -> float:
+    """The same when completions are compared with the next option: what templates and shared words give."""
+    return mean_and_stderr([float(m.control) for m in verdicts if isinstance(m, ReproductionMeasurement)])[0]
+
+
+@row
+def control_rate_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `control_rate`."""
+    return mean_and_stderr([float(m.control) for m in verdicts if isinstance(m, ReproductionMeasurement)])[1]
+
+
+@row
+def ngram_accuracy(verdicts: Verdicts) -> float:
+    """Share of places where the model writes exactly how the published text goes on; mean over questions."""
+    return mean_and_stderr([float(m.ngram_accuracy) for m in verdicts if isinstance(m, NgramMeasurement)])[0]
+
+
+@row
+def ngram_accuracy_stderr(verdicts: Verdicts) -> float:
+    """Standard error of `ngram_accuracy`."""
+    return mean_and_stderr([float(m.ngram_accuracy) for m in verdicts if isinstance(m, NgramMeasurement)])[1]
 
 
 def _mean(verdicts: Verdicts, name: str) -> tuple[float, float]:

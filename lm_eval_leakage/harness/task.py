@@ -16,10 +16,10 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval_leakage.guards import guards_of, templates_of
 from lm_eval_leakage.harness import rows
 from lm_eval_leakage.harness.data import load_questions
-from lm_eval_leakage.harness.filters import JudgedResponse
+from lm_eval_leakage.harness.filters import JudgedResponse, JudgedText, judged_response
 from lm_eval_leakage.harness.model_of_run import tell_model_to
 from lm_eval_leakage.harness.token_scores import TokenAnswer
-from lm_eval_leakage.harness.window import longer_than_window
+from lm_eval_leakage.harness.window import longer_than_window, n_tokens_of
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.questions import question_from_doc
 from lm_eval_leakage.records import Answered, Evidence, Question, Request, Skipped, UntestableQuestion, Verdict
@@ -164,24 +164,33 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         chat_template: ChatTemplate | None = None,
     ) -> list[LeakageInstance]:
         framed = _chat_frame(chat_template, ctx) if apply_chat_template and chat_template else _plain_frame(ctx)
-        asked: list[tuple[str, ...]]
         try:
-            pairs = [
+            asked = [
                 (framed(request.context), request.continuation)
                 for request in self._pooled_probe.requests(self.question(doc))
             ]
-            if too_long := longer_than_window(self.lm, pairs):
+            if too_long := longer_than_window(self.lm, asked):
                 raise UntestableQuestion(too_long)
-            asked, skipped = [*pairs], None
+            skipped = None
         except UntestableQuestion as error:
             asked = [(STAND_IN.context, STAND_IN.continuation)]
             skipped = Skipped(str(error))
-        if self.probe.needs == "token_scores":
-            asked = [(context + continuation,) for context, continuation in asked]
         return [
-            LeakageInstance(self.probe.needs, doc, arguments, idx, metadata, skipped=skipped)
-            for idx, arguments in enumerate(asked)
+            LeakageInstance(
+                self.probe.needs, doc, self._arguments(context, continuation), idx, metadata, skipped=skipped
+            )
+            for idx, (context, continuation) in enumerate(asked)
         ]
+
+    def _arguments(self, context: str, continuation: str) -> tuple[Any, ...]:
+        """What the model's method takes for one request."""
+        if self.probe.needs == "token_scores":
+            return (context + continuation,)
+        if self.probe.needs == "generate_until":
+            n_tokens = self.probe.n_tokens(Request(context, continuation))
+            wanted = n_tokens_of(self.lm, continuation) + 1 if n_tokens is None else n_tokens
+            return context, {"until": [], "max_gen_toks": wanted, "do_sample": False, "temperature": 0.0}
+        return context, continuation
 
     # ------------------------------------------------------------------ verdicts
 
@@ -195,19 +204,21 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             verdicts = iter(make_filter().apply(None, answered))
             for instances in by_question:
                 for instance in instances:
-                    instance.filtered_resps[ensemble.name] = JudgedResponse(instance.resps[0])
+                    instance.filtered_resps[ensemble.name] = judged_response(instance.resps[0])
                 judged = instances[0].filtered_resps[ensemble.name]
                 judged.verdict = instances[0].skipped or next(verdicts)
             self._report(ensemble.name)
 
     def _answered(self, instances: Sequence[LeakageInstance]) -> Answered:
         question = self.question(instances[0].doc)
+        answers = [instance.resps[0] for instance in instances]
         return Answered(
             question,
-            tuple(Request(*("", "", *instance.args)[-2:]) for instance in instances),
-            tuple(instance.resps[0][0] for instance in instances),
+            self._pooled_probe.requests(question),
+            tuple(answer[0] for answer in answers if isinstance(answer, tuple)),
             self._pooled_probe.gold(question),
-            tuple(instance.resps[0].tokens for instance in instances if isinstance(instance.resps[0], TokenAnswer)),
+            tuple(answer.tokens for answer in answers if isinstance(answer, TokenAnswer)),
+            tuple(answer for answer in answers if isinstance(answer, str)),
         )
 
     def _report(self, pipeline: str) -> None:
@@ -228,7 +239,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         for reason, count in reasons.most_common(REASONS_SHOWN):
             logger.warning("%s, %s: %d question(s) skipped: %s", self.config.task, pipeline, count, reason)
 
-    def process_results(self, doc: Doc, results: Sequence[JudgedResponse]) -> LoggedVerdict:
+    def process_results(self, doc: Doc, results: Sequence[JudgedResponse | JudgedText]) -> LoggedVerdict:
         verdict = results[0].verdict
         assert verdict is not None, "a filter gave no verdict on a question's first response"
         names = [row.__name__ for row in rows.ROWS if row.__name__ in self.aggregation()]

@@ -23,3 +23,9 @@ def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]]) -> s
     if n_tokens <= window:
         return None
     return f"its text has {n_tokens} tokens; the model's window holds {window}, so raise max_length if it can be"
+
+
+def n_tokens_of(lm: object | None, text: str) -> int:
+    """How many tokens `text` has for the model; for one that hides its tokenizer, one for every three bytes."""
+    encode = getattr(lm, "tok_encode", None)
+    return len(encode(text)) if encode is not None else 1 + len(text.encode("utf-8", "replace")) // 3

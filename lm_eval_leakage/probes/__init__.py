@@ -13,8 +13,8 @@ from lm_eval_leakage.registry import Registry
 class Probe(ABC):
     """A frozen dataclass whose fields are the probe's parameters, settable from a task's `metadata`.
 
-    needs: what a backend must be able to do, by the name of its method: loglikelihood, or token_scores for the
-        scores of every token under the model's own distribution
+    needs: what a backend must be able to do, by the name of its method: loglikelihood; generate_until, where a
+        request's continuation is what is hoped for; or token_scores, of every token under the model's own distribution
     """
 
     needs: ClassVar[str] = "loglikelihood"
@@ -33,6 +33,10 @@ class Probe(ABC):
     def gold(self, question: Question) -> tuple[int, ...]:
         """Place of the right option in each list of options that is shown, for probes that show several."""
         return ()
+
+    def n_tokens(self, request: Request) -> int | None:
+        """How many tokens to generate; None for those of the hoped-for continuation and one more."""
+        return None
 
 
 probes: Registry[type[Probe]] = Registry("probe", __name__)

@@ -1,4 +1,4 @@
-"""A question put as benchmarks put it: its options shown, the letter of one of them asked for."""
+"""A question put as benchmarks put it: its options shown and a letter asked for, or shown up to a label."""
 
 from __future__ import annotations
 
@@ -27,3 +27,14 @@ def _letters(question: Question, n_options: int) -> Sequence[str]:
     if question.frame is None:
         return ascii_uppercase[:n_options]
     return [re.findall(r"\w+", marker)[-1] for marker in question.frame.markers]
+
+
+def up_to_label(question: Question, place: int, format_name: str | None = None) -> str:
+    """Question and options before `place`, ending with the label of `place` and no white space after it."""
+    before, block = context_and_block(question, format_name)
+    shown = block([*question.options[:place], *[""] * (len(question.options) - place)])
+    following = block([*question.options[:place], MARK, *[""] * (len(question.options) - place - 1)])
+    return (before + shown[: following.index(MARK)]).rstrip()
+
+
+MARK = "\x1f"  # stands in no text

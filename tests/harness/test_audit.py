@@ -279,6 +279,47 @@ def test_permutation_r_and_q_ask_for_what_the_paper_asks(folder, task) -> None:
     assert row["null_rate,pair_direction"] == pytest.approx(1 / 24)
 
 
+class Writer(FakeLM):
+    """Goes on with the text that it has seen."""
+
+    def __init__(self, *texts: str) -> None:
+        super().__init__(by_hash)
+        self.texts = texts
+
+    def generate_until(self, requests):
+        self.asked += [request.args for request in requests]
+        return [
+            next((text[len(context) :].split("\n")[0] for text in self.texts if text.startswith(context)), "nothing")
+            for context, _ in (request.args for request in requests)
+        ]
+
+
+def test_a_model_that_writes_the_options_of_one_question_is_seen(folder, task) -> None:
+    task("colours", LETTERED, MANY)
+    text = MANY[2]["question"] + "".join(f"\n{x}. {o}" for x, o in zip("ABCD", MANY[2]["choices"], strict=True))
+    lm = Writer(text)
+    results = run(folder, "colours_leakage_ngram", lm=lm)
+    row = results["results"]["colours_leakage_ngram"]
+    assert row["reproduced_rate,reproduction"] == 1 / 8
+    assert row["reproduced_rate_stderr,reproduction"] == pytest.approx(1 / 8)
+    assert row["control_rate,reproduction"] == 0
+    logged = results["samples"]["colours_leakage_ngram"]
+    assert [line["hit_rate"] for line in logged] == [0, 0, 1, 0, 0, 0, 0, 0]
+    context, options = lm.asked[0]
+    assert context == "Which is colour number 0 here?\nA."
+    assert options["max_gen_toks"] == len(MANY[0]["choices"][0].split()) + 1
+
+
+def test_ngram_accuracy_and_steps_run_through_the_harness(folder, task) -> None:
+    task("colours", LETTERED, MANY)
+    row = run(folder, "colours_leakage_ngram_accuracy", lm=Writer())["results"]["colours_leakage_ngram_accuracy"]
+    assert row["ngram_accuracy,ngram_accuracy"] == 0
+    lm = FakeLM(by_hash)
+    row = run(folder, "colours_leakage_ngram_steps", lm=lm)["results"]["colours_leakage_ngram_steps"]
+    assert len(lm.asked) == 8 * 9
+    assert row["null_rate,stepwise"] == pytest.approx(1 / 24)
+
+
 def test_benchmarks_of_ours_have_the_other_audits_too() -> None:
     known = TaskManager(include_path=str(task_configs_path()), include_defaults=False)
     lm = FakeLM(by_hash)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lm_eval_leakage.harness.audit import suffixes, template
 from lm_eval_leakage.probes import probes
-from lm_eval_leakage.records import Answered, Evidence, Question, TokenScores
+from lm_eval_leakage.records import Answered, Evidence, Question, Request, TokenScores
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.orders import OrderScores, OrderStatistic
 
@@ -36,6 +36,10 @@ def tokens(rng: np.random.Generator) -> TokenScores:
     )
 
 
+def written(request: Request, rng: np.random.Generator) -> str:
+    return request.continuation if rng.random() < 0.5 else "something else"
+
+
 def answered(probe: str, seed: int) -> list[Answered]:
     rng = np.random.default_rng(seed)
     asking = probes.get(probe)().with_pool(lambda: QUESTIONS)
@@ -47,6 +51,7 @@ def answered(probe: str, seed: int) -> list[Answered]:
             tuple(rng.normal(-50, 3, len(requests)).tolist()),
             asking.gold(question),
             tuple(tokens(rng) for _ in requests) if asking.needs == "token_scores" else (),
+            tuple(written(request, rng) for request in requests) if asking.needs == "generate_until" else (),
         )
         for question, requests in asked
     ]

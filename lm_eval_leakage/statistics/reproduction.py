@@ -1,0 +1,111 @@
+"""Does the model write the published options, or the published text?
+
+Null hypothesis: none that gives a rate. For options, the rate at which completions match the next option of the
+question instead of their own is the control: what templates and shared words give. Limits: as of the probes.
+Source: n-gram reproduction of Hidayat et al., 2025 (arXiv 2505.24263), ROUGE-L above 0.75 for an option, flagged
+from a share T = 0.25 of the options on; n-gram accuracy of Xu et al. (arXiv 2404.18824).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from rouge_score.rouge_scorer import RougeScorer
+
+from lm_eval_leakage.records import Answered, Measurement
+from lm_eval_leakage.statistics import statistics
+
+ROUGE_L = 0.75  # Hidayat et al. (2025)
+T = 0.25  # Hidayat et al. (2025): one of four options
+
+
+@dataclass(frozen=True)
+class ReproductionMeasurement(Measurement):
+    """reproduced: share of hits is at least T
+    control: the same when each completion is compared with the option after its own
+    hit_rate: share of the options that are reproduced
+    best_rouge: the highest ROUGE-L F of a completion and its option
+    """
+
+    reproduced: bool
+    control: bool
+    hit_rate: float
+    best_rouge: float
+
+    def values(self) -> dict[str, float]:
+        return {"reproduced_rate": float(self.reproduced), "control_rate": float(self.control)}
+
+
+@statistics.register("reproduction")
+@dataclass(frozen=True)
+class Reproduction:
+    """rouge: a completion above this ROUGE-L F is a hit
+    share: options that must be hit for a question to count as reproduced, the paper's T
+    """
+
+    rouge: float = ROUGE_L
+    share: float = T
+
+    def __post_init__(self) -> None:
+        for name, value in (("rouge", self.rouge), ("share", self.share)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+                raise ValueError(f"{name} is {value!r}; it must be above 0 and at most 1")
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[ReproductionMeasurement]:
+        return [self._measure(question) for question in answered]
+
+    def _measure(self, answered: Answered) -> ReproductionMeasurement:
+        options = answered.question.options
+        own = [rouge_l(option, text) for option, text in zip(options, answered.texts, strict=True)]
+        shifted = [
+            rouge_l(option, text) for option, text in zip((*options[1:], options[0]), answered.texts, strict=True)
+        ]
+        hits = [score > self.rouge for score in own]
+        controls = [score > self.rouge for score in shifted]
+        n_options = len(options)
+        return ReproductionMeasurement(
+            sum(hits) / n_options >= self.share,
+            sum(controls) / n_options >= self.share,
+            sum(hits) / n_options,
+            max(own),
+        )
+
+
+@cache
+def _scorer() -> RougeScorer:
+    return RougeScorer(["rougeL"], use_stemmer=True)
+
+
+def rouge_l(option: str, completion: str) -> float:
+    """F of ROUGE-L between an option and what was written in its place, stemmed; of texts without a word of Latin
+    letters or digits, which the scorer does not see, 1 where the completion begins with the option and else 0."""
+    if not _scorer()._tokenizer.tokenize(option):
+        return float(bool(option.strip()) and completion.strip().startswith(option.strip()))
+    return float(_scorer().score(option, completion)["rougeL"].fmeasure)
+
+
+@dataclass(frozen=True)
+class NgramMeasurement(Measurement):
+    """ngram_accuracy: share of the places where what was written is exactly how the text goes on"""
+
+    ngram_accuracy: float
+
+    def values(self) -> dict[str, float]:
+        return {"ngram_accuracy": self.ngram_accuracy}
+
+
+@statistics.register("ngram_accuracy")
+@dataclass(frozen=True)
+class NgramAccuracy:
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[NgramMeasurement]:
+        return [NgramMeasurement(_accuracy(question)) for question in answered]
+
+
+def _accuracy(answered: Answered) -> float:
+    matches = [
+        bool(text.strip()) and request.continuation.strip().startswith(text.strip())
+        for request, text in zip(answered.requests, answered.texts, strict=True)
+    ]
+    return sum(matches) / len(matches)

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from itertools import permutations
+from math import factorial
+
+import numpy as np
+import pytest
+from rouge_score.rouge_scorer import RougeScorer
+
+from lm_eval_leakage.probes.option_completions import OptionCompletions
+from lm_eval_leakage.probes.option_steps import OptionSteps
+from lm_eval_leakage.probes.prefix_completions import PrefixCompletions
+from lm_eval_leakage.records import Answered, Frame, Question, Request, UntestableQuestion
+from lm_eval_leakage.statistics.reproduction import NgramAccuracy, Reproduction, rouge_l
+from lm_eval_leakage.statistics.stepwise import Stepwise
+
+OPTIONS = ("a cat on a mat", "two dogs in the rain", "three hens", "a horse of course")
+QUESTION = Question("q", "Which animals are seen there?", OPTIONS)
+
+
+def wrote(*texts: str):
+    (found,) = Reproduction().judge([Answered(QUESTION, (), (), texts=texts)])
+    return found
+
+
+def test_one_reproduced_option_of_four_is_enough() -> None:
+    found = wrote("a cat on a mat.", "no", "no", "no")
+    assert (found.reproduced, found.control, found.hit_rate, found.best_rouge) == (True, False, 0.25, 1.0)
+    assert not wrote("a cat on", "no", "no", "no").reproduced  # ROUGE-L F is 2 * 3/3 * 3/5 / (3/3 + 3/5) = 0.75
+
+
+def test_a_hit_is_above_the_threshold_and_not_at_it() -> None:
+    assert rouge_l("a cat on a mat", "a cat on") == pytest.approx(0.75)
+
+
+def test_words_are_stemmed_as_in_the_paper() -> None:
+    expected = (
+        RougeScorer(["rougeL"], use_stemmer=True).score("two dogs in the rain", "two dog rains")["rougeL"].fmeasure
+    )
+    assert rouge_l("two dogs in the rain", "two dog rains") == expected
+    assert expected > 0
+
+
+def test_the_control_sees_what_options_share() -> None:
+    shared = Question("q", "How long?", ("in 5 to 6 days", "in 5 to 7 days", "in 5 to 8 days", "in 5 to 9 days"))
+    (found,) = Reproduction().judge([Answered(shared, (), (), texts=("in 5 to 4 days",) * 4)])
+    assert (found.reproduced, found.control) == (True, True)
+
+
+def test_options_in_other_scripts_are_compared_by_their_beginning() -> None:
+    assert rouge_l("土地", "土地\nC.") == 1.0
+    assert rouge_l("土地", "资金") == 0.0
+    assert rouge_l("√", "") == 0.0
+
+
+@pytest.mark.parametrize("name", ["rouge", "share"])
+def test_thresholds_are_shares(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is 0; it must be above 0"):
+        Reproduction(**{name: 0})
+
+
+def test_completions_follow_the_true_options_before_them() -> None:
+    asked = OptionCompletions().requests(QUESTION)
+    assert asked[0] == Request("Which animals are seen there?\nA.", OPTIONS[0])
+    assert asked[2].context == f"Which animals are seen there?\nA. {OPTIONS[0]}\nB. {OPTIONS[1]}\nC."
+    framed = Question("q", "?", ("x", "y"), frame=Frame("Q: ?", (" (a) ", " (b) "), "\nA:"))
+    assert [request.context for request in OptionCompletions().requests(framed)] == ["Q: ? (a)", "Q: ? (a) x (b)"]
+
+
+def test_ngram_accuracy_counts_what_is_written_exactly() -> None:
+    asked = PrefixCompletions().requests(QUESTION)
+    assert len(asked) == 5
+    text = asked[0].context + asked[0].continuation
+    assert text.endswith("D. a horse of course")
+    assert all(request.context + request.continuation == text for request in asked)
+    lengths = np.diff([len(request.context.split()) for request in asked])
+    assert max(lengths) - min(lengths) <= 1  # equally spaced
+    texts = (asked[0].continuation[:9], "never", asked[2].continuation, "", "  ")
+    (found,) = NgramAccuracy().judge([Answered(QUESTION, asked, (), texts=texts)])
+    assert found.ngram_accuracy == 2 / 5
+    assert PrefixCompletions(n=7).n_tokens(asked[0]) == 7
+    with pytest.raises(UntestableQuestion, match="4 words"):
+        PrefixCompletions().requests(Question("q", "?", ("x",)))
+
+
+def test_steps_ask_for_every_option_that_is_left() -> None:
+    asked = OptionSteps().requests(QUESTION)
+    assert len(asked) == 4 + 3 + 2
+    assert [request.continuation for request in asked[4:7]] == [f" {option}\n" for option in OPTIONS[1:]]
+    assert asked[4].context.endswith(f"A. {OPTIONS[0]}\nB.")
+    with pytest.raises(UntestableQuestion, match="read alike"):
+        OptionSteps().requests(Question("q", "Which?", ("x", "x ", "y")))
+
+
+def test_the_null_distribution_of_steps_is_that_of_random_orders() -> None:
+    # a model with any preferences, here dependent on what it has seen; every order of the options once
+    def preference(seen: tuple[int, ...], option: int) -> float:
+        return hash((seen, option)) % 1009 + option / 10
+
+    found = []
+    for order in permutations(range(4)):
+        scores = [preference(order[:place], option) for place in range(3) for option in order[place:]]
+        found += Stepwise().judge([Answered(QUESTION, (), tuple(scores))])
+    assert sum(evidence.flagged for evidence in found) == 1  # of 4! orders
+    for count in range(4):
+        observed = sum(evidence.n_expected >= count for evidence in found) / factorial(4)
+        pvalues = {evidence.pvalue for evidence in found if evidence.n_expected == count}
+        assert all(pvalue == pytest.approx(observed) for pvalue in pvalues)
+    assert {evidence.null_rate for evidence in found} == {1 / 24}
+
+
+def test_a_tie_is_not_an_expectation() -> None:
+    (found,) = Stepwise().judge([Answered(QUESTION, (), (1.0, 1.0, 0.0, 0.0, 2.0, 1.0, 0.0, 1.0, 0.0))])
+    assert (found.flagged, found.n_expected, found.least_margin) == (False, 2, 0.0)
