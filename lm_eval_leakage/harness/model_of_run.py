@@ -51,11 +51,12 @@ def tell_model_to(task_class: type) -> None:
 
 def lacking(lm: Any, need: str) -> str | None:
     """What `lm` cannot do of what a probe needs, in words; None where it can."""
+    model = getattr(lm, "lm", lm)  # below the harness's response cache
     if need == "token_scores":
         can = offer_token_scores(lm)
     else:
-        can = isinstance(lm, HFLM) or _answers_nothing(getattr(lm, need, None))
-    return None if can else f"{type(lm).__name__} {MEANING[need]}"
+        can = isinstance(model, HFLM) or _answers_nothing(getattr(model, need, None))
+    return None if can else f"{type(model).__name__} {MEANING[need]}"
 
 
 def _answers_nothing(method: Any) -> bool:

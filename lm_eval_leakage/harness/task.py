@@ -228,7 +228,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         if rows.undecidable(evidence):
             logger.warning(
                 "%s, %s: with 2 options no question's p-value is below 1/2, so none can be flagged and no rate is "
-                "shown; %d of %d published orders are preferred, %d would be by chance: read dataset_pvalue",
+                "shown; %d of %d questions show the sign, %d would by chance: read dataset_pvalue",
                 self.config.task,
                 pipeline,
                 sum(verdict.flagged for verdict in evidence),

@@ -36,9 +36,10 @@ class TokenAnswer(tuple[float, bool]):
 
 def offer_token_scores(lm: object) -> bool:
     """Whether `lm` gives token scores; `hf` and what derives from it are given the method here."""
-    if not hasattr(lm, "token_scores") and isinstance(lm, HFLM) and lm.backend == "causal":
-        lm.token_scores = MethodType(token_scores_of_hf, lm)
-    return hasattr(lm, "token_scores")
+    model = getattr(lm, "lm", lm)  # below the harness's response cache, which lets other methods through
+    if not hasattr(model, "token_scores") and isinstance(model, HFLM) and model.backend == "causal":
+        model.token_scores = MethodType(token_scores_of_hf, model)
+    return hasattr(model, "token_scores")
 
 
 def token_scores_of_hf(lm: HFLM, requests: Sequence[Instance]) -> list[TokenAnswer]:

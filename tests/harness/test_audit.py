@@ -383,7 +383,7 @@ def test_with_two_options_no_rate_is_shown_and_the_pooled_test_speaks(folder, ta
     assert row["dataset_pvalue,max_order"] == pytest.approx(1 / 8)
     assert row["skipped,outlier"] == 3
     assert "2 options: no rate" in make_table(results)
-    assert "3 of 3 published orders are preferred, 2 would be by chance" in caplog.text
+    assert "3 of 3 questions show the sign, 2 would by chance" in caplog.text
     assert json.loads(json.dumps(float(row["skipped,outlier"]))) == 3
 
 

@@ -129,7 +129,9 @@ def test_a_whole_audit_by_token_scores(model: str, tmp_path: Path) -> None:
     extend_harness(TaskManager)
     known = TaskManager(include_path=str(task_configs_path()), include_defaults=False)
     lm = HFLM(pretrained=model, device="cpu", dtype="float32", max_length=1000)
-    results = simple_evaluate(model=lm, tasks=["fresh_leakage_tokens"], task_manager=known, limit=3, bootstrap_iters=0)
+    results = simple_evaluate(
+        model=lm, tasks=["fresh_leakage_tokens"], task_manager=known, limit=3, use_cache=str(tmp_path / "cache")
+    )
     row = results["results"]["fresh_leakage_tokens"]
     assert row["skipped,token_evidence"] == 0
     lines = results["samples"]["fresh_leakage_tokens"]
