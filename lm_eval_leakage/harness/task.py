@@ -28,7 +28,7 @@ from lm_eval_leakage.statistics import statistics
 logger = logging.getLogger(__name__)
 
 Doc = Mapping[str, Any]
-ChatTemplate = Callable[..., str]
+ChatTemplate = Callable[..., str]  # or, for a chat model behind an API, turns as JSON in a tuple
 
 
 @dataclass
@@ -173,7 +173,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
                 raise UntestableQuestion(too_long)
             skipped = None
         except UntestableQuestion as error:
-            asked = [(STAND_IN.context, STAND_IN.continuation)]
+            asked = [(framed(STAND_IN.context), STAND_IN.continuation)]
             skipped = Skipped(str(error))
         return [
             LeakageInstance(

@@ -17,7 +17,8 @@ def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]]) -> s
     encode = getattr(lm, "tok_encode", None)
     if not isinstance(window, int) or encode is None:
         return None
-    texts = [context + continuation for context, continuation in asked]
+    # a chat model behind an API takes turns instead of a text, and cuts them by itself
+    texts = [context + continuation for context, continuation in asked if isinstance(context, str)]
     long = [text for text in texts if len(text.encode("utf-8", "replace")) + SPECIAL_TOKENS > window]
     n_tokens = max((len(encode(text)) for text in long), default=0)
     if n_tokens <= window:
@@ -28,4 +29,6 @@ def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]]) -> s
 def n_tokens_of(lm: object | None, text: str) -> int:
     """How many tokens `text` has for the model; for one that hides its tokenizer, one for every three bytes."""
     encode = getattr(lm, "tok_encode", None)
-    return len(encode(text)) if encode is not None else 1 + len(text.encode("utf-8", "replace")) // 3
+    encoded = encode(text) if encode is not None else [text]
+    hidden = any(isinstance(token, str) for token in encoded)
+    return 1 + len(text.encode("utf-8", "replace")) // 3 if hidden else len(encoded)

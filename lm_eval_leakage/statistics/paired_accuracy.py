@@ -8,9 +8,11 @@ accuracy(original); the two arms between, the errors and the test are ours.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from scipy.stats import binomtest, norm
 
@@ -42,15 +44,20 @@ class ArmsMeasurement(Measurement):
 @statistics.register("paired_accuracy")
 @dataclass(frozen=True)
 class PairedAccuracy:
-    """reference: a clean model's `delta` on the same task, with which this model's is compared
-    reference_stderr: its standard error, taken as 0 where it is not given
+    """reference: a clean model's `delta` on the same task, with which this model's is compared: a number, or the
+        results file of its run, as FILE or, where that holds several tasks, FILE#TASK
+    reference_stderr: its standard error, for a number; taken as 0 where it is not given
     """
 
-    reference: float | None = None
+    reference: float | str | None = None
     reference_stderr: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.reference is not None and not -1 <= float(self.reference) <= 1:
+        if isinstance(self.reference, str):
+            delta, stderr = delta_of_run(self.reference)
+            object.__setattr__(self, "reference", delta)
+            object.__setattr__(self, "reference_stderr", stderr)
+        elif self.reference is not None and not -1 <= self.reference <= 1:
             raise ValueError(f"reference is {self.reference!r}; it is a difference of accuracies, so between -1 and 1")
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[ArmsMeasurement]:
@@ -61,7 +68,31 @@ class PairedAccuracy:
         arms = [answered.answers[start : start + n_options] for start in range(0, 4 * n_options, n_options)]
         right = [margin_and_rank(scores, gold)[0] > 0 for scores, gold in zip(arms, answered.gold, strict=True)]
         original, shuffled, replaced, generalized = right
+        assert not isinstance(self.reference, str), "a file has been read when the statistic was made"
         return ArmsMeasurement(original, shuffled, replaced, generalized, self.reference, self.reference_stderr)
+
+
+def delta_of_run(reference: str) -> tuple[float, float]:
+    """`delta` and its standard error from the results file of the harness that FILE or FILE#TASK names."""
+    name, _, task = reference.partition("#")
+    file = Path(name).expanduser()
+    try:
+        results = json.loads(file.read_text(encoding="utf-8"))["results"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"reference is {reference!r}, which is neither a number nor a results file of lm_eval ({error!r})"
+        ) from error
+    rows = {name: row for name, row in results.items() if DELTA in row and task in ("", name)}
+    if len(rows) != 1:
+        raise ValueError(
+            f"reference is {reference!r}; {len(rows)} tasks of that file have a delta ({', '.join(rows) or 'none'}), "
+            "name one as FILE#TASK"
+        )
+    (row,) = rows.values()
+    return float(row[DELTA]), float(row[DELTA_STDERR])
+
+
+DELTA, DELTA_STDERR = "delta,paired_accuracy", "delta_stderr,paired_accuracy"
 
 
 @dataclass(frozen=True)

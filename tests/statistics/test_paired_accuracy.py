@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -91,3 +92,27 @@ def test_of_a_model_without_knowledge_one_in_n_is_flagged() -> None:
 def test_ranks_count_ties_against_the_right_option() -> None:
     assert margin_and_rank([1.0, 1.0, 0.0], 0) == (0.0, 2)
     assert margin_and_rank([3.0, 1.0, 0.0], 0) == (2.0, 1)
+
+
+def test_a_reference_may_be_the_results_file_of_a_clean_run(tmp_path) -> None:
+    file = tmp_path / "results.json"
+    row = {"delta,paired_accuracy": 0.25, "delta_stderr,paired_accuracy": 0.03}
+    file.write_text(json.dumps({"results": {"arc_choice_confusion": row, "mmlu": {"acc,none": 0.3}}}))
+    known = PairedAccuracy(reference=str(file))
+    assert (known.reference, known.reference_stderr) == (0.25, 0.03)
+    assert PairedAccuracy(reference=f"{file}#arc_choice_confusion") == known
+    file.write_text(json.dumps({"results": {"a": row, "b": row}}))
+    with pytest.raises(ValueError, match=r"2 tasks of that file have a delta \(a, b\), name one as FILE#TASK"):
+        PairedAccuracy(reference=str(file))
+    with pytest.raises(ValueError, match="0 tasks of that file have a delta"):
+        PairedAccuracy(reference=f"{file}#c")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"versions": {}}'])
+def test_what_is_no_results_file_is_named(tmp_path, text: str) -> None:
+    file = tmp_path / "other.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match="neither a number nor a results file"):
+        PairedAccuracy(reference=str(file))
+    with pytest.raises(ValueError, match="neither a number nor a results file"):
+        PairedAccuracy(reference="missing.json")
