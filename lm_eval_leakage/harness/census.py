@@ -122,7 +122,7 @@ def judge(config: Mapping[str, Any]) -> tuple[str, str]:
     try:
         task = SentinelTask(config)
     except Exception as error:  # whatever a task's own module raises
-        return REFUSED, f"the harness itself cannot load it here ({error!r})"
+        return REFUSED, f"the harness itself cannot load it here ({type(error).__name__}: {_without_paths(error)})"
     if (constant := _constant(task)) is not None:
         return REFUSED, refusal_of_constant(constant, len(constant))
     reasons: Counter[str] = Counter()
@@ -143,6 +143,11 @@ def judge(config: Mapping[str, Any]) -> tuple[str, str]:
     if reasons:
         return REFUSED, reasons.most_common(1)[0][0]
     return FAILED, f"no made-up row fits what it does with its data ({errors.most_common(1)[0][0]})"
+
+
+def _without_paths(error: Exception) -> str:
+    """An error's words without the paths of this machine."""
+    return re.sub(r" ?\(/[^)]*\)", "", str(error))
 
 
 def _constant(task: SentinelTask) -> list[str] | None:

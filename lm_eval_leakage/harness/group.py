@@ -7,7 +7,7 @@ from typing import Any
 from lm_eval.api.group import Group
 from lm_eval.config.group import AggMetricConfig
 
-from lm_eval_leakage.harness import rows
+from lm_eval_leakage.harness.row_values import ROWS, RowValue, pooled
 
 
 class LeakageGroup(Group):  # type: ignore[misc]
@@ -15,12 +15,12 @@ class LeakageGroup(Group):  # type: ignore[misc]
     of the whole. (The harness's own groups know means only, and a mean of p-values means nothing.)"""
 
     def __init__(self, name: str) -> None:
-        names = [row.__name__ for row in rows.ROWS if not row.__name__.endswith("_stderr")]
+        names = [row.__name__ for row in ROWS if not row.__name__.endswith("_stderr")]
         super().__init__(name, aggregate_metric_list=[AggMetricConfig(metric=metric) for metric in names])
 
     def aggregate(self, task_metrics: dict[str, dict[str, Any]]) -> dict[str, Any]:
         members = [task_metrics[task.task_name] for task in self.get_all_tasks() if task.task_name in task_metrics]
-        keys = dict.fromkeys(key for member in members for key in member if isinstance(member[key], rows.RowValue))
-        pooled = {key: rows.pooled([member[key] for member in members if key in member]) for key in keys}
+        keys = dict.fromkeys(key for member in members for key in member if isinstance(member[key], RowValue))
+        together = {key: pooled([member[key] for member in members if key in member]) for key in keys}
         sizes = [member.get("sample_len", 0) for member in members]
-        return {"alias": self.alias or self.name, "name": self.name, "sample_len": sum(sizes), **pooled}
+        return {"alias": self.alias or self.name, "name": self.name, "sample_len": sum(sizes), **together}

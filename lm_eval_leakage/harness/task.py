@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -13,16 +13,18 @@ from typing import Any
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import ConfigurableTask
 
+import lm_eval_leakage.harness.rows  # noqa: F401 (makes the rows known)
 from lm_eval_leakage.guards import guards_of, templates_of
-from lm_eval_leakage.harness import rows
 from lm_eval_leakage.harness.data import load_questions
 from lm_eval_leakage.harness.filters import JudgedResponse, JudgedText, judged_response
+from lm_eval_leakage.harness.logged_verdict import LoggedVerdict
 from lm_eval_leakage.harness.model_of_run import tell_model_to
+from lm_eval_leakage.harness.row_values import ROWS, undecidable
 from lm_eval_leakage.harness.token_scores import TokenAnswer
 from lm_eval_leakage.harness.window import longer_than_window, n_tokens_of
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.questions import question_from_doc
-from lm_eval_leakage.records import Answered, Evidence, Question, Request, Skipped, UntestableQuestion, Verdict
+from lm_eval_leakage.records import Answered, Evidence, Question, Request, Skipped, UntestableQuestion
 from lm_eval_leakage.statistics import statistics
 
 logger = logging.getLogger(__name__)
@@ -44,25 +46,6 @@ class LeakageInstance(Instance):  # type: ignore[misc]
 
 STAND_IN = Request("Skipped", " question")
 REASONS_SHOWN = 5  # in the run's messages; the samples log has every question's
-
-
-class LoggedVerdict(dict[str, object]):
-    """A question's keys in the samples log.
-
-    The harness logs the whole mapping but aggregates what `items()` names. So a line carries flat scalars
-    (flagged, pvalue, margin, ..., guards, and under each row's name what the question adds to it, for the
-    harness's loggers) while the table gets its rows and no others, each from the verdict itself.
-    """
-
-    def __init__(self, verdict: Verdict, guards: Sequence[str], row_names: Sequence[str]) -> None:
-        logged = {"flagged": None, "pvalue": None} if isinstance(verdict, Skipped) else {"reason": None}
-        added = rows.contributions(verdict, guards)
-        shown = {name: added.get(name) for name in row_names}
-        super().__init__(logged | shown | asdict(verdict) | {"guards": ",".join(guards)})
-        self._rows = [(name, rows.given_to(name, verdict, guards)) for name in row_names]
-
-    def items(self) -> Iterable[tuple[str, Verdict]]:  # type: ignore[override]
-        return self._rows
 
 
 class LeakageTask(ConfigurableTask):  # type: ignore[misc]
@@ -225,7 +208,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         """What the table has no room for: reasons of skipped questions, and why a rate may be missing."""
         verdicts = [instance.filtered_resps[pipeline].verdict for instance in self.instances if instance.idx == 0]
         evidence = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
-        if rows.undecidable(evidence):
+        if undecidable(evidence):
             logger.warning(
                 "%s, %s: with 2 options no question's p-value is below 1/2, so none can be flagged and no rate is "
                 "shown; %d of %d questions show the sign, %d would by chance: read dataset_pvalue",
@@ -242,7 +225,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def process_results(self, doc: Doc, results: Sequence[JudgedResponse | JudgedText]) -> LoggedVerdict:
         verdict = results[0].verdict
         assert verdict is not None, "a filter gave no verdict on a question's first response"
-        names = [row.__name__ for row in rows.ROWS if row.__name__ in self.aggregation()]
+        names = [row.__name__ for row in ROWS if row.__name__ in self.aggregation()]
         return LoggedVerdict(verdict, self._guards(doc), names)
 
     def _guards(self, doc: Doc) -> tuple[str, ...]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 from lm_eval_leakage.harness import rows
+from lm_eval_leakage.harness.row_values import ROWS
 from lm_eval_leakage.records import Skipped
 from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
 
@@ -23,7 +24,7 @@ def test_rows_of_a_small_data_set() -> None:
 def test_the_rows_are_registered_with_the_harness() -> None:
     from lm_eval.api.registry import get_aggregation, get_metric, get_metric_aggregation, is_higher_better
 
-    for row in rows.ROWS:
+    for row in ROWS:
         name = row.__name__
         assert get_metric(name) is get_aggregation(name) is get_metric_aggregation(name) is row
         assert is_higher_better(name) is False

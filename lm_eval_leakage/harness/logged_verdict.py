@@ -1,0 +1,39 @@
+"""A verdict on one question as the harness's table and its samples log take it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+from lm_eval_leakage.harness.row_values import given_to
+from lm_eval_leakage.records import Measurement, Skipped, Verdict
+
+
+class LoggedVerdict(dict[str, object]):
+    """A question's keys in the samples log.
+
+    The harness logs the whole mapping but aggregates what `items()` names. So a line carries flat scalars
+    (flagged, pvalue, margin, ..., guards, and under each row's name what the question adds to it, for the
+    harness's loggers) while the table gets its rows and no others, each from the verdict itself.
+    """
+
+    def __init__(self, verdict: Verdict, guards: Sequence[str], row_names: Sequence[str]) -> None:
+        logged = {"flagged": None, "pvalue": None} if isinstance(verdict, Skipped) else {"reason": None}
+        added = _contributions(verdict, guards)
+        shown = {name: added.get(name) for name in row_names}
+        super().__init__(logged | shown | asdict(verdict) | {"guards": ",".join(guards)})
+        self._rows = [(name, given_to(name, verdict, guards)) for name in row_names]
+
+    def items(self) -> Iterable[tuple[str, Verdict]]:  # type: ignore[override]
+        return self._rows
+
+
+def _contributions(verdict: Verdict, guards: Sequence[str]) -> dict[str, float]:
+    """What one question adds to rows, under the row's name; nothing where only all questions make a value."""
+    if isinstance(verdict, Skipped):
+        return {"skipped": 1.0}
+    if isinstance(verdict, Measurement):
+        return {"skipped": 0.0} | verdict.values()
+    flagged = float(verdict.flagged)
+    stratum = "flagged_rate_guarded" if guards else "flagged_rate_unguarded"
+    return {"skipped": 0.0, "flagged_rate": flagged, stratum: flagged, "null_rate": verdict.null_rate}

@@ -1,0 +1,104 @@
+"""How a row of the results table is made: an aggregation of the harness over the verdicts on all questions.
+
+Every question contributes its whole verdict to every row, whether it was tested or not: under data
+parallelism the harness needs the same keys on every process, and a p-value of the data set needs all
+questions at once. Undefined values are NaN, since the harness does arithmetic on them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from lm_eval.api.registry import (
+    aggregation_registry,
+    higher_is_better_registry,
+    metric_agg_registry,
+    metric_registry,
+)
+
+from lm_eval_leakage.records import Evidence, Skipped, Verdict
+
+Verdicts = Sequence[Verdict]
+UNDECIDABLE = "2 options: no rate"
+
+
+class RowValue(float):
+    """A row's value that knows the verdicts behind it, so that a group's row is computed from all of them.
+
+    words: what the table shows in the place of a number that would mislead
+    """
+
+    row: Row
+    verdicts: Verdicts
+    words: str | None
+
+    def __new__(cls, row: Row, verdicts: Verdicts, value: float, words: str | None = None) -> RowValue:
+        made = super().__new__(cls, value)
+        made.row, made.verdicts, made.words = row, verdicts, words
+        return made
+
+    def __format__(self, spec: str) -> str:
+        return self.words or super().__format__(spec)
+
+    def __reduce__(self) -> tuple[type[float], tuple[float]]:
+        """A copy, for a logger or another process, is the bare number."""
+        return float, (float(self),)
+
+
+Row = Callable[[Verdicts], RowValue]
+ROWS: list[Row] = []
+
+
+def row(name: str, meaning: str, compute: Callable[[Verdicts], float]) -> Row:
+    """A row of the table by a function of all verdicts, known to the harness as metric and aggregation."""
+
+    def aggregate(verdicts: Verdicts) -> RowValue:
+        value = compute(verdicts)
+        words = f"{value:.0f}" if isinstance(value, int) else None
+        if name.startswith("flagged_rate") and undecidable(verdicts):
+            value, words = math.nan, None if name.endswith("_stderr") else UNDECIDABLE
+        return RowValue(aggregate, verdicts, value, words)
+
+    aggregate.__name__ = aggregate.__qualname__ = name
+    aggregate.__doc__ = meaning
+    ROWS.append(aggregate)
+    if name not in metric_registry:
+        metric_registry.register(name, target=aggregate)
+        aggregation_registry.register(name, target=aggregate)
+    if name not in metric_agg_registry:
+        metric_agg_registry.register(name, target=aggregate)
+        higher_is_better_registry.register(name, target=False)
+    return aggregate
+
+
+def row_with_error(name: str, meaning: str, compute: Callable[[Verdicts], tuple[float, float]]) -> tuple[Row, Row]:
+    """A row and its standard error, which is a row of its own: the harness computes errors for its own `mean` only,
+    and prints a row of this name as the ± of the other."""
+    return (
+        row(name, meaning, lambda verdicts: compute(verdicts)[0]),
+        row(f"{name}_stderr", f"Standard error of `{name}`.", lambda verdicts: compute(verdicts)[1]),
+    )
+
+
+def pooled(values: Sequence[RowValue]) -> RowValue:
+    """One row of several tasks as if their questions were one task's."""
+    first, *_ = values
+    return first.row([verdict for value in values for verdict in value.verdicts])
+
+
+def undecidable(verdicts: Verdicts) -> bool:
+    """Whether chance alone flags every second question or more, as it does with 2 options: then no flag on a question
+    means anything, and only their number does."""
+    evidence = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
+    return bool(evidence) and all(e.null_rate >= 0.5 for e in evidence)
+
+
+ELSEWHERE = Skipped("it belongs to another row")
+
+
+def given_to(row: str, verdict: Verdict, guards: Sequence[str]) -> Verdict:
+    """What a question adds to a row: nothing to the rows of questions that are guarded when it is not, and the
+    other way round, though the harness wants something from each."""
+    of_guarded, of_unguarded = "_guarded" in row, "_unguarded" in row
+    return ELSEWHERE if (of_guarded and not guards) or (of_unguarded and guards) else verdict
