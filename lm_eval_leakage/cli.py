@@ -71,7 +71,7 @@ def list_audits(args: argparse.Namespace) -> None:
     from lm_eval_leakage.harness import census_report as report
 
     try:
-        print(report.as_list(report.audits_of(args.what, report.task_index(args.include_path))))
+        print(report.as_list(report.findings_of(args.what, report.task_index(args.include_path))))
     except KeyError:
         sys.exit(f"{args.what!r} is no task, group or tag; `lm-eval-leakage ls tasks` lists them all")
 

@@ -21,15 +21,10 @@ def task_index(include_path: str | None = None) -> Mapping[str, Entry]:
     return index
 
 
-def audits_of(name: str, index: Mapping[str, Entry]) -> list[Finding]:
-    """What is found of every audit of a task, or of the tasks of a group or tag; KeyError for an unknown name."""
-    tasks = list(dict.fromkeys(_tasks_of(name, index)))
-    found = []
-    for suffix in sorted(suffixes()):
-        for task in tasks:
-            entry = index[task]
-            found.append(Finding(f"{task}_{suffix}", folder_of(entry), *judge(entry.cfg or {})))
-    return found
+def findings_of(name: str, index: Mapping[str, Entry]) -> list[Finding]:
+    """What is found of a task, or of the tasks of a group or tag; KeyError for an unknown name."""
+    tasks = dict.fromkeys(_tasks_of(name, index))
+    return [Finding(task, folder_of(index[task]), *judge(index[task].cfg or {})) for task in tasks]
 
 
 def _tasks_of(name: str, index: Mapping[str, Entry]) -> Iterator[str]:
@@ -56,9 +51,14 @@ def _members(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def as_list(found: Sequence[Finding]) -> str:
-    """One line an audit: its name, whether the task can be audited, how or why not."""
+    """One line a task: its name, whether it can be audited, how or why not; then the names of a task's audits."""
     width = max((len(finding.task) for finding in found), default=0)
-    return "\n".join(f"{finding.task:{width}}  {finding.status:8} {finding.reason}" for finding in found)
+    lines = [f"{finding.task:{width}}  {finding.status:8} {finding.reason}" for finding in found]
+    covered = [finding.task for finding in found if finding.status == COVERED]
+    if covered:
+        task = covered[0] if len(found) == 1 else "TASK"
+        lines += ["", "audits: " + ", ".join(f"{task}_{suffix}" for suffix in sorted(suffixes()))]
+    return "\n".join(lines)
 
 
 def as_json(found: Sequence[Finding]) -> str:

@@ -101,7 +101,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, census.Finding]
         patch.setattr(census, "SECONDS", 0.5)
         patch.setattr(census, "constants", lambda task: original(task)[:5])
         index = TaskManager(include_path=str(folder), include_defaults=False).task_index
-        listed = census_report.audits_of("all", index)
+        listed = census_report.findings_of("all", index)
         findings = {finding.task: finding for finding in census.findings(index)}
     return findings | {"listed": listed}
 
@@ -121,13 +121,17 @@ def test_every_task_is_found_once_under_its_folder(found) -> None:
     assert {finding.folder for finding in findings} == {"made_up"}
 
 
-def test_a_groups_audits_are_those_of_its_tasks(found) -> None:
-    listed = [(finding.task, finding.status) for finding in found["listed"]]
-    assert ("letters_leakage_perm", "covered") in listed
-    assert ("words_leakage_perm", "refused") in listed
-    assert len(listed) == 2 * len(suffixes())
-    lines = census_report.as_list(found["listed"]).splitlines()
-    assert "letters_leakage_perm              covered  options in the prompt" in lines
+def test_of_a_group_its_tasks_are_told(found) -> None:
+    assert [(finding.task, finding.status) for finding in found["listed"]] == [
+        ("letters", "covered"),
+        ("words", "refused"),
+    ]
+    first, second, _, audits = census_report.as_list(found["listed"]).splitlines()
+    assert first == "letters  covered  options in the prompt"
+    assert second.startswith("words    refused  the options are words of the task")
+    assert audits == "audits: " + ", ".join(f"TASK_{suffix}" for suffix in sorted(suffixes()))
+    assert "letters_leakage_perm" in census_report.as_list([found["letters"]])
+    assert "audits" not in census_report.as_list([found["words"]])
 
 
 def test_the_report_counts_and_gives_every_reason(found) -> None:
