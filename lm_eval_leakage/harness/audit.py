@@ -104,13 +104,13 @@ def leakage_task(task: ConfigurableTask, probe: str = "option_orders", **metadat
 def audit_task(base: Task, suffix: str, metadata: Mapping[str, object]) -> TaskAudit:
     if not isinstance(base, ConfigurableTask):
         raise RefusedAudit(f"{base.task_name} is written in Python and renders no prompt and choices of one row")
-    config = template(suffix)
+    config, name = template(suffix), base.config.task
     config |= {
-        "task": f"{base.config.task}_{suffix}",
+        "task": f"{name}_{suffix}",
         "dataset_path": base.config.dataset_path,
         "dataset_name": base.config.dataset_name,
         "test_split": base.config.test_split or base.config.validation_split or "test",
-        "metadata": {**config.get("metadata", {}), **metadata, "audit_of": base.config.task},
+        "metadata": {"benchmark": name, **config.get("metadata", {}), **metadata, "audit_of": name},
     }
     return TaskAudit(base, config)
 

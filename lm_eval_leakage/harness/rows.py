@@ -130,4 +130,6 @@ _mean_row("min_k", "Min-K%: log-probability of the k % least likely tokens, nats
 _mean_row("min_k_zscore", "Min-K%++: the k % lowest z-scores of tokens")
 _mean_row("reproduced_rate", "Whether the model writes at least a share T of the options")
 _mean_row("control_rate", "The same when completions are compared with the next option: what shared words give")
+_mean_row("exact_rate", "Whether the model writes the hidden option exactly")
+_mean_row("rouge", "ROUGE-L F of the hidden option and what the model writes")
 _mean_row("ngram_accuracy", "Share of places where the model writes exactly how the published text goes on")

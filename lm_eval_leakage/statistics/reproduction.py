@@ -87,6 +87,41 @@ def rouge_l(option: str, completion: str) -> float:
 
 
 @dataclass(frozen=True)
+class MaskedMeasurement(Measurement):
+    """exact: what was written is the hidden option, white space, case and a last full stop aside
+    rouge: ROUGE-L F of the two
+    """
+
+    exact: bool
+    rouge: float
+
+    def values(self) -> dict[str, float]:
+        return {"exact_rate": float(self.exact), "rouge": self.rouge}
+
+
+@statistics.register("masked_option")
+@dataclass(frozen=True)
+class MaskedOptionWritten:
+    """Of what was written, the first line that is not empty counts."""
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[MaskedMeasurement]:
+        return [
+            self._measure(question.requests[0].continuation, _first_line(question.texts[0])) for question in answered
+        ]
+
+    def _measure(self, option: str, written: str) -> MaskedMeasurement:
+        return MaskedMeasurement(_plain(option) == _plain(written), rouge_l(option, written))
+
+
+def _first_line(text: str) -> str:
+    return next((line for line in text.splitlines() if line.strip()), "")
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(".。")
+
+
+@dataclass(frozen=True)
 class NgramMeasurement(Measurement):
     """ngram_accuracy: share of the places where what was written is exactly how the text goes on"""
 

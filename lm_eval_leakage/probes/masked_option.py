@@ -1,0 +1,78 @@
+"""The question with one option hidden, and the benchmark's name, for the model to write the option.
+
+Null hypothesis: none that gives a rate; an option that the others imply is found without leakage. Limits: needs
+generation, and a model that follows instructions; a wrong option is hidden, since a right one can be worked out.
+Source: Golchin and Surdeanu (arXiv 2308.08493), guided prompting, in the form that Yao et al., EMNLP 2024 (arXiv
+2406.13236) use for options; the wording is ours.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jinja2 import Environment, StrictUndefined, TemplateError
+
+from lm_eval_leakage.probes import Probe, probes
+from lm_eval_leakage.records import Question, Request, UntestableQuestion
+from lm_eval_leakage.rendering import context_and_block
+
+INSTRUCTION = """\
+Below is a question of the test set of {{ benchmark }}, with one of its options hidden as {{ mask }}.
+Write the hidden option exactly as the data set has it, and nothing else.
+
+{{ question }}
+
+Hidden option:"""
+MASK = "[MASK]"
+HIDES = ("wrong", "right", "any")
+
+
+@probes.register("masked_option")
+@dataclass(frozen=True)
+class MaskedOption(Probe):
+    """One request; its continuation is the hidden option.
+
+    benchmark: the name that the model is given
+    hides: "wrong": a wrong option, drawn by the question's id, of any where the answer is not known; "right"; "any"
+    instruction: Jinja template with `benchmark`, `mask` and `question`, which shows the mask among the options
+    """
+
+    needs: ClassVar[str] = "generate_until"
+    benchmark: str = "a benchmark"
+    hides: str = "wrong"
+    instruction: str = INSTRUCTION
+
+    def __post_init__(self) -> None:
+        if self.hides not in HIDES:
+            raise ValueError(f"hides is {self.hides!r}; choose one of: {', '.join(HIDES)}")
+        try:
+            self._instructed("")
+        except TemplateError as error:
+            raise ValueError(
+                f"instruction is {self.instruction!r}, which cannot be rendered ({error}); it may name benchmark, "
+                "mask and question"
+            ) from error
+
+    def requests(self, question: Question) -> tuple[Request, ...]:
+        if len(question.options) < 2:
+            raise UntestableQuestion(f"it has {len(question.options)} option(s); at least 2 are needed")
+        hidden = self.hidden(question)
+        before, block = context_and_block(question)
+        shown = [MASK if place == hidden else option for place, option in enumerate(question.options)]
+        return (Request(self._instructed(before + block(shown)), f" {question.options[hidden].strip()}"),)
+
+    def hidden(self, question: Question) -> int:
+        """The place of the option that is hidden, the same for the same question."""
+        places = range(len(question.options))
+        if self.hides == "right":
+            if question.answer is None:
+                raise UntestableQuestion("its right answer is not known, and it is what hides=right hides")
+            return question.answer
+        wrong = [place for place in places if self.hides == "any" or place != question.answer]
+        return random.Random(question.id).choice(wrong)
+
+    def _instructed(self, question: str) -> str:
+        template = Environment(undefined=StrictUndefined).from_string(self.instruction)
+        return template.render(benchmark=self.benchmark, mask=MASK, question=question)
