@@ -50,6 +50,7 @@ def run_rank(rank: int, world_size: int, metadata: dict, folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.model  # several interpreters, one after the other
 @pytest.mark.filterwarnings("ignore")
 def test_the_rows_do_not_depend_on_the_number_of_processes(questions_file, tmp_path) -> None:
     metadata = questions_file(DOCS)
