@@ -57,6 +57,16 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Shard(Question):
+    """Neighbouring questions of a benchmark, whose published texts stand in the place of one question's options.
+
+    members: ids of the questions
+    """
+
+    members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Request:
     """One text for the model: the log-likelihood of `continuation` given `context` is asked for."""
 

@@ -19,6 +19,7 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.base_task import constant_answer, reader_of, refusal, texts_before
 from lm_eval_leakage.harness.group import LeakageGroup
+from lm_eval_leakage.harness.shards import of_shards
 from lm_eval_leakage.harness.task import Doc, LeakageTask
 from lm_eval_leakage.records import Question, UntestableQuestion
 
@@ -101,7 +102,7 @@ def leakage_task(task: ConfigurableTask, probe: str = "option_orders", **metadat
     raise ValueError(f"no audit is made by the probe {probe!r}; choose one of those of {', '.join(suffixes())}")
 
 
-def audit_task(base: Task, suffix: str, metadata: Mapping[str, object]) -> TaskAudit:
+def audit_task(base: Task, suffix: str, metadata: Mapping[str, object]) -> LeakageTask:
     if not isinstance(base, ConfigurableTask):
         raise RefusedAudit(f"{base.task_name} is written in Python and renders no prompt and choices of one row")
     config, name = template(suffix), base.config.task
@@ -112,7 +113,7 @@ def audit_task(base: Task, suffix: str, metadata: Mapping[str, object]) -> TaskA
         "test_split": base.config.test_split or base.config.validation_split or "test",
         "metadata": {"benchmark": name, **config.get("metadata", {}), **metadata, "audit_of": name},
     }
-    return TaskAudit(base, config)
+    return of_shards(TaskAudit(base, config), config)
 
 
 def audit_like(static: Config, name: str, suffix: str, metadata: Mapping[str, object]) -> LeakageTask:
@@ -120,12 +121,13 @@ def audit_like(static: Config, name: str, suffix: str, metadata: Mapping[str, ob
     config = {key: value for key, value in static.items() if key in DATA_KEYS}
     source = {"config_source": static["metadata"]["config_source"]}
     shape = template(suffix)
-    return LeakageTask(config | shape | {"task": name, "metadata": {**shape["metadata"], **metadata, **source}})
+    config |= shape | {"task": name, "metadata": {**shape["metadata"], **metadata, **source}}
+    return of_shards(LeakageTask(config), config)
 
 
 def audits_of(
     built: Task | Group | Sequence[Task], suffix: str, metadata: Mapping[str, object]
-) -> TaskAudit | LeakageGroup | list[TaskAudit]:
+) -> LeakageTask | LeakageGroup | list[LeakageTask]:
     """The audits of what a name of the harness stands for: a task, a group, or a tag's tasks.
 
     A member that cannot be audited is left out, with its reason in the log; RefusedAudit is raised where none can.
@@ -137,11 +139,12 @@ def audits_of(
     members = [audit for task in built if (audit := _or_refused(task, suffix, metadata)) is not None]
     if not members:
         raise RefusedAudit("none of its tasks can be audited; the log gives the reason of each")
-    return [member for member in members if isinstance(member, TaskAudit)]
+    return [member for member in members if isinstance(member, LeakageTask)]
 
 
 def _audit_group(group: Group, suffix: str, metadata: Mapping[str, object]) -> LeakageGroup:
     audited = LeakageGroup(f"{group.name}_{suffix}")
+    metadata = {"tasks_of_group": len(group.get_all_tasks()), **metadata}
     for member in group:
         audit = _or_refused(member, suffix, metadata)
         if audit is not None:
@@ -151,7 +154,9 @@ def _audit_group(group: Group, suffix: str, metadata: Mapping[str, object]) -> L
     return audited
 
 
-def _or_refused(member: Task | Group, suffix: str, metadata: Mapping[str, object]) -> TaskAudit | LeakageGroup | None:
+def _or_refused(
+    member: Task | Group, suffix: str, metadata: Mapping[str, object]
+) -> LeakageTask | LeakageGroup | None:
     try:
         audit = audits_of(member, suffix, metadata)
     except RefusedAudit as error:

@@ -8,6 +8,7 @@ from lm_eval_leakage.harness.row_values import Verdicts, row, row_with_error
 from lm_eval_leakage.records import Evidence, Measurement, Skipped
 from lm_eval_leakage.statistics.calibration import mean_and_stderr, poisson_binomial_tail, rate_and_stderr
 from lm_eval_leakage.statistics.paired_accuracy import ArmsMeasurement, Difference, below_reference, difference
+from lm_eval_leakage.statistics.shared_likelihood import ShardEvidence, permutation_pvalue, ttest_pvalue
 from lm_eval_leakage.statistics.tail_answered import TailEvidence
 
 # ---------------------------------------------------------------------- what flags questions
@@ -111,6 +112,33 @@ row(
     "reference_pvalue",
     "Probability of a delta at least as far below that of the clean reference; undefined without one.",
     _against_reference,
+)
+
+# ---------------------------------------------------------------------- order of the questions
+
+
+def _shards(verdicts: Verdicts) -> list[ShardEvidence]:
+    return [verdict for verdict in verdicts if isinstance(verdict, ShardEvidence)]
+
+
+def _gains(verdicts: Verdicts) -> list[float]:
+    return [shard.gain for shard in _shards(verdicts)]
+
+
+row_with_error(
+    "order_gain",
+    "Nats by which a shard's published order beats the mean of others; mean over shards.",
+    lambda verdicts: mean_and_stderr(_gains(verdicts)),
+)
+row(
+    "ttest_pvalue",
+    "One-sided t-test over shards that `order_gain` is above 0 (Oren et al., 2023).",
+    lambda verdicts: ttest_pvalue(_gains(verdicts)),
+)
+row(
+    "permutation_pvalue",
+    "Probability, without leakage, of published orders at least as likely in sum over shards (exact).",
+    lambda verdicts: permutation_pvalue([shard.loglikelihoods for shard in _shards(verdicts)]),
 )
 
 # ---------------------------------------------------------------------- means of what is measured

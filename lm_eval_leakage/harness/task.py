@@ -44,6 +44,10 @@ class LeakageInstance(Instance):  # type: ignore[misc]
     skipped: Skipped | None = None
 
 
+class LongerThanWindow(UntestableQuestion):
+    """A question that would have to be truncated for the model of the run."""
+
+
 STAND_IN = Request("Skipped", " question")
 REASONS_SHOWN = 5  # in the run's messages; the samples log has every question's
 
@@ -148,13 +152,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     ) -> list[LeakageInstance]:
         framed = _chat_frame(chat_template, ctx) if apply_chat_template and chat_template else _plain_frame(ctx)
         try:
-            asked = [
-                (framed(request.context), request.continuation)
-                for request in self._pooled_probe.requests(self.question(doc))
-            ]
-            if too_long := longer_than_window(self.lm, asked):
-                raise UntestableQuestion(too_long)
-            skipped = None
+            asked, skipped = self._asked(doc, framed), None
         except UntestableQuestion as error:
             asked = [(framed(STAND_IN.context), STAND_IN.continuation)]
             skipped = Skipped(str(error))
@@ -164,6 +162,14 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             )
             for idx, (context, continuation) in enumerate(asked)
         ]
+
+    def _asked(self, doc: Doc, framed: Callable[[str], str]) -> list[tuple[str, str]]:
+        """The texts about one question, within the model's window."""
+        requests = self._pooled_probe.requests(self.question(doc))
+        asked = [(framed(request.context), request.continuation) for request in requests]
+        if too_long := longer_than_window(self.lm, asked):
+            raise LongerThanWindow(too_long)
+        return asked
 
     def _arguments(self, context: str, continuation: str) -> tuple[Any, ...]:
         """What the model's method takes for one request."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from lm_eval_leakage.records import Question, Request
+from lm_eval_leakage.records import Question, Request, Shard
 from lm_eval_leakage.registry import Registry
 
 
@@ -29,6 +29,13 @@ class Probe(ABC):
     def with_pool(self, questions: Callable[[], Sequence[Question]]) -> Probe:
         """The probe with all questions of the benchmark at hand, for those that need others than the one asked."""
         return self
+
+    def of_shards(self, questions: Sequence[Question]) -> Sequence[Shard] | None:
+        """What a probe asks about that asks of neighbours in the benchmark; None for one that asks about each question.
+
+        questions: all of the benchmark, in its order
+        """
+        return None
 
     def gold(self, question: Question) -> tuple[int, ...]:
         """Place of the right option in each list of options that is shown, for probes that show several."""

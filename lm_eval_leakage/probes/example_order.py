@@ -1,0 +1,88 @@
+"""Neighbouring questions of the benchmark as one text, in the published order and in others.
+
+Null hypothesis: the order in which a benchmark lists its questions makes no difference to a model that has not seen
+it. Limits: neighbours that speak of each other (one passage, several questions) break it without leakage, and so do
+questions sorted by topic, wherefore no shard goes beyond its subject; a model that saw the questions one by one, in
+another order, shows nothing. Source: Oren et al. (arXiv 2310.17623), sharded likelihood comparison, a baseline of
+Yao et al., EMNLP 2024 (arXiv 2406.13236).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import groupby
+from math import factorial
+
+from lm_eval_leakage.probes import Probe, probes
+from lm_eval_leakage.probes.option_orders import distinct_orders, drawn_orders
+from lm_eval_leakage.records import Question, Request, Shard, UntestableQuestion
+from lm_eval_leakage.rendering import context_and_block
+
+BETWEEN = "\n\n"
+
+
+@probes.register("example_order")
+@dataclass(frozen=True)
+class ExampleOrder(Probe):
+    """A shard's examples take the place of a question's options; request 0 is their published order.
+
+    shards: how many are asked about, at even distances over the benchmark (50 in both papers)
+    examples: questions of one shard; the last ones are left out where the model's window ends before
+    permutations: other orders of each shard, without repetition. The papers take 250; the mean of 25 has nearly the
+        error of that of 250 at a tenth of the price, since the t-test's noise is that of the shards.
+    tasks_of_group: tasks that share `shards` between them, each having one at least; an audit of a group sets it
+    """
+
+    shards: int = 50
+    examples: int = 10
+    permutations: int = 25
+    tasks_of_group: int = 1
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, least = getattr(self, field.name), 2 if field.name in ("shards", "examples") else 1
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{field.name} is {value!r}; it must be a whole number of at least {least}")
+
+    def requests(self, question: Question) -> tuple[Request, ...]:
+        examples = question.options
+        if len(set(examples)) < len(examples):
+            raise UntestableQuestion("two of its examples read alike, and so do some of their orders")
+        if len(examples) < 2:
+            raise UntestableQuestion(f"it has {len(examples)} example(s); an order needs at least 2")
+        context = question.stem + BETWEEN if question.stem else ""
+        return tuple(Request(context, BETWEEN.join(examples[i] for i in order)) for order in self._orders(question))
+
+    def _orders(self, shard: Question) -> Iterator[tuple[int, ...]]:
+        n_orders = self.permutations + 1
+        if factorial(len(shard.options)) <= n_orders:
+            return distinct_orders(shard.options)
+        return iter(drawn_orders(shard.options, n_orders, rng=random.Random(shard.id)))
+
+    def of_shards(self, questions: Sequence[Question]) -> list[Shard]:
+        whole = [
+            shard
+            for _, neighbours in groupby(enumerate(questions), key=lambda numbered: numbered[1].subject)
+            for shard in self._cut(list(neighbours))
+        ]
+        n_shards = min(-(-self.shards // self.tasks_of_group), len(whole))
+        return [whole[(2 * i + 1) * len(whole) // (2 * n_shards)] for i in range(n_shards)]
+
+    def _cut(self, neighbours: Sequence[tuple[int, Question]]) -> Iterator[Shard]:
+        for start in range(0, len(neighbours) - 1, self.examples):
+            places, examples = zip(*neighbours[start : start + self.examples], strict=True)
+            texts = tuple(published_text(question) for question in examples)
+            if len(texts) > 1:
+                name = f"{examples[0].subject} {places[0]}-{places[-1]}".strip()
+                yield Shard(name, "", texts, subject=examples[0].subject, members=tuple(q.id for q in examples))
+
+
+def published_text(question: Question) -> str:
+    """The question with its options as published; the question alone where they have no labels for so many."""
+    context, block = context_and_block(question)
+    try:
+        return (context + block(question.options)).strip()
+    except UntestableQuestion:
+        return context.strip()

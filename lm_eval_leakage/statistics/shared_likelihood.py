@@ -1,0 +1,102 @@
+"""Is a benchmark's own order of its questions likelier than others, over many shards of it?
+
+Null hypothesis: the orders of a shard are exchangeable. Then the published one's gain over the mean of the others has
+mean 0, which a one-sided t-test over shards asks about, and each of a shard's orders is equally likely to be the
+published one, which gives exact p-values without a normal approximation. Limits: as of the probe; the verdict is on
+the data set, and a flagged shard is one of twenty-six by chance. Source: Oren et al. (arXiv 2310.17623), the t-test;
+the exact test, and the verdict on each shard, are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import ttest_1samp
+
+from lm_eval_leakage.records import Answered, Evidence
+from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.statistics.tail_answered import margin_and_rank
+
+LEVEL = 0.05
+N_RESAMPLES = 99_999
+RESAMPLED_AT_ONCE = 1 << 22  # numbers
+
+
+@dataclass(frozen=True)
+class ShardEvidence(Evidence):
+    """flagged: few enough of the other orders are as likely as the published one, by `level`
+
+    pvalue: rank of the published order over the number of orders; a tie ranks it below
+    gain: nats by which the published order beats the mean of the others
+    n_examples: questions of the shard that fitted the model's window
+    loglikelihoods: nats, of the published order and then of the others
+    """
+
+    gain: float
+    n_examples: int
+    loglikelihoods: tuple[float, ...]
+
+    @property
+    def statistic(self) -> float:
+        return self.gain
+
+
+@statistics.register("shared_likelihood")
+@dataclass(frozen=True)
+class SharedLikelihood:
+    """level: a shard is flagged at this p-value or below"""
+
+    level: float = LEVEL
+
+    def __post_init__(self) -> None:
+        if isinstance(self.level, bool) or not isinstance(self.level, (int, float)) or not 0 < self.level < 1:
+            raise ValueError(f"level is {self.level!r}; it is a probability, above 0 and below 1")
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[ShardEvidence]:
+        return [self._evidence(shard) for shard in answered]
+
+    def _evidence(self, shard: Answered) -> ShardEvidence:
+        published, *others = shard.answers
+        n_orders = len(shard.answers)
+        rank = margin_and_rank(shard.answers, 0)[1]
+        highest_flagged = math.floor(self.level * n_orders + 1e-9)
+        return ShardEvidence(
+            rank <= highest_flagged,
+            rank / n_orders,
+            highest_flagged / n_orders,
+            published - math.fsum(others) / len(others),
+            len(shard.question.options),
+            shard.answers,
+        )
+
+
+def ttest_pvalue(gains: Sequence[float]) -> float:
+    """One-sided p-value of Student's t-test that the mean gain of the shards is above 0; NaN where it is undefined."""
+    if len(gains) < 2 or len(set(gains)) == 1:
+        return math.nan
+    return float(ttest_1samp(gains, 0.0, alternative="greater").pvalue)
+
+
+def permutation_pvalue(shards: Sequence[Sequence[float]], n_resamples: int = N_RESAMPLES) -> float:
+    """Probability of a sum over shards at least as high as the published orders', when each shard's published order
+    is any of its orders with equal probability.
+
+    shards: nats, one sequence a shard with the published order first; lengths may differ
+
+    Monte Carlo with the observed sum among the draws, so exact at every level; no finer than 1 / (n_resamples + 1).
+    """
+    if not shards:
+        return math.nan
+    rng = np.random.default_rng(0)
+    gains = [np.asarray(shard) - shard[0] for shard in shards]
+    at_once = max(1, RESAMPLED_AT_ONCE // len(gains))
+    at_least_as_high = 1
+    for start in range(0, n_resamples, at_once):
+        drawn = np.zeros(min(at_once, n_resamples - start))
+        for gain in gains:
+            drawn += gain[rng.integers(len(gain), size=len(drawn))]
+        at_least_as_high += int((drawn >= -1e-9).sum())  # a sum of the same numbers is a tie, however it is rounded
+    return at_least_as_high / (n_resamples + 1)

@@ -1,0 +1,83 @@
+"""Audits of the order of a benchmark's questions, through the harness."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from lm_eval import simple_evaluate
+from lm_eval.tasks import TaskManager
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.wiring import extend_harness
+from tests.fakes import FakeLM, by_hash
+
+extend_harness(TaskManager)
+
+DOCS = [{"question": f"Which is it, {i}?", "choices": ["red", "blue"], "answer": 0} for i in range(30)]
+TASK = "fresh_leakage_shared_likelihood"
+METADATA = {"shards": 10, "examples": 3, "permutations": 5}
+
+
+def audit(lm: FakeLM, data: dict[str, str], limit: int | None = None, **metadata: object):
+    asked = METADATA | data | metadata
+    manager = TaskManager(include_path=str(task_configs_path()), include_defaults=False, metadata=asked)
+    results = simple_evaluate(model=lm, tasks=[TASK], task_manager=manager, limit=limit)
+    return results["results"][TASK], results["samples"][TASK]
+
+
+def text(first: int, size: int = 3) -> str:
+    return "\n\n".join(f"Which is it, {i}?\nA. red\nB. blue" for i in range(first, first + size))
+
+
+def test_a_model_that_saw_the_benchmark_in_its_order_is_found(questions_file) -> None:
+    seen = {text(first) for first in range(0, 30, 3)}
+    lm = FakeLM(lambda context, text: -1.0 if text in seen else by_hash(context, text))
+    row, samples = audit(lm, questions_file(DOCS), level=0.2)
+    assert row["sample_len"] == 10
+    assert row["flagged_rate,shared_likelihood"] == 1
+    assert row["null_rate,shared_likelihood"] == pytest.approx(1 / 6)
+    assert row["ttest_pvalue,shared_likelihood"] < 1e-6
+    assert row["permutation_pvalue,shared_likelihood"] == pytest.approx(1e-5, abs=2e-5)
+    assert row["order_gain,shared_likelihood"] > 9
+    assert len(samples[0]["loglikelihoods"]) == 6
+    json.dumps(samples[0]["doc"])
+
+
+def test_a_model_without_memory_is_not(questions_file) -> None:
+    row, _ = audit(FakeLM(by_hash), questions_file(DOCS))
+    assert row["permutation_pvalue,shared_likelihood"] > 0.01
+    assert row["flagged_rate,shared_likelihood"] == 0
+
+
+def test_a_shard_is_cut_to_the_models_window_and_said_to_be(questions_file) -> None:
+    n_words = len(text(0, 2).split())  # the fake's tokens are words; the window counts bytes first
+    lm = FakeLM(by_hash, max_length=n_words)
+    _, samples = audit(lm, questions_file(DOCS))
+    assert {sample["n_examples"] for sample in samples} == {2}
+    assert max(len(asked.split()) for _, asked in lm.asked) == n_words
+
+
+def test_a_shard_of_which_no_two_examples_fit_is_skipped_with_the_reason(questions_file) -> None:
+    long = [doc | {"question": doc["question"] + " word" * 40} if i < 3 else doc for i, doc in enumerate(DOCS)]
+    row, samples = audit(FakeLM(by_hash, max_length=60), questions_file(long))
+    assert row["skipped,shared_likelihood"] == 1
+    assert "the model's window holds 60" in samples[0]["reason"]
+
+
+def test_a_question_that_cannot_be_read_is_counted_with_its_reason(questions_file, caplog) -> None:
+    broken = [*DOCS, {"question": "What?", "choices": [], "answer": 0}]
+    with caplog.at_level(logging.WARNING):
+        audit(FakeLM(by_hash), questions_file(broken))
+    assert "1 question(s) belong to no shard: " in caplog.text
+
+
+def test_a_limit_counts_shards(questions_file) -> None:
+    row, _ = audit(FakeLM(by_hash), questions_file(DOCS), limit=4)
+    assert row["sample_len"] == 4
+
+
+def test_too_few_questions_for_a_shard_are_told_so(questions_file) -> None:
+    with pytest.raises(ValueError, match="1 readable question.* make no shard of 2"):
+        audit(FakeLM(by_hash), questions_file(DOCS[:1]))

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, t
+
+from lm_eval_leakage.records import Answered, Question
+from lm_eval_leakage.statistics.shared_likelihood import SharedLikelihood, permutation_pvalue, ttest_pvalue
+
+SHARD = Question("shard", "", ("one", "two", "three"))
+
+
+def judged(*loglikelihoods: float, level: float = 0.05):
+    (evidence,) = SharedLikelihood(level).judge([Answered(SHARD, (), loglikelihoods)])
+    return evidence
+
+
+def test_the_gain_is_that_over_the_mean_of_the_other_orders() -> None:
+    assert judged(-10.0, -12.0, -16.0).gain == pytest.approx(4.0)
+
+
+def test_a_shard_is_flagged_by_its_rank_and_a_tie_counts_against() -> None:
+    others = [-20.0 - i for i in range(25)]
+    assert judged(-10.0, *others).flagged
+    assert judged(-10.0, *others).pvalue == pytest.approx(1 / 26)
+    assert not judged(-20.0, *others).flagged
+    assert judged(-20.0, *others).pvalue == pytest.approx(2 / 26)
+
+
+def test_few_orders_cannot_flag_at_five_percent() -> None:
+    evidence = judged(-1.0, -2.0, -3.0)
+    assert not evidence.flagged
+    assert evidence.null_rate == 0
+
+
+def test_the_null_rate_is_that_of_random_ranks() -> None:
+    rng = np.random.default_rng(0)
+    flags = [judged(*rng.normal(size=41), level=0.05).flagged for _ in range(4000)]
+    assert judged(*rng.normal(size=41)).null_rate == 2 / 41
+    assert binomtest(sum(flags), len(flags), 2 / 41).pvalue > 1e-3
+
+
+def test_the_t_test_is_students_one_sided() -> None:
+    gains = [3.0, 1.0, -1.0, 2.0]
+    mean, deviation = 1.25, math.sqrt(sum((g - 1.25) ** 2 for g in gains) / 3)
+    assert ttest_pvalue(gains) == pytest.approx(t.sf(mean / (deviation / 2), df=3))
+    assert ttest_pvalue([-gain for gain in gains]) == pytest.approx(1 - ttest_pvalue(gains))
+    assert all(math.isnan(ttest_pvalue(undefined)) for undefined in ([], [1.0], [0.0, 0.0]))
+
+
+def test_the_permutation_test_agrees_with_enumeration() -> None:
+    rng = np.random.default_rng(1)
+    shards = [rng.normal(size=n).tolist() for n in (2, 3, 4, 5, 3)]
+    sums = [sum(chosen) for chosen in product(*shards)]
+    exact = np.mean([total >= sums[0] - 1e-9 for total in sums])
+    assert permutation_pvalue(shards) == pytest.approx(exact, abs=5 * math.sqrt(0.25 / 99_999))
+
+
+def test_the_permutation_test_rejects_at_its_level_without_leakage() -> None:
+    rng = np.random.default_rng(2)
+    pvalues = [permutation_pvalue(rng.standard_t(3, size=(8, 6)).tolist(), 199) for _ in range(2000)]
+    assert binomtest(sum(p <= 0.1 for p in pvalues), 2000, 0.1).pvalue > 1e-3
+
+
+def test_both_tests_of_the_data_set_find_a_small_gain_in_many_shards() -> None:
+    """One standard deviation of an order's log-likelihood, 50 shards, 250 permutations as in Oren et al."""
+    rng = np.random.default_rng(3)
+    shards = rng.normal(size=(50, 251))
+    shards[:, 0] += 1
+    gains = (shards[:, 0] - shards[:, 1:].mean(axis=1)).tolist()
+    assert ttest_pvalue(gains) < 1e-4
+    assert permutation_pvalue(shards.tolist()) <= 1e-4
+
+
+def test_published_level_the_t_test_flags_a_clean_data_set_one_time_in_twenty() -> None:
+    """Oren et al.: p < 0.05 over 50 shards of 250 permutations is a test of level 0.05."""
+    rng = np.random.default_rng(4)
+    pvalues = []
+    for _ in range(2000):
+        published, mean_of_others = rng.normal(size=50), rng.normal(size=50) / math.sqrt(250)
+        pvalues.append(ttest_pvalue((published - mean_of_others).tolist()))
+    assert binomtest(sum(p < 0.05 for p in pvalues), 2000, 0.05).pvalue > 1e-3
+
+
+def test_twenty_five_permutations_have_nearly_the_power_of_250() -> None:
+    rng = np.random.default_rng(5)
+    published = rng.normal(size=(4000, 50)) + 0.4
+
+    def power(permutations: int) -> float:
+        gains = published - rng.normal(size=(4000, 50)) / math.sqrt(permutations)
+        statistic = gains.mean(axis=1) / (gains.std(axis=1, ddof=1) / math.sqrt(50))
+        return float((t.sf(statistic, df=49) < 0.05).mean())
+
+    assert power(25) > power(250) - 0.03
+
+
+def test_no_shard_has_no_pvalue() -> None:
+    assert math.isnan(permutation_pvalue([]))
