@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 class UntestableQuestion(ValueError):
@@ -123,7 +124,17 @@ class Evidence(ABC):
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one statistic measured on a question that it cannot flag by itself; each statistic adds its values."""
+    """What one statistic measured on a question without a null hypothesis of its own; each statistic adds its values.
+
+    ranks_by: which of them rank questions, a higher one meaning more leakage
+    """
+
+    ranks_by: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def flagged(self) -> bool | None:
+        """The published rule's decision, whose rate without leakage nobody knows; None where there is no rule."""
+        return None
 
     def values(self) -> dict[str, float]:
         """What it adds to rows of the table, by their names, for the samples log."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from lm_eval.api.filter import Filter
 from lm_eval.api.registry import filter_registry
 
+from lm_eval_leakage.harness.judge import judge_of
 from lm_eval_leakage.records import Answered, Skipped, Verdict
-from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.statistics import Statistic, statistics
 from lm_eval_leakage.statistics.orders import find_device
 
 Response = tuple[float, bool]
@@ -54,6 +57,8 @@ class LeakageFilter(Filter):  # type: ignore[misc]
             self.statistic = chosen(**parameters)
         except TypeError as error:
             raise ValueError(f"parameters {parameters!r} do not fit the statistic {statistic!r}: {error}") from error
+        if getattr(self.statistic, "judge_model", None) is not None:
+            self.statistic = _with_judge(self.statistic)
         find_device(device)
         self.device = device
 
@@ -70,6 +75,11 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         sound = [question for question, refusal in zip(answered, refused, strict=True) if refusal is None]
         tested = iter(self.statistic.judge(sound, self.device) if sound else [])
         return [refusal or next(tested) for refusal in refused]
+
+
+def _with_judge(statistic: Any) -> Statistic:
+    judged: Statistic = replace(statistic, ask=judge_of(statistic.judge_model, statistic.judge_args))
+    return judged
 
 
 def _not_finite(answered: Answered) -> Skipped | None:

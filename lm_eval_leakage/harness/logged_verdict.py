@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from lm_eval_leakage.harness.row_values import given_to
-from lm_eval_leakage.records import Measurement, Skipped, Verdict
+from lm_eval_leakage.records import Evidence, Measurement, Skipped, Verdict
 
 
 class LoggedVerdict(dict[str, object]):
@@ -21,11 +21,20 @@ class LoggedVerdict(dict[str, object]):
         logged = {"flagged": None, "pvalue": None} if isinstance(verdict, Skipped) else {"reason": None}
         added = _contributions(verdict, guards)
         shown = {name: added.get(name) for name in row_names}
-        super().__init__(logged | shown | asdict(verdict) | {"guards": ",".join(guards)})
+        super().__init__(logged | shown | asdict(verdict) | _ranking(verdict) | {"guards": ",".join(guards)})
         self._rows = [(name, given_to(name, verdict, guards)) for name in row_names]
 
     def items(self) -> Iterable[tuple[str, Verdict]]:  # type: ignore[override]
         return self._rows
+
+
+def _ranking(verdict: Verdict) -> dict[str, object]:
+    """By which of a line's keys questions can be ranked, higher meaning more leakage, and the decision."""
+    if isinstance(verdict, Evidence):
+        return {"statistic": verdict.statistic, "ranks_by": "statistic"}
+    if isinstance(verdict, Measurement):
+        return {"flagged": verdict.flagged, "ranks_by": ",".join(verdict.ranks_by)}
+    return {"ranks_by": ""}
 
 
 def _contributions(verdict: Verdict, guards: Sequence[str]) -> dict[str, float]:

@@ -147,7 +147,7 @@ row(
 def _mean_row(name: str, meaning: str) -> None:
     def mean(verdicts: Verdicts) -> tuple[float, float]:
         measured = [verdict.values() for verdict in verdicts if isinstance(verdict, Measurement)]
-        return mean_and_stderr([values[name] for values in measured])
+        return mean_and_stderr([values[name] for values in measured if name in values])
 
     row_with_error(name, f"{meaning}; mean over questions.", mean)
 
@@ -160,4 +160,5 @@ _mean_row("reproduced_rate", "Whether the model writes at least a share T of the
 _mean_row("control_rate", "The same when completions are compared with the next option: what shared words give")
 _mean_row("exact_rate", "Whether the model writes the hidden option exactly")
 _mean_row("rouge", "ROUGE-L F of the hidden option and what the model writes")
+_mean_row("judged_rate", "Whether a judge says that the two mean the same; undefined without `judge_model`")
 _mean_row("ngram_accuracy", "Share of places where the model writes exactly how the published text goes on")

@@ -31,7 +31,7 @@ class Probe(ABC):
         return self
 
     def of_shards(self, questions: Sequence[Question]) -> Sequence[Shard] | None:
-        """What a probe asks about that asks of neighbours in the benchmark; None for one that asks about each question.
+        """What is asked about by a probe of neighbours in the benchmark; None for a probe of single questions.
 
         questions: all of the benchmark, in its order
         """

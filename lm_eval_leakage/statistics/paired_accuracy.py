@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from scipy.stats import binomtest, norm
 
@@ -27,13 +28,17 @@ ARMS = ("original", "shuffled", "replaced", "generalized")
 class ArmsMeasurement(Measurement):
     """Whether the right option was chosen, in each arm; a tie is not right.
 
+    confusion: nats by which the right option stands out more among the published options than among replaced and
+        shuffled ones
     reference, reference_stderr: a clean model's delta, None where none was given
     """
 
+    ranks_by: ClassVar[tuple[str, ...]] = ("confusion",)
     original: bool
     shuffled: bool
     replaced: bool
     generalized: bool
+    confusion: float
     reference: float | None = None
     reference_stderr: float | None = None
 
@@ -66,10 +71,18 @@ class PairedAccuracy:
     def _measure(self, answered: Answered) -> ArmsMeasurement:
         n_options = len(answered.question.options)
         arms = [answered.answers[start : start + n_options] for start in range(0, 4 * n_options, n_options)]
-        right = [margin_and_rank(scores, gold)[0] > 0 for scores, gold in zip(arms, answered.gold, strict=True)]
-        original, shuffled, replaced, generalized = right
+        margins = [margin_and_rank(scores, gold)[0] for scores, gold in zip(arms, answered.gold, strict=True)]
+        original, shuffled, replaced, generalized = (margin > 0 for margin in margins)
         assert not isinstance(self.reference, str), "a file has been read when the statistic was made"
-        return ArmsMeasurement(original, shuffled, replaced, generalized, self.reference, self.reference_stderr)
+        return ArmsMeasurement(
+            original,
+            shuffled,
+            replaced,
+            generalized,
+            margins[0] - margins[-1],
+            self.reference,
+            self.reference_stderr,
+        )
 
 
 def delta_of_run(reference: str) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 from rouge_score.rouge_scorer import RougeScorer
 
@@ -26,13 +27,20 @@ class ReproductionMeasurement(Measurement):
     """reproduced: share of hits is at least T
     control: the same when each completion is compared with the option after its own
     hit_rate: share of the options that are reproduced
-    best_rouge: the highest ROUGE-L F of a completion and its option
+    mean_rouge, best_rouge: mean and highest ROUGE-L F of a completion and its option
     """
+
+    ranks_by: ClassVar[tuple[str, ...]] = ("mean_rouge", "best_rouge")
 
     reproduced: bool
     control: bool
     hit_rate: float
+    mean_rouge: float
     best_rouge: float
+
+    @property
+    def flagged(self) -> bool:
+        return self.reproduced
 
     def values(self) -> dict[str, float]:
         return {"reproduced_rate": float(self.reproduced), "control_rate": float(self.control)}
@@ -69,6 +77,7 @@ class Reproduction:
             sum(hits) / n_options >= self.share,
             sum(controls) / n_options >= self.share,
             sum(hits) / n_options,
+            sum(own) / n_options,
             max(own),
         )
 
@@ -87,44 +96,10 @@ def rouge_l(option: str, completion: str) -> float:
 
 
 @dataclass(frozen=True)
-class MaskedMeasurement(Measurement):
-    """exact: what was written is the hidden option, white space, case and a last full stop aside
-    rouge: ROUGE-L F of the two
-    """
-
-    exact: bool
-    rouge: float
-
-    def values(self) -> dict[str, float]:
-        return {"exact_rate": float(self.exact), "rouge": self.rouge}
-
-
-@statistics.register("masked_option")
-@dataclass(frozen=True)
-class MaskedOptionWritten:
-    """Of what was written, the first line that is not empty counts."""
-
-    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[MaskedMeasurement]:
-        return [
-            self._measure(question.requests[0].continuation, _first_line(question.texts[0])) for question in answered
-        ]
-
-    def _measure(self, option: str, written: str) -> MaskedMeasurement:
-        return MaskedMeasurement(_plain(option) == _plain(written), rouge_l(option, written))
-
-
-def _first_line(text: str) -> str:
-    return next((line for line in text.splitlines() if line.strip()), "")
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split()).rstrip(".。")
-
-
-@dataclass(frozen=True)
 class NgramMeasurement(Measurement):
     """ngram_accuracy: share of the places where what was written is exactly how the text goes on"""
 
+    ranks_by: ClassVar[tuple[str, ...]] = ("ngram_accuracy",)
     ngram_accuracy: float
 
     def values(self) -> dict[str, float]:

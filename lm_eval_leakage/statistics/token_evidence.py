@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ class TokenMeasurement(Measurement):
     n_tokens: how many were scored
     """
 
+    ranks_by: ClassVar[tuple[str, ...]] = ("mean_loglikelihood", "mean_zscore", "min_k", "min_k_zscore")
     mean_loglikelihood: float
     mean_zscore: float
     min_k: float

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
-from lm_eval_leakage.probes.masked_option import MaskedOption
 from lm_eval_leakage.probes.option_completions import OptionCompletions
 from lm_eval_leakage.probes.option_steps import OptionSteps
 from lm_eval_leakage.probes.prefix_completions import PrefixCompletions
 from lm_eval_leakage.records import Answered, Frame, Question, Request, UntestableQuestion
-from lm_eval_leakage.statistics.reproduction import MaskedOptionWritten, NgramAccuracy, Reproduction, rouge_l
+from lm_eval_leakage.statistics.reproduction import NgramAccuracy, Reproduction, rouge_l
 from lm_eval_leakage.statistics.stepwise import Stepwise
 
 OPTIONS = ("a cat on a mat", "two dogs in the rain", "three hens", "a horse of course")
@@ -113,41 +112,3 @@ def test_the_null_distribution_of_steps_is_that_of_random_orders() -> None:
 def test_a_tie_is_not_an_expectation() -> None:
     (found,) = Stepwise().judge([Answered(QUESTION, (), (1.0, 1.0, 0.0, 0.0, 2.0, 1.0, 0.0, 1.0, 0.0))])
     assert (found.flagged, found.n_expected, found.least_margin) == (False, 2, 0.0)
-
-
-def test_a_wrong_option_is_hidden_and_always_the_same() -> None:
-    hidden = [MaskedOption().hidden(Question(str(i), "Which?", OPTIONS, answer=1)) for i in range(200)]
-    assert set(hidden) == {0, 2, 3}
-    assert hidden == [MaskedOption().hidden(Question(str(i), "Which?", OPTIONS, answer=1)) for i in range(200)]
-    assert MaskedOption(hides="right").hidden(Question("q", "Which?", OPTIONS, answer=1)) == 1
-    with pytest.raises(UntestableQuestion, match="answer is not known"):
-        MaskedOption(hides="right").requests(QUESTION)
-
-
-def test_the_model_is_told_the_benchmark_and_shown_the_rest() -> None:
-    probe = MaskedOption(benchmark="zoo_quiz", hides="right")
-    (asked,) = probe.requests(Question("q", "Which?", OPTIONS, answer=1))
-    assert "test set of zoo_quiz" in asked.context
-    assert "Which?\nA. a cat on a mat\nB. [MASK]\nC. three hens\nD. a horse of course\n" in asked.context
-    assert asked.continuation == " two dogs in the rain"
-    own = MaskedOption(instruction="{{ benchmark }}? {{ question }}")
-    assert own.requests(QUESTION)[0].context.startswith("a benchmark? Which animals")
-
-
-@pytest.mark.parametrize("instruction", ["{{ question", "{{ nothing }}"])
-def test_an_instruction_that_cannot_be_rendered_is_refused_at_once(instruction: str) -> None:
-    with pytest.raises(ValueError, match="cannot be rendered .* it may name benchmark, mask and question"):
-        MaskedOption(instruction=instruction)
-    with pytest.raises(ValueError, match="hides is 'all'; choose one of: wrong, right, any"):
-        MaskedOption(hides="all")
-
-
-@pytest.mark.parametrize(
-    ("written", "exact"),
-    [(" Two dogs in  the rain.\nbecause", True), ("\ntwo dogs in the rain", True), ("two dogs", False), ("", False)],
-)
-def test_the_hidden_option_must_be_written_exactly(written: str, exact: bool) -> None:
-    request = Request("...", " two dogs in the rain")
-    (found,) = MaskedOptionWritten().judge([Answered(QUESTION, (request,), (), texts=(written,))])
-    assert found.exact is exact
-    assert (found.rouge == 1.0) is exact
