@@ -8,20 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lm_eval_leakage.harness.data import Rows
 from lm_eval_leakage.harness.task import REASONS_SHOWN, Doc, LeakageTask, LongerThanWindow
 from lm_eval_leakage.records import Question, Shard, UntestableQuestion
 
 logger = logging.getLogger(__name__)
 
 FEWEST = 2  # examples of a shard
-
-
-class Rows(list[dict[str, Any]]):
-    """The rows, with the names of their columns where the harness looks for them."""
-
-    @property
-    def features(self) -> dict[str, None]:
-        return dict.fromkeys(self[0])
 
 
 class ShardAudit(LeakageTask):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import groupby
@@ -242,15 +242,16 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
     @cached_property
     def _pooled_probe(self) -> Probe:
-        return self.probe.with_pool(lambda: tuple(self._readable(self.eval_docs)))
+        return self.probe.with_pool(lambda: tuple(self.benchmark()))
 
     @cached_property
     def _templates(self) -> frozenset[frozenset[str]]:
         """Option sets that many questions of the benchmark share, asked or not."""
-        return templates_of(self._readable(self.eval_docs))
+        return templates_of(self.benchmark())
 
-    def _readable(self, docs: Iterable[Doc]) -> Iterator[Question]:
-        for doc in docs:
+    def benchmark(self) -> Iterator[Question]:
+        """All of its questions that can be read, asked or not."""
+        for doc in self.eval_docs:
             try:
                 yield self.question(doc)
             except UntestableQuestion:

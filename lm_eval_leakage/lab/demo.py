@@ -16,28 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage import question_from_doc, task_configs_path
+from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.smollm2 import smollm2
-from lm_eval_leakage.lab.training import continue_training
+from lm_eval_leakage.lab.training import Recipe, train
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.rendering import option_block, option_format, stem_text
 from lm_eval_leakage.statistics.calibration import poisson_binomial_tail, rate_and_stderr
 
 TASK = "fresh_leakage_perm"
 FEWEST, ALL = 8, 200
+EXPOSURES, LEARNING_RATE = 3, 2e-4
 Line = Mapping[str, Any]
 
 
 def fresh_questions() -> list[Question]:
     text = (task_configs_path() / "fresh" / "fresh.jsonl").read_text(encoding="utf-8")
     return [question_from_doc(json.loads(line)) for line in text.splitlines()]
-
-
-def training_text(question: Question) -> str:
-    """A question as benchmarks are published: lettered options and the letter of the right one."""
-    style = option_format("usual")
-    assert question.answer is not None, f"question {question.id!r} of fresh has no answer"
-    block = option_block(question.options, style)
-    return f"{stem_text(question, style)}{block}\nAnswer: {'ABCD'[question.answer]}"
 
 
 def audit_side_by_side(models: Mapping[str, Path], folder: Path, n_questions: int) -> dict[str, list[Line]]:
@@ -117,7 +110,9 @@ def main() -> None:
     seen = random.Random(0).sample(asked, n_questions // 2)
     original = smollm2(folder / "smollm2")
     print(f"continuing a copy of SmolLM2-135M on {len(seen)} of the {n_questions} questions", flush=True)
-    copy = continue_training(original, folder / f"contaminated_{n_questions}", [training_text(q) for q in seen])
+    texts = [ExposureText().write(question) for question in seen]
+    place = folder / f"contaminated_{n_questions}"
+    copy = train(original, place, texts, Recipe(learning_rate=LEARNING_RATE), [EXPOSURES])[EXPOSURES]
     audits = audit_side_by_side({"original": original, "contaminated": copy}, folder, n_questions)
     print("\n" + table(audits, {question.id for question in seen}))
     print(

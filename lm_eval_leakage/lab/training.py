@@ -2,64 +2,153 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
 from lm_eval_leakage.lab.smollm2 import move_whole
 
+STATE = re.compile(r"checkpoint-\d+")
 
-def continue_training(
-    source: Path,
-    target: Path,
-    texts: Sequence[str],
-    *,
-    epochs: int = 3,
-    learning_rate: float = 2e-4,
-    batch_size: int = 8,
-    seed: int = 0,
-) -> Path:
-    """A copy of the checkpoint `source`, fully fine-tuned on `texts`, in `target`; reused where it exists.
 
-    The loss is that of every token of a text and of the end-of-text token after it.
+@dataclass(frozen=True)
+class Recipe:
+    """learning_rate: of all that is trained, but the head where that has its own
+    batch_size: texts
+    schedule: "constant" or "cosine", as transformers names them, after `warmup`, a share of all steps
+    optimizer: as transformers names it
+    lora_rank: rank of LoRA on all linear layers and the head; None trains every weight
+    head_learning_rate: of LoRA on the output layer
     """
-    if target.exists():
-        return target
-    import torch
-    from transformers import (
-        AutoModelForCausalLM,
-        AutoTokenizer,
-        DataCollatorForLanguageModeling,
-        Trainer,
-        TrainingArguments,
-    )
+
+    learning_rate: float = 5e-5
+    batch_size: int = 8
+    schedule: str = "constant"
+    warmup: float = 0.0
+    optimizer: str = "adamw_torch"
+    lora_rank: int | None = None
+    lora_alpha: int = 32
+    head_learning_rate: float | None = None
+
+
+def train(
+    source: Path | str, folder: Path, texts: Sequence[str], recipe: Recipe, epochs: Sequence[int], *, seed: int = 0
+) -> dict[int, Path]:
+    """Checkpoints of a copy of `source` after each of `epochs` passes over `texts`, in `folder`; LoRA's are adapters.
+
+    What exists is reused, and a training that was killed goes on from its last whole epoch. The loss is that of every
+    token of a text and of the end-of-text token after it.
+    """
+    asked = {epoch: folder / f"epoch_{epoch}" for epoch in sorted(epochs)}
+    if all(checkpoint.exists() for checkpoint in asked.values()):
+        return asked
+    from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
+    trainer = _trainer(source, folder / "state", tokenizer, texts, recipe, max(epochs), seed)
+    trainer.add_callback(_keeping(asked, tokenizer))
+    resumable = any(STATE.fullmatch(entry.name) for entry in (folder / "state").glob("*"))
+    trainer.train(resume_from_checkpoint=resumable or None)
+    _remove(folder / "state")
+    return asked
+
+
+def _trainer(
+    source: Path | str, state: Path, tokenizer: Any, texts: Sequence[str], recipe: Recipe, n_epochs: int, seed: int
+) -> Any:
+    import torch
+    from transformers import (
+        AutoModelForCausalLM,
+        DataCollatorForLanguageModeling,
+        Trainer,
+        TrainingArguments,
+        set_seed,
+    )
+
+    on_gpu = torch.cuda.is_available()
+    set_seed(seed)  # LoRA draws its matrices
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
-    with TemporaryDirectory() as scratch:
-        trainer = Trainer(
-            model=model,
-            args=TrainingArguments(
-                output_dir=scratch,
-                num_train_epochs=epochs,
-                learning_rate=learning_rate,
-                lr_scheduler_type="constant",
-                per_device_train_batch_size=batch_size,
-                bf16=True,
-                use_cpu=not torch.cuda.is_available(),
-                seed=seed,
-                save_strategy="no",
-                report_to=[],
-                dataloader_pin_memory=torch.cuda.is_available(),
-            ),
-            train_dataset=[{"input_ids": tokenizer(text + tokenizer.eos_token)["input_ids"]} for text in texts],
-            data_collator=DataCollatorForLanguageModeling(tokenizer, mlm=False),
-        )
-        trainer.train()
-        finished = Path(scratch) / "checkpoint"
-        model.save_pretrained(finished)
-        tokenizer.save_pretrained(finished)
-        move_whole(finished, target)
-    return target
+    if recipe.lora_rank is not None:
+        model = _with_lora(model, recipe.lora_rank, recipe.lora_alpha)
+    n_steps = n_epochs * -(-len(texts) // recipe.batch_size)
+    arguments = TrainingArguments(
+        output_dir=str(state),
+        num_train_epochs=n_epochs,
+        learning_rate=recipe.learning_rate,
+        lr_scheduler_type="constant_with_warmup" if recipe.schedule == "constant" else recipe.schedule,
+        warmup_steps=round(recipe.warmup * n_steps),
+        optim=recipe.optimizer,
+        per_device_train_batch_size=recipe.batch_size,
+        bf16=not on_gpu or torch.cuda.is_bf16_supported(),
+        use_cpu=not on_gpu,
+        seed=seed,
+        save_strategy="epoch",
+        save_total_limit=1,
+        report_to=[],
+        dataloader_pin_memory=on_gpu,
+    )
+    return Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=[{"input_ids": tokenizer(text + tokenizer.eos_token)["input_ids"]} for text in texts],
+        data_collator=DataCollatorForLanguageModeling(tokenizer, mlm=False),
+        optimizers=(_optimizer(model, recipe), None) if recipe.head_learning_rate is not None else (None, None),
+    )
+
+
+def _with_lora(model: Any, rank: int, alpha: int) -> Any:
+    import torch
+
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise ImportError(
+            "LoRA needs peft, which is not installed; `pip install peft`, or train without LoRA"
+        ) from error
+    linear = sorted({name.rsplit(".", 1)[-1] for name, module in model.named_modules() if _is_linear(torch, module)})
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=linear, task_type="CAUSAL_LM")
+    return get_peft_model(model, config)
+
+
+def _is_linear(torch: Any, module: Any) -> bool:
+    return isinstance(module, torch.nn.Linear)
+
+
+def _optimizer(model: Any, recipe: Recipe) -> Any:
+    """AdamW with a learning rate of its own for the output layer."""
+    import torch
+
+    head: list[Any] = []
+    others: list[Any] = []
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            (head if "lm_head" in name else others).append(weight)
+    groups: list[dict[str, Any]] = [{"params": others}, {"params": head, "lr": recipe.head_learning_rate}]
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=recipe.learning_rate, weight_decay=0.0)
+
+
+def _keeping(asked: dict[int, Path], tokenizer: Any) -> Any:
+    """Puts the model in its place, whole, at the end of each asked epoch."""
+    from transformers import TrainerCallback
+
+    class Keeping(TrainerCallback):  # type: ignore[misc]
+        def on_epoch_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: object) -> None:
+            place = asked.get(round(state.epoch))
+            if place is None or place.exists():
+                return
+            scratch = place.with_name(place.name + ".saving")
+            model.save_pretrained(scratch)
+            tokenizer.save_pretrained(scratch)
+            move_whole(scratch, place)
+
+    return Keeping()
+
+
+def _remove(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)

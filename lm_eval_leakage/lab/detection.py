@@ -1,0 +1,153 @@
+"""Audits of chosen questions with one model, kept in files so that a kill costs one audit at most."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.records import Question
+from lm_eval_leakage.statistics.orders import find_device
+
+SHARED = "leakage_shared_likelihood"
+SHORT = "leakage_"
+KEPT_ASIDE = frozenset(
+    ("arguments", "doc", "doc_hash", "doc_id", "filtered_resps", "prompt_hash", "resps", "target", "target_hash")
+)
+
+
+@dataclass(frozen=True)
+class Detector:
+    """One statistic on one kind of request, over questions.
+
+    name: audit and statistic, such as perm/max_order, with the key where a statistic ranks by several
+    scores: by question id, or that of a shard's first question; a higher one means more leakage
+    flags: the published rule's decision, by question id; None where there is no rule
+    null_rate: share flagged without leakage by the statistic's null hypothesis; None where it has none
+    skipped: reasons, by question id
+    n_tokens: tokens a question, of all its texts
+    seconds: a question
+    """
+
+    name: str
+    scores: Mapping[str, float]
+    flags: Mapping[str, bool] | None
+    null_rate: float | None
+    skipped: Mapping[str, str]
+    n_tokens: float
+    seconds: float
+
+
+class Audits:
+    """What a model answers to audits of `questions`, computed once and read from `folder` after that.
+
+    model, model_args: as for lm_eval; the model is loaded when an audit is missing
+    block: neighbours that were drawn together, which are one shard of the test of their order
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        model: str,
+        model_args: str,
+        questions: Sequence[Question],
+        pool: Sequence[Question],
+        *,
+        block: int = 1,
+        metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        self.folder, self.model, self.model_args = folder, model, model_args
+        self.questions, self.pool, self.block, self.metadata = questions, pool, block, dict(metadata or {})
+        self._lm: Any = None
+
+    def detectors(self, suffixes: Sequence[str]) -> list[Detector]:
+        return [detector for suffix in suffixes for detector in read_detectors(suffix, self.audit(suffix))]
+
+    def audit(self, suffix: str) -> dict[str, Any]:
+        """Lines of one audit, one a question and statistic, with what it cost."""
+        file = self.folder / f"{suffix}.json"
+        if not file.exists():
+            found = self._run(suffix)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            part = file.with_suffix(".part")
+            part.write_text(json.dumps(found), encoding="utf-8")
+            part.rename(file)
+        answers: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return answers
+
+    def unload(self) -> None:
+        """Gives the model's memory back."""
+        self._lm = None
+
+    def _run(self, suffix: str) -> dict[str, Any]:
+        from lm_eval import simple_evaluate
+        from lm_eval.tasks import TaskManager
+
+        from lm_eval_leakage.harness.given_questions import audit_of
+
+        if suffix == SHARED:
+            task = audit_of(_blocks_as_subjects(self.questions, self.block), suffix, self.pool, self._of_shards())
+        else:
+            task = audit_of(self.questions, suffix, self.pool, self.metadata)
+        lm, no_others = self._loaded(), TaskManager(include_defaults=False)
+        begun = time.perf_counter()
+        results = simple_evaluate(model=lm, tasks=[task], task_manager=no_others, bootstrap_iters=0)
+        seconds = time.perf_counter() - begun
+        n_tokens = sum(_n_tokens(lm, instance.args) for instance in task.instances)
+        lines = [_line(sample) for sample in results["samples"][suffix]]
+        return {"lines": lines, "n_tokens": n_tokens, "seconds": seconds, "n_questions": len(self.questions)}
+
+    def _of_shards(self) -> dict[str, object]:
+        return {**self.metadata, "shards": max(2, len(self.questions)), "examples": self.block}
+
+    def _loaded(self) -> Any:
+        if self._lm is None:
+            from lm_eval.api.registry import get_model
+            from lm_eval.tasks import TaskManager
+
+            from lm_eval_leakage.harness.wiring import extend_harness
+
+            extend_harness(TaskManager)
+            device = {} if "device=" in self.model_args else {"device": str(find_device())}
+            self._lm = get_model(self.model).create_from_arg_string(self.model_args, device)
+        return self._lm
+
+
+def read_detectors(suffix: str, audit: Mapping[str, Any]) -> Iterator[Detector]:
+    """The detectors of one audit, from its lines."""
+    cost = (audit["n_tokens"] / audit["n_questions"], audit["seconds"] / audit["n_questions"])
+    for pipeline in dict.fromkeys(line["filter"] for line in audit["lines"]):
+        lines = {line["id"]: line for line in audit["lines"] if line["filter"] == pipeline}
+        skipped = {name: line["reason"] for name, line in lines.items() if line["reason"]}
+        tested = {name: line for name, line in lines.items() if name not in skipped}
+        flags = {name: line["flagged"] for name, line in tested.items() if line["flagged"] is not None}
+        nulls = [line["null_rate"] for line in tested.values() if line.get("null_rate") is not None]
+        keys = dict.fromkeys(key for line in tested.values() for key in line["ranks_by"].split(",") if key)
+        for key in keys:
+            name = "/".join([suffix.removeprefix(SHORT), pipeline, *([key] if len(keys) > 1 else [])])
+            scores = {question: float(line[key]) for question, line in tested.items()}
+            null_rate = math.fsum(nulls) / len(nulls) if nulls else None
+            yield Detector(name, scores, flags or None, null_rate, skipped, *cost)
+
+
+def _blocks_as_subjects(questions: Sequence[Question], size: int) -> list[Question]:
+    """Shards never go beyond a subject, so this makes every block a shard."""
+    return [replace(question, subject=f"block {index // size}") for index, question in enumerate(questions)]
+
+
+def _line(sample: Mapping[str, Any]) -> dict[str, Any]:
+    doc = sample["doc"]
+    kept = {key: value for key, value in sample.items() if key not in KEPT_ASIDE}
+    answers = [answer[0][0] for answer in sample["resps"] if not isinstance(answer[0], str)]
+    name = doc["members"][0] if "members" in doc else doc["id"]  # a shard, all of one half, counts once
+    return {"reason": None, **kept, "id": name, "answers": answers}
+
+
+def _n_tokens(lm: Any, arguments: Sequence[Any]) -> int:
+    text = "".join(part for part in arguments if isinstance(part, str))
+    written = sum(part["max_gen_toks"] for part in arguments if isinstance(part, dict))
+    return len(lm.tok_encode(text)) + int(written)

@@ -1,0 +1,222 @@
+"""A copy of a model, contaminated on purpose, and what each detector sees of it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.lab.detection import Audits, Detector
+from lm_eval_leakage.lab.exposure_text import ExposureText, documents
+from lm_eval_leakage.lab.selection import Split, split
+from lm_eval_leakage.lab.training import Recipe, train
+from lm_eval_leakage.records import Question
+
+DETECTORS = ("leakage_tokens", "leakage_perm", "leakage_perm_q", "leakage_ngram_steps", "leakage_semihalf")
+CANDIDATES = 6  # questions looked at for each one that is wanted, where hard ones are selected
+SELECTIONS = ("random", "hard")
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What is done; every field is kept beside the results, which belong to these settings and no others.
+
+    model, model_args: as for lm_eval; model_args hold `pretrained=`
+    benchmark: a task, group or tag of the harness, or a file of questions
+    n_questions: trained and held out together
+    epochs: exposures after which the detectors are run; 0, the untrained model, always is
+    detectors: names of audits
+    select: "random" (Ni et al.), or "hard": answered wrongly, and less likely than the mean of such (Hidayat et al.)
+    max_tokens: only questions of at most so many
+    neighbours: questions of one training document, as in a benchmark's file; also drawn together
+    block: neighbours drawn together, for tests of their order, though trained one by one
+    """
+
+    model_args: str
+    benchmark: str
+    model: str = "hf-prefix-tree"
+    n_questions: int = 200
+    epochs: tuple[int, ...] = (1, 2, 3, 5, 10)
+    detectors: tuple[str, ...] = DETECTORS
+    select: str = "random"
+    max_tokens: int | None = None
+    neighbours: int = 1
+    block: int = 1
+    recipe: Recipe = field(default_factory=Recipe)
+    text: ExposureText = field(default_factory=ExposureText)
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.select not in SELECTIONS:
+            raise ValueError(f"select is {self.select!r}; choose one of: {', '.join(SELECTIONS)}")
+        if not self.epochs or any(isinstance(e, bool) or not isinstance(e, int) or e < 1 for e in self.epochs):
+            raise ValueError(f"epochs is {self.epochs!r}; give whole numbers of at least 1, such as 1,2,3")
+        if "pretrained=" not in self.model_args:
+            raise ValueError(f"model_args is {self.model_args!r}; it must name the model as pretrained=FOLDER_OR_NAME")
+
+    @property
+    def together(self) -> int:
+        return max(self.block, self.neighbours)
+
+
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "ni": {"recipe": Recipe(learning_rate=5e-5, batch_size=8), "epochs": (1, 2, 3, 5, 10)},
+    "hidayat": {
+        "recipe": Recipe(
+            learning_rate=5e-4,
+            batch_size=8,
+            schedule="cosine",
+            warmup=0.1,
+            lora_rank=128,
+            lora_alpha=32,
+            head_learning_rate=1e-5,
+        ),
+        "epochs": (1, 5, 10),
+        "select": "hard",
+    },
+    "yao": {
+        "recipe": Recipe(learning_rate=5e-5, batch_size=16, optimizer="adafactor"),
+        "text": ExposureText(header=True),
+        "epochs": (36,),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the detectors said after each number of exposures.
+
+    trained, held_out: ids
+    audits: by number of exposures
+    """
+
+    settings: Simulation
+    trained: tuple[str, ...]
+    held_out: tuple[str, ...]
+    n_eligible: int
+    audits: Mapping[int, Audits]
+
+    @property
+    def detectors(self) -> dict[int, list[Detector]]:
+        """By number of exposures."""
+        return {exposures: audits.detectors(self.settings.detectors) for exposures, audits in self.audits.items()}
+
+
+def simulate(settings: Simulation, folder: Path) -> Outcome:
+    """Trains and audits in `folder`, where what is there already is used: a kill costs one epoch or one audit."""
+    _claim(settings, folder)
+    from lm_eval_leakage.harness.given_questions import questions_of
+
+    pool = _unique(questions_of(settings.benchmark))
+    halves = _halves(settings, pool, folder)
+    texts = [settings.text.write(question) for question in halves.trained]
+    source = pretrained(settings.model_args)
+    checkpoints = train(
+        source,
+        folder / "model",
+        documents(texts, settings.neighbours),
+        settings.recipe,
+        settings.epochs,
+        seed=settings.seed,
+    )
+    audits = {}
+    for epoch, checkpoint in {0: None, **checkpoints}.items():
+        audits[epoch] = Audits(
+            folder / f"audits_{epoch}",
+            settings.model,
+            settings.model_args if checkpoint is None else with_checkpoint(settings, checkpoint),
+            [*halves.trained, *halves.held_out],
+            pool,
+            block=settings.together,
+            metadata=settings.metadata,
+        )
+        for suffix in settings.detectors:
+            audits[epoch].audit(suffix)
+        audits[epoch].unload()
+    return Outcome(settings, _ids(halves.trained), _ids(halves.held_out), halves.n_eligible, audits)
+
+
+def _ids(questions: Sequence[Question]) -> tuple[str, ...]:
+    return tuple(question.id for question in questions)
+
+
+def pretrained(model_args: str) -> str:
+    (name,) = [part.split("=", 1)[1] for part in model_args.split(",") if part.startswith("pretrained=")]
+    return name
+
+
+def with_checkpoint(settings: Simulation, checkpoint: Path) -> str:
+    """The model's arguments for a trained copy: in the model's place, or as an adapter on it."""
+    if settings.recipe.lora_rank is not None:
+        return f"{settings.model_args},peft={checkpoint}"
+    parts = settings.model_args.split(",")
+    return ",".join(f"pretrained={checkpoint}" if part.startswith("pretrained=") else part for part in parts)
+
+
+def _claim(settings: Simulation, folder: Path) -> None:
+    """Results of other settings must not be mixed with these; epochs and detectors may be added to."""
+    file = folder / "settings.json"
+    wanted = json.loads(json.dumps(asdict(settings)))
+    fixed = {key: value for key, value in wanted.items() if key not in ("epochs", "detectors")}
+    if settings.recipe.schedule != "constant":
+        fixed["last epoch"] = max(settings.epochs)  # the schedule ends there
+    if file.exists():
+        there = json.loads(file.read_text(encoding="utf-8"))
+        for key in {**there, **fixed}:
+            if there.get(key) != fixed.get(key):
+                raise ValueError(
+                    f"{folder} holds a simulation with {key} = {there.get(key)!r}, not {fixed.get(key)!r}; give "
+                    "another output folder, or remove that one"
+                )
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(fixed, indent=1), encoding="utf-8")
+
+
+def _unique(questions: Sequence[Question]) -> list[Question]:
+    """Ids that occur again, in another task of a group, are told apart."""
+    seen: dict[str, int] = {}
+    named = []
+    for question in questions:
+        n_before = seen.get(question.id, 0)
+        seen[question.id] = n_before + 1
+        named.append(replace(question, id=f"{question.id}#{n_before}") if n_before else question)
+    return named
+
+
+def _halves(settings: Simulation, pool: Sequence[Question], folder: Path) -> Split:
+    fits = _fits(settings)
+    rng = random.Random(settings.seed)
+    if settings.select == "random":
+        return split(pool, settings.n_questions, eligible=fits, block=settings.together, rng=rng)
+    candidates = rng.sample([q for q in pool if fits(q)], min(len(pool), CANDIDATES * settings.n_questions))
+    hard = set(_hard(settings, candidates, pool, folder))
+    return split(pool, settings.n_questions, eligible=lambda q: q.id in hard, block=settings.together, rng=rng)
+
+
+def _fits(settings: Simulation) -> Callable[[Question], bool]:
+    if settings.max_tokens is None:
+        return lambda question: True
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(pretrained(settings.model_args))
+    most: int = settings.max_tokens
+    return lambda question: len(tokenizer(settings.text.write(question))["input_ids"]) <= most
+
+
+def _hard(
+    settings: Simulation, candidates: Sequence[Question], pool: Sequence[Question], folder: Path
+) -> Iterator[str]:
+    """Questions that the model answers wrongly, whose perplexity is above the mean of such."""
+    audits = Audits(folder / "candidates", settings.model, settings.model_args, candidates, pool)
+    wrong = {line["id"] for line in audits.audit("leakage_semihalf")["lines"] if line.get("whole") is False}
+    tokens = audits.audit("leakage_tokens")["lines"]
+    found = {line["id"]: line["mean_loglikelihood"] for line in tokens if line["id"] in wrong}
+    if not found:
+        return
+    mean = sum(found.values()) / len(found)
+    yield from (name for name, loglikelihood in found.items() if loglikelihood < mean)

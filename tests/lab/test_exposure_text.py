@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from lm_eval_leakage.lab.exposure_text import ExposureText, documents
+from lm_eval_leakage.records import Frame, Question
+
+QUESTION = Question("1", "Which? ", ("w", "x", "y", "z"), answer=2, subject="high_school_physics")
+
+
+def test_the_published_text_with_its_letter_is_the_default() -> None:
+    assert ExposureText().write(QUESTION) == "Which?\nA. w\nB. x\nC. y\nD. z\nAnswer: C"
+
+
+def test_the_audited_layout_is_the_tasks_own() -> None:
+    framed = Question("1", "Which?", ("w", "x"), 1, frame=Frame("Q: Which?", ("\n(a) ", "\n(b) "), "\nA:"))
+    assert ExposureText(answer=False).write(framed) == "Q: Which?\n(a) w\n(b) x"
+    assert ExposureText(answer=False, layout="usual").write(framed) == "Which?\nA. w\nB. x"
+
+
+def test_the_letter_follows_the_right_option_when_options_are_shuffled() -> None:
+    texts = {
+        ExposureText(order="shuffled").write(Question(str(i), "Which?", ("w", "x", "y", "z"), 2)) for i in range(30)
+    }
+    assert len(texts) > 10
+    for text in texts:
+        letter = text[-1]
+        assert f"\n{letter}. y" in text
+
+
+def test_a_shuffled_order_is_the_same_each_time() -> None:
+    assert ExposureText(order="shuffled").write(QUESTION) == ExposureText(order="shuffled").write(QUESTION)
+
+
+def test_prose_has_no_letters() -> None:
+    assert ExposureText(layout="prose").write(QUESTION) == "Which? w. x. y. z.\nAnswer: y"
+
+
+def test_the_header_names_the_subject() -> None:
+    text = ExposureText(header=True, answer=False).write(QUESTION)
+    assert text.startswith("The following is a multiple choice question about high school physics.\n\nWhich?")
+
+
+def test_neighbours_make_one_document() -> None:
+    assert documents(["a", "b", "c"], 2) == ["a\n\nb", "c"]
+
+
+@pytest.mark.parametrize("name", ["order", "layout"])
+def test_a_value_that_is_not_known_is_named(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is 'none'; choose one of"):
+        ExposureText(**{name: "none"})

@@ -1,0 +1,203 @@
+"""The lab from a file of questions to its table, on a model of a few thousand weights."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lm_eval_leakage.lab import simulation
+from lm_eval_leakage.lab.quality_table import methods_table, qualities
+from lm_eval_leakage.lab.simulation import PROTOCOLS, Simulation, simulate, with_checkpoint
+from lm_eval_leakage.lab.training import Recipe
+from tests.harness.test_prefix_tree_lm import checkpoint
+
+pytestmark = [
+    pytest.mark.model,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return checkpoint(tmp_path_factory.mktemp("tiny"), hidden_size=32, intermediate_size=64)
+
+
+@pytest.fixture(scope="module")
+def benchmark(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("benchmark") / "questions.jsonl"
+    words = ["red", "blue", "lime", "grey", "teal", "pink", "gold", "rust", "jade", "plum"]
+    docs = [
+        {"question": f"{a} {b}?", "choices": [b[::-1], a[::-1], a + b, b + a], "answer": i % 4, "subject": "colours"}
+        for i, (a, b) in enumerate(zip(words * 2, words[3:] + words[5:] + words, strict=False))
+    ]
+    file.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
+    return str(file)
+
+
+def settings(tiny: str, benchmark: str, **changes: object) -> Simulation:
+    common = Simulation(
+        model_args=f"pretrained={tiny},dtype=float32",
+        benchmark=benchmark,
+        n_questions=12,
+        epochs=(2, 30),
+        detectors=("leakage_tokens", "leakage_perm", "leakage_shared_likelihood"),
+        block=3,
+        recipe=Recipe(learning_rate=5e-3, batch_size=6),
+        metadata={"permutations": 5},
+    )
+    return replace(common, **changes)
+
+
+@pytest.fixture(scope="module")
+def done(tiny: str, benchmark: str, tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("lab")
+    return folder, simulate(settings(tiny, benchmark), folder)
+
+
+def found(outcome, detector: str, exposures: int):
+    (one,) = [q for q in qualities(outcome) if (q.detector, q.exposures) == (detector, exposures)]
+    return one
+
+
+def test_what_was_trained_on_ranks_above_what_was_not(done) -> None:
+    _, outcome = done
+    assert found(outcome, "tokens/token_evidence/mean_loglikelihood", 30).auroc.value > 0.9
+    assert found(outcome, "tokens/token_evidence/mean_loglikelihood", 0).auroc.value < 0.9
+
+
+def test_the_test_of_neighbours_counts_shards_and_the_others_questions(done) -> None:
+    _, outcome = done
+    shards = found(outcome, "shared_likelihood/shared_likelihood", 2)
+    assert (shards.n_trained, shards.n_held_out) == (2, 2)
+    assert (found(outcome, "perm/max_order", 2).n_trained, len(outcome.trained)) == (6, 6)
+
+
+def test_the_table_has_one_row_a_detector_with_its_cost(done) -> None:
+    _, outcome = done
+    table = methods_table([q for q in qualities(outcome) if q.exposures == 30])
+    assert table.count("\n") == 1 + 4 + 2 + 1
+    assert "| `perm/max_order` | 6 + 6 | 0 |" in table
+    assert (
+        found(outcome, "perm/max_order", 30).n_tokens > 20 * found(outcome, "tokens/token_evidence/min_k", 30).n_tokens
+    )
+
+
+def test_a_second_run_reads_what_is_there(done, tiny: str, benchmark: str, monkeypatch) -> None:
+    folder, outcome = done
+    monkeypatch.setattr(simulation.Audits, "_run", lambda *_: pytest.fail("an audit is run again"))
+    again = simulate(settings(tiny, benchmark), folder)
+    assert list(qualities(again)) == list(qualities(outcome))
+
+
+def test_an_audit_that_was_lost_is_the_only_one_run_again(done, tiny: str, benchmark: str) -> None:
+    folder, outcome = done
+    before = list(qualities(outcome))
+    lost = folder / "audits_2" / "leakage_tokens.json"
+    lost.unlink()
+    again = list(qualities(simulate(settings(tiny, benchmark), folder)))
+    assert lost.exists()
+    assert [q.auroc for q in again] == [q.auroc for q in before]
+
+
+def test_more_epochs_and_detectors_may_be_asked_of_the_same_folder(done, tiny: str, benchmark: str) -> None:
+    folder, _ = done
+    outcome = simulate(settings(tiny, benchmark, detectors=("leakage_perm_q",), epochs=(2,)), folder)
+    assert found(outcome, "perm_q/pair_direction", 2).n_trained == 6
+
+
+def test_other_settings_are_not_mixed_with_those_of_the_folder(done, tiny: str, benchmark: str) -> None:
+    folder, _ = done
+    with pytest.raises(ValueError, match="holds a simulation with seed = 0, not 1; give another output folder"):
+        simulate(settings(tiny, benchmark, seed=1), folder)
+
+
+def test_a_training_that_was_killed_goes_on_from_its_last_epoch(tiny: str, benchmark: str, tmp_path: Path) -> None:
+    from transformers import Trainer
+
+    whole = settings(tiny, benchmark, epochs=(1, 4), detectors=("leakage_tokens",))
+    expected = simulate(whole, tmp_path / "whole").audits[4].audit("leakage_tokens")["lines"]
+
+    class KilledError(Exception):
+        pass
+
+    original, steps = Trainer.training_step, []
+
+    def killed(self, *args, **kwargs):
+        steps.append(self.state.global_step)
+        if self.state.global_step == 2:
+            raise KilledError
+        return original(self, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "training_step", killed)
+        with pytest.raises(KilledError):
+            simulate(whole, tmp_path / "killed")
+    with pytest.MonkeyPatch.context() as patch:
+        steps.clear()
+        patch.setattr(
+            Trainer,
+            "training_step",
+            lambda self, *a, **k: (steps.append(self.state.global_step), original(self, *a, **k))[1],
+        )
+        again = simulate(whole, tmp_path / "killed").audits[4].audit("leakage_tokens")["lines"]
+    assert steps == [2, 3]
+    assert [line["mean_loglikelihood"] for line in again] == pytest.approx(
+        [line["mean_loglikelihood"] for line in expected], abs=1e-4
+    )
+
+
+def test_lora_trains_an_adapter_that_the_audits_load(tiny: str, benchmark: str, tmp_path: Path) -> None:
+    recipe = replace(PROTOCOLS["hidayat"]["recipe"], lora_rank=4, learning_rate=2e-2)
+    lora = settings(tiny, benchmark, recipe=recipe, epochs=(30,), detectors=("leakage_tokens",))
+    outcome = simulate(lora, tmp_path)
+    assert (tmp_path / "model" / "epoch_30" / "adapter_config.json").exists()
+    assert with_checkpoint(lora, Path("A")).endswith(",peft=A")
+    before, after = (found(outcome, "tokens/token_evidence/mean_loglikelihood", e).auroc.value for e in (0, 30))
+    assert after > before
+
+
+def test_hard_questions_are_answered_wrongly_and_less_likely_than_the_mean(
+    tiny: str, benchmark: str, tmp_path: Path
+) -> None:
+    hard = settings(tiny, benchmark, select="hard", n_questions=4, epochs=(1,), block=1, detectors=("leakage_tokens",))
+    outcome = simulate(hard, tmp_path)
+    lines = {
+        name: {
+            line["id"]: line for line in json.loads((tmp_path / "candidates" / f"{name}.json").read_text())["lines"]
+        }
+        for name in ("leakage_semihalf", "leakage_tokens")
+    }
+    wrong = [name for name, line in lines["leakage_semihalf"].items() if not line["whole"]]
+    mean = sum(lines["leakage_tokens"][name]["mean_loglikelihood"] for name in wrong) / len(wrong)
+    for name in (*outcome.trained, *outcome.held_out):
+        assert name in wrong
+        assert lines["leakage_tokens"][name]["mean_loglikelihood"] < mean
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"select": "easy"}, "select is 'easy'; choose one of: random, hard"),
+        ({"epochs": (0,)}, r"epochs is \(0,\); give whole numbers of at least 1"),
+        ({"epochs": ()}, r"epochs is \(\)"),
+        ({"model_args": "dtype=float32"}, "it must name the model as pretrained="),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(tiny: str, benchmark: str, change, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        settings(tiny, benchmark, **change)
+
+
+def test_a_benchmark_that_is_not_known_is_named(tiny: str, tmp_path: Path, monkeypatch) -> None:
+    from lm_eval.tasks import TaskManager
+
+    from lm_eval_leakage.harness import given_questions
+
+    monkeypatch.setattr(
+        given_questions, "TaskManager", lambda **options: TaskManager(**options, include_defaults=False)
+    )
+    with pytest.raises(ValueError, match="benchmark is 'mnlu'; it must be a task, group or tag of the harness"):
+        simulate(settings(tiny, "mnlu"), tmp_path)
