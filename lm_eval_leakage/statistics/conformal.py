@@ -1,0 +1,92 @@
+"""Which questions has the model seen, with a bound on the share of mistakes among them?
+
+Null hypothesis of a question's p-value: it is exchangeable with the known-unseen questions, so that its score is as
+likely as any of theirs to be the highest. Limits: it holds as far as that does; questions of another style, length or
+topic than the known-unseen ones break it, which `exchangeability` looks for but cannot rule out. Source: conformal
+p-values with Benjamini-Hochberg as in PTDI (arXiv 2510.09717), scaled by Storey's estimate of the unseen share; for
+several models jointly, Bonferroni over models (compare arXiv 2605.21543).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import false_discovery_control, ks_2samp
+
+Floats = NDArray[np.float64]
+STOREY = 0.5  # p-values above are taken to be of unseen questions
+
+
+@dataclass(frozen=True)
+class Identified:
+    """flagged: whether each question is in the set, of which at most a share `level` is expected to be unseen
+    pvalues: conformal, of each question
+    unseen_share: estimate of the share of unseen questions, 1 where none is made
+    """
+
+    flagged: tuple[bool, ...]
+    pvalues: tuple[float, ...]
+    unseen_share: float
+    level: float
+
+
+def conformal_pvalues(scores: Sequence[float], unseen: Sequence[float]) -> Floats:
+    """(1 + known-unseen questions that score at least as high) / (1 + known-unseen questions), for each score."""
+    if not len(unseen):
+        raise ValueError("there is no known-unseen question; a p-value compares with at least one")
+    ordered = np.sort(np.asarray(unseen, dtype=float))
+    at_least_as_high = len(ordered) - np.searchsorted(ordered, np.asarray(scores, dtype=float), side="left")
+    pvalues: Floats = (1 + at_least_as_high) / (1 + len(ordered))
+    return pvalues
+
+
+def unseen_share(pvalues: Sequence[float]) -> float:
+    """Storey's estimate, biased upwards: unseen questions alone have p-values above 1/2, and half of them do."""
+    above = sum(pvalue > STOREY for pvalue in pvalues)
+    return min(1.0, (1 + above) / (len(pvalues) * (1 - STOREY))) if len(pvalues) else 1.0
+
+
+def identify(
+    scores: Sequence[float], unseen: Sequence[float], level: float = 0.1, *, estimate_share: bool = True
+) -> Identified:
+    """The questions whose scores stand out from those of known-unseen ones, by Benjamini and Hochberg's rule.
+
+    level: share of unseen questions that is accepted among the flagged, in expectation
+    estimate_share: False controls the rate without an estimate of how many are unseen, and flags fewer
+    """
+    return from_pvalues(conformal_pvalues(scores, unseen), level, estimate_share=estimate_share)
+
+
+def identify_jointly(
+    scores: Mapping[str, Sequence[float]], unseen: Mapping[str, Sequence[float]], level: float = 0.1
+) -> Identified:
+    """The questions that any of several models stands out on; the others are a benchmark clean for all of them.
+
+    scores, unseen: by model, the same questions in the same order. A question's p-value is its least over the models
+    times their number, valid whatever the models share.
+    """
+    each = np.array([conformal_pvalues(scores[model], unseen[model]) for model in scores])
+    return from_pvalues(np.minimum(1.0, len(each) * each.min(axis=0)), level)
+
+
+def from_pvalues(pvalues: Floats, level: float, *, estimate_share: bool = True) -> Identified:
+    if isinstance(level, bool) or not 0 < level < 1:
+        raise ValueError(f"level is {level!r}; it is the accepted share of mistakes, above 0 and below 1")
+    share = unseen_share(pvalues.tolist()) if estimate_share else 1.0
+    adjusted = false_discovery_control(pvalues) * share if len(pvalues) else pvalues
+    return Identified(tuple((adjusted <= level).tolist()), tuple(pvalues.tolist()), share, level)
+
+
+def exchangeability(
+    unseen: Mapping[str, Sequence[float]], benchmark: Mapping[str, Sequence[float]]
+) -> dict[str, float]:
+    """P-value of a two-sample Kolmogorov-Smirnov test for each property that leakage does not change, such as a text's
+    length; a small one says that the known-unseen questions are of another kind."""
+    return {
+        name: float(ks_2samp(unseen[name], benchmark[name]).pvalue) if len(unseen[name]) else math.nan
+        for name in unseen
+    }
