@@ -66,6 +66,18 @@ def census(args: argparse.Namespace) -> None:
     print(census_report.as_json(found) if args.json else census_report.as_markdown(found))
 
 
+def simulate(args: argparse.Namespace) -> None:
+    """contaminate a copy of a model on purpose, and say what each detector sees of it"""
+    from lm_eval_leakage.lab import command, report
+    from lm_eval_leakage.lab.simulation import simulate as run
+
+    try:
+        outcome = run(command.settings(args), args.output_path)
+    except ValueError as error:
+        sys.exit(str(error))
+    print(report.write(outcome, args.output_path))
+
+
 def list_audits(args: argparse.Namespace) -> None:
     """the audits of one task, or of the tasks of a group or tag"""
     from lm_eval_leakage.harness import census_report as report
@@ -76,14 +88,21 @@ def list_audits(args: argparse.Namespace) -> None:
         sys.exit(f"{args.what!r} is no task, group or tag; `lm-eval-leakage ls tasks` lists them all")
 
 
+def _census_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="every task with its finding, as JSON")
+    parser.add_argument("--include_path", metavar="DIR", help="a folder of further tasks")
+
+
 def main() -> None:
     from lm_eval.utils import setup_logging
 
     from lm_eval_leakage.harness.cli import LeakageCLI
+    from lm_eval_leakage.lab.command import add_arguments
 
-    cli = LeakageCLI({command.__name__: command for command in (path, enable, disable, status, census)}, list_audits)
+    commands = {command.__name__: command for command in (path, enable, disable, status, census, simulate)}
+    cli = LeakageCLI(commands, {"census": _census_arguments, "simulate": add_arguments}, list_audits)
     args = cli.parse_args()
-    if args.command in ("run", "ls", "validate", "census"):
+    if args.command in ("run", "ls", "validate", "census", "simulate"):
         from lm_eval.tasks.manager import TaskManager
 
         from lm_eval_leakage.harness.wiring import extend_harness

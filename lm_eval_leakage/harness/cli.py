@@ -14,10 +14,16 @@ class LeakageCLI(HarnessCLI):  # type: ignore[misc]
     """`run`, `ls` and `validate` are the harness's; so is the old form without a subcommand.
 
     commands: our own by name; each prints what it finds, its docstring is its help
+    arguments: what adds a command's own arguments, for those that take any
     list_audits: what `ls` does when it is given the name of a task
     """
 
-    def __init__(self, commands: Mapping[str, Command], list_audits: Command) -> None:
+    def __init__(
+        self,
+        commands: Mapping[str, Command],
+        arguments: Mapping[str, Callable[[argparse.ArgumentParser], None]],
+        list_audits: Command,
+    ) -> None:
         super().__init__()
         self._parser.prog = "lm-eval-leakage"
         self._parser.description = "Leakage audits with the Language Model Evaluation Harness"
@@ -27,9 +33,9 @@ class LeakageCLI(HarnessCLI):  # type: ignore[misc]
         for name, command in commands.items():
             parser = self._subparsers.add_parser(name, help=command.__doc__, description=command.__doc__)
             parser.set_defaults(func=command)
-            if name == "census":
-                parser.add_argument("--json", action="store_true", help="every task with its finding, as JSON")
-                parser.add_argument("--include_path", metavar="DIR", help="a folder of further tasks")
+            parser.prog = f"lm-eval-leakage {name}"
+            if name in arguments:
+                arguments[name](parser)
         self._extend_ls(list_audits)
 
     def _extend_ls(self, list_audits: Command) -> None:

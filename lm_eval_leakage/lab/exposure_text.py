@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from string import ascii_uppercase
+from typing import Any
 
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.rendering import context_and_block
@@ -59,6 +62,45 @@ class ExposureText:
 def documents(texts: Sequence[str], neighbours: int) -> list[str]:
     """Texts of neighbours joined as in a benchmark's file, so many to a document."""
     return ["\n\n".join(texts[start : start + neighbours]) for start in range(0, len(texts), neighbours)]
+
+
+def in_other_words(questions: Sequence[Question], file: Path) -> list[Question]:
+    """The questions as `file` words them: JSON lines with `of`, the id or the stem of the original, beside `question`,
+    `choices` and, where the order differs from the original's, `answer`. Every question must be there.
+    """
+    versions: dict[str, dict[str, Any]] = {}
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            versions[str(row["of"]).strip()] = row
+            row["question"], row["choices"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{file}, line {number}: {error!r}; give JSON with `of`, `question` and `choices`"
+            ) from error
+    worded = []
+    for question in questions:
+        found = versions.get(question.id) or versions.get(question.stem.strip())
+        if found is None:
+            raise ValueError(
+                f"{file} has no version of question {question.id!r} ({question.stem[:60]!r}); add a line for it, or "
+                "select among the questions that it has"
+            )
+        answer = found.get("answer", question.answer)
+        options = tuple(map(str, found["choices"]))
+        worded.append(replace(question, stem=found["question"], options=options, answer=answer, frame=None))
+    return worded
+
+
+def ordinary_texts(file: Path, count: int, *, rng: random.Random) -> list[str]:
+    """`count` lines of `file` at random, each as often as the others where there are fewer."""
+    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not lines:
+        raise ValueError(f"{file} holds no text; give one a line")
+    whole, rest = divmod(count, len(lines))
+    return lines * whole + rng.sample(lines, rest)
 
 
 def _words(subject: str) -> str:

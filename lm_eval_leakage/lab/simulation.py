@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.lab.detection import Audits, Detector
-from lm_eval_leakage.lab.exposure_text import ExposureText, documents
+from lm_eval_leakage.lab.exposure_text import ExposureText, documents, in_other_words, ordinary_texts
 from lm_eval_leakage.lab.selection import Split, split
 from lm_eval_leakage.lab.training import Recipe, train
 from lm_eval_leakage.records import Question
@@ -33,6 +33,9 @@ class Simulation:
     max_tokens: only questions of at most so many
     neighbours: questions of one training document, as in a benchmark's file; also drawn together
     block: neighbours drawn together, for tests of their order, though trained one by one
+    versions: file of paraphrased or translated questions, which are trained on in the place of their originals
+    ordinary: file of ordinary texts, one a line, that the training set holds too
+    ordinary_ratio: how many of them for each document of questions
     """
 
     model_args: str
@@ -45,6 +48,9 @@ class Simulation:
     max_tokens: int | None = None
     neighbours: int = 1
     block: int = 1
+    versions: str | None = None
+    ordinary: str | None = None
+    ordinary_ratio: float = 1.0
     recipe: Recipe = field(default_factory=Recipe)
     text: ExposureText = field(default_factory=ExposureText)
     metadata: Mapping[str, object] = field(default_factory=dict)
@@ -113,12 +119,12 @@ def simulate(settings: Simulation, folder: Path) -> Outcome:
 
     pool = _unique(questions_of(settings.benchmark))
     halves = _halves(settings, pool, folder)
-    texts = [settings.text.write(question) for question in halves.trained]
+    texts = training_texts(settings, halves.trained)
     source = pretrained(settings.model_args)
     checkpoints = train(
         source,
         folder / "model",
-        documents(texts, settings.neighbours),
+        texts,
         settings.recipe,
         settings.epochs,
         seed=settings.seed,
@@ -138,6 +144,18 @@ def simulate(settings: Simulation, folder: Path) -> Outcome:
             audits[epoch].audit(suffix)
         audits[epoch].unload()
     return Outcome(settings, _ids(halves.trained), _ids(halves.held_out), halves.n_eligible, audits)
+
+
+def training_texts(settings: Simulation, trained: Sequence[Question]) -> list[str]:
+    """The documents of the training set."""
+    shown: Sequence[Question] = trained
+    if settings.versions is not None:
+        shown = in_other_words(trained, Path(settings.versions))
+    texts = documents([settings.text.write(question) for question in shown], settings.neighbours)
+    if settings.ordinary is not None:
+        n_ordinary = round(settings.ordinary_ratio * len(texts))
+        texts += ordinary_texts(Path(settings.ordinary), n_ordinary, rng=random.Random(settings.seed))
+    return texts
 
 
 def _ids(questions: Sequence[Question]) -> tuple[str, ...]:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
+import random
+
 import pytest
 
-from lm_eval_leakage.lab.exposure_text import ExposureText, documents
+from lm_eval_leakage.lab.exposure_text import ExposureText, documents, in_other_words, ordinary_texts
 from lm_eval_leakage.records import Frame, Question
 
 QUESTION = Question("1", "Which? ", ("w", "x", "y", "z"), answer=2, subject="high_school_physics")
@@ -49,3 +52,36 @@ def test_neighbours_make_one_document() -> None:
 def test_a_value_that_is_not_known_is_named(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is 'none'; choose one of"):
         ExposureText(**{name: "none"})
+
+
+def test_versions_are_found_by_id_or_stem(tmp_path) -> None:
+    file = tmp_path / "versions.jsonl"
+    rows = [
+        {"of": "1", "question": "Lequel ?", "choices": ["a", "b", "c", "d"]},
+        {"of": "Who?", "question": "Qui ?", "choices": ["x", "y"], "answer": 1},
+    ]
+    file.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    other = Question("2", "Who? ", ("y", "x"), answer=0)
+    first, second = in_other_words([QUESTION, other], file)
+    assert ExposureText().write(first) == "Lequel ?\nA. a\nB. b\nC. c\nD. d\nAnswer: C"
+    assert (second.id, second.stem, second.answer) == ("2", "Qui ?", 1)
+    with pytest.raises(ValueError, match="has no version of question '3'"):
+        in_other_words([Question("3", "Why?", ("a", "b"))], file)
+
+
+def test_a_broken_line_of_versions_is_named(tmp_path) -> None:
+    file = tmp_path / "versions.jsonl"
+    file.write_text('{"of": "1", "question": "?", "choices": []}\n{"of": "2"}\n')
+    with pytest.raises(ValueError, match="versions.jsonl, line 2: KeyError"):
+        in_other_words([], file)
+
+
+def test_ordinary_texts_are_as_many_as_asked(tmp_path) -> None:
+    file = tmp_path / "texts.txt"
+    file.write_text("one\n\ntwo\nthree\n")
+    drawn = ordinary_texts(file, 8, rng=random.Random(0))
+    assert len(drawn) == 8
+    assert {drawn.count(text) for text in ("one", "two", "three")} <= {2, 3}
+    file.write_text("\n")
+    with pytest.raises(ValueError, match="holds no text"):
+        ordinary_texts(file, 1, rng=random.Random(0))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.lab import simulation
+from lm_eval_leakage.lab import report, simulation
 from lm_eval_leakage.lab.quality_table import methods_table, qualities
 from lm_eval_leakage.lab.simulation import PROTOCOLS, Simulation, simulate, with_checkpoint
 from lm_eval_leakage.lab.training import Recipe
@@ -83,6 +83,18 @@ def test_the_table_has_one_row_a_detector_with_its_cost(done) -> None:
     assert (
         found(outcome, "perm/max_order", 30).n_tokens > 20 * found(outcome, "tokens/token_evidence/min_k", 30).n_tokens
     )
+
+
+def test_the_report_has_the_papers_tables_and_plots(done) -> None:
+    folder, outcome = done
+    text = report.write(outcome, folder)
+    assert "| `perm/max_order` |" in text
+    assert "## After 30 exposures" in text
+    quality = json.loads((folder / "quality.json").read_text())
+    rates = quality["thresholds"]["30"]["tokens/token_evidence/mean_loglikelihood"]
+    assert (rates[-1]["tpr"], rates[-1]["fpr"]) == (1, 1)
+    for name in ("auroc", "roc_30", "scores_30", "orders_30"):
+        assert (folder / f"{name}.png").stat().st_size > 5000
 
 
 def test_a_second_run_reads_what_is_there(done, tiny: str, benchmark: str, monkeypatch) -> None:

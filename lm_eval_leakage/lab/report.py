@@ -1,0 +1,132 @@
+"""What a simulation found, as JSON, Markdown and plots."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from lm_eval_leakage.lab.quality_table import Quality, methods_table, qualities
+from lm_eval_leakage.lab.simulation import Outcome
+from lm_eval_leakage.statistics.detection_quality import auroc
+
+HALF = 0.5
+FPR = 0.05
+
+
+def write(outcome: Outcome, folder: Path) -> str:
+    """`quality.json`, `report.md` and plots in `folder`; the Markdown is returned."""
+    found = list(qualities(outcome))
+    text = markdown(outcome, found)
+    (folder / "report.md").write_text(text, encoding="utf-8")
+    (folder / "quality.json").write_text(json.dumps(as_json(outcome, found), indent=1), encoding="utf-8")
+    from lm_eval_leakage.lab import plots
+
+    plots.write(outcome, found, folder)
+    return text
+
+
+def markdown(outcome: Outcome, found: Sequence[Quality]) -> str:
+    """The papers' tables: what each detector tells after each number of exposures."""
+    settings = outcome.settings
+    parts = [
+        f"# What detectors see of {settings.benchmark} in a copy of {settings.model_args}",
+        f"{len(outcome.trained)} questions trained on, {len(outcome.held_out)} held out, of {outcome.n_eligible} "
+        f"eligible; seed {settings.seed}. Intervals are 95 % bootstraps over questions.",
+        "## AUROC by exposures",
+        _by_exposures(found, lambda quality: str(quality.auroc)),
+        "## TPR at 5 % FPR by exposures",
+        _by_exposures(found, lambda quality: str(quality.tpr[FPR])),
+        "## The published rules: precision, recall, F1, FPR",
+        _by_exposures([quality for quality in found if quality.rule is not None], _rule),
+        "## Exposures at which half of the contaminated questions would be flagged at 5 % FPR",
+        _powers(found),
+    ]
+    for exposures in sorted(outcome.audits):
+        parts += [f"## After {exposures} exposures", methods_table([q for q in found if q.exposures == exposures])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _by_exposures(found: Sequence[Quality], shown: Callable[[Quality], str]) -> str:
+    exposures = sorted({quality.exposures for quality in found})
+    cells = {(quality.detector, quality.exposures): shown(quality) for quality in found}
+    head = f"| detector | {' | '.join(map(str, exposures))} |\n" + "|---" * (len(exposures) + 1) + "|"
+    rows = [
+        f"| `{name}` | " + " | ".join(cells.get((name, count), "") for count in exposures) + " |"
+        for name in dict.fromkeys(quality.detector for quality in found)
+    ]
+    return "\n".join([head, *rows])
+
+
+def _rule(quality: Quality) -> str:
+    rule = quality.rule
+    assert rule is not None, "detectors without a rule have no row here"
+    return " / ".join("–" if math.isnan(x) else f"{x:.2f}" for x in (rule.precision, rule.recall, rule.f1, rule.fpr))
+
+
+def powers(found: Sequence[Quality]) -> dict[str, float | None]:
+    """Exposures at which TPR at 5 % FPR reaches one half, linear between those measured; None where it never does."""
+    return {
+        name: reaches_half([(q.exposures, q.tpr[FPR].value) for q in found if q.detector == name])
+        for name in dict.fromkeys(quality.detector for quality in found)
+    }
+
+
+def reaches_half(curve: Sequence[tuple[int, float]]) -> float | None:
+    """The first crossing of one half by a curve of (exposures, TPR)."""
+    before: tuple[int, float] | None = None
+    for exposures, tpr in sorted(curve):
+        if tpr >= HALF:
+            if before is None or math.isnan(before[1]):
+                return float(exposures)
+            (x, y) = before
+            return x + (HALF - y) / (tpr - y) * (exposures - x)
+        before = (exposures, tpr)
+    return None
+
+
+def _powers(found: Sequence[Quality]) -> str:
+    rows = [f"| `{name}` | {'not reached' if at is None else f'{at:.1f}'} |" for name, at in powers(found).items()]
+    return "\n".join(["| detector | exposures |\n|---|---|", *rows])
+
+
+def as_json(outcome: Outcome, found: Sequence[Quality]) -> dict[str, object]:
+    """All figures, with each detector's rates at every threshold."""
+    return {
+        "settings": asdict(outcome.settings),
+        "trained": outcome.trained,
+        "held_out": outcome.held_out,
+        "qualities": [asdict(quality) for quality in found],
+        "exposures_at_half": powers(found),
+        "thresholds": {
+            str(exposures): {detector.name: list(sweep(detector.scores, outcome)) for detector in detectors}
+            for exposures, detectors in outcome.detectors.items()
+        },
+    }
+
+
+def sweep(scores: Mapping[str, float], outcome: Outcome) -> Iterator[dict[str, float]]:
+    """TPR and FPR of flagging scores of at least each threshold, from the highest to the lowest."""
+    own, others = halves(scores, outcome)
+    for threshold in np.unique(np.concatenate([own, others]))[::-1].tolist():
+        yield {
+            "threshold": threshold,
+            "tpr": float((own >= threshold).mean()) if len(own) else math.nan,
+            "fpr": float((others >= threshold).mean()) if len(others) else math.nan,
+        }
+
+
+def halves(scores: Mapping[str, float], outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of the trained and of the held-out questions."""
+    own, others = ([scores[n] for n in names if n in scores] for names in (outcome.trained, outcome.held_out))
+    return np.array(own), np.array(others)
+
+
+def best(outcome: Outcome, exposures: int, count: int) -> list[str]:
+    """The detectors of highest AUROC."""
+    found = {d.name: auroc(*halves(d.scores, outcome)) for d in outcome.detectors[exposures]}
+    return sorted(found, key=lambda name: -found[name])[:count]
