@@ -19,6 +19,7 @@ from lm_eval_leakage.harness.data import load_questions
 from lm_eval_leakage.harness.filters import JudgedResponse, JudgedText, judged_response
 from lm_eval_leakage.harness.logged_verdict import LoggedVerdict
 from lm_eval_leakage.harness.model_of_run import tell_model_to
+from lm_eval_leakage.harness.reference_log import ReferenceLog, read_reference
 from lm_eval_leakage.harness.row_values import ROWS, undecidable
 from lm_eval_leakage.harness.token_scores import TokenAnswer
 from lm_eval_leakage.harness.window import longer_than_window, n_tokens_of
@@ -62,6 +63,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def __init__(self, config: dict[str, Any]) -> None:
         config = {key: value for key, value in config.items() if key != "class"}
         self.probe = _probe(config.get("metadata") or {})
+        self.reference = _reference(config["metadata"], self.probe)
         config["filter_list"] = [_with_parameters(entry, config["metadata"]) for entry in config["filter_list"]]
         super().__init__(config=config)
         for ensemble in self._filters:
@@ -186,6 +188,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def apply_filters(self) -> None:
         """Statistics see the questions that were asked; the others keep their reason in every pipeline."""
         by_question = [list(group) for _, group in groupby(self.instances, key=lambda instance: instance.doc_id)]
+        for instances in by_question:
+            instances[0].skipped = instances[0].skipped or self._without_reference(instances)
         asked = [instances for instances in by_question if instances[0].skipped is None]
         answered = [self._answered(instances) for instances in asked]
         for ensemble in self._filters:
@@ -201,14 +205,23 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def _answered(self, instances: Sequence[LeakageInstance]) -> Answered:
         question = self.question(instances[0].doc)
         answers = [instance.resps[0] for instance in instances]
+        loglikelihoods = tuple(answer[0] for answer in answers if isinstance(answer, tuple))
+        if self.reference is not None:
+            expected = self.reference.of([instance.args for instance in instances]) or ()
+            loglikelihoods = tuple(own - other for own, other in zip(loglikelihoods, expected, strict=True))
         return Answered(
             question,
             self._pooled_probe.requests(question),
-            tuple(answer[0] for answer in answers if isinstance(answer, tuple)),
+            loglikelihoods,
             self._pooled_probe.gold(question),
             tuple(answer.tokens for answer in answers if isinstance(answer, TokenAnswer)),
             tuple(answer for answer in answers if isinstance(answer, str)),
         )
+
+    def _without_reference(self, instances: Sequence[LeakageInstance]) -> Skipped | None:
+        if self.reference is None or self.reference.of([instance.args for instance in instances]) is not None:
+            return None
+        return Skipped("the reference's log does not hold all of its texts")
 
     def _report(self, pipeline: str) -> None:
         """What the table has no room for: reasons of skipped questions, and why a rate may be missing."""
@@ -265,6 +278,18 @@ def _probe(metadata: Mapping[str, Any]) -> Probe:
     chosen: Any = probes.get(metadata["probe"])
     probe: Probe = chosen(**{field.name: metadata[field.name] for field in fields(chosen) if field.name in metadata})
     return probe
+
+
+def _reference(metadata: Mapping[str, Any], probe: Probe) -> ReferenceLog | None:
+    """The log of another model whose log-likelihoods are taken off those of the run's model."""
+    if metadata.get("reference_log") is None:
+        return None
+    if probe.needs != "loglikelihood":
+        raise ValueError(
+            f"reference_log is {metadata['reference_log']!r}, but the probe {metadata['probe']!r} asks for no "
+            "log-likelihoods of given texts, of which a reference could be taken off; leave it out"
+        )
+    return read_reference(str(metadata["reference_log"]))
 
 
 def _with_parameters(pipeline: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
