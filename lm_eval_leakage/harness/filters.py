@@ -13,6 +13,7 @@ from lm_eval.api.registry import filter_registry
 from lm_eval_leakage.harness.judge import judge_of
 from lm_eval_leakage.records import Answered, Skipped, Verdict
 from lm_eval_leakage.statistics import Statistic, statistics
+from lm_eval_leakage.statistics.known_scores import Calibrated
 from lm_eval_leakage.statistics.orders import find_device
 
 Response = tuple[float, bool]
@@ -22,9 +23,13 @@ class JudgedResponse(tuple[float, bool]):
     """A response as the harness and its loggers know it, (log-likelihood, greedy).
 
     verdict: that on the response's question, on the first of its responses only
+    calibrated: the same by known scores, where the run has some
+    detector: who judged
     """
 
     verdict: Verdict | None
+    calibrated: Calibrated | None = None
+    detector: str = ""
 
     def __new__(cls, response: Response, verdict: Verdict | None = None) -> JudgedResponse:
         judged = super().__new__(cls, response)
@@ -36,6 +41,8 @@ class JudgedText(str):
     """The same of a response that the model wrote."""
 
     verdict: Verdict | None = None
+    calibrated: Calibrated | None = None
+    detector: str = ""
 
 
 def judged_response(response: Response | str) -> JudgedResponse | JudgedText:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from lm_eval_leakage.harness.row_values import given_to
+from lm_eval_leakage.harness.calibrated import ROWS as CALIBRATED_ROWS
+from lm_eval_leakage.harness.row_values import ELSEWHERE, given_to
 from lm_eval_leakage.records import Evidence, Measurement, Skipped, Verdict
+from lm_eval_leakage.statistics.known_scores import Calibrated
 
 
 class LoggedVerdict(dict[str, object]):
@@ -17,15 +19,35 @@ class LoggedVerdict(dict[str, object]):
     harness's loggers) while the table gets its rows and no others, each from the verdict itself.
     """
 
-    def __init__(self, verdict: Verdict, guards: Sequence[str], row_names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        verdict: Verdict,
+        guards: Sequence[str],
+        row_names: Sequence[str],
+        calibrated: Calibrated | None = None,
+        detector: str = "",
+    ) -> None:
         logged = {"flagged": None, "pvalue": None} if isinstance(verdict, Skipped) else {"reason": None}
         added = _contributions(verdict, guards)
         shown = {name: added.get(name) for name in row_names}
-        super().__init__(logged | shown | asdict(verdict) | _ranking(verdict) | {"guards": ",".join(guards)})
-        self._rows = [(name, given_to(name, verdict, guards)) for name in row_names]
+        by_known = {} if calibrated is None else _by_known(calibrated)
+        who = {"guards": ",".join(guards), "detector": detector}
+        super().__init__(logged | shown | asdict(verdict) | _ranking(verdict) | who | by_known)
+        self._rows = [
+            (name, calibrated or ELSEWHERE if name in CALIBRATED_ROWS else given_to(name, verdict, guards))
+            for name in row_names
+        ]
 
-    def items(self) -> Iterable[tuple[str, Verdict]]:  # type: ignore[override]
+    def items(self) -> Iterable[tuple[str, Verdict | Calibrated]]:  # type: ignore[override]
         return self._rows
+
+
+def _by_known(calibrated: Calibrated) -> dict[str, object]:
+    return {
+        "calibrated_flagged": calibrated.flagged,
+        "calibrated_pvalue": calibrated.pvalue,
+        "calibrated_rate": float(calibrated.flagged),
+    }
 
 
 def _ranking(verdict: Verdict) -> dict[str, object]:

@@ -35,7 +35,7 @@ def tell_model_to(task_class: type) -> None:
         unfit = {}
         for task in _tasks(task_dict):
             if isinstance(task, task_class):
-                task.lm = lm  # type: ignore[attr-defined]
+                task.meet(lm)  # type: ignore[attr-defined]
                 if reason := lacking(lm, task.probe.needs):  # type: ignore[attr-defined]
                     unfit[task.config.task] = f"{task.config.task} cannot run: {reason}"  # type: ignore[attr-defined]
         if unfit and len(unfit) == len(list(_tasks(task_dict))):

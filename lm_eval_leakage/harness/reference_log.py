@@ -35,7 +35,7 @@ class ReferenceLog:
 
 @cache
 def read_reference(place: str) -> ReferenceLog:
-    """The samples logs at `place`, a file or a folder of a run with --log_samples; a broken line is named and left out.
+    """The samples logs at `place`, a file or a folder of a run with --log_samples; a broken line is named and left.
 
     Raises ValueError where there is no log, or none of log-likelihoods.
     """

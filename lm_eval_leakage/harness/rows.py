@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
 
 from lm_eval_leakage.harness.row_values import Verdicts, row, row_with_error
 from lm_eval_leakage.records import Evidence, Measurement, Skipped
 from lm_eval_leakage.statistics.calibration import mean_and_stderr, poisson_binomial_tail, rate_and_stderr
+from lm_eval_leakage.statistics.conformal import from_pvalues
+from lm_eval_leakage.statistics.known_scores import Calibrated
 from lm_eval_leakage.statistics.paired_accuracy import ArmsMeasurement, Difference, below_reference, difference
 from lm_eval_leakage.statistics.shared_likelihood import ShardEvidence, permutation_pvalue, ttest_pvalue
 from lm_eval_leakage.statistics.tail_answered import TailEvidence
+
+MISTAKES = 0.1  # accepted share of unseen questions among the identified
 
 # ---------------------------------------------------------------------- what flags questions
 
@@ -66,6 +73,29 @@ accuracy_whole, accuracy_whole_stderr = row_with_error(
     "accuracy_whole",
     "Share of questions answered rightly when they are shown whole.",
     lambda verdicts: rate_and_stderr([verdict.whole for verdict in verdicts if isinstance(verdict, TailEvidence)]),
+)
+
+# ---------------------------------------------------------------------- what known scores flag
+
+
+def _calibrated(verdicts: Sequence[object]) -> list[Calibrated]:
+    return [verdict for verdict in verdicts if isinstance(verdict, Calibrated)]
+
+
+def _identified(verdicts: Sequence[object]) -> float:
+    pvalues = np.array([calibrated.pvalue for calibrated in _calibrated(verdicts)])
+    return rate_and_stderr(from_pvalues(pvalues, MISTAKES).flagged)[0]
+
+
+row_with_error(
+    "calibrated_rate",
+    "Share of the tested questions above the calibrated threshold, which flags a share `fpr` of known-unseen ones.",
+    lambda verdicts: rate_and_stderr([calibrated.flagged for calibrated in _calibrated(verdicts)]),
+)
+row(
+    "identified_rate",
+    "Share of the tested questions in the set of which at most a tenth is expected to be unseen (conformal).",
+    _identified,
 )
 
 # ---------------------------------------------------------------------- choice confusion

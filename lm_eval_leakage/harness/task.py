@@ -15,6 +15,8 @@ from lm_eval.api.task import ConfigurableTask
 
 import lm_eval_leakage.harness.rows  # noqa: F401 (makes the rows known)
 from lm_eval_leakage.guards import guards_of, templates_of
+from lm_eval_leakage.harness.calibrated import ROWS as CALIBRATED_ROWS
+from lm_eval_leakage.harness.calibrated import Calibrator
 from lm_eval_leakage.harness.data import load_questions
 from lm_eval_leakage.harness.filters import JudgedResponse, JudgedText, judged_response
 from lm_eval_leakage.harness.logged_verdict import LoggedVerdict
@@ -27,6 +29,7 @@ from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.questions import question_from_doc
 from lm_eval_leakage.records import Answered, Evidence, Question, Request, Skipped, UntestableQuestion
 from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.statistics.known_scores import Calibrated, detector_name
 
 logger = logging.getLogger(__name__)
 
@@ -64,11 +67,21 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         config = {key: value for key, value in config.items() if key != "class"}
         self.probe = _probe(config.get("metadata") or {})
         self.reference = _reference(config["metadata"], self.probe)
+        self.calibrator = Calibrator.of(config["metadata"], config["task"])
+        if self.calibrator is not None:
+            rows = [{"metric": name, "aggregation": name, "higher_is_better": None} for name in CALIBRATED_ROWS]
+            config["metric_list"] = [*config["metric_list"], *rows]
         config["filter_list"] = [_with_parameters(entry, config["metadata"]) for entry in config["filter_list"]]
         super().__init__(config=config)
         for ensemble in self._filters:
             for make_filter in ensemble.filters:
                 make_filter()  # a parameter that makes no sense ends the run here, not after the model's work
+
+    def meet(self, lm: object) -> None:
+        """The model of the run; raises ValueError where the task's calibration is of another."""
+        if self.calibrator is not None:
+            self.calibrator.check_model(getattr(lm, "lm", lm))
+        self.lm = lm
 
     # ------------------------------------------------------------------ questions
 
@@ -194,13 +207,21 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         answered = [self._answered(instances) for instances in asked]
         for ensemble in self._filters:
             (make_filter,) = ensemble.filters
-            verdicts = iter(make_filter().apply(None, answered))
+            judge = make_filter()
+            verdicts = iter(judge.apply(None, answered))
             for instances in by_question:
                 for instance in instances:
                     instance.filtered_resps[ensemble.name] = judged_response(instance.resps[0])
                 judged = instances[0].filtered_resps[ensemble.name]
                 judged.verdict = instances[0].skipped or next(verdicts)
+                judged.detector = detector_name(self.probe, judge.statistic)
+                judged.calibrated = self._calibrated(judged, instances[0].doc)
             self._report(ensemble.name)
+
+    def _calibrated(self, judged: JudgedResponse | JudgedText, doc: Doc) -> Calibrated | None:
+        if self.calibrator is None or judged.verdict is None or isinstance(judged.verdict, Skipped):
+            return None
+        return self.calibrator.judge(judged.verdict, judged.detector, self.question(doc), bool(self._guards(doc)))
 
     def _answered(self, instances: Sequence[LeakageInstance]) -> Answered:
         question = self.question(instances[0].doc)
@@ -245,7 +266,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         verdict = results[0].verdict
         assert verdict is not None, "a filter gave no verdict on a question's first response"
         names = [row.__name__ for row in ROWS if row.__name__ in self.aggregation()]
-        return LoggedVerdict(verdict, self._guards(doc), names)
+        return LoggedVerdict(verdict, self._guards(doc), names, results[0].calibrated, results[0].detector)
 
     def _guards(self, doc: Doc) -> tuple[str, ...]:
         try:

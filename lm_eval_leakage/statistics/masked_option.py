@@ -68,7 +68,7 @@ class MaskedOptionWritten:
     judge_model: str | None = None
     judge_args: str = ""
     judge_prompt: str = JUDGE_PROMPT
-    ask: Ask | None = field(default=None, compare=False)
+    ask: Ask | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         try:

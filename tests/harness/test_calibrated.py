@@ -1,0 +1,89 @@
+"""Audits with a calibration file, through the harness."""
+
+from __future__ import annotations
+
+import pytest
+from lm_eval import simple_evaluate
+from lm_eval.tasks import TaskManager
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.wiring import extend_harness
+from lm_eval_leakage.statistics.known_scores import EVERY_CLASS, Calibration, KnownScores
+from tests.fakes import FakeLM, by_hash, fond_of
+
+extend_harness(TaskManager)
+TASK = "fresh_leakage_perm"
+DOCS = [{"question": f"Which, {i}?", "choices": ["red", "blue", "lime", "grey"], "answer": 0} for i in range(20)]
+KEY = "OptionOrders(max_orders=120, orders=None, move='all', format=None)/MaxOrder()/statistic"
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Margins of known-unseen questions from -0.5 to 0.48 nats; a model without memory has less than 1."""
+    known = KnownScores({EVERY_CLASS: [i / 50 - 0.5 for i in range(50)]}, [3.0])
+    Calibration("M", "fresh", "by hand", {KEY: known}).save(tmp_path / "c.json")
+    return str(tmp_path / "c.json")
+
+
+class Named(FakeLM):
+    pretrained = "M"
+
+
+def audit(lm: FakeLM, data: dict[str, str], **metadata: object):
+    ours = TaskManager(include_path=str(task_configs_path()), include_defaults=False, metadata=data | metadata)
+    results = simple_evaluate(model=lm, tasks=[TASK], task_manager=ours)
+    return results["results"][TASK], results["samples"][TASK]
+
+
+def test_calibrated_rates_stand_beside_the_published_ones(questions_file, file) -> None:
+    seen = [f"Which, {i}?\nA. red\nB. blue\nC. lime\nD. grey" for i in range(5)]
+    row, samples = audit(Named(fond_of(*seen)), questions_file(DOCS), calibration=file)
+    lines = [line for line in samples if line["filter"] == "max_order"]
+    assert [line["calibrated_flagged"] for line in lines[:5]] == [True] * 5
+    assert {line["calibrated_pvalue"] for line in lines[:5]} == {1 / 51}
+    assert row["calibrated_rate,max_order"] == sum(line["calibrated_flagged"] for line in lines) / 20
+    assert row["identified_rate,max_order"] == pytest.approx(5 / 20)
+    assert row["calibrated_rate_stderr,max_order"] > 0
+
+
+def test_a_statistic_without_known_scores_has_no_calibrated_rate(questions_file, file) -> None:
+    row, samples = audit(Named(by_hash), questions_file(DOCS), calibration=file)
+    assert row["calibrated_rate,outlier"] != row["calibrated_rate,outlier"]  # NaN
+    assert "calibrated_pvalue" not in next(line for line in samples if line["filter"] == "outlier")
+
+
+def test_the_false_positive_rate_can_be_asked_for(questions_file, file) -> None:
+    seen = [f"Which, {i}?\nA. red\nB. blue\nC. lime\nD. grey" for i in range(5)]
+    row, _ = audit(Named(fond_of(*seen)), questions_file(DOCS), calibration=file, fpr=0.01)
+    assert row["calibrated_rate,max_order"] == 0  # 1 / 51 is the least that 50 known questions can say
+    with pytest.raises(ValueError, match="fpr is 2; it is a false-positive rate"):
+        audit(Named(by_hash), questions_file(DOCS), calibration=file, fpr=2)
+
+
+def test_without_a_calibration_no_row_is_added(questions_file) -> None:
+    row, _ = audit(FakeLM(by_hash), questions_file(DOCS))
+    assert not [name for name in row if name.startswith("calibrated")]
+
+
+def test_other_parameters_of_the_probe_are_another_detector(questions_file, file) -> None:
+    row, _ = audit(Named(by_hash), questions_file(DOCS), calibration=file, orders=12)
+    assert row["calibrated_rate,max_order"] != row["calibrated_rate,max_order"]
+
+
+def test_a_calibration_of_another_model_is_refused_before_anything_is_computed(questions_file, file) -> None:
+    lm = Named(by_hash)
+    lm.pretrained = "N"
+    with pytest.raises(ValueError, match="the calibration is of the model 'M', and this run's is 'N'"):
+        audit(lm, questions_file(DOCS), calibration=file)
+    assert not lm.asked
+
+
+def test_a_model_that_hides_its_name_is_said_to(questions_file, file, caplog) -> None:
+    audit(FakeLM(by_hash), questions_file(DOCS), calibration=file)
+    assert "FakeLM hides its name; the calibration is of 'M'" in caplog.text
+
+
+def test_a_calibration_of_another_benchmark_is_refused(questions_file, tmp_path) -> None:
+    Calibration("M", "mmlu", "by hand", {}).save(tmp_path / "c.json")
+    with pytest.raises(ValueError, match="made on 'mmlu', and fresh_leakage_perm asks about"):
+        audit(Named(by_hash), questions_file(DOCS), calibration=str(tmp_path / "c.json"))

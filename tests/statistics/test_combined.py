@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lm_eval_leakage.statistics.combined import cross_validated, fit
+from lm_eval_leakage.statistics.detection_quality import auroc
+
+TRAINED = [True] * 100 + [False] * 100
+
+
+def scores(seed: int, gains: dict[str, float]) -> dict[str, list[float]]:
+    rng = np.random.default_rng(seed)
+    shift = np.array(TRAINED, dtype=float)
+    return {name: (rng.normal(size=200) + gain * shift).tolist() for name, gain in gains.items()}
+
+
+def auroc_of(values) -> float:
+    labels, values = np.array(TRAINED), np.asarray(values)
+    return auroc(values[labels], values[~labels])
+
+
+def test_independent_detectors_together_beat_each_alone() -> None:
+    """Two unit shifts make one of sqrt 2: AUROC Phi(sqrt 2 / sqrt 2) = .84 against Phi(1 / sqrt 2) = .76."""
+    found = [auroc_of(cross_validated(scores(seed, {"a": 1.0, "b": 1.0}), TRAINED)) for seed in range(12)]
+    alone = [auroc_of(scores(seed, {"a": 1.0, "b": 1.0})["a"]) for seed in range(12)]
+    assert np.mean(found) == pytest.approx(0.84, abs=0.03)
+    assert np.mean(alone) == pytest.approx(0.76, abs=0.03)
+
+
+def test_detectors_that_know_nothing_cost_little() -> None:
+    noise = {f"noise {i}": 0.0 for i in range(12)}
+    lost = [
+        auroc_of(scores(seed, {"a": 1.5, **noise})["a"])
+        - auroc_of(cross_validated(scores(seed, {"a": 1.5, **noise}), TRAINED))
+        for seed in range(12)
+    ]
+    assert np.mean(lost) < 0.03
+
+
+def test_scores_that_know_nothing_are_at_chance_on_questions_not_fitted_on() -> None:
+    found = [auroc_of(cross_validated(scores(seed, {"a": 0.0, "b": 0.0}), TRAINED)) for seed in range(20)]
+    assert np.mean(found) == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_detectors_unit_does_not_matter() -> None:
+    own = scores(0, {"a": 1.0, "b": 0.5})
+    other = {"a": [1e4 * value - 7 for value in own["a"]], "b": own["b"]}
+    assert cross_validated(other, TRAINED) == pytest.approx(cross_validated(own, TRAINED), abs=1e-6)
+
+
+def test_probabilities_are_those_of_the_lab_and_move_with_the_prior() -> None:
+    own = scores(1, {"a": 2.0})
+    fitted = fit(own, TRAINED)
+    high, low = fitted.probability({"a": 4.0}), fitted.probability({"a": -3.0})
+    assert high > 0.8 > 0.2 > low
+    odds = high / (1 - high)
+    rare = fitted.probability({"a": 4.0}, prior=0.1)
+    assert rare / (1 - rare) == pytest.approx(odds / 9)
+
+
+def test_probabilities_agree_with_frequencies() -> None:
+    own = scores(2, {"a": 1.5, "b": 0.5})
+    probabilities = cross_validated(own, TRAINED)
+    for low, high in ((0, 0.35), (0.35, 0.65), (0.65, 1)):
+        bin_ = (probabilities >= low) & (probabilities < high)
+        assert np.array(TRAINED)[bin_].mean() == pytest.approx(probabilities[bin_].mean(), abs=0.15)
+
+
+def test_a_question_that_a_detector_could_not_test_is_judged_by_the_others() -> None:
+    own = scores(3, {"a": 1.0, "b": 1.0})
+    own["a"][5] = float("nan")
+    assert np.isfinite(cross_validated(own, TRAINED)).all()
+    fitted = fit(own, TRAINED)
+    assert fitted.probability({"b": 3.0}) > fitted.probability({"b": -3.0})
+
+
+def test_a_detector_without_known_unseen_scores_is_left_out() -> None:
+    own = {"a": scores(4, {"a": 1.0})["a"], "never": [float("nan")] * 200}
+    assert fit(own, TRAINED).detectors == ("a",)
+
+
+def test_too_few_questions_are_refused() -> None:
+    with pytest.raises(ValueError, match="1 trained and 3 held-out questions"):
+        cross_validated({"a": [1.0, 2.0, 3.0, 4.0]}, [True, False, False, False])

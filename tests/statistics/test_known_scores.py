@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from lm_eval_leakage.statistics.known_scores import (
+    EVERY_CLASS,
+    Calibration,
+    KnownScores,
+    by_class,
+    class_of,
+    detector_name,
+    load,
+)
+
+
+def test_a_threshold_holds_on_fresh_draws() -> None:
+    rng = np.random.default_rng(0)
+    flagged = 0
+    for _ in range(60):
+        known = KnownScores({EVERY_CLASS: rng.standard_t(3, 100).tolist()}, ())
+        flagged += sum(known.pvalue(score, "x") <= 0.05 for score in rng.standard_t(3, 50))
+    assert binomtest(flagged, 3000, 5 / 101).pvalue > 1e-4
+
+
+def test_a_class_has_its_own_threshold_where_it_has_enough_questions() -> None:
+    known = KnownScores({EVERY_CLASS: [0.0] * 99, "rising": [5.0] * 19, "rare": [5.0] * 3}, ())
+    assert known.pvalue(3.0, "rising") == 1
+    assert known.pvalue(3.0, "rare") == 1 / 100
+    assert known.pvalue(3.0, "unheard of") == 1 / 100
+
+
+def test_scores_are_grouped_and_what_is_not_finite_is_left_out() -> None:
+    classes = {"a": class_of(4, True), "b": class_of(4, False), "c": class_of(4, True)}
+    grouped = by_class({"a": 1.0, "b": 2.0, "c": float("nan")}, classes)
+    assert grouped == {EVERY_CLASS: [1.0, 2.0], "4 options, guarded": [1.0], "4 options, no guard": [2.0]}
+
+
+def test_what_is_saved_is_read(tmp_path) -> None:
+    key = detector_name(KnownScores({}, ()), "max_order") + "/statistic"
+    made = Calibration("M", "mmlu", "held out", {key: KnownScores({EVERY_CLASS: [1.0]}, [2.0])})
+    made.save(tmp_path / "c.json")
+    assert load(str(tmp_path / "c.json")) == made
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is no calibration file"),
+        ("[]", "is no calibration file"),
+        ('{"results": {}}', "is no calibration file"),
+        (json.dumps({"calibration": 9, "detectors": {}}), "of version 9; this package reads 1"),
+    ],
+)
+def test_another_file_is_refused(tmp_path, content: str, message: str) -> None:
+    (tmp_path / "c.json").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        load(str(tmp_path / "c.json"))
+    with pytest.raises(ValueError, match="is no calibration file"):
+        load(str(tmp_path / "missing.json"))
