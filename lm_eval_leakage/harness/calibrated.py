@@ -32,8 +32,8 @@ class Calibrator:
         benchmark = str(metadata.get("audit_of") or task)
         if not benchmark.startswith(calibration.benchmark):
             raise ValueError(
-                f"calibration is {metadata['calibration']!r}, made on {calibration.benchmark!r}, and {task} asks about "
-                f"{benchmark!r}; make one on that, or leave it out"
+                f"calibration is {metadata['calibration']!r}, made on {calibration.benchmark!r}, and {task} asks "
+                f"about {benchmark!r}; make one on that, or leave it out"
             )
         return cls(calibration, metadata.get("fpr", FPR))
 
