@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 from lm_eval_leakage.lab.detection import SHARED, Audits
 from lm_eval_leakage.lab.simulation import Outcome, pretrained
+from lm_eval_leakage.statistics.combined import CombinedScore, fit
 from lm_eval_leakage.statistics.known_scores import Calibration, KnownScores, by_class, class_of
 
 
@@ -32,7 +34,8 @@ def known_scores(
     settings = outcome.settings
     unseen, seen = set(unseen), set(seen)
     n_options = {question.id: len(question.options) for question in audits.questions}
-    detectors = {}
+    detectors: dict[str, KnownScores] = {}
+    scores_of: dict[str, dict[str, float]] = {}
     for suffix in settings.detectors:
         if suffix == SHARED:
             continue  # its units are shards of these questions and no others
@@ -45,7 +48,18 @@ def known_scores(
                 known = by_class({name: score for name, score in scores.items() if name in unseen}, classes)
                 of_seen = [score for name, score in scores.items() if name in seen]
                 detectors[f"{detector}/{key}"] = KnownScores(known, of_seen)
-    return Calibration(pretrained(settings.model_args), settings.benchmark, origin, detectors)
+                scores_of[f"{detector}/{key}"] = scores
+    return Calibration(
+        pretrained(settings.model_args), settings.benchmark, origin, detectors, _together(scores_of, unseen, seen)
+    )
+
+
+def _together(scores: Mapping[str, Mapping[str, float]], unseen: set[str], seen: set[str]) -> CombinedScore | None:
+    if len(seen) < 2 or len(unseen) < 2 or not scores:
+        return None
+    names = [*sorted(seen), *sorted(unseen)]
+    rows = {detector: [own.get(name, math.nan) for name in names] for detector, own in scores.items()}
+    return fit(rows, [name in seen for name in names])
 
 
 def _keys(lines: Sequence[dict[str, str]]) -> list[str]:

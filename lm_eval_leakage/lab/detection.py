@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.statistics.orders import find_device
 
 SHARED = "leakage_shared_likelihood"
 SHORT = "leakage_"
@@ -84,37 +82,24 @@ class Audits:
         self._lm = None
 
     def _run(self, suffix: str) -> dict[str, Any]:
-        from lm_eval import simple_evaluate
-        from lm_eval.tasks import TaskManager
+        from lm_eval_leakage.harness.run_audit import load_model, run_audit
 
-        from lm_eval_leakage.harness.given_questions import audit_of
-
+        if self._lm is None:
+            self._lm = load_model(self.model, self.model_args)
+        questions, metadata = self.questions, self.metadata
         if suffix == SHARED:
-            task = audit_of(_blocks_as_subjects(self.questions, self.block), suffix, self.pool, self._of_shards())
-        else:
-            task = audit_of(self.questions, suffix, self.pool, self.metadata)
-        lm, no_others = self._loaded(), TaskManager(include_defaults=False)
-        begun = time.perf_counter()
-        results = simple_evaluate(model=lm, tasks=[task], task_manager=no_others, bootstrap_iters=0)
-        seconds = time.perf_counter() - begun
-        n_tokens = sum(_n_tokens(lm, instance.args) for instance in task.instances)
-        lines = [_line(sample) for sample in results["samples"][suffix]]
-        return {"lines": lines, "n_tokens": n_tokens, "seconds": seconds, "n_questions": len(self.questions)}
+            questions, metadata = _blocks_as_subjects(questions, self.block), self._of_shards()
+        done = run_audit(self._lm, suffix, questions, self.pool, metadata)
+        lines = [_line(sample) for sample in done.samples]
+        return {
+            "lines": lines,
+            "n_tokens": done.n_tokens,
+            "seconds": done.seconds,
+            "n_questions": len(questions),
+        }
 
     def _of_shards(self) -> dict[str, object]:
         return {**self.metadata, "shards": max(2, len(self.questions)), "examples": self.block}
-
-    def _loaded(self) -> Any:
-        if self._lm is None:
-            from lm_eval.api.registry import get_model
-            from lm_eval.tasks import TaskManager
-
-            from lm_eval_leakage.harness.wiring import extend_harness
-
-            extend_harness(TaskManager)
-            device = {} if "device=" in self.model_args else {"device": str(find_device())}
-            self._lm = get_model(self.model).create_from_arg_string(self.model_args, device)
-        return self._lm
 
 
 def read_detectors(suffix: str, audit: Mapping[str, Any]) -> Iterator[Detector]:
@@ -145,9 +130,3 @@ def _line(sample: Mapping[str, Any]) -> dict[str, Any]:
     answers = [answer[0][0] for answer in sample["resps"] if not isinstance(answer[0], str)]
     name = doc["members"][0] if "members" in doc else doc["id"]  # a shard, all of one half, counts once
     return {"reason": None, **kept, "id": name, "answers": answers}
-
-
-def _n_tokens(lm: Any, arguments: Sequence[Any]) -> int:
-    text = "".join(part for part in arguments if isinstance(part, str))
-    written = sum(part["max_gen_toks"] for part in arguments if isinstance(part, dict))
-    return len(lm.tok_encode(text)) + int(written)

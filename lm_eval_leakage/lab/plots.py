@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.lab import report
-from lm_eval_leakage.lab.quality_table import Quality
+from lm_eval_leakage.lab.quality_table import Quality, best, halves, sweep
 from lm_eval_leakage.lab.simulation import Outcome
 
 # Okabe and Ito's colours, which colour-blind readers tell apart
@@ -49,7 +48,7 @@ def _save(figure: Any, file: Path) -> None:
 def _curves(outcome: Outcome, found: Sequence[Quality]) -> Any:
     figure, ((axes,),) = _figure()
     last = max(outcome.audits)
-    for colour, name in zip(COLOURS, report.best(outcome, last, SHOWN), strict=False):
+    for colour, name in zip(COLOURS, best(outcome, last, SHOWN), strict=False):
         own = [quality for quality in found if quality.detector == name]
         exposures = [quality.exposures for quality in own]
         axes.plot(exposures, [quality.auroc.value for quality in own], "o-", color=colour, label=name)
@@ -64,8 +63,8 @@ def _curves(outcome: Outcome, found: Sequence[Quality]) -> Any:
 def _roc(outcome: Outcome, exposures: int) -> Any:
     figure, ((axes,),) = _figure()
     scores = {detector.name: detector.scores for detector in outcome.detectors[exposures]}
-    for colour, name in zip(COLOURS, report.best(outcome, exposures, SHOWN), strict=False):
-        points = list(report.sweep(scores[name], outcome))
+    for colour, name in zip(COLOURS, best(outcome, exposures, SHOWN), strict=False):
+        points = list(sweep(scores[name], outcome))
         x, y = [0.0, *(point["fpr"] for point in points)], [0.0, *(point["tpr"] for point in points)]
         axes.step(x, y, where="post", color=colour, label=name)
     axes.plot([0, 1], [0, 1], ":", color="grey")
@@ -75,11 +74,11 @@ def _roc(outcome: Outcome, exposures: int) -> Any:
 
 
 def _distributions(outcome: Outcome, exposures: int) -> Any:
-    names = report.best(outcome, exposures, 4)
+    names = best(outcome, exposures, 4)
     scores = {detector.name: detector.scores for detector in outcome.detectors[exposures]}
     figure, axes = _figure(2, max(1, -(-len(names) // 2)))
     for place, name in zip(axes.flat, names, strict=False):
-        own, others = report.halves(scores[name], outcome)
+        own, others = halves(scores[name], outcome)
         place.hist([own, others], bins=20, color=COLOURS[1::-1], label=["trained", "held out"])
         place.set(title=name, xlabel="score", ylabel="questions")
         place.legend(fontsize="x-small")

@@ -12,9 +12,11 @@ import numpy as np
 from lm_eval_leakage.lab.detection import Detector
 from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.statistics.calibration import rate_and_stderr
+from lm_eval_leakage.statistics.combined import FOLDS, cross_validated
 from lm_eval_leakage.statistics.detection_quality import Confusion, Interval, auroc, bootstrap, tpr_at_fpr
 
 FPRS = (0.01, 0.05)
+COMBINED = "combined (cross-validated)"
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,44 @@ class Quality:
 
 
 def qualities(outcome: Outcome) -> Iterator[Quality]:
-    """Of every detector after every number of exposures."""
+    """Of every detector after every number of exposures, and of all of them together."""
     for exposures, detectors in sorted(outcome.detectors.items()):
-        for detector in detectors:
+        together = combined(detectors, outcome.trained, outcome.held_out)
+        for detector in detectors if together is None else [*detectors, together]:
             yield quality(detector, exposures, outcome.trained, outcome.held_out)
+
+
+def combined(detectors: Sequence[Detector], trained: Sequence[str], held_out: Sequence[str]) -> Detector | None:
+    """The cross-validated score of all detectors of single questions; None where there is but one, or too few
+    questions to leave some out."""
+    scores, labels = scores_of_all(detectors, trained, held_out)
+    if len(scores) < 2 or min(len(trained), len(held_out)) < FOLDS:
+        return None
+    probabilities = cross_validated(scores, labels)
+    costs = {detector.name.split("/")[0]: (detector.n_tokens, detector.seconds) for detector in detectors}
+    return Detector(
+        COMBINED,
+        dict(zip((*trained, *held_out), probabilities.tolist(), strict=True)),
+        None,
+        None,
+        {},
+        sum(n_tokens for n_tokens, _ in costs.values()),
+        sum(seconds for _, seconds in costs.values()),
+    )
+
+
+def scores_of_all(
+    detectors: Sequence[Detector], trained: Sequence[str], held_out: Sequence[str]
+) -> tuple[dict[str, list[float]], list[bool]]:
+    """Scores by detector, in the order of the questions given, with which of them were trained on. NaN where a
+    question could not be tested; tests of neighbours, which have no score for each question, are left out."""
+    names = (*trained, *held_out)
+    scores = {
+        detector.name: [detector.scores.get(name, math.nan) for name in names]
+        for detector in detectors
+        if len(detector.scores) + len(detector.skipped) == len(names)
+    }
+    return scores, [True] * len(trained) + [False] * len(held_out)
 
 
 def quality(detector: Detector, exposures: int, trained: Sequence[str], held_out: Sequence[str]) -> Quality:
@@ -98,3 +134,26 @@ def _row(found: Quality) -> str:
 def _rate(flagged: int, others: int) -> str:
     rate, error = rate_and_stderr([True] * flagged + [False] * others)
     return f"{rate:.2f} ± {error:.2f}"
+
+
+def sweep(scores: Mapping[str, float], outcome: Outcome) -> Iterator[dict[str, float]]:
+    """TPR and FPR of flagging scores of at least each threshold, from the highest to the lowest."""
+    own, others = halves(scores, outcome)
+    for threshold in np.unique(np.concatenate([own, others]))[::-1].tolist():
+        yield {
+            "threshold": threshold,
+            "tpr": float((own >= threshold).mean()) if len(own) else math.nan,
+            "fpr": float((others >= threshold).mean()) if len(others) else math.nan,
+        }
+
+
+def halves(scores: Mapping[str, float], outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of the trained and of the held-out questions."""
+    own, others = ([scores[n] for n in names if n in scores] for names in (outcome.trained, outcome.held_out))
+    return np.array(own), np.array(others)
+
+
+def best(outcome: Outcome, exposures: int, count: int) -> list[str]:
+    """The detectors of highest AUROC."""
+    found = {d.name: auroc(*halves(d.scores, outcome)) for d in outcome.detectors[exposures]}
+    return sorted(found, key=lambda name: -found[name])[:count]

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
-
-from lm_eval_leakage.lab.quality_table import Quality, methods_table, qualities
+from lm_eval_leakage.lab import plots
+from lm_eval_leakage.lab.calibrate import from_held_out
+from lm_eval_leakage.lab.quality_table import Quality, methods_table, qualities, sweep
 from lm_eval_leakage.lab.simulation import Outcome
-from lm_eval_leakage.statistics.detection_quality import auroc
 
 HALF = 0.5
 FPR = 0.05
 
 
 def write(outcome: Outcome, folder: Path) -> str:
-    """`quality.json`, `report.md` and plots in `folder`; the Markdown is returned."""
+    """`quality.json`, `report.md`, a calibration file and plots in `folder`; the Markdown is returned."""
     found = list(qualities(outcome))
     text = markdown(outcome, found)
     (folder / "report.md").write_text(text, encoding="utf-8")
     (folder / "quality.json").write_text(json.dumps(as_json(outcome, found), indent=1), encoding="utf-8")
-    from lm_eval_leakage.lab import plots
-
+    for exposures in outcome.settings.epochs:
+        from_held_out(outcome, exposures).save(folder / f"calibration_{exposures}.json")
     plots.write(outcome, found, folder)
     return text
 
@@ -107,26 +106,3 @@ def as_json(outcome: Outcome, found: Sequence[Quality]) -> dict[str, object]:
             for exposures, detectors in outcome.detectors.items()
         },
     }
-
-
-def sweep(scores: Mapping[str, float], outcome: Outcome) -> Iterator[dict[str, float]]:
-    """TPR and FPR of flagging scores of at least each threshold, from the highest to the lowest."""
-    own, others = halves(scores, outcome)
-    for threshold in np.unique(np.concatenate([own, others]))[::-1].tolist():
-        yield {
-            "threshold": threshold,
-            "tpr": float((own >= threshold).mean()) if len(own) else math.nan,
-            "fpr": float((others >= threshold).mean()) if len(others) else math.nan,
-        }
-
-
-def halves(scores: Mapping[str, float], outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of the trained and of the held-out questions."""
-    own, others = ([scores[n] for n in names if n in scores] for names in (outcome.trained, outcome.held_out))
-    return np.array(own), np.array(others)
-
-
-def best(outcome: Outcome, exposures: int, count: int) -> list[str]:
-    """The detectors of highest AUROC."""
-    found = {d.name: auroc(*halves(d.scores, outcome)) for d in outcome.detectors[exposures]}
-    return sorted(found, key=lambda name: -found[name])[:count]

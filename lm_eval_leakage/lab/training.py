@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.lab.smollm2 import move_whole
+
+logger = logging.getLogger(__name__)
 
 STATE = re.compile(r"checkpoint-\d+")
 
@@ -19,7 +22,7 @@ class Recipe:
     batch_size: texts
     schedule: "constant" or "cosine", as transformers names them, after `warmup`, a share of all steps
     optimizer: as transformers names it
-    lora_rank: rank of LoRA on all linear layers and the head; None trains every weight
+    lora_rank: rank of LoRA on all linear layers and the head, where that has weights of its own; None trains all
     head_learning_rate: of LoRA on the output layer
     """
 
@@ -109,13 +112,14 @@ def _with_lora(model: Any, rank: int, alpha: int) -> Any:
         raise ImportError(
             "LoRA needs peft, which is not installed; `pip install peft`, or train without LoRA"
         ) from error
-    linear = sorted({name.rsplit(".", 1)[-1] for name, module in model.named_modules() if _is_linear(torch, module)})
-    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=linear, task_type="CAUSAL_LM")
+    head = model.get_output_embeddings()
+    tied = head is not None and head.weight is model.get_input_embeddings().weight
+    if tied:
+        logger.info("the output layer is the input embedding too, so LoRA leaves it as it is: `hf` could not load it")
+    linear = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
+    names = sorted({name.rsplit(".", 1)[-1] for name, module in linear.items() if not (tied and module is head)})
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=names, task_type="CAUSAL_LM")
     return get_peft_model(model, config)
-
-
-def _is_linear(torch: Any, module: Any) -> bool:
-    return isinstance(module, torch.nn.Linear)
 
 
 def _optimizer(model: Any, recipe: Recipe) -> Any:

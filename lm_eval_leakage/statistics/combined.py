@@ -33,6 +33,12 @@ class CombinedScore:
     intercept: float
     unseen: Mapping[str, tuple[float, ...]]
 
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> CombinedScore:
+        """From what JSON keeps of it."""
+        unseen = {name: tuple(scores) for name, scores in stored["unseen"].items()}
+        return cls(tuple(stored["detectors"]), tuple(stored["weights"]), stored["intercept"], unseen)
+
     def probability(self, scores: Mapping[str, float], prior: float = 0.5) -> float:
         """That the question was trained on, when a share `prior` of such questions was. A detector without a score
         counts as one that says nothing."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from lm_eval_leakage.statistics.combined import CombinedScore
 from lm_eval_leakage.statistics.conformal import conformal_pvalues
 
 VERSION = 1
@@ -44,12 +45,14 @@ class Calibration:
     model, benchmark: names, which a run must have too
     origin: where the known scores come from, in words
     detectors: by `detector_name` and, after a slash, the value that ranks
+    combined: the score of all of them together, fitted on the same questions; None where none was
     """
 
     model: str
     benchmark: str
     origin: str
     detectors: Mapping[str, KnownScores]
+    combined: CombinedScore | None = None
 
     def save(self, file: Path) -> None:
         file.write_text(json.dumps({"calibration": VERSION, **asdict(self)}), encoding="utf-8")
@@ -70,8 +73,9 @@ def load(file: str) -> Calibration:
         found = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
         version = found.pop("calibration")
         detectors = {key: KnownScores(**scores) for key, scores in found.pop("detectors").items()}
+        together = found.pop("combined")
         if version == VERSION:
-            return Calibration(**found, detectors=detectors)
+            return Calibration(**found, detectors=detectors, combined=together and CombinedScore.of(together))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"calibration is {file!r}, which is no calibration file ({error!r}); make one with "

@@ -12,6 +12,7 @@ from lm_eval_leakage.lab import report, simulation
 from lm_eval_leakage.lab.quality_table import methods_table, qualities
 from lm_eval_leakage.lab.simulation import PROTOCOLS, Simulation, simulate, with_checkpoint
 from lm_eval_leakage.lab.training import Recipe
+from lm_eval_leakage.statistics.known_scores import load
 from tests.harness.test_prefix_tree_lm import checkpoint
 
 pytestmark = [
@@ -93,6 +94,10 @@ def test_the_report_has_the_papers_tables_and_plots(done) -> None:
     quality = json.loads((folder / "quality.json").read_text())
     rates = quality["thresholds"]["30"]["tokens/token_evidence/mean_loglikelihood"]
     assert (rates[-1]["tpr"], rates[-1]["fpr"]) == (1, 1)
+    calibration = load(str(folder / "calibration_30.json"))
+    assert calibration.combined is not None
+    (key,) = [key for key in calibration.detectors if "MaxOrder" in key]
+    assert len(calibration.detectors[key].unseen["all"]) == len(calibration.detectors[key].seen) == 6
     for name in ("auroc", "roc_30", "scores_30", "orders_30"):
         assert (folder / f"{name}.png").stat().st_size > 5000
 

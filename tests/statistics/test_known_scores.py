@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from lm_eval_leakage.statistics.combined import CombinedScore
 from lm_eval_leakage.statistics.known_scores import (
     EVERY_CLASS,
     Calibration,
@@ -15,6 +16,8 @@ from lm_eval_leakage.statistics.known_scores import (
     detector_name,
     load,
 )
+
+TOGETHER = CombinedScore(("a", "b"), (0.5, 1.5), -0.25, {"a": (0.0, 1.0), "b": (2.0, 3.0)})
 
 
 def test_a_threshold_holds_on_fresh_draws() -> None:
@@ -41,7 +44,7 @@ def test_scores_are_grouped_and_what_is_not_finite_is_left_out() -> None:
 
 def test_what_is_saved_is_read(tmp_path) -> None:
     key = detector_name(KnownScores({}, ()), "max_order") + "/statistic"
-    made = Calibration("M", "mmlu", "held out", {key: KnownScores({EVERY_CLASS: [1.0]}, [2.0])})
+    made = Calibration("M", "mmlu", "held out", {key: KnownScores({EVERY_CLASS: [1.0]}, [2.0])}, TOGETHER)
     made.save(tmp_path / "c.json")
     assert load(str(tmp_path / "c.json")) == made
 
@@ -52,7 +55,7 @@ def test_what_is_saved_is_read(tmp_path) -> None:
         ("", "is no calibration file"),
         ("[]", "is no calibration file"),
         ('{"results": {}}', "is no calibration file"),
-        (json.dumps({"calibration": 9, "detectors": {}}), "of version 9; this package reads 1"),
+        (json.dumps({"calibration": 9, "detectors": {}, "combined": None}), "of version 9; this package reads 1"),
     ],
 )
 def test_another_file_is_refused(tmp_path, content: str, message: str) -> None:
