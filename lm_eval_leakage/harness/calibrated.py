@@ -11,7 +11,14 @@ from lm_eval_leakage.statistics.known_scores import Calibrated, Calibration, cla
 
 logger = logging.getLogger(__name__)
 
-ROWS = ("calibrated_rate", "calibrated_rate_stderr", "identified_rate")
+ROWS = (
+    "calibrated_rate",
+    "calibrated_rate_stderr",
+    "identified_rate",
+    "prevalence",
+    "prevalence_low",
+    "prevalence_high",
+)
 FPR = 0.05
 
 
@@ -56,4 +63,5 @@ class Calibrator:
         if key is None or known is None:
             return None
         pvalue = known.pvalue(float(getattr(verdict, key)), class_of(len(question.options), guarded))
-        return Calibrated(pvalue <= self.fpr, pvalue, self.fpr)
+        of_seen, of_unseen = known.flagged(self.fpr)
+        return Calibrated(pvalue <= self.fpr, pvalue, self.fpr, of_seen, of_unseen)

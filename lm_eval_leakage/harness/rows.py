@@ -13,6 +13,7 @@ from lm_eval_leakage.statistics.calibration import mean_and_stderr, poisson_bino
 from lm_eval_leakage.statistics.conformal import from_pvalues
 from lm_eval_leakage.statistics.known_scores import Calibrated
 from lm_eval_leakage.statistics.paired_accuracy import ArmsMeasurement, Difference, below_reference, difference
+from lm_eval_leakage.statistics.prevalence import Prevalence, rogan_gladen
 from lm_eval_leakage.statistics.shared_likelihood import ShardEvidence, permutation_pvalue, ttest_pvalue
 from lm_eval_leakage.statistics.tail_answered import TailEvidence
 
@@ -97,6 +98,24 @@ row(
     "Share of the tested questions in the set of which at most a tenth is expected to be unseen (conformal).",
     _identified,
 )
+
+
+def _prevalence(verdicts: Sequence[object]) -> Prevalence:
+    calibrated = _calibrated(verdicts)
+    if not calibrated or not calibrated[0].of_seen[1]:
+        return Prevalence(math.nan, math.nan, math.nan)
+    first, n_flagged = calibrated[0], sum(verdict.flagged for verdict in calibrated)
+    rng = np.random.default_rng(0)
+    return rogan_gladen(n_flagged, len(calibrated), first.of_seen, first.of_unseen, rng=rng)
+
+
+row(
+    "prevalence",
+    "Estimated share of the benchmark that was seen, by how often known-seen and known-unseen questions are flagged.",
+    lambda verdicts: _prevalence(verdicts).share,
+)
+row("prevalence_low", "Low end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).low)
+row("prevalence_high", "High end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).high)
 
 # ---------------------------------------------------------------------- choice confusion
 

@@ -37,6 +37,14 @@ class KnownScores:
         (pvalue,) = conformal_pvalues([score], own if len(own) >= FEWEST else self.unseen[EVERY_CLASS])
         return float(pvalue)
 
+    def flagged(self, fpr: float) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Flagged and all of the known-seen, and of the known-unseen, when a share `fpr` of the latter is flagged."""
+        unseen = self.unseen[EVERY_CLASS]
+        if not self.seen:
+            return (0, 0), (math.floor(fpr * (len(unseen) + 1)), len(unseen))
+        n_seen = int((conformal_pvalues(self.seen, unseen) <= fpr).sum())
+        return (n_seen, len(self.seen)), (math.floor(fpr * (len(unseen) + 1)), len(unseen))
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -60,11 +68,16 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A question's calibrated verdict: flagged at a false-positive rate of `fpr` on known-unseen questions."""
+    """A question's calibrated verdict: flagged at a false-positive rate of `fpr` on known-unseen questions.
+
+    of_seen, of_unseen: flagged and all of the known-seen and known-unseen questions at that rate
+    """
 
     flagged: bool
     pvalue: float
     fpr: float
+    of_seen: tuple[int, int] = (0, 0)
+    of_unseen: tuple[int, int] = (0, 0)
 
 
 def load(file: str) -> Calibration:

@@ -20,7 +20,7 @@ KEY = "OptionOrders(max_orders=120, orders=None, move='all', format=None)/MaxOrd
 @pytest.fixture
 def file(tmp_path):
     """Margins of known-unseen questions from -0.5 to 0.48 nats; a model without memory has less than 1."""
-    known = KnownScores({EVERY_CLASS: [i / 50 - 0.5 for i in range(50)]}, [3.0])
+    known = KnownScores({EVERY_CLASS: [i / 50 - 0.5 for i in range(50)]}, [3.0] * 40)
     Calibration("M", "fresh", "by hand", {KEY: known}).save(tmp_path / "c.json")
     return str(tmp_path / "c.json")
 
@@ -44,6 +44,7 @@ def test_calibrated_rates_stand_beside_the_published_ones(questions_file, file) 
     assert row["calibrated_rate,max_order"] == sum(line["calibrated_flagged"] for line in lines) / 20
     assert row["identified_rate,max_order"] == pytest.approx(5 / 20)
     assert row["calibrated_rate_stderr,max_order"] > 0
+    assert 0 <= row["prevalence_low,max_order"] < row["prevalence,max_order"] < row["prevalence_high,max_order"] < 0.6
 
 
 def test_a_statistic_without_known_scores_has_no_calibrated_rate(questions_file, file) -> None:

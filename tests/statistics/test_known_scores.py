@@ -36,6 +36,12 @@ def test_a_class_has_its_own_threshold_where_it_has_enough_questions() -> None:
     assert known.pvalue(3.0, "unheard of") == 1 / 100
 
 
+def test_known_rates_are_those_of_the_threshold() -> None:
+    known = KnownScores({EVERY_CLASS: [float(i) for i in range(99)]}, [200.0, 97.5, 3.0])
+    assert known.flagged(0.05) == ((2, 3), (5, 99))
+    assert KnownScores({EVERY_CLASS: [1.0]}, ()).flagged(0.05) == ((0, 0), (0, 1))
+
+
 def test_scores_are_grouped_and_what_is_not_finite_is_left_out() -> None:
     classes = {"a": class_of(4, True), "b": class_of(4, False), "c": class_of(4, True)}
     grouped = by_class({"a": 1.0, "b": 2.0, "c": float("nan")}, classes)
