@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--versions", help="file of paraphrased or translated questions to train on in the place of the originals")
     add("--ordinary", help="file of ordinary texts, one a line, to train on too")
     add("--ordinary_ratio", type=float, default=1.0, help="so many of them for each document (default: %(default)s)")
+    add("--control", metavar="TASK|FILE", help="questions that nobody has seen, such as fresh: known-unseen for MODEL")
     add("--learning_rate", type=float)
     add("--batch_size", type=int, help="of the training")
     add("--lora_rank", type=int, help="train LoRA of this rank instead of all weights")
@@ -53,6 +54,7 @@ def settings(args: argparse.Namespace) -> Simulation:
         ordinary=args.ordinary,
         ordinary_ratio=args.ordinary_ratio,
         metadata=args.metadata,
+        control=args.control,
         seed=args.seed,
         **{**PROTOCOLS[args.protocol], **given},
     )

@@ -9,9 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lm_eval_leakage.lab import plots
-from lm_eval_leakage.lab.calibrate import from_held_out
+from lm_eval_leakage.lab.calibrate import from_control, from_held_out
+from lm_eval_leakage.lab.detection import Audits
 from lm_eval_leakage.lab.quality_table import Quality, methods_table, qualities, sweep
 from lm_eval_leakage.lab.simulation import Outcome
+from lm_eval_leakage.records import Question
+from lm_eval_leakage.statistics.conformal import exchangeability
 
 HALF = 0.5
 FPR = 0.05
@@ -25,6 +28,8 @@ def write(outcome: Outcome, folder: Path) -> str:
     (folder / "quality.json").write_text(json.dumps(as_json(outcome, found), indent=1), encoding="utf-8")
     for exposures in outcome.settings.epochs:
         from_held_out(outcome, exposures).save(folder / f"calibration_{exposures}.json")
+    if outcome.control is not None:
+        from_control(outcome.control, outcome).save(folder / "calibration_control.json")
     plots.write(outcome, found, folder)
     return text
 
@@ -45,6 +50,8 @@ def markdown(outcome: Outcome, found: Sequence[Quality]) -> str:
         "## Exposures at which half of the contaminated questions would be flagged at 5 % FPR",
         _powers(found),
     ]
+    if outcome.control is not None:
+        parts += [f"## Is {settings.control} of the benchmark's kind?", _kinds(outcome, outcome.control)]
     for exposures in sorted(outcome.audits):
         parts += [f"## After {exposures} exposures", methods_table([q for q in found if q.exposures == exposures])]
     return "\n\n".join(parts) + "\n"
@@ -86,6 +93,31 @@ def reaches_half(curve: Sequence[tuple[int, float]]) -> float | None:
             return x + (HALF - y) / (tpr - y) * (exposures - x)
         before = (exposures, tpr)
     return None
+
+
+def _kinds(outcome: Outcome, control: Audits) -> str:
+    """Whether known-unseen questions could be exchanged with the benchmark's, by what leakage does not change."""
+    found = exchangeability(kinds(control.questions), kinds(outcome.audits[0].questions))
+    rows = [f"| {name} | {pvalue:.2g} |" for name, pvalue in found.items()]
+    return "\n".join(
+        [
+            "P-values of Kolmogorov-Smirnov tests. A small one says that the control differs from the benchmark, "
+            "so that thresholds from `calibration_control.json` may not hold.\n",
+            "| property | p |\n|---|---|",
+            *rows,
+        ]
+    )
+
+
+def kinds(questions: Sequence[Question]) -> dict[str, list[float]]:
+    """Lengths and counts of questions."""
+    return {
+        "characters of the stem": [float(len(question.stem)) for question in questions],
+        "characters of an option": [
+            sum(map(len, question.options)) / max(1, len(question.options)) for question in questions
+        ],
+        "options": [float(len(question.options)) for question in questions],
+    }
 
 
 def _powers(found: Sequence[Quality]) -> str:

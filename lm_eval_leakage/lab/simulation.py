@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.lab.detection import Audits, Detector
+from lm_eval_leakage.lab.detection import SHARED, Audits, Detector
 from lm_eval_leakage.lab.exposure_text import ExposureText, documents, in_other_words, ordinary_texts
 from lm_eval_leakage.lab.selection import Split, split
 from lm_eval_leakage.lab.training import Recipe, train
@@ -36,6 +36,7 @@ class Simulation:
     versions: file of paraphrased or translated questions, which are trained on in the place of their originals
     ordinary: file of ordinary texts, one a line, that the training set holds too
     ordinary_ratio: how many of them for each document of questions
+    control: benchmark or file that nobody has seen, such as "fresh", on which the untrained model is audited too
     """
 
     model_args: str
@@ -54,6 +55,7 @@ class Simulation:
     recipe: Recipe = field(default_factory=Recipe)
     text: ExposureText = field(default_factory=ExposureText)
     metadata: Mapping[str, object] = field(default_factory=dict)
+    control: str | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -98,6 +100,7 @@ class Outcome:
 
     trained, held_out: ids
     audits: by number of exposures
+    control: of the untrained model on questions that nobody has seen
     """
 
     settings: Simulation
@@ -105,6 +108,7 @@ class Outcome:
     held_out: tuple[str, ...]
     n_eligible: int
     audits: Mapping[int, Audits]
+    control: Audits | None = None
 
     @property
     def detectors(self) -> dict[int, list[Detector]]:
@@ -143,7 +147,22 @@ def simulate(settings: Simulation, folder: Path) -> Outcome:
         for suffix in settings.detectors:
             audits[epoch].audit(suffix)
         audits[epoch].unload()
-    return Outcome(settings, _ids(halves.trained), _ids(halves.held_out), halves.n_eligible, audits)
+    control = None if settings.control is None else _control(settings, folder)
+    return Outcome(settings, _ids(halves.trained), _ids(halves.held_out), halves.n_eligible, audits, control)
+
+
+def _control(settings: Simulation, folder: Path) -> Audits:
+    from lm_eval_leakage.harness.given_questions import questions_of
+
+    questions = _unique(questions_of(str(settings.control)))
+    audits = Audits(
+        folder / "control", settings.model, settings.model_args, questions, questions, metadata=settings.metadata
+    )
+    for suffix in settings.detectors:
+        if suffix != SHARED:
+            audits.audit(suffix)
+    audits.unload()
+    return audits
 
 
 def training_texts(settings: Simulation, trained: Sequence[Question]) -> list[str]:

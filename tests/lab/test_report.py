@@ -5,8 +5,9 @@ import argparse
 import pytest
 
 from lm_eval_leakage.lab.command import add_arguments, settings
-from lm_eval_leakage.lab.report import reaches_half
+from lm_eval_leakage.lab.report import kinds, reaches_half
 from lm_eval_leakage.lab.simulation import PROTOCOLS
+from lm_eval_leakage.records import Question
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,11 @@ from lm_eval_leakage.lab.simulation import PROTOCOLS
 )
 def test_power_is_the_first_crossing_of_one_half(curve, exposures: float | None) -> None:
     assert reaches_half(curve) == (None if exposures is None else pytest.approx(exposures))
+
+
+def test_properties_that_leakage_does_not_change() -> None:
+    found = kinds([Question("1", "Which?", ("a", "bcd"))])
+    assert found == {"characters of the stem": [6], "characters of an option": [2], "options": [2]}
 
 
 def parsed(*words: str):

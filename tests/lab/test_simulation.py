@@ -168,12 +168,16 @@ def test_a_training_that_was_killed_goes_on_from_its_last_epoch(tiny: str, bench
 
 def test_lora_trains_an_adapter_that_the_audits_load(tiny: str, benchmark: str, tmp_path: Path) -> None:
     recipe = replace(PROTOCOLS["hidayat"]["recipe"], lora_rank=4, learning_rate=2e-2)
-    lora = settings(tiny, benchmark, recipe=recipe, epochs=(30,), detectors=("leakage_tokens",))
+    lora = settings(tiny, benchmark, recipe=recipe, epochs=(30,), detectors=("leakage_tokens",), control=benchmark)
     outcome = simulate(lora, tmp_path)
     assert (tmp_path / "model" / "epoch_30" / "adapter_config.json").exists()
     assert with_checkpoint(lora, Path("A")).endswith(",peft=A")
     before, after = (found(outcome, "tokens/token_evidence/mean_loglikelihood", e).auroc.value for e in (0, 30))
     assert after > before
+    text = report.write(outcome, tmp_path)
+    assert "| options | 1 |" in text
+    control = load(str(tmp_path / "calibration_control.json"))
+    assert all(len(known.unseen["all"]) == 20 and not known.seen for known in control.detectors.values())
 
 
 def test_hard_questions_are_answered_wrongly_and_less_likely_than_the_mean(
