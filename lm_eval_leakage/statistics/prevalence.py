@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import binomtest, false_discovery_control
+from scipy.stats import beta, false_discovery_control
 
 from lm_eval_leakage.statistics.calibration import poisson_binomial_tail
 
@@ -63,7 +63,7 @@ def exact_lower_bound(n_flagged: int, n_tested: int, null_rate: float) -> Preval
     if not 0 <= null_rate < 1:
         raise ValueError(f"null_rate is {null_rate!r}; it must be a rate below 1")
     rate = n_flagged / n_tested if n_tested else 0.0
-    low = binomtest(n_flagged, n_tested).proportion_ci(0.95, method="exact").low if n_tested else 0.0
+    low = beta.ppf(0.025, n_flagged, n_tested - n_flagged + 1) if n_flagged else 0.0
     share, least = ((value - null_rate) / (1 - null_rate) for value in (rate, low))
     return Prevalence(max(0.0, share), max(0.0, float(least)), 1.0)
 

@@ -22,25 +22,25 @@ def auroc_of(values) -> float:
 
 def test_independent_detectors_together_beat_each_alone() -> None:
     """Two unit shifts make one of sqrt 2: AUROC Phi(sqrt 2 / sqrt 2) = .84 against Phi(1 / sqrt 2) = .76."""
-    found = [auroc_of(cross_validated(scores(seed, {"a": 1.0, "b": 1.0}), TRAINED)) for seed in range(12)]
-    alone = [auroc_of(scores(seed, {"a": 1.0, "b": 1.0})["a"]) for seed in range(12)]
+    found = [auroc_of(cross_validated(scores(seed, {"a": 1.0, "b": 1.0}), TRAINED)) for seed in range(6)]
+    alone = [auroc_of(scores(seed, {"a": 1.0, "b": 1.0})["a"]) for seed in range(6)]
     assert np.mean(found) == pytest.approx(0.84, abs=0.03)
     assert np.mean(alone) == pytest.approx(0.76, abs=0.03)
 
 
 def test_detectors_that_know_nothing_cost_little() -> None:
-    noise = {f"noise {i}": 0.0 for i in range(12)}
+    noise = {f"noise {i}": 0.0 for i in range(8)}
     lost = [
         auroc_of(scores(seed, {"a": 1.5, **noise})["a"])
         - auroc_of(cross_validated(scores(seed, {"a": 1.5, **noise}), TRAINED))
-        for seed in range(12)
+        for seed in range(4)
     ]
-    assert np.mean(lost) < 0.03
+    assert np.mean(lost) < 0.04
 
 
 def test_scores_that_know_nothing_are_at_chance_on_questions_not_fitted_on() -> None:
-    found = [auroc_of(cross_validated(scores(seed, {"a": 0.0, "b": 0.0}), TRAINED)) for seed in range(20)]
-    assert np.mean(found) == pytest.approx(0.5, abs=0.05)
+    found = [auroc_of(cross_validated(scores(seed, {"a": 0.0, "b": 0.0}), TRAINED)) for seed in range(10)]
+    assert np.mean(found) == pytest.approx(0.5, abs=0.07)
 
 
 def test_a_detectors_unit_does_not_matter() -> None:
