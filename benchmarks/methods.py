@@ -17,7 +17,8 @@ from lm_eval_leakage.harness.audit import suffixes
 from lm_eval_leakage.lab.detection import SHARED
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.quality_table import methods_table, qualities
-from lm_eval_leakage.lab.simulation import PROTOCOLS, Outcome, Simulation, simulate
+from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
+from lm_eval_leakage.lab.simulation import Outcome, simulate
 from lm_eval_leakage.lab.smollm2 import smollm2
 from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.statistics.paired_accuracy import Difference, difference

@@ -73,7 +73,7 @@ def simulate(args: argparse.Namespace) -> None:
 
     try:
         outcome = run(command.settings(args), args.output_path)
-    except ValueError as error:
+    except (ValueError, ImportError) as error:
         sys.exit(str(error))
     print(report.write(outcome, args.output_path))
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from lm_eval_leakage.lab.detection import SHARED, Audits
-from lm_eval_leakage.lab.simulation import Outcome, pretrained
+from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.statistics.combined import CombinedScore, fit
 from lm_eval_leakage.statistics.known_scores import Calibration, KnownScores, by_class, class_of
 
@@ -49,9 +49,7 @@ def known_scores(
                 of_seen = [score for name, score in scores.items() if name in seen]
                 detectors[f"{detector}/{key}"] = KnownScores(known, of_seen)
                 scores_of[f"{detector}/{key}"] = scores
-    return Calibration(
-        pretrained(settings.model_args), settings.benchmark, origin, detectors, _together(scores_of, unseen, seen)
-    )
+    return Calibration(settings.pretrained, settings.benchmark, origin, detectors, _together(scores_of, unseen, seen))
 
 
 def _together(scores: Mapping[str, Mapping[str, float]], unseen: set[str], seen: set[str]) -> CombinedScore | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lm_eval_leakage.lab.exposure_text import LAYOUTS, ORDERS
-from lm_eval_leakage.lab.simulation import DETECTORS, PROTOCOLS, SELECTIONS, Simulation
+from lm_eval_leakage.lab.settings import DETECTORS, PROTOCOLS, SELECTIONS, Simulation
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,93 +5,17 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from lm_eval_leakage.lab.detection import SHARED, Audits, Detector
-from lm_eval_leakage.lab.exposure_text import ExposureText, documents, in_other_words, ordinary_texts
+from lm_eval_leakage.lab.exposure_text import documents, in_other_words, ordinary_texts
 from lm_eval_leakage.lab.selection import Split, split
-from lm_eval_leakage.lab.training import Recipe, train
+from lm_eval_leakage.lab.settings import Simulation
+from lm_eval_leakage.lab.training import train
 from lm_eval_leakage.records import Question
 
-DETECTORS = ("leakage_tokens", "leakage_perm", "leakage_perm_q", "leakage_ngram_steps", "leakage_semihalf")
 CANDIDATES = 6  # questions looked at for each one that is wanted, where hard ones are selected
-SELECTIONS = ("random", "hard")
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """What is done; every field is kept beside the results, which belong to these settings and no others.
-
-    model, model_args: as for lm_eval; model_args hold `pretrained=`
-    benchmark: a task, group or tag of the harness, or a file of questions
-    n_questions: trained and held out together
-    epochs: exposures after which the detectors are run; 0, the untrained model, always is
-    detectors: names of audits
-    select: "random" (Ni et al.), or "hard": answered wrongly, and less likely than the mean of such (Hidayat et al.)
-    max_tokens: only questions of at most so many
-    neighbours: questions of one training document, as in a benchmark's file; also drawn together
-    block: neighbours drawn together, for tests of their order, though trained one by one
-    versions: file of paraphrased or translated questions, which are trained on in the place of their originals
-    ordinary: file of ordinary texts, one a line, that the training set holds too
-    ordinary_ratio: how many of them for each document of questions
-    control: benchmark or file that nobody has seen, such as "fresh", on which the untrained model is audited too
-    """
-
-    model_args: str
-    benchmark: str
-    model: str = "hf-prefix-tree"
-    n_questions: int = 200
-    epochs: tuple[int, ...] = (1, 2, 3, 5, 10)
-    detectors: tuple[str, ...] = DETECTORS
-    select: str = "random"
-    max_tokens: int | None = None
-    neighbours: int = 1
-    block: int = 1
-    versions: str | None = None
-    ordinary: str | None = None
-    ordinary_ratio: float = 1.0
-    recipe: Recipe = field(default_factory=Recipe)
-    text: ExposureText = field(default_factory=ExposureText)
-    metadata: Mapping[str, object] = field(default_factory=dict)
-    control: str | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.select not in SELECTIONS:
-            raise ValueError(f"select is {self.select!r}; choose one of: {', '.join(SELECTIONS)}")
-        if not self.epochs or any(isinstance(e, bool) or not isinstance(e, int) or e < 1 for e in self.epochs):
-            raise ValueError(f"epochs is {self.epochs!r}; give whole numbers of at least 1, such as 1,2,3")
-        if "pretrained=" not in self.model_args:
-            raise ValueError(f"model_args is {self.model_args!r}; it must name the model as pretrained=FOLDER_OR_NAME")
-
-    @property
-    def together(self) -> int:
-        return max(self.block, self.neighbours)
-
-
-PROTOCOLS: dict[str, dict[str, Any]] = {
-    "ni": {"recipe": Recipe(learning_rate=5e-5, batch_size=8), "epochs": (1, 2, 3, 5, 10)},
-    "hidayat": {
-        "recipe": Recipe(
-            learning_rate=5e-4,
-            batch_size=8,
-            schedule="cosine",
-            warmup=0.1,
-            lora_rank=128,
-            lora_alpha=32,
-            head_learning_rate=1e-5,
-        ),
-        "epochs": (1, 5, 10),
-        "select": "hard",
-    },
-    "yao": {
-        "recipe": Recipe(learning_rate=5e-5, batch_size=16, optimizer="adafactor"),
-        "text": ExposureText(header=True),
-        "epochs": (36,),
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -124,7 +48,7 @@ def simulate(settings: Simulation, folder: Path) -> Outcome:
     pool = _unique(questions_of(settings.benchmark))
     halves = _halves(settings, pool, folder)
     texts = training_texts(settings, halves.trained)
-    source = pretrained(settings.model_args)
+    source = settings.pretrained
     checkpoints = train(
         source,
         folder / "model",
@@ -181,11 +105,6 @@ def _ids(questions: Sequence[Question]) -> tuple[str, ...]:
     return tuple(question.id for question in questions)
 
 
-def pretrained(model_args: str) -> str:
-    (name,) = [part.split("=", 1)[1] for part in model_args.split(",") if part.startswith("pretrained=")]
-    return name
-
-
 def with_checkpoint(settings: Simulation, checkpoint: Path) -> str:
     """The model's arguments for a trained copy: in the model's place, or as an adapter on it."""
     if settings.recipe.lora_rank is not None:
@@ -240,7 +159,7 @@ def _fits(settings: Simulation) -> Callable[[Question], bool]:
         return lambda question: True
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(pretrained(settings.model_args))
+    tokenizer = AutoTokenizer.from_pretrained(settings.pretrained)
     most: int = settings.max_tokens
     return lambda question: len(tokenizer(settings.text.write(question))["input_ids"]) <= most
 

@@ -47,6 +47,7 @@ def train(
     asked = {epoch: folder / f"epoch_{epoch}" for epoch in sorted(epochs)}
     if all(checkpoint.exists() for checkpoint in asked.values()):
         return asked
+    import torch
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source)
@@ -55,7 +56,13 @@ def train(
     trainer = _trainer(source, folder / "state", tokenizer, texts, recipe, max(epochs), seed)
     trainer.add_callback(_keeping(asked, tokenizer))
     resumable = any(STATE.fullmatch(entry.name) for entry in (folder / "state").glob("*"))
-    trainer.train(resume_from_checkpoint=resumable or None)
+    try:
+        trainer.train(resume_from_checkpoint=resumable or None)
+    except torch.OutOfMemoryError as error:
+        raise ValueError(
+            f"the training ran out of memory with batch_size {recipe.batch_size} and lora_rank {recipe.lora_rank}; "
+            "lower the one or set the other, in a new output folder"
+        ) from error
     _remove(folder / "state")
     return asked
 

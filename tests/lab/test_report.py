@@ -6,7 +6,7 @@ import pytest
 
 from lm_eval_leakage.lab.command import add_arguments, settings
 from lm_eval_leakage.lab.report import kinds, reaches_half
-from lm_eval_leakage.lab.simulation import PROTOCOLS
+from lm_eval_leakage.lab.settings import PROTOCOLS
 from lm_eval_leakage.records import Question
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 
 from lm_eval_leakage.lab import report, simulation
 from lm_eval_leakage.lab.quality_table import methods_table, qualities
-from lm_eval_leakage.lab.simulation import PROTOCOLS, Simulation, simulate, with_checkpoint
+from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
+from lm_eval_leakage.lab.simulation import simulate, with_checkpoint
 from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.statistics.known_scores import load
 from tests.harness.test_prefix_tree_lm import checkpoint
@@ -164,6 +166,25 @@ def test_a_training_that_was_killed_goes_on_from_its_last_epoch(tiny: str, bench
     assert [line["mean_loglikelihood"] for line in again] == pytest.approx(
         [line["mean_loglikelihood"] for line in expected], abs=1e-4
     )
+
+
+def test_memory_that_runs_out_is_told_with_the_remedy(tiny: str, benchmark: str, tmp_path: Path, monkeypatch) -> None:
+    import torch
+    from transformers import Trainer
+
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("device is full")
+
+    monkeypatch.setattr(Trainer, "training_step", full)
+    with pytest.raises(ValueError, match="ran out of memory with batch_size 6 and lora_rank None; lower the one"):
+        simulate(settings(tiny, benchmark), tmp_path)
+
+
+def test_a_missing_peft_is_told_with_the_remedy(tiny: str, benchmark: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    lora = settings(tiny, benchmark, recipe=PROTOCOLS["hidayat"]["recipe"])
+    with pytest.raises(ImportError, match="`pip install peft`, or train without LoRA"):
+        simulate(lora, tmp_path)
 
 
 def test_lora_trains_an_adapter_that_the_audits_load(tiny: str, benchmark: str, tmp_path: Path) -> None:
