@@ -14,11 +14,10 @@ def benchmark(n: int, subjects: int = 1) -> list[Question]:
     return [Question(f"q{i}", f"What is {i}?", ("a", "b"), 0, subject=f"s{i * subjects // n}") for i in range(n)]
 
 
-@given(st.integers(8, 60), st.integers(1, 3), st.integers(1, 4), st.integers(0, 99))
+@given(st.integers(30, 60), st.integers(1, 3), st.integers(1, 4), st.integers(0, 99))
 def test_halves_are_of_one_size_and_share_nothing(n: int, subjects: int, block: int, seed: int) -> None:
-    wanted = 2 * block
-    if wanted < 4:
-        wanted = 4
+    wanted = max(4, 2 * block)
+    wanted += -wanted % (2 * block)  # whole blocks in each half
     halves = split(benchmark(n, subjects), wanted, block=block, rng=random.Random(seed))
     trained, held_out = ({q.id for q in half} for half in (halves.trained, halves.held_out))
     assert len(trained) == len(held_out) == wanted // 2
