@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from lm_eval_leakage.lab.detection import SHARED, Audits
 from lm_eval_leakage.lab.simulation import Outcome
-from lm_eval_leakage.statistics.combined import CombinedScore, fit
-from lm_eval_leakage.statistics.known_scores import Calibration, KnownScores, by_class, class_of
+from lm_eval_leakage.statistics.combined import FOLDS, cross_validated, fit
+from lm_eval_leakage.statistics.known_scores import COMBINED, Calibration, KnownScores, by_class, class_of
 
 
 def from_held_out(outcome: Outcome, exposures: int) -> Calibration:
@@ -31,34 +31,40 @@ def from_control(audits: Audits, outcome: Outcome) -> Calibration:
 def known_scores(
     audits: Audits, outcome: Outcome, unseen: Iterable[str], seen: Iterable[str], origin: str
 ) -> Calibration:
-    settings = outcome.settings
-    unseen, seen = set(unseen), set(seen)
+    """Of every detector of single questions, and where seen questions are known too, of all of them combined."""
+    unseen, seen = list(unseen), list(seen)
+    scores, guarded = _answers(audits, outcome.settings.detectors)
     n_options = {question.id: len(question.options) for question in audits.questions}
-    detectors: dict[str, KnownScores] = {}
-    scores_of: dict[str, dict[str, float]] = {}
-    for suffix in settings.detectors:
+    classes = {name: class_of(count, name in guarded) for name, count in n_options.items()}
+    together = None
+    if min(len(unseen), len(seen)) >= FOLDS:
+        labels = [True] * len(seen) + [False] * len(unseen)
+        rows = {detector: [own.get(name, math.nan) for name in [*seen, *unseen]] for detector, own in scores.items()}
+        together = fit(rows, labels)
+        # of a score fitted on the others, so that a question's own label is not in it
+        out_of_fold = cross_validated(rows, labels).tolist()
+        scores = scores | {COMBINED: dict(zip([*seen, *unseen], out_of_fold, strict=True))}
+    detectors = {
+        detector: KnownScores(
+            by_class({name: own[name] for name in unseen if name in own}, classes),
+            [own[name] for name in seen if name in own],
+        )
+        for detector, own in scores.items()
+    }
+    settings = outcome.settings
+    return Calibration(settings.pretrained, settings.benchmark, origin, detectors, together)
+
+
+def _answers(audits: Audits, suffixes: Iterable[str]) -> tuple[dict[str, dict[str, float]], set[str]]:
+    """Scores by detector and question, and the questions that have a guard."""
+    scores: dict[str, dict[str, float]] = {}
+    guarded = set()
+    for suffix in suffixes:
         if suffix == SHARED:
             continue  # its units are shards of these questions and no others
-        lines = audits.audit(suffix)["lines"]
-        for detector in dict.fromkeys(line["detector"] for line in lines):
-            own = [line for line in lines if line["detector"] == detector and not line["reason"]]
-            classes = {line["id"]: class_of(n_options[line["id"]], bool(line["guards"])) for line in own}
-            for key in _keys(own):
-                scores = {line["id"]: float(line[key]) for line in own}
-                known = by_class({name: score for name, score in scores.items() if name in unseen}, classes)
-                of_seen = [score for name, score in scores.items() if name in seen]
-                detectors[f"{detector}/{key}"] = KnownScores(known, of_seen)
-                scores_of[f"{detector}/{key}"] = scores
-    return Calibration(settings.pretrained, settings.benchmark, origin, detectors, _together(scores_of, unseen, seen))
-
-
-def _together(scores: Mapping[str, Mapping[str, float]], unseen: set[str], seen: set[str]) -> CombinedScore | None:
-    if len(seen) < 2 or len(unseen) < 2 or not scores:
-        return None
-    names = [*sorted(seen), *sorted(unseen)]
-    rows = {detector: [own.get(name, math.nan) for name in names] for detector, own in scores.items()}
-    return fit(rows, [name in seen for name in names])
-
-
-def _keys(lines: Sequence[dict[str, str]]) -> list[str]:
-    return list(dict.fromkeys(key for line in lines for key in line["ranks_by"].split(",") if key))
+        for line in audits.audit(suffix)["lines"]:
+            guarded |= {line["id"]} if line["guards"] else set()
+            for key in line["ranks_by"].split(","):
+                if key:
+                    scores.setdefault(f"{line['detector']}/{key}", {})[line["id"]] = float(line[key])
+    return scores, guarded

@@ -18,6 +18,7 @@ from lm_eval_leakage.statistics.conformal import conformal_pvalues
 
 VERSION = 1
 EVERY_CLASS = "all"
+COMBINED = "combined"  # in the place of a detector's name
 FEWEST = 19  # known-unseen questions of a class, below which 5 % cannot be reached
 
 

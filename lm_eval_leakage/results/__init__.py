@@ -1,0 +1,1 @@
+"""Runs of the harness, read from their files; nothing here runs a model."""

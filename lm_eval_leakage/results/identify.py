@@ -1,0 +1,96 @@
+"""The set of questions that one or several models have probably seen, with a bound on the share of mistakes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lm_eval_leakage.results.samples import judged
+from lm_eval_leakage.statistics.conformal import Identified, from_pvalues
+from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS, Calibration
+
+
+@dataclass(frozen=True)
+class Identification:
+    """questions: hashes of the rows that every model was asked about, with the row of each
+    found: whether each is in the set
+    untested: how many rows lack a score of some model
+    """
+
+    questions: Mapping[str, Mapping[str, Any]]
+    found: Identified
+    untested: int
+
+
+def identify(runs: Sequence[tuple[Path, Calibration]], detector: str = COMBINED, level: float = 0.1) -> Identification:
+    """By one detector of the calibrations, or by all of them combined.
+
+    runs: of each model, the folder of its audits' samples logs and its calibration
+
+    With several models a question's p-value is its least over them times their number, so that what is left out of the
+    set is clean for all of them as far as the detector sees.
+    """
+    rows: dict[str, Mapping[str, Any]] = {}
+    pvalues: list[dict[str, float]] = []
+    for folder, calibration in runs:
+        scores, docs = _scores(folder)
+        rows |= docs
+        pvalues.append(_pvalues(scores, calibration, detector))
+    asked_of_all = [name for name in rows if all(name in own for own in pvalues)]
+    least = [min(1.0, len(runs) * min(own[name] for own in pvalues)) for name in asked_of_all]
+    found = from_pvalues(np.array(least), level)
+    return Identification({name: rows[name] for name in asked_of_all}, found, len(rows) - len(asked_of_all))
+
+
+def _scores(folder: Path) -> tuple[dict[str, dict[str, float]], dict[str, Mapping[str, Any]]]:
+    """Scores of every question by detector, and the questions' rows."""
+    scores: dict[str, dict[str, float]] = {}
+    docs: dict[str, Mapping[str, Any]] = {}
+    for line in judged(folder):
+        docs[line.question] = line.doc
+        scores.setdefault(line.question, {}).update(line.scores)
+    return scores, docs
+
+
+def _pvalues(scores: Mapping[str, Mapping[str, float]], calibration: Calibration, detector: str) -> dict[str, float]:
+    known = calibration.detectors.get(detector)
+    if known is None:
+        raise ValueError(
+            f"detector is {detector!r}, of which the calibration of {calibration.model!r} has no scores; choose "
+            "one of: " + ", ".join(calibration.detectors)
+        )
+    if detector != COMBINED:
+        return {name: known.pvalue(own[detector], EVERY_CLASS) for name, own in scores.items() if detector in own}
+    together = calibration.combined
+    assert together is not None, "a calibration with combined scores says how they are made"
+    complete = {name: own for name, own in scores.items() if all(part in own for part in together.detectors)}
+    if not complete:
+        missing = sorted(set(together.detectors) - {part for own in scores.values() for part in own})
+        raise ValueError(f"no question has a score of every detector; audits are missing for: {', '.join(missing)}")
+    return {name: known.pvalue(together.probability(own), EVERY_CLASS) for name, own in complete.items()}
+
+
+def as_lines(identification: Identification) -> list[dict[str, Any]]:
+    """One mapping a question, for a file of JSON lines."""
+    found = identification.found
+    return [
+        {"doc_hash": name, "flagged": flagged, "pvalue": pvalue, "doc": doc}
+        for (name, doc), flagged, pvalue in zip(
+            identification.questions.items(), found.flagged, found.pvalues, strict=True
+        )
+    ]
+
+
+def summary(identification: Identification) -> str:
+    """What was found, in a sentence or two."""
+    found = identification.found
+    text = (
+        f"{sum(found.flagged)} of {len(found.flagged)} questions flagged, of which at most {found.level:.0%} are "
+        f"expected to be unseen; estimated share of unseen questions {found.unseen_share:.2f}."
+    )
+    untested = identification.untested
+    return text + (f" {untested} question(s) lack a score of some model and are left out." if untested else "")
