@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from lm_eval_leakage.harness.audit import suffixes
-from lm_eval_leakage.lab.detection import SHARED
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.quality_table import methods_table, qualities
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
@@ -24,6 +23,7 @@ from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.statistics.paired_accuracy import Difference, difference
 
 BENCHMARKS = {"mmlu": "MMLU", "arc_challenge": "ARC-Challenge", "mathqa": "MathQA"}
+OF_NEIGHBOURS = "leakage_shared_likelihood"
 BLOCK = 5  # neighbours, one shard of the test of their order
 EXPOSURES = 5
 # Yao et al.: all weights, AdaFactor, header, answer; small, so batches of 8. Hidayat et al.: LoRA on hard questions.
@@ -32,7 +32,7 @@ HIDAYAT = {"recipe": PROTOCOLS["hidayat"]["recipe"], "select": "hard"}
 FILE = {
     "recipe": Recipe(learning_rate=5e-5, batch_size=2),
     "neighbours": BLOCK,
-    "detectors": (SHARED, "leakage_tokens"),
+    "detectors": (OF_NEIGHBOURS, "leakage_tokens"),
 }
 
 
@@ -57,7 +57,7 @@ def simulations(model_args: str, benchmark: str, n_questions: int) -> dict[str, 
         max_tokens=110,
         metadata={"benchmark": BENCHMARKS[benchmark], "permutations": 25},
     )
-    without_order = tuple(name for name in everything if name != SHARED)
+    without_order = tuple(name for name in everything if name != OF_NEIGHBOURS)
     return {
         "questions trained on one by one (Yao's protocol)": replace(common, **YAO),
         "hard questions, LoRA (Hidayat's protocol)": replace(common, **HIDAYAT, detectors=without_order),

@@ -14,6 +14,7 @@ from lm_eval_leakage.harness.data import Rows
 from lm_eval_leakage.harness.shards import of_shards
 from lm_eval_leakage.harness.task import Doc, LeakageTask
 from lm_eval_leakage.harness.wiring import extend_harness
+from lm_eval_leakage.probes import probes
 from lm_eval_leakage.records import Question
 
 SPLIT = "test"
@@ -36,6 +37,11 @@ class GivenQuestions(LeakageTask):
 
     def benchmark(self) -> Iterator[Question]:
         return iter(self._pool)
+
+
+def asks_of_neighbours(suffix: str) -> bool:
+    """Whether an audit's units are shards of neighbouring questions, and not single questions."""
+    return probes.get(template(suffix)["metadata"]["probe"])().of_shards(()) is not None
 
 
 def audit_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from lm_eval_leakage.lab.detection import SHARED, Audits
+from lm_eval_leakage.lab.detection import Audits
 from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.statistics.combined import FOLDS, cross_validated, fit
 from lm_eval_leakage.statistics.known_scores import COMBINED, Calibration, KnownScores, by_class, class_of
@@ -57,10 +57,12 @@ def known_scores(
 
 def _answers(audits: Audits, suffixes: Iterable[str]) -> tuple[dict[str, dict[str, float]], set[str]]:
     """Scores by detector and question, and the questions that have a guard."""
+    from lm_eval_leakage.harness.given_questions import asks_of_neighbours
+
     scores: dict[str, dict[str, float]] = {}
-    guarded = set()
+    guarded: set[str] = set()
     for suffix in suffixes:
-        if suffix == SHARED:
+        if asks_of_neighbours(suffix):
             continue  # its units are shards of these questions and no others
         for line in audits.audit(suffix)["lines"]:
             guarded |= {line["id"]} if line["guards"] else set()

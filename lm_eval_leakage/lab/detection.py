@@ -11,7 +11,6 @@ from typing import Any
 
 from lm_eval_leakage.records import Question
 
-SHARED = "leakage_shared_likelihood"
 SHORT = "leakage_"
 KEPT_ASIDE = frozenset(
     ("arguments", "doc", "doc_hash", "doc_id", "filtered_resps", "prompt_hash", "resps", "target", "target_hash")
@@ -82,12 +81,13 @@ class Audits:
         self._lm = None
 
     def _run(self, suffix: str) -> dict[str, Any]:
+        from lm_eval_leakage.harness.given_questions import asks_of_neighbours
         from lm_eval_leakage.harness.run_audit import load_model, run_audit
 
         if self._lm is None:
             self._lm = load_model(self.model, self.model_args)
         questions, metadata = self.questions, self.metadata
-        if suffix == SHARED:
+        if asks_of_neighbours(suffix):
             questions, metadata = _blocks_as_subjects(questions, self.block), self._of_shards()
         done = run_audit(self._lm, suffix, questions, self.pool, metadata)
         lines = [_line(sample) for sample in done.samples]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from lm_eval_leakage.lab.detection import SHARED, Audits, Detector
+from lm_eval_leakage.lab.detection import Audits, Detector
 from lm_eval_leakage.lab.exposure_text import documents, in_other_words, ordinary_texts
 from lm_eval_leakage.lab.selection import Split, split
 from lm_eval_leakage.lab.settings import Simulation
@@ -76,14 +76,14 @@ def simulate(settings: Simulation, folder: Path) -> Outcome:
 
 
 def _control(settings: Simulation, folder: Path) -> Audits:
-    from lm_eval_leakage.harness.given_questions import questions_of
+    from lm_eval_leakage.harness.given_questions import asks_of_neighbours, questions_of
 
     questions = _unique(questions_of(str(settings.control)))
     audits = Audits(
         folder / "control", settings.model, settings.model_args, questions, questions, metadata=settings.metadata
     )
     for suffix in settings.detectors:
-        if suffix != SHARED:
+        if not asks_of_neighbours(suffix):
             audits.audit(suffix)
     audits.unload()
     return audits
