@@ -97,7 +97,7 @@ def test_the_report_has_the_papers_tables_and_plots(done) -> None:
     rates = quality["thresholds"]["30"]["tokens/token_evidence/mean_loglikelihood"]
     assert (rates[-1]["tpr"], rates[-1]["fpr"]) == (1, 1)
     calibration = load(str(folder / "calibration_30.json"))
-    assert calibration.combined is not None
+    assert calibration.combined is None  # six questions of each half are too few to leave some out
     (key,) = [key for key in calibration.detectors if "MaxOrder" in key]
     assert len(calibration.detectors[key].unseen["all"]) == len(calibration.detectors[key].seen) == 6
     for name in ("auroc", "roc_30", "scores_30", "orders_30"):
