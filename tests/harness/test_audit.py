@@ -180,6 +180,24 @@ def test_a_users_group_may_list_audits(folder, task) -> None:
     assert "colours_leakage_perm" in run(folder, "everything")["results"]
 
 
+def test_the_tasks_of_a_group_share_the_shards_and_its_tests_are_of_all_of_them(folder, task) -> None:
+    many = [{"question": f"Which, {i}?", "choices": COLOURS, "answer": 0} for i in range(40)]
+    for name in ("colours", "shades"):
+        task(name, LETTERED, many)
+    write_group(folder, "colours", "shades")
+    results = simple_evaluate(
+        model=FakeLM(by_hash),
+        tasks=["everything_leakage_shared_likelihood"],
+        task_manager=manager(folder, shards=6, examples=4, permutations=5),
+    )
+    members = [results["results"][f"{name}_leakage_shared_likelihood"] for name in ("colours", "shades")]
+    group = results["groups"]["everything_leakage_shared_likelihood"]
+    assert [member["sample_len"] for member in members] == [3, 3]
+    gains = [member["order_gain,shared_likelihood"] for member in members]
+    assert group["order_gain,shared_likelihood"] == pytest.approx(sum(gains) / 2)
+    assert 0 < group["ttest_pvalue,shared_likelihood"] < 1
+
+
 # ---------------------------------------------------------------------- names
 
 
