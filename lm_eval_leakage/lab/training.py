@@ -51,6 +51,10 @@ def train(
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source)
+    if tokenizer.eos_token is None:
+        raise ValueError(
+            f"the tokenizer of {source} has no end-of-text token, which ends a text and pads others; set one"
+        )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     trainer = _trainer(source, folder / "state", tokenizer, texts, recipe, max(epochs), seed)

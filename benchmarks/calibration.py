@@ -1,0 +1,96 @@
+"""Do calibrated thresholds and conformal sets hold what they promise, on questions and a training of another draw?
+
+    python benchmarks/calibration.py LAB [OTHER_LAB]
+
+LAB and OTHER_LAB are output folders of `lm-eval-leakage simulate` with the same settings but for --seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import binomtest
+
+from lm_eval_leakage.lab.detection import read_detectors
+from lm_eval_leakage.lab.quality_table import combined
+from lm_eval_leakage.statistics.conformal import conformal_pvalues, identify
+
+FPR, LEVEL = 0.05, 0.1
+
+Scores = dict[str, tuple[np.ndarray, np.ndarray]]  # by detector: of the trained and of the held-out questions
+
+
+def scores(lab: Path, exposures: int) -> Scores:
+    """Of every detector of single questions, and of all of them combined."""
+    quality = json.loads((lab / "quality.json").read_text(encoding="utf-8"))
+    trained, held_out = quality["trained"], quality["held_out"]
+    audits = sorted((lab / f"audits_{exposures}").glob("*.json"))
+    detectors = [detector for file in audits for detector in read_detectors(file.stem, _json(file))]
+    together = combined(detectors, trained, held_out)
+    return {
+        detector.name: (_of(detector.scores, trained), _of(detector.scores, held_out))
+        for detector in [*detectors, *([together] if together else [])]
+        if len(detector.scores) > len(held_out)
+    }
+
+
+def _json(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def _of(found: Mapping[str, float], names: Sequence[str]) -> np.ndarray:
+    return np.array([found[name] for name in names if name in found])
+
+
+def conformal_rows(found: Scores, n_resamplings: int) -> Iterator[str]:
+    """Half of the held-out questions are the known-unseen; the others are to be told from the trained ones."""
+    for name, (trained, held_out) in found.items():
+        rng = np.random.default_rng(0)
+        mistakes, power = [], []
+        for _ in range(n_resamplings):
+            drawn = rng.permutation(held_out)
+            known, others = drawn[: len(drawn) // 2], drawn[len(drawn) // 2 :]
+            flagged = np.array(identify([*trained, *others], known, LEVEL).flagged)
+            mistakes.append(flagged[len(trained) :].sum() / max(1, flagged.sum()))
+            power.append(flagged[: len(trained)].mean())
+        error = np.std(mistakes, ddof=1) / np.sqrt(n_resamplings)
+        yield f"| `{name}` | {np.mean(mistakes):.3f} ± {error:.3f} | {np.mean(power):.2f} |"
+
+
+def threshold_rows(found: Scores, others: Scores) -> Iterator[str]:
+    """Thresholds of one training on the held-out questions of another."""
+    for name, (_, known) in found.items():
+        trained, held_out = others[name]
+        flagged = int((conformal_pvalues(held_out, known) <= FPR).sum())
+        low, high = binomtest(flagged, len(held_out)).proportion_ci(0.95)
+        tpr = float((conformal_pvalues(trained, known) <= FPR).mean())
+        holds = "yes" if low <= FPR <= high else "no"
+        yield f"| `{name}` | {flagged}/{len(held_out)} [{low:.3f}, {high:.3f}] | {holds} | {tpr:.2f} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lab", type=Path)
+    parser.add_argument("other", type=Path, nargs="?")
+    parser.add_argument("--resamplings", type=int, default=100)
+    args = parser.parse_args()
+    for exposures in sorted(int(folder.name.split("_")[1]) for folder in args.lab.glob("audits_*")):
+        found = scores(args.lab, exposures)
+        print(f"## {exposures} exposures\n\nConformal sets at {LEVEL:.0%}, over {args.resamplings} resamplings:\n")
+        print("| detector | share of mistakes | share of trained found |\n|---|---|---|")
+        print("\n".join(conformal_rows(found, args.resamplings)) + "\n")
+        if args.other is not None:
+            print(f"Thresholds for {FPR:.0%} of one training on another's held-out questions:\n")
+            print(
+                "| detector | flagged, with its 95 % interval | holds | share of trained flagged |\n|---|---|---|---|"
+            )
+            print("\n".join(threshold_rows(found, scores(args.other, exposures))) + "\n")
+
+
+if __name__ == "__main__":
+    main()
