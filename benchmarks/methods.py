@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from torch import get_num_threads
+
 from lm_eval_leakage.harness.audit import suffixes
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.quality_table import methods_table, qualities
@@ -42,7 +44,7 @@ Made by `python benchmarks/methods.py --n_questions {n_questions}`: a model befo
 half of {n_questions} questions of each benchmark, of at most 110 tokens. A method's scores are compared between the
 halves (AUROC and TPR at 5 % FPR, with 95 % bootstrap intervals); `flagged` is its published rule; a dash says that
 there is none. Tokens are those of all texts as a server would bill them; seconds are wall time of the audit with
-`hf-prefix-tree` on 2 CPU cores. Methods that ask about the order of questions count shards of {block} neighbours.
+`hf-prefix-tree` and {threads} CPU thread(s). Methods that ask about the order of questions count shards of {block} neighbours.
 """
 
 
@@ -71,7 +73,7 @@ def report(model_args: str, folder: Path, n_questions: int, benchmarks: Sequence
         for benchmark in benchmarks
         for number, (title, settings) in enumerate(simulations(model_args, benchmark, n_questions).items())
     }
-    yield INTRODUCTION.format(n_questions=n_questions, exposures=EXPOSURES, block=BLOCK)
+    yield INTRODUCTION.format(n_questions=n_questions, exposures=EXPOSURES, block=BLOCK, threads=get_num_threads())
     yield f"AUROC after {EXPOSURES} exposures:\n\n{summary(outcomes)}\n"
     for (benchmark, title), outcome in outcomes.items():
         yield f"## {BENCHMARKS[benchmark]}: {title}\n"
