@@ -44,7 +44,8 @@ Made by `python benchmarks/methods.py --n_questions {n_questions}`: a model befo
 half of {n_questions} questions of each benchmark, of at most 110 tokens. A method's scores are compared between the
 halves (AUROC and TPR at 5 % FPR, with 95 % bootstrap intervals); `flagged` is its published rule; a dash says that
 there is none. Tokens are those of all texts as a server would bill them; seconds are wall time of the audit with
-`hf-prefix-tree` and {threads} CPU thread(s). Methods that ask about the order of questions count shards of {block} neighbours.
+`hf-prefix-tree` and {threads} CPU thread(s). Methods that ask about the order of questions count shards of {block}
+neighbours.
 """
 
 
