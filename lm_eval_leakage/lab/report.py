@@ -11,13 +11,13 @@ from pathlib import Path
 from lm_eval_leakage.lab import plots
 from lm_eval_leakage.lab.calibrate import from_control, from_held_out
 from lm_eval_leakage.lab.detection import Audits
-from lm_eval_leakage.lab.quality_table import Quality, methods_table, qualities, sweep
+from lm_eval_leakage.lab.quality_table import FPRS, Quality, methods_table, qualities, sweep
 from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.statistics.conformal import exchangeability
 
 HALF = 0.5
-FPR = 0.05
+LOW_FPR, FPR = FPRS
 
 
 def write(outcome: Outcome, folder: Path) -> str:
@@ -45,6 +45,8 @@ def markdown(outcome: Outcome, found: Sequence[Quality]) -> str:
         _by_exposures(found, lambda quality: str(quality.auroc)),
         "## TPR at 5 % FPR by exposures",
         _by_exposures(found, lambda quality: str(quality.tpr[FPR])),
+        "## TPR at 1 % FPR by exposures",
+        _by_exposures(found, lambda quality: str(quality.tpr[LOW_FPR])),
         "## The published rules: precision, recall, F1, FPR",
         _by_exposures([quality for quality in found if quality.rule is not None], _rule),
         "## Exposures at which half of the contaminated questions would be flagged at 5 % FPR",
