@@ -17,7 +17,7 @@ from torch import get_num_threads
 
 from lm_eval_leakage.harness.audit import suffixes
 from lm_eval_leakage.lab.exposure_text import ExposureText
-from lm_eval_leakage.lab.quality_table import methods_table, qualities
+from lm_eval_leakage.lab.quality_table import Quality, methods_table, qualities
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import Outcome, simulate
 from lm_eval_leakage.lab.smollm2 import smollm2
@@ -75,22 +75,23 @@ def report(model_args: str, folder: Path, n_questions: int, benchmarks: Sequence
         for number, (title, settings) in enumerate(simulations(model_args, benchmark, n_questions).items())
     }
     yield INTRODUCTION.format(n_questions=n_questions, exposures=EXPOSURES, block=BLOCK, threads=get_num_threads())
-    yield f"AUROC after {EXPOSURES} exposures:\n\n{summary(outcomes)}\n"
+    measured = {place: list(qualities(outcome)) for place, outcome in outcomes.items()}
+    yield f"AUROC after {EXPOSURES} exposures:\n\n{summary(measured)}\n"
     for (benchmark, title), outcome in outcomes.items():
         yield f"## {BENCHMARKS[benchmark]}: {title}\n"
         for exposures in outcome.detectors:
-            found = [quality for quality in qualities(outcome) if quality.exposures == exposures]
+            found = [quality for quality in measured[benchmark, title] if quality.exposures == exposures]
             state = f"After {exposures} exposures" if exposures else "The model as it is"
             yield f"{state}:\n\n{methods_table(found)}\n"
         if arms := list(choice_confusion(outcome)):
             yield "\n".join(["Choice confusion, accuracy and `delta` of each half:\n", *arms]) + "\n"
 
 
-def summary(outcomes: Mapping[tuple[str, str], Outcome]) -> str:
+def summary(measured: Mapping[tuple[str, str], Sequence[Quality]]) -> str:
     """AUROC of every method in every simulation."""
     found = {
-        place: {quality.detector: str(quality.auroc) for quality in qualities(outcome) if quality.exposures}
-        for place, outcome in outcomes.items()
+        place: {quality.detector: str(quality.auroc) for quality in found_there if quality.exposures}
+        for place, found_there in measured.items()
     }
     methods = dict.fromkeys(method for column in found.values() for method in column)
     head = " | ".join(f"{BENCHMARKS[benchmark]}, {title.split(' (')[0]}" for benchmark, title in found)
