@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -21,14 +21,13 @@ from lm_eval_leakage.harness.data import load_questions
 from lm_eval_leakage.harness.filters import JudgedResponse, JudgedText, judged_response
 from lm_eval_leakage.harness.logged_verdict import LoggedVerdict
 from lm_eval_leakage.harness.model_of_run import tell_model_to
-from lm_eval_leakage.harness.reference_log import ReferenceLog, read_reference
+from lm_eval_leakage.harness.parameters import probe_of, reference_of, with_parameters
 from lm_eval_leakage.harness.row_values import ROWS, undecidable
 from lm_eval_leakage.harness.token_scores import TokenAnswer
 from lm_eval_leakage.harness.window import longer_than_window, n_tokens_of
-from lm_eval_leakage.probes import Probe, probes
+from lm_eval_leakage.probes import Probe
 from lm_eval_leakage.questions import question_from_doc
 from lm_eval_leakage.records import Answered, Evidence, Question, Request, Skipped, UntestableQuestion
-from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.known_scores import Calibrated, detector_name
 
 logger = logging.getLogger(__name__)
@@ -65,13 +64,13 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
     def __init__(self, config: dict[str, Any]) -> None:
         config = {key: value for key, value in config.items() if key != "class"}
-        self.probe = _probe(config.get("metadata") or {})
-        self.reference = _reference(config["metadata"], self.probe)
+        self.probe = probe_of(config.get("metadata") or {})
+        self.reference = reference_of(config["metadata"], self.probe)
         self.calibrator = Calibrator.of(config["metadata"], config["task"])
         if self.calibrator is not None:
             rows = [{"metric": name, "aggregation": name, "higher_is_better": None} for name in CALIBRATED_ROWS]
             config["metric_list"] = [*config["metric_list"], *rows]
-        config["filter_list"] = [_with_parameters(entry, config["metadata"]) for entry in config["filter_list"]]
+        config["filter_list"] = [with_parameters(entry, config["metadata"]) for entry in config["filter_list"]]
         super().__init__(config=config)
         for ensemble in self._filters:
             for make_filter in ensemble.filters:
@@ -290,37 +289,6 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
                 yield self.question(doc)
             except UntestableQuestion:
                 continue
-
-
-def _probe(metadata: Mapping[str, Any]) -> Probe:
-    """The probe that `metadata` names. Its other keys may be anything: the harness puts model arguments there."""
-    if "probe" not in metadata:
-        raise ValueError(f"metadata names no probe; add `probe:` with one of: {', '.join(probes.names())}")
-    chosen: Any = probes.get(metadata["probe"])
-    probe: Probe = chosen(**{field.name: metadata[field.name] for field in fields(chosen) if field.name in metadata})
-    return probe
-
-
-def _reference(metadata: Mapping[str, Any], probe: Probe) -> ReferenceLog | None:
-    """The log of another model whose log-likelihoods are taken off those of the run's model."""
-    if metadata.get("reference_log") is None:
-        return None
-    if probe.needs != "loglikelihood":
-        raise ValueError(
-            f"reference_log is {metadata['reference_log']!r}, but the probe {metadata['probe']!r} asks for no "
-            "log-likelihoods of given texts, of which a reference could be taken off; leave it out"
-        )
-    return read_reference(str(metadata["reference_log"]))
-
-
-def _with_parameters(pipeline: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """A pipeline of the YAML with the parameters of its statistic that `metadata` (so the command line) sets."""
-    filters = []
-    for entry in pipeline["filter"]:
-        chosen: Any = statistics.get(entry["statistic"]) if "statistic" in entry else None
-        names = [field.name for field in fields(chosen)] if chosen else []
-        filters.append(entry | {name: metadata[name] for name in names if name in metadata})
-    return pipeline | {"filter": filters}
 
 
 def _plain_frame(system: str) -> Callable[[str], str]:
