@@ -6,6 +6,7 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lm_eval_leakage.lab.exposure_text import LAYOUTS, ORDERS
 from lm_eval_leakage.lab.settings import DETECTORS, PROTOCOLS, SELECTIONS, Simulation
@@ -41,7 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def settings(args: argparse.Namespace) -> Simulation:
     """The protocol's settings, with what the command line changes."""
-    given = {name: getattr(args, name) for name in ("epochs", "select") if getattr(args, name) is not None}
+
+    def given(*names: str) -> dict[str, Any]:
+        return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+
     chosen = Simulation(
         model_args=args.model_args,
         benchmark=args.tasks,
@@ -56,14 +60,10 @@ def settings(args: argparse.Namespace) -> Simulation:
         metadata=args.metadata,
         control=args.control,
         seed=args.seed,
-        **{**PROTOCOLS[args.protocol], **given},
+        **{**PROTOCOLS[args.protocol], **given("epochs", "select")},
     )
-    recipe = {
-        name: getattr(args, name)
-        for name in ("learning_rate", "batch_size", "lora_rank")
-        if getattr(args, name) is not None
-    }
-    text = {name: getattr(args, name) for name in ("order", "layout") if getattr(args, name) is not None}
+    recipe = given("learning_rate", "batch_size", "lora_rank")
+    text = given("order", "layout")
     text |= {"answer": False} if args.no_answer else {}
     text |= {"header": True} if args.header else {}
     return replace(chosen, recipe=replace(chosen.recipe, **recipe), text=replace(chosen.text, **text))
