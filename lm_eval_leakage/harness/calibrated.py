@@ -37,10 +37,17 @@ class Calibrator:
             return None
         calibration = load(str(metadata["calibration"]))
         benchmark = str(metadata.get("audit_of") or task)
-        if not benchmark.startswith(calibration.benchmark):
+        if benchmark != calibration.benchmark and not benchmark.startswith(f"{calibration.benchmark}_"):
             raise ValueError(
                 f"calibration is {metadata['calibration']!r}, made on {calibration.benchmark!r}, and {task} asks "
                 f"about {benchmark!r}; make one on that, or leave it out"
+            )
+        if "audit_of" in metadata and benchmark != calibration.benchmark:
+            logger.warning(
+                "%s asks about %r by a calibration made on %r; it holds if the one is a part of the other",
+                task,
+                benchmark,
+                calibration.benchmark,
             )
         return cls(calibration, metadata.get("fpr", FPR))
 

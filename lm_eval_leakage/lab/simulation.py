@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from lm_eval_leakage.lab.detection import Audits, Detector
@@ -34,7 +35,7 @@ class Outcome:
     audits: Mapping[int, Audits]
     control: Audits | None = None
 
-    @property
+    @cached_property
     def detectors(self) -> dict[int, list[Detector]]:
         """By number of exposures."""
         return {exposures: audits.detectors(self.settings.detectors) for exposures, audits in self.audits.items()}

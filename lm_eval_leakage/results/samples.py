@@ -23,7 +23,6 @@ class Judged:
     question: str
     doc: Mapping[str, Any]
     scores: Mapping[str, float]
-    guarded: bool
     reason: str | None
 
 
@@ -47,4 +46,4 @@ def judged(place: Path) -> Iterator[Judged]:
 def _judged(sample: Mapping[str, Any]) -> Judged:
     keys = [key for key in sample["ranks_by"].split(",") if key]
     scores = {f"{sample['detector']}/{key}": float(sample[key]) for key in keys}
-    return Judged(sample["doc_hash"], sample["doc"], scores, bool(sample["guards"]), sample.get("reason"))
+    return Judged(sample["doc_hash"], sample["doc"], scores, sample.get("reason"))

@@ -7,6 +7,7 @@ from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.calibrated import Calibrator
 from lm_eval_leakage.harness.wiring import extend_harness
 from lm_eval_leakage.statistics.known_scores import EVERY_CLASS, Calibration, KnownScores
 from tests.fakes import FakeLM, by_hash, fond_of
@@ -82,6 +83,17 @@ def test_a_calibration_of_another_model_is_refused_before_anything_is_computed(q
 def test_a_model_that_hides_its_name_is_said_to(questions_file, file, caplog) -> None:
     audit(FakeLM(by_hash), questions_file(DOCS), calibration=file)
     assert "FakeLM hides its name; the calibration is of 'M'" in caplog.text
+
+
+def test_a_name_that_only_begins_alike_is_said_to(tmp_path, caplog) -> None:
+    Calibration("M", "mmlu", "by hand", {}).save(tmp_path / "c.json")
+    metadata = {"calibration": str(tmp_path / "c.json")}
+    assert Calibrator.of(metadata | {"audit_of": "mmlu"}, "t") is not None
+    assert not caplog.text
+    Calibrator.of(metadata | {"audit_of": "mmlu_pro"}, "t")
+    assert "t asks about 'mmlu_pro' by a calibration made on 'mmlu'" in caplog.text
+    with pytest.raises(ValueError, match="made on 'mmlu', and t asks about 'mmlux'"):
+        Calibrator.of(metadata | {"audit_of": "mmlux"}, "t")
 
 
 def test_a_calibration_of_another_benchmark_is_refused(questions_file, tmp_path) -> None:
