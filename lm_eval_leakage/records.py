@@ -89,7 +89,8 @@ class TokenScores:
 class Answered:
     """A question with the model's answers to what a probe asked about it, in the probe's order.
 
-    answers: log-likelihoods, nats
+    answers: log-likelihoods, nats, less those of a reference model where the run has one
+    reference: what that model says of the same texts; empty without one
     gold: place of the right option in each list of options that the probe showed, where it showed several
     tokens: scores of every token of each request's text, where the probe needs them
     texts: what the model wrote after each request's context, where the probe lets it write
@@ -101,6 +102,14 @@ class Answered:
     gold: tuple[int, ...] = ()
     tokens: tuple[TokenScores, ...] = ()
     texts: tuple[str, ...] = ()
+    reference: tuple[float, ...] = ()
+
+    @property
+    def own_loglikelihoods(self) -> tuple[float, ...]:
+        """Of the run's model alone."""
+        if not self.reference:
+            return self.answers
+        return tuple(answer + other for answer, other in zip(self.answers, self.reference, strict=True))
 
 
 @dataclass(frozen=True)

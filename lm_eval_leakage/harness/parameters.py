@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from lm_eval_leakage.harness.reference_log import ReferenceLog, read_reference
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.statistics import statistics
+
+logger = logging.getLogger(__name__)
 
 
 def probe_of(metadata: Mapping[str, Any]) -> Probe:
@@ -21,14 +24,20 @@ def probe_of(metadata: Mapping[str, Any]) -> Probe:
 
 
 def reference_of(metadata: Mapping[str, Any], probe: Probe) -> ReferenceLog | None:
-    """The log of another model whose log-likelihoods are taken off those of the run's model."""
+    """The log of another model whose log-likelihoods are taken off those of the run's model.
+
+    A run's `--metadata` is that of all its audits; one without log-likelihoods of given texts goes on without.
+    """
     if metadata.get("reference_log") is None:
         return None
     if probe.needs != "loglikelihood":
-        raise ValueError(
-            f"reference_log is {metadata['reference_log']!r}, but the probe {metadata['probe']!r} asks for no "
-            "log-likelihoods of given texts, of which a reference could be taken off; leave it out"
+        logger.warning(
+            "reference_log is %r, but the probe %r asks for no log-likelihoods of given texts, of which a reference "
+            "could be taken off; its audit goes on without",
+            metadata["reference_log"],
+            metadata["probe"],
         )
+        return None
     return read_reference(str(metadata["reference_log"]))
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -19,10 +20,13 @@ Text = tuple[str, str]
 
 
 class ReferenceLog:
-    """Log-likelihoods by text (context, continuation), nats."""
+    """Log-likelihoods by text (context, continuation), nats.
 
-    def __init__(self, loglikelihoods: dict[bytes, float]) -> None:
-        self._loglikelihoods = loglikelihoods
+    model: its name, from the results beside the log; the log's place where there are none
+    """
+
+    def __init__(self, loglikelihoods: dict[bytes, float], model: str) -> None:
+        self._loglikelihoods, self.model = loglikelihoods, model
 
     def __len__(self) -> int:
         return len(self._loglikelihoods)
@@ -49,7 +53,38 @@ def read_reference(place: str) -> ReferenceLog:
             f"reference_log is {place!r}, which holds no log-likelihoods in {len(files)} samples log(s); give the "
             "output folder of a run of the same task with --log_samples"
         )
-    return ReferenceLog(found)
+    return ReferenceLog(found, _model(files) or place)
+
+
+def write_reference(folder: Path, model: str, samples: Iterable[Mapping[str, Any]]) -> None:
+    """A log as of a run with --log_samples, of samples as the harness hands them over in this process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [
+        json.dumps(
+            {
+                "arguments": {
+                    f"gen_args_{index}": {"arg_0": context, "arg_1": continuation}
+                    for index, (context, continuation) in enumerate(sample["arguments"])
+                },
+                "resps": [[list(response)] for (response,) in sample["resps"]],
+            }
+        )
+        for sample in samples
+    ]
+    (folder / "results_reference.json").write_text(json.dumps({"model_name": model}), encoding="utf-8")
+    part = folder / "samples_reference.part"
+    part.write_text("\n".join(lines), encoding="utf-8")
+    part.rename(folder / "samples_reference.jsonl")
+
+
+def _model(files: Sequence[Path]) -> str | None:
+    """As the newest results beside the logs call it."""
+    for results in sorted({result for file in files for result in file.parent.glob("results_*.json")}, reverse=True):
+        try:
+            return str(json.loads(results.read_text(encoding="utf-8"))["model_name"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning("%s names no model: %r", results, error)
+    return None
 
 
 def _read(file: Path) -> Iterator[tuple[bytes, float]]:

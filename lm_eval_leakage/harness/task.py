@@ -200,6 +200,13 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def apply_filters(self) -> None:
         """Statistics see the questions that were asked; the others keep their reason in every pipeline."""
         by_question = [list(group) for _, group in groupby(self.instances, key=lambda instance: instance.doc_id)]
+        if self.reference is not None and all(map(self._without_reference, by_question)):
+            logger.warning(
+                "%s: the log of %s holds no text of this audit, which is judged without a reference",
+                self.config.task,
+                self.reference.model,
+            )
+            self.reference = None
         for instances in by_question:
             instances[0].skipped = instances[0].skipped or self._without_reference(instances)
         asked = [instances for instances in by_question if instances[0].skipped is None]
@@ -213,7 +220,9 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
                     instance.filtered_resps[ensemble.name] = judged_response(instance.resps[0])
                 judged = instances[0].filtered_resps[ensemble.name]
                 judged.verdict = instances[0].skipped or next(verdicts)
-                judged.detector = detector_name(self.probe, judge.statistic)
+                judged.detector = detector_name(
+                    self.probe, judge.statistic, None if self.reference is None else self.reference.model
+                )
                 judged.calibrated = self._calibrated(judged, instances[0].doc)
             self._report(ensemble.name)
 
@@ -226,8 +235,9 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         question = self.question(instances[0].doc)
         answers = [instance.resps[0] for instance in instances]
         loglikelihoods = tuple(answer[0] for answer in answers if isinstance(answer, tuple))
+        expected: tuple[float, ...] = ()
         if self.reference is not None:
-            expected = self.reference.of([instance.args for instance in instances]) or ()
+            expected = tuple(self.reference.of([instance.args for instance in instances]) or ())
             loglikelihoods = tuple(own - other for own, other in zip(loglikelihoods, expected, strict=True))
         return Answered(
             question,
@@ -236,6 +246,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             self._pooled_probe.gold(question),
             tuple(answer.tokens for answer in answers if isinstance(answer, TokenAnswer)),
             tuple(answer for answer in answers if isinstance(answer, str)),
+            expected,
         )
 
     def _without_reference(self, instances: Sequence[LeakageInstance]) -> Skipped | None:

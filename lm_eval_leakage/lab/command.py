@@ -32,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--versions", help="file of paraphrased or translated questions to train on in the place of the originals")
     add("--ordinary", help="file of ordinary texts, one a line, to train on too")
     add("--ordinary_ratio", type=float, default=1.0, help="so many of them for each document (default: %(default)s)")
+    add("--reference", metavar="MODEL_ARGS", help="another model, not having seen the benchmark, to compare with")
+    add("--against_reference", type=_names, help="audits that are compared with it (default: leakage_relative)")
     add("--control", metavar="TASK|FILE", help="questions that nobody has seen, such as fresh: known-unseen for MODEL")
     add("--learning_rate", type=float)
     add("--batch_size", type=int, help="of the training")
@@ -58,9 +60,10 @@ def settings(args: argparse.Namespace) -> Simulation:
         ordinary=args.ordinary,
         ordinary_ratio=args.ordinary_ratio,
         metadata=args.metadata,
+        reference=args.reference,
         control=args.control,
         seed=args.seed,
-        **{**PROTOCOLS[args.protocol], **given("epochs", "select")},
+        **{**PROTOCOLS[args.protocol], **given("epochs", "select", "against_reference")},
     )
     recipe = given("learning_rate", "batch_size", "lora_rank")
     text = given("order", "layout")

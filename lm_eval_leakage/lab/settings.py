@@ -9,7 +9,8 @@ from typing import Any
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.training import Recipe
 
-DETECTORS = ("leakage_tokens", "leakage_perm", "leakage_perm_q", "leakage_ngram_steps", "leakage_semihalf")
+RELATIVE = "leakage_relative"
+DETECTORS = ("leakage_tokens", RELATIVE, "leakage_perm", "leakage_perm_q", "leakage_ngram_steps", "leakage_semihalf")
 SELECTIONS = ("random", "hard")
 
 
@@ -29,6 +30,8 @@ class Simulation:
     versions: file of paraphrased or translated questions, which are trained on in the place of their originals
     ordinary: file of ordinary texts, one a line, that the training set holds too
     ordinary_ratio: how many of them for each document of questions
+    reference: arguments of another model, of the same kind, that has not seen the benchmark
+    against_reference: the audits whose log-likelihoods are compared with the reference's
     control: benchmark or file that nobody has seen, such as "fresh", on which the untrained model is audited too
     """
 
@@ -48,6 +51,8 @@ class Simulation:
     recipe: Recipe = field(default_factory=Recipe)
     text: ExposureText = field(default_factory=ExposureText)
     metadata: Mapping[str, object] = field(default_factory=dict)
+    reference: str | None = None
+    against_reference: tuple[str, ...] = (RELATIVE,)
     control: str | None = None
     seed: int = 0
 
@@ -56,8 +61,14 @@ class Simulation:
             raise ValueError(f"select is {self.select!r}; choose one of: {', '.join(SELECTIONS)}")
         if not self.epochs or any(isinstance(e, bool) or not isinstance(e, int) or e < 1 for e in self.epochs):
             raise ValueError(f"epochs is {self.epochs!r}; give whole numbers of at least 1, such as 1,2,3")
-        if "pretrained=" not in self.model_args:
-            raise ValueError(f"model_args is {self.model_args!r}; it must name the model as pretrained=FOLDER_OR_NAME")
+        for name, value in (("model_args", self.model_args), ("reference", self.reference)):
+            if value is not None and "pretrained=" not in value:
+                raise ValueError(f"{name} is {value!r}; it must name the model as pretrained=FOLDER_OR_NAME")
+        if self.reference is not None and not set(self.against_reference) & set(self.detectors):
+            raise ValueError(
+                f"reference is {self.reference!r}, but none of the audits that are compared with it "
+                f"({', '.join(self.against_reference)}) is among the detectors; add one, or leave it out"
+            )
 
     @property
     def together(self) -> int:
@@ -67,7 +78,12 @@ class Simulation:
     @property
     def pretrained(self) -> str:
         """The model, as `model_args` names it."""
-        return next(part.split("=", 1)[1] for part in self.model_args.split(",") if part.startswith("pretrained="))
+        return pretrained_of(self.model_args)
+
+
+def pretrained_of(model_args: str) -> str:
+    """The model that arguments name."""
+    return next(part.split("=", 1)[1] for part in model_args.split(",") if part.startswith("pretrained="))
 
 
 PROTOCOLS: dict[str, dict[str, Any]] = {

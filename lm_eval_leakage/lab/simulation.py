@@ -58,16 +58,19 @@ def simulate(settings: Simulation, folder: Path) -> Outcome:
         settings.epochs,
         seed=settings.seed,
     )
+    questions = [*halves.trained, *halves.held_out]
+    reference = _reference(settings, folder, questions, pool)
     audits = {}
     for epoch, checkpoint in {0: None, **checkpoints}.items():
         audits[epoch] = Audits(
             folder / f"audits_{epoch}",
             settings.model,
             settings.model_args if checkpoint is None else with_checkpoint(settings, checkpoint),
-            [*halves.trained, *halves.held_out],
+            questions,
             pool,
             block=settings.together,
             metadata=settings.metadata,
+            reference=reference,
         )
         for suffix in settings.detectors:
             audits[epoch].audit(suffix)
@@ -76,12 +79,32 @@ def simulate(settings: Simulation, folder: Path) -> Outcome:
     return Outcome(settings, _ids(halves.trained), _ids(halves.held_out), halves.n_eligible, audits, control)
 
 
+def _reference(
+    settings: Simulation, folder: Path, questions: Sequence[Question], pool: Sequence[Question]
+) -> tuple[Path, Sequence[str]] | None:
+    """Where another model's answers stand, and the audits that are compared with them."""
+    if settings.reference is None:
+        return None
+    wanted = [suffix for suffix in settings.against_reference if suffix in settings.detectors]
+    answers = Audits(folder, settings.model, settings.reference, questions, pool, metadata=settings.metadata)
+    answers.answer_as_reference(folder / "reference", wanted)
+    return (folder / "reference", wanted)
+
+
 def _control(settings: Simulation, folder: Path) -> Audits:
     from lm_eval_leakage.harness.given_questions import asks_of_neighbours, questions_of
 
     questions = _unique(questions_of(str(settings.control)))
+    within = folder / "control"
+    reference = _reference(settings, within, questions, questions)
     audits = Audits(
-        folder / "control", settings.model, settings.model_args, questions, questions, metadata=settings.metadata
+        within,
+        settings.model,
+        settings.model_args,
+        questions,
+        questions,
+        metadata=settings.metadata,
+        reference=reference,
     )
     for suffix in settings.detectors:
         if not asks_of_neighbours(suffix):

@@ -98,9 +98,9 @@ def load(file: str) -> Calibration:
     raise ValueError(f"calibration is {file!r}, of version {version!r}; this package reads {VERSION}: make it again")
 
 
-def detector_name(probe: object, statistic: object) -> str:
-    """Scores are comparable where both, with their parameters, are the same."""
-    return f"{probe!r}/{statistic!r}"
+def detector_name(probe: object, statistic: object, reference: str | None = None) -> str:
+    """Scores are comparable where both, with their parameters, and the reference model are the same."""
+    return f"{probe!r}/{statistic!r}" + (f" against {reference}" if reference is not None else "")
 
 
 def class_of(n_options: int, guarded: bool) -> str:

@@ -11,7 +11,8 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.reference_log import read_reference
+from lm_eval_leakage.harness.parameters import probe_of, reference_of
+from lm_eval_leakage.harness.reference_log import read_reference, write_reference
 from lm_eval_leakage.harness.wiring import extend_harness
 from tests.fakes import FakeLM, by_hash
 
@@ -82,6 +83,33 @@ def test_a_place_without_a_log_is_named(name: str, questions_file, tmp_path) -> 
         audit(by_hash, questions_file(DOCS), reference_log=str(tmp_path / name))
 
 
-def test_a_method_without_loglikelihoods_refuses_a_reference(questions_file, tmp_path) -> None:
-    with pytest.raises(ValueError, match="the probe 'option_completions' asks for no log-likelihoods"):
-        audit(by_hash, questions_file(DOCS), task="fresh_leakage_ngram", reference_log=str(tmp_path))
+def test_a_method_without_loglikelihoods_goes_on_without_a_reference(questions_file, caplog) -> None:
+    metadata = {"probe": "option_completions", "reference_log": "anywhere"}
+    assert reference_of(metadata, probe_of(metadata)) is None
+    assert "the probe 'option_completions' asks for no log-likelihoods" in caplog.text
+
+
+def test_a_log_of_other_texts_is_named_and_not_used(questions_file, tmp_path, caplog) -> None:
+    others = [{**doc, "question": doc["question"] + "?"} for doc in DOCS]
+    reference = log(audit(by_hash, questions_file(others)), tmp_path)
+    results = audit(fond_of_rising, questions_file(DOCS), reference_log=str(reference))
+    assert row(results)["flagged_rate,max_order"] == 1
+    assert row(results)["skipped,max_order"] == 0
+    assert "holds no text of this audit" in caplog.text
+    assert "against" not in results["samples"][TASK][0]["detector"]
+
+
+def test_scores_against_a_reference_are_not_those_without(questions_file, tmp_path) -> None:
+    reference = log(audit(by_hash, questions_file(DOCS)), tmp_path)
+    for folder in {file.parent for file in tmp_path.rglob("samples_*.jsonl")}:
+        (folder / "results_2026.json").write_text('{"model_name": "elder"}')
+    results = audit(by_hash, questions_file(DOCS), reference_log=str(reference))
+    assert results["samples"][TASK][0]["detector"].endswith(" against elder")
+
+
+def test_what_is_written_in_this_process_reads_as_a_run_does(questions_file, tmp_path) -> None:
+    results = audit(by_hash, questions_file(DOCS))
+    write_reference(tmp_path / "ours", "elder", results["samples"][TASK])
+    ours, run = read_reference(str(tmp_path / "ours")), read_reference(str(log(results, tmp_path / "run")))
+    assert (ours.model, len(ours)) == ("elder", len(run))
+    assert ours._loglikelihoods == run._loglikelihoods

@@ -1,0 +1,74 @@
+"""The published text beside forms of it that nobody has trained on: what is common to them is no memory.
+
+Null hypothesis: none; how much likelier a text is than its altered forms depends on the text. Limits: scripts without
+capitals have no upper-case form; questions are compared with others that are known to be unseen. Source: upper case
+after the lower-case ratio of Carlini et al. (arXiv 2012.07805); shuffled words after the neighbours of Mattern et al.
+(arXiv 2305.18462); the prefix of unseen questions is ReCaLL's, Xie et al. (arXiv 2406.15968).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.probes import Probe, probes
+from lm_eval_leakage.records import Question, Request, UntestableQuestion
+from lm_eval_leakage.rendering import context_and_block, option_format
+
+N_UNSEEN = 5
+PIECES = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\s\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+
+
+@probes.register("altered_text")
+@dataclass(frozen=True)
+class AlteredText(Probe):
+    """Requests: the whole text as published, in upper case, with its words shuffled, and as published after questions
+    of `fresh`, which nobody has seen.
+
+    format: as of `option_orders`
+    """
+
+    format: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.format is not None:
+            option_format(self.format)
+
+    def requests(self, question: Question) -> tuple[Request, ...]:
+        if not question.options:
+            raise UntestableQuestion("it has no options")
+        context, block = context_and_block(question, self.format)
+        text = context + block(question.options)
+        return (
+            Request("", text),
+            Request("", text.upper()),
+            Request("", shuffled(text, rng=random.Random(question.id))),
+            Request(unseen_before(question), f"\n\n{text}"),
+        )
+
+
+def shuffled(text: str, *, rng: random.Random) -> str:
+    """Its words, or characters where a script writes no spaces, in another order."""
+    pieces = PIECES.findall(text)
+    rng.shuffle(pieces)
+    return " ".join(pieces)
+
+
+def unseen_before(question: Question) -> str:
+    """Questions that nobody has seen, as text; the question itself is never among them."""
+    others = [text for stem, text in _unseen() if stem != question.stem]
+    return "\n\n".join(others[:N_UNSEEN])
+
+
+@cache
+def _unseen() -> tuple[tuple[str, str], ...]:
+    lines = (task_configs_path() / "fresh" / "fresh.jsonl").read_text(encoding="utf-8").splitlines()[: N_UNSEEN + 1]
+    found = []
+    for row in map(json.loads, lines):
+        context, block = context_and_block(Question(row["id"], row["question"], tuple(row["choices"])), None)
+        found.append((row["question"], context + block(row["choices"])))
+    return tuple(found)

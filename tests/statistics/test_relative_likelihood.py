@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import random
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lm_eval_leakage.probes.altered_text import AlteredText, shuffled, unseen_before
+from lm_eval_leakage.records import Answered, Question, Skipped
+from lm_eval_leakage.statistics.relative_likelihood import (
+    ReferencedMeasurement,
+    RelativeLikelihood,
+    RelativeMeasurement,
+)
+
+QUESTION = Question("q", "What shines?", ("The sun", "A stone", "Wool", "Mud"), answer=0)
+nats = st.floats(-500, -1)
+
+
+def measured(answers: tuple[float, ...], reference: tuple[float, ...] = ()):
+    given_off = tuple(own - other for own, other in zip(answers, reference, strict=True)) if reference else answers
+    answered = Answered(QUESTION, AlteredText().requests(QUESTION), given_off, reference=reference)
+    (found,) = RelativeLikelihood().judge([answered])
+    return found
+
+
+def test_by_hand() -> None:
+    text = "What shines?\nA. The sun\nB. A stone\nC. Wool\nD. Mud"
+    size = len(zlib.compress(text.encode()))
+    assert measured((-30.0, -60.0, -40.0, -24.0)) == RelativeMeasurement(-30 / size, 0.5, 0.25, 0.8)
+
+
+def test_a_reference_adds_what_it_says_of_the_published_text_and_changes_nothing_else() -> None:
+    alone, beside = (measured((-30.0, -60.0, -40.0, -24.0), other) for other in ((), (-40.0, -70.0, -50.0, -39.0)))
+    assert isinstance(beside, ReferencedMeasurement)
+    assert beside.values() == pytest.approx(alone.values() | {"over_reference": 0.25})
+    assert beside.ranks_by[-1] == "over_reference"
+
+
+@given(st.tuples(nats, nats, nats, nats), nats, st.floats(0.01, 0.99))
+def test_a_likelier_published_text_ranks_higher_by_every_value(answers, reference, share) -> None:
+    before = measured(answers, (reference,) * 4)
+    after = measured((answers[0] * share, *answers[1:]), (reference,) * 4)
+    assert all(after.values()[name] > before.values()[name] for name in before.ranks_by)
+
+
+def test_a_text_without_nats_is_skipped_with_the_reason() -> None:
+    assert isinstance(measured((-1.0, -2.0, -3.0, 0.0)), Skipped)
+
+
+def test_the_altered_forms_hold_the_same_words() -> None:
+    published, upper, mixed, after = AlteredText().requests(QUESTION)
+    assert upper.continuation == published.continuation.upper()
+    assert sorted(mixed.continuation.split()) == sorted(published.continuation.split())
+    assert mixed.continuation.split() != published.continuation.split()
+    assert after.continuation == "\n\n" + published.continuation
+
+
+def test_a_script_without_spaces_is_shuffled_by_character() -> None:
+    assert sorted(shuffled("水是什么 A. 氧", rng=random.Random(0)).split()) == sorted(["A.", *"水是什么氧"])
+
+
+def test_the_question_itself_does_not_stand_before_it() -> None:
+    first = unseen_before(QUESTION).split("\n")[0]
+    again = unseen_before(Question("f", first, ("a", "b")))
+    assert first not in again
+    assert again.count("\nA. ") == unseen_before(QUESTION).count("\nA. ") == 5
+
+
+def test_scripts_without_capitals_tell_nothing_by_capitals() -> None:
+    question = Question("c", "水是什么?", ("氧", "氢"))
+    published, upper, *_ = AlteredText(format="usual").requests(question)
+    assert published.continuation == upper.continuation
