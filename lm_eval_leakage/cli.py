@@ -96,6 +96,21 @@ def identify(args: argparse.Namespace) -> None:
     print(identification.summary(found))
 
 
+def prevalence(args: argparse.Namespace) -> None:
+    """say what share of each subject a model has probably seen, and which subjects have too many flags for chance"""
+    from lm_eval_leakage.results import prevalence as shares
+    from lm_eval_leakage.statistics.known_scores import load
+
+    try:
+        if args.calibration is None:
+            found = shares.by_null(args.run)
+        else:
+            found = shares.by_calibration(args.run, load(args.calibration), args.detector, args.fpr)
+    except ValueError as error:
+        sys.exit(str(error))
+    print(shares.as_table(found))
+
+
 def list_audits(args: argparse.Namespace) -> None:
     """the audits of one task, or of the tasks of a group or tag"""
     from lm_eval_leakage.harness import census_report as report
@@ -125,14 +140,29 @@ def _identify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output_path", type=Path, help="file for one JSON line a question")
 
 
+def _prevalence_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, metavar="FOLDER", help="output folder of a model's audits (--log_samples)")
+    parser.add_argument("--calibration", metavar="FILE", help="its calibration; without, by null hypotheses")
+    parser.add_argument("--detector", default="combined", help="of the calibration (default: all of them, combined)")
+    parser.add_argument("--fpr", type=float, default=0.05, help="accepted share of unseen (default: %(default)s)")
+
+
+COMMANDS = (path, enable, disable, status, census, simulate, identify, prevalence)
+
+
 def main() -> None:
     from lm_eval.utils import setup_logging
 
     from lm_eval_leakage.harness.cli import LeakageCLI
     from lm_eval_leakage.lab.command import add_arguments
 
-    commands = {command.__name__: command for command in (path, enable, disable, status, census, simulate, identify)}
-    arguments = {"census": _census_arguments, "simulate": add_arguments, "identify": _identify_arguments}
+    commands = {command.__name__: command for command in COMMANDS}
+    arguments = {
+        "census": _census_arguments,
+        "simulate": add_arguments,
+        "identify": _identify_arguments,
+        "prevalence": _prevalence_arguments,
+    }
     cli = LeakageCLI(commands, arguments, list_audits)
     args = cli.parse_args()
     if args.command in ("run", "ls", "validate", "census", "simulate"):

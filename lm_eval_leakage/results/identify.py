@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from lm_eval_leakage.results.samples import judged
+from lm_eval_leakage.results.samples import Judged, judged, model_of
 from lm_eval_leakage.statistics.conformal import Identified, from_pvalues
-from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS, Calibration
+from lm_eval_leakage.statistics.known_scores import COMBINED, Calibration
 
 
 @dataclass(frozen=True)
@@ -37,26 +37,37 @@ def identify(runs: Sequence[tuple[Path, Calibration]], detector: str = COMBINED,
     rows: dict[str, Mapping[str, Any]] = {}
     pvalues: list[dict[str, float]] = []
     for folder, calibration in runs:
-        scores, docs = _scores(folder)
-        rows |= docs
-        pvalues.append(_pvalues(scores, calibration, detector))
+        scores, lines = scores_of(folder, calibration)
+        rows |= {name: line.doc for name, line in lines.items()}
+        classes = {name: line.of_class for name, line in lines.items()}
+        pvalues.append(pvalues_of(scores, classes, calibration, detector))
     asked_of_all = [name for name in rows if all(name in own for own in pvalues)]
     least = [min(1.0, len(runs) * min(own[name] for own in pvalues)) for name in asked_of_all]
     found = from_pvalues(np.array(least), level)
     return Identification({name: rows[name] for name in asked_of_all}, found, len(rows) - len(asked_of_all))
 
 
-def _scores(folder: Path) -> tuple[dict[str, dict[str, float]], dict[str, Mapping[str, Any]]]:
-    """Scores of every question by detector, and the questions' rows."""
+def scores_of(folder: Path, calibration: Calibration) -> tuple[dict[str, dict[str, float]], dict[str, Judged]]:
+    """Scores of every question by detector, and a line of each. Raises ValueError for a run of another model."""
+    model = model_of(folder)
+    if model is not None and model != calibration.model:
+        raise ValueError(
+            f"{folder} holds audits of {model!r}, but the calibration is of {calibration.model!r}, whose scores are "
+            "others; make one of that model with `lm-eval-leakage simulate`"
+        )
     scores: dict[str, dict[str, float]] = {}
-    docs: dict[str, Mapping[str, Any]] = {}
+    lines: dict[str, Judged] = {}
     for line in judged(folder):
-        docs[line.question] = line.doc
+        lines[line.question] = line
         scores.setdefault(line.question, {}).update(line.scores)
-    return scores, docs
+    return scores, lines
 
 
-def _pvalues(scores: Mapping[str, Mapping[str, float]], calibration: Calibration, detector: str) -> dict[str, float]:
+def pvalues_of(
+    scores: Mapping[str, Mapping[str, float]], classes: Mapping[str, str], calibration: Calibration, detector: str
+) -> dict[str, float]:
+    """Conformal, of each question that has what the detector needs; among known-unseen questions of its class where
+    there are enough."""
     known = calibration.detectors.get(detector)
     if known is None:
         raise ValueError(
@@ -64,14 +75,14 @@ def _pvalues(scores: Mapping[str, Mapping[str, float]], calibration: Calibration
             "one of: " + ", ".join(calibration.detectors)
         )
     if detector != COMBINED:
-        return {name: known.pvalue(own[detector], EVERY_CLASS) for name, own in scores.items() if detector in own}
+        return {name: known.pvalue(own[detector], classes[name]) for name, own in scores.items() if detector in own}
     together = calibration.combined
     assert together is not None, "a calibration with combined scores says how they are made"
     complete = {name: own for name, own in scores.items() if all(part in own for part in together.detectors)}
     if not complete:
         missing = sorted(set(together.detectors) - {part for own in scores.values() for part in own})
         raise ValueError(f"no question has a score of every detector; audits are missing for: {', '.join(missing)}")
-    return {name: known.pvalue(together.probability(own), EVERY_CLASS) for name, own in complete.items()}
+    return {name: known.pvalue(together.probability(own), classes[name]) for name, own in complete.items()}
 
 
 def as_lines(identification: Identification) -> list[dict[str, Any]]:

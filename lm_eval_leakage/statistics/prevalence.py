@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import beta, false_discovery_control
+from scipy.stats import beta, betabinom, false_discovery_control
 
 from lm_eval_leakage.statistics.calibration import poisson_binomial_tail
 
@@ -86,11 +86,29 @@ def by_subject(
     """Which subjects have more flags than chance gives; discoveries are made of subjects, for a question's own p-value
     cannot be smaller than 1 / n!."""
     tested = {subject: found for subject, found in flags.items() if len(found)}
+    return _adjusted(
+        tested, [poisson_binomial_tail(sum(found), null_rates[subject]) for subject, found in tested.items()]
+    )
+
+
+def by_subject_calibrated(flags: Mapping[str, Sequence[bool]], fpr: tuple[int, int]) -> dict[str, SubjectVerdict]:
+    """The same for a threshold whose false-positive rate was counted: flagged and all of the known-unseen questions.
+
+    Of unseen questions a beta-binomial number is flagged, the rate having the Beta posterior of Jeffreys' prior, since
+    it is not known better than those questions tell.
+    """
+    tested = {subject: found for subject, found in flags.items() if len(found)}
+    own, others = fpr[0] + 0.5, fpr[1] - fpr[0] + 0.5
+    pvalues = [float(betabinom.sf(sum(found) - 1, len(found), own, others)) for found in tested.values()]
+    return _adjusted(tested, pvalues)
+
+
+def _adjusted(tested: Mapping[str, Sequence[bool]], pvalues: Sequence[float]) -> dict[str, SubjectVerdict]:
     if not tested:
         return {}
-    pvalues = [poisson_binomial_tail(sum(found), null_rates[subject]) for subject, found in tested.items()]
-    adjusted = false_discovery_control(pvalues)
     return {
         subject: SubjectVerdict(sum(found), len(found), pvalue, float(one))
-        for (subject, found), pvalue, one in zip(tested.items(), pvalues, adjusted, strict=True)
+        for (subject, found), pvalue, one in zip(
+            tested.items(), pvalues, false_discovery_control(pvalues), strict=True
+        )
     }

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import betabinom, binom
+
+from lm_eval_leakage.results.prevalence import ALL, as_table, by_calibration, by_null
+from lm_eval_leakage.statistics.known_scores import EVERY_CLASS, Calibration, KnownScores
+
+TEST = "Orders()/MaxOrder()"
+
+
+def line(number: int, subject: str, flagged: bool, statistic: float = 0.0) -> str:
+    doc = {"question": f"Q{number}", "choices": ["a", "b", "c", "d"], "answer": 0, "subject": subject}
+    found = {"flagged": flagged, "null_rate": 1 / 24, "statistic": statistic, "ranks_by": "statistic", "reason": None}
+    return json.dumps({"doc_hash": f"h{number}", "doc": doc, "detector": TEST, "guards": ""} | found)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """40 questions of a subject that was seen by half, 60 of one that was not."""
+    rng = np.random.default_rng(5)
+    rows = [("seen", i % 2 == 0, 4.0 * (i % 2 == 0)) for i in range(40)] + [("clean", i == 0, 0.0) for i in range(60)]
+    lines = [line(i, name, flag, float(rng.normal() + shift)) for i, (name, flag, shift) in enumerate(rows)]
+    (tmp_path / "samples_x_leakage_perm_2026-01-01.jsonl").write_text("\n".join([*lines, ""]))
+    return tmp_path
+
+
+def test_by_null_every_subject_has_its_exact_pvalue_and_a_lower_bound(run) -> None:
+    rows = {row.subject: row for row in by_null(run)}
+    assert (rows["seen"].n_flagged, rows["clean"].n_flagged, rows[ALL].n_flagged) == (20, 1, 21)
+    assert rows["seen"].verdict.pvalue == pytest.approx(binom.sf(19, 40, 1 / 24))
+    assert rows["seen"].verdict.adjusted == pytest.approx(2 * rows["seen"].verdict.pvalue)
+    assert rows["clean"].verdict.pvalue == pytest.approx(binom.sf(0, 60, 1 / 24))
+    assert rows["seen"].share.low > 0.3
+    assert rows["clean"].share.low == 0
+    assert rows[ALL].verdict is None
+
+
+def calibration(n_unseen: int = 199) -> Calibration:
+    rng = np.random.default_rng(1)
+    known = KnownScores({EVERY_CLASS: rng.normal(size=n_unseen).tolist()}, (rng.normal(size=200) + 4).tolist())
+    return Calibration("M", "b", "by hand", {f"{TEST}/statistic": known})
+
+
+def test_by_calibration_the_share_is_found_and_its_error_holds_it(run) -> None:
+    rows = {row.subject: row for row in by_calibration(run, calibration(), f"{TEST}/statistic", 0.05)}
+    assert rows["seen"].share.low < 0.5 < rows["seen"].share.high
+    assert rows["clean"].share.low == 0
+    n_flagged = rows["clean"].n_flagged
+    assert rows["clean"].verdict.pvalue == pytest.approx(betabinom.sf(n_flagged - 1, 60, 10.5, 189.5))
+    assert rows["seen"].verdict.adjusted < 1e-6
+
+
+def test_fewer_known_questions_give_weaker_verdicts(run) -> None:
+    few, many = (
+        next(row for row in by_calibration(run, calibration(n), f"{TEST}/statistic", 0.05) if row.subject == "seen")
+        for n in (39, 1999)
+    )
+    assert few.verdict.pvalue > many.verdict.pvalue
+
+
+def test_the_table_begins_with_all_and_goes_by_pvalue(run) -> None:
+    table = as_table(by_null(run)).splitlines()
+    assert [row.split("|")[1].strip() for row in table[4:]] == [ALL, "seen", "clean"]
+    assert "20 (50.0%)" in table[5]
+
+
+def test_a_run_of_another_model_is_refused(run) -> None:
+    (run / "results_2026.json").write_text('{"model_name": "N"}')
+    with pytest.raises(ValueError, match="holds audits of 'N', but the calibration is of 'M'"):
+        by_calibration(run, calibration(), f"{TEST}/statistic", 0.05)
+
+
+def test_a_folder_without_a_null_hypothesis_is_named(tmp_path) -> None:
+    (tmp_path / "samples_x_2026-01-01.jsonl").write_text("")
+    with pytest.raises(ValueError, match="no verdict of a statistic with a null hypothesis"):
+        by_null(tmp_path)
