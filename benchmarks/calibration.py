@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from lm_eval_leakage.lab.detection import read_detectors
-from lm_eval_leakage.lab.quality_table import combined
+from lm_eval_leakage.lab.detection import Detector, read_detectors
+from lm_eval_leakage.lab.quality_table import COMBINED, combined, scores_of_all
+from lm_eval_leakage.statistics.combined import fit
 from lm_eval_leakage.statistics.conformal import conformal_pvalues, identify
 
 FPR, LEVEL = 0.05, 0.1
@@ -25,18 +26,41 @@ FPR, LEVEL = 0.05, 0.1
 Scores = dict[str, tuple[np.ndarray, np.ndarray]]  # by detector: of the trained and of the held-out questions
 
 
-def scores(lab: Path, exposures: int) -> Scores:
-    """Of every detector of single questions, and of all of them combined."""
+def read(lab: Path, exposures: int, audits: Sequence[str]) -> tuple[list[Detector], list[str], list[str]]:
+    """Detectors of single questions, with the ids of the trained and the held-out ones."""
     quality = json.loads((lab / "quality.json").read_text(encoding="utf-8"))
-    trained, held_out = quality["trained"], quality["held_out"]
-    audits = sorted((lab / f"audits_{exposures}").glob("*.json"))
-    detectors = [detector for file in audits for detector in read_detectors(file.stem, _json(file))]
+    files = [lab / f"audits_{exposures}" / f"{name}.json" for name in audits]
+    detectors = [detector for file in files for detector in read_detectors(file.stem, _json(file))]
+    single = [detector for detector in detectors if len(detector.scores) > len(quality["held_out"])]
+    return single, quality["trained"], quality["held_out"]
+
+
+def scores(lab: Path, exposures: int, audits: Sequence[str]) -> Scores:
+    """Of every detector, and of all of them combined."""
+    detectors, trained, held_out = read(lab, exposures, audits)
     together = combined(detectors, trained, held_out)
     return {
         detector.name: (_of(detector.scores, trained), _of(detector.scores, held_out))
         for detector in [*detectors, *([together] if together else [])]
-        if len(detector.scores) > len(held_out)
     }
+
+
+def combined_elsewhere(lab: Path, other: Path, exposures: int, audits: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The combined score that was fitted on `lab`, as its calibration file holds it, of the questions of `other`."""
+    together = fit(*scores_of_all(*read(lab, exposures, audits)))
+    detectors, trained, held_out = read(other, exposures, audits)
+    found = {
+        name: together.probability({detector.name: detector.scores.get(name, np.nan) for detector in detectors})
+        for name in (*trained, *held_out)
+    }
+    return _of(found, trained), _of(found, held_out)
+
+
+def shared_audits(labs: Sequence[Path], exposures: int) -> list[str]:
+    """Names of the audits that all labs have."""
+    return sorted(
+        set.intersection(*({file.stem for file in (lab / f"audits_{exposures}").glob("*.json")} for lab in labs))
+    )
 
 
 def _json(file: Path) -> Any:
@@ -80,7 +104,9 @@ def main() -> None:
     parser.add_argument("--resamplings", type=int, default=100)
     args = parser.parse_args()
     for exposures in sorted(int(folder.name.split("_")[1]) for folder in args.lab.glob("audits_*")):
-        found = scores(args.lab, exposures)
+        labs = [lab for lab in (args.lab, args.other) if lab is not None]
+        audits = shared_audits(labs, exposures)
+        found = scores(args.lab, exposures, audits)
         print(f"## {exposures} exposures\n\nConformal sets at {LEVEL:.0%}, over {args.resamplings} resamplings:\n")
         print("| detector | share of mistakes | share of trained found |\n|---|---|---|")
         print("\n".join(conformal_rows(found, args.resamplings)) + "\n")
@@ -89,7 +115,9 @@ def main() -> None:
             print(
                 "| detector | flagged, with its 95 % interval | holds | share of trained flagged |\n|---|---|---|---|"
             )
-            print("\n".join(threshold_rows(found, scores(args.other, exposures))) + "\n")
+            elsewhere = scores(args.other, exposures, audits)
+            elsewhere[COMBINED] = combined_elsewhere(args.lab, args.other, exposures, audits)
+            print("\n".join(threshold_rows(found, elsewhere)) + "\n")
 
 
 if __name__ == "__main__":

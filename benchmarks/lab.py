@@ -189,9 +189,9 @@ def languages(model_args: str, folder: Path, n_questions: int, exposures: int, m
         rows.append(_language_row(name, outcome, exposures))
     yield "## Across languages\n"
     yield f"{n_questions // 2} of {n_questions} development questions of MMLU, of at most {max_tokens} tokens, were"
-    yield f"""trained on in one language for {exposures} exposures, and the audit asks in English. Yao et al. (2024) report for
-LLaMA3-8B that choice confusion turns from +26.25 points to -17.00 when the English MMLU was trained on, by full
-fine-tuning in 36 epochs.
+    yield f"trained on in one language for {exposures} exposures, and the audit asks in English. Yao et al. (2024)"
+    yield """report for LLaMA3-8B that choice confusion turns from +26.25 points to -17.00 when the English MMLU was
+trained on, by full fine-tuning in 36 epochs.
 """
     yield "| trained on | AUROC, mean z-score | accuracy: trained, held out | choice confusion: trained | held out |"
     yield "|---|---|---|---|---|"
@@ -229,9 +229,9 @@ def main() -> None:
     args = parser.parse_args()
     model_args = args.model_args or f"pretrained={smollm2(args.folder / 'smollm2')},dtype=bfloat16,batch_size=8"
     print(INTRODUCTION)
-    for part in languages(model_args, args.folder / "languages", 140, 10, 128):
-        print(part, flush=True)
     for part in papers_tables(model_args, args.folder, args.n_questions, args.max_tokens):
+        print(part, flush=True)
+    for part in languages(model_args, args.folder / "languages", 140, 10, 128):
         print(part, flush=True)
 
 

@@ -13,6 +13,8 @@ from lm_eval_leakage.lab.smollm2 import move_whole
 
 logger = logging.getLogger(__name__)
 
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+KEPT = 1 << 30  # bytes
 STATE = re.compile(r"checkpoint-\d+")
 
 
@@ -30,7 +32,7 @@ class Recipe:
     batch_size: int = 8
     schedule: str = "constant"
     warmup: float = 0.0
-    optimizer: str = "adamw_torch"
+    optimizer: str = "adamw_torch_fused"
     lora_rank: int | None = None
     lora_alpha: int = 32
     head_learning_rate: float | None = None
@@ -84,6 +86,8 @@ def _trainer(
     )
 
     on_gpu = torch.cuda.is_available()
+    if not on_gpu:
+        keep_freed_memory()
     set_seed(seed)  # LoRA draws its matrices
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
     if recipe.lora_rank is not None:
@@ -161,6 +165,19 @@ def _keeping(asked: dict[int, Path], tokenizer: Any) -> Any:
             move_whole(scratch, place)
 
     return Keeping()
+
+
+def keep_freed_memory() -> None:
+    """Asks glibc to keep what a step frees for the next one: giving tables of logits back to the system and fetching
+    them anew takes a quarter of a CPU's time. Other systems are left as they are."""
+    import ctypes
+
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):
+        return
+    for parameter in M_MMAP_THRESHOLD, M_TRIM_THRESHOLD:
+        mallopt(parameter, KEPT)
 
 
 def _remove(folder: Path) -> None:

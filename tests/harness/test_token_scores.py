@@ -63,7 +63,7 @@ def test_mean_and_deviation_are_those_of_tokens_drawn_from_the_model(model: str)
 
 def test_neither_batches_nor_chunks_change_a_score(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = scored(loaded(model))
-    monkeypatch.setattr(token_scores, "CHUNK", 1000)
+    monkeypatch.setattr(token_scores, "CHUNK_ON_CPU", 1000)
     for lm in (loaded(model, batch_size=3), loaded(model, PrefixTreeLM)):
         for one, other in zip(alone, scored(lm), strict=True):
             assert one.loglikelihoods == pytest.approx(other.loglikelihoods, abs=1e-5)

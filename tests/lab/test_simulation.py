@@ -187,6 +187,29 @@ def test_a_missing_peft_is_told_with_the_remedy(tiny: str, benchmark: str, tmp_p
         simulate(lora, tmp_path)
 
 
+def test_a_reference_is_asked_once_and_its_nats_are_compared(
+    tiny: str, benchmark: str, tmp_path: Path, monkeypatch
+) -> None:
+    wanted = settings(
+        tiny,
+        benchmark,
+        epochs=(30,),
+        detectors=("leakage_relative", "leakage_perm"),
+        reference=f"pretrained={tiny},dtype=float32",
+    )
+    outcome = simulate(wanted, tmp_path)
+    over_reference = "relative/relative_likelihood/over_reference"
+    # the untrained model is its own reference, so that what it saves is nothing but rounding
+    (untrained,) = [d for d in outcome.detectors[0] if d.name == over_reference]
+    assert max(map(abs, untrained.scores.values())) < 1e-4
+    assert found(outcome, over_reference, 30).auroc.value > 0.9
+    lines = {suffix: outcome.audits[30].audit(suffix)["lines"] for suffix in wanted.detectors}
+    assert all(line["detector"].endswith(f" against {tiny}") for line in lines["leakage_relative"])
+    assert not any("against" in line["detector"] for line in lines["leakage_perm"])
+    monkeypatch.setattr("lm_eval_leakage.harness.run_audit.load_model", lambda *_: pytest.fail("a model is loaded"))
+    assert simulate(wanted, tmp_path).detectors[30] == outcome.detectors[30]
+
+
 def test_lora_trains_an_adapter_that_the_audits_load(tiny: str, benchmark: str, tmp_path: Path) -> None:
     recipe = replace(PROTOCOLS["hidayat"]["recipe"], lora_rank=4, learning_rate=2e-2)
     lora = settings(tiny, benchmark, recipe=recipe, epochs=(30,), detectors=("leakage_tokens",), control=benchmark)
@@ -226,6 +249,8 @@ def test_hard_questions_are_answered_wrongly_and_less_likely_than_the_mean(
         ({"epochs": (0,)}, r"epochs is \(0,\); give whole numbers of at least 1"),
         ({"epochs": ()}, r"epochs is \(\)"),
         ({"model_args": "dtype=float32"}, "it must name the model as pretrained="),
+        ({"reference": "OTHER"}, "reference is 'OTHER'; it must name the model as pretrained="),
+        ({"reference": "pretrained=M"}, r"none of the audits that are compared with it \(leakage_relative\) is among"),
     ],
 )
 def test_settings_that_make_no_sense_are_named(tiny: str, benchmark: str, change, message: str) -> None:
