@@ -20,7 +20,7 @@ from lm_eval_leakage.statistics.prevalence import (
     rogan_gladen,
 )
 
-ALL = "all"
+ALL = "(all)"
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,22 @@ class SubjectShare:
 
 def by_null(folder: Path) -> list[SubjectShare]:
     """By every statistic that has a null hypothesis; its test finds an unknown part of the seen questions, so that the
-    share has a lower bound only."""
-    flags: dict[str, dict[str, list[bool]]] = {}
-    rates: dict[str, dict[str, list[float]]] = {}
-    for line in judged(folder):
-        if line.flagged is not None and line.null_rate is not None:
-            for subject in (ALL, line.subject):
-                flags.setdefault(line.detector, {}).setdefault(subject, []).append(line.flagged)
-                rates.setdefault(line.detector, {}).setdefault(subject, []).append(line.null_rate)
-    if not flags:
+    share has a lower bound only. Questions whose options have a natural order, which breaks the null, are left out."""
+    lines = {
+        (line.detector, line.question): line
+        for line in judged(folder)
+        if line.flagged is not None and line.null_rate is not None and not line.guarded
+    }
+    if not lines:
         raise ValueError(
             f"{folder} holds no verdict of a statistic with a null hypothesis; run leakage_perm, or give a calibration"
         )
+    flags: dict[str, dict[str, list[bool]]] = {}
+    rates: dict[str, dict[str, list[float]]] = {}
+    for (detector, _), line in lines.items():
+        for subject in (ALL, line.subject):
+            flags.setdefault(detector, {}).setdefault(subject, []).append(bool(line.flagged))
+            rates.setdefault(detector, {}).setdefault(subject, []).append(float(line.null_rate or 0.0))
     found = []
     for detector, own in flags.items():
         verdicts = by_subject({name: own[name] for name in own if name != ALL}, rates[detector])

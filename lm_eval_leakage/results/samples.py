@@ -27,6 +27,7 @@ class Judged:
     subject: as the benchmark files it, else the audit's file name
     scores: by detector and, after a slash, the value that ranks; empty where the question was not tested
     of_class: as of `known_scores`
+    guarded: whether its options have a natural order
     flagged, null_rate: by the published rule; None where there is no rule, or no rate
     """
 
@@ -36,6 +37,7 @@ class Judged:
     detector: str
     scores: Mapping[str, float]
     of_class: str
+    guarded: bool
     flagged: bool | None
     null_rate: float | None
     reason: str | None
@@ -84,6 +86,7 @@ def _judged(sample: Mapping[str, Any], file: Path) -> Judged:
         sample["detector"],
         {f"{sample['detector']}/{key}": float(sample[key]) for key in keys},
         class_of(n_options, bool(sample["guards"])),
+        bool(sample["guards"]),
         sample.get("flagged"),
         sample.get("null_rate"),
         sample.get("reason"),

@@ -195,7 +195,8 @@ def test_a_reference_is_asked_once_and_its_nats_are_compared(
         benchmark,
         epochs=(30,),
         detectors=("leakage_relative", "leakage_perm"),
-        reference=f"pretrained={tiny},dtype=float32",
+        model_args=f"pretrained={tiny},dtype=float32,max_length=2048",  # letters are tokens here
+        reference=f"pretrained={tiny},dtype=float32,max_length=2048",
     )
     outcome = simulate(wanted, tmp_path)
     over_reference = "relative/relative_likelihood/over_reference"

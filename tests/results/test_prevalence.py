@@ -68,6 +68,16 @@ def test_the_table_begins_with_all_and_goes_by_pvalue(run) -> None:
     assert "20 (50.0%)" in table[5]
 
 
+def test_a_question_counts_once_and_one_with_a_natural_order_not_at_all(run) -> None:
+    before = by_null(run)
+    (log,) = run.glob("samples_*.jsonl")
+    lines = log.read_text().splitlines()
+    (run / "samples_x_again_2026-01-02.jsonl").write_text("\n".join(lines))
+    guarded = json.loads(line(1000, "seen", True)) | {"guards": "in_order"}
+    log.write_text("\n".join([*lines, json.dumps(guarded), ""]))
+    assert by_null(run) == before
+
+
 def test_a_run_of_another_model_is_refused(run) -> None:
     (run / "results_2026.json").write_text('{"model_name": "N"}')
     with pytest.raises(ValueError, match="holds audits of 'N', but the calibration is of 'M'"):
