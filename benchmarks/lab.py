@@ -231,7 +231,7 @@ def main() -> None:
     print(INTRODUCTION)
     for part in papers_tables(model_args, args.folder, args.n_questions, args.max_tokens):
         print(part, flush=True)
-    for part in languages(model_args, args.folder / "languages", 140, 10, 128):
+    for part in languages(model_args, args.folder / "languages", 100, 6, 96):
         print(part, flush=True)
 
 
