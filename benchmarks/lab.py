@@ -50,11 +50,10 @@ CONFUSION = "choice_confusion_letters"
 def papers_tables(
     model_args: str, folder: Path, n_questions: int, max_tokens: int, parts: Sequence[str]
 ) -> Iterator[str]:
-    yield f"""## The tables of Ni et al.
-
-{n_questions // 2} + {n_questions // 2} questions of at most {max_tokens} tokens of each benchmark, trained on with
-their answers. Published figures are of models 50 times as large, and of other questions.
-"""
+    yield "## The tables of Ni et al.\n"
+    half = n_questions // 2
+    yield f"{half} + {half} questions of at most {max_tokens} tokens of each benchmark, trained on with their answers."
+    yield "Published figures are of models 50 times as large, and of other questions.\n"
     outcomes: dict[tuple[str, str], Outcome] = {}
     for training, recipe in TRAININGS.items():
         for benchmark in BENCHMARKS:
@@ -88,9 +87,9 @@ def _f1_table(benchmark: str, found: Sequence[Quality]) -> str:
     ]
     for name in (MAX_ORDER, OUTLIER):
         rules = {quality.exposures: quality.rule for quality in found if quality.detector == name}
-        for what in ("f1", "recall", "fpr"):
+        for what, shown in (("f1", "F1"), ("recall", "recall"), ("fpr", "FPR")):
             values = [getattr(rules[count], what) for count in exposures]
-            lines.append(f"| `{name}`, {what.upper()} | {' | '.join(f'{value:.2f}' for value in values)} |")
+            lines.append(f"| `{name}`, {shown} | {' | '.join(f'{value:.2f}' for value in values)} |")
         model, published = PUBLISHED[benchmark, name]
         lines.append(f"| published F1, {model} | – | {' | '.join(f'{value:.2f}' for value in published)} |")
     return "\n".join(lines)
@@ -106,14 +105,14 @@ def _auroc_table(found: Sequence[Quality]) -> str:
 
 
 def leaderboard(outcomes: Mapping[tuple[str, str], Outcome]) -> str:
-    """Flagged of all questions, of which half are in the training set of every variant but the untrained one."""
+    """What each variant would be said to have seen."""
     variants: dict[str, dict[str, str]] = {}
     for (benchmark, training), outcome in outcomes.items():
         for exposures, audits in outcome.audits.items():
             variant = f"{training}, {exposures} exposure{'s' if exposures > 1 else ''}" if exposures else "as it is"
             lines = audits.audit("leakage_perm")["lines"]
             variants.setdefault(variant, {})[benchmark] = " | ".join(
-                _flagged([line for line in lines if line["filter"] == name.split("/")[1] and not line["reason"]])
+                _flagged([line for line in lines if line["filter"] == name.split("/")[1] and _counts(line)])
                 for name in (MAX_ORDER, OUTLIER)
             )
     heads = [f"{BENCHMARKS[benchmark]}, {name}" for benchmark in BENCHMARKS for name in ("max-order", "outlier")]
@@ -121,8 +120,16 @@ def leaderboard(outcomes: Mapping[tuple[str, str], Outcome]) -> str:
         f"| SmolLM2-135M {variant} | {' | '.join(cells.get(benchmark, '– | –') for benchmark in BENCHMARKS)} |"
         for variant, cells in variants.items()
     ]
-    note = "Flagged share ± standard error, expected without leakage, and p-value of the number of flags."
+    note = (
+        "Flagged share ± standard error, expected without leakage, and p-value of the number of flags; of questions "
+        "whose options have no natural order, half of which every trained variant has seen."
+    )
     return "\n".join([f"{note}\n", f"| variant | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|", *rows])
+
+
+def _counts(line: Mapping[str, Any]) -> bool:
+    """A natural order is preferred without leakage."""
+    return not line["reason"] and not line["guards"]
 
 
 def _flagged(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -221,7 +228,7 @@ def _language_row(name: str, outcome: Outcome, exposures: int) -> str:
 
 INTRODUCTION = """# Results of the lab
 
-Made by `python benchmarks/lab.py --folder FOLDER`, on SmolLM2-135M-Instruct in bfloat16, 2 CPU cores; one seed.
+Made by `python benchmarks/lab.py --folder FOLDER --parts {parts}`, on SmolLM2-135M-Instruct in bfloat16, 2 CPU cores; one seed.
 Intervals are 95 % bootstraps over questions, for this one training.
 """
 
@@ -238,7 +245,7 @@ def main() -> None:
     if unknown := set(parts) - set(PARTS):
         parser.error(f"--parts names {', '.join(sorted(unknown))}; choose among: {', '.join(PARTS)}")
     model_args = args.model_args or f"pretrained={smollm2(args.folder / 'smollm2')},dtype=bfloat16,batch_size=8"
-    print(INTRODUCTION)
+    print(INTRODUCTION.format(parts=args.parts))
     if set(parts) != {LANGUAGES_PART}:
         for part in papers_tables(model_args, args.folder, args.n_questions, args.max_tokens, parts):
             print(part, flush=True)
