@@ -228,7 +228,8 @@ def _language_row(name: str, outcome: Outcome, exposures: int) -> str:
 
 INTRODUCTION = """# Results of the lab
 
-Made by `python benchmarks/lab.py --folder FOLDER --parts {parts}`, on SmolLM2-135M-Instruct in bfloat16, 2 CPU cores; one seed.
+Made by `python benchmarks/lab.py --folder FOLDER --parts {parts}`,
+on SmolLM2-135M-Instruct in bfloat16, 2 CPU cores; one seed.
 Intervals are 95 % bootstraps over questions, for this one training.
 """
 
