@@ -14,6 +14,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.results.samples import model_of
+
 logger = logging.getLogger(__name__)
 
 Text = tuple[str, str]
@@ -53,7 +55,7 @@ def read_reference(place: str) -> ReferenceLog:
             f"reference_log is {place!r}, which holds no log-likelihoods in {len(files)} samples log(s); give the "
             "output folder of a run of the same task with --log_samples"
         )
-    return ReferenceLog(found, _model(files) or place)
+    return ReferenceLog(found, model_of(path) or place)
 
 
 def write_reference(folder: Path, model: str, samples: Iterable[Mapping[str, Any]]) -> None:
@@ -75,16 +77,6 @@ def write_reference(folder: Path, model: str, samples: Iterable[Mapping[str, Any
     part = folder / "samples_reference.part"
     part.write_text("\n".join(lines), encoding="utf-8")
     part.rename(folder / "samples_reference.jsonl")
-
-
-def _model(files: Sequence[Path]) -> str | None:
-    """As the newest results beside the logs call it."""
-    for results in sorted({result for file in files for result in file.parent.glob("results_*.json")}, reverse=True):
-        try:
-            return str(json.loads(results.read_text(encoding="utf-8"))["model_name"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            logger.warning("%s names no model: %r", results, error)
-    return None
 
 
 def _read(file: Path) -> Iterator[tuple[bytes, float]]:
