@@ -13,11 +13,13 @@ import random
 import re
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.probes import Probe, probes
-from lm_eval_leakage.records import Question, Request, UntestableQuestion
-from lm_eval_leakage.rendering import context_and_block, option_format
+from lm_eval_leakage.probes import probes
+from lm_eval_leakage.probes.published_text import PublishedText
+from lm_eval_leakage.records import Question, Request
+from lm_eval_leakage.rendering import context_and_block
 
 N_UNSEEN = 5
 PIECES = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\s\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
@@ -25,26 +27,20 @@ PIECES = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\s\u3040-\u30f
 
 @probes.register("altered_text")
 @dataclass(frozen=True)
-class AlteredText(Probe):
+class AlteredText(PublishedText):
     """Requests: the whole text as published, in upper case, with its words shuffled, and as published after questions
     of `fresh`, which nobody has seen.
 
     format: as of `option_orders`
     """
 
-    format: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.format is not None:
-            option_format(self.format)
+    needs: ClassVar[str] = "loglikelihood"
 
     def requests(self, question: Question) -> tuple[Request, ...]:
-        if not question.options:
-            raise UntestableQuestion("it has no options")
-        context, block = context_and_block(question, self.format)
-        text = context + block(question.options)
+        (published,) = super().requests(question)
+        text = published.continuation
         return (
-            Request("", text),
+            published,
             Request("", text.upper()),
             Request("", shuffled(text, rng=random.Random(question.id))),
             Request(unseen_before(question), f"\n\n{text}"),
