@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +65,8 @@ def train(
     trainer.add_callback(_keeping(asked, tokenizer))
     resumable = any(STATE.fullmatch(entry.name) for entry in (folder / "state").glob("*"))
     try:
-        trainer.train(resume_from_checkpoint=resumable or None)
+        with redirect_stdout(sys.stderr):  # the trainer's own account; what is printed is the caller's result
+            trainer.train(resume_from_checkpoint=resumable or None)
     except torch.OutOfMemoryError as error:
         raise ValueError(
             f"the training ran out of memory with batch_size {recipe.batch_size} and lora_rank {recipe.lora_rank}; "
