@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from pathlib import Path
 
 from lm_eval_leakage import __version__, task_configs_path
+from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.harness import hook
 
 
@@ -80,37 +79,6 @@ def simulate(args: argparse.Namespace) -> None:
     print(report.write(outcome, args.output_path))
 
 
-def identify(args: argparse.Namespace) -> None:
-    """say which questions models have probably seen, with a bound on the share of mistakes"""
-    from lm_eval_leakage.results import identify as identification
-    from lm_eval_leakage.statistics.known_scores import load
-
-    try:
-        runs = [(Path(folder), load(calibration)) for folder, calibration in args.run]
-        found = identification.identify(runs, args.detector, args.level)
-    except ValueError as error:
-        sys.exit(str(error))
-    if args.output_path is not None:
-        lines = [json.dumps(line, ensure_ascii=False) for line in identification.as_lines(found)]
-        args.output_path.write_text("\n".join([*lines, ""]), encoding="utf-8")
-    print(identification.summary(found))
-
-
-def prevalence(args: argparse.Namespace) -> None:
-    """say what share of each subject a model has probably seen, and which subjects have too many flags for chance"""
-    from lm_eval_leakage.results import prevalence as shares
-    from lm_eval_leakage.statistics.known_scores import load
-
-    try:
-        if args.calibration is None:
-            found = shares.by_null(args.run)
-        else:
-            found = shares.by_calibration(args.run, load(args.calibration), args.detector, args.fpr)
-    except ValueError as error:
-        sys.exit(str(error))
-    print(shares.as_table(found))
-
-
 def list_audits(args: argparse.Namespace) -> None:
     """the audits of one task, or of the tasks of a group or tag"""
     from lm_eval_leakage.harness import census_report as report
@@ -126,28 +94,7 @@ def _census_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--include_path", metavar="DIR", help="a folder of further tasks")
 
 
-def _identify_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--run",
-        nargs=2,
-        action="append",
-        required=True,
-        metavar=("FOLDER", "CALIBRATION"),
-        help="output folder of a model's audits (with --log_samples) and its calibration; once for each model",
-    )
-    parser.add_argument("--detector", default="combined", help="of the calibration (default: all of them, combined)")
-    parser.add_argument("--level", type=float, default=0.1, help="accepted share of mistakes (default: %(default)s)")
-    parser.add_argument("--output_path", type=Path, help="file for one JSON line a question")
-
-
-def _prevalence_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, metavar="FOLDER", help="output folder of a model's audits (--log_samples)")
-    parser.add_argument("--calibration", metavar="FILE", help="its calibration; without, by null hypotheses")
-    parser.add_argument("--detector", default="combined", help="of the calibration (default: all of them, combined)")
-    parser.add_argument("--fpr", type=float, default=0.05, help="accepted share of unseen (default: %(default)s)")
-
-
-COMMANDS = (path, enable, disable, status, census, simulate, identify, prevalence)
+COMMANDS = (path, enable, disable, status, census, simulate)
 
 
 def main() -> None:
@@ -156,13 +103,9 @@ def main() -> None:
     from lm_eval_leakage.harness.cli import LeakageCLI
     from lm_eval_leakage.lab.command import add_arguments
 
-    commands = {command.__name__: command for command in COMMANDS}
-    arguments = {
-        "census": _census_arguments,
-        "simulate": add_arguments,
-        "identify": _identify_arguments,
-        "prevalence": _prevalence_arguments,
-    }
+    known: tuple[of_results.Command, ...] = (*COMMANDS, *of_results.COMMANDS)
+    commands = {command.__name__: command for command in known}
+    arguments = {"census": _census_arguments, "simulate": add_arguments, **of_results.ARGUMENTS}
     cli = LeakageCLI(commands, arguments, list_audits)
     args = cli.parse_args()
     if args.command in ("run", "ls", "validate", "census", "simulate"):

@@ -10,6 +10,7 @@ from typing import Any
 from lm_eval.api.group import Group
 from lm_eval.models.huggingface import HFLM
 
+from lm_eval_leakage.harness.columns_of_run import add_columns
 from lm_eval_leakage.harness.token_scores import offer_token_scores
 
 logger = logging.getLogger(__name__)
@@ -23,7 +24,8 @@ MEANING = {
 
 def tell_model_to(task_class: type) -> None:
     """Have `evaluate` set `lm` on tasks of `task_class` before they build requests: the harness does not pass it to
-    them. Tasks whose method the model cannot serve are left out, each with one sentence; the others run."""
+    them. Tasks whose method the model cannot serve are left out, each with one sentence; the others run. Tasks that
+    are asked beside an audit of theirs get its columns."""
     from lm_eval import evaluator
 
     original: Callable[..., Any] = evaluator.evaluate
@@ -43,7 +45,9 @@ def tell_model_to(task_class: type) -> None:
         for sentence in unfit.values():
             logger.warning(sentence)
         _leave_out(task_dict, unfit)
-        return original(lm, task_dict, *args, **kwargs)
+        results = original(lm, task_dict, *args, **kwargs)
+        add_columns(results)
+        return results
 
     setattr(evaluate, MARK, True)
     evaluator.evaluate = evaluate

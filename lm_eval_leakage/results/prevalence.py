@@ -90,13 +90,14 @@ def by_calibration(folder: Path, calibration: Calibration, detector: str, fpr: f
             sum(own),
             fpr,
             verdicts.get(subject),
-            _share(own, tpr, observed_fpr),
+            share_of(own, tpr, observed_fpr),
         )
         for subject, own in flags.items()
     ]
 
 
-def _share(flags: Sequence[bool], tpr: tuple[int, int], fpr: tuple[int, int]) -> Prevalence:
+def share_of(flags: Sequence[bool], tpr: tuple[int, int], fpr: tuple[int, int]) -> Prevalence:
+    """By a threshold that flags so many of all known-seen and known-unseen questions."""
     if not tpr[1]:  # a control knows no seen questions, and so no TPR
         return exact_lower_bound(sum(flags), len(flags), fpr[0] / fpr[1])
     return rogan_gladen(sum(flags), len(flags), tpr, fpr, rng=np.random.default_rng(0))

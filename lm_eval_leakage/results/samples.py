@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
-import re
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from sys import intern
 from typing import Any
 
-from lm_eval_leakage.questions import question_from_doc
-from lm_eval_leakage.records import UntestableQuestion
+from lm_eval_leakage.questions import content_id, question_from_doc
+from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.results.annotation import Arms
+from lm_eval_leakage.results.json_lines import json_lines
+from lm_eval_leakage.results.problems import Problem
+from lm_eval_leakage.results.runs import SAMPLES
 from lm_eval_leakage.statistics.known_scores import class_of
 
 logger = logging.getLogger(__name__)
 
-TASK = re.compile(r"samples_(.*?)_\d{4}-.*")  # the harness puts the time behind the name
+MARK = "ranks_by"  # a key that lines of our audits have, and no others
 
 
 @dataclass(frozen=True)
@@ -24,40 +29,75 @@ class Judged:
     """One question as one statistic judged it.
 
     question: hash of the benchmark's row, the same in every audit of the benchmark
+    read: the row as a question; None where it cannot be read
     subject: as the benchmark files it, else the audit's file name
+    detector: probe and statistic with their parameters; filter: the statistic's name in tables
     scores: by detector and, after a slash, the value that ranks; empty where the question was not tested
-    of_class: as of `known_scores`
-    guarded: whether its options have a natural order
-    flagged, null_rate: by the published rule; None where there is no rule, or no rate
+    guards: which natural orders its options have
+    flagged, null_rate, pvalue: by the published rule; None where there is no rule, or no rate
+    loglikelihoods: of the orders that were asked, published first, nats; empty for other probes
+    calibrated_flagged: by the calibration that the run had; None without one
     """
 
     question: str
     doc: Mapping[str, Any]
+    read: Question | None
     subject: str
     detector: str
+    filter: str
     scores: Mapping[str, float]
-    of_class: str
-    guarded: bool
+    guards: tuple[str, ...]
     flagged: bool | None
     null_rate: float | None
+    pvalue: float | None
     reason: str | None
+    margin: float | None
+    loglikelihoods: array[float]
+    arms: Arms | None
+    calibrated_flagged: bool | None
+
+    @property
+    def guarded(self) -> bool:
+        """Whether its options have a natural order."""
+        return bool(self.guards)
+
+    @property
+    def of_class(self) -> str:
+        """As of `known_scores`."""
+        return class_of(0 if self.read is None else len(self.read.options), self.guarded)
 
 
 def judged(place: Path) -> Iterator[Judged]:
     """Every line of the logs at `place`, a file or the folder of a run. A broken line is named and left out; those of
     other tasks are passed over. Raises ValueError where there is no log."""
-    files = [place] if place.is_file() else sorted(place.rglob("samples_*.jsonl"))
+    files = [place] if place.is_file() else [f for f in sorted(place.rglob("samples_*.jsonl")) if is_log(f)]
     if not files:
         raise ValueError(f"{place} holds no samples log; run the audit with --log_samples and --output_path")
+    problems: list[Problem] = []
     for file in files:
-        with file.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    sample = json.loads(line)
-                    if "ranks_by" in sample:
-                        yield _judged(sample, file)
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
-                    logger.warning("%s, line %d is left out: %r", file, number, error)
+        match = SAMPLES.fullmatch(file.name)
+        yield from judged_lines(json_lines(file, problems), match["task"] if match else file.stem, problems, file)
+    for problem in problems:
+        logger.warning("%s", problem)
+
+
+def is_log(file: Path) -> bool:
+    """Whether it is a log of the harness, and none that we made of one."""
+    return SAMPLES.fullmatch(file.name) is not None
+
+
+def judged_lines(
+    lines: Iterable[tuple[int, Mapping[str, Any]]], task: str, problems: list[Problem], file: Path | None = None
+) -> Iterator[Judged]:
+    """Those of a task's numbered samples that are of an audit."""
+    for number, sample in lines:
+        if MARK not in sample:
+            continue
+        try:
+            yield _judged(sample, task)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            what = f"left out, no line of an audit as this package writes them ({error!r})"
+            problems.append(Problem(what, file, number))
 
 
 def model_of(place: Path) -> str | None:
@@ -71,23 +111,51 @@ def model_of(place: Path) -> str | None:
     return None
 
 
-def _judged(sample: Mapping[str, Any], file: Path) -> Judged:
-    keys = [key for key in sample["ranks_by"].split(",") if key]
-    doc = sample["doc"]
+def content_of(doc: Mapping[str, Any]) -> tuple[Question | None, str]:
+    """The question of a row and a hash of its words, by which runs are joined where their rows differ in other fields;
+    empty where it holds no question in a known layout."""
     try:
         question = question_from_doc(doc)
-        subject, n_options = question.subject, len(question.options)
-    except UntestableQuestion:
-        subject, n_options = "", 0
+    except (UntestableQuestion, TypeError):
+        return None, ""
+    return question, content_id(question.stem, question.options)
+
+
+def _judged(sample: Mapping[str, Any], task: str) -> Judged:
+    detector = intern(sample["detector"])
+    keys = [key for key in sample[MARK].split(",") if key]
+    doc = sample["doc"]
+    read, _ = content_of(doc)
     return Judged(
-        sample["doc_hash"],
-        doc,
-        subject or TASK.sub(r"\1", file.stem),
-        sample["detector"],
-        {f"{sample['detector']}/{key}": float(sample[key]) for key in keys},
-        class_of(n_options, bool(sample["guards"])),
-        bool(sample["guards"]),
-        sample.get("flagged"),
-        sample.get("null_rate"),
-        sample.get("reason"),
+        question=sample["doc_hash"],
+        doc=doc,
+        read=read,
+        subject=(read.subject if read else "") or task,
+        detector=detector,
+        filter=intern(sample.get("filter") or detector.rpartition("/")[2]),
+        scores={intern(f"{detector}/{key}"): float(sample[key]) for key in keys},
+        guards=tuple(guard for guard in sample["guards"].split(",") if guard),
+        flagged=sample.get("flagged"),
+        null_rate=sample.get("null_rate"),
+        pvalue=sample.get("pvalue"),
+        reason=sample.get("reason"),
+        margin=sample.get("margin"),
+        loglikelihoods=_orders(sample),
+        arms=_arms(sample),
+        calibrated_flagged=sample.get("calibrated_flagged"),
     )
+
+
+def _orders(sample: Mapping[str, Any]) -> array[float]:
+    """Single precision, since 14,042 questions of 24 orders are held at a time."""
+    n_orders = sample.get("n_orders")
+    responses = sample.get("resps") or []
+    if n_orders is None or len(responses) != n_orders:
+        return array("f")
+    return array("f", (float(response[0][0]) for response in responses))
+
+
+def _arms(sample: Mapping[str, Any]) -> Arms | None:
+    if not isinstance(sample.get("generalized"), bool):
+        return None
+    return Arms(sample["original"], sample["shuffled"], sample["replaced"], sample["generalized"])

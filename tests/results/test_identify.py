@@ -23,7 +23,7 @@ def line(question: int, detector: str, score: float | None, **more: object) -> s
     return json.dumps(own | reason | ({} if score is None else {"statistic": score}) | more)
 
 
-def log(folder: Path, lines: list[str], name: str = "samples_x_2026.jsonl") -> Path:
+def log(folder: Path, lines: list[str], name: str = "samples_x_2026-01-01T00-00-00.jsonl") -> Path:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text("\n".join([*lines, ""]))
     return folder
@@ -84,8 +84,8 @@ def test_a_missing_audit_is_named(tmp_path) -> None:
 def test_broken_lines_are_named_and_other_tasks_are_passed_over(tmp_path, caplog) -> None:
     lines = [line(0, A, 1.0), line(0, A, 1.0)[:30], json.dumps({"doc_hash": "other"}), line(2, A, 1.0, statistic="?")]
     assert [found.question for found in judged(log(tmp_path / "r", lines))] == ["h0"]
-    assert "line 2 is left out" in caplog.text
-    assert "line 4 is left out" in caplog.text
+    assert "line 2: left out" in caplog.text
+    assert "line 4: left out" in caplog.text
 
 
 def test_a_folder_without_logs_is_named(tmp_path) -> None:

@@ -24,7 +24,7 @@ def run(tmp_path):
     rng = np.random.default_rng(5)
     rows = [("seen", i % 2 == 0, 4.0 * (i % 2 == 0)) for i in range(40)] + [("clean", i == 0, 0.0) for i in range(60)]
     lines = [line(i, name, flag, float(rng.normal() + shift)) for i, (name, flag, shift) in enumerate(rows)]
-    (tmp_path / "samples_x_leakage_perm_2026-01-01.jsonl").write_text("\n".join([*lines, ""]))
+    (tmp_path / "samples_x_leakage_perm_2026-01-01T00-00-00.jsonl").write_text("\n".join([*lines, ""]))
     return tmp_path
 
 
@@ -72,7 +72,7 @@ def test_a_question_counts_once_and_one_with_a_natural_order_not_at_all(run) -> 
     before = by_null(run)
     (log,) = run.glob("samples_*.jsonl")
     lines = log.read_text().splitlines()
-    (run / "samples_x_again_2026-01-02.jsonl").write_text("\n".join(lines))
+    (run / "samples_x_again_2026-01-02T00-00-00.jsonl").write_text("\n".join(lines))
     guarded = json.loads(line(1000, "seen", True)) | {"guards": "in_order"}
     log.write_text("\n".join([*lines, json.dumps(guarded), ""]))
     assert by_null(run) == before
@@ -85,6 +85,6 @@ def test_a_run_of_another_model_is_refused(run) -> None:
 
 
 def test_a_folder_without_a_null_hypothesis_is_named(tmp_path) -> None:
-    (tmp_path / "samples_x_2026-01-01.jsonl").write_text("")
+    (tmp_path / "samples_x_2026-01-01T00-00-00.jsonl").write_text("")
     with pytest.raises(ValueError, match="no verdict of a statistic with a null hypothesis"):
         by_null(tmp_path)

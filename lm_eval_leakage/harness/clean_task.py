@@ -1,0 +1,128 @@
+"""A task of lm_eval on those of its questions that a list beside this file holds; it needs lm_eval and nothing else.
+
+Written by `lm-eval-leakage clean` beside task YAMLs of these metadata:
+    base, base_yaml: the task, and its YAML, relative to the `tasks` folder of lm_eval or absolute
+    questions: the JSON file with the kept questions, by the hash that lm_eval gives them in its samples logs
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property
+from hashlib import sha256
+from importlib.metadata import version
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import lm_eval.tasks
+from lm_eval.api.task import ConfigurableTask
+from lm_eval.tasks._yaml_loader import load_yaml
+from lm_eval.utils import handle_non_serializable, hash_string
+
+logger = logging.getLogger("lm_eval.clean_task")  # shown as the harness shows its own
+
+TASKS = Path(lm_eval.tasks.__file__).parent
+NOT_INHERITED = ("task", "tag", "group", "task_list", "class")
+
+
+class CleanTask(ConfigurableTask):  # type: ignore[misc]
+    """Prompts, few-shot examples, metrics and filters are the base task's; only the questions asked are fewer."""
+
+    def __init__(
+        self,
+        data_dir: str | None = None,
+        cache_dir: str | None = None,
+        download_mode: Any = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        own = {key: value for key, value in (config or {}).items() if key != "class"}
+        self._questions_file = Path(__file__).parent / own["metadata"]["questions"]
+        base = base_config(own["metadata"])
+        own["metadata"] = metadata_of(base, own["metadata"])
+        if "task_alias" in base:
+            own.setdefault("task_alias", f"{base['task_alias']}_clean")
+        super().__init__(data_dir, cache_dir, download_mode, config=base | own)
+
+    @cached_property
+    def base_docs(self) -> Any:
+        """All questions of the base task."""
+        return super().eval_docs
+
+    @cached_property
+    def eval_docs(self) -> Any:
+        """The kept rows in the base task's order; of equal rows as many as the list has."""
+        docs = self.base_docs
+        about = json.loads(self._questions_file.read_text(encoding="utf-8"))
+        wanted = Counter(question["doc_hash"] for question in about["kept"])
+        found = []
+        for index, doc in enumerate(docs):
+            name = doc_hash(doc)
+            if wanted[name]:
+                wanted[name] -= 1
+                found.append(index)
+        if len(found) != about["n_kept"]:
+            raise ValueError(
+                f"{len(found)} of the {about['n_kept']} questions that {self._questions_file} keeps are among the "
+                f"{len(docs)} that {about['base']} has here: its data or the way lm_eval prepares them have changed; "
+                f"make the list again from runs on these data, or use those it was made of ({made_with(about)})"
+            )
+        if len(docs) > about["n_questions"]:
+            logger.warning(
+                "%s was chosen from %d of these %d questions", self._questions_file, about["n_questions"], len(docs)
+            )
+        return docs.select(found)
+
+    def build_all_requests(self, *, tokenizer_name: str = "", **options: Any) -> None:
+        """What --cache_requests keeps goes by this name: it must not serve another list of the task's questions."""
+        self._upcoming = iter(self.base_docs)
+        digest = sha256(self._questions_file.read_bytes()).hexdigest()[:16]
+        super().build_all_requests(tokenizer_name=f"{tokenizer_name}-questions{digest}", **options)
+
+    def fewshot_context(self, doc: Any, num_fewshot: int, **options: Any) -> Any:
+        """Examples are drawn for the questions left out too, so that the others get those of the base task's run."""
+        if num_fewshot:
+            name = doc_hash(doc)
+            for passed_over in takewhile(lambda other: doc_hash(other) != name, self._upcoming):
+                super().fewshot_context(passed_over, num_fewshot=num_fewshot, **options)
+        return super().fewshot_context(doc, num_fewshot=num_fewshot, **options)
+
+
+def base_config(about: Mapping[str, Any]) -> dict[str, Any]:
+    """The base task's settings, as the installed lm_eval has them."""
+    file = TASKS / about["base_yaml"]  # an absolute path stays itself
+    if not file.is_file():
+        raise ValueError(
+            f"the base task {about['base']} has no YAML at {file} with lm_eval {version('lm_eval')}; use the lm_eval "
+            f"that made_with in {about['questions']} names, or write its place as base_yaml"
+        )
+    config: dict[str, Any] = load_yaml(file)
+    return {key: value for key, value in config.items() if key not in NOT_INHERITED}
+
+
+def metadata_of(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The version is that of the base task here, for its prompts are."""
+    inherited = base.get("metadata")
+    metadata = {**(inherited if isinstance(inherited, dict) else {}), **own}
+    here, then = version_of(base), own.get("version")
+    if here != then:
+        logger.warning("%s is of version %s here; its questions were chosen with version %s", own["base"], here, then)
+    return metadata if here is None else metadata | {"version": here}
+
+
+def version_of(config: Mapping[str, Any]) -> Any:
+    """None where it has none."""
+    metadata = config.get("metadata")
+    return metadata.get("version") if isinstance(metadata, dict) else None
+
+
+def made_with(about: Mapping[str, Any]) -> str:
+    return ", ".join(f"{package} {number}" for package, number in about["made_with"].items())
+
+
+def doc_hash(doc: Any) -> str:
+    """As in the evaluator of lm_eval."""
+    return str(hash_string(json.dumps(doc, indent=2, default=handle_non_serializable, ensure_ascii=False)))

@@ -1,0 +1,104 @@
+"""A model's runs and its audits, put together question by question."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.results.annotation import Annotation
+from lm_eval_leakage.results.answers import accuracy_of, answers
+from lm_eval_leakage.results.chosen_runs import Answered, chosen_runs, with_audits
+from lm_eval_leakage.results.joining import Joining
+from lm_eval_leakage.results.json_lines import json_lines
+from lm_eval_leakage.results.problems import Problem
+from lm_eval_leakage.results.rows import Part, rows_of
+from lm_eval_leakage.results.runs import Run, find_runs
+from lm_eval_leakage.results.suspicions import Calibrating, calibrating_of, judged_in, suspicions
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a user may choose.
+
+    detector: the statistic of which the columns speak; by default max_order where it was run
+    calibrating: calibrations of the models, each used for its own
+    references: folders of other models' runs, whose answers say how hard a question is
+    """
+
+    detector: str | None = None
+    calibrating: Sequence[Calibrating] = ()
+    references: Sequence[Path] = ()
+
+
+DEFAULT = Choices()
+
+
+def annotate(runs: Sequence[Path], audits: Sequence[Path] = (), choices: Choices = DEFAULT) -> list[Annotation]:
+    """One annotation a model, of all runs and audits that folders hold.
+
+    audits: folders of audits, where they are not among those of the runs
+
+    Raises ValueError where a folder holds no run, and where no audit has the detector that was chosen.
+    """
+    problems: list[Problem] = []
+    by_model: dict[str, list[Run]] = defaultdict(list)
+    for run in find_runs([*runs, *audits], problems):
+        by_model[run.key].append(run)
+    ease = _ease(choices.references, problems)
+    first, *rest = [_annotation(own, ease, choices) for own in by_model.values()]
+    return [replace(first, problems=(*problems, *first.problems)), *rest]  # of files that name no model
+
+
+def _annotation(runs: Sequence[Run], ease: Mapping[str, float], choices: Choices) -> Annotation:
+    problems: list[Problem] = []
+    model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
+    calibrating = calibrating_of(model, choices.calibrating, problems)
+    audited = suspicions(judged_in(runs, problems), problems, choices.detector, calibrating)
+    joining = Joining(audited.found)
+    parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
+    rows = rows_of(model, parts, joining.unanswered(), audited.calibrated, ease)
+    return Annotation(
+        model,
+        audited.detector,
+        tuple(rows),
+        tuple(question for part in parts for question in part.questions),
+        audited.found,
+        {name: members for part in parts for name, members in _groups(part).items() if members},
+        (*problems, *joining.problems()),
+        _origins(runs, parts),
+    )
+
+
+def _part(one: Answered, joining: Joining, problems: list[Problem]) -> Part:
+    if one.log is None:
+        return Part(one, [])
+    found = answers(json_lines(one.log, problems), problems, one.log)
+    return Part(one, joining.join(one.task, str(one.log), found))
+
+
+def _groups(part: Part) -> Mapping[str, Sequence[str]]:
+    return part.answered.run.results.get("group_subtasks") or {}
+
+
+def _ease(references: Sequence[Path], problems: list[Problem]) -> dict[str, float]:
+    """Share of reference runs that answer a question rightly, by its hash and by its words."""
+    right: dict[str, list[float]] = defaultdict(list)
+    for run in find_runs(references, problems) if references else ():
+        for one in chosen_runs([run], problems):
+            for answer in answers(json_lines(one.log, problems), problems, one.log) if one.log else ():
+                metric = accuracy_of(answer.scores)
+                for name in (answer.doc_hash, answer.content) if metric else ():
+                    right[name].append(answer.scores[metric or ""])
+    return {name: sum(found) / len(found) for name, found in right.items() if name}
+
+
+def _origins(runs: Sequence[Run], parts: Sequence[Part]) -> dict[str, Any]:
+    versions = {str(run.results.get("lm_eval_version") or "unknown") for run in runs}
+    return {
+        "runs": list(dict.fromkeys(str(part.answered.run.results_file or part.answered.log) for part in parts)),
+        "audits": [str(file) for run in with_audits(runs) for file in run.logs.values()],
+        "lm_eval": sorted(versions),
+    }

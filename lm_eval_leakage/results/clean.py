@@ -1,0 +1,178 @@
+"""Which questions of each task are left when those that models have probably seen are taken out.
+
+`weak` takes out every flagged question; `strong` those that are flagged and answered rightly (Hidayat et al. 2025).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lm_eval_leakage.results.annotation import AnnotatedQuestion, Annotation, Suspicion
+from lm_eval_leakage.results.answers import ACCURACIES
+
+RULES = {"weak": "flagged", "strong": "flagged and answered rightly"}
+FLAGGED, UNSCORED, UNTESTED = "flagged", "flagged, answer unknown", "untested"
+GRAVEST_FIRST = (FLAGGED, UNSCORED, UNTESTED)
+
+
+@dataclass(frozen=True)
+class Kept:
+    doc_id: int
+    doc_hash: str
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """why: FLAGGED, UNSCORED (by `strong`, where no run says whether the answer is right) or UNTESTED
+    by: the models of which that holds
+    """
+
+    doc_id: int
+    doc_hash: str
+    why: str
+    by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CleanSet:
+    """The questions of a task that are left, in the task's order, and those that are not.
+
+    models: those whose runs or audits know the task
+    n_untested: questions that some of them was not tested on, whether they are kept or not
+    """
+
+    task: str
+    rule: str
+    detector: str
+    models: tuple[str, ...]
+    kept: tuple[Kept, ...]
+    left_out: tuple[LeftOut, ...]
+    n_untested: int
+
+    @property
+    def name(self) -> str:
+        return clean_name(self.task)
+
+    @property
+    def n_questions(self) -> int:
+        return len(self.kept) + len(self.left_out)
+
+
+def clean_name(name: str) -> str:
+    """Of the clean version of a task or a group."""
+    return f"{name}_clean"
+
+
+def clean_sets(annotations: Sequence[Annotation], rule: str = "weak", keep_untested: bool = False) -> list[CleanSet]:
+    """One a task of the runs. A question is left out when any model is suspicious of it, and so are its copies.
+
+    rule: see RULES
+    keep_untested: also keep questions that some model's audit did not test
+    """
+    if rule not in RULES:
+        raise ValueError(f"rule is {rule!r}; choose one of: {', '.join(RULES)}")
+    tasks = list(dict.fromkeys(question.task for annotation in annotations for question in annotation.questions))
+    if not tasks:
+        raise ValueError(
+            f"the runs of {len(annotations)} model(s) hold no question of a task; give folders of runs with "
+            "--log_samples, the audits and a run of the base tasks"
+        )
+    views = [_View(annotation) for annotation in annotations]
+    return [_clean_set(task, views, rule, keep_untested) for task in tasks]
+
+
+class _View:
+    """What one model's runs and audits say of a question."""
+
+    def __init__(self, annotation: Annotation) -> None:
+        self.annotation = annotation
+        self._asked: dict[str, dict[str, list[AnnotatedQuestion]]] = {}
+        rows = {(question.task, question.doc_id): question for question in reversed(annotation.questions)}
+        for question in sorted(rows.values(), key=lambda question: question.doc_id):  # once, with few examples or many
+            self._asked.setdefault(question.task, {}).setdefault(question.doc_hash, []).append(question)
+        self._by_hash = {suspicion.doc_hash: suspicion for suspicion in annotation.suspicions}
+        self._by_content = {suspicion.content: suspicion for suspicion in annotation.suspicions if suspicion.content}
+
+    def copies(self, task: str) -> Mapping[str, Sequence[AnnotatedQuestion]]:
+        """The questions of the model's run of the task, by hash; benchmarks repeat a few of their rows."""
+        return self._asked.get(task, {})
+
+    def knows(self, task: str, hashes: Iterable[str]) -> bool:
+        """Whether its audits tested anything of the task; a run that nobody audited has no say."""
+        asked = (question.suspicion for copies in self.copies(task).values() for question in copies)
+        return any(one is not None and one.flagged is not None for one in (*asked, *map(self._by_hash.get, hashes)))
+
+    def why_not(self, question: AnnotatedQuestion, rule: str) -> str | None:
+        """Why it is left out, by the gravest of its copies; None where it is not."""
+        copies = self.copies(question.task).get(question.doc_hash)
+        if copies:
+            found = {_why_not(copy.suspicion, copy.scores, rule) for copy in copies}
+        else:  # audited, but not answered in a run
+            suspicion = self._by_hash.get(question.doc_hash) or self._by_content.get(question.content)
+            found = {_why_not(suspicion, {}, rule)}
+        return next((why for why in GRAVEST_FIRST if why in found), None)
+
+
+def _why_not(suspicion: Suspicion | None, scores: Mapping[str, float], rule: str) -> str | None:
+    if suspicion is None or suspicion.flagged is None:
+        return UNTESTED
+    if rule == "weak" or not suspicion.flagged:
+        return FLAGGED if suspicion.flagged else None
+    accuracy = _accuracy(scores)
+    return UNSCORED if accuracy is None else FLAGGED if accuracy == 1 else None
+
+
+def _accuracy(scores: Mapping[str, float]) -> float | None:
+    """By the first accuracy that the run has, whatever its filter."""
+    found = (value for metric in ACCURACIES for key, value in scores.items() if key.split(",")[0] == metric)
+    return next(found, None)
+
+
+def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool) -> CleanSet:
+    rows = _rows(view.copies(task) for view in views)
+    hashes = {doc_hash for doc_hash, _ in rows}
+    knowing = [view for view in views if view.knows(task, hashes)]
+    verdicts = {doc_hash: _verdict(question, views, knowing, rule) for (doc_hash, _), question in rows.items()}
+    speaking = {model for verdict in verdicts.values() for models in verdict.values() for model in models}
+    heard = [view.annotation for view in views if view in knowing or view.annotation.model in speaking]
+    kept, left_out = [], []
+    for (doc_hash, _), question in sorted(rows.items(), key=lambda row: row[1].doc_id):
+        why = next((why for why in GRAVEST_FIRST if why in verdicts[doc_hash]), None)
+        if why is None or (why == UNTESTED and keep_untested):
+            kept.append(Kept(question.doc_id, doc_hash))
+        else:
+            left_out.append(LeftOut(question.doc_id, doc_hash, why, verdicts[doc_hash][why]))
+    return CleanSet(
+        task=task,
+        rule=rule,
+        detector=", ".join(dict.fromkeys(annotation.detector for annotation in heard)),
+        models=tuple(dict.fromkeys(annotation.model for annotation in heard)),
+        kept=tuple(kept),
+        left_out=tuple(left_out),
+        n_untested=sum(UNTESTED in verdicts[doc_hash] for doc_hash, _ in rows),
+    )
+
+
+def _rows(
+    runs: Iterable[Mapping[str, Sequence[AnnotatedQuestion]]],
+) -> dict[tuple[str, int], AnnotatedQuestion]:
+    """By hash and number of the copy: as many copies of a question as the run with the most of them has."""
+    rows: dict[tuple[str, int], AnnotatedQuestion] = {}
+    for run in runs:
+        for doc_hash, copies in run.items():
+            for number, question in enumerate(copies):
+                rows.setdefault((doc_hash, number), question)
+    return rows
+
+
+def _verdict(
+    question: AnnotatedQuestion, views: Sequence[_View], knowing: Sequence[_View], rule: str
+) -> dict[str, tuple[str, ...]]:
+    """The models that have something against the question, by what it is."""
+    verdict: dict[str, tuple[str, ...]] = {}
+    for view in views:
+        why = view.why_not(question, rule)
+        if why is not None and (why != UNTESTED or view in knowing):
+            verdict[why] = (*verdict.get(why, ()), view.annotation.model)
+    return verdict

@@ -1,0 +1,71 @@
+"""The files of a clean set, as text: the list of its questions, its task and its groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from lm_eval_leakage.results.clean import RULES, CleanSet
+
+
+def render_questions(clean: CleanSet, made_with: Mapping[str, str]) -> str:
+    """The JSON file of a set.
+
+    made_with: versions by package
+    """
+    about = {
+        "base": clean.task,
+        "rule": clean.rule,
+        "detector": clean.detector,
+        "models": clean.models,
+        "n_questions": clean.n_questions,
+        "n_kept": len(clean.kept),
+        "n_untested": clean.n_untested,
+        "made_with": made_with,
+    }
+    lists = {
+        key: "[" + ",".join("\n  " + _json(asdict(one)) for one in found) + "\n ]"
+        for key, found in (("kept", clean.kept), ("left_out", clean.left_out))
+    }
+    items = [f" {_json(key)}: {value}" for key, value in ({k: _json(v) for k, v in about.items()} | lists).items()]
+    return "{\n" + ",\n".join(items) + "\n}\n"
+
+
+def render_task(clean: CleanSet, base_yaml: str, version: object, questions: str) -> str:
+    """The YAML of a set's task. What is JSON is YAML too.
+
+    base_yaml: relative to the harness's folder of tasks, or absolute
+    version: of the base task; None where it has none
+    questions: the JSON file's name
+    """
+    metadata = {} if version is None else {"version": version}
+    metadata |= {"base": clean.task, "base_yaml": base_yaml, "questions": questions, "how": _how(clean)}
+    return f"task: {_json(clean.name)}\nclass: !function clean_task.CleanTask\nmetadata:\n" + "".join(
+        f"  {key}: {_json(value)}\n" for key, value in metadata.items()
+    )
+
+
+def render_group(name: str, members: Sequence[str], metrics: Sequence[str], version: object) -> str:
+    """The YAML of a group: its accuracy is that of all its questions together.
+
+    metrics: that all members have
+    """
+    text = f"group: {_json(name)}\ntask:\n" + "".join(f"  - {_json(member)}\n" for member in members)
+    if metrics:
+        text += "aggregate_metric_list:\n" + "".join(
+            f"  - metric: {_json(metric)}\n    aggregation: mean\n    weight_by_size: true\n" for metric in metrics
+        )
+    return text if version is None else f"{text}metadata:\n  version: {_json(version)}\n"
+
+
+def _how(clean: CleanSet) -> str:
+    n_kept, models = len(clean.kept), ", ".join(clean.models)
+    return (
+        f"{n_kept} of {clean.n_questions} questions of {clean.task}: without those {RULES[clean.rule]} in audits of "
+        f"{models} by {clean.detector}; made by lm-eval-leakage clean"
+    )
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,57 @@
+"""Conditions on columns, for runs that must fail: `pvalue<0.01`."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from lm_eval_leakage.results.annotation import Row
+from lm_eval_leakage.results.flat import flat_row
+from lm_eval_leakage.results.rows import GROUP, TASK
+
+COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+FORM = re.compile(r"\s*(?P<column>\w+)\s*(?P<comparison><=|>=|<|>)\s*(?P<bound>\S+)\s*")
+
+
+@dataclass(frozen=True)
+class Condition:
+    column: str
+    comparison: str
+    bound: float
+
+    @staticmethod
+    def of(text: str) -> Condition:
+        """Raises ValueError where `text` is no comparison of a column with a number."""
+        match = FORM.fullmatch(text)
+        try:
+            if match:
+                return Condition(match["column"], match["comparison"], float(match["bound"]))
+        except ValueError:
+            pass
+        raise ValueError(f"the condition is {text!r}; write a column, <, <=, > or >=, and a number: pvalue<0.01")
+
+    def met_by(self, rows: Iterable[Row]) -> list[str]:
+        """In words, each row of the whole (groups, and tasks that are in none) that meets it; parts of them are many,
+        and some would by chance.
+
+        Raises ValueError where no such row has the column: a check that cannot fail would pass unnoticed.
+        """
+        whole = [(row, flat_row(row)) for row in rows if row.level in (GROUP, TASK) and not row.group]
+        known = [(row, flat[self.column]) for row, flat in whole if isinstance(flat.get(self.column), (int, float))]
+        if not known:
+            columns = sorted({name for _, flat in whole for name, value in flat.items() if isinstance(value, float)})
+            raise ValueError(
+                f"the condition is on {self.column!r}, which no row has; the columns here: {', '.join(columns)}"
+            )
+        return [
+            f"{row.model}, {row.task}: {self.column} is {value:.4g}, which is {self.comparison} {self.bound:g}"
+            for row, value in known
+            if isinstance(value, (int, float)) and COMPARISONS[self.comparison](value, self.bound)
+        ]

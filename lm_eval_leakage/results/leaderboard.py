@@ -1,0 +1,102 @@
+"""Models by how many questions of a benchmark are flagged, with ranks that say no more than the questions do.
+
+Two models differ where McNemar's exact test over the questions that both were tested on, adjusted for the number of
+pairs (Holm), says so at 5 %; a model's rank is 1 + the number of models that are flagged more often by this test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+
+from lm_eval_leakage.results.annotation import Annotation, Row
+from lm_eval_leakage.results.flat import flat_row
+from lm_eval_leakage.results.rows import SUBJECT
+from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
+from lm_eval_leakage.results.tables import cells, csv_of, markdown_of
+from lm_eval_leakage.statistics.paired_accuracy import difference
+
+LEVEL = 0.05
+
+
+def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
+    """Of every benchmark (a group, or a task that is in none) that some model was audited on."""
+    rows: dict[str, dict[str, Row]] = {}
+    for annotation in annotations:
+        for row in annotation.rows:
+            if row.level != SUBJECT and not row.group and row.n_tested:
+                rows.setdefault(row.task, {}).setdefault(annotation.model, row)  # the first metric
+    boards = [_board(benchmark, list(own.values())) for benchmark, own in rows.items()]
+    return Leaderboard(tuple(boards), tuple(problem for one in annotations for problem in one.problems))
+
+
+def _board(benchmark: str, rows: Sequence[Row]) -> Board:
+    above = dict.fromkeys(range(len(rows)), 0)
+    for _, lower in _apart(rows):
+        above[lower] += 1
+    standings = [Standing(row, 1 + above[index]) for index, row in enumerate(rows)]
+    standings.sort(key=lambda standing: (standing.rank, -standing.row.flagged.value, standing.row.model))
+    n_common = len(set.intersection(*({*row.flags} for row in rows)))
+    return Board(benchmark, tuple(standings), n_common)
+
+
+def _apart(rows: Sequence[Row]) -> Iterable[tuple[int, int]]:
+    """Pairs of which the first is flagged more often, by Holm's procedure."""
+    tests = []
+    for one, other in combinations(range(len(rows)), 2):
+        common = [name for name in rows[one].flags if name in rows[other].flags]
+        change = difference([rows[one].flags[name] for name in common], [rows[other].flags[name] for name in common])
+        if common:
+            tests.append((change.pvalue, (one, other) if change.value < 0 else (other, one)))
+    for index, (pvalue, pair) in enumerate(sorted(tests)):
+        if pvalue * (len(tests) - index) > LEVEL:
+            return
+        yield pair
+
+
+def as_markdown(board: Leaderboard) -> str:
+    """A table of each benchmark, and Yao's Table 4 of choice confusion."""
+    parts = []
+    for own in board.boards:
+        head, *body = cells([standing.row for standing in own.standings])
+        ranked = [["rank", *head], *([str(s.rank), *line] for s, line in zip(own.standings, body, strict=True))]
+        text = f"{own.n_common} questions that all {len(own.standings)} models were tested on"
+        parts.append(
+            f"## {own.benchmark}\n\n{text}; models of one rank cannot be told apart.\n\n{markdown_of(ranked)}"
+        )
+    if confused := confusion_cells(board):
+        text = "Accuracy in percent: original → generalized (difference)."
+        parts.append(f"## Choice confusion\n\n{text}\n\n{markdown_of(confused)}")
+    return "\n\n".join(parts)
+
+
+def confusion_cells(board: Leaderboard) -> list[list[str]]:
+    """Models by benchmarks; empty where nobody was asked."""
+    asked = [own for own in board.boards if any(standing.row.confusion for standing in own.standings)]
+    by_model: dict[str, dict[str, Row]] = {}
+    for own in asked:
+        for standing in own.standings:
+            by_model.setdefault(standing.row.model, {})[own.benchmark] = standing.row
+    if not asked:
+        return []
+    return [
+        ["model", *(own.benchmark for own in asked)],
+        *([model, *(_confusion(rows.get(own.benchmark)) for own in asked)] for model, rows in by_model.items()),
+    ]
+
+
+def _confusion(row: Row | None) -> str:
+    if row is None or not row.confusion:
+        return "–"
+    original, generalized = (100 * row.arms[arm].value for arm in ("original", "generalized"))
+    return f"{original:.1f} → {generalized:.1f} ({100 * row.confusion.value:+.1f} ± {100 * row.confusion.stderr:.1f})"
+
+
+def as_csv(board: Leaderboard) -> str:
+    """One line a model and benchmark."""
+    records: list[Mapping[str, object]] = [
+        {"benchmark": own.benchmark, "rank": standing.rank, "n_common": own.n_common, **flat_row(standing.row)}
+        for own in board.boards
+        for standing in own.standings
+    ]
+    return csv_of(records)

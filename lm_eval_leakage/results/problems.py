@@ -1,0 +1,19 @@
+"""What reading runs came upon that its reader must hear of: nothing is passed over in silence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that could not be used, or was passed over, in words; with its place where it has one."""
+
+    what: str
+    file: Path | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        where = "" if self.file is None else f"{self.file}{'' if self.line is None else f', line {self.line}'}: "
+        return where + self.what

@@ -1,0 +1,168 @@
+"""Rows of tasks, groups and subjects: what the harness gave, and our columns beside it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from scipy.stats import false_discovery_control
+
+from lm_eval_leakage.results.annotation import NAN, UNKNOWN, AnnotatedQuestion, Estimate, Row, Suspicion
+from lm_eval_leakage.results.answers import ACCURACIES
+from lm_eval_leakage.results.chosen_runs import Answered, leaves, outermost
+from lm_eval_leakage.results.columns import Entry, columns, normal, share, strata_of
+from lm_eval_leakage.results.runs import Run
+from lm_eval_leakage.results.suspicions import Calibrating
+
+GROUP, TASK, SUBJECT = "group", "task", "subject"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A task as a run answered it, with its questions; none where the run kept no samples."""
+
+    answered: Answered
+    questions: Sequence[AnnotatedQuestion]
+
+
+@dataclass(frozen=True)
+class _Named:
+    """What a row is of. `told`: its metrics as the harness gave them, `n`: its number of questions by the harness,
+    `group`: the outermost one that it is in."""
+
+    model: str
+    task: str
+    level: str
+    n_shot: str
+    told: Mapping[str, Estimate]
+    n: int | None
+    group: str = ""
+
+
+def rows_of(
+    model: str,
+    parts: Sequence[Part],
+    unanswered: Mapping[str, Sequence[Suspicion]],
+    calibrating: Calibrating | None,
+    ease: Mapping[str, float],
+) -> list[Row]:
+    """Groups first, then each task with its subjects, then benchmarks that were audited and answered in no run.
+
+    ease: share of reference models that answer a question rightly, by its hash or content
+    """
+    rows: list[Row] = []
+    for named, questions in [*_groups(model, parts), *_tasks(model, parts)]:
+        rows += _of_metrics(named, questions, calibrating, ease)
+    for benchmark, found in unanswered.items():
+        rows += _of_audit(model, benchmark, found, calibrating)
+    return _adjusted(rows)
+
+
+def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequence[AnnotatedQuestion]]]:
+    shown: set[tuple[str, str]] = set()
+    for part in parts:
+        run, n_shot = part.answered.run, part.answered.n_shot
+        members = run.results.get("group_subtasks") or {}
+        same = {other.answered.task: other for other in parts if other.answered.n_shot == n_shot}
+        for group in members:
+            tasks = leaves(group, members)
+            if tasks == [group] or part.answered.task not in tasks or (group, n_shot) in shown:
+                continue
+            shown.add((group, n_shot))
+            pooled = [question for task in tasks if task in same for question in same[task].questions]
+            n = sum(_n_told(run, task) or 0 for task in tasks)
+            yield _Named(model, group, GROUP, n_shot, _told(run, group), n or None, outermost(group, members)), pooled
+
+
+def _tasks(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequence[AnnotatedQuestion]]]:
+    for part in parts:
+        task, run, n_shot = part.answered.task, part.answered.run, part.answered.n_shot
+        group = outermost(task, run.results.get("group_subtasks") or {})
+        yield _Named(model, task, TASK, n_shot, _told(run, task), _n_told(run, task), group), part.questions
+        subjects: dict[str, list[AnnotatedQuestion]] = defaultdict(list)
+        for question in part.questions:
+            subjects[question.subject].append(question)
+        for subject, found in sorted(subjects.items()) if len(subjects) > 1 else ():
+            yield _Named(model, f"{task}/{subject}", SUBJECT, n_shot, {}, None, group), found
+
+
+def _of_metrics(
+    named: _Named, questions: Sequence[AnnotatedQuestion], calibrating: Calibrating | None, ease: Mapping[str, float]
+) -> Iterator[Row]:
+    """A row for each accuracy; for the first metric where there is none."""
+    metrics = list(named.told) or list(dict.fromkeys(key for question in questions for key in question.scores))
+    for metric in [key for key in metrics if key.split(",")[0] in ACCURACIES] or metrics[:1]:
+        entries = _entries(questions, metric, ease)
+        scores = [entry.score for entry in entries if entry.score is not None]
+        yield Row(
+            named.model,
+            named.task,
+            named.level,
+            metric,
+            named.n_shot,
+            named.n or len(questions),
+            named.told.get(metric) or share(scores),
+            group=named.group,
+            **columns(entries, calibrating),
+        )
+
+
+def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[str, float]) -> list[Entry]:
+    strata = strata_of(
+        [f"{question.task}/{question.subject}" for question in questions],
+        [question.length for question in questions],
+        [ease.get(question.doc_hash, ease.get(question.content)) for question in questions],
+    )
+    return [
+        Entry(question.suspicion, question.scores.get(metric), stratum)
+        for question, stratum in zip(questions, strata, strict=True)
+    ]
+
+
+def _told(run: Run, name: str) -> dict[str, Estimate]:
+    row = {**(run.results.get("groups") or {}).get(name, {}), **run.results.get("results", {}).get(name, {})}
+    found = {}
+    for key, value in row.items():
+        metric, comma, pipeline = key.partition(",")
+        if comma and not metric.endswith("_stderr") and isinstance(value, (int, float)):
+            stderr = row.get(f"{metric}_stderr,{pipeline}")
+            found[key] = normal(float(value), float(stderr) if isinstance(stderr, (int, float)) else NAN)
+    return found
+
+
+def _n_told(run: Run, name: str) -> int | None:
+    counts = (run.results.get("n-samples") or {}).get(name)
+    effective = counts.get("effective") if isinstance(counts, Mapping) else None
+    return effective if isinstance(effective, int) else None
+
+
+def _of_audit(
+    model: str, benchmark: str, found: Sequence[Suspicion], calibrating: Calibrating | None
+) -> Iterator[Row]:
+    subjects: dict[str, list[Entry]] = defaultdict(list)
+    for one in found:
+        subjects[one.subject].append(Entry(one))
+    parts = {f"{benchmark}/{name}": entries for name, entries in sorted(subjects.items())} if len(subjects) > 1 else {}
+    for name, entries in {benchmark: [Entry(one) for one in found], **parts}.items():
+        level = TASK if name == benchmark else SUBJECT
+        yield Row(model, name, level, "", "", len(entries), UNKNOWN, **columns(entries, calibrating))
+
+
+def _adjusted(rows: Sequence[Row]) -> list[Row]:
+    """Benjamini-Hochberg over the tasks of the model, and over the subjects of each task."""
+    families: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        if row.level != GROUP and row.pvalue == row.pvalue:
+            families[_family(row)][row.task] = row.pvalue  # the same for each of its metrics
+    adjusted = {
+        (family, task): pvalue
+        for family, own in families.items()
+        if len(own) > 1
+        for task, pvalue in zip(own, false_discovery_control(list(own.values())).tolist(), strict=True)
+    }
+    return [replace(row, pvalue_adjusted=adjusted.get((_family(row), row.task), NAN)) for row in rows]
+
+
+def _family(row: Row) -> tuple[str, str]:
+    return row.level, row.task.partition("/")[0] if row.level == SUBJECT else ""

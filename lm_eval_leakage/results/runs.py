@@ -1,0 +1,114 @@
+"""Runs of the harness as their files tell of them: which model, when, which tasks, where their samples are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.results.problems import Problem
+
+TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
+RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json")
+SAMPLES = re.compile(rf"samples_(?P<task>.+?)_(?P<time>{TIME})\.jsonl")
+KEPT = ("results", "groups", "group_subtasks", "n-shot", "n-samples", "lm_eval_version", "higher_is_better")
+OF_IDENTITY = ("revision", "subfolder")  # model arguments by which one name stands for several models
+
+
+@dataclass(frozen=True)
+class Run:
+    """One call of the harness.
+
+    model: its name, with the revision where one was asked for; the folder's name where the results file is missing
+    time: as in the files' names, which sort by it
+    results: what of the results file is used; empty where it is missing
+    logs: samples log of each task
+    """
+
+    model: str
+    time: str
+    results: Mapping[str, Any] = field(default_factory=dict)
+    results_file: Path | None = None
+    logs: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Equal for runs of one model, whether their results could be read or not."""
+        return sanitized(self.model)
+
+
+def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
+    """All runs in folders, at any depth, oldest first; or those to which files belong.
+
+    Raises ValueError for a place that is not there, or where nothing is found at all.
+    """
+    files = sorted({file for place in places for file in _files(place)})
+    logs: dict[tuple[Path, str], dict[str, Path]] = defaultdict(dict)
+    for file in files:
+        if match := SAMPLES.fullmatch(file.name):
+            logs[file.parent, match["time"]][match["task"]] = file
+    runs = []
+    for file in files:
+        match = RESULTS.fullmatch(file.name)
+        found = _results(file, problems) if match else None
+        if match and found is not None:
+            own = logs.pop((file.parent, match["time"]), {})
+            runs.append(Run(_model(found), match["time"], {k: found.get(k) or {} for k in KEPT}, file, own))
+    runs += [_without_results(*place, own, runs, problems) for place, own in logs.items()]
+    if not runs:
+        raise ValueError(
+            f"no run of lm_eval is in {', '.join(map(str, places))}; name the folder that was its --output_path"
+        )
+    return sorted(runs, key=lambda run: run.time)
+
+
+def sanitized(model: str) -> str:
+    """A model's name as the harness makes a folder of it."""
+    return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model)
+
+
+def _files(place: Path) -> Sequence[Path]:
+    if not place.exists():
+        raise ValueError(f"{place} does not exist; name the folder that was the run's --output_path")
+    return [place] if place.is_file() else [file for file in place.rglob("*.json*") if file.is_file()]
+
+
+def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        problems.append(Problem(f"left out, no whole results file ({error})", file))
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("results"), dict) else None
+
+
+def _model(results: Mapping[str, Any]) -> str:
+    config = results.get("config") or {}
+    arguments = _arguments(config.get("model_args"))
+    name = results.get("model_name") or arguments.get("pretrained") or arguments.get("model") or config.get("model")
+    told = [f"{key}={arguments[key]}" for key in OF_IDENTITY if arguments.get(key) not in (None, "", "main")]
+    return " ".join([str(name or "model"), *told])
+
+
+def _arguments(arguments: object) -> Mapping[str, Any]:
+    """A mapping in the newer harness, a text in the older one."""
+    if isinstance(arguments, str):
+        return dict(part.split("=", 1) for part in arguments.split(",") if "=" in part)
+    return arguments if isinstance(arguments, Mapping) else {}
+
+
+def _without_results(
+    folder: Path, time: str, logs: Mapping[str, Path], others: Sequence[Run], problems: list[Problem]
+) -> Run:
+    """Samples whose results are gone. Their model is that of the other runs of the folder, where it is one."""
+    beside = {run.model for run in others if run.results_file and run.results_file.parent == folder}
+    model = beside.pop() if len(beside) == 1 else folder.name
+    names = ", ".join(sorted(logs))
+    problems.append(
+        Problem(f"the run of {time} has samples of {names} but no results file; taken for a run of {model!r}", folder)
+    )
+    return Run(model, time, logs=logs)

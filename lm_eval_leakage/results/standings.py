@@ -1,0 +1,37 @@
+"""Many models on many benchmarks, side by side: who is flagged more than whom, as far as the questions can tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lm_eval_leakage.results.annotation import Row
+from lm_eval_leakage.results.problems import Problem
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One model on one benchmark.
+
+    rank: 1 + how many models are flagged significantly more often; models that cannot be told apart share a rank
+    """
+
+    row: Row
+    rank: int
+
+
+@dataclass(frozen=True)
+class Board:
+    """One benchmark: its models, the most flagged first.
+
+    n_common: questions that all of the models were tested on
+    """
+
+    benchmark: str
+    standings: tuple[Standing, ...]
+    n_common: int
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    boards: tuple[Board, ...]
+    problems: tuple[Problem, ...] = ()

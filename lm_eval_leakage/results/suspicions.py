@@ -1,0 +1,203 @@
+"""What all audits of a model say of each question of a benchmark."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lm_eval_leakage.questions import content_id
+from lm_eval_leakage.results.annotation import Suspicion
+from lm_eval_leakage.results.identify import pvalues_of
+from lm_eval_leakage.results.json_lines import json_lines
+from lm_eval_leakage.results.problems import Problem
+from lm_eval_leakage.results.runs import Run, sanitized
+from lm_eval_leakage.results.samples import MARK, Judged, judged_lines
+from lm_eval_leakage.statistics.known_scores import COMBINED, Calibration
+
+MAIN = ("max_order", "pair_published", "stepwise")  # whose flags the columns show: the first that was run
+AUDIT = re.compile(r"_(leakage|choice_confusion)(_[a-z_]+)?$")
+OUTLIER, ARMS = "outlier", "paired_accuracy"
+TWO_OPTIONS = "with 2 options no question can be flagged: its p-value is 1/2 or 1"
+
+
+@dataclass(frozen=True)
+class Calibrating:
+    """A calibration, by which of its detectors, and the share of unseen questions that may be flagged."""
+
+    calibration: Calibration
+    detector: str = COMBINED
+    fpr: float = 0.05
+
+
+@dataclass(frozen=True)
+class Suspicions:
+    """detector: the statistic of which `flagged` speaks; empty where no audit has one
+    calibrated: by which calibration, where one was given and could be used
+    """
+
+    detector: str
+    found: tuple[Suspicion, ...]
+    calibrated: Calibrating | None
+
+
+def suspicions(
+    audits: Iterable[tuple[str, Judged]],
+    problems: list[Problem],
+    detector: str | None = None,
+    calibrating: Calibrating | None = None,
+) -> Suspicions:
+    """Of all audits of one model, each line with its audit's task; where a question was audited twice in the same way,
+    the later verdict counts.
+
+    detector: a statistic's name as in the table, such as `max_order`, or a whole detector of the logs
+    """
+    verdicts: dict[str, dict[str, Judged]] = {}
+    benchmarks: dict[str, str] = {}
+    for task, line in audits:
+        verdicts.setdefault(line.question, {})[line.detector] = line
+        benchmarks.setdefault(line.question, benchmark_of(task))
+    chosen = _Chosen.of(verdicts, detector, problems)
+    found = [_suspicion(name, benchmarks[name], own, chosen) for name, own in verdicts.items()]
+    if calibrating is not None:
+        found, calibrating = _with_calibration(found, verdicts, calibrating, problems)
+    return Suspicions(chosen.main[0] if chosen.main else "", tuple(found), calibrating)
+
+
+def judged_in(runs: Iterable[Run], problems: list[Problem]) -> Iterator[tuple[str, Judged]]:
+    """Task and line of every audit in runs' logs, oldest first."""
+    for run in runs:
+        for task, file in run.logs.items():
+            if is_audit(file):
+                for line in judged_lines(json_lines(file, problems), task, problems, file):
+                    yield task, line
+
+
+def is_audit(file: Path) -> bool:
+    """Whether a samples log is that of an audit, by its first line."""
+    try:
+        with file.open("rb") as lines:
+            return f'"{MARK}"'.encode() in lines.readline()
+    except OSError:  # its reader will say so
+        return False
+
+
+def benchmark_of(audit: str) -> str:
+    """`mmlu` of `mmlu_leakage_perm`."""
+    return AUDIT.sub("", audit)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Which detector each column speaks of: a statistic's name and the whole detector."""
+
+    main: tuple[str, str] | None
+    outlier: tuple[str, str] | None
+    arms: tuple[str, str] | None
+
+    @staticmethod
+    def of(verdicts: Mapping[str, Mapping[str, Judged]], wanted: str | None, problems: list[Problem]) -> _Chosen:
+        counts = Counter((line.filter, name) for own in verdicts.values() for name, line in own.items())
+        rates = {
+            (line.filter, name) for own in verdicts.values() for name, line in own.items() if line.flagged is not None
+        }
+        main = _most(counts, [wanted] if wanted else [*MAIN, *sorted({name for name, _ in rates})], rates, problems)
+        if wanted and verdicts and main is None:
+            flagging = sorted({name for pair in rates for name in pair}) or ["none"]
+            choose = ", ".join(flagging)
+            raise ValueError(f"detector is {wanted!r}, which flags nothing in these audits; choose: {choose}")
+        return _Chosen(main, _most(counts, [OUTLIER], rates, problems), _most(counts, [ARMS], set(counts), problems))
+
+
+def _most(
+    counts: Mapping[tuple[str, str], int],
+    names: Sequence[str],
+    among: set[tuple[str, str]],
+    problems: list[Problem],
+) -> tuple[str, str] | None:
+    """Of the first of `names` that was run: the detector with the most questions."""
+    for wanted in names:
+        fitting = sorted((count, pair) for pair, count in counts.items() if wanted in pair and pair in among)
+        if fitting:
+            *others, (_, best) = fitting
+            for count, (_, other) in others:
+                problems.append(Problem(f"columns speak of {best[1]}, not of {other} ({count} questions)"))
+            return best
+    return None
+
+
+def _suspicion(doc_hash: str, benchmark: str, own: Mapping[str, Judged], chosen: _Chosen) -> Suspicion:
+    first = next(iter(own.values()))
+    read = first.read
+    suspicion = Suspicion(
+        doc_hash=doc_hash,
+        content=content_id(read.stem, read.options) if read else "",
+        benchmark=benchmark,
+        subject=first.subject,
+        question=read.stem if read else "",
+        options=read.options if read else (),
+        answer=read.answer if read else None,
+        guards=first.guards,
+    )
+    main, outlier, arms = (own.get(pair[1]) if pair else None for pair in (chosen.main, chosen.outlier, chosen.arms))
+    if main is not None:
+        suspicion = replace(
+            suspicion,
+            flagged=None if _undecidable(main) else main.flagged,
+            pvalue=main.pvalue,
+            null_rate=main.null_rate,
+            reason=TWO_OPTIONS if _undecidable(main) else main.reason,
+            margin=main.margin,
+            n_orders=len(main.loglikelihoods) or None,
+            loglikelihoods=tuple(main.loglikelihoods),
+            calibrated_flagged=main.calibrated_flagged,
+        )
+    if outlier is not None:
+        suspicion = replace(suspicion, outlier=outlier.flagged, outlier_null_rate=outlier.null_rate)
+    return suspicion if arms is None else replace(suspicion, arms=arms.arms)
+
+
+def _undecidable(line: Judged) -> bool:
+    return line.null_rate is not None and line.null_rate >= 0.5
+
+
+def _with_calibration(
+    found: Sequence[Suspicion],
+    verdicts: Mapping[str, Mapping[str, Judged]],
+    calibrating: Calibrating,
+    problems: list[Problem],
+) -> tuple[list[Suspicion], Calibrating | None]:
+    calibration = calibrating.calibration
+    scores = {
+        name: {key: value for line in own.values() for key, value in line.scores.items()}
+        for name, own in verdicts.items()
+    }
+    classes = {name: next(iter(own.values())).of_class for name, own in verdicts.items()}
+    try:
+        pvalues = pvalues_of(scores, classes, calibration, calibrating.detector)
+    except ValueError as error:
+        problems.append(Problem(f"the calibration of {calibration.model!r} is not used: {error}"))
+        return list(found), None
+    together = calibration.combined
+    return [
+        replace(
+            one,
+            calibrated_flagged=pvalues[one.doc_hash] <= calibrating.fpr,
+            probability=together.probability(scores[one.doc_hash])
+            if together and all(part in scores[one.doc_hash] for part in together.detectors)
+            else None,
+        )
+        if one.doc_hash in pvalues
+        else replace(one, calibrated_flagged=None)
+        for one in found
+    ], calibrating
+
+
+def calibrating_of(model: str, given: Sequence[Calibrating], problems: list[Problem]) -> Calibrating | None:
+    """The one that is of this model."""
+    own = [one for one in given if sanitized(one.calibration.model) == sanitized(model)]
+    if len(own) > 1:
+        problems.append(Problem(f"{len(own)} calibrations are of {model!r}; the last one is used"))
+    return own[-1] if own else None

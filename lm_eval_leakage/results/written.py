@@ -1,0 +1,119 @@
+"""Annotated copies of the harness's files, beside the originals, which are never changed."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.results.annotation import AnnotatedQuestion, Annotation, Row
+from lm_eval_leakage.results.flat import Cell, flat_question, flat_row, same_columns
+from lm_eval_leakage.results.rows import SUBJECT
+
+logger = logging.getLogger(__name__)
+
+OURS = "leakage"  # in the place of a filter's name in the harness's keys
+IN_RESULTS = (
+    "flagged_rate",
+    "null_rate",
+    "pvalue",
+    "pvalue_unguarded",
+    "outlier_rate",
+    "calibrated_rate",
+    "probability",
+    "prevalence",
+    "confusion_delta",
+)
+OF_METRIC = {
+    "accuracy_unflagged": "unflagged",
+    "accuracy_flagged": "flagged",
+    "gap": "gap",
+    "gap_adjusted": "gap_adjusted",
+}
+
+
+def write(annotation: Annotation, version: str, folder: Path | None = None) -> list[Path]:
+    """`results_*_leakage.json` and `samples_*_leakage.jsonl` of every run that was annotated.
+
+    folder: for the files; by default each stands beside its original
+    """
+    return [*_results(annotation, version, folder), *_samples(annotation, folder)]
+
+
+def beside(original: Path, folder: Path | None) -> Path:
+    return (folder or original.parent) / f"{original.stem}_{OURS}{original.suffix}"
+
+
+def _results(annotation: Annotation, version: str, folder: Path | None) -> Iterator[Path]:
+    for original in map(Path, annotation.origins.get("runs", ())):
+        if original.suffix != ".json":
+            continue
+        content = json.loads(original.read_text(encoding="utf-8"))
+        file = beside(original, folder)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(_with_columns(content, annotation, version), indent=2, ensure_ascii=False))
+        yield file
+
+
+def _with_columns(content: dict[str, Any], annotation: Annotation, version: str) -> dict[str, Any]:
+    for row in annotation.rows:
+        for section in ("results", "groups"):
+            own = content.get(section, {}).get(row.task)
+            if own is not None and row.level != SUBJECT:
+                own |= keys_of(row)
+    return content | {
+        OURS: {
+            "version": version,
+            "detector": annotation.detector,
+            "rows": [flat_row(row) for row in annotation.rows],
+            "problems": [str(problem) for problem in annotation.problems],
+            **annotation.origins,
+        }
+    }
+
+
+def keys_of(row: Row) -> dict[str, float]:
+    """A row's columns as the harness names values, `name,leakage` and `name_stderr,leakage`, all of them numbers; what
+    is about accuracy carries the metric's name."""
+    flat = flat_row(row)
+    metric = row.metric.partition(",")[0]
+    names = {name: name for name in IN_RESULTS} | {old: f"{metric}_{new}" for old, new in OF_METRIC.items() if metric}
+    found: dict[str, float] = {}
+    for old, new in names.items():
+        for ending in ("", "_stderr"):
+            value = flat.get(old + ending)
+            if isinstance(value, (int, float)):
+                found[f"{new}{ending},{OURS}"] = float(value)
+    return found
+
+
+def _samples(annotation: Annotation, folder: Path | None) -> Iterator[Path]:
+    by_log: dict[str, list[AnnotatedQuestion]] = {}
+    for question in annotation.questions:
+        by_log.setdefault(question.log, []).append(question)
+    for log, questions in by_log.items():
+        file = beside(Path(log), folder)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("w", encoding="utf-8") as lines:
+            for record in same_columns([flat_question(question) for question in questions]):
+                lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+        yield file
+
+
+def records(annotations: Sequence[Annotation]) -> list[dict[str, Cell]]:
+    """Every question of every model, for a data frame."""
+    return same_columns(
+        [
+            {"model": annotation.model, **flat_question(question)}
+            for annotation in annotations
+            for question in annotation.questions
+        ]
+    )
+
+
+def warn_of_problems(annotations: Sequence[Annotation]) -> None:
+    for annotation in annotations:
+        for problem in annotation.problems:
+            logger.warning("%s", problem)

@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import expit
+from scipy.stats import binom, binomtest, false_discovery_control, norm
+
+from lm_eval_leakage import load_run
+from lm_eval_leakage.results.annotate import Choices, annotate
+from lm_eval_leakage.results.columns import strata_of
+from lm_eval_leakage.results.suspicions import Calibrating, benchmark_of
+from lm_eval_leakage.statistics.combined import CombinedScore
+from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
+from tests.results.harness_files import (
+    DETECTOR,
+    answered,
+    audited,
+    confused,
+    row,
+    write_run,
+)
+
+N = 24
+FLAGGED = range(0, N, 3)  # 8 of 24
+RIGHT = [number in FLAGGED or number % 2 == 0 for number in range(N)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """One model: 24 questions of a task in a group, a third of them flagged, all flagged ones right; audited as a
+    whole benchmark, in another order."""
+    docs = [row(i) for i in range(N)]
+    lines = [answered(i, doc, RIGHT[i]) for i, doc in enumerate(docs)]
+    write_run(tmp_path / "runs", "m", {"bench_history": lines}, groups={"bench": ["bench_history"]})
+    verdicts = [audited(doc, i in FLAGGED, guards="in_order" if i == 0 else "") for i, doc in enumerate(docs)]
+    write_run(tmp_path / "audits", "m", {"bench_leakage_perm": verdicts[::-1]})
+    return tmp_path
+
+
+def rows_of(*annotations):
+    return {(row.task, row.metric): row for annotation in annotations for row in annotation.rows}
+
+
+def test_columns_of_a_task_and_of_its_group_are_those_of_its_questions(folder) -> None:
+    (found,) = annotate([folder / "runs"], [folder / "audits"])
+    rows = rows_of(found)
+    assert list(rows) == [("bench", "acc,none"), ("bench_history", "acc,none")]
+    for row_ in rows.values():
+        assert (row_.n, row_.n_joined, row_.n_tested) == (24, 24, 24)
+        assert row_.accuracy.value == pytest.approx(sum(RIGHT) / N)
+        assert row_.flagged.value == pytest.approx(8 / 24)
+        assert row_.null_rate == pytest.approx(1 / 24)
+        assert row_.pvalue == pytest.approx(binom.sf(7, 24, 1 / 24))
+        assert row_.pvalue_unguarded == pytest.approx(binom.sf(6, 23, 1 / 24))
+        assert row_.accuracy_flagged.value == 1
+        others = [RIGHT[i] for i in range(N) if i not in FLAGGED]
+        assert row_.accuracy_unflagged.value == pytest.approx(np.mean(others))
+        ends = binomtest(sum(others), len(others)).proportion_ci(method="wilson")
+        assert (row_.accuracy_unflagged.low, row_.accuracy_unflagged.high) == pytest.approx((ends.low, ends.high))
+        assert row_.gap.value == pytest.approx(1 - np.mean(others))
+        assert row_.strong.value == pytest.approx(8 / 24)
+    assert rows["bench", "acc,none"].accuracy.stderr == 0.02
+    assert rows["bench_history", "acc,none"].group == "bench"
+    assert not found.problems
+
+
+def test_the_audit_may_lie_among_the_runs(folder) -> None:
+    (together,) = annotate([folder])
+    (apart,) = annotate([folder / "runs"], [folder / "audits"])
+    assert rows_of(together) == rows_of(apart)
+
+
+def test_questions_are_joined_by_their_words_where_rows_differ_in_other_fields(tmp_path) -> None:
+    lines = [answered(i, row(i, license="CC", id=None), RIGHT[i]) for i in range(N)]
+    write_run(tmp_path, "m", {"bench": lines})
+    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), i in FLAGGED) for i in range(N)]})
+    (found,) = annotate([tmp_path])
+    assert rows_of(found)["bench", "acc,none"].n_joined == N
+    assert [question.suspicion.flagged for question in found.questions] == [i in FLAGGED for i in range(N)]
+
+
+def test_what_cannot_be_joined_is_counted_and_named(tmp_path) -> None:
+    write_run(tmp_path, "m", {"bench": [answered(i, row(i), True) for i in range(10)]})
+    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), False) for i in range(4, 17)]})
+    (found,) = annotate([tmp_path])
+    only = rows_of(found)["bench", "acc,none"]
+    assert (only.n, only.n_joined, only.n_tested) == (10, 6, 6)
+    unaudited, unanswered = map(str, found.problems)
+    assert "4 question(s) are in no audit (doc_id 0, 1, 2, 3)" in unaudited
+    assert "7 audited question(s) were answered in no run" in unanswered
+
+
+def test_a_skipped_question_is_joined_and_not_tested(tmp_path) -> None:
+    write_run(tmp_path, "m", {"bench": [answered(i, row(i), True) for i in range(3)]})
+    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), [True, False, None][i]) for i in range(3)]})
+    (found,) = annotate([tmp_path])
+    only = rows_of(found)["bench", "acc,none"]
+    assert (only.n_joined, only.n_tested, only.flagged.value) == (3, 2, 0.5)
+    assert found.questions[2].suspicion.reason == "two options read alike"
+
+
+def test_with_two_options_nothing_is_flagged_and_the_signs_make_the_pvalue(tmp_path) -> None:
+    verdicts = [audited(row(i), i < 7, null_rate=0.5, pvalue=0.5 if i < 7 else 1.0) for i in range(10)]
+    write_run(tmp_path, "m", {"bench": [answered(i, row(i), True) for i in range(10)]})
+    write_run(tmp_path, "m", {"bench_leakage_perm": verdicts})
+    (found,) = annotate([tmp_path])
+    only = rows_of(found)["bench", "acc,none"]
+    assert only.n_tested == 0
+    assert math.isnan(only.flagged.value)
+    assert only.pvalue == pytest.approx(binom.sf(6, 10, 0.5))
+
+
+def test_each_model_has_its_own_audit(tmp_path) -> None:
+    for model, n_flagged in (("org/one", 2), ("two", 5)):
+        write_run(tmp_path, model, {"bench": [answered(i, row(i), True) for i in range(N)]})
+        write_run(tmp_path, model, {"bench_leakage_perm": [audited(row(i), i < n_flagged) for i in range(N)]})
+    rates = {found.model: rows_of(found)["bench", "acc,none"].flagged.value * N for found in annotate([tmp_path])}
+    assert rates == pytest.approx({"org/one": 2, "two": 5})
+
+
+def test_of_several_runs_the_one_with_the_most_questions_then_the_newest_is_read(tmp_path) -> None:
+    for right, n in ((False, N), (True, N), (False, 5)):
+        write_run(tmp_path, "m", {"bench": [answered(i, row(i), right) for i in range(n)]})
+    (found,) = annotate([tmp_path])
+    assert rows_of(found)["bench", "acc,none"].accuracy.value == 1
+    assert len(found.questions) == N
+    assert sum("passed over" in str(problem) for problem in found.problems) == 2
+
+
+def test_runs_with_other_numbers_of_examples_have_rows_of_their_own(tmp_path) -> None:
+    for n_shot in (0, 5):
+        lines = [answered(i, row(i), n_shot == 5) for i in range(N)]
+        write_run(tmp_path, "m", {"bench": lines}, n_shot=n_shot, groups={"all": ["bench"]})
+    (found,) = annotate([tmp_path])
+    shown = [(row.task, row.n_shot, row.n, row.accuracy.value) for row in found.rows]
+    assert sorted(shown) == [("all", "0", N, 0), ("all", "5", N, 1), ("bench", "0", N, 0), ("bench", "5", N, 1)]
+
+
+def test_a_question_audited_twice_has_its_newer_verdict(tmp_path) -> None:
+    write_run(tmp_path, "m", {"bench": [answered(0, row(0), True)]})
+    for flagged in (True, False):
+        write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(0), flagged)]})
+    (found,) = annotate([tmp_path])
+    assert found.questions[0].suspicion.flagged is False
+
+
+def test_of_two_ways_of_one_statistic_the_one_with_more_questions_is_shown_and_the_other_named(tmp_path) -> None:
+    other = DETECTOR.replace("orders=None", "orders=12")
+    write_run(tmp_path, "m", {"bench": [answered(i, row(i), True) for i in range(3)]})
+    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), False) for i in range(3)]})
+    write_run(tmp_path, "m", {"bench_leakage_perm_r": [audited(row(0), True, detector=other)]})
+    (found,) = annotate([tmp_path])
+    assert rows_of(found)["bench", "acc,none"].flagged.value == 0
+    assert any(other in str(problem) for problem in found.problems)
+    (found,) = annotate([tmp_path], choices=Choices(detector=other))
+    assert rows_of(found)["bench", "acc,none"].n_tested == 1
+
+
+def test_a_detector_that_was_not_run_is_refused_with_those_that_were(folder) -> None:
+    with pytest.raises(ValueError, match="'stepwise'.*max_order"):
+        annotate([folder], choices=Choices(detector="stepwise"))
+
+
+def test_subjects_of_one_task_have_rows_with_pvalues_adjusted_among_them(tmp_path) -> None:
+    docs = [row(i, subject=f"s{i % 3}") for i in range(30)]
+    write_run(tmp_path, "m", {"bench": [answered(i, doc, True) for i, doc in enumerate(docs)]})
+    write_run(
+        tmp_path, "m", {"bench_leakage_perm": [audited(doc, i % 3 == 0 and i < 9) for i, doc in enumerate(docs)]}
+    )
+    (found,) = annotate([tmp_path])
+    subjects = [row for row in found.rows if row.level == "subject"]
+    assert [row.task for row in subjects] == ["bench/s0", "bench/s1", "bench/s2"]
+    pvalues = [binom.sf(2, 10, 1 / 24), 1, 1]
+    assert [row.pvalue for row in subjects] == pytest.approx(pvalues)
+    assert [row.pvalue_adjusted for row in subjects] == pytest.approx(list(false_discovery_control(pvalues)))
+    (whole,) = (row for row in found.rows if row.level == "task")
+    assert math.isnan(whole.pvalue_adjusted)
+
+
+def test_an_audit_without_a_run_has_rows_without_accuracy(tmp_path) -> None:
+    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), i < 2) for i in range(N)]})
+    (found,) = annotate([tmp_path])
+    (only,) = found.rows
+    assert (only.task, only.metric, only.n_tested) == ("bench", "", N)
+    assert math.isnan(only.accuracy.value)
+
+
+def test_a_run_without_samples_keeps_its_accuracy_and_says_what_is_missing(tmp_path) -> None:
+    place = write_run(tmp_path, "m", {"bench": [answered(0, row(0), True)]})
+    next(place.glob("samples_*")).unlink()
+    (found,) = annotate([tmp_path])
+    assert rows_of(found)["bench", "acc,none"].accuracy.value == 1
+    assert any("--log_samples" in str(problem) for problem in found.problems)
+
+
+def test_a_log_that_breaks_off_is_read_as_far_as_it_goes(folder) -> None:
+    (log,) = (folder / "runs").rglob("samples_*")
+    log.write_bytes(log.read_bytes()[:-40])
+    (audit,) = (folder / "audits").rglob("samples_*")
+    first, second, *rest = audit.read_text().splitlines()
+    audit.write_text("\n".join([first, second.replace('"guards": ""', '"guards": 7'), *rest]))
+    (found,) = annotate([folder])
+    assert rows_of(found)["bench", "acc,none"].n_joined == N - 2
+    broken = [problem for problem in found.problems if problem.line is not None]
+    assert {(problem.file, problem.line) for problem in broken} == {(log, N), (audit, 2)}
+
+
+def test_filters_of_one_question_come_together_and_each_accuracy_has_its_row(tmp_path) -> None:
+    lines = [
+        answered(i, row(i), right=(i < cut), filter_=name, metric="exact_match")
+        for name, cut in (("strict", 3), ("flexible", 6))
+        for i in range(8)
+    ]
+    write_run(tmp_path, "m", {"bench": lines}, results=False)
+    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), i < 2) for i in range(8)]})
+    (found,) = annotate([tmp_path])
+    accuracies = {key: row.accuracy.value * 8 for key, row in rows_of(found).items()}
+    assert accuracies == pytest.approx({("bench", "exact_match,strict"): 3, ("bench", "exact_match,flexible"): 6})
+    assert len(found.questions) == 8
+
+
+def test_choice_confusion_is_joined_too(tmp_path) -> None:
+    write_run(tmp_path, "m", {"bench": [answered(i, row(i), True) for i in range(8)]})
+    write_run(tmp_path, "m", {"bench_choice_confusion": [confused(row(i), i < 6, i < 2) for i in range(8)]})
+    (found,) = annotate([tmp_path])
+    only = rows_of(found)["bench", "acc,none"]
+    assert only.confusion.value == pytest.approx(-0.5)
+    assert {name: arm.value * 8 for name, arm in only.arms.items()} == {
+        "original": 6,
+        "shuffled": 6,
+        "replaced": 2,
+        "generalized": 2,
+    }
+    assert benchmark_of("mmlu_choice_confusion_letters") == benchmark_of("mmlu_leakage_perm_q") == "mmlu"
+
+
+def calibration(model: str) -> Calibration:
+    known = KnownScores({EVERY_CLASS: [-1.5] * 97 + [1.5] * 2}, [1.5] * 60 + [-1.5] * 40)
+    together = CombinedScore((f"{DETECTOR}/statistic",), (0.2,), 0.0, {f"{DETECTOR}/statistic": (-1.0, 1.0)})
+    unseen = KnownScores({EVERY_CLASS: [0.43] * 97 + [0.57] * 2}, [0.57] * 60 + [0.43] * 40)
+    return Calibration(model, "bench", "by hand", {f"{DETECTOR}/statistic": known, COMBINED: unseen}, together)
+
+
+def test_a_calibration_gives_probabilities_and_the_share_of_seen_questions(folder) -> None:
+    (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(calibration("m"))]))
+    only = rows_of(found)["bench_history", "acc,none"]
+    assert only.calibrated.value == pytest.approx(8 / 24)
+    scale = norm.ppf(2.5 / 3) + 0.5  # above both known-unseen scores, by half of their spread
+    seen, unseen = expit(0.2 * scale), expit(-0.2 * scale)
+    assert only.probability == pytest.approx((8 * seen + 16 * unseen) / 24)
+    fpr = 4 / 99  # of 99 known-unseen questions as many as keep the conformal p-value at 5 % or below
+    assert only.prevalence.value == pytest.approx((8 / 24 - fpr) / (0.6 - fpr), abs=0.05)
+    assert only.prevalence.low < only.prevalence.value < only.prevalence.high
+
+
+def test_a_calibration_of_another_model_is_not_used(folder) -> None:
+    (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(calibration("other"))]))
+    assert math.isnan(rows_of(found)["bench", "acc,none"].probability)
+
+
+def test_a_calibration_of_audits_that_were_not_run_is_named_and_left(folder) -> None:
+    other = Calibration("m", "bench", "by hand", {"x/y": KnownScores({EVERY_CLASS: [0.0]}, [])})
+    (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(other)]))
+    assert any("is not used" in str(problem) for problem in found.problems)
+
+
+def test_within_strata_of_what_a_reference_knows_easy_questions_do_not_read_as_leakage(tmp_path) -> None:
+    easy = [i % 2 == 0 for i in range(120)]
+    flagged = [(i % 2 == 0 and i % 5 > 0) or i % 10 == 1 for i in range(120)]
+    lines = [answered(i, row(10**6 + i), easy[i]) for i in range(120)]
+    write_run(tmp_path / "runs", "m", {"bench": lines})
+    write_run(tmp_path / "ref", "other", {"bench": lines})
+    write_run(
+        tmp_path / "runs", "m", {"bench_leakage_perm": [audited(row(10**6 + i), flagged[i]) for i in range(120)]}
+    )
+    (plain,) = annotate([tmp_path / "runs"])
+    (strict,) = annotate([tmp_path / "runs"], choices=Choices(references=[tmp_path / "ref"]))
+    assert rows_of(plain)["bench", "acc,none"].gap_adjusted.value > 0.5
+    assert rows_of(strict)["bench", "acc,none"].gap_adjusted.value == pytest.approx(0)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 50)), min_size=1, max_size=40))
+def test_strata_part_a_subject_by_length_and_keep_equal_lengths_together(questions) -> None:
+    subjects, lengths = zip(*questions, strict=True)
+    strata = strata_of(subjects, lengths, [None] * len(lengths))
+    for (subject, length), (own, third, _) in zip(questions, strata, strict=True):
+        assert own == subject
+        assert 0 <= third <= 2
+        shorter = [
+            t for (s, other), (_, t, _) in zip(questions, strata, strict=True) if s == subject and other <= length
+        ]
+        assert max(shorter) == third
+
+
+def test_load_run_gives_flat_records_for_a_data_frame(folder, caplog) -> None:
+    records = load_run(folder / "runs", str(folder / "audits"))
+    assert len(records) == N
+    assert {name for record in records for name in record} >= {
+        "model",
+        "task",
+        "doc_hash",
+        "acc,none",
+        "flagged",
+        "margin",
+    }
+    assert all(
+        isinstance(value, (str, int, float, bool, type(None))) for record in records for value in record.values()
+    )
+    assert sum(record["flagged"] for record in records) == 8
+    assert not caplog.records

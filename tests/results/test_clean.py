@@ -1,0 +1,259 @@
+"""Which questions a clean set keeps, and the files that say so."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from lm_eval_leakage.results.annotation import AnnotatedQuestion, Annotation, Suspicion
+from lm_eval_leakage.results.clean import FLAGGED, UNSCORED, UNTESTED, CleanSet, Kept, LeftOut, clean_sets
+from lm_eval_leakage.results.clean_texts import render_group, render_questions, render_task
+
+RIGHT, WRONG = {"acc,none": 1.0}, {"acc,none": 0.0}
+VERDICTS = st.sampled_from([True, False, None])
+NAMES = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FFF, exclude_categories=["C", "Z"]), min_size=1)
+
+
+def suspicion(doc_hash: str, flagged: bool | None, content: str = "") -> Suspicion:
+    return Suspicion(doc_hash, content, "benchmark", "", "", options=(), answer=None, flagged=flagged)
+
+
+def question(doc_id: int, flagged: bool | None = False, task: str = "t", **changes) -> AnnotatedQuestion:
+    doc_hash = changes.pop("doc_hash", f"h{doc_id}")
+    fields = {
+        "content": f"c{doc_hash}",
+        "subject": "",
+        "length": 1,
+        "scores": RIGHT,
+        "suspicion": suspicion(doc_hash, flagged),
+    }
+    return AnnotatedQuestion(task=task, doc_id=doc_id, doc_hash=doc_hash, **(fields | changes))
+
+
+def annotation(*questions: AnnotatedQuestion, model: str = "m", audited: list[Suspicion] | None = None) -> Annotation:
+    found = [one.suspicion for one in questions if one.suspicion] if audited is None else audited
+    return Annotation(model, "max_order", (), tuple(questions), tuple(found))
+
+
+def only(annotations: list[Annotation], **options) -> CleanSet:
+    (clean,) = clean_sets(annotations, **options)
+    return clean
+
+
+def kept(clean: CleanSet) -> list[int]:
+    return [one.doc_id for one in clean.kept]
+
+
+def left_out(clean: CleanSet) -> dict[int, str]:
+    return {one.doc_id: one.why for one in clean.left_out}
+
+
+def test_weak_leaves_out_every_flagged_question_right_or_wrong() -> None:
+    clean = only([annotation(question(0, True), question(1, False), question(2, True, scores=WRONG))])
+    assert kept(clean) == [1]
+    assert left_out(clean) == {0: FLAGGED, 2: FLAGGED}
+
+
+def test_strong_leaves_out_flagged_questions_only_where_they_are_answered_rightly() -> None:
+    clean = only(
+        [annotation(question(0, True), question(1, False), question(2, True, scores=WRONG))],
+        rule="strong",
+    )
+    assert kept(clean) == [1, 2]
+    assert left_out(clean) == {0: FLAGGED}
+
+
+@pytest.mark.parametrize(
+    ("scores", "stays"),
+    [
+        ({"acc_norm,none": 1.0, "acc,none": 0.0}, True),
+        ({"acc_norm,none": 0.0, "acc,none": 1.0}, False),
+        ({"exact_match,strict": 1.0, "acc_norm,none": 0.0}, True),
+        ({"acc_bytes,none": 0.0, "exact_match,strict": 1.0}, False),
+    ],
+)
+def test_strong_goes_by_the_first_of_acc_acc_norm_and_exact_match(scores, stays) -> None:
+    clean = only([annotation(question(0, True, scores=scores), question(1))], rule="strong")
+    assert (0 in kept(clean)) == stays
+
+
+def test_strong_leaves_out_a_flagged_question_of_unknown_answer_and_says_so() -> None:
+    clean = only([annotation(question(0, True, scores={"f1,none": 1.0}), question(1, scores={}))], rule="strong")
+    assert left_out(clean) == {0: UNSCORED}
+    assert kept(clean) == [1]
+
+
+def test_questions_that_were_not_tested_are_left_out_unless_they_are_asked_for() -> None:
+    models = [annotation(question(0), question(1, None), question(2, suspicion=None), question(3, True))]
+    without, with_them = only(models), only(models, keep_untested=True)
+    assert kept(without) == [0]
+    assert left_out(without) == {1: UNTESTED, 2: UNTESTED, 3: FLAGGED}
+    assert kept(with_them) == [0, 1, 2]
+    assert without.n_untested == with_them.n_untested == 2
+
+
+def test_a_question_is_left_out_for_any_model_and_the_models_are_named() -> None:
+    models = [
+        annotation(question(0), question(1, True), question(2, True), question(3), model="a"),
+        annotation(question(0), question(1, True), question(2, None), question(3, True), model="b"),
+    ]
+    clean = only(models)
+    assert clean.models == ("a", "b")
+    assert clean.detector == "max_order"
+    assert kept(clean) == [0]
+    assert clean.left_out == (
+        LeftOut(1, "h1", FLAGGED, ("a", "b")),
+        LeftOut(2, "h2", FLAGGED, ("a",)),
+        LeftOut(3, "h3", FLAGGED, ("b",)),
+    )
+
+
+def test_a_question_that_one_model_was_not_asked_is_untested_by_it() -> None:
+    clean = only([annotation(question(0), question(1), model="a"), annotation(question(0), model="b")])
+    assert clean.left_out == (LeftOut(1, "h1", UNTESTED, ("b",)),)
+
+
+def test_a_model_that_knows_nothing_of_a_task_has_no_say_in_it() -> None:
+    ours = annotation(question(0), question(1, True), model="a")
+    other = annotation(question(0, True, task="u", doc_hash="g0"), model="b")
+    first, second = clean_sets([ours, other])
+    assert (first.task, first.models, kept(first)) == ("t", ("a",), [0])
+    assert (second.task, second.models, kept(second)) == ("u", ("b",), [])
+
+
+@pytest.mark.parametrize("same", [suspicion("h1", True), suspicion("elsewhere", True, "ch1")], ids=["row", "content"])
+def test_an_audit_counts_without_a_run_of_its_model(same) -> None:
+    audited = annotation(model="b", audited=[suspicion("h0", False), same])
+    clean = only([annotation(question(0), question(1), model="a"), audited])
+    assert clean.models == ("a", "b")
+    assert clean.left_out == (LeftOut(1, "h1", FLAGGED, ("b",)),)
+
+
+def test_a_content_that_could_not_be_read_is_nobodys() -> None:
+    audited = annotation(model="b", audited=[suspicion("g", True, "")])
+    clean = only([annotation(question(0, content=""), model="a"), audited])
+    assert (clean.models, kept(clean)) == (("a",), [0])
+
+
+def test_copies_of_a_row_are_kept_or_left_out_together() -> None:
+    twice = [question(0, True, doc_hash="x", scores=WRONG), question(5, True, doc_hash="x"), question(1)]
+    clean = only([annotation(*twice)], rule="strong")
+    assert left_out(clean) == {0: FLAGGED, 5: FLAGGED}
+    both = only([annotation(question(0, doc_hash="x"), question(5, doc_hash="x"))])
+    assert both.kept == (Kept(0, "x"), Kept(5, "x"))
+
+
+def test_several_models_do_not_multiply_copies() -> None:
+    run = [question(0, doc_hash="x"), question(5, doc_hash="x"), question(1)]
+    clean = only([annotation(*run, model="a"), annotation(*run[::-1], model="b")])
+    assert clean.kept == (Kept(0, "x"), Kept(1, "h1"), Kept(5, "x"))
+
+
+def test_an_unknown_rule_is_named() -> None:
+    with pytest.raises(ValueError, match="rule is 'medium'; choose one of: weak, strong"):
+        clean_sets([annotation(question(0))], rule="medium")
+
+
+def test_no_question_at_all_is_an_error_with_a_remedy() -> None:
+    with pytest.raises(ValueError, match="the runs of 1 model.* give folders of runs with --log_samples"):
+        clean_sets([annotation(audited=[suspicion("h", True)])])
+
+
+ANSWERED = st.lists(st.tuples(VERDICTS, st.sampled_from([RIGHT, WRONG, {}])), min_size=1, max_size=8)
+
+
+@given(runs=st.lists(ANSWERED, min_size=1, max_size=3), keep_untested=st.booleans())
+def test_every_question_is_kept_or_left_out_once_and_strong_keeps_what_weak_keeps(runs, keep_untested) -> None:
+    models = [
+        annotation(*(question(i, flagged, scores=s) for i, (flagged, s) in enumerate(run)), model=f"m{number}")
+        for number, run in enumerate(runs)
+    ]
+    weak, strong = (only(models, rule=rule, keep_untested=keep_untested) for rule in ("weak", "strong"))
+    for clean in (weak, strong):
+        assert sorted([*kept(clean), *left_out(clean)]) == list(range(max(map(len, runs))))
+        assert clean.n_questions == max(map(len, runs))
+    assert set(kept(weak)) <= set(kept(strong))
+    for index in kept(weak):
+        assert not any(run[index][0] for run in runs if index < len(run))
+
+
+@given(run=ANSWERED, more=ANSWERED)
+def test_another_model_never_adds_a_question_to_those_it_shares(run, more) -> None:
+    assume(all(any(flagged is not None for flagged, _ in one) for one in (run, more)))  # else it has no say
+    models = [
+        annotation(*(question(i, flagged) for i, (flagged, _) in enumerate(one)), model=name)
+        for name, one in (("a", run), ("b", more))
+    ]
+    assert set(kept(only(models))) <= set(kept(only(models[:1])))
+
+
+def test_the_list_says_all_there_is_to_know() -> None:
+    clean = only([annotation(question(0), question(1, True), question(2, None), question(3))])
+    assert json.loads(render_questions(clean, {"lm_eval_leakage": "1", "lm_eval": "2"})) == {
+        "base": "t",
+        "rule": "weak",
+        "detector": "max_order",
+        "models": ["m"],
+        "n_questions": 4,
+        "n_kept": 2,
+        "n_untested": 1,
+        "made_with": {"lm_eval_leakage": "1", "lm_eval": "2"},
+        "kept": [{"doc_id": 0, "doc_hash": "h0"}, {"doc_id": 3, "doc_hash": "h3"}],
+        "left_out": [
+            {"doc_id": 1, "doc_hash": "h1", "why": "flagged", "by": ["m"]},
+            {"doc_id": 2, "doc_hash": "h2", "why": "untested", "by": ["m"]},
+        ],
+    }
+
+
+def test_nothing_left_out_is_an_empty_list() -> None:
+    assert json.loads(render_questions(only([annotation(question(0))]), {}))["left_out"] == []
+
+
+class WithFunctions(yaml.SafeLoader):
+    pass
+
+
+WithFunctions.add_constructor("!function", lambda loader, node: f"function {node.value}")
+
+
+@given(task=NAMES, path=NAMES, models=st.lists(NAMES, min_size=1, unique=True))
+def test_a_tasks_yaml_reads_back_whatever_the_names_are(task, path, models) -> None:
+    clean = CleanSet(task, "strong", "max_order", tuple(models), (Kept(0, "h"),), (), 0)
+    read = yaml.load(render_task(clean, path, 1.0, "list.json"), Loader=WithFunctions)
+    how = read["metadata"].pop("how")
+    assert read == {
+        "task": f"{task}_clean",
+        "class": "function clean_task.CleanTask",
+        "metadata": {"version": 1.0, "base": task, "base_yaml": path, "questions": "list.json"},
+    }
+    assert f"1 of 1 questions of {task}" in how
+    assert "flagged and answered rightly" in how
+    assert ", ".join(models) in how
+
+
+def test_a_version_that_the_base_task_lacks_is_not_made_up() -> None:
+    clean = CleanSet("t", "weak", "max_order", ("m",), (Kept(0, "h"),), (), 0)
+    read = yaml.load(render_task(clean, "t.yaml", None, "list.json"), Loader=WithFunctions)
+    assert "version" not in read["metadata"]
+
+
+@given(members=st.lists(NAMES, min_size=1, unique=True))
+def test_a_groups_accuracy_is_weighted_by_the_number_of_questions(members) -> None:
+    assert yaml.safe_load(render_group("g", members, ["acc", "acc_norm"], 2)) == {
+        "group": "g",
+        "task": members,
+        "aggregate_metric_list": [
+            {"metric": "acc", "aggregation": "mean", "weight_by_size": True},
+            {"metric": "acc_norm", "aggregation": "mean", "weight_by_size": True},
+        ],
+        "metadata": {"version": 2},
+    }
+
+
+def test_a_group_without_a_common_metric_lists_none() -> None:
+    assert yaml.safe_load(render_group("g", ["t"], [], None)) == {"group": "g", "task": ["t"]}

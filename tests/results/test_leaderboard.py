@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, confusion_cells, leaderboard
+from tests.results.harness_files import audited, confused, row, write_run
+
+N = 60
+
+
+def audit(folder, model: str, n_flagged: int, task: str = "bench", of=range(N)) -> None:
+    write_run(folder, model, {f"{task}_leakage_perm": [audited(row(i), i < n_flagged) for i in of]})
+
+
+def ranks(folder) -> dict[str, int]:
+    (board,) = leaderboard(annotate([folder])).boards
+    return {standing.row.model: standing.rank for standing in board.standings}
+
+
+def test_models_that_the_questions_cannot_tell_apart_share_a_rank(tmp_path) -> None:
+    for model, n_flagged in (("clean", 2), ("nearly", 4), ("seen", 30), ("seen too", 33)):
+        audit(tmp_path, model, n_flagged)
+    assert ranks(tmp_path) == {"seen too": 1, "seen": 1, "nearly": 3, "clean": 3}
+
+
+def test_pairs_are_adjusted_for_their_number(tmp_path) -> None:
+    audit(tmp_path, "one", 0)
+    audit(tmp_path, "two", 6)  # McNemar: 2 / 2^6 = 0.031
+    assert ranks(tmp_path) == {"two": 1, "one": 2}
+    audit(tmp_path, "three", 3)
+    assert set(ranks(tmp_path).values()) == {1}  # 0.031 times three pairs
+
+
+def test_models_are_compared_on_the_questions_that_both_were_asked(tmp_path) -> None:
+    audit(tmp_path, "half", 30, of=range(30))
+    audit(tmp_path, "whole", 30)
+    (board,) = leaderboard(annotate([tmp_path])).boards
+    assert {standing.rank for standing in board.standings} == {1}
+    assert board.n_common == 30
+
+
+def test_every_benchmark_is_a_board_of_its_own(tmp_path) -> None:
+    audit(tmp_path, "m", 3, "a")
+    audit(tmp_path, "m", 3, "b", range(N, 2 * N))
+    assert [board.benchmark for board in leaderboard(annotate([tmp_path])).boards] == ["a", "b"]
+
+
+@pytest.fixture
+def confused_models(tmp_path):
+    for model, right in (("clean", (20, 30)), ("seen", (50, 20))):
+        audit(tmp_path, model, 3)
+        lines = [confused(row(i), i < right[0], i < right[1]) for i in range(N)]
+        write_run(tmp_path, model, {"bench_choice_confusion": lines})
+    return leaderboard(annotate([tmp_path]))
+
+
+def test_choice_confusion_has_the_table_of_yao(confused_models) -> None:
+    head, clean, seen = confusion_cells(confused_models)
+    assert head == ["model", "bench"]
+    assert clean[1].startswith("33.3 → 50.0 (+16.7 ± ")
+    assert seen[1].startswith("83.3 → 33.3 (-50.0 ± ")
+    assert "Choice confusion" in as_markdown(confused_models)
+
+
+def test_markdown_and_csv_hold_every_model_with_its_rank(confused_models) -> None:
+    records = list(csv.DictReader(io.StringIO(as_csv(confused_models))))
+    assert [(record["model"], record["rank"]) for record in records] == [("clean", "1"), ("seen", "1")]
+    assert float(records[0]["flagged_rate"]) == pytest.approx(3 / 60)
+    assert "| 1 | clean |" in as_markdown(confused_models)

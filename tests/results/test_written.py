@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from datasets import load_dataset
+
+from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.tables import STYLES, as_text
+from lm_eval_leakage.results.written import records, write
+from tests.results.harness_files import answered, audited, confused, row, write_run
+
+
+@pytest.fixture
+def runs(tmp_path):
+    docs = [row(i) for i in range(6)]
+    place = write_run(
+        tmp_path,
+        "m",
+        {"bench_a": [answered(i, doc, i < 3) for i, doc in enumerate(docs)]},
+        groups={"bench": ["bench_a"]},
+    )
+    write_run(
+        tmp_path, "m", {"bench_leakage_perm": [audited(doc, [True, False, None][i % 3]) for i, doc in enumerate(docs)]}
+    )
+    write_run(tmp_path, "m", {"bench_choice_confusion": [confused(doc, i < 3, i < 2) for i, doc in enumerate(docs)]})
+    return place
+
+
+def test_originals_stay_as_they_are_and_a_second_time_gives_the_same(runs) -> None:
+    before = {file: file.read_bytes() for file in runs.iterdir()}
+    (annotation,) = annotate([runs])
+    first = {file: file.read_bytes() for file in write(annotation, "1")}
+    assert {file.name.rpartition("_")[2] for file in first} == {"leakage.json", "leakage.jsonl"}
+    assert {file: file.read_bytes() for file in before} == before
+    (again,) = annotate([runs])
+    assert {file: file.read_bytes() for file in write(again, "1")} == first
+
+
+def test_results_keep_the_harness_keys_and_gain_flat_numbers(runs, tmp_path) -> None:
+    (annotation,) = annotate([runs])
+    (file,) = (file for file in write(annotation, "1", tmp_path / "out") if file.suffix == ".json")
+    original = json.loads((runs / file.name.replace("_leakage", "")).read_text())
+    written = json.loads(file.read_text())
+    assert written.keys() - original.keys() == {"leakage"}
+    for task in ("bench", "bench_a"):
+        gained = {
+            key: value for key, value in written["results"][task].items() if key not in original["results"][task]
+        }
+        assert gained["flagged_rate,leakage"] == 0.5
+        assert gained["acc_unflagged,leakage"] == 0.5
+        assert gained["acc_flagged,leakage"] == 0.5
+        assert gained["confusion_delta,leakage"] == pytest.approx(-1 / 6)
+        assert all(isinstance(value, float) and value == value for value in gained.values())
+        assert original["results"][task].items() <= written["results"][task].items()
+    assert "flagged_rate,leakage" in written["groups"]["bench"]
+
+
+def test_the_harness_prints_its_table_with_our_columns(runs, tmp_path) -> None:
+    from lm_eval.utils import make_table
+
+    (annotation,) = annotate([runs])
+    (file,) = (file for file in write(annotation, "1", tmp_path) if file.suffix == ".json")
+    table = make_table(json.loads(file.read_text()))
+    assert [line for line in table.splitlines() if "acc_unflagged" in line and "0.5000" in line and "leakage" in line]
+
+
+def test_the_samples_file_loads_as_a_data_set(runs, tmp_path) -> None:
+    (annotation,) = annotate([runs])
+    files = [str(file) for file in write(annotation, "1", tmp_path / "out") if file.suffix == ".jsonl"]
+    found = load_dataset("json", data_files=files, split="train", cache_dir=str(tmp_path / "cache"))
+    assert found["flagged"] == [True, False, None] * 2
+    assert found["reason"] == [None, None, "two options read alike"] * 2
+    assert found["right_generalized"] == [True, True, False, False, False, False]
+    assert set(found["doc_hash"]) == {question.doc_hash for question in annotation.questions}
+
+
+def test_records_have_equal_columns(runs) -> None:
+    (annotation,) = annotate([runs])
+    assert len({tuple(record) for record in records([annotation])}) == 1
+
+
+def test_tables_for_people_say_the_same_as_those_for_programs(runs) -> None:
+    (annotation,) = annotate([runs])
+    assert set(STYLES) == {"table", "markdown", "csv", "latex", "json"}
+    by_program = json.loads(as_text(annotation.rows, "json"))
+    by_comma = list(csv.DictReader(io.StringIO(as_text(annotation.rows, "csv"))))
+    assert [row["flagged_rate"] for row in by_program] == [0.5, 0.5]
+    assert [float(row["flagged_rate"]) for row in by_comma] == [0.5, 0.5]
+    assert by_comma[0]["prevalence"] == ""
+    assert by_program[0]["prevalence"] is None
+    for style in ("table", "markdown", "latex"):
+        text = as_text(annotation.rows, style)
+        assert text.count("0.500 ") >= 2
+        assert "prevalence" not in text  # no row has it
+        assert "nan" not in text
+
+
+def test_what_latex_and_markdown_take_for_markup_is_written_as_text(tmp_path) -> None:
+    write_run(tmp_path, "m", {"be|nch_a": [answered(0, row(0), True)]})
+    (annotation,) = annotate([tmp_path])
+    assert "be|nch\\_a" in as_text(annotation.rows, "latex")
+    assert "be\\|nch_a" in as_text(annotation.rows, "markdown")
