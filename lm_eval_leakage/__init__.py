@@ -1,7 +1,7 @@
 """Leakage audits for the multiple-choice tasks of lm-evaluation-harness.
 
-`lm_eval_leakage.probes` and `lm_eval_leakage.statistics` hold the detectors, `lm_eval_leakage.harness` what
-connects them to `lm_eval`.
+`load_run` gives what runs and audits say of each question; `lm_eval_leakage.probes` and `lm_eval_leakage.statistics`
+hold the detectors, `lm_eval_leakage.harness` what connects them to `lm_eval`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from lm_eval_leakage.questions import question_from_doc
 from lm_eval_leakage.records import Evidence, Question, Request, Skipped, UntestableQuestion
@@ -21,6 +22,7 @@ __all__ = [
     "Request",
     "Skipped",
     "UntestableQuestion",
+    "load_run",
     "question_from_doc",
     "task_configs_path",
 ]
@@ -29,3 +31,20 @@ __all__ = [
 def task_configs_path() -> Path:
     """The folder of this package's task YAMLs, for the harness's `--include_path` and `include_path=`."""
     return Path(str(files("lm_eval_leakage.task_configs")))
+
+
+def load_run(*paths: str | Path) -> list[dict[str, Any]]:
+    """Every question of runs of `lm_eval` with what audits of the same model say of it, for `pandas.DataFrame`.
+
+    paths: output folders of runs and of audits, in any order
+
+    Flat records: model, task, doc_id, doc_hash, subject, the metrics by "name,filter", flagged, pvalue, null_rate,
+    margin (nats) and so on; None where a thing is not known. What could not be read or joined is logged as warnings.
+    Raises ValueError where a folder holds no run.
+    """
+    from lm_eval_leakage.results.annotate import annotate
+    from lm_eval_leakage.results.written import records, warn_of_problems
+
+    annotations = annotate([Path(path) for path in paths])
+    warn_of_problems(annotations)
+    return records(annotations)

@@ -135,7 +135,12 @@ def _annotations(args: argparse.Namespace) -> Sequence[Annotation]:
 
 
 def _tell_problems(annotations: Sequence[Annotation]) -> None:
-    problems = [problem for annotation in annotations for problem in annotation.problems]
+    many = len(annotations) > 1
+    problems = [
+        f"{annotation.model}: {problem}" if many else str(problem)
+        for annotation in annotations
+        for problem in annotation.problems
+    ]
     for problem in problems[:PROBLEMS_SHOWN]:
         print(f"note: {problem}", file=sys.stderr)
     if len(problems) > PROBLEMS_SHOWN:

@@ -41,10 +41,8 @@ def _add(results: dict[str, Any], audits: Samples, asked: Samples) -> None:
     )
     joining = Joining(suspicions(verdicts, problems).found)
     run = Run("", "", {key: results.get(key) or {} for key in KEPT})
-    parts = [
-        Part(Answered(task, "", run, None, len(lines)), joining.join(task, "", answers(enumerate(lines), problems)))
-        for task, lines in asked.items()
-    ]
+    asked_once = [(Answered(task, "", run, None, len(lines)), lines) for task, lines in asked.items()]
+    parts = [Part(one, joining.join(one, answers(enumerate(lines), problems))) for one, lines in asked_once]
     for row in rows_of("", parts, {}, None, {}):
         for section in ("results", "groups"):
             own = results.get(section, {}).get(row.task)

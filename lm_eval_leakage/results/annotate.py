@@ -76,7 +76,7 @@ def _part(one: Answered, joining: Joining, problems: list[Problem]) -> Part:
     if one.log is None:
         return Part(one, [])
     found = answers(json_lines(one.log, problems), problems, one.log)
-    return Part(one, joining.join(one.task, str(one.log), found))
+    return Part(one, joining.join(one, found))
 
 
 def _groups(part: Part) -> Mapping[str, Sequence[str]]:

@@ -85,7 +85,7 @@ class AnnotatedQuestion:
 
     scores: by "metric,filter", as the samples log has them (1.0 is right, 0.0 is wrong, for accuracies)
     length: characters of the row's texts
-    log: the samples log that it was read from
+    log: the samples log that it was read from; n_shot: number of examples of that run
     """
 
     task: str
@@ -97,6 +97,7 @@ class AnnotatedQuestion:
     scores: Mapping[str, float]
     suspicion: Suspicion | None
     log: str = ""
+    n_shot: str = ""
 
 
 @dataclass(frozen=True)

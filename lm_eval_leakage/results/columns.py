@@ -67,10 +67,11 @@ def normal(value: float, stderr: float) -> Estimate:
 def _flags(spoken_of: Sequence[Suspicion]) -> dict[str, Any]:
     by_rule = [one for one in spoken_of if one.flagged is not None]
     with_null = [one for one in spoken_of if one.null_rate is not None]
+    chances = [one.null_rate for one in by_rule if one.null_rate is not None]
     without_guard = [one for one in with_null if not one.guards]
     return {
         "flagged": share([bool(one.flagged) for one in by_rule]),
-        "null_rate": mean_and_stderr([one.null_rate for one in with_null if one.null_rate is not None])[0],
+        "null_rate": mean_and_stderr(chances)[0],
         "pvalue": _pvalue(with_null),
         "flagged_unguarded": share([bool(one.flagged) for one in by_rule if not one.guards]),
         "pvalue_unguarded": _pvalue(without_guard),

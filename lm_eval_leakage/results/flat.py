@@ -59,6 +59,7 @@ def flat_question(question: AnnotatedQuestion) -> dict[str, Cell]:
     """A question's answer and verdicts, in scalars; None where a thing is not known of it."""
     found: dict[str, Cell] = {
         "task": question.task,
+        "n_shot": question.n_shot,
         "doc_id": question.doc_id,
         "doc_hash": question.doc_hash,
         "subject": question.subject,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from lm_eval_leakage.results.annotation import AnnotatedQuestion, Suspicion
 from lm_eval_leakage.results.answers import Answer
+from lm_eval_leakage.results.chosen_runs import Answered
 from lm_eval_leakage.results.problems import Problem
 
 
@@ -20,12 +21,12 @@ class Joining:
         self._touched: set[str] = set()
         self._missed: dict[str, list[int]] = {}
 
-    def join(self, task: str, log: str, answers: Sequence[Answer]) -> list[AnnotatedQuestion]:
+    def join(self, one: Answered, answers: Sequence[Answer]) -> list[AnnotatedQuestion]:
         """By the hash of the benchmark's row; else by its words, since rows of one benchmark differ in other fields
         from one data set of the hub to the next."""
         found = [
             AnnotatedQuestion(
-                task,
+                one.task,
                 answer.doc_id,
                 answer.doc_hash,
                 answer.content,
@@ -33,14 +34,15 @@ class Joining:
                 answer.length,
                 answer.scores,
                 self._by_hash.get(answer.doc_hash) or self._by_content.get(answer.content),
-                log,
+                "" if one.log is None else str(one.log),
+                one.n_shot,
             )
             for answer in answers
         ]
         joined = [question.suspicion for question in found if question.suspicion is not None]
         self._used |= {suspicion.doc_hash for suspicion in joined}
         self._touched |= {suspicion.benchmark for suspicion in joined}
-        self._missed[task] = [question.doc_id for question in found if question.suspicion is None]
+        self._missed[one.task] = [question.doc_id for question in found if question.suspicion is None]
         return found
 
     def unanswered(self) -> dict[str, list[Suspicion]]:

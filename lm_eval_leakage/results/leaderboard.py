@@ -27,7 +27,9 @@ def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
             if row.level != SUBJECT and not row.group and row.n_tested:
                 rows.setdefault(row.task, {}).setdefault(annotation.model, row)  # the first metric
     boards = [_board(benchmark, list(own.values())) for benchmark, own in rows.items()]
-    return Leaderboard(tuple(boards), tuple(problem for one in annotations for problem in one.problems))
+    detectors = dict.fromkeys(annotation.detector for annotation in annotations if annotation.detector)
+    problems = [problem for annotation in annotations for problem in annotation.problems]
+    return Leaderboard(tuple(boards), tuple(detectors), tuple(problems))
 
 
 def _board(benchmark: str, rows: Sequence[Row]) -> Board:

@@ -33,5 +33,8 @@ class Board:
 
 @dataclass(frozen=True)
 class Leaderboard:
+    """detectors: the statistics of whose flags the boards speak; one where all models were audited alike"""
+
     boards: tuple[Board, ...]
+    detectors: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()

@@ -84,3 +84,13 @@ def test_what_cannot_be_added_ends_no_run(caplog) -> None:
     broken = {"results": 7, "samples": {"t": [{"doc_id": 0, "doc": {}, "acc": 1.0}], "a": [{"ranks_by": ""}]}}
     add_columns(broken)
     assert "no leakage columns" in caplog.text
+
+
+def test_what_an_audit_logs_of_a_question_is_flat_for_the_harness_loggers(tasks, model) -> None:
+    results = simple_evaluate(model=model, tasks=["capitals", "capitals_leakage_perm"], task_manager=tasks)
+    of_harness = set(results["samples"]["capitals"][0])
+    for sample in results["samples"]["capitals_leakage_perm"]:
+        own = {key: value for key, value in sample.items() if key not in of_harness}
+        assert {"flagged", "pvalue", "margin" if sample["filter"] == "max_order" else "outlier_score"} <= own.keys()
+        assert all(isinstance(value, (str, int, float, type(None))) for value in own.values())
+    assert all(isinstance(value, (str, int, float)) for value in results["results"]["capitals"].values())

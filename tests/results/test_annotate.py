@@ -114,6 +114,14 @@ def test_with_two_options_nothing_is_flagged_and_the_signs_make_the_pvalue(tmp_p
     assert only.pvalue == pytest.approx(binom.sf(6, 10, 0.5))
 
 
+def test_the_rate_by_chance_is_of_the_questions_that_can_be_flagged(tmp_path) -> None:
+    verdicts = [audited(row(i), False, null_rate=0.5 if i < 4 else 1 / 24) for i in range(10)]
+    write_run(tmp_path, "m", {"bench_leakage_perm": verdicts})
+    (found,) = annotate([tmp_path])
+    (only,) = found.rows
+    assert (only.n_tested, only.null_rate) == (6, pytest.approx(1 / 24))
+
+
 def test_each_model_has_its_own_audit(tmp_path) -> None:
     for model, n_flagged in (("org/one", 2), ("two", 5)):
         write_run(tmp_path, model, {"bench": [answered(i, row(i), True) for i in range(N)]})

@@ -1,0 +1,86 @@
+"""The templates, the style sheet and the script, put together into one file that needs no other."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import cache
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from lm_eval_leakage import __version__
+from lm_eval_leakage.report import formatting
+from lm_eval_leakage.report.bars import HEIGHT
+from lm_eval_leakage.report.charts import WIDTH
+
+FIGURES = re.compile(r"p (?:=|&lt;) [^\s);]+|−?[\d.]+ ± [\d.]+")
+N_PROBLEMS = 200  # shown; their number is told in any case
+
+
+@cache
+def environment() -> Environment:
+    """Everything that comes from data sets or names of models is escaped, since all but our own templates is text."""
+    found = Environment(
+        loader=PackageLoader("lm_eval_leakage.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters.update(
+        number=formatting.number,
+        count=formatting.count,
+        counted=formatting.counted,
+        origin_lines=origin_lines,
+        together=together,
+        breakable=breakable,
+    )
+    style, script = asset("page.css"), asset("page.js")
+    found.globals.update(
+        style=Markup(style),
+        script=Markup(script),
+        policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        version=__version__,
+        width=WIDTH,
+        height=HEIGHT,
+        n_problems=N_PROBLEMS,
+    )
+    return found
+
+
+def render(template: str, **values: object) -> str:
+    """A page that can be written as UTF-8 whatever half characters a log holds."""
+    page = environment().get_template(template).render(**values)
+    return page.encode("utf-8", "replace").decode("utf-8")
+
+
+def asset(name: str) -> str:
+    return (files("lm_eval_leakage.report") / "templates" / name).read_text(encoding="utf-8").strip()
+
+
+def _hash(source: str) -> str:
+    """By which a browser runs our own script and style and none that slipped in."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(source.encode('utf-8')).digest()).decode('ascii')}"
+
+
+def together(text: str) -> Markup:
+    """A number with its error, and a p-value, on one line."""
+    return Markup(FIGURES.sub(r'<span class="figure">\g<0></span>', str(escape(text))))
+
+
+def breakable(name: str) -> Markup:
+    """A long name may go on in the next line after each of its parts."""
+    return Markup(re.sub(r"[_/]", r"\g<0><wbr>", str(escape(name))))
+
+
+def origin_lines(value: object) -> list[str]:
+    """A value of `Annotation.origins` as lines."""
+    if isinstance(value, dict):
+        return [f"{key}: {', '.join(origin_lines(part))}" for key, part in value.items()]
+    if isinstance(value, list | tuple):
+        return [line for part in value for line in origin_lines(part)]
+    return [str(value)]

@@ -1,0 +1,110 @@
+"""The flagged questions as data in the page: as many as a budget of bytes allows, the largest margins first."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from lm_eval_leakage.report.formatting import number
+from lm_eval_leakage.results.annotation import AnnotatedQuestion, Annotation, Row, Suspicion
+
+LONGEST = 100_000  # bytes; one huge question must not keep out all others
+# `</script>` and `<!--` would end the data; the separators end a line in older JavaScript
+ESCAPES = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
+
+
+@dataclass(frozen=True)
+class Listed:
+    """data: a JSON array that is safe within a script element; n_flagged: of the model, listed or not"""
+
+    data: Markup
+    n_listed: int
+    n_flagged: int
+
+    @property
+    def n_left_out(self) -> int:
+        return self.n_flagged - self.n_listed
+
+
+def n_bytes(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def listed(annotation: Annotation, budget: int) -> Listed:
+    """Those whose data stay within `budget` bytes together."""
+    flagged = sorted((found for found in annotation.suspicions if found.flagged), key=_by_margin)
+    answers = _answers(annotation)
+    lines: list[str] = []
+    used = 2
+    for suspicion in flagged:
+        line = as_json(_entry(suspicion, answers.get(suspicion.doc_hash, ())))
+        size = n_bytes(line) + 1
+        if size > LONGEST:
+            continue
+        if used + size > budget:
+            break
+        lines.append(line)
+        used += size
+    return Listed(Markup(f"[{','.join(lines)}]"), len(lines), len(flagged))
+
+
+def as_json(value: object) -> str:
+    """Compact, and free of what could end a script element."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(ESCAPES)
+
+
+def _by_margin(suspicion: Suspicion) -> tuple[float, str]:
+    return -_finite(suspicion.margin, -math.inf), suspicion.doc_hash
+
+
+def _finite(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None or not math.isfinite(value) else value
+
+
+def _entry(suspicion: Suspicion, answers: Sequence[str]) -> dict[str, Any]:
+    """Short keys, since they stand in the page once a question; `page.js` names them."""
+    return {
+        "b": suspicion.benchmark,
+        "s": suspicion.subject,
+        "r": answers,
+        "q": suspicion.question,
+        "o": suspicion.options,
+        "a": suspicion.answer,
+        "g": suspicion.guards,
+        "m": _rounded(suspicion.margin),
+        "l": [_rounded(value) for value in suspicion.loglikelihoods],
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(value, 2)
+
+
+def _answers(annotation: Annotation) -> Mapping[str, Sequence[str]]:
+    """How the tasks of the run answered each question, by the hash of its audited row."""
+    metrics = _metrics(annotation.rows)
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for question in annotation.questions:
+        if question.suspicion is not None:
+            answer = _answered(question, metrics.get(question.task))
+            shots = "" if question.n_shot in {"", "0"} else f" ({question.n_shot}-shot)"
+            found[question.suspicion.doc_hash][f"{answer} in {question.task}{shots}"] = None
+    return {doc_hash: list(answers) for doc_hash, answers in found.items()}
+
+
+def _metrics(rows: Sequence[Row]) -> Mapping[str, str]:
+    """The first metric of each task."""
+    return {row.task: row.metric for row in reversed(rows) if row.level == "task" and row.metric}
+
+
+def _answered(question: AnnotatedQuestion, metric: str | None) -> str:
+    score = question.scores.get(metric or "", math.nan)
+    if math.isnan(score):
+        return "not scored"
+    return {1.0: "answered rightly", 0.0: "answered wrongly"}.get(score, f"scored {number(score)}")

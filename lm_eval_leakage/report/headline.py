@@ -1,0 +1,99 @@
+"""What a page says first: the finding of a task in sentences, with its uncertainty and with what speaks against it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from lm_eval_leakage.report.formatting import count, counted, number, plus_minus, pvalue_equation
+from lm_eval_leakage.results.annotation import Annotation, Row
+
+N_HEADLINES = 4  # rows of one model that have sentences of their own; the table has all
+
+
+def headlines(annotation: Annotation) -> tuple[str, ...]:
+    """One text for each of the model's benchmarks."""
+    rows = benchmarks(annotation.rows)
+    if not rows:
+        return (f"No task of {annotation.model} could be read.",)
+    texts = [headline(row, annotation.detector) for row in rows[:N_HEADLINES]]
+    left = len(rows) - N_HEADLINES
+    return (
+        (*texts, f"{counted(left, 'more benchmark')} of {annotation.model} in the table.") if left > 0 else (*texts,)
+    )
+
+
+def benchmarks(rows: Sequence[Row]) -> list[Row]:
+    """The first row, which is of the first metric, of each task and group that is in no other."""
+    found: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        if row.level != "subject" and not row.group:
+            found.setdefault((row.task, row.n_shot), row)
+    return list(found.values())
+
+
+def headline(row: Row, detector: str) -> str:
+    parts = (_accuracy(row), _flags(row, detector), _reservation(row), _gap(row))
+    return " ".join(part for part in parts if part)
+
+
+def n_flagged(row: Row) -> int:
+    return round(row.flagged.value * row.n_tested) if row.flagged else 0
+
+
+def _accuracy(row: Row) -> str:
+    task = row.task if row.n_shot in {"", "0"} else f"{row.task} ({row.n_shot}-shot)"
+    if not row.accuracy:
+        return f"On {task} (n = {count(row.n)}), {row.model} was audited, but no run gives its accuracy."
+    metric = row.metric.partition(",")[0]
+    name = "accuracy" if metric in {"acc", ""} else f"accuracy ({metric})"
+    start = f"On {task} (n = {count(row.n)}), {row.model}'s {name} is {plus_minus(row.accuracy)}"
+    n_unflagged = row.n_tested - n_flagged(row)
+    if not row.accuracy_unflagged or not n_flagged(row):
+        return f"{start}."
+    are = "is" if n_unflagged == 1 else "are"
+    unflagged = plus_minus(row.accuracy_unflagged)
+    return f"{start}; on the {counted(n_unflagged)} that {are} not flagged it is {unflagged}."
+
+
+def _flags(row: Row, detector: str) -> str:
+    if not row.flagged:
+        return _untested(row, detector)
+    n = n_flagged(row)
+    of = "" if row.n_tested == row.n else f" of {count(row.n_tested)} tested"
+    who = f"{count(n)}{of} question{'s' if of or n != 1 else ''}" if n else f"None{of or ' of the'} questions"
+    are = "are" if n > 1 else "is"
+    chance = "" if math.isnan(row.null_rate) else f" where chance gives {number(row.null_rate * row.n_tested, 1)}"
+    return f"{who} {are} flagged{chance}{_in_brackets(row.pvalue)}."
+
+
+def _untested(row: Row, detector: str) -> str:
+    """With two options, no question can be flagged, but all together have a p-value."""
+    if math.isnan(row.pvalue):
+        return f"None of its questions was tested by {detector or 'an audit'}."
+    p = pvalue_equation(row.pvalue)
+    return f"None of its questions can be flagged by itself; all together prefer the published order with {p}."
+
+
+def _reservation(row: Row) -> str:
+    """The flags that a natural order cannot explain, as far as wording tells natural orders."""
+    if not row.flagged_unguarded or not n_flagged(row):
+        return ""
+    share, chance = plus_minus(row.flagged_unguarded), number(row.null_rate)
+    return (
+        f"Of the questions whose options have no natural order by their wording, the share flagged is {share}"
+        f"{'' if math.isnan(row.null_rate) else f' (by chance {chance})'}{_in_brackets(row.pvalue_unguarded)}."
+    ).replace(") (p", "; p")
+
+
+def _gap(row: Row) -> str:
+    if not row.gap_adjusted:
+        return ""
+    size = plus_minus(row.gap_adjusted).removeprefix("−")
+    way = "lower" if row.gap_adjusted.value < 0 else "higher"
+    p = _in_brackets(row.gap_pvalue)
+    return f"Among questions of like difficulty, the accuracy on flagged ones is {way} by {size}{p}."
+
+
+def _in_brackets(pvalue: float) -> str:
+    return "" if math.isnan(pvalue) else f" ({pvalue_equation(pvalue)})"

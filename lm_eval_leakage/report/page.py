@@ -1,0 +1,106 @@
+"""What runs and audits say together, as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lm_eval_leakage.report.bars import BarChart, bar_chart
+from lm_eval_leakage.report.columns import rows_table
+from lm_eval_leakage.report.dots import DotChart, Dots, dot_chart
+from lm_eval_leakage.report.environment import render as render_template
+from lm_eval_leakage.report.flagged import Listed, listed, n_bytes
+from lm_eval_leakage.report.headline import benchmarks, headlines
+from lm_eval_leakage.report.histograms import margin_histogram, rank_histograms
+from lm_eval_leakage.report.table import Cell, Column, Table, interval_cell, tabulate
+from lm_eval_leakage.results.annotation import UNKNOWN, Annotation, Row
+
+LARGEST = 4_900_000  # bytes; a page stays below 5 MB
+LARGEST_DATA = 4_000_000  # of which for flagged questions
+ARMS = {
+    "original": "as published",
+    "shuffled": "shuffled",
+    "replaced": "options replaced",
+    "generalized": "replaced and shuffled",
+}
+
+
+@dataclass(frozen=True)
+class Arms:
+    chart: DotChart
+    table: Table
+
+
+@dataclass(frozen=True)
+class Section:
+    """What is shown of one model, but for its flagged questions.
+
+    undrawn: numbers of orders that so few questions have that no chart is drawn, with those numbers of questions
+    n_unranked: tested questions without a rank
+    """
+
+    annotation: Annotation
+    headlines: tuple[str, ...]
+    ranks: tuple[BarChart, ...]
+    undrawn: tuple[tuple[int, int], ...]
+    n_unranked: int
+    margins: BarChart | None
+    arms: Arms | None
+
+
+def render(annotations: Sequence[Annotation]) -> str:
+    """One page for all of the models, below 5 MB as far as leaving out flagged questions can make it so."""
+    table = rows_table([row for annotation in annotations for row in annotation.rows])
+    sections = [_section(annotation) for annotation in annotations]
+
+    def page(budget: int) -> str:
+        models = list(zip(sections, _lists(annotations, budget), strict=True))
+        return render_template("page.html.j2", models=models, table=table)
+
+    return page(min(LARGEST_DATA, LARGEST - n_bytes(page(0))))
+
+
+def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
+    """An equal share of the budget for each model; what one does not need goes to those that need more."""
+    n_flagged = [sum(bool(found.flagged) for found in annotation.suspicions) for annotation in annotations]
+    lists: dict[int, Listed] = {}
+    for place in sorted(range(len(annotations)), key=n_flagged.__getitem__):
+        lists[place] = listed(annotations[place], budget // (len(annotations) - len(lists)))
+        budget -= n_bytes(lists[place].data)
+    return [lists[place] for place in range(len(annotations))]
+
+
+def _section(annotation: Annotation) -> Section:
+    suspicions = annotation.suspicions
+    ranks, margins = rank_histograms(suspicions), margin_histogram(suspicions)
+    n_tested = sum(found.flagged is not None or found.pvalue is not None for found in suspicions)
+    n_ranked = sum(histogram.n for histogram in ranks.drawn) + sum(n for _, n in ranks.undrawn)
+    return Section(
+        annotation,
+        headlines(annotation),
+        tuple(map(bar_chart, ranks.drawn)),
+        ranks.undrawn,
+        n_tested - n_ranked,
+        None if margins is None else bar_chart(margins),
+        _arms(annotation.rows),
+    )
+
+
+def _arms(rows: Sequence[Row]) -> Arms | None:
+    """A chart of the benchmarks, a table of all."""
+    asked = [row for row in rows if row.arms]
+    if not asked:
+        return None
+    first = [row for row in benchmarks(rows) if row.arms] or asked[:1]
+    names = list(dict.fromkeys(arm for row in asked for arm in row.arms))
+    dots = [Dots(row.task, {_in_words(arm): row.arms.get(arm, UNKNOWN) for arm in names}) for row in first]
+    columns = [Column("task", lambda row: Cell(row.task), is_text=True), *map(_arm_column, names)]
+    return Arms(dot_chart("Accuracy by arm", "accuracy, 95 % interval", dots), tabulate(asked, columns))
+
+
+def _arm_column(arm: str) -> Column[Row]:
+    return Column(_in_words(arm), lambda row: interval_cell(row.arms.get(arm, UNKNOWN)))
+
+
+def _in_words(arm: str) -> str:
+    return ARMS.get(arm, arm)

@@ -1,0 +1,57 @@
+"""Annotations by hand, for the pages' tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lm_eval_leakage.results.annotation import AnnotatedQuestion, Annotation, Estimate, Row, Suspicion
+
+HALF = Estimate(0.5, 0.05, 0.4, 0.6)
+
+
+def row(task: str = "mmlu", level: str = "task", **changes: Any) -> Row:
+    """100 questions, all tested, 25 flagged."""
+    usual: dict[str, Any] = {
+        "model": "M",
+        "metric": "acc,none",
+        "n_shot": "0",
+        "n": 100,
+        "accuracy": HALF,
+        "n_joined": 100,
+        "n_tested": 100,
+        "flagged": Estimate(0.25, 0.043, 0.17, 0.34),
+        "null_rate": 1 / 24,
+        "pvalue": 1e-12,
+        "accuracy_unflagged": Estimate(0.4, 0.06, 0.3, 0.5),
+    }
+    return Row(task=task, level=level, **{**usual, **changes})
+
+
+def suspicion(number: int = 0, rank: int = 1, n_orders: int = 24, **changes: Any) -> Suspicion:
+    """Log-likelihoods of -10 for the published order, of -9 for those above it and of -12 for those below."""
+    better, worse = [-9.0] * (rank - 1), [-12.0] * (n_orders - rank)
+    usual: dict[str, Any] = {
+        "doc_hash": f"h{number}",
+        "content": f"c{number}",
+        "benchmark": "mmlu",
+        "subject": "anatomy",
+        "question": f"Question {number}?",
+        "options": ("red", "green", "blue", "white"),
+        "answer": 1,
+        "flagged": rank == 1,
+        "pvalue": rank / n_orders,
+        "null_rate": 1 / n_orders,
+        "margin": 2.0 if rank == 1 else -1.0,
+        "n_orders": n_orders,
+        "loglikelihoods": (-10.0, *better, *worse),
+    }
+    return Suspicion(**{**usual, **changes})
+
+
+def answered(of: Suspicion, right: float, task: str = "mmlu") -> AnnotatedQuestion:
+    return AnnotatedQuestion(task, 0, of.doc_hash, of.content, of.subject, 10, {"acc,none": right}, of)
+
+
+def annotation(*suspicions: Suspicion, rows: tuple[Row, ...] = (row(),), **changes: Any) -> Annotation:
+    usual: dict[str, Any] = {"model": "M", "detector": "max_order", "questions": ()}
+    return Annotation(rows=rows, suspicions=suspicions, **{**usual, **changes})

@@ -1,0 +1,285 @@
+"""The pages in a browser: what their script does, and that they ask for nothing.
+
+Needs Chromium and its driver, of the system: `apt-get install chromium chromium-driver`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lm_eval_leakage.report import leaderboard_page, page
+from lm_eval_leakage.results.annotation import Estimate
+from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
+from tests.report.made import annotation, answered, row, suspicion
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+from selenium.webdriver.chrome.service import Service  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+EVIL = "</script><script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
+NAMES = ["m", "m_a", "m_b", "m_c"]
+RATES = [0.3, 0.5, float("nan"), 0.1]
+
+MISSING = "needs a browser: apt-get install chromium chromium-driver"
+
+pytestmark = [pytest.mark.model, pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,900"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """60 flagged questions, of which 7 of chemistry; one has hostile text, one a long one."""
+    found = [suspicion(i, margin=60.0 - i, subject="chemistry" if i % 9 == 0 else "anatomy") for i in range(60)]
+    found[0] = suspicion(0, margin=90.0, subject="chemistry", question=EVIL, options=(EVIL, "b", "c", "d"))
+    found[1] = suspicion(1, margin=80.0, n_orders=120, question="long " * 1000)
+    rows = [
+        row(name, "group" if name == "m" else "task", flagged=Estimate(rate, 0.01), group="" if name == "m" else "m")
+        for name, rate in zip(NAMES, RATES, strict=True)
+    ]
+    questions = tuple(answered(one, 1.0, "m_a") for one in found)
+    long_name = "organisation/" + "a-very-long-name-" * 4
+    made = annotation(*found, rows=tuple(rows), questions=questions, model=long_name)
+    return written(tmp_path_factory.mktemp("report"), page.render([made]))
+
+
+def written(folder: Path, text: str) -> str:
+    file = folder / "page.html"
+    file.write_text(text, encoding="utf-8")
+    return file.as_uri()
+
+
+def width_is(browser: Any, width: int) -> None:
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def find(browser: Any, selector: str) -> Any:
+    return browser.find_element(By.CSS_SELECTOR, selector)
+
+
+def find_all(browser: Any, selector: str) -> list[Any]:
+    return list(browser.find_elements(By.CSS_SELECTOR, selector))
+
+
+def opened(browser: Any, place: int) -> Any:
+    """The question at that place of the list, when its body is there: browsers tell of an opening a little later."""
+    item = find_all(browser, ".questions > li")[place]
+    item.find_element(By.TAG_NAME, "summary").click()
+    WebDriverWait(browser, 10).until(lambda _: item.find_elements(By.CSS_SELECTOR, ".body"))
+    return item
+
+
+def tasks_shown(browser: Any) -> list[str]:
+    heads = find_all(browser, "#rows tbody tr:not([hidden]) > th .value")
+    return [head.text for head in heads]
+
+
+def requested(browser: Any) -> set[str]:
+    events = (json.loads(entry["message"])["message"] for entry in browser.get_log("performance"))
+    return {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
+
+
+def test_the_page_says_nothing_on_the_console_and_asks_for_nothing(browser, report) -> None:
+    browser.get("about:blank")
+    browser.get_log("performance")
+    browser.get_log("browser")
+    browser.get(report)
+    for place in range(3):
+        opened(browser, place)
+    assert browser.get_log("browser") == []
+    assert {url for url in requested(browser) if url != "data:,"} == {report}
+    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
+
+
+def test_a_head_sorts_by_mouse_up_down_and_back(browser, report) -> None:
+    browser.get(report)
+    (head,) = [th for th in find_all(browser, "#rows thead th") if th.text.startswith("flagged")]
+    button = head.find_element(By.TAG_NAME, "button")
+    assert tasks_shown(browser) == NAMES
+    orders = []
+    for way in ("ascending", "descending", "none"):
+        button.click()
+        assert head.get_attribute("aria-sort") == way
+        orders.append(tasks_shown(browser))
+    # the undefined one is last both ways
+    assert orders == [["m_c", "m", "m_a", "m_b"], ["m_a", "m", "m_c", "m_b"], NAMES]
+
+
+def test_a_head_sorts_by_keyboard(browser, report) -> None:
+    browser.get(report)
+    button = find(browser, "#rows thead th:first-child button")
+    browser.execute_script("arguments[0].focus()", button)
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    browser.switch_to.active_element.send_keys(Keys.SPACE)
+    assert tasks_shown(browser) == NAMES[::-1]
+
+
+def test_the_first_stop_of_the_keyboard_leads_to_the_findings(browser, report) -> None:
+    browser.get(report)
+    find(browser, "body").send_keys(Keys.TAB)
+    skip = browser.switch_to.active_element
+    assert skip.text == "Skip to the findings"
+    assert skip.rect["x"] >= 0
+    skip.send_keys(Keys.ENTER)
+    assert browser.switch_to.active_element.get_attribute("id") == "main"
+
+
+def test_rows_are_filtered_by_text_and_level_and_counted_aloud(browser, report) -> None:
+    browser.get(report)
+    status = find(browser, "#rows .shown")
+    assert status.get_attribute("role") == "status"
+    assert status.text == "4 of 4 rows shown"
+    find(browser, "#rows .level option[value=task]").click()
+    assert tasks_shown(browser) == NAMES[1:]
+    find(browser, "#rows .filter").send_keys("M_B")
+    assert (tasks_shown(browser), status.text) == (["m_b"], "1 of 4 rows shown")
+
+
+def test_questions_come_25_at_a_time_and_the_first_new_one_has_the_focus(browser, report) -> None:
+    browser.get(report)
+    more = find(browser, ".more")
+    counts = []
+    while more.is_displayed():
+        counts.append(len(find_all(browser, ".questions > li")))
+        more.send_keys(Keys.ENTER)
+        assert browser.switch_to.active_element.text.startswith(f"+{60 - counts[-1]}.00 nats")
+    assert [*counts, len(find_all(browser, ".questions > li"))] == [25, 50, 60]
+
+
+def test_questions_are_filtered_by_text_and_subject_and_counted_aloud(browser, report) -> None:
+    browser.get(report)
+    status = find(browser, ".flagged .shown")
+    assert status.text == "60 of 60 questions"
+    find(browser, ".flagged .subject option[value=chemistry]").click()
+    assert status.text == "7 of 60 questions"
+    find(browser, ".flagged .filter").send_keys("question 5")
+    # of 0, 9, 18, 27, 36, 45 and 54
+    assert status.text == "1 of 60 questions"
+    assert len(find_all(browser, ".questions > li")) == 1
+
+
+def test_an_opened_question_has_a_point_for_each_order(browser, report) -> None:
+    browser.get(report)
+    assert find_all(browser, ".questions svg") == []
+    for place, n_orders in ((0, 24), (1, 120)):
+        item = opened(browser, place)
+        assert len(item.find_elements(By.CSS_SELECTOR, "circle.order")) == n_orders
+        assert len(item.find_elements(By.CSS_SELECTOR, "path.published")) == 1
+        assert len(item.find_elements(By.CSS_SELECTOR, "circle.best")) == 1
+    name = find(browser, ".questions svg").get_attribute("aria-label")
+    assert name.endswith("the published order −10.00 nats; the best other one −12.00 nats")
+
+
+def test_a_question_is_text_and_its_answer_is_marked_in_words(browser, report) -> None:
+    browser.get(report)
+    title = browser.title
+    opened(browser, 0)
+    assert find(browser, ".questions .whole").text == EVIL
+    assert find(browser, ".questions .answer").text.split() == ["B.", "b", "✓", "answer"]
+    assert find(browser, ".questions .facts").text == "In the run: answered rightly in m_a."
+    assert browser.title == title
+
+
+def test_a_long_question_is_folded_and_whole(browser, report) -> None:
+    browser.get(report)
+    item = opened(browser, 1)
+    text = item.find_element(By.CSS_SELECTOR, ".whole")
+    button = item.find_element(By.CSS_SELECTOR, ".unfold")
+    folded = text.rect["height"]
+    button.click()
+    assert button.get_attribute("aria-expanded") == "true"
+    assert text.rect["height"] > 2 * folded
+    assert text.get_attribute("textContent") == ("long " * 1000).strip()
+
+
+@pytest.mark.parametrize("width", [320, 360, 1280])
+def test_the_page_is_never_wider_than_the_window(browser, report, width) -> None:
+    width_is(browser, width)
+    browser.get(report)
+    for place in range(2):
+        opened(browser, place)
+    for details in find_all(browser, "details:not([open])"):
+        browser.execute_script("arguments[0].open = true", details)
+    scroll, client = browser.execute_script(
+        "const root = document.documentElement; return [root.scrollWidth, root.clientWidth]"
+    )
+    width_is(browser, 1280)
+    assert scroll <= client
+    assert client <= width
+
+
+def test_dark_mode_has_a_dark_ground(browser, report) -> None:
+    grounds = []
+    for scheme in ("light", "dark"):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        browser.get(report)
+        grounds.append(find(browser, "body").value_of_css_property("background-color"))
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert grounds == ["rgba(255, 255, 255, 1)", "rgba(20, 23, 27, 1)"]
+
+
+def test_in_print_there_are_no_controls_and_the_charts_are_kept(browser, report) -> None:
+    browser.get(report)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    shown = [control.is_displayed() for control in find_all(browser, ".controls, nav, .more")]
+    charts = [chart.is_displayed() for chart in find_all(browser, ".chart")]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert shown
+    assert not any(shown)
+    assert charts
+    assert all(charts)
+
+
+def test_without_a_script_there_is_a_plain_table_and_a_sentence(browser, report) -> None:
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    browser.get(report)
+    shown = tasks_shown(browser)
+    controls = [control.is_displayed() for control in find_all(browser, ".controls")]
+    sentence = find(browser, "noscript").text
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert shown == NAMES
+    assert not any(controls)
+    assert "This list is drawn by a script." in sentence
+
+
+def test_a_leaderboard_sorts_filters_and_asks_for_nothing(browser, tmp_path) -> None:
+    boards = [
+        Board(name, tuple(Standing(row(model=model), rank) for rank, model in enumerate("AB", 1)), 100)
+        for name in ("mmlu", "arc")
+    ]
+    place = written(tmp_path, leaderboard_page.render(Leaderboard(tuple(boards))))
+    browser.get("about:blank")
+    browser.get_log("performance")
+    browser.get_log("browser")
+    browser.get(place)
+    find(browser, "#boards .level option[value=arc]").click()
+    assert find(browser, "#boards .shown").text == "2 of 4 rows shown"
+    (head,) = [th for th in find_all(browser, "#boards thead th") if th.text.startswith("rank")]
+    for _ in range(2):
+        head.find_element(By.TAG_NAME, "button").click()
+    models = find_all(browser, "#boards tbody tr:not([hidden]) > th .value")
+    assert [model.text for model in models] == ["B", "A"]
+    assert browser.get_log("browser") == []
+    assert {url for url in requested(browser) if url != "data:,"} == {place}

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+import math
+
+from lm_eval_leakage.report.flagged import LONGEST, as_json, listed, n_bytes
+from tests.report.made import annotation, answered, row, suspicion
+
+PLENTY = 10**6
+
+
+def entries(*suspicions, budget=PLENTY, **changes):
+    return json.loads(listed(annotation(*suspicions, **changes), budget).data)
+
+
+def test_the_largest_margin_is_first_and_an_undefined_one_last() -> None:
+    margins = [1.0, None, 3.0, math.nan, 2.0]
+    found = entries(*(suspicion(i, margin=margin) for i, margin in enumerate(margins)))
+    assert [entry["m"] for entry in found] == [3.0, 2.0, 1.0, None, None]
+
+
+def test_unflagged_and_untested_questions_are_not_listed() -> None:
+    assert entries(suspicion(0, rank=2), suspicion(1, flagged=None)) == []
+
+
+def test_loglikelihoods_have_two_decimals_and_no_nan() -> None:
+    values = (-1.23456, math.nan, -math.inf)
+    (entry,) = entries(suspicion(loglikelihoods=values))
+    assert entry["l"] == [-1.23, None, None]
+
+
+def test_the_answers_of_all_runs_are_told_once_each() -> None:
+    one = suspicion()
+    rows = (row("mmlu"), row("mmlu_cot"))
+    questions = (answered(one, 1.0), answered(one, 1.0), answered(one, 0.0, "mmlu_cot"), answered(one, 0.5, "other"))
+    (entry,) = entries(one, rows=rows, questions=questions)
+    assert entry["r"] == ["answered rightly in mmlu", "answered wrongly in mmlu_cot", "not scored in other"]
+
+
+def test_the_budget_holds_and_what_it_leaves_out_is_counted() -> None:
+    many = [suspicion(i, margin=float(100 - i), question="水" * 100) for i in range(100)]
+    found = listed(annotation(*many), 10_000)
+    assert n_bytes(found.data) <= 10_000
+    assert 0 < found.n_listed < 100
+    assert found.n_left_out == 100 - found.n_listed
+    assert [entry["m"] for entry in json.loads(found.data)] == [100.0 - i for i in range(found.n_listed)]
+    one_more = n_bytes(found.data) // found.n_listed
+    assert n_bytes(found.data) + one_more + 1 > 10_000
+
+
+def test_one_huge_question_does_not_keep_out_the_others() -> None:
+    huge = suspicion(0, margin=9.0, question="x" * LONGEST)
+    found = listed(annotation(huge, suspicion(1)), PLENTY)
+    assert (found.n_listed, found.n_left_out) == (1, 1)
+
+
+def test_nothing_in_the_data_can_end_the_script() -> None:
+    text = "</script><!--\u2028\u2029&<script>"
+    assert not set(as_json([text])) & set("<>&\u2028\u2029")
+    assert json.loads(as_json([text])) == [text]

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from lm_eval_leakage.report.formatting import interval, number, plus_minus, pvalue
+from lm_eval_leakage.results.annotation import UNKNOWN, Estimate
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (math.nan, "–"),
+        (0.0, "0.000"),
+        (-0.0001, "0.000"),
+        (-0.25, "−0.250"),
+        (math.inf, "∞"),
+        (-math.inf, "−∞"),
+        (1e308, "1e+308"),
+        (-2e6, "−2e+06"),
+    ],
+)
+def test_numbers_have_a_true_minus_sign_and_a_dash_where_undefined(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+def test_an_undefined_error_is_left_out() -> None:
+    assert plus_minus(Estimate(0.5)) == "0.50"
+    assert plus_minus(UNKNOWN) == "–"
+    assert interval(Estimate(0.5)) == ""
+    assert interval(Estimate(0.0, 0.1, -0.2, 0.2)) == "[−0.20, 0.20]"
+
+
+@pytest.mark.parametrize(("value", "text"), [(math.nan, "–"), (0.0, "< 1e-300"), (1.0, "1"), (0.0321, "0.032")])
+def test_pvalues_have_two_digits(value: float, text: str) -> None:
+    assert pvalue(value) == text

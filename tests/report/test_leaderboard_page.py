@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from lm_eval_leakage.report.leaderboard_page import render
+from lm_eval_leakage.results.annotation import UNKNOWN, Estimate
+from lm_eval_leakage.results.problems import Problem
+from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
+from tests.report.made import row
+from tests.report.parsed import Parsed
+
+
+def standing(model: str, rate: float, rank: int, **changes) -> Standing:
+    flagged = Estimate(rate, 0.02, rate - 0.04, rate + 0.04)
+    return Standing(row(model=model, **{"flagged": flagged, **changes}), rank)
+
+
+BOARD = Board("mmlu", (standing("A", 0.3, 1), standing("B", 0.2, 2), standing("C", 0.19, 2)), 90)
+
+
+def test_a_leaderboard_is_well_formed_and_says_who_is_flagged_most_and_least() -> None:
+    text = Parsed(render(Leaderboard((BOARD,)))).text
+    assert (
+        "On mmlu, by 90 questions that all of 3 models were tested on: A is flagged on a share of 0.30 ± 0.02, "
+        "by chance 0.042; C on 0.19 ± 0.02."
+    ) in text
+
+
+def test_a_shared_rank_is_named_and_an_own_one_is_not() -> None:
+    text = Parsed(render(Leaderboard((BOARD,)))).text
+    assert "A mmlu 1 0.300" in text
+    assert "B mmlu 2 tied 0.200" in text
+    assert "C mmlu 2 tied 0.190" in text
+
+
+def test_each_benchmark_has_a_chart_with_a_dot_a_model() -> None:
+    found = Parsed(render(Leaderboard((BOARD, Board("arc", (standing("A", 0.1, 1),), 50)))))
+    (first, second) = [dict(attributes) for tag, attributes in found.elements if tag == "svg" and "role" in attributes]
+    assert first["aria-label"].count("flagged: ") == 3
+    assert second["aria-label"] == "arc; A, flagged: 0.100 [0.060, 0.140]; "
+
+
+def test_choice_confusion_has_a_table_where_it_was_asked() -> None:
+    assert "Choice confusion" not in Parsed(render(Leaderboard((BOARD,)))).text
+    arms = {"original": Estimate(0.4, 0.02), "generalized": Estimate(0.45, 0.02)}
+    asked = standing("D", 0.1, 1, arms=arms, confusion=Estimate(0.05, 0.01))
+    text = Parsed(render(Leaderboard((Board("mmlu", (asked, standing("E", 0.1, 1)), 9),)))).text
+    assert "D mmlu 0.400 ± 0.020 0.450 ± 0.020 +0.050 ± 0.010" in text
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        Leaderboard(()),
+        Leaderboard((Board("mmlu", (), 0),)),
+        Leaderboard((Board("mmlu", (standing("A", 0.1, 1, flagged=UNKNOWN, null_rate=math.nan),), 0),)),
+    ],
+    ids=["no board", "no model", "nothing tested"],
+)
+def test_there_is_a_page_whatever_is_missing(found) -> None:
+    assert Parsed(render(found)).text
+
+
+def test_names_are_text() -> None:
+    evil = "<script>alert(1)</script>{{ 7*7 }}\"'"
+    board = Board(evil, (standing(evil, 0.1, 1, arms={"original": Estimate(0.5)}),), 1)
+    parsed = Parsed(render(Leaderboard((board,), problems=(Problem(evil),))))
+    assert [attributes for tag, attributes in parsed.elements if tag == "script"] == [{}]
+    assert evil in parsed.text
+
+
+def test_the_same_boards_give_the_same_page() -> None:
+    assert render(Leaderboard((BOARD,))) == render(Leaderboard((BOARD,)))

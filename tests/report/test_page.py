@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import math
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from lm_eval_leakage.report.page import render
+from lm_eval_leakage.results.annotation import UNKNOWN, Annotation, Arms, Estimate, Suspicion
+from lm_eval_leakage.results.problems import Problem
+from tests.report.made import HALF, annotation, answered, row, suspicion
+from tests.report.parsed import Parsed
+
+EVIL = "<script>alert(1)</script></script>{{ 7*7 }}{% raw %}\"onload='x'<!--&amp;\u2028\ud800"
+
+
+def usual(**changes) -> Annotation:
+    found = [suspicion(i, rank=1 + i % 24) for i in range(48)]
+    return annotation(*found, questions=tuple(answered(one, 1.0) for one in found), **changes)
+
+
+def test_a_page_is_well_formed_and_has_each_part() -> None:
+    parsed = Parsed(render([usual()]))
+    headings = [text for tag, text in parsed.texts if tag in {"h2", "h3"}]
+    parts = ["By task, group and subject", "M", "Ranks of the published orders", "Margins", "Flagged questions"]
+    parts += ["What a flag means, and what it does not", "Problems and origins", "M"]
+    assert headings == parts
+    assert ("html", {"lang": "en"}) in parsed.elements
+
+
+def test_a_page_asks_for_nothing() -> None:
+    page = render([usual(problems=(Problem("see https://example.org/x"),))])
+    links = [value for _, attributes in Parsed(page).elements for name, value in attributes.items()
+             if name in {"src", "href", "action", "srcset", "data", "poster", "xlink:href"}]  # fmt: skip
+    assert links
+    assert all(value.startswith("#") or value == "data:," for value in links)
+    assert "@import" not in page
+    assert set(re.findall(r"url\(([^)]*)\)", page)) == {"#hatch"}
+    assert re.findall(r"\bfetch\(|XMLHttpRequest|import\(|sendBeacon|WebSocket", page) == []
+
+
+def test_the_policy_lets_only_our_script_and_style_run() -> None:
+    import base64
+    import hashlib
+
+    page = render([usual()])
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    policy = policy.replace("&#39;", "'")
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    for name, element in (("script-src", "script"), ("style-src", "style")):
+        (source,) = re.findall(f"<{element}>(.*?)</{element}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+        assert f"{name} 'sha256-{digest}'" in policy
+
+
+def test_what_data_sets_and_models_say_is_text() -> None:
+    evil = suspicion(question=EVIL, options=(EVIL, "b"), subject=EVIL, benchmark=EVIL, guards=(EVIL,))
+    found = annotation(
+        evil,
+        model=EVIL,
+        detector=EVIL,
+        rows=(row(EVIL, model=EVIL, metric=EVIL, n_shot=EVIL, arms={EVIL: HALF}),),
+        problems=(Problem(EVIL, Path("a<b>")),),
+        origins={EVIL: [EVIL, {"k": EVIL}]},
+    )
+    page = render([found, usual()])
+    parsed = Parsed(page)
+    assert [attributes for tag, attributes in parsed.elements if tag == "script"] == [
+        {"type": "application/json"},
+        {"type": "application/json"},
+        {},
+    ]
+    assert parsed.data()[0]["q"] == EVIL.replace("\ud800", "?")
+    shown = EVIL.replace("\ud800", "?").replace("\u2028", " ").replace("<!--", "<!--")
+    assert shown in parsed.text
+    assert all("onload" not in attributes for _, attributes in parsed.elements)
+    assert "7*7" in parsed.text
+    assert "49" not in parsed.text.replace(EVIL, "")
+
+
+def test_full_mmlu_with_every_question_flagged_stays_below_5_mb() -> None:
+    text = "What is the capital of 水 & <b>? " * 16
+    many = [suspicion(i, margin=i / 100, question=text[:500]) for i in range(14_042)]
+    rows = tuple(row(f"mmlu_{i}") for i in range(70))
+    started = time.monotonic()
+    page = render([annotation(*many, rows=rows, questions=tuple(answered(one, 1.0) for one in many))])
+    assert time.monotonic() - started < 30
+    assert len(page.encode()) < 5_000_000
+    n_listed = len(Parsed(page).data())
+    assert n_listed > 3_000
+    assert f"{14_042 - n_listed:,} are not shown, to keep the page small." in Parsed(page).text
+
+
+def test_several_models_share_the_room_by_what_they_need() -> None:
+    few = annotation(*(suspicion(i) for i in range(3)), model="few")
+    many = annotation(*(suspicion(i, question="x" * 3000) for i in range(2000)), model="many")
+    page = render([many, few])
+    assert 3_900_000 < len(page.encode()) < 5_000_000
+    assert "3 questions flagged by max_order, the largest margins first. This" in Parsed(page).text
+
+
+def test_models_that_need_more_than_there_is_share_it_equally() -> None:
+    models = [annotation(*(suspicion(i, question="x" * 3000) for i in range(1000)), model=name) for name in "AB"]
+    page = render(models)
+    assert 3_900_000 < len(page.encode()) < 5_000_000
+    left_out = [int(n) for n in re.findall(r"(\d+) are not shown", page)]
+    assert len(left_out) == 2
+    assert abs(left_out[0] - left_out[1]) <= 1
+
+
+def test_columns_that_no_row_has_are_left_out() -> None:
+    bare = Parsed(render([annotation()])).heads()
+    assert "accuracy" in bare
+    assert not {"outlier", "calibrated", "prevalence", "probability", "gap", "choice confusion", "model"} & set(bare)
+    full = row(outlier=HALF, calibrated=HALF, prevalence=HALF, probability=0.3, gap=HALF, confusion=HALF)
+    heads = Parsed(render([annotation(rows=(row("a"), full))])).heads()
+    assert {"outlier", "calibrated", "prevalence", "probability", "gap", "choice confusion"} <= set(heads)
+
+
+def test_models_have_a_column_where_there_are_several() -> None:
+    two = [annotation(rows=(row(model=name),), model=name) for name in ("A", "B")]
+    assert "model" in Parsed(render(two)).heads()
+
+
+def cell_of(page: str, column: str) -> str:
+    """In the first row of the table."""
+    table = page[page.index('<table class="sortable">') :]
+    heads = [re.sub("<.*?>", "", head) for head in re.findall(r"<th scope=\"col\".*?</th>", table)]
+    first = table[table.index("<tbody>") : table.index("</tr>", table.index("<tbody>"))]
+    cells = re.findall(r"<t[dh][ >].*?</t[dh]>", first, re.DOTALL)
+    return re.sub("<.*?>", "", cells[heads.index(column)]).strip()
+
+
+def test_undefined_is_a_dash() -> None:
+    page = render([annotation(rows=(row(pvalue=math.nan, accuracy=UNKNOWN), row("other")))])
+    assert cell_of(page, "p") == cell_of(page, "accuracy") == "–"
+    assert "nan" not in Parsed(page).text.lower().split()
+    assert cell_of(page, "flagged") == "0.250 ± 0.043"
+    assert cell_of(page, "accuracy unflagged") == "0.400 [0.30, 0.50]"
+
+
+UNREAD = Suspicion("h", "", "mmlu", "mmlu", "", (), None, reason="no options")
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        [],
+        [annotation(rows=())],
+        [annotation(UNREAD)],
+        [annotation(rows=(row(n=10**15, accuracy=Estimate(1e308, 1e308, -math.inf, math.inf), pvalue=0.0),))],
+        [annotation(suspicion(margin=math.inf, loglikelihoods=(-math.inf,) * 24), detector="")],
+        [annotation(rows=(row(arms={"original": UNKNOWN}, flagged=UNKNOWN, n_tested=0),))],
+    ],
+    ids=["no model", "no rows", "no suspicion", "huge", "infinite", "unknown arms"],
+)
+def test_there_is_a_page_whatever_is_missing(annotations) -> None:
+    assert Parsed(render(annotations)).text
+
+
+def test_arms_have_a_chart_with_their_numbers() -> None:
+    arms = {"original": Estimate(0.4, 0.02, 0.36, 0.44), "generalized": Estimate(0.3, 0.02, 0.26, 0.34)}
+    found = annotation(suspicion(arms=Arms(True, True, True, False)), rows=(row(arms=arms), row("x")))
+    text = Parsed(render([found])).text
+    assert "mmlu 0.400 [0.36, 0.44] 0.300 [0.26, 0.34]" in text
+
+
+def test_the_first_200_problems_are_shown_and_all_are_counted() -> None:
+    text = Parsed(render([annotation(problems=tuple(Problem(f"problem number {i}.") for i in range(250)))])).text
+    assert "250 problems, of which the first 200:" in text
+    assert "problem number 199." in text
+    assert "problem number 200." not in text
+
+
+def test_origins_and_the_detector_are_named() -> None:
+    text = Parsed(render([annotation(origins={"lm_eval": ["0.4.13"], "versions": {"mmlu": 1}})])).text
+    assert "detectormax_order lm_eval0.4.13versionsmmlu: 1" in text
+
+
+def test_the_same_runs_give_the_same_page() -> None:
+    assert render([usual()]) == render([usual()])
+
+
+def test_a_page_speaks_of_flags_and_never_of_leaked_questions() -> None:
+    assert "leaked" not in Parsed(render([usual()])).text
+
+
+def test_every_figure_has_a_caption_and_every_drawing_a_name_or_none_to_read() -> None:
+    elements = Parsed(render([usual(rows=(row(arms={"original": HALF}),))])).elements
+    figures = [tag for tag, _ in elements if tag in {"figure", "figcaption"}]
+    assert figures == ["figure", "figcaption"] * 3
+    drawings = [attributes for tag, attributes in elements if tag == "svg"]
+    assert all(one.get("aria-hidden") == "true" or (one["role"] == "img" and one["aria-label"]) for one in drawings)
+    assert sum("role" in one for one in drawings) == 3
+
+
+def test_dark_and_light_texts_have_enough_contrast() -> None:
+    light, dark, _ = (
+        dict(re.findall(r"--([\w-]+):(#\w+)", part)) for part in re.findall(r":root\{(.*?)\}", render([]), re.DOTALL)
+    )
+    for theme in (light, {**light, **dark}):
+        for name in ("text", "muted", "accent", "third"):
+            assert contrast(theme[name], theme["ground"]) >= 4.5
+            assert contrast(theme[name], theme["soft"]) >= 4.5
+        for name in ("first", "second", "third", "fourth", "mark"):
+            assert contrast(theme[name], theme["ground"]) >= 3
+
+
+def contrast(one: str, other: str) -> float:
+    """By WCAG 2."""
+    dark, light = sorted(map(luminance, (one, other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
