@@ -21,8 +21,8 @@ from typing import Any
 
 N_QUESTIONS, N_SUBJECTS = 14_042, 57
 TIME = "2026-01-01T00-00-00.000000"
-WORDS = """which of the following best describes a process by which an organism responds to change in its
-own environment""".split()
+TEXT = "which of the following best describes a process by which an organism responds to change in its own world"
+WORDS = TEXT.split()
 DETECTOR = "OptionOrders(max_orders=120, orders=None, move='all', format=None)"
 SCRIPT = """
 import json, pathlib, sys

@@ -7,6 +7,7 @@ import sys
 
 from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.cli import of_results
+from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
 from lm_eval_leakage.harness import hook
 
 
@@ -105,7 +106,7 @@ def main() -> None:
 
     known: tuple[of_results.Command, ...] = (*COMMANDS, *of_results.COMMANDS)
     commands = {command.__name__: command for command in known}
-    arguments = {"census": _census_arguments, "simulate": add_arguments, **of_results.ARGUMENTS}
+    arguments = {"census": _census_arguments, "simulate": add_arguments, **OF_RESULTS}
     cli = LeakageCLI(commands, arguments, list_audits)
     args = cli.parse_args()
     if args.command in ("run", "ls", "validate", "census", "simulate"):

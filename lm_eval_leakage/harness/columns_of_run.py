@@ -43,7 +43,7 @@ def _add(results: dict[str, Any], audits: Samples, asked: Samples) -> None:
     run = Run("", "", {key: results.get(key) or {} for key in KEPT})
     asked_once = [(Answered(task, "", run, None, len(lines)), lines) for task, lines in asked.items()]
     parts = [Part(one, joining.join(one, answers(enumerate(lines), problems))) for one, lines in asked_once]
-    for row in rows_of("", parts, {}, None, {}):
+    for row in rows_of("", parts, {}, {}, None, {}):
         for section in ("results", "groups"):
             own = results.get(section, {}).get(row.task)
             if own is not None and row.n_joined and row.level != SUBJECT:

@@ -22,6 +22,7 @@ from lm_eval_leakage.harness.filters import JudgedResponse, JudgedText, judged_r
 from lm_eval_leakage.harness.logged_verdict import LoggedVerdict
 from lm_eval_leakage.harness.model_of_run import tell_model_to
 from lm_eval_leakage.harness.parameters import probe_of, reference_of, with_parameters
+from lm_eval_leakage.harness.processes import on_all
 from lm_eval_leakage.harness.row_values import ROWS, undecidable
 from lm_eval_leakage.harness.token_scores import TokenAnswer
 from lm_eval_leakage.harness.window import longer_than_window, n_tokens_of
@@ -200,7 +201,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def apply_filters(self) -> None:
         """Statistics see the questions that were asked; the others keep their reason in every pipeline."""
         by_question = [list(group) for _, group in groupby(self.instances, key=lambda instance: instance.doc_id)]
-        if self.reference is not None and all(map(self._without_reference, by_question)):
+        if self.reference is not None and on_all(all(map(self._without_reference, by_question))):
             logger.warning(
                 "%s: the log of %s holds no text of this audit, which is judged without a reference",
                 self.config.task,

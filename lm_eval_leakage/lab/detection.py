@@ -45,7 +45,7 @@ class Audits:
 
     model, model_args: as for lm_eval; the model is loaded when an audit is missing
     block: neighbours that were drawn together, which are one shard of the test of their order
-    reference: folder of another model's answers, with the audits that are compared with them
+    references: log of another model's answers, for each audit that is compared with one
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class Audits:
         *,
         block: int = 1,
         metadata: Mapping[str, object] | None = None,
-        reference: tuple[Path, Sequence[str]] | None = None,
+        references: Mapping[str, Path] | None = None,
     ) -> None:
         self.folder, self.model, self.model_args = folder, model, model_args
         self.questions, self.pool, self.block, self.metadata = questions, pool, block, dict(metadata or {})
-        self.reference = reference
+        self.references = references or {}
         self._lm: Any = None
 
     def detectors(self, suffixes: Sequence[str]) -> list[Detector]:
@@ -80,19 +80,21 @@ class Audits:
         answers: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return answers
 
-    def answer_as_reference(self, folder: Path, suffixes: Sequence[str]) -> None:
-        """The model's answers to audits as a log in `folder`, one sub-folder an audit, for others to be compared
-        with; what is there already is used."""
+    def answer_as_reference(self, folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
+        """The model's answers to each audit as a log in a sub-folder, for others to be compared with; what is there
+        already is used."""
         from lm_eval_leakage.harness.reference_log import write_reference
         from lm_eval_leakage.harness.run_audit import load_model, run_audit
 
-        for suffix in suffixes:
-            if not any((folder / suffix).glob("samples_*.jsonl")):
+        logs = {suffix: folder / suffix for suffix in suffixes}
+        for suffix, log in logs.items():
+            if not any(log.glob("samples_*.jsonl")):
                 if self._lm is None:
                     self._lm = load_model(self.model, self.model_args)
                 done = run_audit(self._lm, suffix, self.questions, self.pool, self.metadata)
-                write_reference(folder / suffix, pretrained_of(self.model_args), done.samples)
+                write_reference(log, pretrained_of(self.model_args), done.samples)
         self.unload()
+        return logs
 
     def unload(self) -> None:
         """Gives the model's memory back."""
@@ -105,8 +107,8 @@ class Audits:
         if self._lm is None:
             self._lm = load_model(self.model, self.model_args)
         questions, metadata = self.questions, self.metadata
-        if self.reference is not None and suffix in self.reference[1]:
-            metadata = metadata | {"reference_log": str(self.reference[0])}
+        if suffix in self.references:
+            metadata = metadata | {"reference_log": str(self.references[suffix])}
         if asks_of_neighbours(suffix):
             questions, metadata = _blocks_as_subjects(questions, self.block), metadata | self._of_shards()
         done = run_audit(self._lm, suffix, questions, self.pool, metadata)

@@ -59,7 +59,7 @@ def simulate(settings: Simulation, folder: Path) -> Outcome:
         seed=settings.seed,
     )
     questions = [*halves.trained, *halves.held_out]
-    reference = _reference(settings, folder, questions, pool)
+    references = _references(settings, folder, questions, pool)
     audits = {}
     for epoch, checkpoint in {0: None, **checkpoints}.items():
         audits[epoch] = Audits(
@@ -70,7 +70,7 @@ def simulate(settings: Simulation, folder: Path) -> Outcome:
             pool,
             block=settings.together,
             metadata=settings.metadata,
-            reference=reference,
+            references=references,
         )
         for suffix in settings.detectors:
             audits[epoch].audit(suffix)
@@ -79,16 +79,15 @@ def simulate(settings: Simulation, folder: Path) -> Outcome:
     return Outcome(settings, _ids(halves.trained), _ids(halves.held_out), halves.n_eligible, audits, control)
 
 
-def _reference(
+def _references(
     settings: Simulation, folder: Path, questions: Sequence[Question], pool: Sequence[Question]
-) -> tuple[Path, Sequence[str]] | None:
-    """Where another model's answers stand, and the audits that are compared with them."""
+) -> dict[str, Path]:
+    """Logs of another model's answers to the audits that are compared with them."""
     if settings.reference is None:
-        return None
+        return {}
     wanted = [suffix for suffix in settings.against_reference if suffix in settings.detectors]
     answers = Audits(folder, settings.model, settings.reference, questions, pool, metadata=settings.metadata)
-    answers.answer_as_reference(folder / "reference", wanted)
-    return (folder / "reference", wanted)
+    return answers.answer_as_reference(folder / "reference", wanted)
 
 
 def _control(settings: Simulation, folder: Path) -> Audits:
@@ -96,7 +95,7 @@ def _control(settings: Simulation, folder: Path) -> Audits:
 
     questions = _unique(questions_of(str(settings.control)))
     within = folder / "control"
-    reference = _reference(settings, within, questions, questions)
+    references = _references(settings, within, questions, questions)
     audits = Audits(
         within,
         settings.model,
@@ -104,7 +103,7 @@ def _control(settings: Simulation, folder: Path) -> Audits:
         questions,
         questions,
         metadata=settings.metadata,
-        reference=reference,
+        references=references,
     )
     for suffix in settings.detectors:
         if not asks_of_neighbours(suffix):

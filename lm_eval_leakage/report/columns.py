@@ -26,6 +26,12 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("shots", lambda row: text_cell(row.n_shot), is_text=True),
     Column("n", lambda row: count_cell(row.n), "questions"),
     Column("accuracy", lambda row: error_cell(row.accuracy), "in the run, as the harness gave it, ± standard error"),
+    Column(
+        "accuracy unflagged",
+        lambda row: interval_cell(row.accuracy_unflagged),
+        "on unflagged questions, 95 % interval",
+    ),
+    Column("accuracy flagged", lambda row: interval_cell(row.accuracy_flagged), "on flagged questions, 95 % interval"),
     Column("tested", lambda row: count_cell(row.n_tested), "questions of the run that the main detector tested"),
     Column(
         "flagged",
@@ -62,12 +68,6 @@ COLUMNS: tuple[Column[Row], ...] = (
         "accuracy with wrong options replaced by other questions' right ones, less the original accuracy; "
         "a model that has not seen the benchmark gains (Yao et al. 2024)",
     ),
-    Column(
-        "accuracy unflagged",
-        lambda row: interval_cell(row.accuracy_unflagged),
-        "on unflagged questions, 95 % interval",
-    ),
-    Column("accuracy flagged", lambda row: interval_cell(row.accuracy_flagged), "on flagged questions, 95 % interval"),
     Column("gap", lambda row: interval_cell(row.gap), "accuracy on flagged less on unflagged questions"),
     Column(
         "gap within strata", lambda row: interval_cell(row.gap_adjusted), "the same among questions of like difficulty"

@@ -16,7 +16,7 @@ from lm_eval_leakage.results.json_lines import json_lines
 from lm_eval_leakage.results.problems import Problem
 from lm_eval_leakage.results.rows import Part, rows_of
 from lm_eval_leakage.results.runs import Run, find_runs
-from lm_eval_leakage.results.suspicions import Calibrating, calibrating_of, judged_in, suspicions
+from lm_eval_leakage.results.suspicions import Calibrating, benchmark_of, calibrating_of, judged_in, suspicions
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,9 @@ def annotate(runs: Sequence[Path], audits: Sequence[Path] = (), choices: Choices
         by_model[run.key].append(run)
     ease = _ease(choices.references, problems)
     first, *rest = [_annotation(own, ease, choices) for own in by_model.values()]
+    if choices.detector and not any(annotation.detector for annotation in (first, *rest)):
+        told = [str(problem) for annotation in (first, *rest) for problem in annotation.problems]
+        raise ValueError(f"no audit of any model has the detector {choices.detector!r}: {'; '.join(told)}")
     return [replace(first, problems=(*problems, *first.problems)), *rest]  # of files that name no model
 
 
@@ -59,7 +62,7 @@ def _annotation(runs: Sequence[Run], ease: Mapping[str, float], choices: Choices
     audited = suspicions(judged_in(runs, problems), problems, choices.detector, calibrating)
     joining = Joining(audited.found)
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
-    rows = rows_of(model, parts, joining.unanswered(), audited.calibrated, ease)
+    rows = rows_of(model, parts, joining.unanswered(), _groups_of_audits(runs), audited.calibrated, ease)
     return Annotation(
         model,
         audited.detector,
@@ -77,6 +80,15 @@ def _part(one: Answered, joining: Joining, problems: list[Problem]) -> Part:
         return Part(one, [])
     found = answers(json_lines(one.log, problems), problems, one.log)
     return Part(one, joining.join(one, found))
+
+
+def _groups_of_audits(runs: Sequence[Run]) -> dict[str, list[str]]:
+    return {
+        benchmark_of(group): [benchmark_of(member) for member in members]
+        for run in with_audits(runs)
+        for group, members in (run.results.get("group_subtasks") or {}).items()
+        if members
+    }
 
 
 def _groups(part: Part) -> Mapping[str, Sequence[str]]:

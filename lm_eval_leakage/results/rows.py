@@ -44,19 +44,20 @@ def rows_of(
     model: str,
     parts: Sequence[Part],
     unanswered: Mapping[str, Sequence[Suspicion]],
+    groups_of_audits: Mapping[str, Sequence[str]],
     calibrating: Calibrating | None,
     ease: Mapping[str, float],
 ) -> list[Row]:
-    """Groups first, then each task with its subjects, then benchmarks that were audited and answered in no run.
+    """Groups first, then each task with its subjects; then the same of benchmarks that were audited and answered in no
+    run.
 
+    groups_of_audits: their members, by the names of the benchmarks
     ease: share of reference models that answer a question rightly, by its hash or content
     """
     rows: list[Row] = []
     for named, questions in [*_groups(model, parts), *_tasks(model, parts)]:
         rows += _of_metrics(named, questions, calibrating, ease)
-    for benchmark, found in unanswered.items():
-        rows += _of_audit(model, benchmark, found, calibrating)
-    return _adjusted(rows)
+    return _adjusted([*rows, *_of_audits(model, unanswered, groups_of_audits, calibrating)])
 
 
 def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequence[AnnotatedQuestion]]]:
@@ -137,16 +138,29 @@ def _n_told(run: Run, name: str) -> int | None:
     return effective if isinstance(effective, int) else None
 
 
-def _of_audit(
-    model: str, benchmark: str, found: Sequence[Suspicion], calibrating: Calibrating | None
+def _of_audits(
+    model: str,
+    unanswered: Mapping[str, Sequence[Suspicion]],
+    members: Mapping[str, Sequence[str]],
+    calibrating: Calibrating | None,
 ) -> Iterator[Row]:
-    subjects: dict[str, list[Entry]] = defaultdict(list)
-    for one in found:
-        subjects[one.subject].append(Entry(one))
-    parts = {f"{benchmark}/{name}": entries for name, entries in sorted(subjects.items())} if len(subjects) > 1 else {}
-    for name, entries in {benchmark: [Entry(one) for one in found], **parts}.items():
-        level = TASK if name == benchmark else SUBJECT
-        yield Row(model, name, level, "", "", len(entries), UNKNOWN, **columns(entries, calibrating))
+    def row(name: str, level: str, found: Sequence[Suspicion], group: str) -> Row:
+        entries = [Entry(one) for one in found]
+        values = columns(entries, calibrating)
+        return Row(model, name, level, "", "", len(entries), UNKNOWN, group=group, **values)
+
+    for group in members:
+        pooled = [one for name in leaves(group, members) if name != group for one in unanswered.get(name, ())]
+        if pooled:
+            yield row(group, GROUP, pooled, outermost(group, members))
+    for benchmark, found in unanswered.items():
+        group = outermost(benchmark, members)
+        yield row(benchmark, TASK, found, group)
+        subjects: dict[str, list[Suspicion]] = defaultdict(list)
+        for one in found:
+            subjects[one.subject].append(one)
+        for subject, part in sorted(subjects.items()) if len(subjects) > 1 else ():
+            yield row(f"{benchmark}/{subject}", SUBJECT, part, group)
 
 
 def _adjusted(rows: Sequence[Row]) -> list[Row]:

@@ -105,9 +105,8 @@ class _Chosen:
         }
         main = _most(counts, [wanted] if wanted else [*MAIN, *sorted({name for name, _ in rates})], rates, problems)
         if wanted and verdicts and main is None:
-            flagging = sorted({name for pair in rates for name in pair}) or ["none"]
-            choose = ", ".join(flagging)
-            raise ValueError(f"detector is {wanted!r}, which flags nothing in these audits; choose: {choose}")
+            choose = ", ".join(sorted({name for pair in rates for name in pair}) or ["none"])
+            problems.append(Problem(f"detector is {wanted!r}, which flags nothing in these audits; choose: {choose}"))
         return _Chosen(main, _most(counts, [OUTLIER], rates, problems), _most(counts, [ARMS], set(counts), problems))
 
 

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from lm_eval_leakage.harness.processes import on_all
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import EMPTY, FIVE, GOOD, ONE, SAME, TASK, TWINS, evaluate
 
@@ -47,6 +48,7 @@ def run_rank(rank: int, world_size: int, metadata: dict, folder: str) -> None:
     results = evaluate(RankedLM(), metadata)
     if results is not None:
         Path(folder, "row.json").write_text(json.dumps(results["results"][TASK]))
+    Path(folder, f"all_{rank}").write_text(str([on_all(rank == 0), on_all(True), on_all(False)]))
     dist.destroy_process_group()
 
 
@@ -58,3 +60,10 @@ def test_the_rows_do_not_depend_on_the_number_of_processes(questions_file, tmp_p
     mp.spawn(run_rank, (2, metadata, str(tmp_path)), nprocs=2)
     together = json.loads((tmp_path / "row.json").read_text())
     assert together == pytest.approx(dict(alone), nan_ok=True)
+    for rank in range(2):  # what only the first process finds is not found by all
+        assert (tmp_path / f"all_{rank}").read_text() == str([False, True, False])
+
+
+def test_one_process_decides_alone() -> None:
+    assert on_all(True)
+    assert not on_all(False)

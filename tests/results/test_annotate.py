@@ -173,6 +173,15 @@ def test_a_detector_that_was_not_run_is_refused_with_those_that_were(folder) -> 
         annotate([folder], choices=Choices(detector="stepwise"))
 
 
+def test_a_model_without_the_detector_does_not_keep_others_from_it(folder) -> None:
+    line = audited(row(0), True, detector="Steps()/Stepwise()", filter="stepwise")
+    write_run(folder / "audits", "other", {"bench_leakage_ngram_steps": [line]})
+    by_model = {found.model: found for found in annotate([folder], choices=Choices(detector="stepwise"))}
+    assert by_model["other"].detector == "stepwise"
+    assert by_model["m"].detector == ""
+    assert any("'stepwise'" in str(problem) for problem in by_model["m"].problems)
+
+
 def test_subjects_of_one_task_have_rows_with_pvalues_adjusted_among_them(tmp_path) -> None:
     docs = [row(i, subject=f"s{i % 3}") for i in range(30)]
     write_run(tmp_path, "m", {"bench": [answered(i, doc, True) for i, doc in enumerate(docs)]})
@@ -195,6 +204,15 @@ def test_an_audit_without_a_run_has_rows_without_accuracy(tmp_path) -> None:
     (only,) = found.rows
     assert (only.task, only.metric, only.n_tested) == ("bench", "", N)
     assert math.isnan(only.accuracy.value)
+
+
+def test_audits_of_a_group_alone_have_the_groups_row_too(tmp_path) -> None:
+    logs = {f"bench_{s}_leakage_perm": [audited(row(i, subject=s), i < 3) for i in range(N)] for s in "ab"}
+    write_run(tmp_path, "m", logs, groups={"bench_leakage_perm": [*logs]})
+    (found,) = annotate([tmp_path])
+    whole, *parts = found.rows
+    assert (whole.task, whole.level, whole.n_tested, whole.flagged.value) == ("bench", "group", 2 * N, 6 / (2 * N))
+    assert [(part.task, part.group) for part in parts] == [("bench_a", "bench"), ("bench_b", "bench")]
 
 
 def test_a_run_without_samples_keeps_its_accuracy_and_says_what_is_missing(tmp_path) -> None:

@@ -1,0 +1,117 @@
+"""The commands that read runs, as they are typed."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from lm_eval_leakage import cli
+from tests.results.harness_files import answered, audited, confused, row, write_run
+
+N = 24
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Of 24 questions, 8 are flagged and answered rightly, the others wrongly."""
+    docs = [row(i) for i in range(N)]
+    write_run(tmp_path / "runs", "m", {"bench": [answered(i, doc, i < 8) for i, doc in enumerate(docs)]})
+    write_run(tmp_path / "audits", "m", {"bench_leakage_perm": [audited(doc, i < 8) for i, doc in enumerate(docs)]})
+    lines = [confused(doc, i < 8, i < 2) for i, doc in enumerate(docs)]
+    write_run(tmp_path / "audits", "m", {"bench_choice_confusion": lines})
+    return tmp_path
+
+
+@pytest.fixture
+def typed(monkeypatch, capsys):
+    """Exit code, what was printed, and the notes beside it."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["lm-eval-leakage", *map(str, words)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def test_annotate_prints_columns_and_writes_copies_beside_the_runs(folder, typed) -> None:
+    code, out, err = typed("annotate", folder / "runs", "--audit", folder / "audits")
+    assert code == 0
+    assert "accuracy, unflagged" in out
+    assert "0.333 ± 0.098" in out
+    written = [line.removeprefix("written: ") for line in err.splitlines() if line.startswith("written: ")]
+    assert sorted(map(str, (folder / "runs").rglob("*_leakage.*"))) == sorted(written)
+    assert len(written) == 2
+
+
+def test_a_dry_run_writes_nothing(folder, typed) -> None:
+    code, out, _ = typed("annotate", folder, "--dry_run", "--format", "json")
+    assert code == 0
+    assert json.loads(out)[0]["flagged_rate"] == pytest.approx(1 / 3)
+    assert not list(folder.rglob("*_leakage.json*"))
+
+
+@pytest.mark.parametrize(
+    ("condition", "code", "said"),
+    [
+        ("pvalue<0.01", 1, "m, bench: pvalue is"),
+        ("accuracy<0.2", 0, ""),
+        ("probability>0.5", 2, "no row has"),
+        ("pvalue", 2, "pvalue<0.01"),
+    ],
+)
+def test_exit_codes_tell_a_met_condition_from_one_that_cannot_be_checked(folder, typed, condition, code, said) -> None:
+    found, _, err = typed("annotate", folder, "--fail-if", condition)
+    assert found == code
+    assert said in err
+
+
+def test_what_is_not_there_is_refused_without_a_trace(typed, tmp_path) -> None:
+    for command in ("annotate", "report", "leaderboard"):
+        code, _, err = typed(command, tmp_path / "nowhere")
+        assert (code, "does not exist" in err, "Traceback" in err) == (2, True, False)
+
+
+def test_notes_name_the_model_where_there_are_several(folder, typed) -> None:
+    write_run(folder / "runs", "other", {"bench": [answered(0, row(0), True)]})
+    _, _, err = typed("annotate", folder, "--dry_run")
+    assert "note: other: no audit of this model was found" in err
+
+
+def test_report_and_leaderboard_write_pages(folder, typed) -> None:
+    assert typed("report", folder, "--output", folder / "pages" / "page.html")[0] == 0
+    assert "bench" in (folder / "pages" / "page.html").read_text()
+    assert typed("leaderboard", folder, "--output", folder / "board.html")[0] == 0
+    assert "Leakage leaderboard" in (folder / "board.html").read_text()
+
+
+def test_the_leaderboard_is_printed_as_markdown_or_csv_too(folder, typed) -> None:
+    _, out, _ = typed("leaderboard", folder, "--format", "markdown")
+    assert "## Choice confusion" in out
+    _, out, _ = typed("leaderboard", folder, "--format", "csv")
+    assert out.startswith("benchmark,rank,")
+    typed("leaderboard", folder, "--format", "csv", "--output", folder / "board.csv")
+    assert (folder / "board.csv").read_text().startswith("benchmark,rank,")
+
+
+@pytest.mark.model  # indexes all tasks of the harness
+def test_clean_writes_a_task_of_what_is_not_flagged(folder, typed) -> None:
+    own = folder / "tasks"
+    own.mkdir()
+    (own / "bench.yaml").write_text(
+        "task: bench\ndataset_path: json\ntest_split: test\noutput_type: multiple_choice\n"
+    )
+    arguments = ("clean", folder / "runs", "--audit", folder / "audits", "--output_path", folder / "clean")
+    code, out, _ = typed(*arguments, "--include_path", own)
+    assert code == 0
+    assert "bench_clean: 16 of 24 questions kept, 0 untested" in out
+    assert len(json.loads((folder / "clean" / "bench_clean.json").read_text())["kept"]) == 16
+    code, _, err = typed(*arguments[:2], "--output_path", folder / "none")
+    assert (code, "nothing remains" in err) == (2, True)
