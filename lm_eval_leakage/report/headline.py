@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lm_eval_leakage.report.formatting import count, counted, number, plus_minus, pvalue_equation
 from lm_eval_leakage.results.annotation import Annotation, Row
@@ -11,12 +11,18 @@ from lm_eval_leakage.results.annotation import Annotation, Row
 N_HEADLINES = 4  # rows of one model that have sentences of their own; the table has all
 
 
-def headlines(annotation: Annotation) -> tuple[str, ...]:
-    """One text for each of the model's benchmarks."""
+Say = Callable[[Row, str], str]
+
+
+def headlines(annotation: Annotation, say: Say) -> tuple[str, ...]:
+    """One text for each of the model's benchmarks.
+
+    say: `headline`, or `in_short` where there are several
+    """
     rows = benchmarks(annotation.rows)
     if not rows:
         return (f"No task of {annotation.model} could be read.",)
-    texts = [headline(row, annotation.detector) for row in rows[:N_HEADLINES]]
+    texts = [say(row, annotation.detector) for row in rows[:N_HEADLINES]]
     left = len(rows) - N_HEADLINES
     return (
         (*texts, f"{counted(left, 'more benchmark')} of {annotation.model} in the table.") if left > 0 else (*texts,)
@@ -37,12 +43,30 @@ def headline(row: Row, detector: str) -> str:
     return " ".join(part for part in parts if part)
 
 
+def in_short(row: Row, detector: str) -> str:
+    """The same in one sentence."""
+    found = f"{row.model} on {_task(row)} (n = {count(row.n)})"
+    if row.accuracy:
+        found += f": accuracy {plus_minus(row.accuracy)}"
+        if row.accuracy_unflagged and n_flagged(row):
+            found += (
+                f", {plus_minus(row.accuracy_unflagged)} on the {counted(row.n_tested - n_flagged(row))} not flagged"
+            )
+    if not row.flagged:
+        return f"{found}. {_untested(row, detector)}"
+    chance = "" if math.isnan(row.null_rate) else f" where chance gives {number(row.null_rate * row.n_tested, 1)}"
+    unguarded = row.pvalue_unguarded
+    without = "" if math.isnan(unguarded) else f"; {pvalue_equation(unguarded)} without natural orders"
+    p = "" if math.isnan(row.pvalue) else f" ({pvalue_equation(row.pvalue)}{without})"
+    return f"{found}; {count(n_flagged(row))} flagged{chance}{p}."
+
+
 def n_flagged(row: Row) -> int:
     return round(row.flagged.value * row.n_tested) if row.flagged else 0
 
 
 def _accuracy(row: Row) -> str:
-    task = row.task if row.n_shot in {"", "0"} else f"{row.task} ({row.n_shot}-shot)"
+    task = _task(row)
     if not row.accuracy:
         return f"On {task} (n = {count(row.n)}), {row.model} was audited, but no run gives its accuracy."
     metric = row.metric.partition(",")[0]
@@ -54,6 +78,10 @@ def _accuracy(row: Row) -> str:
     are = "is" if n_unflagged == 1 else "are"
     unflagged = plus_minus(row.accuracy_unflagged)
     return f"{start}; on the {counted(n_unflagged)} that {are} not flagged it is {unflagged}."
+
+
+def _task(row: Row) -> str:
+    return row.task if row.n_shot in {"", "0"} else f"{row.task} ({row.n_shot}-shot)"
 
 
 def _flags(row: Row, detector: str) -> str:

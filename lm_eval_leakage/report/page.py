@@ -10,7 +10,7 @@ from lm_eval_leakage.report.columns import rows_table
 from lm_eval_leakage.report.dots import DotChart, Dots, dot_chart
 from lm_eval_leakage.report.environment import render as render_template
 from lm_eval_leakage.report.flagged import Listed, listed, n_bytes
-from lm_eval_leakage.report.headline import benchmarks, headlines
+from lm_eval_leakage.report.headline import Say, benchmarks, headline, headlines, in_short
 from lm_eval_leakage.report.histograms import margin_histogram, rank_histograms
 from lm_eval_leakage.report.table import Cell, Column, Table, interval_cell, tabulate
 from lm_eval_leakage.results.annotation import UNKNOWN, Annotation, Row
@@ -51,7 +51,8 @@ class Section:
 def render(annotations: Sequence[Annotation]) -> str:
     """One page for all of the models, below 5 MB as far as leaving out flagged questions can make it so."""
     table = rows_table([row for annotation in annotations for row in annotation.rows])
-    sections = [_section(annotation) for annotation in annotations]
+    is_alone = sum(len(benchmarks(annotation.rows)) for annotation in annotations) == 1
+    sections = [_section(annotation, headline if is_alone else in_short) for annotation in annotations]
 
     def page(budget: int) -> str:
         models = list(zip(sections, _lists(annotations, budget), strict=True))
@@ -70,14 +71,14 @@ def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
     return [lists[place] for place in range(len(annotations))]
 
 
-def _section(annotation: Annotation) -> Section:
+def _section(annotation: Annotation, say: Say) -> Section:
     suspicions = annotation.suspicions
     ranks, margins = rank_histograms(suspicions), margin_histogram(suspicions)
     n_tested = sum(found.flagged is not None or found.pvalue is not None for found in suspicions)
     n_ranked = sum(histogram.n for histogram in ranks.drawn) + sum(n for _, n in ranks.undrawn)
     return Section(
         annotation,
-        headlines(annotation),
+        headlines(annotation, say),
         tuple(map(bar_chart, ranks.drawn)),
         ranks.undrawn,
         n_tested - n_ranked,

@@ -47,8 +47,8 @@ def annotate(runs: Sequence[Path], audits: Sequence[Path] = (), choices: Choices
     by_model: dict[str, list[Run]] = defaultdict(list)
     for run in find_runs([*runs, *audits], problems):
         by_model[run.key].append(run)
-    ease = _ease(choices.references, problems)
-    first, *rest = [_annotation(own, ease, choices) for own in by_model.values()]
+    right = _right(choices.references, problems)
+    first, *rest = [_annotation(own, _ease(right, model), choices) for model, own in by_model.items()]
     if choices.detector and not any(annotation.detector for annotation in (first, *rest)):
         told = [str(problem) for annotation in (first, *rest) for problem in annotation.problems]
         raise ValueError(f"no audit of any model has the detector {choices.detector!r}: {'; '.join(told)}")
@@ -95,16 +95,26 @@ def _groups(part: Part) -> Mapping[str, Sequence[str]]:
     return part.answered.run.results.get("group_subtasks") or {}
 
 
-def _ease(references: Sequence[Path], problems: list[Problem]) -> dict[str, float]:
-    """Share of reference runs that answer a question rightly, by its hash and by its words."""
-    right: dict[str, list[float]] = defaultdict(list)
+def _right(references: Sequence[Path], problems: list[Problem]) -> dict[str, dict[str, list[float]]]:
+    """How the runs of each reference model answered a question, by its hash and by its words."""
+    right: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in find_runs(references, problems) if references else ():
         for one in chosen_runs([run], problems):
             for answer in answers(json_lines(one.log, problems), problems, one.log) if one.log else ():
                 metric = accuracy_of(answer.scores)
-                for name in (answer.doc_hash, answer.content) if metric else ():
-                    right[name].append(answer.scores[metric or ""])
-    return {name: sum(found) / len(found) for name, found in right.items() if name}
+                for name in filter(None, (answer.doc_hash, answer.content) if metric else ()):
+                    right[run.key][name].append(answer.scores[metric or ""])
+    return right
+
+
+def _ease(right: Mapping[str, Mapping[str, Sequence[float]]], model: str) -> dict[str, float]:
+    """Share of right answers to a question by the reference models; a model says nothing of how hard its own questions
+    are."""
+    others: dict[str, list[float]] = defaultdict(list)
+    for reference, own in right.items():
+        for name, found in own.items() if reference != model else ():
+            others[name] += found
+    return {name: sum(found) / len(found) for name, found in others.items()}
 
 
 def _origins(runs: Sequence[Run], parts: Sequence[Part]) -> dict[str, Any]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from lm_eval_leakage.report.headline import benchmarks, headline, headlines
+from lm_eval_leakage.report.headline import benchmarks, headline, headlines, in_short
 from lm_eval_leakage.results.annotation import UNKNOWN, Estimate
 from tests.report.made import annotation, row
 
@@ -76,6 +76,17 @@ def test_the_gap_among_like_questions_has_its_direction() -> None:
     assert "is lower by 0.10 ± 0.03." in headline(row(gap_adjusted=Estimate(-0.1, 0.03)), "x")
 
 
+def test_in_short_it_is_one_sentence() -> None:
+    assert in_short(row(pvalue_unguarded=0.5), "x") == (
+        "M on mmlu (n = 100): accuracy 0.50 ± 0.05, 0.40 ± 0.06 on the 75 questions not flagged; "
+        "25 flagged where chance gives 4.2 (p = 1e-12; p = 0.5 without natural orders)."
+    )
+    assert in_short(row(n_tested=0, flagged=UNKNOWN, pvalue=math.nan, accuracy_unflagged=UNKNOWN), "x") == (
+        "M on mmlu (n = 100): accuracy 0.50 ± 0.05. None of its questions was tested by x."
+    )
+    assert in_short(row(accuracy=UNKNOWN), "x").startswith("M on mmlu (n = 100); 25 flagged")
+
+
 def test_a_metric_that_is_not_acc_and_shots_are_named() -> None:
     text = headline(row(metric="acc_norm,none", n_shot="5"), "x")
     assert text.startswith("On mmlu (5-shot) (n = 100), M's accuracy (acc_norm) is")
@@ -96,10 +107,10 @@ def test_groups_and_tasks_of_no_group_have_a_headline_and_members_have_none() ->
 
 
 def test_no_row_is_a_sentence_too() -> None:
-    assert headlines(annotation(rows=())) == ("No task of M could be read.",)
+    assert headlines(annotation(rows=()), headline) == ("No task of M could be read.",)
 
 
 def test_the_fifth_benchmark_is_in_the_table() -> None:
-    texts = headlines(annotation(rows=tuple(row(f"t{i}") for i in range(6))))
+    texts = headlines(annotation(rows=tuple(row(f"t{i}") for i in range(6))), in_short)
     assert len(texts) == 5
     assert texts[-1] == "2 more benchmarks of M in the table."

@@ -307,6 +307,8 @@ def test_within_strata_of_what_a_reference_knows_easy_questions_do_not_read_as_l
     (strict,) = annotate([tmp_path / "runs"], choices=Choices(references=[tmp_path / "ref"]))
     assert rows_of(plain)["bench", "acc,none"].gap_adjusted.value > 0.5
     assert rows_of(strict)["bench", "acc,none"].gap_adjusted.value == pytest.approx(0)
+    (itself,) = annotate([tmp_path / "runs"], choices=Choices(references=[tmp_path / "runs"]))
+    assert rows_of(itself) == rows_of(plain)  # a model is no reference of its own
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 50)), min_size=1, max_size=40))
