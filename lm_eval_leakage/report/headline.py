@@ -45,7 +45,7 @@ def headline(row: Row, detector: str) -> str:
 
 def in_short(row: Row, detector: str) -> str:
     """The same in one sentence."""
-    found = f"{row.model} on {_task(row)} (n = {count(row.n)})"
+    found = f"{row.model} on {row.name} (n = {count(row.n)})"
     if row.accuracy:
         found += f": accuracy {plus_minus(row.accuracy)}"
         if row.accuracy_unflagged and n_flagged(row):
@@ -66,22 +66,17 @@ def n_flagged(row: Row) -> int:
 
 
 def _accuracy(row: Row) -> str:
-    task = _task(row)
     if not row.accuracy:
-        return f"On {task} (n = {count(row.n)}), {row.model} was audited, but no run gives its accuracy."
+        return f"On {row.name} (n = {count(row.n)}), {row.model} was audited, but no run gives its accuracy."
     metric = row.metric.partition(",")[0]
     name = "accuracy" if metric in {"acc", ""} else f"accuracy ({metric})"
-    start = f"On {task} (n = {count(row.n)}), {row.model}'s {name} is {plus_minus(row.accuracy)}"
+    start = f"On {row.name} (n = {count(row.n)}), {row.model}'s {name} is {plus_minus(row.accuracy)}"
     n_unflagged = row.n_tested - n_flagged(row)
     if not row.accuracy_unflagged or not n_flagged(row):
         return f"{start}."
     are = "is" if n_unflagged == 1 else "are"
     unflagged = plus_minus(row.accuracy_unflagged)
     return f"{start}; on the {counted(n_unflagged)} that {are} not flagged it is {unflagged}."
-
-
-def _task(row: Row) -> str:
-    return row.task if row.n_shot in {"", "0"} else f"{row.task} ({row.n_shot}-shot)"
 
 
 def _flags(row: Row, detector: str) -> str:

@@ -152,6 +152,11 @@ class Row:
     group: str = ""
     flags: Mapping[str, bool] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """The task's, with the number of examples where there are some."""
+        return self.task if self.n_shot in ("", "0") else f"{self.task} ({self.n_shot}-shot)"
+
 
 @dataclass(frozen=True)
 class Annotation:

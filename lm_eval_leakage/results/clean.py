@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lm_eval_leakage.results.annotation import AnnotatedQuestion, Annotation, Suspicion
-from lm_eval_leakage.results.answers import ACCURACIES
+from lm_eval_leakage.results.answers import accuracy_of
 
 RULES = {"weak": "flagged", "strong": "flagged and answered rightly"}
 FLAGGED, UNSCORED, UNTESTED = "flagged", "flagged, answer unknown", "untested"
@@ -119,14 +119,8 @@ def _why_not(suspicion: Suspicion | None, scores: Mapping[str, float], rule: str
         return UNTESTED
     if rule == "weak" or not suspicion.flagged:
         return FLAGGED if suspicion.flagged else None
-    accuracy = _accuracy(scores)
-    return UNSCORED if accuracy is None else FLAGGED if accuracy == 1 else None
-
-
-def _accuracy(scores: Mapping[str, float]) -> float | None:
-    """By the first accuracy that the run has, whatever its filter."""
-    found = (value for metric in ACCURACIES for key, value in scores.items() if key.split(",")[0] == metric)
-    return next(found, None)
+    metric = accuracy_of(scores)
+    return UNSCORED if metric is None else FLAGGED if scores[metric] == 1 else None
 
 
 def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool) -> CleanSet:

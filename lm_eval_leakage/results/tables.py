@@ -40,7 +40,7 @@ def _number(value: float) -> str:
 
 COLUMNS: Mapping[str, Callable[[Row], str]] = {
     "model": lambda row: row.model,
-    "task": lambda row: row.task if row.n_shot in ("", "0") else f"{row.task} ({row.n_shot}-shot)",
+    "task": lambda row: row.name,
     "metric": lambda row: row.metric.removesuffix(",none") or NOTHING,
     "n": lambda row: str(row.n) if row.n == row.n_tested else f"{row.n} ({row.n_tested} tested)",
     "accuracy": lambda row: _with_error(row.accuracy),
