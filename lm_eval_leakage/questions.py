@@ -136,7 +136,8 @@ def _names(count: int) -> list[str]:
 
 
 def _text(value: object, name: str) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if is_whole or (isinstance(value, float) and math.isfinite(value)):
         value = str(value)
     if not isinstance(value, str):
         raise UntestableQuestion(f"{name} is {value!r}; it must be text")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.questions import subject_of
-from lm_eval_leakage.results.problems import Problem
+from lm_eval_leakage.results.problems import NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.results.samples import content_of
 
 ACCURACIES = ("acc", "acc_norm", "exact_match")
@@ -37,17 +37,16 @@ def answers(
     found: dict[tuple[int, str], Mapping[str, Any]] = {}
     for number, sample in lines:
         try:
-            key = int(sample["doc_id"]), str(sample.get("doc_hash") or _hash(sample["doc"]))
             doc = sample["doc"]
-            own = dict(_scores(sample))
-        except (KeyError, TypeError, ValueError) as error:
+            key = int(sample["doc_id"]), str(sample.get("doc_hash") or _hash(doc))
+            if key not in found:
+                _, content = content_of(doc)
+                length = sum(map(len, _texts(doc)))
+                found[key] = {"content": content, "subject": subject_of(doc), "length": length}
+            scores.setdefault(key, {}).update(_scores(sample))
+        except NOT_AS_WRITTEN as error:
             problems.append(Problem(f"left out, no line of a samples log ({error!r})", file, number))
-            continue
-        if key not in found:
-            _, content = content_of(doc)
-            found[key] = {"content": content, "subject": subject_of(doc), "length": sum(map(len, _texts(doc)))}
-        scores.setdefault(key, {}).update(own)
-    return [Answer(*key, scores=scores[key], **rest) for key, rest in found.items()]
+    return [Answer(*key, scores=scores.get(key, {}), **rest) for key, rest in found.items()]
 
 
 def _scores(sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

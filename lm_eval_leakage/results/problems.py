@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+# What reading a line raises that is JSON but not what its writer would have written.
+NOT_AS_WRITTEN = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from scipy.stats import false_discovery_control
 
@@ -126,10 +128,14 @@ def _told(run: Run, name: str) -> dict[str, Estimate]:
     found = {}
     for key, value in row.items():
         metric, comma, pipeline = key.partition(",")
-        if comma and not metric.endswith("_stderr") and isinstance(value, (int, float)):
+        if comma and not metric.endswith("_stderr") and _is_number(value):
             stderr = row.get(f"{metric}_stderr,{pipeline}")
-            found[key] = normal(float(value), float(stderr) if isinstance(stderr, (int, float)) else NAN)
+            found[key] = normal(float(value), float(stderr) if _is_number(stderr) else NAN)
     return found
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and abs(value) < sys.float_info.max
 
 
 def _n_told(run: Run, name: str) -> int | None:

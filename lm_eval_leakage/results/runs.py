@@ -15,7 +15,14 @@ from lm_eval_leakage.results.problems import Problem
 TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
 RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json")
 SAMPLES = re.compile(rf"samples_(?P<task>.+?)_(?P<time>{TIME})\.jsonl")
-KEPT = ("results", "groups", "group_subtasks", "n-shot", "n-samples", "lm_eval_version", "higher_is_better")
+SHAPES: Mapping[str, tuple[type, ...]] = {  # of the values of each section of a results file that is used
+    "results": (dict,),
+    "groups": (dict,),
+    "group_subtasks": (list,),
+    "n-shot": (int, str),
+    "n-samples": (dict,),
+}
+KEPT = (*SHAPES, "lm_eval_version")
 OF_IDENTITY = ("revision", "subfolder")  # model arguments by which one name stands for several models
 
 
@@ -83,11 +90,29 @@ def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         problems.append(Problem(f"left out, no whole results file ({error})", file))
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("results"), dict) else None
+    if not isinstance(found, dict) or not isinstance(found.get("results"), dict):
+        return None
+    sections = {key: _in_shape(found, key, shape, file, problems) for key, shape in SHAPES.items()}
+    for group, members in sections["group_subtasks"].items():
+        sections["group_subtasks"][group] = [member for member in members if isinstance(member, str)]
+    return found | sections
+
+
+def _in_shape(
+    found: Mapping[str, Any], key: str, shape: tuple[type, ...], file: Path, problems: list[Problem]
+) -> dict[str, Any]:
+    """The part of a section that is as the harness writes it."""
+    section = found.get(key) or {}
+    whole = section if isinstance(section, dict) else {}
+    kept = {name: value for name, value in whole.items() if isinstance(value, shape)}
+    if section is not whole or len(kept) < len(whole):
+        problems.append(Problem(f"its {key!r} is not as the harness writes it; what is amiss is left out", file))
+    return kept
 
 
 def _model(results: Mapping[str, Any]) -> str:
-    config = results.get("config") or {}
+    config = results.get("config")
+    config = config if isinstance(config, Mapping) else {}
     arguments = _arguments(config.get("model_args"))
     name = results.get("model_name") or arguments.get("pretrained") or arguments.get("model") or config.get("model")
     told = [f"{key}={arguments[key]}" for key in OF_IDENTITY if arguments.get(key) not in (None, "", "main")]

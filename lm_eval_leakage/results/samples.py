@@ -6,7 +6,7 @@ import json
 import logging
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -15,7 +15,7 @@ from lm_eval_leakage.questions import content_id, question_from_doc
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.results.annotation import Arms
 from lm_eval_leakage.results.json_lines import json_lines
-from lm_eval_leakage.results.problems import Problem
+from lm_eval_leakage.results.problems import NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.results.runs import SAMPLES
 from lm_eval_leakage.statistics.known_scores import class_of
 
@@ -95,7 +95,7 @@ def judged_lines(
             continue
         try:
             yield _judged(sample, task)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except NOT_AS_WRITTEN as error:
             what = f"left out, no line of an audit as this package writes them ({error!r})"
             problems.append(Problem(what, file, number))
 
@@ -127,7 +127,7 @@ def _judged(sample: Mapping[str, Any], task: str) -> Judged:
     doc = sample["doc"]
     read, _ = content_of(doc)
     return Judged(
-        question=sample["doc_hash"],
+        question=_typed(sample, "doc_hash", str) or "",
         doc=doc,
         read=read,
         subject=(read.subject if read else "") or task,
@@ -135,15 +135,28 @@ def _judged(sample: Mapping[str, Any], task: str) -> Judged:
         filter=intern(sample.get("filter") or detector.rpartition("/")[2]),
         scores={intern(f"{detector}/{key}"): float(sample[key]) for key in keys},
         guards=tuple(guard for guard in sample["guards"].split(",") if guard),
-        flagged=sample.get("flagged"),
-        null_rate=sample.get("null_rate"),
-        pvalue=sample.get("pvalue"),
-        reason=sample.get("reason"),
-        margin=sample.get("margin"),
+        flagged=_typed(sample, "flagged", bool),
+        null_rate=_number(sample, "null_rate"),
+        pvalue=_number(sample, "pvalue"),
+        reason=_typed(sample, "reason", str),
+        margin=_number(sample, "margin"),
         loglikelihoods=_orders(sample),
         arms=_arms(sample),
-        calibrated_flagged=sample.get("calibrated_flagged"),
+        calibrated_flagged=_typed(sample, "calibrated_flagged", bool),
     )
+
+
+def _number(sample: Mapping[str, Any], key: str) -> float | None:
+    found = sample.get(key)
+    return None if found is None else float(_typed(sample, key, (int, float)) or 0.0)
+
+
+def _typed(sample: Mapping[str, Any], key: str, kind: Any) -> Any:
+    """None stays; anything but `kind` is an error."""
+    found = sample.get(key)
+    if found is not None and not isinstance(found, kind):
+        raise TypeError(f"{key} is {found!r}")
+    return found
 
 
 def _orders(sample: Mapping[str, Any]) -> array[float]:
@@ -158,4 +171,7 @@ def _orders(sample: Mapping[str, Any]) -> array[float]:
 def _arms(sample: Mapping[str, Any]) -> Arms | None:
     if not isinstance(sample.get("generalized"), bool):
         return None
-    return Arms(sample["original"], sample["shuffled"], sample["replaced"], sample["generalized"])
+    arms = [sample[arm.name] for arm in fields(Arms)]
+    if not all(isinstance(right, bool) for right in arms):
+        raise TypeError(f"arms are {arms!r}")
+    return Arms(*arms)

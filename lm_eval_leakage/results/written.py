@@ -60,8 +60,9 @@ def _results(annotation: Annotation, version: str, folder: Path | None) -> Itera
 def _with_columns(content: dict[str, Any], annotation: Annotation, version: str) -> dict[str, Any]:
     for row in annotation.rows:
         for section in ("results", "groups"):
-            own = content.get(section, {}).get(row.task)
-            if own is not None and row.level != SUBJECT:
+            rows = content.get(section)
+            own = rows.get(row.task) if isinstance(rows, dict) else None
+            if isinstance(own, dict) and row.level != SUBJECT:
                 own |= keys_of(row)
     return content | {
         OURS: {
