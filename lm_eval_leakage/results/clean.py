@@ -126,7 +126,7 @@ def _why_not(suspicion: Suspicion | None, scores: Mapping[str, float], rule: str
 def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool) -> CleanSet:
     rows = _rows(view.copies(task) for view in views)
     hashes = {doc_hash for doc_hash, _ in rows}
-    knowing = [view for view in views if view.knows(task, hashes)]
+    knowing = [view for view in views if view.knows(task, hashes)] or views  # by nobody tested, it is untested
     verdicts = {doc_hash: _verdict(question, views, knowing, rule) for (doc_hash, _), question in rows.items()}
     speaking = {model for verdict in verdicts.values() for models in verdict.values() for model in models}
     heard = [view.annotation for view in views if view in knowing or view.annotation.model in speaking]

@@ -117,6 +117,18 @@ def test_a_question_that_one_model_was_not_asked_is_untested_by_it() -> None:
     assert clean.left_out == (LeftOut(1, "h1", UNTESTED, ("b",)),)
 
 
+def test_a_model_that_was_run_and_not_audited_has_no_say_but_where_nobody_was_nothing_is_kept() -> None:
+    audited = annotation(question(0), question(1, True), model="a")
+    run_only = annotation(question(0, suspicion=None), question(1, suspicion=None), model="b")
+    assert kept(only([audited, run_only])) == [0]
+    assert left_out(only([run_only])) == {0: UNTESTED, 1: UNTESTED}
+
+
+def test_one_task_with_few_examples_and_many_is_one_set() -> None:
+    twice = [question(0, log="0-shot"), question(1, True, log="0-shot"), question(0, log="5-shot")]
+    assert kept(only([annotation(*twice)])) == [0]
+
+
 def test_a_model_that_knows_nothing_of_a_task_has_no_say_in_it() -> None:
     ours = annotation(question(0), question(1, True), model="a")
     other = annotation(question(0, True, task="u", doc_hash="g0"), model="b")
