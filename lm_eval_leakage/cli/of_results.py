@@ -145,9 +145,8 @@ def _tell_problems(annotations: Sequence[Annotation]) -> None:
     for problem in problems[:PROBLEMS_SHOWN]:
         print(f"note: {problem}", file=sys.stderr)
     if len(problems) > PROBLEMS_SHOWN:
-        print(
-            f"note: and {len(problems) - PROBLEMS_SHOWN} more, all of them in results_*_leakage.json", file=sys.stderr
-        )
+        more = len(problems) - PROBLEMS_SHOWN
+        print(f"note: and {more} more (annotate writes all of them into results_*_leakage.json)", file=sys.stderr)
 
 
 def _refuse(error: Exception) -> NoReturn:

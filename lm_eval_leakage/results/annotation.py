@@ -119,6 +119,7 @@ class Row:
     strong: share of tested questions flagged and answered rightly (Hidayat); flagged itself is their weak leakage
     group: the outermost group that the task or group is in; empty where it is in none
     flags: of the tested questions, by the hash of their row
+    origin: the results file that its accuracy is from; empty where there is none
     """
 
     model: str
@@ -151,6 +152,7 @@ class Row:
     strong: Estimate = UNKNOWN
     group: str = ""
     flags: Mapping[str, bool] = field(default_factory=dict)
+    origin: str = ""
 
     @property
     def name(self) -> str:

@@ -31,7 +31,7 @@ class Part:
 @dataclass(frozen=True)
 class _Named:
     """What a row is of. `told`: its metrics as the harness gave them, `n`: its number of questions by the harness,
-    `group`: the outermost one that it is in."""
+    `group`: the outermost one that it is in, `origin`: the results file."""
 
     model: str
     task: str
@@ -39,7 +39,8 @@ class _Named:
     n_shot: str
     told: Mapping[str, Estimate]
     n: int | None
-    group: str = ""
+    group: str
+    origin: str
 
 
 def rows_of(
@@ -75,19 +76,21 @@ def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequenc
             shown.add((group, n_shot))
             pooled = [question for task in tasks if task in same for question in same[task].questions]
             n = sum(_n_told(run, task) or 0 for task in tasks)
-            yield _Named(model, group, GROUP, n_shot, _told(run, group), n or None, outermost(group, members)), pooled
+            above = outermost(group, members)
+            yield _Named(model, group, GROUP, n_shot, _told(run, group), n or None, above, _file(run)), pooled
 
 
 def _tasks(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequence[AnnotatedQuestion]]]:
     for part in parts:
         task, run, n_shot = part.answered.task, part.answered.run, part.answered.n_shot
         group = outermost(task, run.results.get("group_subtasks") or {})
-        yield _Named(model, task, TASK, n_shot, _told(run, task), _n_told(run, task), group), part.questions
+        named = _Named(model, task, TASK, n_shot, _told(run, task), _n_told(run, task), group, _file(run))
+        yield named, part.questions
         subjects: dict[str, list[AnnotatedQuestion]] = defaultdict(list)
         for question in part.questions:
             subjects[question.subject].append(question)
         for subject, found in sorted(subjects.items()) if len(subjects) > 1 else ():
-            yield _Named(model, f"{task}/{subject}", SUBJECT, n_shot, {}, None, group), found
+            yield _Named(model, f"{task}/{subject}", SUBJECT, n_shot, {}, None, group, _file(run)), found
 
 
 def _of_metrics(
@@ -107,6 +110,7 @@ def _of_metrics(
             named.n or len(questions),
             named.told.get(metric) or share(scores),
             group=named.group,
+            origin=named.origin,
             **columns(entries, calibrating),
         )
 
@@ -121,6 +125,10 @@ def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[
         Entry(question.suspicion, question.scores.get(metric), stratum)
         for question, stratum in zip(questions, strata, strict=True)
     ]
+
+
+def _file(run: Run) -> str:
+    return "" if run.results_file is None else str(run.results_file)
 
 
 def _told(run: Run, name: str) -> dict[str, Estimate]:

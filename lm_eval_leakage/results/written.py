@@ -37,13 +37,15 @@ OF_METRIC = {
 def write(annotation: Annotation, version: str, folder: Path | None = None) -> list[Path]:
     """`results_*_leakage.json` and `samples_*_leakage.jsonl` of every run that was annotated.
 
-    folder: for the files; by default each stands beside its original
+    folder: for the files, each in a sub-folder of its model's name; by default they stand beside their originals
     """
     return [*_results(annotation, version, folder), *_samples(annotation, folder)]
 
 
 def beside(original: Path, folder: Path | None) -> Path:
-    return (folder or original.parent) / f"{original.stem}_{OURS}{original.suffix}"
+    """In `folder`, a sub-folder of the original's, which has the model's name, keeps files of several models apart."""
+    place = original.parent if folder is None else folder / original.parent.name
+    return place / f"{original.stem}_{OURS}{original.suffix}"
 
 
 def _results(annotation: Annotation, version: str, folder: Path | None) -> Iterator[Path]:
@@ -53,15 +55,19 @@ def _results(annotation: Annotation, version: str, folder: Path | None) -> Itera
         content = json.loads(original.read_text(encoding="utf-8"))
         file = beside(original, folder)
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(_with_columns(content, annotation, version), indent=2, ensure_ascii=False))
+        rows = [row for row in annotation.rows if row.origin == str(original)]
+        told = json.dumps(_with_columns(content, rows, annotation, version), indent=2, ensure_ascii=False)
+        file.write_text(told, encoding="utf-8")
         yield file
 
 
-def _with_columns(content: dict[str, Any], annotation: Annotation, version: str) -> dict[str, Any]:
-    for row in annotation.rows:
+def _with_columns(
+    content: dict[str, Any], rows: Sequence[Row], annotation: Annotation, version: str
+) -> dict[str, Any]:
+    for row in rows:
         for section in ("results", "groups"):
-            rows = content.get(section)
-            own = rows.get(row.task) if isinstance(rows, dict) else None
+            found = content.get(section)
+            own = found.get(row.task) if isinstance(found, dict) else None
             if isinstance(own, dict) and row.level != SUBJECT:
                 own |= keys_of(row)
     return content | {

@@ -58,6 +58,17 @@ def test_results_keep_the_harness_keys_and_gain_flat_numbers(runs, tmp_path) -> 
     assert "flagged_rate,leakage" in written["groups"]["bench"]
 
 
+def test_each_results_file_has_the_columns_of_its_own_run(tmp_path) -> None:
+    for n_shot in (0, 5):
+        lines = [answered(i, row(i), right=n_shot == 5) for i in range(4)]
+        write_run(tmp_path / "runs", "m", {"bench": lines}, n_shot=n_shot)
+    write_run(tmp_path / "audits", "m", {"bench_leakage_perm": [audited(row(i), i < 2) for i in range(4)]})
+    (annotation,) = annotate([tmp_path / "runs"], [tmp_path / "audits"])
+    files = [file for file in write(annotation, "1", tmp_path / "out") if file.suffix == ".json"]
+    rows = [json.loads(file.read_text())["results"]["bench"] for file in files]
+    assert sorted((found["acc,none"], found["acc_unflagged,leakage"]) for found in rows) == [(0, 0), (1, 1)]
+
+
 def test_the_harness_prints_its_table_with_our_columns(runs, tmp_path) -> None:
     from lm_eval.utils import make_table
 
