@@ -85,6 +85,18 @@ def test_notes_name_the_model_where_there_are_several(folder, typed) -> None:
     assert "note: other: no audit of this model was found" in err
 
 
+def test_a_model_that_was_audited_under_another_name_is_one_by_its_alias(folder, typed) -> None:
+    (folder / "audits" / "m").rename(folder / "audits" / "else")
+    for file in (folder / "audits").rglob("results_*"):
+        file.write_text(file.read_text().replace('"model_name": "m"', '"model_name": "my/m"'))
+    _, out, err = typed("annotate", folder, "--dry_run")
+    assert "--alias OTHER=MODEL" in err
+    _, out, _ = typed("annotate", folder, "--dry_run", "--format", "json", "--alias", "my/m=m")
+    (only,) = json.loads(out)
+    assert (only["model"], only["n_tested"]) == ("m", N)
+    assert typed("annotate", folder, "--alias", "m")[0] == 2
+
+
 def test_report_and_leaderboard_write_pages(folder, typed) -> None:
     assert typed("report", folder, "--output", folder / "pages" / "page.html")[0] == 0
     assert "bench" in (folder / "pages" / "page.html").read_text()

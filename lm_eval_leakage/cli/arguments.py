@@ -35,6 +35,9 @@ def _reading_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--audit", type=Path, action="append", default=[], metavar="FOLDER", help="of audits that are not among RUNS"
     )
+    parser.add_argument(
+        "--alias", action="append", default=[], metavar="OTHER=MODEL", help="two names of one model, as runs name it"
+    )
     parser.add_argument("--detector", help="whose flags count (default: max_order, or the first that was run)")
     parser.add_argument(
         "--calibration", action="append", default=[], metavar="FILE", help="of `simulate`; once for each model"

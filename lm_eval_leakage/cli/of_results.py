@@ -132,7 +132,15 @@ def _annotations(args: argparse.Namespace) -> Sequence[Annotation]:
     from lm_eval_leakage.statistics.known_scores import load
 
     calibrating = [Calibrating(load(file), args.calibrated_by, args.fpr) for file in args.calibration]
-    return annotate(args.runs, args.audit, Choices(args.detector, calibrating, args.reference))
+    aliases = dict(_alias(text) for text in args.alias)
+    return annotate(args.runs, args.audit, Choices(args.detector, calibrating, args.reference, aliases))
+
+
+def _alias(text: str) -> tuple[str, str]:
+    other, is_given, model = text.partition("=")
+    if not (other and is_given and model):
+        raise ValueError(f"--alias is {text!r}; write it as OTHER=MODEL, two names of one model")
+    return other, model
 
 
 def _tell_problems(annotations: Sequence[Annotation]) -> None:

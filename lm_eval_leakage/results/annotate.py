@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from lm_eval_leakage.results.joining import Joining
 from lm_eval_leakage.results.json_lines import json_lines
 from lm_eval_leakage.results.problems import Problem
 from lm_eval_leakage.results.rows import Part, rows_of
-from lm_eval_leakage.results.runs import Run, find_runs
+from lm_eval_leakage.results.runs import Run, find_runs, sanitized
 from lm_eval_leakage.results.suspicions import Calibrating, benchmark_of, calibrating_of, judged_in, suspicions
 
 
@@ -26,11 +26,13 @@ class Choices:
     detector: the statistic of which the columns speak; by default max_order where it was run
     calibrating: calibrations of the models, each used for its own
     references: folders of other models' runs, whose answers say how hard a question is
+    aliases: other names of models, with the one that counts, where a model was run and audited under two
     """
 
     detector: str | None = None
     calibrating: Sequence[Calibrating] = ()
     references: Sequence[Path] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
 
 DEFAULT = Choices()
@@ -45,8 +47,10 @@ def annotate(runs: Sequence[Path], audits: Sequence[Path] = (), choices: Choices
     """
     problems: list[Problem] = []
     by_model: dict[str, list[Run]] = defaultdict(list)
+    aliases = {sanitized(name): model for name, model in choices.aliases.items()}
     for run in find_runs([*runs, *audits], problems):
-        by_model[run.key].append(run)
+        known = replace(run, model=aliases.get(run.key, run.model))
+        by_model[known.key].append(known)
     right = _right(choices.references, problems)
     first, *rest = [_annotation(own, _ease(right, model), choices) for model, own in by_model.items()]
     if choices.detector and not any(annotation.detector for annotation in (first, *rest)):

@@ -56,7 +56,8 @@ class Joining:
     def problems(self) -> list[Problem]:
         """What could not be joined, each question by its id."""
         if not self._by_hash:
-            return [Problem("no audit of this model was found; give its folder as --audit")]
+            what = "no audit of this model was found; give its folder as --audit, or two names as --alias OTHER=MODEL"
+            return [Problem(what)]
         found = [
             Problem(f"{task}: {len(ids)} question(s) are in no audit (doc_id {_some(ids)}); counted in n alone")
             for task, ids in self._missed.items()
