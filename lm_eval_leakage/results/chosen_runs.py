@@ -60,6 +60,16 @@ def leaves(group: str, subtasks: Mapping[str, Sequence[str]]) -> list[str]:
     return list(dict.fromkeys(leaf for member in members if member != group for leaf in leaves(member, subtasks)))
 
 
+def outer_first(subtasks: Mapping[str, Sequence[str]]) -> list[str]:
+    """All groups, each before the groups within it, whatever order the harness wrote them in."""
+
+    def depth(name: str) -> int:
+        parents = [group for group, members in subtasks.items() if name in members and group != name]
+        return 1 + depth(parents[0]) if parents else 0
+
+    return sorted(subtasks, key=depth)
+
+
 def outermost(name: str, subtasks: Mapping[str, Sequence[str]]) -> str:
     """The group that is in no other and holds a task or group; empty where none does."""
     parents = [group for group, members in subtasks.items() if name in members and group != name]

@@ -12,7 +12,7 @@ from scipy.stats import false_discovery_control
 
 from lm_eval_leakage.results.annotation import NAN, UNKNOWN, AnnotatedQuestion, Estimate, Row, Suspicion
 from lm_eval_leakage.results.answers import ACCURACIES
-from lm_eval_leakage.results.chosen_runs import Answered, leaves, outermost
+from lm_eval_leakage.results.chosen_runs import Answered, leaves, outer_first, outermost
 from lm_eval_leakage.results.columns import Entry, columns, normal, share, strata_of
 from lm_eval_leakage.results.runs import Run
 from lm_eval_leakage.results.suspicions import Calibrating
@@ -69,7 +69,7 @@ def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequenc
         run, n_shot = part.answered.run, part.answered.n_shot
         members = run.results.get("group_subtasks") or {}
         same = {other.answered.task: other for other in parts if other.answered.n_shot == n_shot}
-        for group in members:
+        for group in outer_first(members):
             tasks = leaves(group, members)
             if tasks == [group] or part.answered.task not in tasks or (group, n_shot) in shown:
                 continue
@@ -163,7 +163,7 @@ def _of_audits(
         values = columns(entries, calibrating)
         return Row(model, name, level, "", "", len(entries), UNKNOWN, group=group, **values)
 
-    for group in members:
+    for group in outer_first(members):
         pooled = [one for name in leaves(group, members) if name != group for one in unanswered.get(name, ())]
         if pooled:
             yield row(group, GROUP, pooled, outermost(group, members))

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +94,21 @@ def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
     if not isinstance(found, dict) or not isinstance(found.get("results"), dict):
         return None
     sections = {key: _in_shape(found, key, shape, file, problems) for key, shape in SHAPES.items()}
-    for group, members in sections["group_subtasks"].items():
-        sections["group_subtasks"][group] = [member for member in members if isinstance(member, str)]
-    return found | sections
+    return found | sections | {"group_subtasks": _groups(sections["group_subtasks"], file, problems)}
+
+
+def _groups(groups: Mapping[str, Any], file: Path, problems: list[Problem]) -> dict[str, list[str]]:
+    """Without what is no name, and without groups that are within themselves."""
+    named = {
+        group: [member for member in members if isinstance(member, str) and member != group]
+        for group, members in groups.items()
+    }
+    try:
+        TopologicalSorter(named).prepare()
+    except CycleError as error:
+        problems.append(Problem(f"its groups are left out, since they are within themselves ({error.args[1]})", file))
+        return {}
+    return named
 
 
 def _in_shape(

@@ -215,6 +215,20 @@ def test_audits_of_a_group_alone_have_the_groups_row_too(tmp_path) -> None:
     assert [(part.task, part.group) for part in parts] == [("bench_a", "bench"), ("bench_b", "bench")]
 
 
+def test_a_group_stands_before_the_groups_within_it(tmp_path) -> None:
+    lines = {f"bench_{i}": [answered(i, row(i), True)] for i in range(3)}
+    groups = {"bench_inner": ["bench_0", "bench_1"], "bench": ["bench_inner", "bench_2"]}
+    write_run(tmp_path, "m", lines, groups=groups)
+    (found,) = annotate([tmp_path])
+    assert [(row.task, row.group, row.n) for row in found.rows] == [
+        ("bench", "", 3),
+        ("bench_inner", "bench", 2),
+        ("bench_0", "bench", 1),
+        ("bench_1", "bench", 1),
+        ("bench_2", "bench", 1),
+    ]
+
+
 def test_a_run_without_samples_keeps_its_accuracy_and_says_what_is_missing(tmp_path) -> None:
     place = write_run(tmp_path, "m", {"bench": [answered(0, row(0), True)]})
     next(place.glob("samples_*")).unlink()

@@ -49,6 +49,20 @@ def test_half_a_results_file_is_named_and_its_samples_are_used(tmp_path) -> None
     assert problems[0].file == file
 
 
+def test_groups_within_themselves_are_left_out_and_named(tmp_path) -> None:
+    write_run(tmp_path, "m", {"a": LINES}, groups={"g": ["h"], "h": ["g", "a"], "i": ["i", "a"]})
+    (run,) = find_runs([tmp_path], problems := [])
+    assert run.results["group_subtasks"] == {}
+    assert "within themselves" in str(problems[0])
+
+
+def test_a_group_that_has_a_task_of_its_own_name_is_no_circle(tmp_path) -> None:
+    write_run(tmp_path, "m", {"a": LINES}, groups={"a": ["a", "b"]})
+    (run,) = find_runs([tmp_path], problems := [])
+    assert run.results["group_subtasks"] == {"a": ["b"]}
+    assert not problems
+
+
 def test_our_own_annotated_files_are_no_runs(tmp_path) -> None:
     place = write_run(tmp_path, "m", {"a": LINES})
     for file in list(place.iterdir()):
