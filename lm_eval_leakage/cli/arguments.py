@@ -79,6 +79,7 @@ def _clean_arguments(parser: argparse.ArgumentParser) -> None:
     rules = parser.add_mutually_exclusive_group()
     rules.add_argument("--weak", action="store_true", help="leave out every flagged question (the default)")
     rules.add_argument("--strong", action="store_true", help="leave out those flagged and answered rightly")
+    parser.add_argument("--calibrated", action="store_true", help="go by the flags of the calibrations")
     parser.add_argument("--keep_untested", action="store_true", help="keep questions that no audit tested")
     parser.add_argument("--include_path", metavar="DIR", help="folder of your own tasks, where the runs have some")
     parser.add_argument("--overwrite", action="store_true", help="replace tasks that the folder has")

@@ -76,11 +76,13 @@ def clean(args: argparse.Namespace) -> None:
     from lm_eval.tasks import TaskManager
 
     from lm_eval_leakage.harness.clean_files import write_clean
-    from lm_eval_leakage.results.clean import clean_sets
+    from lm_eval_leakage.results.chosen_runs import outermost
+    from lm_eval_leakage.results.clean import by_calibration, clean_name, clean_sets
 
     try:
         annotations = _annotations(args)
-        sets = clean_sets(annotations, "strong" if args.strong else "weak", args.keep_untested)
+        judged = by_calibration(annotations) if args.calibrated else annotations
+        sets = clean_sets(judged, "strong" if args.strong else "weak", args.keep_untested)
         groups = {name: tasks for annotation in annotations for name, tasks in annotation.groups.items()}
         manager = TaskManager(include_path=args.include_path)
         problems = write_clean(sets, groups, args.output_path, manager, overwrite=args.overwrite)
@@ -91,7 +93,8 @@ def clean(args: argparse.Namespace) -> None:
     _tell_problems(annotations)
     for problem in problems:
         print(f"note: {problem}", file=sys.stderr)
-    print(f"run them with: lm_eval --include_path {args.output_path} --tasks {sets[0].name}")
+    names = dict.fromkeys(clean_name(outermost(one.task, groups) or one.task) for one in sets)
+    print(f"run them with: lm_eval --include_path {args.output_path} --tasks {','.join(names)}")
 
 
 def report(args: argparse.Namespace) -> None:

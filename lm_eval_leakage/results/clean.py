@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lm_eval_leakage.results.annotation import AnnotatedQuestion, Annotation, Suspicion
 from lm_eval_leakage.results.answers import accuracy_of
@@ -80,6 +80,29 @@ def clean_sets(annotations: Sequence[Annotation], rule: str = "weak", keep_untes
         )
     views = [_View(annotation) for annotation in annotations]
     return [_clean_set(task, views, rule, keep_untested) for task in tasks]
+
+
+def by_calibration(annotations: Sequence[Annotation]) -> list[Annotation]:
+    """The same with calibrated flags in the place of the detector's; without one a question is untested.
+
+    Raises ValueError for a model without any, whose questions would all be left out.
+    """
+    without = [one.model for one in annotations if all(s.calibrated_flagged is None for s in one.suspicions)]
+    if without:
+        raise ValueError(f"no calibrated flags of {', '.join(without)}; give a calibration of each model, or none")
+    return [
+        replace(
+            one,
+            detector="calibrated scores",
+            questions=tuple(replace(q, suspicion=_calibrated(q.suspicion)) for q in one.questions),
+            suspicions=tuple(filter(None, map(_calibrated, one.suspicions))),
+        )
+        for one in annotations
+    ]
+
+
+def _calibrated(suspicion: Suspicion | None) -> Suspicion | None:
+    return None if suspicion is None else replace(suspicion, flagged=suspicion.calibrated_flagged)
 
 
 class _View:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -10,7 +11,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lm_eval_leakage.results.annotation import AnnotatedQuestion, Annotation, Suspicion
-from lm_eval_leakage.results.clean import FLAGGED, UNSCORED, UNTESTED, CleanSet, Kept, LeftOut, clean_sets
+from lm_eval_leakage.results.clean import (
+    FLAGGED,
+    UNSCORED,
+    UNTESTED,
+    CleanSet,
+    Kept,
+    LeftOut,
+    by_calibration,
+    clean_sets,
+)
 from lm_eval_leakage.results.clean_texts import render_group, render_questions, render_task
 
 RIGHT, WRONG = {"acc,none": 1.0}, {"acc,none": 0.0}
@@ -122,6 +132,16 @@ def test_a_model_that_was_run_and_not_audited_has_no_say_but_where_nobody_was_no
     run_only = annotation(question(0, suspicion=None), question(1, suspicion=None), model="b")
     assert kept(only([audited, run_only])) == [0]
     assert left_out(only([run_only])) == {0: UNTESTED, 1: UNTESTED}
+
+
+def test_by_calibration_its_flags_count() -> None:
+    both = [replace(suspicion(f"h{i}", flagged=i == 0), calibrated_flagged=[False, True, None][i]) for i in range(3)]
+    questions = [question(i, suspicion=both[i]) for i in range(3)]
+    (calibrated,) = by_calibration([annotation(*questions)])
+    assert left_out(only([calibrated])) == {1: FLAGGED, 2: UNTESTED}
+    assert "calibrated" in only([calibrated]).detector
+    with pytest.raises(ValueError, match="calibrated flags of m"):
+        by_calibration([annotation(question(0))])
 
 
 def test_one_task_with_few_examples_and_many_is_one_set() -> None:
