@@ -36,6 +36,9 @@ def test_both_distributions_carry_the_tasks(built: Path) -> None:
     for file in CARRIED:
         assert f"lm_eval_leakage/{file}" in names
     assert {"lm_eval_leakage/py.typed", "lm_eval_leakage/statistics/outlier_null.npz"} <= set(names)
+    package = ROOT / "lm_eval_leakage"
+    ours = [file for file in package.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    assert {str(file.relative_to(ROOT)) for file in ours} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "benchmarks", "task_configs"))]
     with tarfile.open(next(built.glob("*.tar.gz"))) as source:
         packed = source.getnames()
