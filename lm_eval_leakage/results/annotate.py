@@ -83,6 +83,9 @@ def _part(one: Answered, joining: Joining, problems: list[Problem]) -> Part:
     if one.log is None:
         return Part(one, [])
     found = answers(json_lines(one.log, problems), problems, one.log)
+    if len(found) < one.n_questions:
+        what = f"holds {len(found)} of the {one.n_questions} questions of {one.task}; the accuracy is of all of them"
+        problems.append(Problem(what, one.log))
     return Part(one, joining.join(one, found))
 
 

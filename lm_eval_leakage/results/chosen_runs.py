@@ -82,11 +82,16 @@ def _tasks(run: Run) -> Iterator[Answered]:
     for task in dict.fromkeys([*run.results.get("results", {}), *run.logs]):
         if task in groups or task in audits or _rows_of_audit(run, task):
             continue
-        counts = (run.results.get("n-samples") or {}).get(task)
         n_shot = (run.results.get("n-shot") or {}).get(task, "")
         log = run.logs.get(task)
-        effective = counts.get("effective") if isinstance(counts, Mapping) else None
-        yield Answered(task, str(n_shot), run, log, effective or (0 if log is None else _n_lines(log)))
+        yield Answered(task, str(n_shot), run, log, n_told(run, task) or (0 if log is None else _n_lines(log)))
+
+
+def n_told(run: Run, task: str) -> int | None:
+    """How many questions of a task the harness says that it asked."""
+    counts = (run.results.get("n-samples") or {}).get(task)
+    effective = counts.get("effective") if isinstance(counts, Mapping) else None
+    return effective if isinstance(effective, int) else None
 
 
 def _rows_of_audit(run: Run, task: str) -> bool:

@@ -12,7 +12,7 @@ from scipy.stats import false_discovery_control
 
 from lm_eval_leakage.results.annotation import NAN, UNKNOWN, AnnotatedQuestion, Estimate, Row, Suspicion
 from lm_eval_leakage.results.answers import ACCURACIES
-from lm_eval_leakage.results.chosen_runs import Answered, leaves, outer_first, outermost
+from lm_eval_leakage.results.chosen_runs import Answered, leaves, n_told, outer_first, outermost
 from lm_eval_leakage.results.columns import Entry, columns, normal, share, strata_of
 from lm_eval_leakage.results.runs import Run
 from lm_eval_leakage.results.suspicions import Calibrating
@@ -75,7 +75,7 @@ def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequenc
                 continue
             shown.add((group, n_shot))
             pooled = [question for task in tasks if task in same for question in same[task].questions]
-            n = sum(_n_told(run, task) or 0 for task in tasks)
+            n = sum(n_told(run, task) or 0 for task in tasks)
             above = outermost(group, members)
             yield _Named(model, group, GROUP, n_shot, _told(run, group), n or None, above, _file(run)), pooled
 
@@ -84,7 +84,7 @@ def _tasks(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequence
     for part in parts:
         task, run, n_shot = part.answered.task, part.answered.run, part.answered.n_shot
         group = outermost(task, run.results.get("group_subtasks") or {})
-        named = _Named(model, task, TASK, n_shot, _told(run, task), _n_told(run, task), group, _file(run))
+        named = _Named(model, task, TASK, n_shot, _told(run, task), n_told(run, task), group, _file(run))
         yield named, part.questions
         subjects: dict[str, list[AnnotatedQuestion]] = defaultdict(list)
         for question in part.questions:
@@ -144,12 +144,6 @@ def _told(run: Run, name: str) -> dict[str, Estimate]:
 
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and abs(value) < sys.float_info.max
-
-
-def _n_told(run: Run, name: str) -> int | None:
-    counts = (run.results.get("n-samples") or {}).get(name)
-    effective = counts.get("effective") if isinstance(counts, Mapping) else None
-    return effective if isinstance(effective, int) else None
 
 
 def _of_audits(

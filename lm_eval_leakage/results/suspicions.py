@@ -168,35 +168,50 @@ def _with_calibration(
     calibrating: Calibrating,
     problems: list[Problem],
 ) -> tuple[list[Suspicion], Calibrating | None]:
-    calibration = calibrating.calibration
-    scores = {
-        name: {key: value for line in own.values() for key, value in line.scores.items()}
-        for name, own in verdicts.items()
-    }
-    classes = {name: next(iter(own.values())).of_class for name, own in verdicts.items()}
+    """Verdicts of the benchmark that the calibration is of, or of parts of it; the others have none."""
+    calibration, together = calibrating.calibration, calibrating.calibration.combined
+    own = {one.doc_hash: verdicts[one.doc_hash] for one in found if _is_part(one.benchmark, calibration.benchmark)}
+    for benchmark in sorted({one.benchmark for one in found if one.doc_hash not in own}):
+        what = (
+            f"the calibration of {calibration.benchmark!r} is not used for {benchmark!r}, which is another benchmark"
+        )
+        problems.append(Problem(what))
+    scores: dict[str, dict[str, float]] = {name: {} for name in own}
+    for name, lines in own.items():
+        for line in lines.values():
+            scores[name] |= line.scores
+    classes = {name: next(iter(lines.values())).of_class for name, lines in own.items()}
     try:
         pvalues = pvalues_of(scores, classes, calibration, calibrating.detector)
     except ValueError as error:
         problems.append(Problem(f"the calibration of {calibration.model!r} is not used: {error}"))
         return list(found), None
-    together = calibration.combined
-    return [
-        replace(
+
+    def calibrated(one: Suspicion) -> Suspicion:
+        if one.doc_hash not in pvalues:
+            return replace(one, calibrated_flagged=None)
+        known = scores[one.doc_hash]
+        has_all = together is not None and all(part in known for part in together.detectors)
+        return replace(
             one,
             calibrated_flagged=pvalues[one.doc_hash] <= calibrating.fpr,
-            probability=together.probability(scores[one.doc_hash])
-            if together and all(part in scores[one.doc_hash] for part in together.detectors)
-            else None,
+            probability=together.probability(known) if together is not None and has_all else None,
         )
-        if one.doc_hash in pvalues
-        else replace(one, calibrated_flagged=None)
-        for one in found
-    ], calibrating
+
+    return [calibrated(one) for one in found], calibrating
+
+
+def _is_part(benchmark: str, whole: str) -> bool:
+    return benchmark == whole or benchmark.startswith(f"{whole}_")
 
 
 def calibrating_of(model: str, given: Sequence[Calibrating], problems: list[Problem]) -> Calibrating | None:
-    """The one that is of this model."""
-    own = [one for one in given if sanitized(one.calibration.model) == sanitized(model)]
+    """The one that is of this model; a calibration does not tell revisions apart."""
+    names = {sanitized(model), sanitized(model.partition(" revision=")[0])}
+    own = [one for one in given if sanitized(one.calibration.model) in names]
+    if given and not own:
+        others = ", ".join(repr(one.calibration.model) for one in given)
+        problems.append(Problem(f"no calibration is of {model!r}; those given are of {others}"))
     if len(own) > 1:
         problems.append(Problem(f"{len(own)} calibrations are of {model!r}; the last one is used"))
     return own[-1] if own else None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -300,6 +301,28 @@ def test_a_calibration_gives_probabilities_and_the_share_of_seen_questions(folde
 def test_a_calibration_of_another_model_is_not_used(folder) -> None:
     (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(calibration("other"))]))
     assert math.isnan(rows_of(found)["bench", "acc,none"].probability)
+    assert any("no calibration is of 'm'" in str(problem) for problem in found.problems)
+
+
+def test_a_calibration_of_another_benchmark_is_not_used_and_said_to(folder) -> None:
+    other = replace(calibration("m"), benchmark="ben")
+    (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(other)]))
+    assert math.isnan(rows_of(found)["bench", "acc,none"].probability)
+    assert any("not used for 'bench'" in str(problem) for problem in found.problems)
+
+
+def test_a_calibration_is_of_every_revision_of_its_model(tmp_path) -> None:
+    lines = [audited(row(i), i < 8) for i in range(N)]
+    write_run(tmp_path, "m", {"bench_leakage_perm": lines}, arguments={"pretrained": "m", "revision": "r2"})
+    (found,) = annotate([tmp_path], choices=Choices(calibrating=[Calibrating(calibration("m"))]))
+    assert found.rows[0].calibrated.value == pytest.approx(8 / 24)
+
+
+def test_a_log_that_lost_whole_lines_is_named(folder) -> None:
+    (log,) = (folder / "runs").rglob("samples_*")
+    log.write_text("".join(line + "\n" for line in log.read_text().splitlines()[:-3]))
+    (found,) = annotate([folder])
+    assert any("21 of the 24 questions" in str(problem) for problem in found.problems)
 
 
 def test_a_calibration_of_audits_that_were_not_run_is_named_and_left(folder) -> None:

@@ -85,6 +85,8 @@ def test_whatever_is_broken_the_rest_is_read_and_told(whole, tmp_path_factory, s
     for file in sorted(folder.rglob("*.json*")):
         damage(file, rng)
     annotations = annotate([folder])
+    n_read = sum(len(annotation.questions) for annotation in annotations)
+    assert n_read >= 6 or any(annotation.problems for annotation in annotations)  # nothing is lost in silence
     for annotation in annotations:
         write(annotation, "1", folder.parent / "out")
         assert as_text(annotation.rows, "table")
