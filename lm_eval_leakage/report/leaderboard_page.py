@@ -64,26 +64,25 @@ STANDINGS: tuple[Column[Place], ...] = (
     Column("common", lambda place: count_cell(place.n_common), "questions that all models of the benchmark share"),
 )
 
-CONFUSION: tuple[Column[Place], ...] = (
-    Column("model", lambda place: text_cell(place.row.model), is_text=True),
-    Column("benchmark", lambda place: text_cell(place.benchmark), is_text=True),
-    Column("original", lambda place: error_cell(place.row.arms.get("original", UNKNOWN))),
-    Column("generalized", lambda place: error_cell(place.row.arms.get("generalized", UNKNOWN))),
-    Column("difference", lambda place: _signed(error_cell(place.row.confusion)), "generalized less original"),
+CONFUSION: tuple[Column[Row], ...] = (
+    Column("model", lambda row: text_cell(row.model), is_text=True),
+    Column("benchmark", lambda row: text_cell(row.task), is_text=True),
+    Column("original", lambda row: error_cell(row.arms.get("original", UNKNOWN))),
+    Column("generalized", lambda row: error_cell(row.arms.get("generalized", UNKNOWN))),
+    Column("difference", lambda row: _signed(error_cell(row.confusion)), "generalized less original"),
 )
 
 
 def render(leaderboard: Leaderboard) -> str:
     end = share_end(standing.row.flagged for board in leaderboard.boards for standing in board.standings)
     places = [place for board in leaderboard.boards for place in _places(board)]
-    confused = [place for place in places if place.row.confusion or place.row.arms]
     return render_template(
         "leaderboard.html.j2",
         leaderboard=leaderboard,
         headlines=[_headline(board) for board in leaderboard.boards],
         table=tabulate(places, STANDINGS, lambda place: place.benchmark),
         charts=[_chart(board, end) for board in leaderboard.boards if board.standings],
-        confusion=tabulate(confused, CONFUSION, lambda place: place.benchmark),
+        confusion=tabulate(leaderboard.confused, CONFUSION, lambda row: row.task),
     )
 
 

@@ -24,12 +24,14 @@ def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
     rows: dict[str, dict[str, Row]] = {}
     for annotation in annotations:
         for row in annotation.rows:
-            if row.level != SUBJECT and not row.group and row.n_tested:
+            if row.level != SUBJECT and not row.group:
                 rows.setdefault(row.task, {}).setdefault(annotation.model, row)  # the first metric
-    boards = [_board(benchmark, list(own.values())) for benchmark, own in rows.items()]
+    tested = {task: [row for row in own.values() if row.n_tested] for task, own in rows.items()}
+    boards = [_board(benchmark, own) for benchmark, own in tested.items() if own]
+    confused = [row for own in rows.values() for row in own.values() if row.confusion]
     detectors = dict.fromkeys(annotation.detector for annotation in annotations if annotation.detector)
     problems = [problem for annotation in annotations for problem in annotation.problems]
-    return Leaderboard(tuple(boards), tuple(detectors), tuple(problems))
+    return Leaderboard(tuple(boards), tuple(confused), tuple(detectors), tuple(problems))
 
 
 def _board(benchmark: str, rows: Sequence[Row]) -> Board:
@@ -74,21 +76,16 @@ def as_markdown(board: Leaderboard) -> str:
 
 def confusion_cells(board: Leaderboard) -> list[list[str]]:
     """Models by benchmarks; empty where nobody was asked."""
-    asked = [own for own in board.boards if any(standing.row.confusion for standing in own.standings)]
+    benchmarks = list(dict.fromkeys(row.task for row in board.confused))
     by_model: dict[str, dict[str, Row]] = {}
-    for own in asked:
-        for standing in own.standings:
-            by_model.setdefault(standing.row.model, {})[own.benchmark] = standing.row
-    if not asked:
-        return []
-    return [
-        ["model", *(own.benchmark for own in asked)],
-        *([model, *(_confusion(rows.get(own.benchmark)) for own in asked)] for model, rows in by_model.items()),
-    ]
+    for row in board.confused:
+        by_model.setdefault(row.model, {})[row.task] = row
+    lines = [[model, *(_confusion(own.get(name)) for name in benchmarks)] for model, own in by_model.items()]
+    return [["model", *benchmarks], *lines] if lines else []
 
 
 def _confusion(row: Row | None) -> str:
-    if row is None or not row.confusion:
+    if row is None:
         return "–"
     original, generalized = (100 * row.arms[arm].value for arm in ("original", "generalized"))
     return f"{original:.1f} → {generalized:.1f} ({100 * row.confusion.value:+.1f} ± {100 * row.confusion.stderr:.1f})"
@@ -101,4 +98,6 @@ def as_csv(board: Leaderboard) -> str:
         for own in board.boards
         for standing in own.standings
     ]
+    untested = [row for row in board.confused if not row.n_tested]
+    records += [{"benchmark": row.task, "rank": None, "n_common": None, **flat_row(row)} for row in untested]
     return csv_of(records)

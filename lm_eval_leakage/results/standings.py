@@ -33,8 +33,11 @@ class Board:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """detectors: the statistics of whose flags the boards speak; one where all models were audited alike"""
+    """confused: rows with choice confusion, of models that may be on no board
+    detectors: the statistics of whose flags the boards speak; one where all models were audited alike
+    """
 
     boards: tuple[Board, ...]
+    confused: tuple[Row, ...] = ()
     detectors: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()

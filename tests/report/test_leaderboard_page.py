@@ -46,8 +46,10 @@ def test_choice_confusion_has_a_table_where_it_was_asked() -> None:
     assert "Choice confusion" not in Parsed(render(Leaderboard((BOARD,)))).text
     arms = {"original": Estimate(0.4, 0.02), "generalized": Estimate(0.45, 0.02)}
     asked = standing("D", 0.1, 1, arms=arms, confusion=Estimate(0.05, 0.01))
-    text = Parsed(render(Leaderboard((Board("mmlu", (asked, standing("E", 0.1, 1)), 9),)))).text
-    assert "D mmlu 0.400 ± 0.020 0.450 ± 0.020 +0.050 ± 0.010" in text
+    boards = (Board("mmlu", (asked, standing("E", 0.1, 1)), 9),)
+    for found in (Leaderboard(boards, (asked.row,)), Leaderboard((), (asked.row,))):
+        parsed = Parsed(render(found))
+        assert "D mmlu 0.400 ± 0.020 0.450 ± 0.020 +0.050 ± 0.010" in parsed.text
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,14 @@ def test_choice_confusion_has_the_table_of_yao(confused_models) -> None:
     assert "Choice confusion" in as_markdown(confused_models)
 
 
+def test_models_that_only_choice_confusion_was_asked_of_are_in_its_table(tmp_path) -> None:
+    write_run(tmp_path, "m", {"bench_choice_confusion": [confused(row(i), i < 20, i < 10) for i in range(N)]})
+    found = leaderboard(annotate([tmp_path]))
+    assert found.boards == ()
+    assert [line[0] for line in confusion_cells(found)] == ["model", "m"]
+    assert "bench" in as_csv(found)
+
+
 def test_markdown_and_csv_hold_every_model_with_its_rank(confused_models) -> None:
     records = list(csv.DictReader(io.StringIO(as_csv(confused_models))))
     assert [(record["model"], record["rank"]) for record in records] == [("clean", "1"), ("seen", "1")]
