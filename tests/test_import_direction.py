@@ -17,7 +17,7 @@ TIERS = [
     {"harness", "report"},
     {"results", "probes", "reading"},
     {"statistics", "questions", "prompts", "guards", "rendering", "scoring"},
-    {"registry", "records"},
+    {"registry", "records", "files"},
 ]
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
