@@ -25,11 +25,13 @@ class JudgedResponse(tuple[float, bool]):
     verdict: that on the response's question, on the first of its responses only
     calibrated: the same by known scores, where the run has some
     detector: who judged
+    guards: on the question
     """
 
     verdict: Verdict | None
     calibrated: Calibrated | None = None
     detector: str = ""
+    guards: tuple[str, ...] = ()
 
     def __new__(cls, response: Response, verdict: Verdict | None = None) -> JudgedResponse:
         judged = super().__new__(cls, response)
@@ -43,6 +45,7 @@ class JudgedText(str):
     verdict: Verdict | None = None
     calibrated: Calibrated | None = None
     detector: str = ""
+    guards: tuple[str, ...] = ()
 
 
 def judged_response(response: Response | str) -> JudgedResponse | JudgedText:
@@ -80,8 +83,26 @@ class LeakageFilter(Filter):  # type: ignore[misc]
     def judge(self, answered: Sequence[Answered]) -> list[Verdict]:
         refused = [_not_finite(question) for question in answered]
         sound = [question for question, refusal in zip(answered, refused, strict=True) if refusal is None]
-        tested = iter(self.statistic.judge(sound, self.device) if sound else [])
+        tested = iter(self._judged(sound))
         return [refusal or next(tested) for refusal in refused]
+
+    def _judged(self, sound: Sequence[Answered]) -> Sequence[Verdict]:
+        """All at once; where the statistic fails on them, one by one, so that a bad question costs itself alone. An
+        error on each of several is the statistic's own, and is raised."""
+        try:
+            return self.statistic.judge(sound, self.device) if sound else []
+        except Exception:  # the model's work must not be lost to one question
+            verdicts = [self._judged_alone(question) for question in sound]
+            if len(sound) > 1 and all(isinstance(verdict, Skipped) for verdict in verdicts):
+                raise
+            return verdicts
+
+    def _judged_alone(self, question: Answered) -> Verdict:
+        try:
+            (verdict,) = self.statistic.judge([question], self.device)
+        except Exception as error:
+            return Skipped(f"{type(self.statistic).__name__} failed on it ({error!r})")
+        return verdict
 
 
 def _with_judge(statistic: Any) -> Statistic:

@@ -41,6 +41,14 @@ def reference_of(metadata: Mapping[str, Any], probe: Probe) -> ReferenceLog | No
     return read_reference(str(metadata["reference_log"]))
 
 
+def resume_of(metadata: Mapping[str, Any]) -> bool:
+    """Whether answers are kept on disk as they come, and those of an earlier run used."""
+    resume = metadata.get("resume", True)
+    if not isinstance(resume, bool):
+        raise ValueError(f"resume is {resume!r}; give true, or false to keep no answers and use none")
+    return resume
+
+
 def with_parameters(pipeline: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """A pipeline of the YAML with the parameters of its statistic that `metadata` (so the command line) sets."""
     filters = []

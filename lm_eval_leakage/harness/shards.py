@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from lm_eval_leakage.harness.data import Rows
-from lm_eval_leakage.harness.task import REASONS_SHOWN, Doc, LeakageTask, LongerThanWindow
+from lm_eval_leakage.harness.judging import REASONS_SHOWN
+from lm_eval_leakage.harness.task import Doc, LeakageTask, LongerThanWindow
 from lm_eval_leakage.records import Question, Shard, UntestableQuestion
 
 logger = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class ShardAudit(LeakageTask):
                     raise
                 self._n_shown[doc["shard"]] = shown - 1
 
-    def _guards(self, doc: Doc) -> tuple[str, ...]:
+    def guards(self, doc: Doc) -> tuple[str, ...]:
         """None: guards are about the options of one question."""
         return ()
 

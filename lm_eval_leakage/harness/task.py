@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,21 +14,25 @@ from lm_eval.api.task import ConfigurableTask
 
 import lm_eval_leakage.harness.rows  # noqa: F401 (makes the rows known)
 from lm_eval_leakage.guards import guards_of, templates_of
+from lm_eval_leakage.harness.asking import REQUEST_TYPE, offer_asking
 from lm_eval_leakage.harness.calibrated import ROWS as CALIBRATED_ROWS
 from lm_eval_leakage.harness.calibrated import Calibrator
 from lm_eval_leakage.harness.data import load_questions
-from lm_eval_leakage.harness.filters import JudgedResponse, JudgedText, judged_response
+from lm_eval_leakage.harness.endings import Refusal, end_in_sentences
+from lm_eval_leakage.harness.evaluation import Evaluation, evaluation_at_hand
+from lm_eval_leakage.harness.filters import JudgedResponse, JudgedText
+from lm_eval_leakage.harness.finished_results import finish_results
+from lm_eval_leakage.harness.judging import Judging
 from lm_eval_leakage.harness.logged_verdict import LoggedVerdict
-from lm_eval_leakage.harness.model_of_run import tell_model_to
-from lm_eval_leakage.harness.parameters import probe_of, reference_of, with_parameters
-from lm_eval_leakage.harness.processes import on_all
-from lm_eval_leakage.harness.row_values import ROWS, undecidable
-from lm_eval_leakage.harness.token_scores import TokenAnswer
+from lm_eval_leakage.harness.model_of_run import lacking
+from lm_eval_leakage.harness.parameters import probe_of, reference_of, resume_of, with_parameters
+from lm_eval_leakage.harness.processes import refuse_wrong_rank
+from lm_eval_leakage.harness.row_values import ROWS
+from lm_eval_leakage.harness.run_files import refuse_unwritable, watch_run_files
 from lm_eval_leakage.harness.window import longer_than_window, n_tokens_of
 from lm_eval_leakage.probes import Probe
 from lm_eval_leakage.questions import question_from_doc
-from lm_eval_leakage.records import Answered, Evidence, Question, Request, Skipped, UntestableQuestion
-from lm_eval_leakage.statistics.known_scores import Calibrated, detector_name
+from lm_eval_leakage.records import Question, Request, Skipped, UntestableQuestion
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +42,15 @@ ChatTemplate = Callable[..., str]  # or, for a chat model behind an API, turns a
 
 @dataclass
 class LeakageInstance(Instance):  # type: ignore[misc]
-    """One request about a question, or the stand-in for a question that could not be tested.
+    """One request about a question, or the place of a question that could not be tested: the harness needs at least
+    one request per question.
 
-    The harness needs at least one request a question, so a skipped one sends a stand-in of two words, whose
-    answer nobody reads.
+    method: the model's method that answers it
+    skipped: why the question is not tested; on its first request only
     """
 
+    method: str = ""
+    task: Any = None
     skipped: Skipped | None = None
 
 
@@ -52,8 +58,7 @@ class LongerThanWindow(UntestableQuestion):
     """A question that would have to be truncated for the model of the run."""
 
 
-STAND_IN = Request("Skipped", " question")
-REASONS_SHOWN = 5  # in the run's messages; the samples log has every question's
+NOTHING = ("", "")  # the arguments of a request that is never asked
 
 
 class LeakageTask(ConfigurableTask):  # type: ignore[misc]
@@ -61,11 +66,14 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     probe's parameters) and the statistics in `filter_list`; `--metadata` overrides the former.
     """
 
-    lm: object | None = None  # the model of the run, known once the harness begins to evaluate
+    evaluation: Evaluation | None = None  # the run, known once the harness begins to evaluate
+    lm: object | None = None  # its model
+    lacking: str | None = None  # what that cannot do of what the probe needs
 
     def __init__(self, config: dict[str, Any]) -> None:
         config = {key: value for key, value in config.items() if key != "class"}
         self.probe = probe_of(config.get("metadata") or {})
+        self.resume = resume_of(config["metadata"])
         self.reference = reference_of(config["metadata"], self.probe)
         self.calibrator = Calibrator.of(config["metadata"], config["task"])
         if self.calibrator is not None:
@@ -77,11 +85,36 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             for make_filter in ensemble.filters:
                 make_filter()  # a parameter that makes no sense ends the run here, not after the model's work
 
-    def meet(self, lm: object) -> None:
-        """The model of the run; raises ValueError where the task's calibration is of another."""
+    # ------------------------------------------------------------------ the run
+
+    def meet(self, evaluation: Evaluation) -> None:
+        """The run that asks the task, before it does any work for it. Raises ValueError where the calibration is of
+        another model, where the results cannot be saved, and where the model can serve none of the run's tasks; if it
+        can serve others, this one's questions are skipped with the reason."""
+        model = getattr(evaluation.lm, "lm", evaluation.lm)  # below the harness's response cache
         if self.calibrator is not None:
-            self.calibrator.check_model(getattr(lm, "lm", lm))
-        self.lm = lm
+            self.calibrator.check_model(model)
+        if evaluation.output_path is not None:
+            refuse_unwritable(evaluation.output_path)
+        end_in_sentences()
+        self.evaluation, self.lm = evaluation, evaluation.lm
+        self.lacking = lacking(evaluation.lm, self.probe.needs)
+        if self.lacking is not None:
+            tasks = [task for task in evaluation.tasks.values() if isinstance(task, LeakageTask)]
+            unfit = [task for task in tasks if lacking(evaluation.lm, task.probe.needs)]
+            sentence = f"{self.config.task} cannot run: {self.lacking}"
+            if len(unfit) == len(evaluation.tasks):
+                raise ValueError(sentence)
+            logger.warning(sentence)
+        offer_asking(evaluation.lm)
+
+    def check_met(self, lm: object) -> None:
+        """Raises RuntimeError where the requests were built without a look at the model that is to answer them."""
+        if self.lm is None or getattr(self.lm, "lm", self.lm) is not getattr(lm, "lm", lm):
+            raise RuntimeError(
+                f"{self.config.task}: its requests were built for another model or for none, so that nothing is known "
+                "of the window of this one; ask the task by the harness's own simple_evaluate or evaluate"
+            )
 
     # ------------------------------------------------------------------ questions
 
@@ -131,6 +164,13 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         limit or the model's window: a hit could pair a question with requests that were not meant for it."""
         if cache_requests or rewrite_requests_cache:
             logger.warning("%s: --cache_requests is ignored, for the cache misses a changed probe", self.config.task)
+        evaluation = evaluation_at_hand()
+        try:
+            if evaluation is not None:
+                self.meet(evaluation)
+            refuse_wrong_rank(rank, world_size)
+        except ValueError as error:
+            raise Refusal(str(error)) from error
         super().build_all_requests(rank=rank, world_size=world_size, **kwargs)
 
     def doc_iterator(
@@ -169,18 +209,18 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         try:
             asked, skipped = self._asked(doc, framed), None
         except UntestableQuestion as error:
-            asked = [(framed(STAND_IN.context), STAND_IN.continuation)]
-            skipped = Skipped(str(error))
+            asked, skipped = [], Skipped(str(error))
+        arguments = [self._arguments(context, continuation) for context, continuation in asked] or [NOTHING]
         return [
-            LeakageInstance(
-                self.probe.needs, doc, self._arguments(context, continuation), idx, metadata, skipped=skipped
-            )
-            for idx, (context, continuation) in enumerate(asked)
+            LeakageInstance(REQUEST_TYPE, doc, own, idx, metadata, method=self.probe.needs, task=self, skipped=skipped)
+            for idx, own in enumerate(arguments)
         ]
 
     def _asked(self, doc: Doc, framed: Callable[[str], str]) -> list[tuple[str, str]]:
         """The texts about one question, within the model's window."""
-        requests = self._pooled_probe.requests(self.question(doc))
+        if self.lacking is not None:
+            raise UntestableQuestion(self.lacking)
+        requests = self.pooled_probe.requests(self.question(doc))
         asked = [(framed(request.context), request.continuation) for request in requests]
         if too_long := longer_than_window(self.lm, asked):
             raise LongerThanWindow(too_long)
@@ -199,98 +239,26 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     # ------------------------------------------------------------------ verdicts
 
     def apply_filters(self) -> None:
-        """Statistics see the questions that were asked; the others keep their reason in every pipeline."""
-        by_question = [list(group) for _, group in groupby(self.instances, key=lambda instance: instance.doc_id)]
-        if self.reference is not None and on_all(all(map(self._without_reference, by_question))):
-            logger.warning(
-                "%s: the log of %s holds no text of this audit, which is judged without a reference",
-                self.config.task,
-                self.reference.model,
-            )
-            self.reference = None
-        for instances in by_question:
-            instances[0].skipped = instances[0].skipped or self._without_reference(instances)
-        asked = [instances for instances in by_question if instances[0].skipped is None]
-        answered = [self._answered(instances) for instances in asked]
-        for ensemble in self._filters:
-            (make_filter,) = ensemble.filters
-            judge = make_filter()
-            verdicts = iter(judge.apply(None, answered))
-            for instances in by_question:
-                for instance in instances:
-                    instance.filtered_resps[ensemble.name] = judged_response(instance.resps[0])
-                judged = instances[0].filtered_resps[ensemble.name]
-                judged.verdict = instances[0].skipped or next(verdicts)
-                judged.detector = detector_name(
-                    self.probe, judge.statistic, None if self.reference is None else self.reference.model
-                )
-                judged.calibrated = self._calibrated(judged, instances[0].doc)
-            self._report(ensemble.name)
-
-    def _calibrated(self, judged: JudgedResponse | JudgedText, doc: Doc) -> Calibrated | None:
-        if self.calibrator is None or judged.verdict is None or isinstance(judged.verdict, Skipped):
-            return None
-        return self.calibrator.judge(judged.verdict, judged.detector, self.question(doc), bool(self._guards(doc)))
-
-    def _answered(self, instances: Sequence[LeakageInstance]) -> Answered:
-        question = self.question(instances[0].doc)
-        answers = [instance.resps[0] for instance in instances]
-        loglikelihoods = tuple(answer[0] for answer in answers if isinstance(answer, tuple))
-        expected: tuple[float, ...] = ()
-        if self.reference is not None:
-            expected = tuple(self.reference.of([instance.args for instance in instances]) or ())
-            loglikelihoods = tuple(own - other for own, other in zip(loglikelihoods, expected, strict=True))
-        return Answered(
-            question,
-            self._pooled_probe.requests(question),
-            loglikelihoods,
-            self._pooled_probe.gold(question),
-            tuple(answer.tokens for answer in answers if isinstance(answer, TokenAnswer)),
-            tuple(answer for answer in answers if isinstance(answer, str)),
-            expected,
-        )
-
-    def _without_reference(self, instances: Sequence[LeakageInstance]) -> Skipped | None:
-        if self.reference is None or self.reference.of([instance.args for instance in instances]) is not None:
-            return None
-        return Skipped("the reference's log does not hold all of its texts")
-
-    def _report(self, pipeline: str) -> None:
-        """What the table has no room for: reasons of skipped questions, and why a rate may be missing."""
-        verdicts = [instance.filtered_resps[pipeline].verdict for instance in self.instances if instance.idx == 0]
-        evidence = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
-        if undecidable(evidence):
-            logger.warning(
-                "%s, %s: with 2 options no question's p-value is below 1/2, so none can be flagged and no rate is "
-                "shown; %d of %d questions show the sign, %d would by chance: read dataset_pvalue",
-                self.config.task,
-                pipeline,
-                sum(verdict.flagged for verdict in evidence),
-                len(evidence),
-                round(sum(verdict.null_rate for verdict in evidence)),
-            )
-        reasons = Counter(verdict.reason for verdict in verdicts if isinstance(verdict, Skipped))
-        for reason, count in reasons.most_common(REASONS_SHOWN):
-            logger.warning("%s, %s: %d question(s) skipped: %s", self.config.task, pipeline, count, reason)
+        """Statistics see the questions that were answered; the others keep their reason in every pipeline."""
+        questions = [list(group) for _, group in groupby(self.instances, key=lambda instance: instance.doc_id)]
+        Judging(self, questions).judge(self._filters)
 
     def process_results(self, doc: Doc, results: Sequence[JudgedResponse | JudgedText]) -> LoggedVerdict:
-        verdict = results[0].verdict
-        assert verdict is not None, "a filter gave no verdict on a question's first response"
+        first = results[0]
+        assert first.verdict is not None, "a filter gave no verdict on a question's first response"
         names = [row.__name__ for row in ROWS if row.__name__ in self.aggregation()]
-        return LoggedVerdict(verdict, self._guards(doc), names, results[0].calibrated, results[0].detector)
+        return LoggedVerdict(first.verdict, first.guards, names, first.calibrated, first.detector)
 
-    def _guards(self, doc: Doc) -> tuple[str, ...]:
-        try:
-            return guards_of(self.question(doc), self._templates)
-        except UntestableQuestion:
-            return ()
+    def guards(self, doc: Doc) -> tuple[str, ...]:
+        """The guards on its question; raises UntestableQuestion where it has none."""
+        return guards_of(self.question(doc), self.templates)
 
     @cached_property
-    def _pooled_probe(self) -> Probe:
+    def pooled_probe(self) -> Probe:
         return self.probe.with_pool(lambda: tuple(self.benchmark()))
 
     @cached_property
-    def _templates(self) -> frozenset[frozenset[str]]:
+    def templates(self) -> frozenset[frozenset[str]]:
         """Option sets that many questions of the benchmark share, asked or not."""
         return templates_of(self.benchmark())
 
@@ -313,4 +281,5 @@ def _chat_frame(chat_template: ChatTemplate, system: str) -> Callable[[str], str
     return lambda context: chat_template([*before, {"role": "user", "content": context}])
 
 
-tell_model_to(LeakageTask)
+watch_run_files()
+finish_results()

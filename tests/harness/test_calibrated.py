@@ -50,7 +50,7 @@ def test_calibrated_rates_stand_beside_the_published_ones(questions_file, file) 
 
 def test_a_statistic_without_known_scores_has_no_calibrated_rate(questions_file, file) -> None:
     row, samples = audit(Named(by_hash), questions_file(DOCS), calibration=file)
-    assert row["calibrated_rate,outlier"] != row["calibrated_rate,outlier"]  # NaN
+    assert "calibrated_rate,outlier" not in row  # it has no value
     assert "calibrated_pvalue" not in next(line for line in samples if line["filter"] == "outlier")
 
 
@@ -69,7 +69,7 @@ def test_without_a_calibration_no_row_is_added(questions_file) -> None:
 
 def test_other_parameters_of_the_probe_are_another_detector(questions_file, file) -> None:
     row, _ = audit(Named(by_hash), questions_file(DOCS), calibration=file, orders=12)
-    assert row["calibrated_rate,max_order"] != row["calibrated_rate,max_order"]
+    assert "calibrated_rate,max_order" not in row
 
 
 def test_a_calibration_of_another_model_is_refused_before_anything_is_computed(questions_file, file) -> None:

@@ -57,7 +57,21 @@ def test_an_error_of_the_statistic_itself_is_not_hidden(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(OrderScores, "from_rows", broken)
     with pytest.raises(RuntimeError, match="a fault of ours"):
-        LeakageFilter("max_order", device="cpu").judge(answered([-1.0, -2.0]))
+        LeakageFilter("max_order", device="cpu").judge(answered([-1.0, -2.0], [-1.0, -3.0]))
+
+
+def test_a_question_on_which_the_statistic_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = OrderScores.from_rows
+
+    def fails_on_minus_nine(rows, device="auto"):
+        if any(-9.0 in row for row in rows):
+            raise ArithmeticError("nine")
+        return sound(rows, device)
+
+    monkeypatch.setattr(OrderScores, "from_rows", fails_on_minus_nine)
+    verdicts = LeakageFilter("max_order", device="cpu").judge(answered([-1.0, -2.0], [-1.0, -9.0], [-3.0, -2.0]))
+    assert verdicts[1] == Skipped("MaxOrder failed on it (ArithmeticError('nine'))")
+    assert [verdicts[0].flagged, verdicts[2].flagged] == [True, False]
 
 
 def test_a_judged_response_survives_the_way_between_processes() -> None:

@@ -51,7 +51,7 @@ ROWS = (
 
 
 def test_the_table_has_these_rows_a_statistic_and_no_others(questions_file) -> None:
-    row = evaluate(FakeLM(by_hash), questions_file([GOOD, FIVE]))["results"][TASK]
+    row = evaluate(FakeLM(by_hash), questions_file([GOOD, ABOVE]))["results"][TASK]
     printed = {key for key in row if "," in key and "_stderr," not in key}
     rows = ROWS
     assert printed == {f"{name},{statistic}" for name in rows for statistic in ("max_order", "outlier")}
@@ -91,7 +91,7 @@ def test_guarded_and_unguarded_questions_have_rows_of_their_own(questions_file) 
 
 def test_without_guarded_questions_their_rate_is_undefined_and_not_zero(questions_file) -> None:
     row = evaluate(FakeLM(by_hash), questions_file([GOOD, FIVE]))["results"][TASK]
-    assert math.isnan(row["flagged_rate_guarded,max_order"])
+    assert not [key for key in row if key.startswith("flagged_rate_guarded")]
     assert row["flagged_rate_unguarded,max_order"] == row["flagged_rate,max_order"]
 
 
@@ -167,7 +167,7 @@ def test_the_reasons_are_told_once_each(questions_file, caplog) -> None:
 def test_a_data_set_of_bad_questions_has_undefined_rates(questions_file) -> None:
     row = evaluate(FakeLM(by_hash), questions_file([ONE, EMPTY]))["results"][TASK]
     assert row["skipped,max_order"] == 2
-    assert all(math.isnan(row[f"{name},max_order"]) for name in ("flagged_rate", "null_rate", "dataset_pvalue"))
+    assert not [key for key in row if key.startswith(("flagged_rate,", "null_rate,", "dataset_pvalue,"))]
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
@@ -332,7 +332,7 @@ def test_the_response_cache_serves_a_second_run(questions_file, tmp_path) -> Non
     metadata = questions_file([GOOD, ONE])
     before, after = (evaluate(lm, metadata, use_cache=str(tmp_path / "cache")) for lm in (first, second))
     assert lines(before, "outlier") == lines(after, "outlier")
-    assert len(first.asked) == 25
+    assert len(first.asked) == 24  # of the question that can be tested
     assert not second.asked
 
 

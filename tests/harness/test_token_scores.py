@@ -159,5 +159,8 @@ def test_what_a_model_cannot_do_is_said_before_anything_is_computed_and_the_rest
     found = simple_evaluate(
         model=lm, tasks=["fresh_leakage_perm", "fresh_leakage_tokens"], task_manager=known, limit=1
     )
-    assert set(found["results"]) == {"fresh_leakage_perm"}
+    assert found["results"]["fresh_leakage_tokens"]["skipped,token_evidence"] == 1
+    (line,) = found["samples"]["fresh_leakage_tokens"]
+    assert line["reason"].startswith("FakeLM does not show the distribution of the next token")
+    assert found["results"]["fresh_leakage_perm"]["skipped,max_order"] == 0
     assert "fresh_leakage_tokens cannot run: FakeLM does not show the distribution" in caplog.text

@@ -1,0 +1,187 @@
+"""Answers of a model, kept on disk as they come, so that a run that was killed goes on where it was.
+
+A store is a folder of SQLite databases, one for each process that wrote to it: no process ever waits for another's
+lock, a file system shared by several nodes does no harm, and a damaged file costs its own answers alone. Every
+process reads them all, so that any number of processes can go on with what another number began. An answer's key is
+a digest of the request and of what the model is; a row whose checksum is wrong is not used.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.records import TokenScores
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "leakage_answers"  # below a run's output folder
+SUFFIX = ".sqlite"
+ROWS_AT_ONCE = 4096
+SECONDS_AT_ONCE = 2.0  # what a kill may cost
+KEYS_OF_A_QUERY = 500
+TABLES = """
+CREATE TABLE answers (key BLOB PRIMARY KEY, answer TEXT NOT NULL, checksum BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE model (identity TEXT NOT NULL);
+"""
+Answer = tuple[float, bool] | str | TokenScores  # of loglikelihood, generate_until and token_scores
+
+
+class AnswerStore:
+    """What one process keeps and finds.
+
+    folder: made where it is missing
+    identity: what the model is, in names and values; other models' answers are never found
+    """
+
+    def __init__(self, folder: Path, identity: Mapping[str, str]) -> None:
+        self.folder, self.identity = folder, dict(identity)
+        told = json.dumps(sorted(self.identity.items())).encode("utf-8", "surrogatepass")
+        self._salt = blake2b(told, digest_size=16).digest()
+        self._added: list[tuple[bytes, str, bytes]] = []
+        self._written_at = time.monotonic()
+        self._database: sqlite3.Connection | None = None
+        self._is_full = False
+        self.n_kept = 0
+
+    # ------------------------------------------------------------------ finding
+
+    def find(self, keys: Iterable[bytes]) -> dict[bytes, Answer]:
+        """The answers to those of the requests that any process has kept."""
+        wanted = {self._own(key): key for key in keys} if any(self._files()) else {}
+        found: dict[bytes, Answer] = {}
+        for file in self._files():
+            missing = [key for key, asked in wanted.items() if asked not in found]
+            try:
+                found.update((wanted[key], answer) for key, answer in _read(file, missing))
+            except (sqlite3.Error, OSError) as error:
+                logger.warning("%s is damaged (%s); what it holds beyond that is asked again", file, error)
+        return found
+
+    def others(self) -> list[str]:
+        """How the models differ from this one whose answers the folder holds, in words."""
+        differences = []
+        for file in self._files():
+            other = _identity(file)
+            if other is not None and other != self.identity:
+                names = sorted(n for n in {*other, *self.identity} if other.get(n) != self.identity.get(n))
+                told = (f"{n} {other.get(n, 'not given')}, now {self.identity.get(n, 'not given')}" for n in names)
+                differences.append("; ".join(told))
+        return list(dict.fromkeys(differences))
+
+    # ------------------------------------------------------------------ keeping
+
+    def add(self, key: bytes, answer: Answer) -> None:
+        """Keep an answer; it is on disk after at most SECONDS_AT_ONCE of further answers, or after `flush`."""
+        own, told = self._own(key), encoded(answer)
+        self._added.append((own, told, _checksum(own, told)))
+        if len(self._added) >= ROWS_AT_ONCE or time.monotonic() - self._written_at > SECONDS_AT_ONCE:
+            self.flush()
+
+    def flush(self) -> None:
+        """What was added, on disk. A disk that takes no more is named once, and the run goes on without."""
+        rows, self._added = self._added, []
+        self._written_at = time.monotonic()
+        if not rows or self._is_full:
+            return
+        try:
+            database = self._database = self._database or self._opened()
+            with database:
+                database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
+            self.n_kept += len(rows)
+        except (sqlite3.Error, OSError) as error:
+            self._is_full = True
+            logger.warning(
+                "answers can no longer be kept in %s (%s); the run goes on, but a kill would lose the rest of it",
+                self.folder,
+                error,
+            )
+
+    def close(self) -> None:
+        self.flush()
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def _own(self, key: bytes) -> bytes:
+        """A request's key among those of this model."""
+        return blake2b(key, digest_size=16, key=self._salt).digest()
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob(f"*{SUFFIX}"))
+
+    def _opened(self) -> sqlite3.Connection:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns():x}{SUFFIX}"
+        database = sqlite3.connect(self.folder / name)
+        database.execute("PRAGMA journal_mode=TRUNCATE")  # no side files, and sound on network file systems
+        database.execute("PRAGMA synchronous=NORMAL")
+        with database:
+            database.executescript(TABLES)
+            database.execute("INSERT INTO model VALUES (?)", (json.dumps(self.identity),))
+        return database
+
+
+def request_key(method: str, arguments: Sequence[Any]) -> bytes:
+    """A digest of a request, equal for equal words: the 336,900 texts of full MMLU would take too much room."""
+    parts = [part if isinstance(part, str) else json.dumps(part, sort_keys=True, default=str) for part in arguments]
+    lengths = ",".join(str(len(part)) for part in parts)
+    whole = f"{method} {lengths} {''.join(parts)}".encode("utf-8", "surrogatepass")
+    return blake2b(whole, digest_size=16).digest()
+
+
+def encoded(answer: Answer) -> str:
+    """As JSON: [log-likelihood, greedy], a text, or {"tokens": [...]}."""
+    if isinstance(answer, TokenScores):
+        return json.dumps({"tokens": [answer.loglikelihoods, answer.means, answer.deviations]})
+    return json.dumps(answer)
+
+
+def decoded(text: str) -> Answer | None:
+    """None for what is no answer, as another version of the package may have written it."""
+    try:
+        found = json.loads(text)
+        if isinstance(found, str):
+            return found
+        if isinstance(found, dict):
+            return TokenScores(*(tuple(map(float, column)) for column in found["tokens"]))
+        loglikelihood, greedy = found
+        return float(loglikelihood), bool(greedy)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _read(file: Path, keys: Sequence[bytes]) -> Iterator[tuple[bytes, Answer]]:
+    left = iter(keys)
+    with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        while some := list(islice(left, KEYS_OF_A_QUERY)):
+            marks = ",".join("?" * len(some))
+            asked = f"SELECT key, answer, checksum FROM answers WHERE key IN ({marks})"
+            for key, told, checksum in database.execute(asked, some):
+                answer = decoded(told) if isinstance(told, str) and checksum == _checksum(key, told) else None
+                if answer is not None:
+                    yield key, answer
+
+
+def _identity(file: Path) -> dict[str, str] | None:
+    try:
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            ((told,),) = database.execute("SELECT identity FROM model").fetchall()
+        found = json.loads(told)
+    except (sqlite3.Error, ValueError, TypeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _checksum(key: bytes, told: str) -> bytes:
+    return blake2b(key + told.encode("utf-8", "surrogatepass"), digest_size=8).digest()

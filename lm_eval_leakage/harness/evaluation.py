@@ -1,0 +1,56 @@
+"""The run of the harness in which a task is asked: its model, its other tasks, where its results go.
+
+The harness passes none of this to a task. A task finds it in the calls that are under way: `build_all_requests` is
+called by `evaluate`, and that by `simple_evaluate`. Nothing of the harness is replaced for this, so that it does not
+matter who imported what first. A harness whose functions have other names for these things is noticed when the task
+builds its requests, before any work is done.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """lm: the model, with the harness's response cache around it where the run has one
+    tasks: all of the run, by name
+    model, model_args: as `--model` and `--model_args` name it; None where the model was handed over as an object
+    output_path: None where the run saves nothing
+    """
+
+    lm: Any
+    tasks: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    model_args: str | Mapping[str, Any] | None = None
+    output_path: Path | None = None
+
+
+def evaluation_at_hand() -> Evaluation | None:
+    """The evaluation by which the caller is called, however indirectly; None where there is none."""
+    found: Mapping[str, Any] | None = None
+    frame = inspect.currentframe()
+    while frame is not None:
+        name = frame.f_code.co_name
+        if found is None and name == "evaluate" and {"lm", "eval_tasks"} <= frame.f_locals.keys():
+            found = dict(frame.f_locals)
+        elif found is not None and name == "simple_evaluate" and "evaluation_tracker" in frame.f_locals:
+            return _evaluation(found, frame.f_locals)
+        frame = frame.f_back
+    return None if found is None else _evaluation(found, {})
+
+
+def _evaluation(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Evaluation:
+    named, tracker = isinstance(outer.get("model"), str), outer.get("evaluation_tracker")
+    output = getattr(tracker, "output_path", None)
+    return Evaluation(
+        inner["lm"],
+        inner["eval_tasks"],
+        outer["model"] if named else None,
+        (outer.get("model_args") or {}) if named else None,
+        Path(output) if output else None,
+    )
