@@ -31,7 +31,7 @@ ROWS_AT_ONCE = 4096
 SECONDS_AT_ONCE = 2.0  # what a kill may cost
 KEYS_OF_A_QUERY = 500
 TABLES = """
-CREATE TABLE answers (key BLOB PRIMARY KEY, answer TEXT NOT NULL, checksum BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE answers (key BLOB PRIMARY KEY, answer BLOB NOT NULL, checksum BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE model (identity TEXT NOT NULL);
 """
 Answer = tuple[float, bool] | str | TokenScores  # of loglikelihood, generate_until and token_scores
@@ -48,7 +48,7 @@ class AnswerStore:
         self.folder, self.identity = folder, dict(identity)
         told = json.dumps(sorted(self.identity.items())).encode("utf-8", "surrogatepass")
         self._salt = blake2b(told, digest_size=16).digest()
-        self._added: list[tuple[bytes, str, bytes]] = []
+        self._added: list[tuple[bytes, bytes, bytes]] = []
         self._written_at = time.monotonic()
         self._database: sqlite3.Connection | None = None
         self._is_full = False
@@ -140,14 +140,14 @@ def request_key(method: str, arguments: Sequence[Any]) -> bytes:
     return blake2b(whole, digest_size=16).digest()
 
 
-def encoded(answer: Answer) -> str:
+def encoded(answer: Answer) -> bytes:
     """As JSON: [log-likelihood, greedy], a text, or {"tokens": [...]}."""
     if isinstance(answer, TokenScores):
-        return json.dumps({"tokens": [answer.loglikelihoods, answer.means, answer.deviations]})
-    return json.dumps(answer)
+        return json.dumps({"tokens": [answer.loglikelihoods, answer.means, answer.deviations]}).encode()
+    return json.dumps(answer).encode()
 
 
-def decoded(text: str) -> Answer | None:
+def decoded(text: bytes) -> Answer | None:
     """None for what is no answer, as another version of the package may have written it."""
     try:
         found = json.loads(text)
@@ -164,11 +164,13 @@ def decoded(text: str) -> Answer | None:
 def _read(file: Path, keys: Sequence[bytes]) -> Iterator[tuple[bytes, Answer]]:
     left = iter(keys)
     with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        database.text_factory = bytes  # what damage made a text may be none
         while some := list(islice(left, KEYS_OF_A_QUERY)):
             marks = ",".join("?" * len(some))
             asked = f"SELECT key, answer, checksum FROM answers WHERE key IN ({marks})"
             for key, told, checksum in database.execute(asked, some):
-                answer = decoded(told) if isinstance(told, str) and checksum == _checksum(key, told) else None
+                sound = isinstance(told, bytes) and checksum == _checksum(key, told)
+                answer = decoded(told) if sound else None
                 if answer is not None:
                     yield key, answer
 
@@ -183,5 +185,5 @@ def _identity(file: Path) -> dict[str, str] | None:
     return found if isinstance(found, dict) else None
 
 
-def _checksum(key: bytes, told: str) -> bytes:
-    return blake2b(key + told.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+def _checksum(key: bytes, told: bytes) -> bytes:
+    return blake2b(key + told, digest_size=8).digest()

@@ -160,10 +160,8 @@ class _Asking:
             found = from_first(found)
         self._answers.update(found)
         if found:
-            n_found = sum(key in found for key in self._keys)
-            logger.info(
-                "%d of %d requests were answered by an earlier run, and are not asked", n_found, len(self._keys)
-            )
+            n_found, n_all = sum(key in found for key in self._keys), len(self._keys)
+            logger.info("resumed: %d of %d requests were answered by an earlier run", n_found, n_all)
         remaining = {key: one for key, one in zip(self._keys, self.instances, strict=True) if key not in found}
         self._ask(remaining)
         return [self._answers[key] for key in self._keys]

@@ -6,6 +6,7 @@ import itertools
 import logging
 import math
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
+from lm_eval_leakage.harness.processes import all_equal, are_replicas, least_of_all, on_all
 from lm_eval_leakage.harness.tokenising import encoded_pairs
 from lm_eval_leakage.scoring.budget import TokenBudget, default_max_tokens
 from lm_eval_leakage.scoring.prefix_tree import Answer, IntArray, Text
@@ -58,8 +60,11 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
             )
         kwargs.setdefault("softmax_dtype", "float32")
         super().__init__(*args, **kwargs)
+        if self.world_size > 1:
+            self._rank = self.accelerator.process_index  # of all nodes; that of `hf` begins with 0 on each
         fitting = default_max_tokens(self.model, self.device) if isinstance(max_tokens, str) else max_tokens
-        self.budget = TokenBudget(fitting)
+        # Processes that hold parts of the model must read the same pieces of the same texts.
+        self.budget = TokenBudget(least_of_all(fitting), least_of_all) if self._shared() else TokenBudget(fitting)
         self._ways = list(WAYS)
         self._scorer: Scorer | None = None
         self._verified = 0  # tokens: the longest text scored both ways
@@ -69,9 +74,18 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
         else:
             logger.warning("hf-prefix-tree: an encoder-decoder reads no prefix twice; scoring as `hf` does")
 
+    def _shared(self) -> bool:
+        """Whether other processes hold parts of this model."""
+        return are_replicas(self)
+
     # ------------------------------------------------------------------ scoring
 
     def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        if self._shared() and not all_equal(_digest(request.args for request in requests)):
+            raise ValueError(
+                "the processes that hold this model were given different requests, as when each has a response cache "
+                "of its own: run without --use_cache, or without tensor parallelism"
+            )
         if self.backend == "causal" and not self.enable_thinking:
             pairs = [request.args for request in requests]
             texts = self._texts(pairs, encoded_pairs(self, pairs, disable_tqdm or self.rank != 0))
@@ -184,7 +198,7 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
             except Exception as problem:  # whatever a model's own code raises when asked in this way
                 reasons.append(f"{self._ways.pop(0).name} does not suit it ({_first_line(problem)})")
                 continue
-            if error > self._tolerance:
+            if not self._on_all(error <= self._tolerance):
                 way = self._ways.pop(0).name
                 reasons.append(f"{way} is off by {error:.2g} nats a token where {self._tolerance:.2g} is noise")
                 continue
@@ -197,6 +211,9 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
             logger.warning("hf-prefix-tree: %s: %s; using %s", name, "; ".join(reasons), now)
         elif self._scorer:
             logger.info("hf-prefix-tree: %s: %s agrees with `hf`", name, self._scorer.name)
+
+    def _on_all(self, found: bool) -> bool:
+        return on_all(found) if self._shared() else found
 
     def _disagreement(self, scorer: Scorer, texts: Sequence[Text]) -> float:
         """Root mean square over `texts` of the difference to the model's own answers, per root of a token."""
@@ -228,6 +245,13 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
             getattr(config, "max_position_embeddings", None),
         )
         return next((int(window) for window in windows if window), int(self.max_length))
+
+
+def _digest(requests: Iterable[Pair]) -> str:
+    digest = blake2b(digest_size=16)
+    for context, continuation in requests:
+        digest.update(f"{len(context)} {context}{continuation}".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 def _first_line(error: Exception) -> str:

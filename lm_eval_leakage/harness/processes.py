@@ -97,7 +97,11 @@ def _of_every(value: T) -> list[T]:
     return every
 
 
-@cache
 def _side_group() -> Any:
     """A group of all processes on the CPU, whose messages never meet those of a model's own layers."""
+    return _side_group_of(distributed.group.WORLD)
+
+
+@cache
+def _side_group_of(_: Any) -> Any:
     return distributed.new_group(backend="gloo")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +14,19 @@ FEWEST_TOKENS = 16
 MOST_TOKENS = {"cuda": 16384, "cpu": 2048}  # on a CPU more gains no speed (measured); for a GPU it is a guess
 
 
+def _alone(max_tokens: int) -> int:
+    return max_tokens
+
+
 @dataclass
 class TokenBudget:
-    """Tokens a forward pass may hold; halved when memory runs out, and never raised again."""
+    """Tokens a forward pass may hold; halved when memory runs out, and never raised again.
+
+    agree: gives what all processes that hold parts of the model can hold, of what this one can
+    """
 
     max_tokens: int
+    agree: Callable[[int], int] = _alone
 
     def lower(self, error: Exception) -> None:
         """Halve the budget if `error` says that memory ran out; any other error is raised as it came."""
@@ -25,7 +34,7 @@ class TokenBudget:
 
         if not should_reduce_batch_size(error) or self.max_tokens <= FEWEST_TOKENS:
             raise error
-        self.max_tokens = max(FEWEST_TOKENS, self.max_tokens // 2)
+        self.max_tokens = self.agree(max(FEWEST_TOKENS, self.max_tokens // 2))
         logger.warning("out of memory; going on with max_tokens=%d", self.max_tokens)
         clear_device_cache(garbage_collection=True)
 

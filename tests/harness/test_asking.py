@@ -1,0 +1,250 @@
+"""Misbehaving backends, and runs that were cut off, through the harness's own `simple_evaluate`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from lm_eval import simple_evaluate
+from lm_eval.loggers import EvaluationTracker
+from lm_eval.tasks import TaskManager
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.asking import Broken, checked
+from tests.fakes import FakeLM, by_hash
+from tests.harness.test_task import FIVE, GOOD, TASK, TWINS, evaluate, lines
+
+MARS = GOOD | {"question": "And on Mars?"}
+DOCS = [GOOD, FIVE, TWINS, MARS]
+N_REQUESTS = 24 + 120 + 12 + 24
+
+
+class Named(FakeLM):
+    """Made by name and arguments; reports answers as they come, as the backends of the harness do."""
+
+    made: list[Named]
+    stops_after: int | None
+
+    def __init__(self, pretrained: str = "a", **_: object) -> None:
+        super().__init__(by_hash)
+        self.made.append(self)
+
+    def loglikelihood(self, requests):
+        answers = []
+        for request in requests:
+            if len(self.asked) == self.stops_after:
+                raise KeyboardInterrupt
+            answers += super().loglikelihood([request])
+            self.cache_hook.add_partial("loglikelihood", request.args, answers[-1])
+        return answers
+
+
+@pytest.fixture
+def named(monkeypatch):
+    Named.made, Named.stops_after = [], None
+    monkeypatch.setattr("lm_eval.api.registry.get_model", lambda name: Named)
+    return Named
+
+
+def run(metadata, output: Path | None, arguments: str = "pretrained=a", **kwargs):
+    manager = TaskManager(include_path=task_configs_path(), include_defaults=False, metadata=metadata)
+    tracker = EvaluationTracker(output_path=None if output is None else str(output))
+    return simple_evaluate(
+        model="named",
+        model_args=arguments,
+        tasks=[TASK],
+        task_manager=manager,
+        evaluation_tracker=tracker,
+        **kwargs,
+    )
+
+
+# ---------------------------------------------------------------------- resuming
+
+
+def test_a_run_that_was_cut_off_goes_on_from_there(named, questions_file, tmp_path, caplog) -> None:
+    metadata = questions_file(DOCS)
+    named.stops_after = 100
+    with pytest.raises(KeyboardInterrupt):
+        run(metadata, tmp_path)
+    assert f"100 answers are kept in {tmp_path / 'leakage_answers'}" in caplog.text
+    named.stops_after = None
+    with caplog.at_level("INFO"):
+        resumed = run(metadata, tmp_path, "pretrained=a,batch_size=7")  # the batch size changes no answer
+    assert f"resumed: 100 of {N_REQUESTS} requests" in caplog.text
+    assert len(named.made[-1].asked) == N_REQUESTS - 100
+    assert resumed["samples"] == evaluate(FakeLM(by_hash), metadata)["samples"]
+
+
+def test_requests_of_equal_words_are_asked_once(named, questions_file, tmp_path) -> None:
+    first = run(questions_file([*DOCS, GOOD]), tmp_path)
+    again = run(questions_file([*DOCS, GOOD]), tmp_path)
+    assert [len(model.asked) for model in named.made] == [N_REQUESTS, 0]
+    assert first["samples"] == again["samples"]
+
+
+@pytest.mark.parametrize("arguments", ["pretrained=b", "pretrained=a,dtype=float16", "pretrained=a,revision=2"])
+def test_answers_of_another_model_are_not_used(named, questions_file, tmp_path, arguments, caplog) -> None:
+    run(questions_file([GOOD]), tmp_path)
+    with caplog.at_level("INFO"):
+        run(questions_file([GOOD]), tmp_path, arguments)
+    assert [len(model.asked) for model in named.made] == [24, 24]
+    assert "holds answers of another model, which are not used" in caplog.text
+
+
+def test_a_model_whose_files_have_changed_is_another(named, questions_file, tmp_path) -> None:
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.parent.mkdir()
+    for content in (b"1" * 100_000, b"1" * 50_000 + b"2" * 50_000, b"1" * 100_000):
+        weights.write_bytes(content)
+        run(questions_file([GOOD]), tmp_path / "out", f"pretrained={weights.parent}")
+    assert [len(model.asked) for model in named.made] == [24, 24, 0]
+
+
+def test_nothing_is_kept_where_it_is_not_wanted_or_nothing_is_saved(named, questions_file, tmp_path) -> None:
+    run(questions_file([GOOD]) | {"resume": False}, tmp_path)
+    assert list(tmp_path.rglob("*.sqlite")) == []
+    run(questions_file([GOOD]), None)
+    with pytest.raises(ValueError, match="resume is 'no'; give true, or false"):
+        run(questions_file([GOOD]) | {"resume": "no"}, tmp_path)
+
+
+def test_a_model_given_as_an_object_without_weights_is_never_taken_for_another(questions_file, tmp_path) -> None:
+    for _ in range(2):
+        lm = FakeLM(by_hash)
+        evaluate(lm, questions_file([GOOD]), evaluation_tracker=EvaluationTracker(output_path=str(tmp_path)))
+        assert len(lm.asked) == 24
+
+
+def test_numbers_that_are_not_finite_are_asked_for_again(named, questions_file, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(named, "loglikelihood", lambda self, requests: [(math.nan, False)] * len(requests))
+    assert run(questions_file([GOOD]), tmp_path)["results"][TASK]["skipped,max_order"] == 1
+    monkeypatch.undo()
+    monkeypatch.setattr("lm_eval.api.registry.get_model", lambda name: Named)
+    assert run(questions_file([GOOD]), tmp_path)["results"][TASK]["skipped,max_order"] == 0
+
+
+def test_an_output_path_that_names_a_file_keeps_beside_it(named, questions_file, tmp_path) -> None:
+    run(questions_file([GOOD]), tmp_path / "results.json")
+    assert list((tmp_path / "leakage_answers").glob("*.sqlite"))
+
+
+# ---------------------------------------------------------------------- backends that misbehave
+
+
+class Misbehaving(FakeLM):
+    """Answers by `answer(requests, number of the call)`."""
+
+    def __init__(self, answer) -> None:
+        super().__init__(by_hash)
+        self.answer, self.calls = answer, 0
+
+    def loglikelihood(self, requests):
+        self.calls += 1
+        return self.answer(super().loglikelihood(requests), requests, self.calls)
+
+
+def of_dawn(request) -> bool:
+    return "dawn" in request.args[0]
+
+
+def test_too_few_answers_cost_the_questions_that_have_them_alone(questions_file) -> None:
+    def loses_dawn(answers, requests, _):
+        return [answer for answer, request in zip(answers, requests, strict=True) if not of_dawn(request)]
+
+    results = evaluate(Misbehaving(loses_dawn), questions_file(DOCS))
+    assert results["results"][TASK]["skipped,max_order"] == 1
+    reasons = [line["reason"] for line in lines(results, "max_order")]
+    assert reasons == [
+        None,
+        "the backend gave 0 answers to 120 requests, so that none can be told from another",
+        None,
+        None,
+    ]
+    sound = evaluate(FakeLM(by_hash), questions_file(DOCS))
+    for filter_ in ("max_order", "outlier"):
+        for mine, right in zip(lines(results, filter_), lines(sound, filter_), strict=True):
+            assert mine["reason"] or mine["pvalue"] == right["pvalue"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (lambda answers, *_: answers[:-1], "the backend gave 23 answers to 24 requests"),
+        (lambda answers, *_: [*answers, answers[0]], "the backend gave 25 answers to 24 requests"),
+        (lambda *_: None, "the backend gave None instead of a list of 24 answers"),
+        (lambda *_: "text", "the backend gave 'text' instead of a list of 24 answers"),
+    ],
+    ids=["short", "long", "none", "text"],
+)
+def test_a_list_that_cannot_be_matched_is_named(questions_file, answer, reason) -> None:
+    results = evaluate(Misbehaving(answer), questions_file([GOOD, MARS]))
+    assert results["results"][TASK]["skipped,max_order"] == 2
+    assert all(line["reason"].startswith(reason) for line in lines(results, "max_order"))
+
+
+@pytest.mark.parametrize("bad", [None, "text", (), (-1.0,), (None, False), ("-1", False), 3, [-1.0, True, 2]])
+def test_an_answer_that_is_none_costs_its_question_alone(questions_file, bad) -> None:
+    def spoils_one(answers, requests, _):
+        first = next(index for index, request in enumerate(requests) if of_dawn(request))
+        return [*answers[: first + 3], bad, *answers[first + 4 :]]
+
+    results = evaluate(Misbehaving(spoils_one), questions_file(DOCS))
+    first, dawn, *others = lines(results, "max_order")
+    assert dawn["reason"].startswith("the backend answered request 3 ('\\nA. ")
+    assert dawn["reason"].endswith("it must be a log-likelihood and a truth value")
+    assert [line["reason"] for line in (first, *others)] == [None] * 3
+
+
+def test_a_question_on_which_the_backend_fails_costs_itself_alone(questions_file, caplog) -> None:
+    def fails_on_dawn(answers, requests, _):
+        if any(map(of_dawn, requests)):
+            raise ArithmeticError("no dawn here")
+        return answers
+
+    results = evaluate(Misbehaving(fails_on_dawn), questions_file(DOCS))
+    assert [line["reason"] for line in lines(results, "max_order")] == [
+        None,
+        "the backend failed on it (ArithmeticError('no dawn here'))",
+        None,
+        None,
+    ]
+
+
+def test_a_backend_that_is_gone_ends_the_run_with_its_own_error(questions_file) -> None:
+    def is_gone(answers, requests, calls):
+        raise ConnectionError("server went away")
+
+    lm = Misbehaving(is_gone)
+    with pytest.raises(ConnectionError, match="server went away"):
+        evaluate(lm, questions_file([GOOD | {"question": f"Number {i}?"} for i in range(50)]))
+    assert lm.calls == 1 + 1 + 3  # whether it has the method, all together, then three questions
+
+
+def test_answers_that_were_reported_before_a_failure_are_kept(named, questions_file, tmp_path, monkeypatch) -> None:
+    named.stops_after = 30
+    sound = named.loglikelihood
+
+    def broken(self, requests):
+        try:
+            return sound(self, requests)
+        except KeyboardInterrupt:
+            raise ConnectionError("server went away") from None
+
+    monkeypatch.setattr(named, "loglikelihood", broken)
+    with pytest.raises(ConnectionError):
+        run(questions_file(DOCS), tmp_path)
+    named.stops_after = None
+    run(questions_file(DOCS), tmp_path)
+    assert len(named.made[-1].asked) == N_REQUESTS - 30
+
+
+def test_what_a_response_must_be() -> None:
+    assert checked("loglikelihood", [-1, 0], "it") == (-1.0, False)
+    assert checked("generate_until", "text", "it") == "text"
+    wanted = "the backend answered it with 7; it must be a text"
+    assert checked("generate_until", 7, "it") == Broken(wanted)
+    assert checked("token_scores", "no", "it") == Broken(
+        "the backend answered it with 'no'; it must be scores of its tokens"
+    )
