@@ -64,7 +64,7 @@ class AnswerStore:
             missing = [key for key, asked in wanted.items() if asked not in found]
             try:
                 found.update((wanted[key], answer) for key, answer in _read(file, missing))
-            except (sqlite3.Error, OSError) as error:
+            except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # SQLite's own names may be damaged too
                 logger.warning("%s is damaged (%s); what it holds beyond that is asked again", file, error)
         return found
 
