@@ -124,7 +124,7 @@ class AnswerStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         name = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns():x}{SUFFIX}"
         database = sqlite3.connect(self.folder / name)
-        database.execute("PRAGMA journal_mode=TRUNCATE")  # no side files, and sound on network file systems
+        database.execute("PRAGMA journal_mode=DELETE")  # no side files are left, and no shared memory is needed
         database.execute("PRAGMA synchronous=NORMAL")
         with database:
             database.executescript(TABLES)

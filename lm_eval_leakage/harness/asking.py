@@ -80,7 +80,7 @@ def kept_answers(lm: Any, resume: bool, evaluation: Evaluation | None) -> Iterat
         return
     store = AnswerStore((output.parent if output.suffix == ".json" else output) / FOLDER, identity)
     for difference in store.others():
-        logger.info("%s also holds answers of another model, which are not used (%s)", store.folder, difference)
+        logger.warning("%s also holds answers of another model, which are not used (%s)", store.folder, difference)
     try:
         yield store
     except BaseException:
@@ -161,7 +161,7 @@ class _Asking:
         self._answers.update(found)
         if found:
             n_found, n_all = sum(key in found for key in self._keys), len(self._keys)
-            logger.info("resumed: %d of %d requests were answered by an earlier run", n_found, n_all)
+            logger.warning("resumed: %d of %d requests were answered by an earlier run", n_found, n_all)
         remaining = {key: one for key, one in zip(self._keys, self.instances, strict=True) if key not in found}
         self._ask(remaining)
         return [self._answers[key] for key in self._keys]

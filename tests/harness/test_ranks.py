@@ -10,8 +10,20 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from lm_eval import simple_evaluate
+from lm_eval.loggers import EvaluationTracker
+from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness.processes import on_all
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.processes import (
+    all_equal,
+    from_first,
+    is_first,
+    least_of_all,
+    most_of_all,
+    on_all,
+    refuse_wrong_rank,
+)
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import EMPTY, FIVE, GOOD, ONE, SAME, TASK, TWINS, evaluate
 
@@ -67,3 +79,142 @@ def test_the_rows_do_not_depend_on_the_number_of_processes(questions_file, tmp_p
 def test_one_process_decides_alone() -> None:
     assert on_all(True)
     assert not on_all(False)
+    assert is_first()
+    assert all_equal("anything")
+    assert (from_first(7), least_of_all(7), most_of_all(FakeLM(by_hash), 7)) == (7, 7, 7)
+    refuse_wrong_rank(0, 1)
+
+
+# ---------------------------------------------------------------------- going on with another number of processes
+
+MANY = [GOOD | {"question": f"Colour {number}?"} for number in range(15)]
+N_REQUESTS = 15 * 24
+
+
+class Kept(RankedLM):
+    """Reports what it answers, and fails after so many answers."""
+
+    def __init__(self, stop_after: int | None) -> None:
+        super().__init__()
+        self.stop_after = stop_after
+
+    def loglikelihood(self, requests):
+        answers = []
+        for request in requests:
+            if self.stop_after is not None and len(self.asked) == self.stop_after:
+                raise ConnectionError("cut off")
+            answers += super().loglikelihood([request])
+            self.cache_hook.add_partial("loglikelihood", request.args, answers[-1])
+        return answers
+
+
+class Replica(Kept):
+    """One of several processes that hold parts of one model: each has rank 0 of 1."""
+
+    def __init__(self, stop_after: int | None) -> None:
+        super().__init__(stop_after)
+        self._rank, self._world_size = 0, 1
+
+
+def run_kept(rank: int, world_size: int, kind: type, stop_after: int | None, metadata: dict, folder: str) -> None:
+    import lm_eval.api.registry
+
+    os.environ |= {"HF_HUB_OFFLINE": "1", "RANK": str(rank), "WORLD_SIZE": str(world_size)}
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world_size)
+    lm = kind(stop_after)
+    lm_eval.api.registry.get_model = lambda name: type(
+        "Maker", (), {"create_from_arg_string": staticmethod(lambda *_: lm)}
+    )
+    manager = TaskManager(include_path=task_configs_path(), include_defaults=False, metadata=metadata)
+    # replicas on two nodes that share no disk: each has an output folder of its own
+    output = f"{folder}/../kept" + (f"_{rank}" if kind is Replica else "")
+    try:
+        results = simple_evaluate(
+            model="kept",
+            model_args="pretrained=a",
+            tasks=[TASK],
+            task_manager=manager,
+            evaluation_tracker=EvaluationTracker(output_path=output),
+        )
+        if results is not None and rank == 0:
+            Path(folder, "samples.json").write_text(json.dumps(results["samples"][TASK]))
+    except ConnectionError:
+        pass
+    Path(folder, f"asked_{rank}").write_text(str(len(lm.asked)))
+    dist.destroy_process_group()
+
+
+def spawned(tmp_path: Path, name: str, n_processes: int, kind: type, stop_after: int | None, metadata: dict):
+    folder = tmp_path / name
+    folder.mkdir()
+    mp.spawn(run_kept, (n_processes, kind, stop_after, metadata, str(folder)), nprocs=n_processes)
+    samples = folder / "samples.json"
+    asked = [int((folder / f"asked_{rank}").read_text()) for rank in range(n_processes)]
+    return asked, json.loads(samples.read_text()) if samples.exists() else None
+
+
+@pytest.mark.model
+@pytest.mark.filterwarnings("ignore")
+def test_any_number_of_processes_goes_on_with_what_another_number_began(questions_file, tmp_path) -> None:
+    metadata = questions_file(MANY)
+    begun, _ = spawned(tmp_path, "two", 2, Kept, 50, metadata)
+    assert begun == [50, 50]
+    asked, samples = spawned(tmp_path, "three", 3, Kept, None, metadata)
+    n_padding = 3 * max(asked) - sum(asked)
+    assert sum(asked) - (N_REQUESTS - 100) <= n_padding + 3 * 24  # some ranks ask again what keeps them in step
+    assert sum(asked) < N_REQUESTS
+    whole = evaluate(FakeLM(by_hash), metadata)["samples"][TASK]
+    order = lambda line: (line["doc_id"], line["filter"])  # noqa: E731
+    assert [line["pvalue"] for line in sorted(samples, key=order)] == [
+        line["pvalue"] for line in sorted(whole, key=order)
+    ]
+    asked, _ = spawned(tmp_path, "five", 5, Kept, None, metadata)
+    assert asked == [0] * 5
+    asked, _ = spawned(tmp_path, "one", 1, Kept, None, metadata)
+    assert asked == [0]
+
+
+@pytest.mark.model
+@pytest.mark.filterwarnings("ignore")
+def test_processes_of_one_model_ask_the_same_whatever_each_has_kept(questions_file, tmp_path) -> None:
+    metadata = questions_file(MANY)
+    begun, _ = spawned(tmp_path, "begun", 2, Replica, 50, metadata)
+    assert begun == [50, 50]
+    assert not (tmp_path / "kept_1" / "leakage_answers").exists()  # the first alone writes
+    asked, samples = spawned(tmp_path, "on", 2, Replica, None, metadata)
+    assert asked == [N_REQUESTS - 50] * 2
+    assert len(samples) == 2 * len(MANY)
+
+
+# ---------------------------------------------------------------------- what the processes agree on
+
+
+def agree(rank: int, world_size: int, folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world_size)
+    told = [least_of_all(100 - rank), from_first(f"of {rank}"), all_equal("same"), all_equal(rank), is_first()]
+    try:
+        refuse_wrong_rank(0, 2)  # as a backend that numbers the processes of each node does
+    except ValueError as error:
+        told.append(str(error))
+    Path(folder, f"told_{rank}").write_text(json.dumps(told))
+    if rank == 0:
+        import lm_eval_leakage.harness.processes as processes
+
+        processes.PATIENCE = processes.timedelta(seconds=2)
+        try:
+            least_of_all(1)  # the other one does not come
+        except RuntimeError as error:
+            Path(folder, "alone").write_text(str(error))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.model
+@pytest.mark.filterwarnings("ignore")
+def test_processes_agree_and_wait_for_no_dead_one(tmp_path) -> None:
+    mp.spawn(agree, (2, str(tmp_path)), nprocs=2)
+    first, second = (json.loads((tmp_path / f"told_{rank}").read_text()) for rank in range(2))
+    assert first == [99, "of 0", True, False, True]
+    assert second[:5] == [99, "of 0", True, False, False]
+    assert second[5].startswith("this process is number 1 of 2, but the model says 0")
+    assert "start the run again with a lower max_tokens" in (tmp_path / "alone").read_text()
