@@ -69,7 +69,7 @@ def run_rank(rank: int, world_size: int, metadata: dict, folder: str) -> None:
 def test_the_rows_do_not_depend_on_the_number_of_processes(questions_file, tmp_path) -> None:
     metadata = questions_file(DOCS)
     alone = evaluate(FakeLM(by_hash), metadata)["results"][TASK]
-    mp.spawn(run_rank, (2, metadata, str(tmp_path)), nprocs=2)
+    mp.start_processes(run_rank, (2, metadata, str(tmp_path)), nprocs=2, start_method="fork")
     together = json.loads((tmp_path / "row.json").read_text())
     assert together == pytest.approx(dict(alone), nan_ok=True)
     for rank in range(2):  # what only the first process finds is not found by all
@@ -147,7 +147,7 @@ def run_kept(rank: int, world_size: int, kind: type, stop_after: int | None, met
 def spawned(tmp_path: Path, name: str, n_processes: int, kind: type, stop_after: int | None, metadata: dict):
     folder = tmp_path / name
     folder.mkdir()
-    mp.spawn(run_kept, (n_processes, kind, stop_after, metadata, str(folder)), nprocs=n_processes)
+    mp.start_processes(run_kept, (n_processes, kind, stop_after, metadata, str(folder)), nprocs=n_processes, start_method="fork")
     samples = folder / "samples.json"
     asked = [int((folder / f"asked_{rank}").read_text()) for rank in range(n_processes)]
     return asked, json.loads(samples.read_text()) if samples.exists() else None
@@ -212,7 +212,7 @@ def agree(rank: int, world_size: int, folder: str) -> None:
 @pytest.mark.model
 @pytest.mark.filterwarnings("ignore")
 def test_processes_agree_and_wait_for_no_dead_one(tmp_path) -> None:
-    mp.spawn(agree, (2, str(tmp_path)), nprocs=2)
+    mp.start_processes(agree, (2, str(tmp_path)), nprocs=2, start_method="fork")
     first, second = (json.loads((tmp_path / f"told_{rank}").read_text()) for rank in range(2))
     assert first == [99, "of 0", True, False, True]
     assert second[:5] == [99, "of 0", True, False, False]
