@@ -147,7 +147,9 @@ def run_kept(rank: int, world_size: int, kind: type, stop_after: int | None, met
 def spawned(tmp_path: Path, name: str, n_processes: int, kind: type, stop_after: int | None, metadata: dict):
     folder = tmp_path / name
     folder.mkdir()
-    mp.start_processes(run_kept, (n_processes, kind, stop_after, metadata, str(folder)), nprocs=n_processes, start_method="fork")
+    mp.start_processes(
+        run_kept, (n_processes, kind, stop_after, metadata, str(folder)), nprocs=n_processes, start_method="fork"
+    )
     samples = folder / "samples.json"
     asked = [int((folder / f"asked_{rank}").read_text()) for rank in range(n_processes)]
     return asked, json.loads(samples.read_text()) if samples.exists() else None

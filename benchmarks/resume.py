@@ -1,0 +1,106 @@
+"""What keeping answers costs: CPU seconds of 336,900 requests, as many as full MMLU has, that a model answers at once.
+
+    python benchmarks/resume.py [N_REQUESTS]
+
+Side by side in one process: no store, our store (written, then read), and the harness's --use_cache (written, then
+read). The difference to "no store" is the overhead.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from lm_eval.api.model import LM, CacheHook, CachingLM
+
+from lm_eval_leakage.harness.asking import ask
+from lm_eval_leakage.harness.evaluation import Evaluation
+
+FULL_MMLU = 336_900
+QUESTION = "Which of the following best describes the way in which the thing that is asked about comes about? " * 3
+
+
+class AtOnce(LM):
+    """Answers without computing anything, and reports every answer to its hook, as backends do."""
+
+    def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
+        for request in requests:
+            self.cache_hook.add_partial("loglikelihood", request.args, (-12.345678, False))
+        return [(-12.345678, False)] * len(requests)
+
+    def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
+        raise NotImplementedError
+
+    def generate_until(self, requests: Sequence[Any]) -> list[str]:
+        raise NotImplementedError
+
+
+class Asked:
+    """As much of a task as `ask` looks at."""
+
+    resume = True
+
+    def __init__(self, evaluation: Evaluation | None) -> None:
+        self.evaluation = evaluation
+
+    def check_met(self, lm: object) -> None:
+        """There is no window."""
+
+
+def instances(n_requests: int, evaluation: Evaluation | None) -> list[Any]:
+    task = Asked(evaluation)
+    return [
+        SimpleNamespace(
+            args=(f"{QUESTION}{number // 24}", f"\nA. one\nB. two\nC. three\nD. {number % 24}"),
+            method="loglikelihood",
+            task=task,
+            skipped=None,
+            doc_id=number // 24,
+            idx=number % 24,
+        )
+        for number in range(n_requests)
+    ]
+
+
+def cpu_seconds(run: Callable[[], object]) -> float:
+    begun = time.process_time()
+    run()
+    return time.process_time() - begun
+
+
+def main() -> None:
+    logging.disable(logging.WARNING)
+    n_requests = int(sys.argv[1]) if len(sys.argv) > 1 else FULL_MMLU
+    with tempfile.TemporaryDirectory() as folder:
+        place, lm = Path(folder), AtOnce()
+        kept = Evaluation(lm, {}, "at-once", "pretrained=a", place / "out")
+        cached = CachingLM(lm, str(place / "cache.db"))
+        rows = {
+            "no store": (lm, None),
+            "our store, written": (lm, kept),
+            "our store, read": (lm, kept),
+            "--use_cache, written": (cached, None),
+            "--use_cache, read": (cached, None),
+        }
+        seconds = {}
+        for name, (model, evaluation) in rows.items():
+            asked = instances(n_requests, evaluation)
+            model_hook = cached.get_cache_hook() if model is cached else CacheHook(None)
+            lm.set_cache_hook(model_hook)
+            seconds[name] = cpu_seconds(lambda model=model, asked=asked: ask(model, asked))
+        size = sum(file.stat().st_size for file in (place / "out").rglob("*.sqlite")) / 1e6
+    base = seconds["no store"]
+    print(f"{n_requests} requests; our store takes {size:.0f} MB\n")
+    print("| | CPU seconds | more than without a store |\n|---|---|---|")
+    for name, found in seconds.items():
+        print(f"| {name} | {found:.1f} | {found - base:.1f} |")
+
+
+if __name__ == "__main__":
+    main()
