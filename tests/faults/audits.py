@@ -1,0 +1,255 @@
+"""Audits that are killed, starved of disk, run twice at once, or given models that misbehave."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import lm_eval.api.registry
+from lm_eval._cli import HarnessCLI
+from lm_eval.loggers import EvaluationTracker
+from lm_eval.tasks import TaskManager
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.answer_store import SECONDS_AT_ONCE, AnswerStore
+from tests.fakes import FakeLM, by_hash
+from tests.faults.children import KILLED, Ended, child, killing
+from tests.faults.tally import Tally
+
+TASK = "fresh_leakage_perm"
+N_QUESTIONS = 30
+PACE = 0.0015  # seconds per answer, so that kills fall on all stages of a run
+GRACE = 0.5  # seconds by which a busy machine may be late with what it keeps
+
+
+class Paced(FakeLM):
+    """A model that takes its time, reports every answer as backends do, and notes when it gave it."""
+
+    pace = PACE
+    spoil: Callable[[Sequence[Any], Sequence[Any]], Any] | None = None
+
+    def __init__(self, pretrained: str = "a", notes: str = os.devnull, **_: object) -> None:
+        super().__init__(by_hash)
+        self._notes = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def loglikelihood(self, requests: Sequence[Any]) -> Any:
+        answers = []
+        for request in requests:
+            time.sleep(self.pace)
+            answers += super().loglikelihood([request])
+            os.write(self._notes, (json.dumps([time.time(), request.args]) + "\n").encode())
+            if self.spoil is None:
+                self.cache_hook.add_partial("loglikelihood", request.args, answers[-1])
+        return answers if self.spoil is None else type(self).spoil(answers, requests)
+
+
+def prepare() -> None:
+    """The harness without its index of 14,000 tasks, which takes 11 seconds, and with the paced model."""
+    original = TaskManager.__init__
+
+    def with_ours(self: Any, *_: object, metadata: Any = None, **__: object) -> None:
+        original(self, include_path=[task_configs_path()], include_defaults=False, metadata=metadata)
+
+    TaskManager.__init__ = with_ours
+    lm_eval.api.registry.get_model = lambda name: Paced
+    import lm_eval.evaluator
+
+    lm_eval.evaluator.add_env_info = lambda storage: None  # asks a dozen programs about the machine
+
+
+def command(output: Path, notes: Path | None = None) -> Callable[[], None]:
+    """`lm_eval run` on TASK. `notes` stands among the arguments and has the same name for all runs of a folder."""
+    arguments = ["lm_eval", "run", "--model", "paced", "--tasks", TASK, "--limit", str(N_QUESTIONS), "--log_samples"]
+    arguments += ["--model_args", f"pretrained=a,notes={notes or os.devnull}", "--output_path", str(output)]
+
+    def run() -> None:
+        sys.argv = arguments
+        cli = HarnessCLI()
+        cli.execute(cli.parse_args())
+
+    return run
+
+
+def samples(output: Path) -> list[dict[str, Any]]:
+    """Of the newest run, without what no two runs share."""
+    logs = sorted(output.rglob(f"samples_{TASK}_*.jsonl"))
+    return [json.loads(line) for line in logs[-1].read_text(encoding="utf-8").splitlines()] if logs else []
+
+
+class Audit:
+    """One folder's audit, and what an undisturbed one says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True)
+        self.output, self.notes = folder / "out", folder / "notes"
+
+    def run(self, **how: Any) -> Ended:
+        return child(command(self.output, self.notes), self.folder / "log", **how)
+
+    def asked(self) -> list[tuple[float, str]]:
+        if not self.notes.exists():
+            return []
+        lines = self.notes.read_text(encoding="utf-8").splitlines()
+        return [(moment, json.dumps(arguments)) for moment, arguments in map(json.loads, lines)]
+
+    def finish(self, tally: Tally, right: Sequence[Mapping[str, Any]], note: str, until: float | None = None) -> None:
+        """Runs to the end and counts what is amiss. until: when the killed run ended."""
+        before = self.asked()
+        ended = self.run()
+        if ended.code != 0:
+            tally.found(f"{note}: the command does not go on ({ended.output[-300:]})", lost=1)
+            return
+        again = {text for _, text in self.asked()[len(before) :]}
+        safe = {text for moment, text in before if until is None or moment < until - SECONDS_AT_ONCE - GRACE}
+        tally.found(f"{note}: answers were asked again", lost=len(safe & again))
+        compare(tally, samples(self.output), right, note)
+
+
+def compare(tally: Tally, found: Sequence[Mapping[str, Any]], right: Sequence[Mapping[str, Any]], note: str) -> None:
+    counts = Counter((line["doc_hash"], line["filter"]) for line in found)
+    tally.found(f"{note}: questions stand twice", doubled=sum(count - 1 for count in counts.values()))
+    tally.found(f"{note}: samples differ", wrong=int(list(found) != list(right)))
+
+
+def undisturbed(folder: Path) -> tuple[list[dict[str, Any]], float]:
+    """What is right, and the seconds that it takes."""
+    audit = Audit(folder)
+    ended = audit.run()
+    assert ended.code == 0, ended.output[-2000:]
+    return samples(audit.output), ended.seconds
+
+
+def random_kills(folder: Path, tries: int, rng: random.Random, right: Any) -> Tally:
+    """Each folder's audit is killed up to three times, at any moment."""
+    tally = Tally("kill of an audit at random")
+    expected, seconds = right
+    while tally.tries < tries:
+        audit = Audit(folder / f"random_{tally.tries}")
+        until = None
+        for _ in range(rng.randint(1, 3)):
+            ended = audit.run(kill_after=rng.uniform(0, 1.1 * seconds))
+            if ended.code != KILLED:
+                break
+            tally.tries += 1
+            until = time.time()
+        audit.finish(tally, expected, f"random kill {tally.tries}", until)
+    return tally
+
+
+AIMS: Mapping[str, tuple[Any, str]] = {
+    "before answers are written": (AnswerStore, "flush"),
+    "when the store is made": (AnswerStore, "_opened"),
+    "when the store is closed": (AnswerStore, "close"),
+    "when results are saved": (EvaluationTracker, "save_results_aggregated"),
+    "when samples are saved": (EvaluationTracker, "save_results_samples"),
+}
+
+
+def aimed_kills(folder: Path, right: Any) -> Tally:
+    """Before and after the first and the second call of each place of AIMS."""
+    tally = Tally("kill of an audit, aimed")
+    expected, _ = right
+    for name, (owner, method) in AIMS.items():
+        for call in (1, 2):
+            for after in (False, True):
+                audit = Audit(folder / f"aimed_{method}_{call}_{after}")
+                original = getattr(owner, method)
+                setattr(owner, method, killing(original, call, after=after))
+                try:
+                    audit.run()
+                finally:
+                    setattr(owner, method, original)
+                tally.tries += 1
+                audit.finish(tally, expected, f"kill {name}, call {call}", time.time())
+    return tally
+
+
+def full_disk(folder: Path, right: Any, limits: Sequence[int]) -> Tally:
+    """A run whose files cannot grow beyond a limit says so and exits with an error; with room it goes on."""
+    tally = Tally("full disk under an audit")
+    expected, _ = right
+    for limit in limits:
+        audit = Audit(folder / f"disk_{limit}")
+        ended = audit.run(size_limit=limit)
+        tally.tries += 1
+        whole = ended.code == 0 and samples(audit.output) == expected
+        tally.found(f"limit {limit}: exit {ended.code}, not whole", wrong=int(ended.code == 0 and not whole))
+        audit.finish(tally, expected, f"after a full disk of {limit}")
+    return tally
+
+
+def two_at_once(folder: Path, tries: int, right: Any) -> Tally:
+    tally = Tally("two audits in one folder at once")
+    expected, _ = right
+    for number in range(tries):
+        audit = Audit(folder / f"two_{number}")
+        pid = os.fork()
+        if pid == 0:
+            other = child(command(audit.output, audit.notes), audit.folder / "other")
+            os._exit(int(other.code != 0))
+        ended = audit.run()
+        _, status = os.waitpid(pid, 0)
+        tally.tries += 1
+        tally.found(f"two at once {number}: one failed", lost=int(ended.code != 0 or status != 0))
+        for log in audit.output.rglob(f"samples_{TASK}_*.jsonl"):
+            lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+            compare(tally, lines, expected, f"two at once {number}")
+    return tally
+
+
+# ---------------------------------------------------------------------- models that misbehave
+
+
+def _spoilt(rng: random.Random) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
+    """A way to give something else than the answers, drawn once, that depends on the request alone."""
+    share, kind = rng.choice([0.0005, 0.01, 0.2]), rng.randrange(9)
+    salt = rng.random()
+
+    def is_bad(request: Any) -> bool:
+        return random.Random(f"{salt}{request.args}").random() < share
+
+    def spoil(answers: Sequence[Any], requests: Sequence[Any]) -> Any:
+        bad = [is_bad(request) for request in requests]
+        if kind == 0:
+            return [answer for answer, drop in zip(answers, bad, strict=True) if not drop]
+        if kind == 1 and any(bad):
+            return [*answers, answers[0]]
+        if kind == 2 and any(bad):
+            return None
+        if kind == 3 and any(bad):
+            raise ArithmeticError("cannot")
+        other = [None, "text", (), (float("nan"), False), (float("-inf"), True), ("-1", 0), [1, 2, 3]][kind % 7]
+        return [other if drop else answer for answer, drop in zip(answers, bad, strict=True)]
+
+    return spoil
+
+
+def misbehaving_models(folder: Path, tries: int, rng: random.Random, right: Any) -> Tally:
+    """What is not skipped with a reason is what a sound model gives."""
+    tally = Tally("model that misbehaves")
+    expected, _ = right
+    for number in range(tries):
+        audit = Audit(folder / f"model_{number}")
+        Paced.spoil, Paced.pace = staticmethod(_spoilt(rng)), 0.0
+        try:
+            ended = audit.run()
+        finally:
+            Paced.spoil, Paced.pace = None, PACE
+        tally.tries += 1
+        found = samples(audit.output)
+        if ended.code != 0:
+            tally.found(f"model {number}: exit {ended.code} without a reason", wrong=int("cannot" not in ended.output))
+            continue
+        tally.found(f"model {number}: questions are missing", wrong=int(len(found) != len(expected)))
+        for mine, sound in zip(found, expected, strict=False):
+            known = mine["reason"] is not None or mine["pvalue"] == sound["pvalue"]
+            tally.found(f"model {number}: a question is wrong in silence", wrong=int(not known))
+    return tally

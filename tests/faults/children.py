@@ -1,0 +1,98 @@
+"""Commands in processes of their own, forked from this one so that nothing is imported twice, and ways to end them."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+KILLED = -signal.SIGKILL
+
+
+@dataclass(frozen=True)
+class Ended:
+    """code: the exit status, negative for a signal; seconds: until then; output: of stdout and stderr together"""
+
+    code: int
+    seconds: float
+    output: str
+
+
+def child(
+    run: Callable[[], object], log: Path, *, kill_after: float | None = None, size_limit: int | None = None
+) -> Ended:
+    """Runs `run` in a fork, with its output in `log`.
+
+    kill_after: seconds until SIGKILL
+    size_limit: bytes that a file may have, which is what a full disk does to a file: OSError in the middle of it
+    """
+    begun = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        _be_child(run, log, size_limit)
+    code = _wait(pid, begun, kill_after)
+    return Ended(code, time.monotonic() - begun, log.read_text(encoding="utf-8", errors="replace"))
+
+
+def _wait(pid: int, begun: float, kill_after: float | None) -> int:
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        if kill_after is not None and time.monotonic() - begun >= kill_after:
+            os.kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+
+
+def _be_child(run: Callable[[], object], log: Path, size_limit: int | None) -> None:
+    """Never returns. The exit status is what the interpreter would give."""
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
+    if size_limit is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size_limit, resource.RLIM_INFINITY))
+    code = 0
+    try:
+        run()
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+    os._exit(code)
+
+
+def killing(function: Callable[..., object], at_call: int, *, after: bool) -> Callable[..., object]:
+    """`function`, with a SIGKILL before or after its so many-th call."""
+    calls = 0
+
+    def killer(*args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == at_call and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = function(*args, **kwargs)
+        if calls == at_call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    return killer
+
+
+def has_traceback(ended: Ended) -> bool:
+    return "Traceback (most recent call last)" in ended.output
+
+
+__all__ = ["KILLED", "Ended", "child", "has_traceback", "killing", "traceback"]
