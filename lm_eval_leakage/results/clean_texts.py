@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from lm_eval_leakage.results.clean import RULES, CleanSet
+from lm_eval_leakage.results.visible import as_json as _json
 
 
 def render_questions(clean: CleanSet, made_with: Mapping[str, str]) -> str:
@@ -65,7 +65,3 @@ def _how(clean: CleanSet) -> str:
         f"{n_kept} of {clean.n_questions} questions of {clean.task}: without those {RULES[clean.rule]} in audits of "
         f"{models} by {clean.detector}; made by lm-eval-leakage clean"
     )
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)

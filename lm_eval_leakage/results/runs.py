@@ -74,6 +74,13 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
     return sorted(runs, key=lambda run: run.time)
 
 
+def n_told(run: Run, task: str, which: str = "effective") -> int | None:
+    """How many questions of a task the harness says that it asked; or, as `original`, that the task has."""
+    counts = (run.results.get("n-samples") or {}).get(task)
+    found = counts.get(which) if isinstance(counts, Mapping) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
 def sanitized(model: str) -> str:
     """A model's name as the harness makes a folder of it."""
     return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model)
@@ -88,7 +95,7 @@ def _files(place: Path) -> Sequence[Path]:
 def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
     try:
         found = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         problems.append(Problem(f"left out, no whole results file ({error})", file))
         return None
     if not isinstance(found, dict) or not isinstance(found.get("results"), dict):

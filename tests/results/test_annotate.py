@@ -12,8 +12,9 @@ from scipy.stats import binom, binomtest, false_discovery_control, norm
 
 from lm_eval_leakage import load_run
 from lm_eval_leakage.results.annotate import Choices, annotate
+from lm_eval_leakage.results.audits import benchmark_of
 from lm_eval_leakage.results.columns import strata_of
-from lm_eval_leakage.results.suspicions import Calibrating, benchmark_of
+from lm_eval_leakage.results.suspicions import Calibrating
 from lm_eval_leakage.statistics.combined import CombinedScore
 from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
 from tests.results.harness_files import (
