@@ -18,6 +18,7 @@ from lm_eval_leakage.report.charts import WIDTH
 from lm_eval_leakage.results.visible import visible
 
 FIGURES = re.compile(r"p (?:=|&lt;) [^\s);]+|−?[\d.]+ ± [\d.]+")
+N_MISSING = 5  # incomplete logs that are named beside the findings
 N_PROBLEMS = 200  # shown; their number is told in any case
 
 
@@ -50,6 +51,7 @@ def environment() -> Environment:
         width=WIDTH,
         height=HEIGHT,
         n_problems=N_PROBLEMS,
+        n_missing=N_MISSING,
     )
     return found
 

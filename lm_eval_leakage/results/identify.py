@@ -13,7 +13,7 @@ from lm_eval_leakage.results.audits import judged_of_one
 from lm_eval_leakage.results.problems import Problem
 from lm_eval_leakage.results.samples import Judged
 from lm_eval_leakage.statistics.conformal import Identified, from_pvalues
-from lm_eval_leakage.statistics.known_scores import COMBINED, Calibration
+from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS, Calibration
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,8 @@ def pvalues_of(
             f"detector is {detector!r}, of which the calibration of {calibration.model!r} has no scores; choose "
             "one of: " + ", ".join(calibration.detectors)
         )
+    if not known.unseen[EVERY_CLASS]:
+        raise ValueError(f"the calibration of {calibration.model!r} has no unseen questions of {detector!r}")
     run = {part for own in scores.values() for part in own}
     if mismatch := calibration.unmatched(run, None if detector == COMBINED else detector):
         raise ValueError(mismatch)

@@ -31,7 +31,7 @@ def row(number: int, subject: str = "history", **fields: Any) -> dict[str, Any]:
 
 
 def doc_hash(doc: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(doc, indent=2, ensure_ascii=False).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(doc, indent=2, ensure_ascii=False).encode(errors="surrogatepass")).hexdigest()
 
 
 def answered(

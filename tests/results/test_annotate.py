@@ -332,6 +332,26 @@ def test_a_calibration_of_audits_that_were_not_run_is_named_and_left(folder) -> 
     assert any("is not used" in str(problem) for problem in found.problems)
 
 
+@pytest.mark.parametrize("detector", [COMBINED, f"{DETECTOR}/statistic"])
+def test_a_calibration_of_the_probe_with_other_parameters_says_of_what_it_is_and_what_was_run(
+    tmp_path, detector
+) -> None:
+    other = DETECTOR.replace("max_orders=120", "max_orders=12")
+    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), i < 2, detector=other) for i in range(4)]})
+    (found,) = annotate([tmp_path], choices=Choices(calibrating=[Calibrating(calibration("m"), detector)]))
+    assert math.isnan(found.rows[0].calibrated.value)
+    (said,) = [str(problem) for problem in found.problems if "calibration" in str(problem)]
+    assert f"has scores of {DETECTOR}/statistic, and what was run is {other}/statistic" in said
+
+
+def test_a_calibration_without_a_finite_known_score_is_not_used(folder) -> None:
+    none = replace(calibration("m"), detectors={f"{DETECTOR}/statistic": KnownScores({EVERY_CLASS: []}, [])})
+    for detector in (COMBINED, f"{DETECTOR}/statistic"):
+        (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(none, detector)]))
+        assert math.isnan(found.rows[0].prevalence.value)
+        assert any("is not used" in str(problem) for problem in found.problems)
+
+
 def test_within_strata_of_what_a_reference_knows_easy_questions_do_not_read_as_leakage(tmp_path) -> None:
     easy = [i % 2 == 0 for i in range(120)]
     flagged = [(i % 2 == 0 and i % 5 > 0) or i % 10 == 1 for i in range(120)]
