@@ -65,7 +65,7 @@ def folder(tmp_path) -> Path:
         ("prevalence", "{}/nowhere"),
         ("prevalence", "{}/runs", "--calibration", "{}/deep.json"),
         ("identify", "--run", "{}/runs", "{}/file"),
-        ("simulate", "--pretrained", "{}/file", "--task", "mmlu", "--output_path", "{}/file"),
+        ("simulate", "--model_args", "dtype=float32", "--tasks", "mmlu", "--output_path", "{}/new"),
     ],
     ids=lambda words: " ".join(words),
 )
