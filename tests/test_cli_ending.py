@@ -92,7 +92,7 @@ def test_files_nested_too_deep_are_named_and_the_others_are_read(folder, ended) 
 def test_an_incomplete_audit_is_told_by_every_command_and_judged_by_none(folder, ended) -> None:
     (log,) = folder.rglob("samples_bench_leakage_perm_*")
     log.write_text(log.read_text().splitlines(keepends=True)[0])
-    said = "of the 6 questions of bench_leakage_perm only 1 by max_order"
+    said = "lacks questions of bench_leakage_perm: it holds 1 of 6 by max_order"
     runs, page, board = folder / "runs", folder / "page.html", folder / "board.html"
     for words in (
         ("annotate", runs, "--dry_run"),
@@ -162,6 +162,12 @@ def test_ctrl_c_while_the_harness_is_imported_is_no_traceback_either(monkeypatch
 
     monkeypatch.setattr(cli, "_main", stop)
     assert ended("annotate") == (130, "interrupted\n")
+
+
+def test_a_signal_ends_a_command_with_130() -> None:
+    code = "import os, signal, time\nend_in_words(lambda: (os.kill(os.getpid(), signal.SIGINT), time.sleep(9)))"
+    found = child(code)
+    assert (found.returncode, found.stderr) == (130, "interrupted\n")
 
 
 def test_errors_of_the_harness_stay_as_they_are() -> None:

@@ -26,10 +26,10 @@ def enable(_: argparse.Namespace | None = None) -> None:
     try:
         hook.write_hook(file)
     except OSError as error:
-        refuse(
+        raise ValueError(
             f"cannot write {file} ({error.strerror}); enable the hook where the environment can be written, or run "
             "`lm-eval-leakage` in the place of `lm_eval`"
-        )
+        ) from error
     print(f"enabled: plain `lm_eval` knows the leakage tasks (hook: {file})")
 
 
@@ -42,7 +42,9 @@ def disable(_: argparse.Namespace | None = None) -> None:
     try:
         file.unlink()
     except OSError as error:
-        refuse(f"cannot remove {file} ({error.strerror}); remove it where the environment can be written")
+        raise ValueError(
+            f"cannot remove {file} ({error.strerror}); remove it where the environment can be written"
+        ) from error
     print(f"disabled: {file} is removed")
 
 

@@ -127,10 +127,10 @@ class _Audit:
         held_by = dict.fromkeys(statistics_of(self.run, self.task), 0)
         for (statistic, _), questions in self.found.items():
             held_by[statistic] = held_by.get(statistic, 0) + len(questions)
-        short = [f"{n} by {statistic}" for statistic, n in sorted(held_by.items()) if n < told]
+        short = [f"{n} of {told} by {statistic}" for statistic, n in sorted(held_by.items()) if n < told]
         if not short and (held_by or not told):
             return ""
-        return f"holds of the {told} questions of {self.task} only {', '.join(short) or 'none'}"
+        return f"lacks questions of {self.task}: it holds {', '.join(short) or f'0 of {told}'}"
 
     def holds_all_of(self, other: _Audit) -> bool:
         """Whether it is whole and asked all that `other` did, as far as that can be known: the same questions and

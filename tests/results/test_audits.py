@@ -66,15 +66,14 @@ def test_a_whole_audit_is_complete(tmp_path) -> None:
 def test_a_log_cut_at_a_lines_end_is_named_with_its_counts_by_statistic(tmp_path) -> None:
     keep(audit(tmp_path), [0])
     (said,) = told(tmp_path)
-    assert "only 1 by max_order, 0 by outlier" in said
-    assert "of the 10 questions of bench_leakage_perm" in said
+    assert "lacks questions of bench_leakage_perm: it holds 1 of 10 by max_order, 0 of 10 by outlier;" in said
     assert "run the audit again" in said
 
 
 def test_every_filter_must_be_whole(tmp_path) -> None:
     keep(audit(tmp_path), range(2 * N - 1))
     (said,) = told(tmp_path)
-    assert "only 9 by outlier" in said
+    assert "9 of 10 by outlier" in said
     assert "max_order" not in said
 
 
@@ -84,14 +83,14 @@ def test_a_line_that_stands_twice_does_not_make_up_for_one_that_is_gone(tmp_path
     log.write_text("".join([*lines, *lines]))
     assert told(tmp_path) == []
     log.write_text("".join([*lines[:-1], lines[0]]))
-    assert "9 by outlier" in told(tmp_path)[0]
+    assert "9 of 10 by outlier" in told(tmp_path)[0]
 
 
 def test_copies_of_one_row_are_questions_of_their_own(tmp_path) -> None:
     write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(0), True), audited(row(0), True)]})
     assert told(tmp_path) == []
     keep(next(tmp_path.rglob("samples_*")), [1])
-    assert "only 1 by max_order" in told(tmp_path)[0]
+    assert "1 of 2 by max_order" in told(tmp_path)[0]
 
 
 def test_rows_that_the_harness_numbers_alike_are_questions_of_their_own(tmp_path) -> None:
@@ -105,14 +104,14 @@ def test_a_line_that_is_broken_in_the_middle_is_missing(tmp_path) -> None:
     log = audit(tmp_path)
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join([lines[0], lines[1][:40] + "\n", *lines[2:]]))
-    assert "9 by max_order" in told(tmp_path)[0]
+    assert "9 of 10 by max_order" in told(tmp_path)[0]
 
 
 @pytest.mark.parametrize("first", ["", "{", '{"doc_id": 0}'])
 def test_a_broken_first_line_does_not_hide_the_audit(tmp_path, first) -> None:
     log = audit(tmp_path)
     log.write_text("\n".join([first, *log.read_text().splitlines()[1:], ""]))
-    assert "9 by max_order" in told(tmp_path)[0]
+    assert "9 of 10 by max_order" in told(tmp_path)[0]
 
 
 def test_without_its_results_file_the_count_is_unknown(tmp_path) -> None:
@@ -161,7 +160,7 @@ def test_an_audit_run_again_makes_up_for_the_one_that_was_cut(tmp_path) -> None:
     audit(tmp_path)
     assert told(tmp_path) == []
     (found,) = annotate([tmp_path])
-    assert any("only 7 by max_order" in str(problem) for problem in found.problems)  # and still is told
+    assert any("7 of 10 by max_order" in str(problem) for problem in found.problems)  # and still is told
 
 
 def test_an_audit_of_fewer_questions_does_not_make_up_for_it(tmp_path) -> None:

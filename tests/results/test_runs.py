@@ -123,5 +123,5 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch) -> None:
 def test_a_results_file_nested_too_deep_is_named(tmp_path, content) -> None:
     place = write_run(tmp_path, "m", {"a": LINES})
     (place / f"results_{time()}.json").write_text(content)
-    (run,) = find_runs([tmp_path], problems := [])
+    find_runs([tmp_path], problems := [])
     assert "no whole results file" in str(problems[0])
