@@ -80,10 +80,10 @@ def judged_of_one(folder: Path, problems: list[Problem], model: str | None = Non
     by_model: dict[str, list[Run]] = defaultdict(list)
     for run in find_runs([folder], problems):
         if audits_of(run):
-            by_model[run.model].append(run)
+            by_model[run.key].append(run)
     if not by_model:
         raise ValueError(f"{folder} holds no audit; run one with --log_samples and --output_path")
-    names = ", ".join(map(repr, by_model))
+    names = ", ".join(repr(runs[0].model) for runs in by_model.values())
     if model is not None:
         by_model = {name: runs for name, runs in by_model.items() if _is_of(model, runs)}
         if not by_model:

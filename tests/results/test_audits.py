@@ -163,6 +163,13 @@ def test_an_audit_run_again_makes_up_for_the_one_that_was_cut(tmp_path) -> None:
     assert any("7 of 10 by max_order" in str(problem) for problem in found.problems)  # and still is told
 
 
+def test_a_log_without_results_in_another_folder_of_the_model_is_the_same_models(tmp_path) -> None:
+    for folder, of, results in (("a", range(5), True), ("b", range(5, N), False)):
+        write_run(tmp_path / folder, "org/m", {"bench_leakage_perm": perm(of)}, results=results)
+    whole, _ = (share for share in by_null(tmp_path, []) if share.detector == DETECTOR)
+    assert whole.n == N
+
+
 def test_an_audit_of_fewer_questions_does_not_make_up_for_it(tmp_path) -> None:
     keep(audit(tmp_path), range(3))
     audit(tmp_path, range(3))
