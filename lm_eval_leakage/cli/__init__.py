@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
+from functools import partial
 
 from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
+from lm_eval_leakage.cli.ending import end_in_words, refuse
 from lm_eval_leakage.harness import hook
 
 
@@ -25,10 +26,10 @@ def enable(_: argparse.Namespace | None = None) -> None:
     try:
         hook.write_hook(file)
     except OSError as error:
-        sys.exit(
+        raise ValueError(
             f"cannot write {file} ({error.strerror}); enable the hook where the environment can be written, or run "
             "`lm-eval-leakage` in the place of `lm_eval`"
-        )
+        ) from error
     print(f"enabled: plain `lm_eval` knows the leakage tasks (hook: {file})")
 
 
@@ -41,7 +42,9 @@ def disable(_: argparse.Namespace | None = None) -> None:
     try:
         file.unlink()
     except OSError as error:
-        sys.exit(f"cannot remove {file} ({error.strerror}); remove it where the environment can be written")
+        raise ValueError(
+            f"cannot remove {file} ({error.strerror}); remove it where the environment can be written"
+        ) from error
     print(f"disabled: {file} is removed")
 
 
@@ -73,10 +76,7 @@ def simulate(args: argparse.Namespace) -> None:
     from lm_eval_leakage.lab import command, report
     from lm_eval_leakage.lab.simulation import simulate as run
 
-    try:
-        outcome = run(command.settings(args), args.output_path)
-    except (ValueError, ImportError) as error:
-        sys.exit(str(error))
+    outcome = run(command.settings(args), args.output_path)
     print(report.write(outcome, args.output_path))
 
 
@@ -87,7 +87,7 @@ def list_audits(args: argparse.Namespace) -> None:
     try:
         print(report.as_list(report.findings_of(args.what, report.task_index(args.include_path))))
     except KeyError:
-        sys.exit(f"{args.what!r} is no task, group or tag; `lm-eval-leakage ls tasks` lists them all")
+        refuse(f"{args.what!r} is no task, group or tag; `lm-eval-leakage ls tasks` lists them all")
 
 
 def _census_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,10 +95,15 @@ def _census_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--include_path", metavar="DIR", help="a folder of further tasks")
 
 
+OF_OURS = (ValueError, ImportError, RecursionError)  # of commands of the harness, they are its own
 COMMANDS = (path, enable, disable, status, census, simulate)
 
 
 def main() -> None:
+    end_in_words(_main)
+
+
+def _main() -> None:
     from lm_eval.utils import setup_logging
 
     from lm_eval_leakage.harness.cli import LeakageCLI
@@ -116,4 +121,4 @@ def main() -> None:
 
         setup_logging()
         extend_harness(TaskManager)
-    cli.execute(args)
+    end_in_words(partial(cli.execute, args), refusals=OF_OURS if args.command in commands else ())

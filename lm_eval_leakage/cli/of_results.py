@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from lm_eval_leakage import __version__
+from lm_eval_leakage.cli.ending import CONDITION_MET, note, say
 from lm_eval_leakage.results.annotation import Annotation
+from lm_eval_leakage.results.problems import Problem
+from lm_eval_leakage.results.visible import as_json, visible
 
 Command = Callable[[argparse.Namespace], None]
 PROBLEMS_SHOWN = 20
@@ -21,15 +22,14 @@ def identify(args: argparse.Namespace) -> None:
     from lm_eval_leakage.results import identify as identification
     from lm_eval_leakage.statistics.known_scores import load
 
-    try:
-        runs = [(Path(folder), load(calibration)) for folder, calibration in args.run]
-        found = identification.identify(runs, args.detector, args.level)
-    except ValueError as error:
-        sys.exit(str(error))
+    problems: list[Problem] = []
+    runs = [(Path(folder), load(calibration)) for folder, calibration in args.run]
+    found = identification.identify(runs, problems, args.detector, args.level)
     if args.output_path is not None:
-        lines = [json.dumps(line, ensure_ascii=False) for line in identification.as_lines(found)]
+        lines = [as_json(line) for line in identification.as_lines(found)]
         args.output_path.write_text("\n".join([*lines, ""]), encoding="utf-8")
-    print(identification.summary(found))
+    say(identification.summary(found))
+    _tell(("", problem) for problem in problems)
 
 
 def prevalence(args: argparse.Namespace) -> None:
@@ -37,38 +37,37 @@ def prevalence(args: argparse.Namespace) -> None:
     from lm_eval_leakage.results import prevalence as shares
     from lm_eval_leakage.statistics.known_scores import load
 
-    try:
-        if args.calibration is None:
-            found = shares.by_null(args.run)
-        else:
-            found = shares.by_calibration(args.run, load(args.calibration), args.detector, args.fpr)
-    except ValueError as error:
-        sys.exit(str(error))
-    print(shares.as_table(found))
+    problems: list[Problem] = []
+    if args.calibration is None:
+        found = shares.by_null(args.run, problems)
+    else:
+        found = shares.by_calibration(args.run, load(args.calibration), args.detector, args.fpr, problems)
+    say(shares.as_table(found))
+    _tell(("", problem) for problem in problems)
 
 
 def annotate(args: argparse.Namespace) -> None:
     """add leakage columns to the results of runs: how many questions are flagged, and the accuracy without them"""
-    from lm_eval_leakage.results.conditions import Condition
+    from lm_eval_leakage.results.conditions import Condition, check_complete
     from lm_eval_leakage.results.tables import as_text
     from lm_eval_leakage.results.written import write
 
-    try:
-        conditions = [Condition.of(text) for text in args.fail_if]
-        annotations = _annotations(args)
-        rows = [row for annotation in annotations for row in annotation.rows]
-        if not args.dry_run:  # before anything is printed, since a closed pipe ends the command
-            for annotation in annotations:
-                for file in write(annotation, __version__, args.output_path):
-                    print(f"written: {file}", file=sys.stderr)
-        print(as_text([row for row in rows if args.subjects or row.level != "subject"], args.format))
-        _tell_problems(annotations)
-        met = [sentence for condition in conditions for sentence in condition.met_by(rows)]
-    except ValueError as error:
-        _refuse(error)
+    conditions = [Condition.of(text) for text in args.fail_if]
+    annotations = _annotations(args)
+    rows = [row for annotation in annotations for row in annotation.rows]
+    if not args.dry_run:
+        for annotation in annotations:
+            for file in write(annotation, __version__, args.output_path):
+                note(f"written: {file}")
+    say(as_text([row for row in rows if args.subjects or row.level != "subject"], args.format))
+    _tell_problems(annotations)
+    if conditions:
+        check_complete(problem for annotation in annotations for problem in annotation.problems)
+    met = [sentence for condition in conditions for sentence in condition.met_by(rows)]
+    for sentence in met:
+        note(f"fails: {sentence}")
     if met:
-        print("\n".join(f"fails: {sentence}" for sentence in met), file=sys.stderr)
-        sys.exit(1)
+        sys.exit(CONDITION_MET)
 
 
 def clean(args: argparse.Namespace) -> None:
@@ -79,33 +78,29 @@ def clean(args: argparse.Namespace) -> None:
     from lm_eval_leakage.results.chosen_runs import outermost
     from lm_eval_leakage.results.clean import by_calibration, clean_name, clean_sets
 
-    try:
-        annotations = _annotations(args)
-        judged = by_calibration(annotations) if args.calibrated else annotations
-        sets = clean_sets(judged, "strong" if args.strong else "weak", args.keep_untested)
-        groups = {name: tasks for annotation in annotations for name, tasks in annotation.groups.items()}
-        manager = TaskManager(include_path=args.include_path)
-        problems = write_clean(sets, groups, args.output_path, manager, overwrite=args.overwrite)
-    except ValueError as error:
-        _refuse(error)
+    annotations = _annotations(args)
+    judged = by_calibration(annotations) if args.calibrated else annotations
+    sets = clean_sets(judged, "strong" if args.strong else "weak", args.keep_untested)
+    groups = {name: tasks for annotation in annotations for name, tasks in annotation.groups.items()}
+    manager = TaskManager(include_path=args.include_path)
+    problems = write_clean(sets, groups, args.output_path, manager, overwrite=args.overwrite)
     for one in sets:
-        print(f"{one.name}: {len(one.kept)} of {one.n_questions} questions kept, {one.n_untested} untested")
+        counts = f"{len(one.kept)} of {one.n_questions} questions kept, {one.n_untested} untested"
+        say(visible(f"{one.name}: {counts}"))
     _tell_problems(annotations)
     for problem in problems:
-        print(f"note: {problem}", file=sys.stderr)
+        note(f"note: {problem}")
     names = dict.fromkeys(clean_name(outermost(one.task, groups) or one.task) for one in sets)
-    print(f"run them with: lm_eval --include_path {args.output_path} --tasks {','.join(names)}")
+    say(visible(f"run them with: lm_eval --include_path {args.output_path} --tasks {','.join(names)}"))
 
 
 def report(args: argparse.Namespace) -> None:
     """write one page that shows runs and audits: columns, plots, the flagged questions"""
     from lm_eval_leakage.report.page import render
 
-    try:
-        page = render(_annotations(args))
-    except ValueError as error:
-        _refuse(error)
-    _write_page(page, args.output)
+    annotations = _annotations(args)
+    _write_page(render(annotations), args.output)
+    _tell_problems(annotations)
 
 
 def leaderboard(args: argparse.Namespace) -> None:
@@ -113,19 +108,16 @@ def leaderboard(args: argparse.Namespace) -> None:
     from lm_eval_leakage.report.leaderboard_page import render
     from lm_eval_leakage.results import leaderboard as standings
 
-    try:
-        annotations = _annotations(args)
-        board = standings.leaderboard(annotations)
-    except ValueError as error:
-        _refuse(error)
+    annotations = _annotations(args)
+    board = standings.leaderboard(annotations)
     if args.format == "html":
         _write_page(render(board), args.output or Path("leaderboard.html"))
-        return
-    text = (standings.as_csv if args.format == "csv" else standings.as_markdown)(board)
-    if args.output is None:
-        print(text)
     else:
-        args.output.write_text(text + "\n", encoding="utf-8")
+        text = (standings.as_csv if args.format == "csv" else standings.as_markdown)(board)
+        if args.output is None:
+            say(text)
+        else:
+            args.output.write_text(text + "\n", encoding="utf-8")
     _tell_problems(annotations)
 
 
@@ -148,27 +140,24 @@ def _alias(text: str) -> tuple[str, str]:
 
 def _tell_problems(annotations: Sequence[Annotation]) -> None:
     many = len(annotations) > 1
-    problems = [
-        f"{annotation.model}: {problem}" if many else str(problem)
-        for annotation in annotations
-        for problem in annotation.problems
-    ]
-    for problem in problems[:PROBLEMS_SHOWN]:
-        print(f"note: {problem}", file=sys.stderr)
-    if len(problems) > PROBLEMS_SHOWN:
-        more = len(problems) - PROBLEMS_SHOWN
-        print(f"note: and {more} more (annotate writes all of them into results_*_leakage.json)", file=sys.stderr)
+    found = [(one.model if many else "", problem) for one in annotations for problem in one.problems]
+    _tell(found)
 
 
-def _refuse(error: Exception) -> NoReturn:
-    print(error, file=sys.stderr)
-    sys.exit(2)
+def _tell(problems: Iterable[tuple[str, Problem]]) -> None:
+    """Each with its model, where it is named; those first by which questions are missing."""
+    first = sorted(problems, key=lambda pair: not pair[1].incomplete)
+    for model, problem in first[:PROBLEMS_SHOWN]:
+        note(f"note: {model}: {problem}" if model else f"note: {problem}")
+    if len(first) > PROBLEMS_SHOWN:
+        more = len(first) - PROBLEMS_SHOWN
+        note(f"note: and {more} more (annotate writes all of them into results_*_leakage.json)")
 
 
 def _write_page(page: str, file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(page, encoding="utf-8")
-    print(f"written: {file} ({len(page.encode()) / 1e6:.1f} MB)")
+    say(f"written: {visible(str(file))} ({len(page.encode()) / 1e6:.1f} MB)")
 
 
 COMMANDS: tuple[Command, ...] = (identify, prevalence, annotate, clean, report, leaderboard)

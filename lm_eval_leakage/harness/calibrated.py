@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lm_eval_leakage.records import Evidence, Question, Verdict
@@ -62,6 +62,10 @@ class Calibrator:
                 f"the calibration is of the model {self.calibration.model!r}, and this run's is {name!r}; scores of "
                 "one say nothing about the other, so make a calibration of this one, or leave it out"
             )
+
+    def unmatched(self, detectors: Iterable[str]) -> str | None:
+        """Why `judge` will say nothing about any question of a run with these detectors, as a sentence; else None."""
+        return self.calibration.unmatched(detectors)
 
     def judge(self, verdict: Verdict, detector: str, question: Question, guarded: bool) -> Calibrated | None:
         """None for a question that was not tested, and for a statistic of which the file has no scores."""

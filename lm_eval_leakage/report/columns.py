@@ -17,8 +17,11 @@ from lm_eval_leakage.report.table import (
     text_cell,
 )
 from lm_eval_leakage.results.annotation import Row
+from lm_eval_leakage.results.flags import P_ADJUSTED, P_UNGUARDED, P
 
 MODEL = "model"
+P_MEANING = "probability, by chance, of at least as many flags among all tested questions (exact)"
+P_UNGUARDED_MEANING = "the same among the questions whose options have no natural order by their wording"
 COLUMNS: tuple[Column[Row], ...] = (
     Column("task", lambda row: Cell(row.task, row.level), is_text=True),
     Column(MODEL, lambda row: text_cell(row.model), is_text=True),
@@ -39,9 +42,9 @@ COLUMNS: tuple[Column[Row], ...] = (
         "share of the tested questions that the main detector flags (the weak leakage of Hidayat et al. 2025)",
     ),
     Column("by chance", lambda row: number_cell(row.null_rate), "that share without any leakage"),
-    Column("p", lambda row: pvalue_cell(row.pvalue), "probability, by chance, of at least as many flags (exact)"),
+    Column(P, lambda row: pvalue_cell(row.pvalue), P_MEANING),
     Column(
-        "p adjusted",
+        P_ADJUSTED,
         lambda row: pvalue_cell(row.pvalue_adjusted),
         "the same, for the number of subjects or tasks that were looked at (Benjamini-Hochberg)",
     ),
@@ -50,7 +53,7 @@ COLUMNS: tuple[Column[Row], ...] = (
         lambda row: error_cell(row.flagged_unguarded),
         "the share flagged of the questions whose options have no natural order by their wording",
     ),
-    Column("p, no guard", lambda row: pvalue_cell(row.pvalue_unguarded), "p of those questions alone"),
+    Column(P_UNGUARDED, lambda row: pvalue_cell(row.pvalue_unguarded), P_UNGUARDED_MEANING),
     Column("outlier", lambda row: error_cell(row.outlier), "share that the outlier test flags"),
     Column("outlier by chance", lambda row: number_cell(row.outlier_null_rate), "that share without any leakage"),
     Column(

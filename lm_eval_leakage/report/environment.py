@@ -15,8 +15,10 @@ from lm_eval_leakage import __version__
 from lm_eval_leakage.report import formatting
 from lm_eval_leakage.report.bars import HEIGHT
 from lm_eval_leakage.report.charts import WIDTH
+from lm_eval_leakage.results.visible import visible
 
 FIGURES = re.compile(r"p (?:=|&lt;) [^\s);]+|−?[\d.]+ ± [\d.]+")
+N_MISSING = 5  # incomplete logs that are named beside the findings
 N_PROBLEMS = 200  # shown; their number is told in any case
 
 
@@ -27,6 +29,7 @@ def environment() -> Environment:
         loader=PackageLoader("lm_eval_leakage.report"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -48,6 +51,7 @@ def environment() -> Environment:
         width=WIDTH,
         height=HEIGHT,
         n_problems=N_PROBLEMS,
+        n_missing=N_MISSING,
     )
     return found
 
@@ -62,6 +66,11 @@ def asset(name: str) -> str:
     return (files("lm_eval_leakage.report") / "templates" / name).read_text(encoding="utf-8").strip()
 
 
+def _shown(value: object) -> object:
+    """Texts without characters that no reader sees; our own markup as it is."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 def _hash(source: str) -> str:
     """By which a browser runs our own script and style and none that slipped in."""
     return f"sha256-{base64.b64encode(hashlib.sha256(source.encode('utf-8')).digest()).decode('ascii')}"
@@ -69,12 +78,12 @@ def _hash(source: str) -> str:
 
 def together(text: str) -> Markup:
     """A number with its error, and a p-value, on one line."""
-    return Markup(FIGURES.sub(r'<span class="figure">\g<0></span>', str(escape(text))))
+    return Markup(FIGURES.sub(r'<span class="figure">\g<0></span>', str(escape(visible(text)))))
 
 
 def breakable(name: str) -> Markup:
     """A long name may go on in the next line after each of its parts."""
-    return Markup(re.sub(r"[_/]", r"\g<0><wbr>", str(escape(name))))
+    return Markup(re.sub(r"[_/]", r"\g<0><wbr>", str(escape(visible(name)))))
 
 
 def origin_lines(value: object) -> list[str]:

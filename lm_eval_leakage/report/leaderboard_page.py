@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from lm_eval_leakage.report.columns import P_MEANING, P_UNGUARDED_MEANING
 from lm_eval_leakage.report.dots import DotChart, Dots, dot_chart, share_end
 from lm_eval_leakage.report.environment import render as render_template
 from lm_eval_leakage.report.formatting import counted, number, plus_minus
@@ -22,6 +23,7 @@ from lm_eval_leakage.report.table import (
     text_cell,
 )
 from lm_eval_leakage.results.annotation import UNKNOWN, Row
+from lm_eval_leakage.results.flags import P_UNGUARDED, P
 from lm_eval_leakage.results.standings import Board, Leaderboard
 
 
@@ -50,14 +52,13 @@ STANDINGS: tuple[Column[Place], ...] = (
         "share of the tested questions that the main detector flags",
     ),
     Column("by chance", lambda place: number_cell(place.row.null_rate), "that share without any leakage"),
-    Column(
-        "p", lambda place: pvalue_cell(place.row.pvalue), "probability, by chance, of at least as many flags (exact)"
-    ),
+    Column(P, lambda place: pvalue_cell(place.row.pvalue), P_MEANING),
     Column(
         "flagged, no guard",
         lambda place: error_cell(place.row.flagged_unguarded),
         "the share flagged of the questions whose options have no natural order by their wording",
     ),
+    Column(P_UNGUARDED, lambda place: pvalue_cell(place.row.pvalue_unguarded), P_UNGUARDED_MEANING),
     Column("accuracy", lambda place: error_cell(place.row.accuracy), "in the run, as the harness gave it"),
     Column("accuracy unflagged", lambda place: interval_cell(place.row.accuracy_unflagged), "on unflagged questions"),
     Column("tested", lambda place: count_cell(place.row.n_tested), "questions that the main detector tested"),

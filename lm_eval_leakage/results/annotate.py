@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,13 +10,14 @@ from typing import Any
 
 from lm_eval_leakage.results.annotation import Annotation
 from lm_eval_leakage.results.answers import accuracy_of, answers
-from lm_eval_leakage.results.chosen_runs import Answered, chosen_runs, with_audits
+from lm_eval_leakage.results.audits import benchmark_of, judged_in, with_audits
+from lm_eval_leakage.results.chosen_runs import Answered, chosen_runs
 from lm_eval_leakage.results.joining import Joining
 from lm_eval_leakage.results.json_lines import json_lines
 from lm_eval_leakage.results.problems import Problem
 from lm_eval_leakage.results.rows import Part, rows_of
 from lm_eval_leakage.results.runs import Run, find_runs, sanitized
-from lm_eval_leakage.results.suspicions import Calibrating, benchmark_of, calibrating_of, judged_in, suspicions
+from lm_eval_leakage.results.suspicions import Calibrating, calibrating_of, suspicions
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def _annotation(runs: Sequence[Run], ease: Mapping[str, float], choices: Choices
         tuple(question for part in parts for question in part.questions),
         audited.found,
         {name: members for part in parts for name, members in _groups(part).items() if members},
-        (*problems, *joining.problems()),
+        tuple(sorted([*problems, *joining.problems()], key=lambda problem: not problem.incomplete)),
         _origins(runs, parts),
     )
 
@@ -83,9 +84,12 @@ def _part(one: Answered, joining: Joining, problems: list[Problem]) -> Part:
     if one.log is None:
         return Part(one, [])
     found = answers(json_lines(one.log, problems), problems, one.log)
-    if len(found) < one.n_questions:
-        what = f"holds {len(found)} of the {one.n_questions} questions of {one.task}; the accuracy is of all of them"
-        problems.append(Problem(what, one.log))
+    held = Counter(name for answer in found for name in answer.filters) or {"none": 0}
+    for name, n in held.items():
+        if n < one.n_questions:
+            by = f" by filter {name}" if len(held) > 1 else ""
+            what = f"holds {n} of the {one.n_questions} questions of {one.task}{by}; the accuracy is of all of them"
+            problems.append(Problem(what, one.log, incomplete=True))
     return Part(one, joining.join(one, found))
 
 

@@ -109,6 +109,7 @@ class Row:
     n_joined: questions of the run of which some audit speaks; n_tested: those that the main detector tested
     flagged: their share, null_rate: that share without leakage, pvalue: of at least so many (exact)
     flagged_unguarded, pvalue_unguarded: of the questions whose options have no natural order
+    n_pvalue, n_pvalue_unguarded: how many questions those p-values are of; of two options too, which have no flags
     pvalue_adjusted: over the subjects of a task or the tasks of a group (Benjamini-Hochberg); NaN elsewhere
     outlier, outlier_null_rate: by the outlier test
     probability: mean of the calibrated probabilities; calibrated: share flagged at the asked false-positive rate
@@ -137,6 +138,8 @@ class Row:
     pvalue_adjusted: float = NAN
     flagged_unguarded: Estimate = UNKNOWN
     pvalue_unguarded: float = NAN
+    n_pvalue: int = 0
+    n_pvalue_unguarded: int = 0
     outlier: Estimate = UNKNOWN
     outlier_null_rate: float = NAN
     probability: float = NAN

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 from lm_eval_leakage.questions import subject_of
@@ -18,7 +19,10 @@ ACCURACIES = ("acc", "acc_norm", "exact_match")
 
 @dataclass(frozen=True)
 class Answer:
-    """One question as a run answered it; fields as of AnnotatedQuestion."""
+    """One question as a run answered it; fields as of AnnotatedQuestion.
+
+    filters: of the harness, under which the log has it
+    """
 
     doc_id: int
     doc_hash: str
@@ -26,6 +30,7 @@ class Answer:
     subject: str
     length: int
     scores: Mapping[str, float]
+    filters: frozenset[str] = frozenset()
 
 
 def answers(
@@ -34,6 +39,7 @@ def answers(
     """Of one task's numbered samples. The harness writes a line for every filter, which come together here; a question
     that stands in the log twice (one run of the harness appends to another's) counts once."""
     scores: dict[tuple[int, str], dict[str, float]] = {}
+    filters: dict[tuple[int, str], set[str]] = {}
     found: dict[tuple[int, str], Mapping[str, Any]] = {}
     for number, sample in lines:
         try:
@@ -44,9 +50,13 @@ def answers(
                 length = sum(map(len, _texts(doc)))
                 found[key] = {"content": content, "subject": subject_of(doc), "length": length}
             scores.setdefault(key, {}).update(_scores(sample))
+            filters.setdefault(key, set()).add(intern(str(sample.get("filter", "none"))))
         except NOT_AS_WRITTEN as error:
             problems.append(Problem(f"left out, no line of a samples log ({error!r})", file, number))
-    return [Answer(*key, scores=scores.get(key, {}), **rest) for key, rest in found.items()]
+    return [
+        Answer(*key, scores=scores.get(key, {}), filters=frozenset(filters.get(key, ())), **rest)
+        for key, rest in found.items()
+    ]
 
 
 def _scores(sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from lm_eval_leakage.results.audits import audits_of
 from lm_eval_leakage.results.problems import Problem
-from lm_eval_leakage.results.runs import Run
-from lm_eval_leakage.results.suspicions import is_audit
+from lm_eval_leakage.results.runs import Run, n_told
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,6 @@ class Answered:
     run: Run
     log: Path | None
     n_questions: int
-
-
-def with_audits(runs: Sequence[Run]) -> list[Run]:
-    """The runs with their logs of audits alone."""
-    kept = [replace(run, logs={task: file for task, file in run.logs.items() if is_audit(file)}) for run in runs]
-    return [run for run in kept if run.logs]
 
 
 def chosen_runs(runs: Sequence[Run], problems: list[Problem]) -> Iterator[Answered]:
@@ -78,25 +72,13 @@ def outermost(name: str, subtasks: Mapping[str, Sequence[str]]) -> str:
 
 def _tasks(run: Run) -> Iterator[Answered]:
     groups = {name for name, members in (run.results.get("group_subtasks") or {}).items() if members}
-    audits = {task for task, file in run.logs.items() if is_audit(file)}
+    audits = audits_of(run)
     for task in dict.fromkeys([*run.results.get("results", {}), *run.logs]):
-        if task in groups or task in audits or _rows_of_audit(run, task):
+        if task in groups or task in audits:
             continue
         n_shot = (run.results.get("n-shot") or {}).get(task, "")
         log = run.logs.get(task)
         yield Answered(task, str(n_shot), run, log, n_told(run, task) or (0 if log is None else _n_lines(log)))
-
-
-def n_told(run: Run, task: str) -> int | None:
-    """How many questions of a task the harness says that it asked."""
-    counts = (run.results.get("n-samples") or {}).get(task)
-    effective = counts.get("effective") if isinstance(counts, Mapping) else None
-    return effective if isinstance(effective, int) else None
-
-
-def _rows_of_audit(run: Run, task: str) -> bool:
-    """An audit whose samples were not kept is known by its rows."""
-    return any(key.split(",")[0] == "skipped" for key in run.results.get("results", {}).get(task, {}))
 
 
 def _n_lines(log: Path) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from lm_eval_leakage.results.clean import RULES, CleanSet
+from lm_eval_leakage.results.visible import as_json, as_yaml
 
 
 def render_questions(clean: CleanSet, made_with: Mapping[str, str]) -> str:
@@ -25,10 +25,10 @@ def render_questions(clean: CleanSet, made_with: Mapping[str, str]) -> str:
         "made_with": made_with,
     }
     lists = {
-        key: "[" + ",".join("\n  " + _json(asdict(one)) for one in found) + "\n ]"
+        key: "[" + ",".join("\n  " + as_json(asdict(one)) for one in found) + "\n ]"
         for key, found in (("kept", clean.kept), ("left_out", clean.left_out))
     }
-    items = [f" {_json(key)}: {value}" for key, value in ({k: _json(v) for k, v in about.items()} | lists).items()]
+    items = [f" {as_json(key)}: {value}" for key, value in ({k: as_json(v) for k, v in about.items()} | lists).items()]
     return "{\n" + ",\n".join(items) + "\n}\n"
 
 
@@ -41,8 +41,8 @@ def render_task(clean: CleanSet, base_yaml: str, version: object, questions: str
     """
     metadata = {} if version is None else {"version": version}
     metadata |= {"base": clean.task, "base_yaml": base_yaml, "questions": questions, "how": _how(clean)}
-    return f"task: {_json(clean.name)}\nclass: !function clean_task.CleanTask\nmetadata:\n" + "".join(
-        f"  {key}: {_json(value)}\n" for key, value in metadata.items()
+    return f"task: {as_yaml(clean.name)}\nclass: !function clean_task.CleanTask\nmetadata:\n" + "".join(
+        f"  {key}: {as_yaml(value)}\n" for key, value in metadata.items()
     )
 
 
@@ -51,12 +51,12 @@ def render_group(name: str, members: Sequence[str], metrics: Sequence[str], vers
 
     metrics: that all members have
     """
-    text = f"group: {_json(name)}\ntask:\n" + "".join(f"  - {_json(member)}\n" for member in members)
+    text = f"group: {as_yaml(name)}\ntask:\n" + "".join(f"  - {as_yaml(member)}\n" for member in members)
     if metrics:
         text += "aggregate_metric_list:\n" + "".join(
-            f"  - metric: {_json(metric)}\n    aggregation: mean\n    weight_by_size: true\n" for metric in metrics
+            f"  - metric: {as_yaml(metric)}\n    aggregation: mean\n    weight_by_size: true\n" for metric in metrics
         )
-    return text if version is None else f"{text}metadata:\n  version: {_json(version)}\n"
+    return text if version is None else f"{text}metadata:\n  version: {as_yaml(version)}\n"
 
 
 def _how(clean: CleanSet) -> str:
@@ -65,7 +65,3 @@ def _how(clean: CleanSet) -> str:
         f"{n_kept} of {clean.n_questions} questions of {clean.task}: without those {RULES[clean.rule]} in audits of "
         f"{models} by {clean.detector}; made by lm-eval-leakage clean"
     )
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -10,10 +10,11 @@ from typing import Any
 from scipy.stats import binomtest, norm
 
 from lm_eval_leakage.results.annotation import NAN, UNKNOWN, Arms, Estimate, Suspicion
+from lm_eval_leakage.results.flags import flags_of
 from lm_eval_leakage.results.prevalence import share_of
 from lm_eval_leakage.results.suspicions import Calibrating
 from lm_eval_leakage.statistics.accuracy_gap import accuracy_gap
-from lm_eval_leakage.statistics.calibration import mean_and_stderr, poisson_binomial_tail
+from lm_eval_leakage.statistics.calibration import mean_and_stderr
 from lm_eval_leakage.statistics.paired_accuracy import difference
 
 IN_95_PERCENT = float(norm.ppf(0.975))
@@ -66,26 +67,17 @@ def normal(value: float, stderr: float) -> Estimate:
 
 def _flags(spoken_of: Sequence[Suspicion]) -> dict[str, Any]:
     by_rule = [one for one in spoken_of if one.flagged is not None]
-    with_null = [one for one in spoken_of if one.null_rate is not None]
     chances = [one.null_rate for one in by_rule if one.null_rate is not None]
-    without_guard = [one for one in with_null if not one.guards]
+    tested, unguarded = flags_of(spoken_of), flags_of(spoken_of, unguarded=True)
     return {
         "flagged": share([bool(one.flagged) for one in by_rule]),
         "null_rate": mean_and_stderr(chances)[0],
-        "pvalue": _pvalue(with_null),
+        "pvalue": tested.pvalue,
+        "n_pvalue": tested.n,
         "flagged_unguarded": share([bool(one.flagged) for one in by_rule if not one.guards]),
-        "pvalue_unguarded": _pvalue(without_guard),
+        "pvalue_unguarded": unguarded.pvalue,
+        "n_pvalue_unguarded": unguarded.n,
     }
-
-
-def _pvalue(with_null: Sequence[Suspicion]) -> float:
-    """Of two options the sign counts, which is no flag."""
-    rates = [one.null_rate or 0.0 for one in with_null]
-    n_flagged = sum(
-        (one.pvalue or 1.0) <= rate if one.flagged is None else one.flagged
-        for one, rate in zip(with_null, rates, strict=True)
-    )
-    return poisson_binomial_tail(n_flagged, rates)
 
 
 def _outliers(spoken_of: Sequence[Suspicion]) -> dict[str, Any]:

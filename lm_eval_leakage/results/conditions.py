@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from lm_eval_leakage.results.annotation import Row
 from lm_eval_leakage.results.flat import flat_row
+from lm_eval_leakage.results.problems import Problem
 from lm_eval_leakage.results.rows import GROUP, TASK
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
@@ -18,6 +19,14 @@ COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
 }
 FORM = re.compile(r"\s*(?P<column>\w+)\s*(?P<comparison><=|>=|<|>)\s*(?P<bound>\S+)\s*")
+
+
+def check_complete(problems: Iterable[Problem]) -> None:
+    """Raises ValueError where questions that were asked are missing: what is left says nothing about them."""
+    missing = [problem for problem in problems if problem.incomplete]
+    if missing:
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        raise ValueError(f"--fail-if judges no incomplete log: {missing[0]}{more}")
 
 
 @dataclass(frozen=True)

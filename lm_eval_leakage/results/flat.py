@@ -47,6 +47,8 @@ def flat_row(row: Row) -> dict[str, Cell]:
         "n": row.n,
         "n_joined": row.n_joined,
         "n_tested": row.n_tested,
+        "n_pvalue": row.n_pvalue,
+        "n_pvalue_unguarded": row.n_pvalue_unguarded,
     }
     estimates = {name: getattr(row, attribute) for name, attribute in ESTIMATES.items()}
     estimates |= {f"accuracy_{arm}": estimate for arm, estimate in row.arms.items()}

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from lm_eval_leakage.results.samples import Judged, judged, model_of
+from lm_eval_leakage.results.audits import judged_of_one
+from lm_eval_leakage.results.problems import Problem
+from lm_eval_leakage.results.samples import Judged
 from lm_eval_leakage.statistics.conformal import Identified, from_pvalues
-from lm_eval_leakage.statistics.known_scores import COMBINED, Calibration
+from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS, Calibration
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,9 @@ class Identification:
     untested: int
 
 
-def identify(runs: Sequence[tuple[Path, Calibration]], detector: str = COMBINED, level: float = 0.1) -> Identification:
+def identify(
+    runs: Sequence[tuple[Path, Calibration]], problems: list[Problem], detector: str = COMBINED, level: float = 0.1
+) -> Identification:
     """By one detector of the calibrations, or by all of them combined.
 
     runs: of each model, the folder of its audits' samples logs and its calibration
@@ -37,7 +41,7 @@ def identify(runs: Sequence[tuple[Path, Calibration]], detector: str = COMBINED,
     rows: dict[str, Mapping[str, Any]] = {}
     pvalues: list[dict[str, float]] = []
     for folder, calibration in runs:
-        scores, lines = scores_of(folder, calibration)
+        scores, lines = scores_of(folder, calibration, problems)
         rows |= {name: line.doc for name, line in lines.items()}
         classes = {name: line.of_class for name, line in lines.items()}
         pvalues.append(pvalues_of(scores, classes, calibration, detector))
@@ -47,17 +51,13 @@ def identify(runs: Sequence[tuple[Path, Calibration]], detector: str = COMBINED,
     return Identification({name: rows[name] for name in asked_of_all}, found, len(rows) - len(asked_of_all))
 
 
-def scores_of(folder: Path, calibration: Calibration) -> tuple[dict[str, dict[str, float]], dict[str, Judged]]:
+def scores_of(
+    folder: Path, calibration: Calibration, problems: list[Problem]
+) -> tuple[dict[str, dict[str, float]], dict[str, Judged]]:
     """Scores of every question by detector, and a line of each. Raises ValueError for a run of another model."""
-    model = model_of(folder)
-    if model is not None and model != calibration.model:
-        raise ValueError(
-            f"{folder} holds audits of {model!r}, but the calibration is of {calibration.model!r}, whose scores are "
-            "others; make one of that model with `lm-eval-leakage simulate`"
-        )
     scores: dict[str, dict[str, float]] = {}
     lines: dict[str, Judged] = {}
-    for line in judged(folder):
+    for _, line in judged_of_one(folder, problems, calibration.model):
         lines[line.question] = line
         scores.setdefault(line.question, {}).update(line.scores)
     return scores, lines
@@ -74,14 +74,22 @@ def pvalues_of(
             f"detector is {detector!r}, of which the calibration of {calibration.model!r} has no scores; choose "
             "one of: " + ", ".join(calibration.detectors)
         )
+    if not known.unseen[EVERY_CLASS]:
+        raise ValueError(f"the calibration of {calibration.model!r} has no unseen questions of {detector!r}")
+    run = {part for own in scores.values() for part in own}
+    if mismatch := calibration.unmatched(run, None if detector == COMBINED else detector):
+        raise ValueError(mismatch)
     if detector != COMBINED:
         return {name: known.pvalue(own[detector], classes[name]) for name, own in scores.items() if detector in own}
     together = calibration.combined
     assert together is not None, "a calibration with combined scores says how they are made"
     complete = {name: own for name, own in scores.items() if all(part in own for part in together.detectors)}
     if not complete:
-        missing = sorted(set(together.detectors) - {part for own in scores.values() for part in own})
-        raise ValueError(f"no question has a score of every detector; audits are missing for: {', '.join(missing)}")
+        missing = sorted(set(together.detectors) - run)
+        raise ValueError(
+            f"no question has a score of every detector; audits are missing for: {', '.join(missing) or 'none'}; "
+            f"those that were run are: {', '.join(sorted(run))}"
+        )
     return {name: known.pvalue(together.probability(own), classes[name]) for name, own in complete.items()}
 
 

@@ -14,6 +14,7 @@ from lm_eval_leakage.results.flat import flat_row
 from lm_eval_leakage.results.rows import SUBJECT
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
 from lm_eval_leakage.results.tables import cells, csv_of, markdown_of
+from lm_eval_leakage.results.visible import visible
 from lm_eval_leakage.statistics.paired_accuracy import difference
 
 LEVEL = 0.05
@@ -66,7 +67,7 @@ def as_markdown(board: Leaderboard) -> str:
         ranked = [["rank", *head], *([str(s.rank), *line] for s, line in zip(own.standings, body, strict=True))]
         text = f"{own.n_common} questions that all {len(own.standings)} models were tested on"
         parts.append(
-            f"## {own.benchmark}\n\n{text}; models of one rank cannot be told apart.\n\n{markdown_of(ranked)}"
+            f"## {visible(own.benchmark)}\n\n{text}; models of one rank cannot be told apart.\n\n{markdown_of(ranked)}"
         )
     if confused := confusion_cells(board):
         text = "Accuracy in percent: original → generalized (difference)."

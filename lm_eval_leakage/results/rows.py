@@ -12,9 +12,9 @@ from scipy.stats import false_discovery_control
 
 from lm_eval_leakage.results.annotation import NAN, UNKNOWN, AnnotatedQuestion, Estimate, Row, Suspicion
 from lm_eval_leakage.results.answers import ACCURACIES
-from lm_eval_leakage.results.chosen_runs import Answered, leaves, n_told, outer_first, outermost
+from lm_eval_leakage.results.chosen_runs import Answered, leaves, outer_first, outermost
 from lm_eval_leakage.results.columns import Entry, columns, normal, share, strata_of
-from lm_eval_leakage.results.runs import Run
+from lm_eval_leakage.results.runs import Run, n_told
 from lm_eval_leakage.results.suspicions import Calibrating
 
 GROUP, TASK, SUBJECT = "group", "task", "subject"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,7 +55,7 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
 
     Raises ValueError for a place that is not there, or where nothing is found at all.
     """
-    files = sorted({file for place in places for file in _files(place)})
+    files = sorted({file for place in places for file in _files(place, problems)})
     logs: dict[tuple[Path, str], dict[str, Path]] = defaultdict(dict)
     for file in files:
         if match := SAMPLES.fullmatch(file.name):
@@ -74,21 +75,35 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
     return sorted(runs, key=lambda run: run.time)
 
 
+def n_told(run: Run, task: str, which: str = "effective") -> int | None:
+    """How many questions of a task the harness says that it asked; or, as `original`, that the task has."""
+    counts = (run.results.get("n-samples") or {}).get(task)
+    found = counts.get(which) if isinstance(counts, Mapping) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
 def sanitized(model: str) -> str:
     """A model's name as the harness makes a folder of it."""
     return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model)
 
 
-def _files(place: Path) -> Sequence[Path]:
+def _files(place: Path, problems: list[Problem]) -> Sequence[Path]:
     if not place.exists():
         raise ValueError(f"{place} does not exist; name the folder that was the run's --output_path")
-    return [place] if place.is_file() else [file for file in place.rglob("*.json*") if file.is_file()]
+    if place.is_file():
+        return [place]
+
+    def unreadable(error: OSError) -> None:
+        problems.append(Problem(f"left out, cannot be listed ({error.strerror})", Path(str(error.filename))))
+
+    found = [Path(folder, name) for folder, _, names in os.walk(place, onerror=unreadable) for name in names]
+    return [file for file in found if ".json" in file.name and file.is_file()]
 
 
 def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
     try:
         found = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         problems.append(Problem(f"left out, no whole results file ({error})", file))
         return None
     if not isinstance(found, dict) or not isinstance(found.get("results"), dict):

@@ -14,9 +14,7 @@ from typing import Any
 from lm_eval_leakage.questions import content_id, question_from_doc
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.results.annotation import Arms
-from lm_eval_leakage.results.json_lines import json_lines
 from lm_eval_leakage.results.problems import NOT_AS_WRITTEN, Problem
-from lm_eval_leakage.results.runs import SAMPLES
 from lm_eval_leakage.statistics.known_scores import class_of
 
 logger = logging.getLogger(__name__)
@@ -29,6 +27,7 @@ class Judged:
     """One question as one statistic judged it.
 
     question: hash of the benchmark's row, the same in every audit of the benchmark
+    doc_id: number of the row in the audit, which tells copies of a row apart
     read: the row as a question; None where it cannot be read
     subject: as the benchmark files it, else the audit's file name
     detector: probe and statistic with their parameters; filter: the statistic's name in tables
@@ -40,6 +39,7 @@ class Judged:
     """
 
     question: str
+    doc_id: int | None
     doc: Mapping[str, Any]
     read: Question | None
     subject: str
@@ -67,32 +67,11 @@ class Judged:
         return class_of(0 if self.read is None else len(self.read.options), self.guarded)
 
 
-def judged(place: Path) -> Iterator[Judged]:
-    """Every line of the logs at `place`, a file or the folder of a run. A broken line is named and left out; those of
-    other tasks are passed over. Raises ValueError where there is no log."""
-    files = [place] if place.is_file() else [f for f in sorted(place.rglob("samples_*.jsonl")) if is_log(f)]
-    if not files:
-        raise ValueError(f"{place} holds no samples log; run the audit with --log_samples and --output_path")
-    problems: list[Problem] = []
-    for file in files:
-        match = SAMPLES.fullmatch(file.name)
-        yield from judged_lines(json_lines(file, problems), match["task"] if match else file.stem, problems, file)
-    for problem in problems:
-        logger.warning("%s", problem)
-
-
-def is_log(file: Path) -> bool:
-    """Whether it is a log of the harness, and none that we made of one."""
-    return SAMPLES.fullmatch(file.name) is not None
-
-
 def judged_lines(
     lines: Iterable[tuple[int, Mapping[str, Any]]], task: str, problems: list[Problem], file: Path | None = None
 ) -> Iterator[Judged]:
-    """Those of a task's numbered samples that are of an audit."""
+    """Of an audit's numbered samples; what is no line of an audit is named and left out."""
     for number, sample in lines:
-        if MARK not in sample:
-            continue
         try:
             yield _judged(sample, task)
         except NOT_AS_WRITTEN as error:
@@ -106,7 +85,7 @@ def model_of(place: Path) -> str | None:
     for results in sorted(folder.rglob("results_*.json"), reverse=True):
         try:
             return str(json.loads(results.read_text(encoding="utf-8"))["model_name"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             logger.warning("%s names no model: %r", results, error)
     return None
 
@@ -127,7 +106,8 @@ def _judged(sample: Mapping[str, Any], task: str) -> Judged:
     doc = sample["doc"]
     read, _ = content_of(doc)
     return Judged(
-        question=_typed(sample, "doc_hash", str) or "",
+        question=_hash(sample),
+        doc_id=_typed(sample, "doc_id", int),
         doc=doc,
         read=read,
         subject=(read.subject if read else "") or task,
@@ -144,6 +124,13 @@ def _judged(sample: Mapping[str, Any], task: str) -> Judged:
         arms=_arms(sample),
         calibrated_flagged=_typed(sample, "calibrated_flagged", bool),
     )
+
+
+def _hash(sample: Mapping[str, Any]) -> str:
+    """Without one, a line would stand for every other such line."""
+    if not isinstance(sample["doc_hash"], str) or not sample["doc_hash"]:
+        raise TypeError(f"doc_hash is {sample['doc_hash']!r}")
+    return sample["doc_hash"]
 
 
 def _number(sample: Mapping[str, Any], key: str) -> float | None:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from lm_eval_leakage.questions import content_id
 from lm_eval_leakage.results.annotation import Suspicion
+from lm_eval_leakage.results.audits import benchmark_of
 from lm_eval_leakage.results.identify import pvalues_of
-from lm_eval_leakage.results.json_lines import json_lines
 from lm_eval_leakage.results.problems import Problem
-from lm_eval_leakage.results.runs import Run, sanitized
-from lm_eval_leakage.results.samples import MARK, Judged, judged_lines
+from lm_eval_leakage.results.runs import sanitized
+from lm_eval_leakage.results.samples import Judged
 from lm_eval_leakage.statistics.known_scores import COMBINED, Calibration
 
 MAIN = ("max_order", "pair_published", "stepwise")  # whose flags the columns show: the first that was run
-AUDIT = re.compile(r"_(leakage|choice_confusion)(_[a-z_]+)?$")
 OUTLIER, ARMS = "outlier", "paired_accuracy"
 TWO_OPTIONS = "with 2 options no question can be flagged: its p-value is 1/2 or 1"
 
@@ -64,29 +61,6 @@ def suspicions(
     if calibrating is not None:
         found, calibrating = _with_calibration(found, verdicts, calibrating, problems)
     return Suspicions(chosen.main[0] if chosen.main else "", tuple(found), calibrating)
-
-
-def judged_in(runs: Iterable[Run], problems: list[Problem]) -> Iterator[tuple[str, Judged]]:
-    """Task and line of every audit in runs' logs, oldest first."""
-    for run in runs:
-        for task, file in run.logs.items():
-            if is_audit(file):
-                for line in judged_lines(json_lines(file, problems), task, problems, file):
-                    yield task, line
-
-
-def is_audit(file: Path) -> bool:
-    """Whether a samples log is that of an audit, by its first line."""
-    try:
-        with file.open("rb") as lines:
-            return f'"{MARK}"'.encode() in lines.readline()
-    except OSError:  # its reader will say so
-        return False
-
-
-def benchmark_of(audit: str) -> str:
-    """`mmlu` of `mmlu_leakage_perm`."""
-    return AUDIT.sub("", audit)
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 
 from lm_eval_leakage.results.annotation import Estimate, Row
+from lm_eval_leakage.results.flags import P_ADJUSTED, P_UNGUARDED, P
 from lm_eval_leakage.results.flat import flat_row
+from lm_eval_leakage.results.visible import as_json, visible
 
 Cells = list[list[str]]
 NOTHING = "–"
+TAG = re.compile(r"<(?=[A-Za-z/!?])")  # what Markdown passes on as HTML
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # spreadsheets take the wide forms for them too
 
 
 def _interval(estimate: Estimate) -> str:
@@ -48,9 +52,9 @@ COLUMNS: Mapping[str, Callable[[Row], str]] = {
     "accuracy, flagged": lambda row: _interval(row.accuracy_flagged),
     "flagged": lambda row: _with_error(row.flagged),
     "by chance": lambda row: _number(row.null_rate),
-    "p": lambda row: pvalue(row.pvalue),
-    "p adjusted": lambda row: pvalue(row.pvalue_adjusted),
-    "p, no guard": lambda row: pvalue(row.pvalue_unguarded),
+    P: lambda row: pvalue(row.pvalue),
+    P_ADJUSTED: lambda row: pvalue(row.pvalue_adjusted),
+    P_UNGUARDED: lambda row: pvalue(row.pvalue_unguarded),
     "outlier": lambda row: _with_error(row.outlier),
     "calibrated": lambda row: _with_error(row.calibrated),
     "probability": lambda row: _number(row.probability),
@@ -73,7 +77,7 @@ def cells(rows: Sequence[Row]) -> Cells:
     shown = {head: column for head, column in found.items() if set(column) - {NOTHING}}
     if len(set(found["model"])) == 1:
         del shown["model"]
-    return [list(shown), *([column[i] for column in shown.values()] for i in range(len(rows)))]
+    return [list(shown), *([visible(column[i]) for column in shown.values()] for i in range(len(rows)))]
 
 
 def _table(rows: Sequence[Row]) -> str:
@@ -92,7 +96,7 @@ def _width(text: str) -> int:
 
 def markdown_of(lines: Cells) -> str:
     """A head and rows, such as `cells` gives."""
-    head, *body = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    head, *body = [[TAG.sub("&lt;", visible(cell)).replace("|", "\\|") for cell in line] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *body])
 
 
@@ -111,17 +115,24 @@ def _latex(rows: Sequence[Row]) -> str:
 
 
 def csv_of(records: Sequence[Mapping[str, object]]) -> str:
-    """With every column that any record has."""
+    """With every column that any record has. A text that a spreadsheet would take for a formula begins with an
+    apostrophe."""
     text = io.StringIO()
     names = list(dict.fromkeys(name for record in records for name in record))
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records)
+    writer.writerows({name: _no_formula(value) for name, value in record.items()} for record in records)
     return text.getvalue().rstrip("\n")
 
 
+def _no_formula(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return f"'{visible(value)}" if value.startswith(FORMULA) else visible(value)
+
+
 def _json(rows: Sequence[Row]) -> str:
-    return json.dumps([flat_row(row) for row in rows], ensure_ascii=False, indent=1)
+    return as_json([flat_row(row) for row in rows], indent=1)
 
 
 STYLES: Mapping[str, Callable[[Sequence[Row]], str]] = {

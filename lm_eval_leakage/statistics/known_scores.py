@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from lm_eval_leakage.statistics.combined import CombinedScore
 from lm_eval_leakage.statistics.conformal import conformal_pvalues
@@ -63,6 +64,22 @@ class Calibration:
     detectors: Mapping[str, KnownScores]
     combined: CombinedScore | None = None
 
+    def unmatched(self, run: Iterable[str], detector: str | None = None) -> str | None:
+        """Why these scores say nothing about a run, as a sentence; None where they do.
+
+        run: the names of its detectors, with the value that ranks or without
+        detector: the one of these that is asked for; by default any of them
+        """
+        names = dict.fromkeys(run)
+        own = [name for name in self.detectors if name != COMBINED] if detector is None else [detector]
+        if any(name in names or name.rpartition("/")[0] in names for name in own):
+            return None
+        return (
+            f"the calibration of {self.model!r} has scores of {', '.join(own) or 'no detector'}, and what was run is "
+            f"{', '.join(names) or 'nothing'}: the same probe and statistic with the same parameters are needed, so "
+            "run the audit as the calibration was made, or make a calibration of this one"
+        )
+
     def save(self, file: Path) -> None:
         file.write_text(json.dumps({"calibration": VERSION, **asdict(self)}), encoding="utf-8")
 
@@ -86,16 +103,54 @@ def load(file: str) -> Calibration:
     try:
         found = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
         version = found.pop("calibration")
-        detectors = {key: KnownScores(**scores) for key, scores in found.pop("detectors").items()}
-        together = found.pop("combined")
         if version == VERSION:
-            return Calibration(**found, detectors=detectors, combined=together and CombinedScore.of(together))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return _calibration(**found)
+    except OSError as error:
+        raise ValueError(f"calibration is {file!r}, which cannot be read ({error.strerror})") from error
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(
             f"calibration is {file!r}, which is no calibration file ({error!r}); make one with "
             "`lm-eval-leakage simulate`"
         ) from error
     raise ValueError(f"calibration is {file!r}, of version {version!r}; this package reads {VERSION}: make it again")
+
+
+def _calibration(model: Any, benchmark: Any, origin: Any, detectors: Any, combined: Any) -> Calibration:
+    """From what JSON keeps of it. Raises TypeError or ValueError for what no calibration holds."""
+    for name, value in (("model", model), ("benchmark", benchmark), ("origin", origin)):
+        _check(isinstance(value, str), f"its {name} is {value!r}, which is no text")
+    known = {name: _known_scores(name, **scores) for name, scores in detectors.items()}
+    _check(COMBINED not in known or combined is not None, "it has combined scores and not how they are made")
+    return Calibration(model, benchmark, origin, known, None if combined is None else _combined(combined))
+
+
+def _known_scores(name: str, unseen: Any, seen: Any) -> KnownScores:
+    _check(EVERY_CLASS in unseen, f"{name} has no scores of {EVERY_CLASS!r} unseen questions")
+    for own in (seen, *unseen.values()):
+        _check(_are_numbers(own), f"{name} has scores that are no finite numbers")
+    return KnownScores(unseen, seen)
+
+
+def _combined(stored: Any) -> CombinedScore:
+    together = CombinedScore.of(stored)
+    _check(all(isinstance(name, str) for name in together.detectors), "a detector of the combined score is no name")
+    _check(len(together.weights) == len(together.detectors), "the combined score has not one weight per detector")
+    for name in together.detectors:
+        _check(len(together.unseen[name]) > 0, f"the combined score has no unseen questions of {name}")
+    numbers = [together.weights, [together.intercept], *together.unseen.values()]
+    _check(all(map(_are_numbers, numbers)), "the combined score holds what is no finite number")
+    return together
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, (list, tuple)) and all(
+        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) for value in values
+    )
+
+
+def _check(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)
 
 
 def detector_name(probe: object, statistic: object, reference: str | None = None) -> str:

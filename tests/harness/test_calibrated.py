@@ -100,3 +100,12 @@ def test_a_calibration_of_another_benchmark_is_refused(questions_file, tmp_path)
     Calibration("M", "mmlu", "by hand", {}).save(tmp_path / "c.json")
     with pytest.raises(ValueError, match="made on 'mmlu', and fresh_leakage_perm asks about"):
         audit(Named(by_hash), questions_file(DOCS), calibration=str(tmp_path / "c.json"))
+
+
+def test_scores_of_no_detector_that_is_run_are_said_to_say_nothing(file) -> None:
+    calibrator = Calibrator.of({"calibration": file, "audit_of": "fresh"}, "t")
+    run = KEY.removesuffix("/statistic")
+    assert calibrator.unmatched([run, "Other()/Outlier()"]) is None
+    other = run.replace("120", "12")
+    said = calibrator.unmatched([other])
+    assert f"the calibration of 'M' has scores of {KEY}, and what was run is {other}" in said

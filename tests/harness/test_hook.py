@@ -140,5 +140,5 @@ def test_where_plugins_are_discovered_enable_does_nothing(
 
 def test_an_environment_that_cannot_be_written_is_named_with_the_remedy(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(hook, "hook_file", lambda: tmp_path / "missing" / hook.NAME)
-    with pytest.raises(SystemExit, match="cannot write .*missing.*; enable the hook where"):
+    with pytest.raises(ValueError, match="cannot write .*missing.*; enable the hook where"):
         cli.enable()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -30,7 +31,7 @@ def row(number: int, subject: str = "history", **fields: Any) -> dict[str, Any]:
 
 
 def doc_hash(doc: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(doc, indent=2, ensure_ascii=False).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(doc, indent=2, ensure_ascii=False).encode(errors="surrogatepass")).hexdigest()
 
 
 def answered(
@@ -92,12 +93,26 @@ def write_run(
     place = folder / model.replace("/", "__")
     place.mkdir(parents=True, exist_ok=True)
     for task, lines in logs.items():
-        text = "".join(json.dumps(line) + "\n" for line in lines)
+        text = "".join(json.dumps(line) + "\n" for line in numbered(lines))
         (place / f"samples_{task}_{at}.jsonl").write_text(text, encoding="utf-8")
     if results:
         content = results_of(model, logs, groups or {}, n_shot, arguments)
         (place / f"results_{at}.json").write_text(json.dumps(content), encoding="utf-8")
     return place
+
+
+def numbered(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Each line with its question's number, counted by filter, as the harness does."""
+    seen: Counter[str] = Counter()
+    found = []
+    for line in lines:
+        found.append({"doc_id": seen[line["filter"]]} | line)
+        seen[line["filter"]] += 1
+    return found
+
+
+def n_asked(lines: Sequence[Mapping[str, Any]]) -> int:
+    return max(Counter(line["filter"] for line in lines).values(), default=0)
 
 
 def results_of(
@@ -110,7 +125,7 @@ def results_of(
     rows: dict[str, dict[str, Any]] = {}
     for task, lines in logs.items():
         if any("ranks_by" in line for line in lines):
-            rows[task] = {"alias": task, "skipped,max_order": 0.0}
+            rows[task] = {"alias": task, **{f"skipped,{line['filter']}": 0.0 for line in lines}}
         else:
             right = [line["acc"] for line in lines if "acc" in line]
             rows[task] = {"alias": task, "acc,none": sum(right) / max(1, len(right)), "acc_stderr,none": 0.01}
@@ -126,7 +141,7 @@ def results_of(
         "versions": dict.fromkeys(rows, 1),
         "n-shot": dict.fromkeys(logs, n_shot),
         "higher_is_better": {},
-        "n-samples": {task: {"original": 1000, "effective": len(lines)} for task, lines in logs.items()},
+        "n-samples": {task: {"original": 1000, "effective": n_asked(lines)} for task, lines in logs.items()},
         "config": {"model": "hf", "model_args": {"pretrained": model} if arguments is None else arguments},
         "model_name": model,
         "lm_eval_version": "0.4.13",

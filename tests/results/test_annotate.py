@@ -12,8 +12,9 @@ from scipy.stats import binom, binomtest, false_discovery_control, norm
 
 from lm_eval_leakage import load_run
 from lm_eval_leakage.results.annotate import Choices, annotate
+from lm_eval_leakage.results.audits import benchmark_of
 from lm_eval_leakage.results.columns import strata_of
-from lm_eval_leakage.results.suspicions import Calibrating, benchmark_of
+from lm_eval_leakage.results.suspicions import Calibrating
 from lm_eval_leakage.statistics.combined import CombinedScore
 from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
 from tests.results.harness_files import (
@@ -329,6 +330,26 @@ def test_a_calibration_of_audits_that_were_not_run_is_named_and_left(folder) -> 
     other = Calibration("m", "bench", "by hand", {"x/y": KnownScores({EVERY_CLASS: [0.0]}, [])})
     (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(other)]))
     assert any("is not used" in str(problem) for problem in found.problems)
+
+
+@pytest.mark.parametrize("detector", [COMBINED, f"{DETECTOR}/statistic"])
+def test_a_calibration_of_the_probe_with_other_parameters_says_of_what_it_is_and_what_was_run(
+    tmp_path, detector
+) -> None:
+    other = DETECTOR.replace("max_orders=120", "max_orders=12")
+    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), i < 2, detector=other) for i in range(4)]})
+    (found,) = annotate([tmp_path], choices=Choices(calibrating=[Calibrating(calibration("m"), detector)]))
+    assert math.isnan(found.rows[0].calibrated.value)
+    (said,) = [str(problem) for problem in found.problems if "calibration" in str(problem)]
+    assert f"has scores of {DETECTOR}/statistic, and what was run is {other}/statistic" in said
+
+
+def test_a_calibration_without_a_finite_known_score_is_not_used(folder) -> None:
+    none = replace(calibration("m"), detectors={f"{DETECTOR}/statistic": KnownScores({EVERY_CLASS: []}, [])})
+    for detector in (COMBINED, f"{DETECTOR}/statistic"):
+        (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(none, detector)]))
+        assert math.isnan(found.rows[0].prevalence.value)
+        assert any("is not used" in str(problem) for problem in found.problems)
 
 
 def test_within_strata_of_what_a_reference_knows_easy_questions_do_not_read_as_leakage(tmp_path) -> None:

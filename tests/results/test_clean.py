@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from lm_eval.tasks._yaml_loader import load_yaml
 
+from lm_eval_leakage.files import write_whole
 from lm_eval_leakage.results.annotation import AnnotatedQuestion, Annotation, Suspicion
 from lm_eval_leakage.results.clean import (
     FLAGGED,
@@ -266,6 +269,28 @@ def test_a_tasks_yaml_reads_back_whatever_the_names_are(task, path, models) -> N
     assert f"1 of 1 questions of {task}" in how
     assert "flagged and answered rightly" in how
     assert ", ".join(models) in how
+
+
+@given(name=st.text(st.characters(), min_size=1))
+def test_the_harness_reads_a_task_of_models_with_any_characters(tmp_path_factory, name) -> None:
+    clean = CleanSet(name, "weak", name, (name,), (Kept(0, "h"),), (), 0)
+    file = tmp_path_factory.mktemp("yaml") / "t.yaml"
+    write_whole(file, render_task(clean, name, 1.0, "list.json"))
+    whole = re.sub("[\ud800-\udfff]", "\ufffd", name)
+    assert load_yaml(file, resolve_func=False)["metadata"]["base"] == whole
+    write_whole(file, render_group(name, [name], [name], name))
+    assert load_yaml(file, resolve_func=False)["task"] == [whole]
+
+
+LETTERS = [*map(chr, range(32)), "\x7f", "\x85", "\x9b", "\u2028", "\ufeff", "\uffff", "😀", "\\"]
+
+
+@pytest.mark.parametrize("letter", LETTERS)
+def test_the_harness_reads_a_task_of_a_model_with(tmp_path, letter) -> None:
+    clean = CleanSet("t", "weak", "d", (f"m{letter}",), (Kept(0, "h"),), (), 0)
+    write_whole(tmp_path / "t.yaml", render_task(clean, "b.yaml", 1.0, "list.json"))
+    how = load_yaml(tmp_path / "t.yaml", resolve_func=False)["metadata"]["how"]
+    assert f"m{letter} by d" in how
 
 
 def test_a_version_that_the_base_task_lacks_is_not_made_up() -> None:

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lm_eval_leakage.results.identify import as_lines, identify, summary
-from lm_eval_leakage.results.samples import judged
 from lm_eval_leakage.statistics.combined import fit
 from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
+from tests.results.harness_files import DETECTOR, audited, row, write_run
 
 A, B = "ProbeA()/TestA()", "ProbeB()/TestB()"
 rng = np.random.default_rng(0)
@@ -44,7 +45,7 @@ def runs_of(folder: Path, shifts: list[float]) -> Path:
 
 def test_seen_questions_are_in_the_set_and_few_others(tmp_path) -> None:
     folder = runs_of(tmp_path / "r", [4.0] * 40 + [0.0] * 60)
-    found = identify([(folder, calibration())], level=0.1)
+    found = identify([(folder, calibration())], [], level=0.1)
     flagged = np.array(found.found.flagged)
     assert flagged[:40].mean() > 0.9
     assert flagged[40:].sum() <= 12
@@ -54,15 +55,15 @@ def test_seen_questions_are_in_the_set_and_few_others(tmp_path) -> None:
 
 def test_one_detector_may_be_asked_for(tmp_path) -> None:
     folder = runs_of(tmp_path / "r", [4.0] * 40 + [0.0] * 60)
-    assert sum(identify([(folder, calibration())], f"{A}/statistic").found.flagged[:40]) > 30
+    assert sum(identify([(folder, calibration())], [], f"{A}/statistic").found.flagged[:40]) > 30
     with pytest.raises(ValueError, match="detector is 'C', of which the calibration of 'M' has no scores"):
-        identify([(folder, calibration())], "C")
+        identify([(folder, calibration())], [], "C")
 
 
 def test_a_question_seen_by_one_of_two_models_is_in_the_joint_set(tmp_path) -> None:
     first = runs_of(tmp_path / "a", [5.0] * 20 + [0.0] * 60)
     second = runs_of(tmp_path / "b", [0.0] * 60 + [5.0] * 20)
-    flagged = identify([(first, calibration("M")), (second, calibration("N"))]).found.flagged
+    flagged = identify([(first, calibration("M")), (second, calibration("N"))], []).found.flagged
     assert np.mean(flagged[:20]) > 0.8
     assert np.mean(flagged[60:]) > 0.8
     assert np.mean(flagged[20:60]) < 0.15
@@ -70,7 +71,7 @@ def test_a_question_seen_by_one_of_two_models_is_in_the_joint_set(tmp_path) -> N
 
 def test_a_question_without_a_score_is_counted(tmp_path) -> None:
     lines = [line(0, A, 0.1), line(0, B, 0.2), line(1, A, None), line(1, B, 0.3)]
-    found = identify([(log(tmp_path / "r", lines), calibration())])
+    found = identify([(log(tmp_path / "r", lines), calibration())], [])
     assert (len(found.questions), found.untested) == (1, 1)
     assert "1 question(s) lack a score" in summary(found)
 
@@ -78,16 +79,44 @@ def test_a_question_without_a_score_is_counted(tmp_path) -> None:
 def test_a_missing_audit_is_named(tmp_path) -> None:
     folder = log(tmp_path / "r", [line(i, A, 0.0) for i in range(3)])
     with pytest.raises(ValueError, match=r"audits are missing for: ProbeB\(\)/TestB\(\)/statistic"):
-        identify([(folder, calibration())])
+        identify([(folder, calibration())], [])
 
 
-def test_broken_lines_are_named_and_other_tasks_are_passed_over(tmp_path, caplog) -> None:
+def test_broken_lines_are_named_and_the_others_are_used(tmp_path) -> None:
     lines = [line(0, A, 1.0), line(0, A, 1.0)[:30], json.dumps({"doc_hash": "other"}), line(2, A, 1.0, statistic="?")]
-    assert [found.question for found in judged(log(tmp_path / "r", lines))] == ["h0"]
-    assert "line 2: left out" in caplog.text
-    assert "line 4: left out" in caplog.text
+    folder = log(tmp_path / "r", lines)
+    found = identify([(folder, calibration())], problems := [], f"{A}/statistic")
+    assert list(found.questions) == ["h0"]
+    assert [problem.line for problem in problems if problem.line] == [2, 3, 4]
+    assert all("left out" in str(problem) for problem in problems if problem.line)
+
+
+def test_lines_without_a_hash_are_not_taken_for_one_question(tmp_path) -> None:
+    folder = log(tmp_path / "r", [line(0, A, 1.0), line(1, A, 1.0, doc_hash=""), line(2, A, 1.0, doc_hash=None)])
+    found = identify([(folder, calibration())], problems := [], f"{A}/statistic")
+    assert list(found.questions) == ["h0"]
+    assert sum("doc_hash" in str(problem) for problem in problems) == 2
 
 
 def test_a_folder_without_logs_is_named(tmp_path) -> None:
-    with pytest.raises(ValueError, match="holds no samples log; run the audit with --log_samples"):
-        list(judged(tmp_path))
+    with pytest.raises(ValueError, match="no run of lm_eval is in"):
+        identify([(tmp_path, calibration())], [])
+
+
+def test_audits_of_other_models_in_the_folder_are_not_used(tmp_path) -> None:
+    for model, flagged in (("M", False), ("N", True)):
+        write_run(tmp_path, model, {"b_leakage_perm": [audited(row(i), flagged) for i in range(3)]})
+    name = f"{DETECTOR}/statistic"
+    known = Calibration("M", "b", "by hand", {name: KnownScores({EVERY_CLASS: [-1.5] * 40}, [1.5] * 40)})
+    assert identify([(tmp_path, known)], [], name).found.pvalues == (1.0, 1.0, 1.0)
+    with pytest.raises(ValueError, match="holds audits of 'M', 'N', but the calibration is of 'O'"):
+        identify([(tmp_path, replace(known, model="O"))], [], name)
+
+
+def test_a_calibration_of_other_detectors_says_of_what_it_is_and_what_was_run(tmp_path) -> None:
+    folder = log(tmp_path / "r", [line(i, "ProbeA(max_orders=12)/TestA()", 0.0) for i in range(3)])
+    said = r"has scores of ProbeA\(\)/TestA\(\)/statistic, and what was run is ProbeA\(max_orders=12\)/TestA\(\)/st"
+    with pytest.raises(ValueError, match=said):
+        identify([(folder, calibration())], [], f"{A}/statistic")
+    with pytest.raises(ValueError, match="and what was run is"):
+        identify([(folder, calibration())], [])

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -99,3 +101,27 @@ def test_broken_lines_are_numbered_and_the_others_are_read(tmp_path) -> None:
 def test_a_file_that_cannot_be_opened_is_a_problem(tmp_path) -> None:
     assert list(json_lines(tmp_path / "gone", problems := [])) == []
     assert "cannot be read" in problems[0].what
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch) -> None:
+    write_run(tmp_path, "m", {"a": LINES})
+    hidden = write_run(tmp_path, "hidden", {"a": LINES})
+    scandir = os.scandir
+
+    def denied(place):
+        if Path(place) == hidden:
+            raise PermissionError(13, "Permission denied", str(place))
+        return scandir(place)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    (run,) = find_runs([tmp_path], problems := [])
+    assert run.model == "m"
+    assert str(problems[0]) == f"{hidden}: left out, cannot be listed (Permission denied)"
+
+
+@pytest.mark.parametrize("content", ['{"results":' * 100_000, "[" * 100_000])
+def test_a_results_file_nested_too_deep_is_named(tmp_path, content) -> None:
+    place = write_run(tmp_path, "m", {"a": LINES})
+    (place / f"results_{time()}.json").write_text(content)
+    find_runs([tmp_path], problems := [])
+    assert "no whole results file" in str(problems[0])

@@ -3,12 +3,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from datasets import load_dataset
 
 from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.annotation import Estimate
 from lm_eval_leakage.results.tables import STYLES, as_text
+from lm_eval_leakage.results.visible import visible
 from lm_eval_leakage.results.written import records, write
 from tests.results.harness_files import answered, audited, confused, row, write_run
 
@@ -114,3 +117,27 @@ def test_what_latex_and_markdown_take_for_markup_is_written_as_text(tmp_path) ->
     (annotation,) = annotate([tmp_path])
     assert "be|nch\\_a" in as_text(annotation.rows, "latex")
     assert "be\\|nch_a" in as_text(annotation.rows, "markdown")
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(1)", "\t=1", "\r=1", "=cmd|' /C calc'!A0"])
+def test_a_name_that_a_spreadsheet_would_compute_is_text_in_csv_and_numbers_stay_numbers(tmp_path, name) -> None:
+    write_run(tmp_path, "m", {"bench": [answered(i, row(i), i < 1) for i in range(2)]})
+    (annotation,) = annotate([tmp_path])
+    hostile = replace(annotation.rows[0], model=name, task=name, gap=Estimate(-0.5, 0.1, -0.7, -0.3))
+    (record,) = csv.DictReader(io.StringIO(as_text([hostile], "csv")))
+    assert record["model"] == record["task"] == f"'{visible(name)}"
+    assert (record["gap"], record["gap_low"], record["metric"]) == ("-0.5", "-0.7", "acc,none")
+
+
+def test_control_characters_and_line_ends_reach_no_table(tmp_path) -> None:
+    write_run(tmp_path, "m", {"bench": [answered(0, row(0), True)]})
+    (annotation,) = annotate([tmp_path])
+    rows = [replace(annotation.rows[0], model=f"m\x1b[31m\n|{i}\x9b\u2028\u202e\ud800<b>") for i in range(2)]
+    for style in STYLES:
+        text = as_text(rows, style)
+        assert not set(text) & set("\x1b\x9b\u2028\u202e\ud800"), style
+        assert "31m" in text
+        json.dumps(text).encode("ascii")
+    assert [line.count(" | ") for line in as_text(rows, "markdown").splitlines()] == [4] * 4
+    assert "<b>" not in as_text(rows, "markdown")
+    assert json.loads(as_text(rows, "json"))[0]["model"] == rows[0].model

@@ -1,0 +1,216 @@
+"""How commands end: exit codes, closed pipes, narrow encodings, hostile names."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lm_eval_leakage import cli
+from lm_eval_leakage.cli.ending import end_in_words, note, say
+from tests.results.harness_files import answered, audited, row, write_run
+
+EVIL = "m\x1b[31m\x9b1m\x7f\r\n|x\u202e\u2028\ud800"
+LIGHT = "from lm_eval_leakage.cli.ending import *; import sys\n"
+
+
+def child(code: str, *, env: dict[str, str] | None = None, shell: str = "") -> subprocess.CompletedProcess[str]:
+    """A Python of its own, without the harness, whose output goes where `shell` says."""
+    command = f'"$0" -c "$1" {shell}; exit "${{PIPESTATUS[0]}}"'
+    words = ["bash", "-c", command, sys.executable, LIGHT + code]
+    return subprocess.run(words, capture_output=True, text=True, env={**os.environ, **(env or {})}, check=False)
+
+
+@pytest.fixture
+def ended(monkeypatch, capsys):
+    """Exit code and what stands on stderr of a command as it is typed."""
+
+    def run(*words: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["lm-eval-leakage", *map(str, words)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1
+        return code, capsys.readouterr().err
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    docs = [row(i) for i in range(6)]
+    write_run(tmp_path / "runs", "m", {"bench": [answered(i, doc, i < 3) for i, doc in enumerate(docs)]})
+    write_run(tmp_path / "runs", "m", {"bench_leakage_perm": [audited(doc, i < 3) for i, doc in enumerate(docs)]})
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("annotate", "{}/runs", "--output_path", "{}/file"),
+        ("report", "{}/runs", "--output", "{}/runs"),
+        ("report", "{}/runs", "--output", "{}/file/page.html"),
+        ("leaderboard", "{}/runs", "--output", "{}/runs"),
+        ("leaderboard", "{}/runs", "--format", "csv", "--output", "{}/runs"),
+        ("annotate", "{}/runs", "--calibration", "{}/deep.json"),
+        ("annotate", "{}/runs", "--calibration", "{}"),
+        ("annotate", "{}/empty"),
+        ("prevalence", "{}/empty"),
+        ("prevalence", "{}/nowhere"),
+        ("prevalence", "{}/runs", "--calibration", "{}/deep.json"),
+        ("identify", "--run", "{}/runs", "{}/file"),
+        ("simulate", "--model_args", "dtype=float32", "--tasks", "mmlu", "--output_path", "{}/new"),
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_what_the_user_must_mend_is_one_sentence_and_exit_2(folder, ended, words) -> None:
+    (folder / "file").write_text("")
+    (folder / "empty").mkdir()
+    (folder / "deep.json").write_text("[" * 100_000)
+    code, err = ended(*(word.format(folder) for word in words))
+    assert (code, "Traceback" in err) == (2, False)
+    assert err.strip()
+
+
+def test_files_nested_too_deep_are_named_and_the_others_are_read(folder, ended) -> None:
+    place = folder / "runs" / "m"
+    (place / "results_2027-01-01T00-00-00.json").write_text('{"results":' * 100_000)
+    (log,) = place.glob("samples_bench_leakage_perm_*")
+    log.write_text(log.read_text() + '{"doc":' * 100_000 + "\n")
+    code, err = ended("annotate", folder / "runs", "--dry_run")
+    assert code == 0
+    assert "no whole results file" in err
+    assert "line 7: left out" in err
+
+
+def test_an_incomplete_audit_is_told_by_every_command_and_judged_by_none(folder, ended) -> None:
+    (log,) = folder.rglob("samples_bench_leakage_perm_*")
+    log.write_text(log.read_text().splitlines(keepends=True)[0])
+    said = "lacks questions of bench_leakage_perm: it holds 1 of 6 by max_order"
+    runs, page, board = folder / "runs", folder / "page.html", folder / "board.html"
+    for words in (
+        ("annotate", runs, "--dry_run"),
+        ("report", runs, "--output", page),
+        ("leaderboard", runs, "--output", board),
+        ("leaderboard", runs, "--format", "csv"),
+        ("leaderboard", runs, "--format", "markdown"),
+        ("prevalence", runs),
+    ):
+        code, err = ended(*words)
+        assert (code, said in err) == (0, True), words
+    assert said in page.read_text().partition('<section id="by-task">')[0]
+    assert said in board.read_text().partition('<section id="standings">')[0]
+    code, err = ended("annotate", runs, "--dry_run", "--fail-if", "pvalue<0.9")
+    assert code == 2
+    assert "--fail-if judges no incomplete log" in err
+
+
+def test_a_reader_that_goes_away_does_not_change_what_is_found() -> None:
+    code = "def f():\n [say('x' * 100) for _ in range(5000)]\n sys.exit(1)\nend_in_words(f)"
+    found = child(code, shell="| true")
+    assert (found.returncode, found.stderr) == (1, "")
+
+
+def test_a_command_that_prints_by_itself_ends_quietly_when_its_reader_goes_away() -> None:
+    code = "end_in_words(lambda: [print('x' * 100) for _ in range(5000)])"
+    for reader in ("| true", "| head -1"):
+        found = child(code, shell=reader)
+        assert (found.returncode, found.stderr) == (141, "")
+    short = child("import time\nend_in_words(lambda: (time.sleep(0.2), print('x')))", shell="| true")
+    assert short.stderr == ""
+
+
+def test_notes_that_nobody_reads_are_no_error() -> None:
+    assert child("end_in_words(lambda: [note('x' * 100) for _ in range(5000)])", shell="2>&1 | true").returncode == 0
+
+
+def test_a_full_disk_is_a_sentence() -> None:
+    found = child("end_in_words(lambda: print('x' * 100_000))", shell="> /dev/full")
+    assert found.returncode == 2
+    assert "No space left" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_what_the_encoding_lacks_is_replaced() -> None:
+    found = child(
+        "end_in_words(lambda: (say('a – ± \\ud800'), note('b – \\udc80')))", env={"PYTHONIOENCODING": "ascii"}
+    )
+    assert (found.returncode, found.stdout) == (0, "a ? ? ?\n")
+    assert found.stderr == "b ? \\udc80\n"
+    assert child("end_in_words(lambda: say('\\ud800'))", env={"PYTHONIOENCODING": "utf-8"}).stdout == "?\n"
+
+
+def test_ctrl_c_is_no_traceback(capsys) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as end:
+        end_in_words(stop)
+    assert end.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_ctrl_c_while_the_harness_is_imported_is_no_traceback_either(monkeypatch, ended) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_main", stop)
+    assert ended("annotate") == (130, "interrupted\n")
+
+
+def test_a_signal_ends_a_command_with_130() -> None:
+    code = "import os, signal, time\nend_in_words(lambda: (os.kill(os.getpid(), signal.SIGINT), time.sleep(9)))"
+    found = child(code)
+    assert (found.returncode, found.stderr) == (130, "interrupted\n")
+
+
+def test_errors_of_the_harness_stay_as_they_are() -> None:
+    def fail() -> None:
+        raise ValueError("of the harness")
+
+    with pytest.raises(ValueError, match="of the harness"):
+        end_in_words(fail)
+    with pytest.raises(SystemExit):
+        end_in_words(fail, refusals=(ValueError,))
+
+
+def test_an_error_of_a_file_names_it_with_the_reason(tmp_path, capsys) -> None:
+    with pytest.raises(SystemExit):
+        end_in_words(lambda: (tmp_path / "gone").read_text())
+    assert capsys.readouterr().err.startswith(f"cannot use {tmp_path / 'gone'} (No such file or directory)")
+
+
+def test_nothing_that_others_named_reaches_the_terminal_raw(tmp_path, monkeypatch, capfd) -> None:
+    lines = [audited(row(i, subject=(EVIL, "s")[i % 2]), i < 3) for i in range(6)]
+    places = [write_run(tmp_path, model, {"bench_leakage_perm": lines}) for model in ("m", "n")]
+    (file,) = places[0].glob("results_*")
+    file.write_text(file.read_text().replace('"model_name": "m"', f'"model_name": {json.dumps(EVIL)}'))
+    (places[1] / "samples_bench_leakage_perm_2027-01-01T00-00-00.jsonl").write_text('{"a": "\x1b"}\n')
+    for style in ("table", "markdown", "csv", "latex", "json"):
+        words = ["annotate", str(tmp_path), "--dry_run", "--subjects", "--format", style]
+        _assert_harmless(monkeypatch, capfd, words)
+    _assert_harmless(monkeypatch, capfd, ["prevalence", str(places[0])])
+    for style in ("markdown", "csv"):
+        _assert_harmless(monkeypatch, capfd, ["leaderboard", str(tmp_path), "--format", style])
+
+
+def _assert_harmless(monkeypatch, capfd, words) -> None:
+    monkeypatch.setattr(sys, "argv", ["lm-eval-leakage", *words])
+    cli.main()
+    out, err = capfd.readouterr()
+    assert "31m" in out, words
+    assert not set(out + err) & set("\x1b\x9b\x7f\r\u202e\u2028\ud800"), words
+    assert not [line for line in (out + err).splitlines() if line.startswith(("|x", "\\|x"))], words
+
+
+def test_streams_that_are_no_files_are_left_as_they_are(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    end_in_words(lambda: say("x"))
+    note("y")
+    assert sys.stdout.getvalue() == "x\n"
