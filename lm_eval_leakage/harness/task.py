@@ -33,6 +33,7 @@ from lm_eval_leakage.harness.window import longer_than_window, n_tokens_of
 from lm_eval_leakage.probes import Probe
 from lm_eval_leakage.questions import question_from_doc
 from lm_eval_leakage.records import Question, Request, Skipped, UntestableQuestion
+from lm_eval_leakage.statistics.known_scores import detector_name
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +95,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         model = getattr(evaluation.lm, "lm", evaluation.lm)  # below the harness's response cache
         if self.calibrator is not None:
             self.calibrator.check_model(model)
+            if unmatched := self.calibrator.unmatched(self._detectors()):
+                logger.warning("%s: %s", self.config.task, unmatched)
         if evaluation.output_path is not None:
             refuse_unwritable(evaluation.output_path)
         end_in_sentences()
@@ -107,6 +110,12 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
                 raise ValueError(sentence)
             logger.warning(sentence)
         offer_asking(evaluation.lm)
+
+    def _detectors(self) -> list[str]:
+        """The names of those that will judge."""
+        reference = None if self.reference is None else self.reference.model
+        filters = [make_filter() for ensemble in self._filters for make_filter in ensemble.filters]
+        return [detector_name(self.probe, judge.statistic, reference) for judge in filters]
 
     def check_met(self, lm: object) -> None:
         """Raises RuntimeError where the requests were built without a look at the model that is to answer them."""

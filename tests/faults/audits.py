@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import lm_eval.api.registry
+import lm_eval.evaluator
 from lm_eval._cli import HarnessCLI
 from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
@@ -59,8 +60,6 @@ def prepare() -> None:
 
     TaskManager.__init__ = with_ours
     lm_eval.api.registry.get_model = lambda name: Paced
-    import lm_eval.evaluator
-
     lm_eval.evaluator.add_env_info = lambda storage: None  # asks a dozen programs about the machine
 
 

@@ -7,7 +7,6 @@ import resource
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +92,3 @@ def killing(function: Callable[..., object], at_call: int, *, after: bool) -> Ca
 
 def has_traceback(ended: Ended) -> bool:
     return "Traceback (most recent call last)" in ended.output
-
-
-__all__ = ["KILLED", "Ended", "child", "has_traceback", "killing", "traceback"]

@@ -67,9 +67,11 @@ def test_without_a_calibration_no_row_is_added(questions_file) -> None:
     assert not [name for name in row if name.startswith("calibrated")]
 
 
-def test_other_parameters_of_the_probe_are_another_detector(questions_file, file) -> None:
+def test_other_parameters_of_the_probe_are_another_detector_which_is_said(questions_file, file, caplog) -> None:
     row, _ = audit(Named(by_hash), questions_file(DOCS), calibration=file, orders=12)
     assert "calibrated_rate,max_order" not in row
+    assert "the calibration of 'M' has scores of OptionOrders(" in caplog.text
+    assert "what was run is OptionOrders(max_orders=120, orders=12" in caplog.text
 
 
 def test_a_calibration_of_another_model_is_refused_before_anything_is_computed(questions_file, file) -> None:
