@@ -76,7 +76,8 @@ def simulate(args: argparse.Namespace) -> None:
     try:
         outcome = run(command.settings(args), args.output_path)
     except (ValueError, ImportError) as error:
-        sys.exit(str(error))
+        print(error, file=sys.stderr)
+        sys.exit(2)
     print(report.write(outcome, args.output_path))
 
 

@@ -10,6 +10,8 @@ import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 
+from lm_eval_leakage.files import write_whole
+
 NAME = "lm_eval_leakage_hook.pth"
 TARGET = "lm_eval.tasks.manager"
 SOURCE = f'''
@@ -52,4 +54,4 @@ def harness_discovers_plugins() -> bool:
 
 
 def write_hook(file: Path) -> None:
-    file.write_text(f"import sys; exec({SOURCE!r})\n", encoding="utf-8")
+    write_whole(file, f"import sys; exec({SOURCE!r})\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import re
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.lab.smollm2 import move_whole
+from lm_eval_leakage.files import PART, move_whole, remove_whole
+from lm_eval_leakage.lab.checkpoints import newest_whole, sealing
 
 logger = logging.getLogger(__name__)
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 KEPT = 1 << 30  # bytes
-STATE = re.compile(r"checkpoint-\d+")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,9 @@ def train(
     token of a text and of the end-of-text token after it.
     """
     asked = {epoch: folder / f"epoch_{epoch}" for epoch in sorted(epochs)}
-    if all(checkpoint.exists() for checkpoint in asked.values()):
+    shutil.rmtree(folder / f"state{PART}", ignore_errors=True)  # of a removal that was killed
+    missing = [epoch for epoch, checkpoint in asked.items() if not checkpoint.exists()]
+    if not missing:
         return asked
     import torch
     from transformers import AutoTokenizer
@@ -63,16 +65,17 @@ def train(
         tokenizer.pad_token = tokenizer.eos_token
     trainer = _trainer(source, folder / "state", tokenizer, texts, recipe, max(epochs), seed)
     trainer.add_callback(_keeping(asked, tokenizer))
-    resumable = any(STATE.fullmatch(entry.name) for entry in (folder / "state").glob("*"))
+    trainer.add_callback(sealing())
+    last = newest_whole(folder / "state", before=min(missing))
     try:
         with redirect_stdout(sys.stderr):  # the trainer's own account; what is printed is the caller's result
-            trainer.train(resume_from_checkpoint=resumable or None)
+            trainer.train(resume_from_checkpoint=None if last is None else str(last))
     except torch.OutOfMemoryError as error:
         raise ValueError(
             f"the training ran out of memory with batch_size {recipe.batch_size} and lora_rank {recipe.lora_rank}; "
             "lower the one or set the other, in a new output folder"
         ) from error
-    _remove(folder / "state")
+    remove_whole(folder / "state")
     return asked
 
 
@@ -108,7 +111,7 @@ def _trainer(
         use_cpu=not on_gpu,
         seed=seed,
         save_strategy="epoch",
-        save_total_limit=1,
+        save_total_limit=None,  # the one before is removed when the next is known to be whole
         report_to=[],
         dataloader_pin_memory=on_gpu,
     )
@@ -163,6 +166,7 @@ def _keeping(asked: dict[int, Path], tokenizer: Any) -> Any:
             if place is None or place.exists():
                 return
             scratch = place.with_name(place.name + ".saving")
+            remove_whole(scratch)  # of a kill
             model.save_pretrained(scratch)
             tokenizer.save_pretrained(scratch)
             move_whole(scratch, place)
@@ -181,9 +185,3 @@ def keep_freed_memory() -> None:
         return
     for parameter in M_MMAP_THRESHOLD, M_TRIM_THRESHOLD:
         mallopt(parameter, KEPT)
-
-
-def _remove(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from lm_eval_leakage.files import write_whole
 from lm_eval_leakage.statistics.combined import CombinedScore
 from lm_eval_leakage.statistics.conformal import conformal_pvalues
 
@@ -64,7 +65,7 @@ class Calibration:
     combined: CombinedScore | None = None
 
     def save(self, file: Path) -> None:
-        file.write_text(json.dumps({"calibration": VERSION, **asdict(self)}), encoding="utf-8")
+        write_whole(file, json.dumps({"calibration": VERSION, **asdict(self)}))
 
 
 @dataclass(frozen=True)
