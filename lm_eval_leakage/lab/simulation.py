@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from lm_eval_leakage.lab.claim import check_claim, claim, sole_use
 from lm_eval_leakage.lab.detection import Audits, Detector
 from lm_eval_leakage.lab.exposure_text import check_files, documents, in_other_words, ordinary_texts
-from lm_eval_leakage.lab.needs import check_claim, claim, need_packages, packages_of, sole_use
+from lm_eval_leakage.lab.packages import LORA, REPORT, TRAINING, need_packages
 from lm_eval_leakage.lab.selection import Split, split
 from lm_eval_leakage.lab.settings import Simulation
 from lm_eval_leakage.lab.training import train
@@ -47,7 +48,7 @@ def simulate(settings: Simulation, folder: Path) -> Outcome:
 
     What can be known to fail is said before any work: ValueError and ImportError, each with the remedy.
     """
-    need_packages(packages_of(settings))
+    need_packages([*TRAINING, *REPORT, *(() if settings.recipe.lora_rank is None else LORA)])
     with sole_use(folder):
         check_claim(settings, folder)
         return _outcome(settings, folder, _foresee(settings, folder))

@@ -126,13 +126,8 @@ def _trainer(
 
 def _with_lora(model: Any, rank: int, alpha: int) -> Any:
     import torch
+    from peft import LoraConfig, get_peft_model
 
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError as error:
-        raise ImportError(
-            "LoRA needs peft, which is not installed; `pip install peft`, or train without LoRA"
-        ) from error
     head = model.get_output_embeddings()
     tied = head is not None and head.weight is model.get_input_embeddings().weight
     if tied:

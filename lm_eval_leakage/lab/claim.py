@@ -1,43 +1,20 @@
-"""What a simulation will need, looked for before any work: packages, a model that can be asked, files, its folder."""
+"""The folder of a simulation: for one process at a time, and for one set of settings."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.files import check_writable, write_whole
 from lm_eval_leakage.lab.settings import Simulation
 
-TRAINING = ("transformers", "accelerate")
-REPORT = ("matplotlib", "sklearn")
-DEMO = ("gguf", "tqdm")
-INSTALLED_AS = {"sklearn": "scikit-learn"}
 LOCK = ".lock"
 CLAIM = "settings.json"
 MAY_CHANGE = ("epochs", "detectors")
-
-
-def need_packages(names: Iterable[str], extra: str = "lab") -> None:
-    """Raises ImportError, with the remedy, where one of them is not installed. None is imported."""
-    missing = [INSTALLED_AS.get(name, name) for name in names if not _is_there(name)]
-    if missing:
-        raise ImportError(f"{', '.join(missing)} not installed; `pip install 'lm-eval-leakage[{extra}]'`")
-
-
-def packages_of(settings: Simulation) -> tuple[str, ...]:
-    return (*TRAINING, *REPORT, *(() if settings.recipe.lora_rank is None else ("peft",)))
-
-
-def _is_there(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ValueError:  # in sys.modules, and set to nothing
-        return False
 
 
 @contextmanager
