@@ -54,6 +54,8 @@ def status(_: argparse.Namespace | None = None) -> None:
         how = "by the harness's own plugin discovery"
     else:
         how = f"by the hook {file}" if file.exists() else "no; run `lm-eval-leakage enable`"
+        if file.exists() and not hook.is_current(file):
+            how += ", which is of another version; run `lm-eval-leakage enable` again"
     print(f"lm_eval_leakage {__version__}, lm_eval {version('lm_eval')}")
     print(f"tasks: {task_configs_path()}")
     print(f"known to plain `lm_eval`: {how}")
