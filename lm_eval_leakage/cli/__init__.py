@@ -8,6 +8,7 @@ import sys
 from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
+from lm_eval_leakage.cli.outputs import checked
 from lm_eval_leakage.harness import hook
 
 
@@ -108,7 +109,7 @@ def main() -> None:
     from lm_eval_leakage.lab.command import add_arguments
 
     known: tuple[of_results.Command, ...] = (*COMMANDS, *of_results.COMMANDS)
-    commands = {command.__name__: command for command in known}
+    commands = {command.__name__: checked(command) for command in known}
     arguments = {"census": _census_arguments, "simulate": add_arguments, **OF_RESULTS}
     cli = LeakageCLI(commands, arguments, list_audits)
     args = cli.parse_args()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from lm_eval_leakage import __version__
-from lm_eval_leakage.files import check_writable, write_whole
+from lm_eval_leakage.files import write_whole
 from lm_eval_leakage.results.annotation import Annotation
 
 Command = Callable[[argparse.Namespace], None]
@@ -23,8 +23,6 @@ def identify(args: argparse.Namespace) -> None:
     from lm_eval_leakage.statistics.known_scores import load
 
     try:
-        if args.output_path is not None:
-            check_writable(args.output_path)
         runs = [(Path(folder), load(calibration)) for folder, calibration in args.run]
         found = identification.identify(runs, args.detector, args.level)
     except ValueError as error:
@@ -57,8 +55,6 @@ def annotate(args: argparse.Namespace) -> None:
     from lm_eval_leakage.results.written import write
 
     try:
-        if args.output_path is not None:
-            check_writable(args.output_path, folder=True)
         conditions = [Condition.of(text) for text in args.fail_if]
         annotations = _annotations(args)
         rows = [row for annotation in annotations for row in annotation.rows]
@@ -85,7 +81,6 @@ def clean(args: argparse.Namespace) -> None:
     from lm_eval_leakage.results.clean import by_calibration, clean_name, clean_sets
 
     try:
-        check_writable(args.output_path, folder=True)
         annotations = _annotations(args)
         judged = by_calibration(annotations) if args.calibrated else annotations
         sets = clean_sets(judged, "strong" if args.strong else "weak", args.keep_untested)
@@ -108,7 +103,6 @@ def report(args: argparse.Namespace) -> None:
     from lm_eval_leakage.report.page import render
 
     try:
-        check_writable(args.output)
         page = render(_annotations(args))
     except ValueError as error:
         _refuse(error)
@@ -120,22 +114,19 @@ def leaderboard(args: argparse.Namespace) -> None:
     from lm_eval_leakage.report.leaderboard_page import render
     from lm_eval_leakage.results import leaderboard as standings
 
-    output = args.output or (Path("leaderboard.html") if args.format == "html" else None)
     try:
-        if output is not None:
-            check_writable(output)
         annotations = _annotations(args)
         board = standings.leaderboard(annotations)
     except ValueError as error:
         _refuse(error)
-    if output is not None and args.format == "html":
-        _write_page(render(board), output)
+    if args.format == "html":
+        _write_page(render(board), args.output or Path("leaderboard.html"))
         return
     text = (standings.as_csv if args.format == "csv" else standings.as_markdown)(board)
-    if output is None:
+    if args.output is None:
         print(text)
     else:
-        write_whole(output, text + "\n")
+        write_whole(args.output, text + "\n")
     _tell_problems(annotations)
 
 

@@ -22,18 +22,21 @@ LIST = "files_of_checkpoint.json"
 
 def newest_whole(state: Path, before: int) -> Path | None:
     """The newest whole checkpoint after fewer than `before` epochs; those that are not whole are set aside."""
-    found: dict[int, Path] = {}
-    for checkpoint in (entry for entry in sorted(state.glob("*")) if NAME.fullmatch(entry.name)):
-        epoch = _epoch(checkpoint)
-        if epoch is None:
+    for checkpoint in _checkpoints(state):
+        if _epoch(checkpoint) is None:
             aside = set_aside(checkpoint, "broken")
             logger.warning("%s was not saved whole; it is set aside as %s", checkpoint, aside.name)
-        elif epoch < before:
-            found[epoch] = checkpoint
+    found = {epoch: checkpoint for epoch, checkpoint in _whole(state).items() if epoch < before}
     if not found:
         return None
     logger.info("the training goes on after epoch %d, from %s", max(found), found[max(found)])
     return found[max(found)]
+
+
+def remove_used(state: Path, up_to: int) -> None:
+    """Removes the checkpoints of a training of `up_to` epochs that is done; those of a longer one stay."""
+    if max(_whole(state), default=0) <= up_to:
+        remove_whole(state)
 
 
 def seal(checkpoint: Path, epoch: int) -> None:
@@ -41,8 +44,8 @@ def seal(checkpoint: Path, epoch: int) -> None:
     to_disk(checkpoint)
     sizes = {file.relative_to(checkpoint).as_posix(): file.stat().st_size for file in _files(checkpoint)}
     write_whole(checkpoint / LIST, json.dumps({"epoch": epoch, "files": sizes}))
-    for other in list(checkpoint.parent.iterdir()):
-        if NAME.fullmatch(other.name) and other != checkpoint:
+    for other in _checkpoints(checkpoint.parent):
+        if other != checkpoint:
             remove_whole(other)
 
 
@@ -56,6 +59,15 @@ def sealing() -> Any:
                 seal(Path(args.output_dir) / f"checkpoint-{state.global_step}", round(state.epoch))
 
     return Sealing()
+
+
+def _checkpoints(state: Path) -> list[Path]:
+    return [entry for entry in sorted(state.glob("*")) if NAME.fullmatch(entry.name)]
+
+
+def _whole(state: Path) -> dict[int, Path]:
+    """The whole checkpoints, by epoch."""
+    return {epoch: place for place in _checkpoints(state) if (epoch := _epoch(place)) is not None}
 
 
 def _epoch(checkpoint: Path) -> int | None:

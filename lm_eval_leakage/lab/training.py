@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -11,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.files import PART, move_whole, remove_whole
-from lm_eval_leakage.lab.checkpoints import newest_whole, sealing
+from lm_eval_leakage.files import move_whole, remove_whole
+from lm_eval_leakage.lab.checkpoints import newest_whole, remove_used, sealing
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +48,10 @@ def train(
     token of a text and of the end-of-text token after it.
     """
     asked = {epoch: folder / f"epoch_{epoch}" for epoch in sorted(epochs)}
-    shutil.rmtree(folder / f"state{PART}", ignore_errors=True)  # of a removal that was killed
+    state = folder / "state"
     missing = [epoch for epoch, checkpoint in asked.items() if not checkpoint.exists()]
     if not missing:
+        remove_used(state, max(epochs))  # what a kill left
         return asked
     import torch
     from transformers import AutoTokenizer
@@ -63,10 +63,10 @@ def train(
         )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    trainer = _trainer(source, folder / "state", tokenizer, texts, recipe, max(epochs), seed)
+    trainer = _trainer(source, state, tokenizer, texts, recipe, max(epochs), seed)
     trainer.add_callback(_keeping(asked, tokenizer))
     trainer.add_callback(sealing())
-    last = newest_whole(folder / "state", before=min(missing))
+    last = newest_whole(state, before=min(missing))
     try:
         with redirect_stdout(sys.stderr):  # the trainer's own account; what is printed is the caller's result
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
@@ -75,7 +75,7 @@ def train(
             f"the training ran out of memory with batch_size {recipe.batch_size} and lora_rank {recipe.lora_rank}; "
             "lower the one or set the other, in a new output folder"
         ) from error
-    remove_whole(folder / "state")
+    remove_used(state, max(epochs))
     return asked
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.lab.checkpoints import LIST, newest_whole, seal
+from lm_eval_leakage.lab.checkpoints import LIST, newest_whole, remove_used, seal
 
 FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 
@@ -65,6 +65,14 @@ def test_a_checkpoint_after_the_epoch_that_is_asked_for_is_of_no_use(tmp_path: P
     seal(saved(tmp_path, 2), 2)
     assert newest_whole(tmp_path, before=2) is None
     assert not caplog.text
+
+
+@pytest.mark.parametrize(("up_to", "stays"), [(1, True), (2, False), (3, False)])
+def test_checkpoints_go_when_their_training_is_done(tmp_path: Path, up_to: int, stays: bool) -> None:
+    seal(saved(tmp_path / "state", 2), 2)
+    saved(tmp_path / "state", 3, FILES[:2])
+    remove_used(tmp_path / "state", up_to)
+    assert [entry.name for entry in tmp_path.iterdir()] == (["state"] if stays else [])
 
 
 def test_no_checkpoint_is_no_error(tmp_path: Path) -> None:
