@@ -29,7 +29,7 @@ def newest_whole(state: Path, before: int) -> Path | None:
     found = {epoch: checkpoint for epoch, checkpoint in _whole(state).items() if epoch < before}
     if not found:
         return None
-    logger.info("the training goes on after epoch %d, from %s", max(found), found[max(found)])
+    logger.warning("the training goes on after epoch %d, from %s", max(found), found[max(found)])
     return found[max(found)]
 
 

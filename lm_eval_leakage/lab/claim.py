@@ -25,13 +25,17 @@ def sole_use(folder: Path) -> Iterator[None]:
 
     check_writable(folder, folder=True)
     folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK, timeout=0)
     try:
-        with FileLock(folder / LOCK, timeout=0):
-            yield
+        lock.acquire()
     except Timeout as error:
         raise ValueError(
             f"{folder} is in use by another simulation; wait for its end, or give another output folder"
         ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def check_claim(settings: Simulation, folder: Path) -> None:

@@ -81,6 +81,13 @@ class Audits:
         answers: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return answers
 
+    def answered(self, suffixes: Sequence[str]) -> Audits:
+        """These audits, all run, with the model's memory given back."""
+        for suffix in suffixes:
+            self.audit(suffix)
+        self.unload()
+        return self
+
     def foresee(self, suffixes: Sequence[str]) -> None:
         """Raises ValueError for what would end one of these audits and can be known before a model is loaded."""
         from lm_eval_leakage.harness.given_questions import audit_of

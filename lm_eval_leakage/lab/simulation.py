@@ -75,26 +75,11 @@ def _foresee(settings: Simulation, folder: Path) -> _Material:
     check_files(settings.versions, settings.ordinary)
     pool = _unique(questions_of(settings.benchmark))
     control = [] if settings.control is None else _unique(questions_of(settings.control))
-    drawn = split(
-        pool,
-        settings.n_questions,
-        eligible=_fits(settings),
-        block=settings.together,
-        rng=random.Random(settings.seed),
-    )
+    rng = random.Random(settings.seed)
+    drawn = split(pool, settings.n_questions, eligible=_fits(settings), block=settings.together, rng=rng)
     if settings.select == "random":
         training_texts(settings, drawn.trained)
-    both = [*drawn.trained, *drawn.held_out]
-    asked = Audits(
-        folder,
-        settings.model,
-        settings.model_args,
-        both,
-        pool,
-        block=settings.together,
-        metadata=settings.metadata,
-    )
-    asked.foresee(settings.detectors)
+    _audits(settings, folder, [*drawn.trained, *drawn.held_out], pool).foresee(settings.detectors)
     return _Material(pool, drawn, control)
 
 
@@ -106,29 +91,37 @@ def _outcome(settings: Simulation, folder: Path, material: _Material) -> Outcome
     questions = [*halves.trained, *halves.held_out]
     references = _references(settings, folder, questions, pool)
 
-    def audits_of(epoch: int, model_args: str) -> Audits:
-        place = folder / f"audits_{epoch}"
-        made = Audits(
-            place,
-            settings.model,
-            model_args,
-            questions,
-            pool,
-            block=settings.together,
-            metadata=settings.metadata,
-            references=references,
-        )
-        for suffix in settings.detectors:
-            made.audit(suffix)
-        made.unload()
-        return made
+    def after(epoch: int, checkpoint: Path | None = None) -> Audits:
+        audits = _audits(settings, folder / f"audits_{epoch}", questions, pool, checkpoint, references)
+        return audits.answered(settings.detectors)
 
-    audits = {0: audits_of(0, settings.model_args)}  # before the training, which takes longest
-    on_control = None if settings.control is None else _control(settings, folder, material.control)
+    found = {0: after(0)}  # before the training, which takes longest
+    control = None if settings.control is None else _control(settings, folder / "control", material.control)
     model = folder / "model"
     trained = train(settings.pretrained, model, texts, settings.recipe, settings.epochs, seed=settings.seed)
-    audits |= {epoch: audits_of(epoch, with_checkpoint(settings, place)) for epoch, place in trained.items()}
-    return Outcome(settings, _ids(halves.trained), _ids(halves.held_out), halves.n_eligible, audits, on_control)
+    found |= {epoch: after(epoch, checkpoint) for epoch, checkpoint in trained.items()}
+    return Outcome(settings, _ids(halves.trained), _ids(halves.held_out), halves.n_eligible, found, control)
+
+
+def _audits(
+    settings: Simulation,
+    folder: Path,
+    questions: Sequence[Question],
+    pool: Sequence[Question],
+    checkpoint: Path | None = None,
+    references: Mapping[str, Path] | None = None,
+) -> Audits:
+    """Of the model as it is, or of its trained copy."""
+    return Audits(
+        folder,
+        settings.model,
+        settings.model_args if checkpoint is None else with_checkpoint(settings, checkpoint),
+        questions,
+        pool,
+        block=settings.together,
+        metadata=settings.metadata,
+        references=references,
+    )
 
 
 def _references(
@@ -145,22 +138,9 @@ def _references(
 def _control(settings: Simulation, folder: Path, questions: Sequence[Question]) -> Audits:
     from lm_eval_leakage.harness.given_questions import asks_of_neighbours
 
-    within = folder / "control"
-    references = _references(settings, within, questions, questions)
-    audits = Audits(
-        within,
-        settings.model,
-        settings.model_args,
-        questions,
-        questions,
-        metadata=settings.metadata,
-        references=references,
-    )
-    for suffix in settings.detectors:
-        if not asks_of_neighbours(suffix):
-            audits.audit(suffix)
-    audits.unload()
-    return audits
+    references = _references(settings, folder, questions, questions)
+    single = [suffix for suffix in settings.detectors if not asks_of_neighbours(suffix)]
+    return _audits(settings, folder, questions, questions, None, references).answered(single)
 
 
 def training_texts(settings: Simulation, trained: Sequence[Question]) -> list[str]:

@@ -90,8 +90,6 @@ def start(settings: Any, folder: Path, fatal: int = NEVER) -> int:
         return process
     code = 1
     try:
-        from lm_eval.utils import setup_logging
-
         from lm_eval_leakage.lab import report
         from lm_eval_leakage.lab.simulation import simulate
 
@@ -100,7 +98,6 @@ def start(settings: Any, folder: Path, fatal: int = NEVER) -> int:
         with (folder.parent / f"{folder.name}.log").open("a") as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
-            setup_logging()
             report.write(simulate(settings, folder), folder)
         (folder.parent / "writes").write_text(json.dumps([writes.first_of_training, writes.last_of_training]))
         code = 0
