@@ -127,3 +127,25 @@ def test_clean_writes_a_task_of_what_is_not_flagged(folder, typed) -> None:
     assert len(json.loads((folder / "clean" / "bench_clean.json").read_text())["kept"]) == 16
     code, _, err = typed(*arguments[:2], "--output_path", folder / "none")
     assert (code, "nothing remains" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("annotate", "RUNS", "--output_path", "FILE"), "file is a file; choose a folder"),
+        (("clean", "RUNS", "--output_path", "FILE"), "file is a file; choose a folder"),
+        (("report", "RUNS", "--output", "FOLDER"), "folder is a folder; choose a file"),
+        (("leaderboard", "RUNS", "--output", "FOLDER"), "folder is a folder; choose a file"),
+        (("leaderboard", "RUNS", "--format", "csv", "--output", "FILE/a.csv"), "cannot be written, since"),
+        (("identify", "--run", "RUNS", "RUNS", "--output_path", "FILE/a"), "cannot be written, since"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_read(typed, tmp_path, monkeypatch, words, message):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    named = {"RUNS": "nowhere", "FILE": "file", "FOLDER": "folder"}
+    code, out, err = typed(*("/".join(named.get(part, part) for part in word.split("/")) for word in words))
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "nowhere" not in err

@@ -1,15 +1,29 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from lm_eval_leakage.files import whole_file, write_whole
+from lm_eval_leakage.files import (
+    check_writable,
+    move_whole,
+    remove_whole,
+    set_aside,
+    whole_binary,
+    whole_file,
+    write_whole,
+)
+from tests.limits import full_disk
+
+
+def write_and_fail(stream: IO, what: str | bytes) -> None:
+    stream.write(what)
+    raise RuntimeError
 
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
@@ -19,24 +33,16 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
 
 def test_an_error_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     write_whole(tmp_path / "a.txt", "old")
-    with pytest.raises(TypeError), whole_file(tmp_path / "a.txt") as stream:
-        stream.writelines(["new" * 100_000, None])
+    with pytest.raises(RuntimeError), whole_file(tmp_path / "a.txt") as stream:
+        write_and_fail(stream, "new" * 100_000)
     assert (tmp_path / "a.txt").read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
-    """A limit on the size of files stands in for it: both raise OSError in the middle of the writing."""
     write_whole(tmp_path / "a.txt", "old")
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limit[1]))
-    try:
-        with pytest.raises(OSError, match="too large"):
-            write_whole(tmp_path / "a.txt", "new" * 100_000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-        signal.signal(signal.SIGXFSZ, ignored)
+    with full_disk(1 << 16), pytest.raises(OSError, match="too large"):
+        write_whole(tmp_path / "a.txt", "new" * 100_000)
     assert (tmp_path / "a.txt").read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -69,6 +75,24 @@ def test_what_is_no_regular_file_is_written_to(tmp_path: Path) -> None:
     assert (tmp_path / "pipe").is_fifo()
 
 
+@pytest.mark.parametrize("piped", [True, False])
+def test_standard_output_is_written_to_whatever_it_is(tmp_path: Path, piped: bool) -> None:
+    script = "from pathlib import Path; from lm_eval_leakage.files import write_whole\n"
+    script += "write_whole(Path('/dev/stdout'), 'text')"
+    with (tmp_path / "out").open("wb") as file:
+        to = subprocess.PIPE if piped else file
+        done = subprocess.run([sys.executable, "-c", script], check=True, stdout=to)
+    assert (done.stdout if piped else (tmp_path / "out").read_bytes()) == b"text"
+    assert [file.name for file in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_error_among_bytes_leaves_the_old_file(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a.png", "old")
+    with pytest.raises(RuntimeError), whole_binary(tmp_path / "a.png") as stream:
+        write_and_fail(stream, bytes(100_000))
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
+
+
 def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:
     write_whole(tmp_path / "a.txt", "a\ud800b")
     assert (tmp_path / "a.txt").read_text() == "a?b"
@@ -80,3 +104,63 @@ def test_the_helper_hides_nothing_of_the_package() -> None:
 
     assert lm_eval_leakage.files.write_whole is write_whole
     assert (lm_eval_leakage.task_configs_path() / "fresh" / "fresh.jsonl").is_file()
+
+
+def folder_with(place: Path, text: str = "text") -> Path:
+    write_whole(place / "file", text)
+    return place
+
+
+def test_a_finished_folder_takes_the_place_of_what_a_kill_left(tmp_path: Path) -> None:
+    folder_with(tmp_path / "there.part", "half")
+    move_whole(folder_with(tmp_path / "made"), tmp_path / "there")
+    assert [file.name for file in tmp_path.iterdir()] == ["there"]
+    assert (tmp_path / "there" / "file").read_text() == "text"
+
+
+def test_what_is_set_aside_replaces_only_what_was_set_aside_before(tmp_path: Path) -> None:
+    for text in ("first", "second"):
+        set_aside(folder_with(tmp_path / "a", text), "broken")
+    assert [file.name for file in tmp_path.iterdir()] == ["broken-a"]
+    assert (tmp_path / "broken-a" / "file").read_text() == "second"
+
+
+def test_a_removal_that_was_killed_is_ended_by_the_next(tmp_path: Path) -> None:
+    folder_with(tmp_path / "a.part")
+    remove_whole(tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+    remove_whole(folder_with(tmp_path / "a"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_can_be_written_is_known_without_writing(tmp_path: Path) -> None:
+    check_writable(tmp_path / "new" / "folder" / "a.txt")
+    check_writable(tmp_path / "new" / "folder", folder=True)
+    check_writable(tmp_path, folder=True)
+    check_writable(Path("/dev/stdout"))
+    assert not list(tmp_path.iterdir())
+    write_whole(tmp_path / "a.txt", "old")
+    check_writable(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize(
+    ("place", "folder", "message"),
+    [
+        ("a.txt", True, "a.txt is a file; choose a folder"),
+        ("there", False, "there is a folder; choose a file"),
+        ("a.txt/below/b.txt", False, "b.txt cannot be written, since .*a.txt is a file; choose another place"),
+    ],
+)
+def test_what_cannot_be_written_is_told_before(tmp_path: Path, place: str, folder: bool, message: str) -> None:
+    folder_with(tmp_path / "there")
+    write_whole(tmp_path / "a.txt", "old")
+    with pytest.raises(ValueError, match=message):
+        check_writable(tmp_path / place, folder=folder)
+
+
+@pytest.mark.parametrize(("place", "folder"), [("a.txt", False), ("new.txt", False), ("", True), ("new", True)])
+def test_a_place_that_is_read_only_is_told_before(tmp_path: Path, monkeypatch, place: str, folder: bool) -> None:
+    write_whole(tmp_path / "a.txt", "old")
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)  # root may write anywhere
+    with pytest.raises(ValueError, match="read-only.; choose another place"):
+        check_writable(tmp_path / place, folder=folder)

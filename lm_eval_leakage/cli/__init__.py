@@ -9,6 +9,7 @@ from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
 from lm_eval_leakage.cli.ending import end_in_words, refuse
+from lm_eval_leakage.cli.outputs import checked
 from lm_eval_leakage.harness import hook
 
 
@@ -57,6 +58,8 @@ def status(_: argparse.Namespace | None = None) -> None:
         how = "by the harness's own plugin discovery"
     else:
         how = f"by the hook {file}" if file.exists() else "no; run `lm-eval-leakage enable`"
+        if file.exists() and not hook.is_current(file):
+            how += ", which is of another version; run `lm-eval-leakage enable` again"
     print(f"lm_eval_leakage {__version__}, lm_eval {version('lm_eval')}")
     print(f"tasks: {task_configs_path()}")
     print(f"known to plain `lm_eval`: {how}")
@@ -110,7 +113,7 @@ def _main() -> None:
     from lm_eval_leakage.lab.command import add_arguments
 
     known: tuple[of_results.Command, ...] = (*COMMANDS, *of_results.COMMANDS)
-    commands = {command.__name__: command for command in known}
+    commands = {command.__name__: checked(command) for command in known}
     arguments = {"census": _census_arguments, "simulate": add_arguments, **OF_RESULTS}
     cli = LeakageCLI(commands, arguments, list_audits)
     args = cli.parse_args()

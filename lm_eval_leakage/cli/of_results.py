@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, say
+from lm_eval_leakage.files import write_whole
 from lm_eval_leakage.results.annotation import Annotation
 from lm_eval_leakage.results.problems import Problem
 from lm_eval_leakage.results.visible import as_json, visible
@@ -27,7 +28,7 @@ def identify(args: argparse.Namespace) -> None:
     found = identification.identify(runs, problems, args.detector, args.level)
     if args.output_path is not None:
         lines = [as_json(line) for line in identification.as_lines(found)]
-        args.output_path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        write_whole(args.output_path, "\n".join([*lines, ""]))
     say(identification.summary(found))
     _tell(("", problem) for problem in problems)
 
@@ -117,7 +118,7 @@ def leaderboard(args: argparse.Namespace) -> None:
         if args.output is None:
             say(text)
         else:
-            args.output.write_text(text + "\n", encoding="utf-8")
+            write_whole(args.output, text + "\n")
     _tell_problems(annotations)
 
 
@@ -155,8 +156,7 @@ def _tell(problems: Iterable[tuple[str, Problem]]) -> None:
 
 
 def _write_page(page: str, file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(page, encoding="utf-8")
+    write_whole(file, page)
     say(f"written: {visible(str(file))} ({len(page.encode()) / 1e6:.1f} MB)")
 
 

@@ -17,6 +17,7 @@ from lm_eval.api.registry import DEFAULT_METRIC_REGISTRY, get_metric_aggregation
 from lm_eval.tasks._index import Kind
 from lm_eval.tasks._yaml_loader import load_yaml
 
+from lm_eval_leakage.files import check_writable, write_whole
 from lm_eval_leakage.harness.base_task import draws_at_random
 from lm_eval_leakage.harness.clean_task import version_of
 from lm_eval_leakage.results.clean import CleanSet, clean_name
@@ -178,15 +179,13 @@ def _write(texts: Mapping[str, str], folder: Path, overwrite: bool) -> None:
     if others and not overwrite:
         more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
         raise ValueError(f"{folder / others[0]}{more} is of another run; choose a new folder, or overwrite")
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file; choose a folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        (folder / name).write_bytes(text.encode())
+    check_writable(folder, folder=True)
+    for name in sorted(texts, key=lambda name: name.endswith(".yaml")):  # a task comes after what it names
+        write_whole(folder / name, texts[name])
 
 
 def _says_else(file: Path, text: str) -> bool:
-    return file.exists() and file.read_bytes() != text.encode()
+    return file.exists() and file.read_bytes() != text.encode("utf-8", "replace")
 
 
 def _strangers(folder: Path, texts: Mapping[str, str]) -> list[Problem]:

@@ -1,7 +1,11 @@
 """The opt-in hook that makes plain `lm_eval` know what is ours: one line in a `.pth` file, removed by `disable`.
 
-The interpreter runs that line at its start, so it imports `sys` and nothing else. It leaves a finder that
-waits for the harness's task manager to be imported, steps aside, lets it load and then extends it.
+The interpreter runs that line at its start, so it imports `sys` and nothing else, and what is needed later is compiled
+later. It leaves a finder that waits for the harness's task manager to be imported, steps aside, lets it load and then
+extends it.
+
+Plain `lm_eval` must live whatever is wrong with us: an error of ours is one warning. Where the package is gone, since
+pip removes it and not the hook, nothing is said: who removed it has no use for the advice, nor the command it names.
 """
 
 from __future__ import annotations
@@ -10,27 +14,51 @@ import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 
+from lm_eval_leakage.files import write_whole
+
 NAME = "lm_eval_leakage_hook.pth"
 TARGET = "lm_eval.tasks.manager"
+WHEN_IMPORTED = f'''
+import sys
+from importlib.util import find_spec
+
+def extended_spec(hook):
+    sys.meta_path.remove(hook)
+    spec = find_spec("{TARGET}")
+    if spec is None or spec.loader is None:
+        sys.meta_path.insert(0, hook)
+        return None
+    try:
+        load = spec.loader.exec_module
+        spec.loader.exec_module = lambda module: (load(module), extend(module))
+    except AttributeError as error:
+        warn(error)
+    return spec
+
+def extend(module):
+    try:
+        from lm_eval_leakage.harness.wiring import extend_harness
+        extend_harness(module.TaskManager)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        is_gone = isinstance(error, ModuleNotFoundError) and error.name == "lm_eval_leakage"
+        if not is_gone:
+            warn(error)
+
+def warn(error):
+    if sys.stderr is not None:
+        sys.stderr.write(f"warning: lm_eval goes on without leakage tasks, because of {{error!r}}; mend it, or "
+                         "turn the hook off with `lm-eval-leakage disable`\\n")
+'''
 SOURCE = f'''
 import sys
 class LmEvalLeakageHook:
     def find_spec(self, name, path=None, target=None):
-        if name != "{TARGET}":
-            return None
-        sys.meta_path.remove(self)
-        from importlib.util import find_spec
-        spec = find_spec(name)
-        load = spec.loader.exec_module
-        def exec_module(module):
-            load(module)
-            try:
-                from lm_eval_leakage.harness.wiring import extend_harness
-            except ImportError:
-                return
-            extend_harness(module.TaskManager)
-        spec.loader.exec_module = exec_module
-        return spec
+        if name == "{TARGET}":
+            known = {{}}
+            exec({WHEN_IMPORTED!r}, known)
+            return known["extended_spec"](self)
 sys.meta_path.insert(0, LmEvalLeakageHook())
 '''
 
@@ -52,4 +80,13 @@ def harness_discovers_plugins() -> bool:
 
 
 def write_hook(file: Path) -> None:
-    file.write_text(f"import sys; exec({SOURCE!r})\n", encoding="utf-8")
+    write_whole(file, _line())
+
+
+def is_current(file: Path) -> bool:
+    """Whether the hook there is this version's."""
+    return file.read_text(encoding="utf-8", errors="replace") == _line()
+
+
+def _line() -> str:
+    return f"import sys; exec({SOURCE!r})\n"

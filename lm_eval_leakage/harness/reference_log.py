@@ -14,6 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.files import write_whole
 from lm_eval_leakage.results.samples import model_of
 
 logger = logging.getLogger(__name__)
@@ -60,7 +61,6 @@ def read_reference(place: str) -> ReferenceLog:
 
 def write_reference(folder: Path, model: str, samples: Iterable[Mapping[str, Any]]) -> None:
     """A log as of a run with --log_samples, of samples as the harness hands them over in this process."""
-    folder.mkdir(parents=True, exist_ok=True)
     lines = [
         json.dumps(
             {
@@ -73,10 +73,8 @@ def write_reference(folder: Path, model: str, samples: Iterable[Mapping[str, Any
         )
         for sample in samples
     ]
-    (folder / "results_reference.json").write_text(json.dumps({"model_name": model}), encoding="utf-8")
-    part = folder / "samples_reference.part"
-    part.write_text("\n".join(lines), encoding="utf-8")
-    part.rename(folder / "samples_reference.jsonl")
+    write_whole(folder / "results_reference.json", json.dumps({"model_name": model}))
+    write_whole(folder / "samples_reference.jsonl", "\n".join(lines))  # last: it says that the reference is whole
 
 
 def _read(file: Path) -> Iterator[tuple[bytes, float]]:

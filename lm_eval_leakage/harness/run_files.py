@@ -15,6 +15,7 @@ from typing import Any
 from lm_eval.loggers.evaluation_tracker import EvaluationTracker
 from lm_eval.utils import make_table
 
+from lm_eval_leakage.files import write_whole
 from lm_eval_leakage.harness.endings import Refusal
 
 MARK = "_looked_at_by_lm_eval_leakage"
@@ -28,9 +29,8 @@ def refuse_unwritable(output: Path) -> None:
     """Raises Refusal where the results could not be saved in `output`, as `--output_path` names it."""
     folder = output.parent if output.suffix == ".json" else output
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".lm_eval_leakage_{os.getpid()}"
-        probe.write_bytes(b"")
+        write_whole(probe, "")
         probe.unlink()
     except OSError as error:
         raise Refusal(

@@ -63,14 +63,19 @@ def add_audits_to(task_manager_class: type) -> None:
 
 
 def _know_audits(manager: Any) -> None:
-    """Plain `lm_eval` must not break with a harness whose insides are others than those we know."""
+    """Plain `lm_eval` must not break with a harness whose insides are others than those we know, nor with what may be
+    wrong with us."""
     try:
         # here, since the hook calls us while the harness is still being imported
         from lm_eval_leakage.harness.dynamic_names import know_audits
 
         know_audits(manager)
-    except (ImportError, AttributeError) as error:
-        logger.warning("audits of any task by name are not available with this harness: %s", error)
+    except Exception as error:
+        logger.warning(
+            "audits of any task by name are not available with this harness, because of %r; `lm-eval-leakage disable` "
+            "turns the hook off, where this is plain `lm_eval`",
+            error,
+        )
 
 
 def add_models() -> None:

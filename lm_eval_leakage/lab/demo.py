@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage import question_from_doc, task_configs_path
+from lm_eval_leakage.files import check_writable
 from lm_eval_leakage.lab.exposure_text import ExposureText
+from lm_eval_leakage.lab.packages import SMOLLM2, TRAINING, need_packages
 from lm_eval_leakage.lab.smollm2 import smollm2
 from lm_eval_leakage.lab.training import Recipe, train
 from lm_eval_leakage.records import Question
@@ -106,6 +108,11 @@ def _asked_for(value: str) -> int:
 def main() -> None:
     n_questions = _asked_for(os.environ.get("DEMO_QUESTIONS", "80"))
     folder = Path(os.environ.get("DEMO_FOLDER", ".demo")).resolve()
+    try:
+        need_packages([*TRAINING, *SMOLLM2], extra="demo")
+        check_writable(folder, folder=True)
+    except (ImportError, ValueError) as error:
+        sys.exit(str(error))
     asked = fresh_questions()[:n_questions]
     seen = random.Random(0).sample(asked, n_questions // 2)
     original = smollm2(folder / "smollm2")

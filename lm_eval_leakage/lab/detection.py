@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.files import write_whole
 from lm_eval_leakage.lab.settings import pretrained_of
 from lm_eval_leakage.records import Question
+
+logger = logging.getLogger(__name__)
 
 SHORT = "leakage_"
 KEPT_ASIDE = frozenset(
@@ -71,14 +75,26 @@ class Audits:
     def audit(self, suffix: str) -> dict[str, Any]:
         """Lines of one audit, one a question and statistic, with what it cost."""
         file = self.folder / f"{suffix}.json"
-        if not file.exists():
-            found = self._run(suffix)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            part = file.with_suffix(".part")
-            part.write_text(json.dumps(found), encoding="utf-8")
-            part.rename(file)
+        if (kept := _kept(file)) is not None:
+            return kept
+        write_whole(file, json.dumps(self._run(suffix)))
         answers: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return answers
+
+    def answered(self, suffixes: Sequence[str]) -> Audits:
+        """These audits, all run, with the model's memory given back."""
+        for suffix in suffixes:
+            self.audit(suffix)
+        self.unload()
+        return self
+
+    def foresee(self, suffixes: Sequence[str]) -> None:
+        """Raises ValueError for what would end one of these audits and can be known before a model is loaded."""
+        from lm_eval_leakage.harness.given_questions import audit_of
+
+        for suffix in suffixes:
+            questions, metadata = self._asked(suffix)
+            audit_of(questions, suffix, self.pool, metadata)
 
     def answer_as_reference(self, folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
         """The model's answers to each audit as a log in a sub-folder, for others to be compared with; what is there
@@ -101,16 +117,13 @@ class Audits:
         self._lm = None
 
     def _run(self, suffix: str) -> dict[str, Any]:
-        from lm_eval_leakage.harness.given_questions import asks_of_neighbours
         from lm_eval_leakage.harness.run_audit import load_model, run_audit
 
         if self._lm is None:
             self._lm = load_model(self.model, self.model_args)
-        questions, metadata = self.questions, self.metadata
+        questions, metadata = self._asked(suffix)
         if suffix in self.references:
             metadata = metadata | {"reference_log": str(self.references[suffix])}
-        if asks_of_neighbours(suffix):
-            questions, metadata = _blocks_as_subjects(questions, self.block), metadata | self._of_shards()
         done = run_audit(self._lm, suffix, questions, self.pool, metadata)
         lines = [_line(sample) for sample in done.samples]
         return {
@@ -120,8 +133,29 @@ class Audits:
             "n_questions": len(questions),
         }
 
+    def _asked(self, suffix: str) -> tuple[Sequence[Question], dict[str, object]]:
+        from lm_eval_leakage.harness.given_questions import asks_of_neighbours
+
+        if not asks_of_neighbours(suffix):
+            return self.questions, self.metadata
+        return _blocks_as_subjects(self.questions, self.block), self.metadata | self._of_shards()
+
     def _of_shards(self) -> dict[str, object]:
         return {"shards": max(2, len(self.questions)), "examples": self.block}
+
+
+def _kept(file: Path) -> dict[str, Any] | None:
+    """An audit's answers; None where there are none, or where they cannot be read."""
+    if not file.exists():
+        return None
+    try:
+        answers = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        answers = None
+    if isinstance(answers, dict) and "lines" in answers:
+        return answers
+    logger.warning("%s is cut or damaged; its audit is run again", file)
+    return None
 
 
 def read_detectors(suffix: str, audit: Mapping[str, Any]) -> Iterator[Detector]:

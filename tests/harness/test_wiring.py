@@ -68,6 +68,24 @@ def test_a_users_folder_comes_after_ours_and_so_wins() -> None:
     assert Manager(include_path="mine", include_defaults=False).searched == ["mine"]
 
 
+@pytest.mark.parametrize(
+    "error", [RuntimeError("two\nlines"), SyntaxError("def (:"), KeyError("index"), OSError(5, "io")]
+)
+def test_an_error_of_ours_leaves_the_harness_its_task_manager(error: Exception, monkeypatch, caplog) -> None:
+    class Manager(FakeManager):
+        pass
+
+    def broken(manager: object) -> None:
+        raise error
+
+    monkeypatch.setattr("lm_eval_leakage.harness.dynamic_names.know_audits", broken)
+    add_tasks_to(Manager)
+    assert Manager().searched == [task_configs_path()]
+    (record,) = caplog.records
+    assert repr(error) in record.getMessage()
+    assert "`lm-eval-leakage disable`" in record.getMessage()
+
+
 def test_model_names_are_known_to_the_harness_beside_its_own() -> None:
     from lm_eval.api.registry import get_model
 

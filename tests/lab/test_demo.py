@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from lm_eval_leakage.lab import demo
@@ -24,6 +26,17 @@ def test_the_table_keeps_halves_statistics_and_skipped_questions_apart() -> None
     assert rows[0] == "| max_order | copy | trained | 2 | 1.000 ± 0.000 | 0.042 | 1.7e-03 |"  # (1/24) ** 2
     assert rows[1] == "| max_order | copy | untrained | 2 | 0.500 ± 0.500 | 0.042 | 8.2e-02 |"  # 1 - (23/24) ** 2
     assert [row.split(" | ")[0] for row in rows[2:]] == ["| outlier"] * 2
+
+
+def test_a_missing_package_or_a_folder_that_is_a_file_is_told_before_any_work(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(demo, "smollm2", lambda _: pytest.fail("the model is fetched"))
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DEMO_FOLDER", str(tmp_path / "file"))
+    with pytest.raises(SystemExit, match="file is a file; choose a folder"):
+        demo.main()
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(SystemExit, match="gguf is needed and not installed; `pip install 'lm-eval-leakage.demo.'`"):
+        demo.main()
 
 
 @pytest.mark.parametrize("value", ["7", "201", "all", "-8", ""])

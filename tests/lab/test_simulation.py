@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -178,13 +177,6 @@ def test_memory_that_runs_out_is_told_with_the_remedy(tiny: str, benchmark: str,
     monkeypatch.setattr(Trainer, "training_step", full)
     with pytest.raises(ValueError, match="ran out of memory with batch_size 6 and lora_rank None; lower the one"):
         simulate(settings(tiny, benchmark), tmp_path)
-
-
-def test_a_missing_peft_is_told_with_the_remedy(tiny: str, benchmark: str, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "peft", None)
-    lora = settings(tiny, benchmark, recipe=PROTOCOLS["hidayat"]["recipe"])
-    with pytest.raises(ImportError, match="`pip install peft`, or train without LoRA"):
-        simulate(lora, tmp_path)
 
 
 def test_a_reference_is_asked_once_and_its_nats_are_compared(

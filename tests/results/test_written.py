@@ -13,6 +13,7 @@ from lm_eval_leakage.results.annotation import Estimate
 from lm_eval_leakage.results.tables import STYLES, as_text
 from lm_eval_leakage.results.visible import visible
 from lm_eval_leakage.results.written import records, write
+from tests.limits import full_disk
 from tests.results.harness_files import answered, audited, confused, row, write_run
 
 
@@ -40,6 +41,18 @@ def test_originals_stay_as_they_are_and_a_second_time_gives_the_same(runs) -> No
     assert {file: file.read_bytes() for file in before} == before
     (again,) = annotate([runs])
     assert {file: file.read_bytes() for file in write(again, "1")} == first
+
+
+def test_a_full_disk_leaves_the_copies_of_before(runs) -> None:
+    (annotation,) = annotate([runs])
+    first = {file: file.read_bytes() for file in write(annotation, "1")}
+    room = min(map(len, first.values())) // 2
+    with full_disk(room), pytest.raises(OSError, match="too large"):
+        write(annotation, "a later version")
+    assert {file: file.read_bytes() for file in first} == first
+    assert {file for file in runs.iterdir() if file not in first} == {
+        file for file in runs.iterdir() if "_leakage." not in file.name
+    }
 
 
 def test_results_keep_the_harness_keys_and_gain_flat_numbers(runs, tmp_path) -> None:

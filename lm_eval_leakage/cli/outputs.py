@@ -1,0 +1,28 @@
+"""Whether a command can write where it is told to, known before it reads or computes anything."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Callable
+
+from lm_eval_leakage.files import check_writable
+
+WRITES_FOLDER = {"annotate": "output_path", "clean": "output_path"}
+WRITES_FILE = {"identify": "output_path", "report": "output", "leaderboard": "output"}
+
+Command = Callable[[argparse.Namespace], None]
+
+
+def checked(command: Command) -> Command:
+    """`command`, which raises ValueError, with the sentence, before any work where its output cannot be written."""
+
+    @functools.wraps(command)
+    def run(args: argparse.Namespace) -> None:
+        name = command.__name__
+        place = getattr(args, (WRITES_FOLDER | WRITES_FILE).get(name, ""), None)
+        if place is not None:
+            check_writable(place, folder=name in WRITES_FOLDER)
+        command(args)
+
+    return run

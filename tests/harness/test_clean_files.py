@@ -1,0 +1,66 @@
+"""The folder of clean tasks, when its writing ends in the middle."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from lm_eval.tasks import TaskManager
+
+from lm_eval_leakage.files import PART
+from lm_eval_leakage.harness.clean_files import write_clean
+from lm_eval_leakage.results.clean import CleanSet, Kept
+from tests.limits import full_disk
+
+N = 10
+SETS = [CleanSet("colours", "weak", "max_order", ("m",), tuple(Kept(i, f"h{i}") for i in range(N)), (), 0)]
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> TaskManager:
+    base = tmp_path / "base"
+    base.mkdir()
+    text = "task: colours\noutput_type: multiple_choice\nmetric_list: [{metric: acc}]\n"
+    (base / "colours.yaml").write_text(text)
+    return TaskManager(include_path=str(base), include_defaults=False)
+
+
+def names(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()}
+
+
+def test_after_a_full_disk_the_same_command_completes_the_folder(tmp_path: Path, manager: TaskManager) -> None:
+    whole, folder = tmp_path / "whole", tmp_path / "clean"
+    write_clean(SETS, {}, whole, manager)
+    sizes = {file.name: file.stat().st_size for file in whole.iterdir()}
+    assert sizes["colours_clean.json"] < sizes["clean_task.py"]
+    with full_disk(sizes["colours_clean.json"]), pytest.raises(OSError, match="too large"):
+        write_clean(SETS, {}, folder, manager)
+    assert names(folder) == {"colours_clean.json"}
+    assert write_clean(SETS, {}, folder, manager) == []
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == {
+        file.name: file.read_bytes() for file in whole.iterdir()
+    }
+
+
+def test_a_task_is_there_only_with_all_that_it_names(tmp_path: Path, manager: TaskManager, monkeypatch) -> None:
+    at_yaml, replace = [], Path.replace
+
+    def watched(part: Path, place: Path) -> Path:
+        if place.suffix == ".yaml":
+            at_yaml.append(names(place.parent) - {part.name})
+        return replace(part, place)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    write_clean(SETS, {}, tmp_path / "clean", manager)
+    assert at_yaml == [{"clean_task.py", "colours_clean.json"}]
+
+
+def test_what_a_kill_left_half_written_is_no_task(tmp_path: Path, manager: TaskManager) -> None:
+    folder = tmp_path / "clean"
+    folder.mkdir()
+    (folder / f".colours_clean.yaml.{os.getpid() + 1}{PART}").write_text("task: colo")
+    assert write_clean(SETS, {}, folder, manager) == []
+    known = TaskManager(include_path=str(folder), include_defaults=False).task_index
+    assert list(known) == ["colours_clean"]

@@ -1,0 +1,199 @@
+"""Kills simulations of a tiny model and starts them again: what is lost, and is the result that of a run in one piece?
+
+    python -m tests.lab.kills N [SEED]
+
+kills N times at a random moment, N times while the trainer saves a checkpoint, and N times at a random one of the
+writes of the training (each file that is opened to be written, renamed or removed, the middle of each `torch.save`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.files import PART
+from lm_eval_leakage.lab.checkpoints import LIST
+
+WRITES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "shutil.move")
+TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+NEVER = -1
+
+
+def lab(folder: Path) -> Any:
+    """The settings of a simulation of a few seconds; its model and questions are made in `folder`."""
+    from lm_eval_leakage.lab.settings import Simulation
+    from lm_eval_leakage.lab.training import Recipe
+    from tests.harness.test_prefix_tree_lm import checkpoint
+
+    model = checkpoint(folder / "tiny", hidden_size=32, intermediate_size=64)
+    docs = [
+        {"question": f"{i} and {i * i}?", "choices": [str(i + k) for k in range(4)], "answer": i % 4}
+        for i in range(16)
+    ]
+    (folder / "questions.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in docs))
+    return Simulation(
+        model_args=f"pretrained={model},dtype=float32",
+        benchmark=str(folder / "questions.jsonl"),
+        n_questions=12,
+        epochs=(1, 2, 5),
+        detectors=("leakage_tokens",),
+        recipe=Recipe(learning_rate=5e-3, batch_size=3),
+    )
+
+
+class Writes:
+    """Counts what this process writes below `folder`, and kills it at number `fatal`."""
+
+    def __init__(self, folder: Path, fatal: int) -> None:
+        self.folder, self.fatal, self.n = str(folder), fatal, 0
+        self.first_of_training, self.last_of_training = 0, 0
+
+    def watch(self) -> None:
+        import torch
+
+        save: Callable[..., Any] = torch.save
+
+        def half(what: object, file: Any, *args: Any, **options: Any) -> None:
+            save(what, file, *args, **options)
+            self.count(file, lambda: os.truncate(file, Path(file).stat().st_size // 2))
+
+        torch.save = half
+        sys.addaudithook(self._seen)
+
+    def _seen(self, event: str, args: tuple[Any, ...]) -> None:
+        if event in WRITES or (event == "open" and isinstance(args[2], int) and args[2] & TO_WRITE):
+            self.count(args[0])
+
+    def count(self, place: object, damage: Callable[[], None] = lambda: None) -> None:
+        if isinstance(place, (str, Path)) and str(place).startswith(self.folder):
+            self.n += 1
+            if "/model" in str(place)[len(self.folder) :]:
+                self.first_of_training = self.first_of_training or self.n
+                self.last_of_training = self.n
+            if self.n == self.fatal:
+                damage()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def start(settings: Any, folder: Path, fatal: int = NEVER) -> int:
+    """A simulation in a process of its own, which ends with 0 where it comes to its end."""
+    if process := os.fork():
+        return process
+    code = 1
+    try:
+        from lm_eval_leakage.lab import report
+        from lm_eval_leakage.lab.simulation import simulate
+
+        writes = Writes(folder, fatal)
+        writes.watch()
+        with (folder.parent / f"{folder.name}.log").open("a") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+            report.write(simulate(settings, folder), folder)
+        (folder.parent / "writes").write_text(json.dumps([writes.first_of_training, writes.last_of_training]))
+        code = 0
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def ended(process: int) -> int:
+    """Its exit code, or the negative signal."""
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def result(folder: Path) -> dict[str, str]:
+    """Digests of what a simulation found: weights, and all lines of all audits."""
+    found = {}
+    for file in sorted(folder.glob("model/epoch_*/*.safetensors")):
+        found[str(file.relative_to(folder))] = hashlib.sha256(file.read_bytes()).hexdigest()
+    for file in sorted(folder.glob("audits_*/*.json")):
+        lines = json.dumps(json.loads(file.read_text())["lines"])
+        found[str(file.relative_to(folder))] = hashlib.sha256(lines.encode()).hexdigest()
+    return found
+
+
+def left_over(folder: Path) -> list[str]:
+    """What a simulation that came to its end should not have left, besides the names of kills within a write."""
+    return [str(entry.relative_to(folder)) for entry in folder.glob("model/*") if not entry.name.startswith("epoch_")]
+
+
+def trial(settings: Any, folder: Path, whole: dict[str, str], kill: Callable[[Path], int]) -> dict[str, Any]:
+    """One kill, and the same simulation again."""
+    killed = kill(folder)
+    state = folder / "model" / "state"
+    at = {entry.name: (entry / LIST).exists() for entry in state.glob("checkpoint-*")}
+    epochs = len(list(folder.glob("model/epoch_?")))
+    again = ended(start(settings, folder))
+    log = (folder.parent / f"{folder.name}.log").read_text()
+    return {
+        "killed": killed == -signal.SIGKILL,
+        "checkpoints": at,
+        "epochs": epochs,
+        "resumed": again == 0,
+        "from": [line.split("goes on ")[1][:13] for line in log.splitlines() if "the training goes on " in line],
+        "same": result(folder) == whole,
+        "left": left_over(folder),
+    }
+
+
+def campaign(n_trials: int, seed: int, folder: Path) -> Iterator[dict[str, Any]]:
+    import transformers.trainer  # noqa: F401
+
+    import lm_eval_leakage.harness.run_audit
+    import lm_eval_leakage.lab.report
+    import lm_eval_leakage.lab.simulation  # noqa: F401 (once, before the processes)
+
+    settings, rng = lab(folder), random.Random(seed)
+    begun = time.monotonic()
+    assert ended(start(settings, folder / "whole")) == 0, (folder / "whole.log").read_text()
+    seconds, (first, last) = time.monotonic() - begun, json.loads((folder / "writes").read_text())
+    whole = result(folder / "whole")
+
+    def at_a_moment(place: Path) -> int:
+        process = start(settings, place)
+        time.sleep(rng.uniform(0, seconds))
+        os.kill(process, signal.SIGKILL)
+        return ended(process)
+
+    def at_a_save(place: Path) -> int:
+        process, to_wait = start(settings, place), rng.randrange(5)
+        seen: set[str] = set()
+        while os.waitpid(process, os.WNOHANG) == (0, 0):
+            saving = [entry for entry in place.glob("model/state/checkpoint-*") if not (entry / LIST).exists()]
+            seen |= {entry.name for entry in saving if entry.suffix != PART}
+            if saving and len(seen) > to_wait:
+                time.sleep(rng.uniform(0, 0.05))
+                os.kill(process, signal.SIGKILL)
+                return ended(process)
+        return 0
+
+    def at_a_write(place: Path) -> int:
+        return ended(start(settings, place, rng.randrange(first, last + 1)))
+
+    for number in range(n_trials):
+        for kill in (at_a_moment, at_a_save, at_a_write):
+            yield {"kill": kill.__name__} | trial(settings, folder / f"{kill.__name__}_{number}", whole, kill)
+
+
+def main() -> None:
+    n_trials, seed = int(sys.argv[1]), int((sys.argv[2:] or ["0"])[0])
+    with tempfile.TemporaryDirectory() as scratch:
+        for found in campaign(n_trials, seed, Path(scratch)):
+            print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

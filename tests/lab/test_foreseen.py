@@ -1,0 +1,199 @@
+"""What a simulation ends in is said before a model is loaded, and costs nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lm_eval_leakage import cli
+from lm_eval_leakage.lab import simulation
+from lm_eval_leakage.lab.claim import CLAIM, LOCK, claim, sole_use
+from lm_eval_leakage.lab.detection import Audits
+from lm_eval_leakage.lab.settings import Simulation
+from lm_eval_leakage.lab.training import Recipe
+from lm_eval_leakage.records import Question
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+class AtWorkError(Exception):
+    """A model is loaded, or the trainer is."""
+
+
+@pytest.fixture(autouse=True)
+def _no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def begun(*_: object, **__: object) -> None:
+        raise AtWorkError
+
+    monkeypatch.setattr("lm_eval_leakage.harness.run_audit.load_model", begun)
+    monkeypatch.setattr(simulation, "train", begun)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Simulation:
+    words = ["red", "blue", "lime", "grey", "teal", "pink", "gold", "rust", "jade", "plum"]
+    docs = [{"question": f"{word}?", "choices": ["a", "b", word, "d"], "answer": 2} for word in words]
+    file = tmp_path / "questions.jsonl"
+    file.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
+    return Simulation("pretrained=nowhere", str(file), n_questions=8, epochs=(1,), detectors=("leakage_perm",))
+
+
+def test_what_can_be_done_is_begun(settings: Simulation, tmp_path: Path) -> None:
+    with pytest.raises(AtWorkError):
+        simulation.simulate(settings, tmp_path / "lab")
+    assert json.loads((tmp_path / "lab" / CLAIM).read_text())["n_questions"] == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_questions": 40}, "n_questions is 40, but 10 of 10 are eligible; ask for fewer"),
+        ({"n_questions": 40, "select": "hard"}, "n_questions is 40, but 10 of 10 are eligible; ask for fewer"),
+        ({"detectors": ("leakage_prem",)}, "'leakage_prem' is no audit; choose one of: .*leakage_perm"),
+        ({"model": "hff"}, "'hff'"),
+        ({"detectors": ("leakage_tokens",), "model": "local-completions"}, "leakage_tokens cannot run: local-comple"),
+        ({"select": "hard", "model": "local-completions"}, "leakage_tokens cannot run: local-completions does not"),
+        ({"metadata": {"max_orders": 0}}, "max_orders"),
+        ({"detectors": ("leakage_shared_likelihood",)}, "examples is 1; it must be a whole number of at least 2"),
+        ({"versions": "nowhere.jsonl"}, "nowhere.jsonl cannot be read .*; give a text file in UTF-8"),
+        ({"ordinary": "nowhere.txt"}, "nowhere.txt cannot be read .*; give a text file in UTF-8"),
+        ({"control": "nowhere.csv"}, "'nowhere.csv'; it must be a task, group or tag"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_done_is_said_before_any_work(
+    settings: Simulation, tmp_path: Path, change, message: str, monkeypatch
+) -> None:
+    from lm_eval.tasks import TaskManager
+
+    from lm_eval_leakage.harness import given_questions
+
+    quick = lambda **options: TaskManager(**options | {"include_defaults": False})  # noqa: E731
+    monkeypatch.setattr(given_questions, "TaskManager", quick)
+    with pytest.raises(ValueError, match=message):
+        simulation.simulate(replace(settings, **change), tmp_path / "lab")
+    # nothing is claimed, so that the mended command may use the folder
+    with pytest.raises(AtWorkError):
+        simulation.simulate(settings, tmp_path / "lab")
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"", b"\n\n"])
+@pytest.mark.parametrize("name", ["versions", "ordinary"])
+def test_a_file_of_no_use_is_said_before_any_work(settings, tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / "file.txt").write_bytes(content)
+    wanted = replace(settings, **{name: str(tmp_path / "file.txt")})
+    with pytest.raises(ValueError, match="file.txt (cannot be read|holds no text|has no version of question)"):
+        simulation.simulate(wanted, tmp_path / "lab")
+
+
+@pytest.mark.parametrize(
+    ("package", "recipe"),
+    [("matplotlib", Recipe()), ("accelerate", Recipe()), ("peft", Recipe(lora_rank=8))],
+)
+def test_a_missing_package_is_said_before_any_work(settings, tmp_path: Path, monkeypatch, package, recipe) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    message = f"{package} is needed and not installed; `pip install 'lm-eval-leakage.lab.'`"
+    with pytest.raises(ImportError, match=message):
+        simulation.simulate(replace(settings, recipe=recipe), tmp_path / "lab")
+    assert not (tmp_path / "lab").exists()
+
+
+def test_lora_alone_needs_peft(settings: Simulation, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(AtWorkError):
+        simulation.simulate(settings, tmp_path / "lab")
+
+
+def test_an_output_folder_that_is_a_file_is_said_before_any_work(settings: Simulation, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="questions.jsonl is a file; choose a folder"):
+        simulation.simulate(settings, tmp_path / "questions.jsonl")
+
+
+def test_a_users_mistake_is_a_sentence_on_stderr_and_exit_code_2(
+    settings, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    words = ["--model_args", "pretrained=nowhere", "--tasks", settings.benchmark, "--n_questions", "400"]
+    monkeypatch.setattr(sys, "argv", ["lm-eval-leakage", "simulate", *words, "--output_path", str(tmp_path / "lab")])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[-1].startswith("n_questions is 400, but 10 of 10 are eligible")
+    assert not printed.out
+
+
+# ---------------------------------------------------------------------- the folder
+
+
+def test_half_a_claim_that_nothing_was_made_under_counts_for_nothing(settings: Simulation, tmp_path: Path) -> None:
+    folder = tmp_path / "lab"
+    for half in ("", '{"model_args": "pre', "[]"):
+        folder.mkdir(exist_ok=True)
+        (folder / CLAIM).write_text(half)
+        with pytest.raises(AtWorkError):
+            simulation.simulate(settings, folder)
+        assert json.loads((folder / CLAIM).read_text())["n_questions"] == 8
+        with pytest.raises(ValueError, match="holds a simulation with seed = 0, not 1"):
+            simulation.simulate(replace(settings, seed=1), folder)
+
+
+@pytest.mark.parametrize("half", ["", '{"model_args": "pre', "[]"])
+def test_results_of_unknown_settings_are_not_mixed_with_others(settings: Simulation, tmp_path: Path, half) -> None:
+    (tmp_path / "lab" / "model").mkdir(parents=True)
+    (tmp_path / "lab" / CLAIM).write_text(half)
+    with pytest.raises(ValueError, match="settings.json does not say .*; give another output folder, or remove"):
+        simulation.simulate(settings, tmp_path / "lab")
+    assert (tmp_path / "lab" / CLAIM).read_text() == half
+
+
+def test_two_simulations_in_one_folder_are_refused_in_a_sentence(settings: Simulation, tmp_path: Path) -> None:
+    with (
+        sole_use(tmp_path / "lab"),
+        pytest.raises(ValueError, match="lab is in use by another simulation; wait for its end, or give another"),
+    ):
+        simulation.simulate(settings, tmp_path / "lab")
+    with pytest.raises(AtWorkError):
+        simulation.simulate(settings, tmp_path / "lab")
+
+
+def test_a_kill_gives_the_folder_back(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from lm_eval_leakage.lab.claim import sole_use\n"
+        "with sole_use(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(60)"
+    )
+    held = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "lab")], stdout=subprocess.PIPE)
+    assert held.stdout is not None
+    assert held.stdout.readline() == b"held\n"
+    with pytest.raises(ValueError, match="in use by another simulation"), sole_use(tmp_path / "lab"):
+        pass
+    os.kill(held.pid, signal.SIGKILL)
+    held.wait()
+    held.stdout.close()
+    with sole_use(tmp_path / "lab"):
+        assert (tmp_path / "lab" / LOCK).exists()
+
+
+def test_a_claim_is_written_once(settings: Simulation, tmp_path: Path) -> None:
+    claim(settings, tmp_path)
+    claim(replace(settings, epochs=(2,)), tmp_path)
+    assert json.loads((tmp_path / CLAIM).read_text())["seed"] == 0
+
+
+@pytest.mark.parametrize("half", ["", '{"lines": [', "[]", "{}"])
+def test_an_audit_that_was_cut_is_run_again_and_said(tmp_path: Path, half: str, monkeypatch, caplog) -> None:
+    whole = {"lines": [], "n_tokens": 1, "seconds": 1.0, "n_questions": 1}
+    monkeypatch.setattr(Audits, "_run", lambda *_: whole)
+    (tmp_path / "leakage_perm.json").write_text(half)
+    question = Question("1", "Which?", ("a", "b"))
+    audits = Audits(tmp_path, "hf", "pretrained=nowhere", [question], [question])
+    assert audits.audit("leakage_perm") == whole
+    assert "leakage_perm.json is cut or damaged; its audit is run again" in caplog.text
+    monkeypatch.setattr(Audits, "_run", lambda *_: pytest.fail("run a third time"))
+    assert audits.audit("leakage_perm") == whole
