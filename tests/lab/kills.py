@@ -178,6 +178,7 @@ def campaign(n_trials: int, seed: int, folder: Path) -> Iterator[dict[str, Any]]
                 time.sleep(rng.uniform(0, 0.05))
                 os.kill(process, signal.SIGKILL)
                 return ended(process)
+            time.sleep(0.002)
         return 0
 
     def at_a_write(place: Path) -> int:
