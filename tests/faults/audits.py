@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,16 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.answer_store import SECONDS_AT_ONCE, AnswerStore
+from lm_eval_leakage.harness import answer_store
+from lm_eval_leakage.harness.answer_store import AnswerStore
 from tests.fakes import FakeLM, by_hash
 from tests.faults.children import KILLED, Ended, child, killing
 from tests.faults.tally import Tally
 
 TASK = "fresh_leakage_perm"
 N_QUESTIONS = 30
-PACE = 0.0015  # seconds per answer, so that kills fall on all stages of a run
+PACE = 0.003  # seconds per answer, so that kills fall on all stages of a run
+KEPT_WITHIN = 0.1  # seconds instead of two, so that a short run keeps as often as a long one
 GRACE = 0.5  # seconds by which a busy machine may be late with what it keeps
 
 
@@ -34,11 +37,12 @@ class Paced(FakeLM):
     """A model that takes its time, reports every answer as backends do, and notes when it gave it."""
 
     pace = PACE
+    notes = Path(os.devnull)
     spoil: Callable[[Sequence[Any], Sequence[Any]], Any] | None = None
 
-    def __init__(self, pretrained: str = "a", notes: str = os.devnull, **_: object) -> None:
+    def __init__(self, pretrained: str = "a", **_: object) -> None:
         super().__init__(by_hash)
-        self._notes = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._notes = os.open(self.notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def loglikelihood(self, requests: Sequence[Any]) -> Any:
         answers = []
@@ -59,17 +63,18 @@ def prepare() -> None:
         original(self, include_path=[task_configs_path()], include_defaults=False, metadata=metadata)
 
     TaskManager.__init__ = with_ours
+    answer_store.SECONDS_AT_ONCE = KEPT_WITHIN
     lm_eval.api.registry.get_model = lambda name: Paced
     lm_eval.evaluator.add_env_info = lambda storage: None  # asks a dozen programs about the machine
 
 
-def command(output: Path, notes: Path | None = None) -> Callable[[], None]:
-    """`lm_eval run` on TASK. `notes` stands among the arguments and has the same name for all runs of a folder."""
+def command(output: Path, notes: Path) -> Callable[[], None]:
+    """`lm_eval run` on TASK; the model notes what it answered."""
     arguments = ["lm_eval", "run", "--model", "paced", "--tasks", TASK, "--limit", str(N_QUESTIONS), "--log_samples"]
-    arguments += ["--model_args", f"pretrained=a,notes={notes or os.devnull}", "--output_path", str(output)]
+    arguments += ["--model_args", "pretrained=a", "--output_path", str(output)]
 
     def run() -> None:
-        sys.argv = arguments
+        sys.argv, Paced.notes = arguments, notes
         cli = HarnessCLI()
         cli.execute(cli.parse_args())
 
@@ -91,7 +96,8 @@ class Audit:
         self.output, self.notes = folder / "out", folder / "notes"
 
     def run(self, **how: Any) -> Ended:
-        return child(command(self.output, self.notes), self.folder / "log", **how)
+        notes = Path(os.devnull) if "size_limit" in how else self.notes  # they would be cut too
+        return child(command(self.output, notes), self.folder / "log", **how)
 
     def asked(self) -> list[tuple[float, str]]:
         if not self.notes.exists():
@@ -107,7 +113,7 @@ class Audit:
             tally.found(f"{note}: the command does not go on ({ended.output[-300:]})", lost=1)
             return
         again = {text for _, text in self.asked()[len(before) :]}
-        safe = {text for moment, text in before if until is None or moment < until - SECONDS_AT_ONCE - GRACE}
+        safe = {text for moment, text in before if until is None or moment < until - KEPT_WITHIN - GRACE}
         tally.found(f"{note}: answers were asked again", lost=len(safe & again))
         compare(tally, samples(self.output), right, note)
 
@@ -130,8 +136,10 @@ def random_kills(folder: Path, tries: int, rng: random.Random, right: Any) -> Ta
     """Each folder's audit is killed up to three times, at any moment."""
     tally = Tally("kill of an audit at random")
     expected, seconds = right
-    while tally.tries < tries:
-        audit = Audit(folder / f"random_{tally.tries}")
+    for number in count():
+        if tally.tries >= tries:
+            break
+        audit = Audit(folder / f"random_{number}")
         until = None
         for _ in range(rng.randint(1, 3)):
             ended = audit.run(kill_after=rng.uniform(0, 1.1 * seconds))
