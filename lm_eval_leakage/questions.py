@@ -153,7 +153,8 @@ def _read(doc: Doc) -> Raw:
                 fields = {field: doc[field] for field in layout.fields}
                 raise UntestableQuestion(f"fields {brief(fields)} cannot be read ({brief(error)})") from error
     raise UntestableQuestion(
-        f"fields {brief(sorted(map(str, doc)))} hold no question in a known layout; rename them to question, choices, answer"
+        f"fields {brief(sorted(map(str, doc)))} hold no question in a known layout; rename them to question, choices, "
+        "answer"
     )
 
 
