@@ -113,8 +113,8 @@ def _decoded(data: bytes, file: Path) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"data_files is {str(file)!r}, whose line {line} is not UTF-8 (byte {data[error.start]:#04x}); save the file "
-            "as UTF-8"
+            f"data_files is {str(file)!r}, whose line {line} is not UTF-8 (byte {data[error.start]:#04x}); save the "
+            "file as UTF-8"
         ) from error
 
 
@@ -149,7 +149,8 @@ def _row(value: object, place: str, file: Path) -> Row:
         )
     if _depth(value) > DEEPEST:
         raise ValueError(
-            f"data_files is {str(file)!r}, whose {place} holds lists in lists, more than {DEEPEST} deep; mend or remove it"
+            f"data_files is {str(file)!r}, whose {place} holds lists in lists, more than {DEEPEST} deep; mend it or "
+            "remove it"
         )
     row: Row = well_formed_parts(value)
     return row
