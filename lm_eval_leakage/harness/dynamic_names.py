@@ -13,6 +13,7 @@ from lm_eval.tasks._index import Entry, Kind
 
 from lm_eval_leakage.harness.audit import FIRST_AUDIT, audit_like, audits_of, split_name
 from lm_eval_leakage.harness.audited_rows import refuse_one_file_for_many
+from lm_eval_leakage.harness.known_keys import warn_of_misspelled_keys
 from lm_eval_leakage.harness.task import LeakageTask
 
 
@@ -68,6 +69,8 @@ class AuditFactory(TaskFactory):  # type: ignore[misc]
     """Builds an audit from whatever the harness builds for the name it is of."""
 
     def build(self, entry: Entry, *, overrides: Mapping[str, Any] | None = None, registry: dict[str, Entry]) -> Any:
+        if split_name(entry.name) is not None:
+            warn_of_misspelled_keys(frozenset(self._meta))
         if not isinstance(entry, AuditEntry):
             built = super().build(entry, overrides=overrides, registry=registry)
             if isinstance(built, Group):

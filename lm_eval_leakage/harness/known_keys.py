@@ -7,6 +7,7 @@ has other tasks (RULER takes `max_seq_lengths`) only a key that is nearly one of
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
@@ -15,6 +16,8 @@ from typing import Any
 from lm_eval_leakage.harness.audit import split_name, suffixes
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.statistics import statistics
+
+logger = logging.getLogger(__name__)
 
 OWN_KEYS = {
     "data_files": "a local file in the place of a task's own data",
@@ -64,3 +67,11 @@ def refuse_unknown_keys(tasks: Collection[object], index: Mapping[str, Any], key
     audits = [task for task in tasks if is_audit(task, index)]
     if audits and (refusal := refusal_of_keys(keys, of_audits_only=len(audits) == len(tasks))):
         raise SystemExit(refusal)
+
+
+@functools.cache
+def warn_of_misspelled_keys(keys: frozenset[str]) -> None:
+    """From Python a task manager's metadata holds the model's arguments too, so what is nearly one of ours may still
+    be one of them."""
+    if refusal := refusal_of_keys(sorted(keys), of_audits_only=False):
+        logger.warning("%s", refusal.replace("--metadata", "metadata"))

@@ -89,3 +89,12 @@ def test_every_parameter_of_a_probe_or_statistic_is_known_and_what_only_code_set
     } <= known_keys()
     assert not {"pool", "ask"} & known_keys()
     assert all(refusal_of_keys([key], of_audits_only=True) is None for key in known_keys())
+
+
+def test_from_python_a_misspelled_key_is_warned_of(tmp_path, caplog) -> None:
+    for metadata in ({"max_order": 4, "pretrained": "x"}, {"max_orders": 4, "pretrained": "x", "dtype": "auto"}):
+        known = TaskManager(include_path=str(task_configs_path()), include_defaults=False, metadata=metadata)
+        known.load(["fresh_leakage_perm"])
+    assert [record.message for record in caplog.records if "no audit knows" in record.message] == [
+        "metadata has the key 'max_order', which no audit knows; did you mean 'max_orders'"
+    ]
