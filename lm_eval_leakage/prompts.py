@@ -113,7 +113,7 @@ def options_in_text(prompt: str, options: Sequence[str]) -> ShownOptions | None:
 def without_labels(options: Sequence[str]) -> list[str]:
     """Options without labels of their own, where each begins with the one of its place: "(A) yes", "(B) no"."""
     for alphabet in ALPHABETS:
-        if len(options) > len(alphabet):
+        if not options or len(options) > len(alphabet) or alphabet[0] not in options[0]:
             continue
         marked = [
             re.match(rf"\s*({_OPEN}){re.escape(label)}({_CLOSE})\s*", option)
@@ -134,6 +134,8 @@ Chain = tuple[tuple[int, int], ...]  # where each label stands with the signs ar
 
 def _chains(prompt: str, labels: Sequence[str]) -> Iterator[Chain]:
     """Every run of at least two labels in order that are written alike."""
+    if labels[0] not in prompt:
+        return
     first = re.escape(labels[0])
     places_of_first = (
         rf"(?<![\w.])({_OPEN}){first}({_CLOSED})",
