@@ -9,12 +9,15 @@ labels begin lines, then the last.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from string import ascii_lowercase, ascii_uppercase
 
 from lm_eval_leakage.records import Frame
+from lm_eval_leakage.texts import last_place, shared_beginning
 
 ALPHABETS: tuple[Sequence[str], ...] = (
     ascii_uppercase,
@@ -36,12 +39,16 @@ ALPHABETS: tuple[Sequence[str], ...] = (
     "甲乙丙丁戊",
     "①②③④⑤⑥⑦⑧",
 )
-_OPEN = r"[(\[（【<]*"
-_OPEN_TO = r"[(\[（【<]+"
-_CLOSE = r"[)\]）】>]*[.．:：、،,。)-]?"
-_CLOSED = r"(?:[)\]）】>]+[.．:：、،,。)-]?|[.．:：、،,。)-])"
+# Signs around a label are counted, since a pattern that takes any number of them reads "(((((" in quadratic time.
+_OPEN = r"[(\[（【<]{0,4}"
+_OPEN_TO = r"[(\[（【<]{1,4}"
+_CLOSE = r"[)\]）】>]{0,4}[.．:：、،,。)-]?"
+_CLOSED = r"(?:[)\]）】>]{1,4}[.．:：、،,。)-]?|[.．:：、،,。)-])"
 _WORD = r"[^\W\d_]{2,12}"  # "Option A:"
-_LABEL = re.compile(r"\W*\w{1,2}\W*")
+# Bounds of what is searched, far beyond any prompt that asks a question; a text may hold a hundred thousand "A.".
+LOOKED_AT = 50_000  # characters at the end of a prompt, where its options stand
+MOST_STYLES = 40  # ways of writing the labels of one alphabet
+MOST_STARTS = 100  # places where a list of options may begin, the last ones in one style
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ class ShownOptions:
 
 def labels_among(choices: Sequence[str]) -> list[str] | None:
     """The bare labels that `choices` consist of ("(A)", " B.", "Option C" are A, B, C); None where they are texts."""
-    shared = len(_shared_beginning([choice.rpartition(" ")[0] + " " for choice in choices]))
+    shared = len(shared_beginning([choice.rpartition(" ")[0] + " " for choice in choices]))
     labels = [re.sub(r"\W", "", choice[shared if " " in choice.strip() else 0 :]) for choice in choices]
     known = any(labels == list(alphabet[: len(labels)]) for alphabet in ALPHABETS)
     letters = all(len(label) == 1 and label > "z" for label in labels) and len(set(labels)) == len(labels)
@@ -69,12 +76,16 @@ def options_after_labels(
     labels: bare ones, in order; a prompt may show fewer of them
     fields: texts of the data row, by which the right reading and the end of the last option are known
     """
+    passage, prompt = prompt[:-LOOKED_AT], prompt[-LOOKED_AT:]
     chains = [chain for alphabet in ([labels] if labels else ALPHABETS) for chain in _chains(prompt, alphabet)]
     if not chains:
         return None
     stripped = {field.strip() for field in fields}
     best = max(chains, key=lambda chain: _credibility(prompt, chain, stripped))
-    return _cut(prompt, best, {*fields, *stripped})
+    shown = _cut(prompt, best, {*fields, *stripped})
+    if shown is None or not passage:
+        return shown
+    return replace(shown, frame=replace(shown.frame, before=passage + shown.frame.before))
 
 
 def options_in_text(prompt: str, options: Sequence[str]) -> ShownOptions | None:
@@ -82,7 +93,7 @@ def options_in_text(prompt: str, options: Sequence[str]) -> ShownOptions | None:
     starts: list[int] = []
     end = len(prompt)
     for option in reversed(options):
-        start = prompt.rfind(option, 0, end) if option else -1
+        start = last_place(prompt, option, end) if option else -1
         if start < 0:
             return None
         starts.insert(0, start)
@@ -93,7 +104,7 @@ def options_in_text(prompt: str, options: Sequence[str]) -> ShownOptions | None:
         return None
     (gap,) = between
     before = prompt[: spans[0][0]]
-    shared = len(_shared_beginning([before[::-1], gap[::-1]]))
+    shared = len(shared_beginning([before[::-1], gap[::-1]]))
     first = before[len(before) - shared :]
     frame = Frame(before[: len(before) - shared], (first, *[gap] * (len(options) - 1)), prompt[spans[-1][1] :])
     return ShownOptions(frame, tuple(options))
@@ -102,7 +113,7 @@ def options_in_text(prompt: str, options: Sequence[str]) -> ShownOptions | None:
 def without_labels(options: Sequence[str]) -> list[str]:
     """Options without labels of their own, where each begins with the one of its place: "(A) yes", "(B) no"."""
     for alphabet in ALPHABETS:
-        if len(options) > len(alphabet):
+        if not options or len(options) > len(alphabet) or alphabet[0] not in options[0]:
             continue
         marked = [
             re.match(rf"\s*({_OPEN}){re.escape(label)}({_CLOSE})\s*", option)
@@ -123,6 +134,8 @@ Chain = tuple[tuple[int, int], ...]  # where each label stands with the signs ar
 
 def _chains(prompt: str, labels: Sequence[str]) -> Iterator[Chain]:
     """Every run of at least two labels in order that are written alike."""
+    if labels[0] not in prompt:
+        return
     first = re.escape(labels[0])
     places_of_first = (
         rf"(?<![\w.])({_OPEN}){first}({_CLOSED})",
@@ -130,8 +143,8 @@ def _chains(prompt: str, labels: Sequence[str]) -> Iterator[Chain]:
         rf"^[ \t]*({_WORD} {_OPEN}){first}({_CLOSED})",
         rf"^[ \t]*({_WORD} {_OPEN_TO}){first}({_CLOSE})(?!\w)",
     )
-    styles = {(found[1], found[2]) for place in places_of_first for found in re.finditer(place, prompt, re.M)}
-    for opened, closed in styles:
+    styles = Counter((found[1], found[2]) for place in places_of_first for found in re.finditer(place, prompt, re.M))
+    for (opened, closed), _ in styles.most_common(MOST_STYLES):
         written = [re.escape(opened + label + closed) for label in labels]
         for line_start in (True, False):
             before = r"^[ \t]*" if line_start else r"(?<![\w.(\[（【<])"
@@ -144,16 +157,17 @@ def _chains(prompt: str, labels: Sequence[str]) -> Iterator[Chain]:
                     break
                 places.append(found_at)
             if len(places) > 1:
-                yield from (chain for start in places[0] if len(chain := _follow(start, places[1:])) > 1)
+                starts = places[0][-MOST_STARTS:]
+                yield from (chain for start in starts if len(chain := _follow(start, places[1:])) > 1)
 
 
 def _follow(start: tuple[int, int], places: Sequence[Sequence[tuple[int, int]]]) -> Chain:
     chain = [start]
     for candidates in places:
-        later = next((place for place in candidates if place[0] >= chain[-1][1]), None)
-        if later is None:
+        later = bisect_left(candidates, (chain[-1][1], 0))
+        if later == len(candidates):
             break
-        chain.append(later)
+        chain.append(candidates[later])
     return tuple(chain)
 
 
@@ -164,7 +178,7 @@ def _segments(prompt: str, chain: Chain) -> list[str]:
 
 def _credibility(prompt: str, chain: Chain, fields: Collection[str]) -> tuple[float, bool, int, int]:
     segments = [segment.strip() for segment in _segments(prompt, chain)]
-    line_starts = all(not prompt[:start].rpartition("\n")[2].strip() for start, _ in chain)
+    line_starts = all(not prompt[prompt.rfind("\n", 0, start) + 1 : start].strip() for start, _ in chain)
     found = sum(segment in fields for segment in segments) / len(segments)
     return found, line_starts, len(chain) if all(segments) else 0, chain[0][0]
 
@@ -179,7 +193,7 @@ def _cut(prompt: str, chain: Chain, fields: Collection[str]) -> ShownOptions | N
     leads = [segment[:start] for segment, (start, _) in zip(segments, spans, strict=True)]
     options = [segment[start:end] for segment, (start, end) in zip(segments, spans, strict=True)]
     gaps = [segment[end:] for segment, (_, end) in zip(segments, spans, strict=True)]
-    leads.append(_shared_beginning([min(leads, key=len), rest]))
+    leads.append(shared_beginning([min(leads, key=len), rest]))
     last = _last_option(rest[len(leads[-1]) :], options, fields)
     if not last.strip():
         return None
@@ -202,20 +216,26 @@ def _cut(prompt: str, chain: Chain, fields: Collection[str]) -> ShownOptions | N
 def _spans(segments: Sequence[str], rest: str, fields: Collection[str]) -> list[tuple[int, int]]:
     """Where the option stands in each segment: white space around it is its own only where a field of the row has
     it, or, without such a field, where other segments have less."""
-    lead = _shared_beginning([_leading_space(segment) for segment in [*segments, rest]])
-    parted = len(_shared_beginning([_trailing_space(segment)[::-1] for segment in segments]))
+    lead = len(shared_beginning([_leading_space(segment) for segment in [*segments, rest]]))
+    parted = len(shared_beginning([_trailing_space(segment)[::-1] for segment in segments]))
+    by_words: dict[str, list[str]] = {}
+    for field in fields:
+        by_words.setdefault(field.strip(), []).append(field)
     spans = []
     for segment in segments:
-        start, end = len(_leading_space(segment)), len(segment.rstrip())
-        as_fields = [
-            (first, last)
-            for first in range(min(start, len(lead)), -1, -1)
-            for last in range(end, len(segment) + 1)
-            if segment[first:last] in fields
-        ]
-        widest = max(as_fields, key=lambda span: span[1] - span[0], default=None)
-        spans.append(widest or (len(lead), len(segment) - parted))
+        as_fields = _as_fields(segment, lead, by_words.get(segment.strip(), ()))
+        widest = max(as_fields, key=lambda span: (span[1] - span[0], span[0]), default=None)
+        spans.append(widest or (lead, len(segment) - parted))
     return spans
+
+
+def _as_fields(segment: str, lead: int, fields: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Where fields with a segment's words stand in it; none begins after the white space that all segments share."""
+    start = len(_leading_space(segment))
+    for field in fields:
+        first = start - len(_leading_space(field))
+        if 0 <= first <= lead and segment.startswith(field, first):
+            yield first, first + len(field)
 
 
 def _last_option(rest: str, others: Sequence[str], fields: Collection[str]) -> str:
@@ -223,19 +243,14 @@ def _last_option(rest: str, others: Sequence[str], fields: Collection[str]) -> s
     up to the line's end, or up to the last line where options have several."""
     space = _leading_space(rest)
     if sum(other.strip() in fields for other in others) * 2 >= len(others):
-        matching = [field for field in fields if field and rest[len(space) :].startswith(field)]
-        whole = [field for field in matching if not re.match(r"\w", rest[len(space) + len(field) :][:1])]
+        matching = [field for field in fields if field and rest.startswith(field, len(space))]
+        ends = {field: len(space) + len(field) for field in matching}
+        whole = [field for field, end in ends.items() if not re.match(r"\w", rest[end : end + 1])]
         if whole:
             return space + max(whole, key=len)
     if not any("\n" in other for other in others):
         return rest.split("\n")[0] if rest.split("\n")[0].strip() else rest.rstrip()
     return rest.rstrip().rpartition("\n")[0] or rest
-
-
-def _shared_beginning(texts: Sequence[str]) -> str:
-    shortest = min(texts, key=len)
-    differs = (place for place, sign in enumerate(shortest) if any(text[place] != sign for text in texts))
-    return shortest[: next(differs, len(shortest))]
 
 
 def _leading_space(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,10 @@ from string import ascii_uppercase
 from typing import Any
 
 from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.texts import LARGEST, brief, well_formed
+
+MOST_OPTIONS = 100  # the harness's longest list of answers to choose from has 77; a longer one is a column gone wrong
+LONGEST_OPTION = 20_000  # characters, twenty times the longest option of the benchmarks that we keep
 
 Doc = Mapping[str, Any]
 
@@ -54,11 +57,11 @@ def _cmb(doc: Doc) -> Raw:
 
 def _math_qa(doc: Doc) -> Raw:
     """All options stand in one text, "a ) 38 , b ) 27.675 , ..."; commas may occur inside an option."""
-    first, *rest = re.split(r"(?:^|\s*,\s*)([a-e]) \) ", doc["options"])
+    first, *rest = re.split(r"(?:^|,\s*)([a-e]) \) ", doc["options"])
     labels, texts = rest[::2], rest[1::2]
     if first.strip() or labels != list("abcde"[: len(labels)]):
-        raise UntestableQuestion(f"options are {doc['options']!r}; the rule is 'a ) .. , b ) .. , ...' in order")
-    return Raw(doc["Problem"], [text.rstrip(" ,") for text in texts], doc["correct"], labels)
+        raise UntestableQuestion(f"options are {brief(doc['options'])}; the rule is 'a ) .. , b ) .. , ...' in order")
+    return Raw(doc["Problem"], [text.rstrip().rstrip(" ,") for text in texts], doc["correct"], labels)
 
 
 def _columns(doc: Doc, stem: str, column: str, endings: str, answer: str) -> Raw:
@@ -97,14 +100,15 @@ def question_from_doc(doc: Doc) -> Question:
     """
     raw = _read(doc)
     if not isinstance(raw.options, Sequence) or isinstance(raw.options, str):
-        raise UntestableQuestion(f"options are {raw.options!r}; the rule is a list of texts")
+        raise UntestableQuestion(f"options are {brief(raw.options)}; the rule is a list of texts")
     if not raw.options:
         raise UntestableQuestion("it has no options; at least 2 are needed")
+    refuse_beyond_limits(raw.options)
     stem = _text(raw.stem, "question")
     named = zip(_names(len(raw.options)), raw.options, strict=True)
     options = tuple(_text(option, f"option {name}") for name, option in named)
     return Question(
-        id=str(doc["id"]) if doc.get("id") not in (None, "") else content_id(stem, options),
+        id=_own_id(doc) or content_id(stem, options),
         stem=stem,
         options=options,
         answer=_answer_index(raw.answer, raw.labels, len(options)),
@@ -112,10 +116,30 @@ def question_from_doc(doc: Doc) -> Question:
     )
 
 
+def refuse_beyond_limits(options: Sequence[object]) -> None:
+    """Raises UntestableQuestion for options in such numbers, or of such a length, that no question has."""
+    if len(options) > MOST_OPTIONS:
+        raise UntestableQuestion(
+            f"it has {len(options):,} options; more than {MOST_OPTIONS} are no question's options"
+        )
+    longest = max((len(option) for option in options if isinstance(option, str)), default=0)
+    if longest > LONGEST_OPTION:
+        raise UntestableQuestion(f"an option has {longest:,} characters; an option has at most {LONGEST_OPTION:,}")
+
+
 def subject_of(doc: Doc) -> str:
     """The row's subject or category, by the names that data sets use for it."""
     found = (doc[name] for name in ("subject", "category", "Category", "Subject") if name in doc)
-    return next((value for value in found if isinstance(value, str)), "")
+    return next((well_formed(value) for value in found if isinstance(value, str)), "")
+
+
+def _own_id(doc: Doc) -> str:
+    """The row's `id`; empty where it has none, or one that cannot be written."""
+    given = doc.get("id")
+    try:
+        return "" if given is None else well_formed(str(given))
+    except (ValueError, RecursionError):  # a number of more than 4,300 digits, lists in lists in lists
+        return ""
 
 
 def _read(doc: Doc) -> Raw:
@@ -123,11 +147,14 @@ def _read(doc: Doc) -> Raw:
         if all(field in doc for field in layout.fields):
             try:
                 return layout.read(doc)
-            except (KeyError, TypeError, AttributeError) as error:
+            except UntestableQuestion:
+                raise
+            except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
                 fields = {field: doc[field] for field in layout.fields}
-                raise UntestableQuestion(f"fields {fields!r} cannot be read ({error!r})") from error
+                raise UntestableQuestion(f"fields {brief(fields)} cannot be read ({brief(error)})") from error
     raise UntestableQuestion(
-        f"fields {sorted(doc)} hold no question in a known layout; rename them to question, choices, answer"
+        f"fields {brief(sorted(map(str, doc)))} hold no question in a known layout; rename them to question, choices, "
+        "answer"
     )
 
 
@@ -136,14 +163,13 @@ def _names(count: int) -> list[str]:
 
 
 def _text(value: object, name: str) -> str:
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    if is_whole or (isinstance(value, float) and math.isfinite(value)):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST:
         value = str(value)
     if not isinstance(value, str):
-        raise UntestableQuestion(f"{name} is {value!r}; it must be text")
+        raise UntestableQuestion(f"{name} is {brief(value)}; it must be text")
     if not value.strip():
         raise UntestableQuestion(f"{name} is empty; it must have text")
-    return value
+    return well_formed(value)
 
 
 def content_id(stem: str, options: Sequence[str]) -> str:

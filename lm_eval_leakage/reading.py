@@ -6,7 +6,6 @@ it does not (ARC, HellaSwag), the choices are the options, and known fields tell
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +18,9 @@ from lm_eval_leakage.prompts import (
     options_in_text,
     without_labels,
 )
-from lm_eval_leakage.questions import content_id, question_from_doc, subject_of
+from lm_eval_leakage.questions import content_id, question_from_doc, refuse_beyond_limits, subject_of
 from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
+from lm_eval_leakage.texts import brief, texts_in, well_formed
 
 Doc = Mapping[str, Any]
 
@@ -48,52 +48,44 @@ def read_question(doc: Doc, rendered: Rendered) -> Question:
     """
     if not isinstance(rendered.prompt, str):
         raise NoOptions("the options stand inside the contexts, each in one of its own; no list holds them")
+    prompt, choices = well_formed(rendered.prompt), _texts_of(rendered.choices)
     fields = frozenset(texts_in(doc))
     known = _from_fields(doc)
-    choices = None if rendered.choices is None else [str(choice) for choice in rendered.choices]
-    if choices is not None and len(choices) < 2:
-        raise NoOptions(f"the task offers {len(choices)} choice(s); at least 2 are needed")
     labels = None if choices is None else labels_among(choices)
     if labels and known is not None and known.options == tuple(choices or ()):
         # letters in the place of options, or options that look like letters
-        known = None if options_after_labels(rendered.prompt, labels, fields) else known
+        known = None if options_after_labels(prompt, labels, fields) else known
         labels = None if known else labels
     if choices is None or labels:
-        shown: ShownOptions | None = _shown_by_labels(rendered.prompt, labels, fields, known)
+        shown: ShownOptions | None = _shown_by_labels(prompt, labels, fields, known)
     else:
-        shown = _shown_as_texts(rendered.prompt, choices, fields)
+        shown = _shown_as_texts(prompt, choices, fields)
     if shown is None:
         assert choices is not None  # labels without options have raised
-        question = _not_shown(rendered.prompt, without_labels(choices), fields, known)
+        question = _not_shown(prompt, without_labels(choices), fields, known)
     else:
-        _compare(shown, rendered.prompt)
+        _compare(shown, prompt)
         question = Question("", shown.frame.before, shown.options, frame=shown.frame)
+    refuse_beyond_limits(question.options)
     answer = _answer(rendered.target, choices, question.options)
     question = replace(question, answer=answer, subject=subject_of(doc))
     return _as_published(question, known, shuffled=rendered.shuffled)
 
 
-def texts_in(value: object) -> Iterable[str]:
-    """Every text and number in a data row, however deep."""
-    if isinstance(value, str):
-        yield value
-        if value.startswith("["):  # a list written as a text
-            yield from texts_in(_literal(value))
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield str(value)
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from texts_in(part)
-    elif isinstance(value, Iterable):
-        for part in value:
-            yield from texts_in(part)
-
-
-def _literal(text: str) -> object:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+def _texts_of(choices: object) -> list[str] | None:
+    """The choices as texts. Raises UntestableQuestion for what is none, or for too many."""
+    if choices is None:
         return None
+    if not isinstance(choices, Iterable):
+        raise UntestableQuestion(f"the task's choices are {brief(choices)}; the rule is a list of texts")
+    choices = list(choices)
+    if len(choices) < 2:
+        raise NoOptions(f"the task offers {len(choices)} choice(s); at least 2 are needed")
+    refuse_beyond_limits(choices)
+    try:
+        return [well_formed(str(choice)) for choice in choices]
+    except (ValueError, RecursionError) as error:
+        raise UntestableQuestion(f"the task's choices are {brief(choices)}, which are no texts ({error})") from error
 
 
 def _from_fields(doc: Doc) -> Question | None:
@@ -119,8 +111,8 @@ def _shown_by_labels(
         raise UntestableQuestion(f"the prompt shows no options{labelled}")
     if known is not None and _words_of(known.options) != _words_of(shown.options):
         raise UntestableQuestion(
-            f"the prompt shows the options {list(shown.options)!r}, the data row holds {list(known.options)!r}; they "
-            "must be the same"
+            f"the prompt shows the options {brief(list(shown.options))}, the data row holds "
+            f"{brief(list(known.options))}; they must be the same"
         )
     return shown
 
@@ -136,7 +128,7 @@ def _shown_as_texts(prompt: str, choices: Sequence[str], fields: Collection[str]
 def _compare(shown: ShownOptions, prompt: str) -> None:
     text = shown.frame.text(shown.options)
     if text != prompt:
-        raise UntestableQuestion(f"the question is rendered as {text!r}, the task's prompt is {prompt!r}")
+        raise UntestableQuestion(f"the question is rendered as {brief(text)}, the task's prompt is {brief(prompt)}")
 
 
 # ---------------------------------------------------------------------- options beside the prompt
@@ -156,9 +148,12 @@ def _not_shown(prompt: str, options: Sequence[str], fields: Collection[str], kno
 
 def _without_ending(prompt: str, fields: Collection[str]) -> str:
     """A prompt without the fixed line that asks for the answer, which follows the last field of the data row."""
-    ends = [prompt.rindex(field) + len(field) for field in fields if len(field.strip()) > 3 and field in prompt]
-    ending = prompt[max(ends) :] if ends else ""
-    return prompt[: len(prompt) - len(ending)] if ending.startswith("\n") else prompt
+    backwards, ending = prompt[::-1], len(prompt)
+    for field in sorted((field for field in fields if len(field.strip()) > 3), key=len, reverse=True):
+        found = backwards.find(field[::-1], 0, ending + len(field))
+        ending = ending if found < 0 else min(ending, found)
+    rest = prompt[len(prompt) - ending :]
+    return prompt[: len(prompt) - ending] if rest.startswith("\n") and ending < len(prompt) else prompt
 
 
 # ---------------------------------------------------------------------- answer and order
@@ -166,8 +161,8 @@ def _without_ending(prompt: str, fields: Collection[str]) -> str:
 
 def _answer(target: object, choices: Sequence[str] | None, options: Sequence[str]) -> int | None:
     """Index of the right option, given by index, label or text; None where there is none or more than one."""
-    if isinstance(target, str) and target.strip().isdigit() and choices is not None and target not in choices:
-        target = int(target)
+    if isinstance(target, str) and target.strip().isdecimal() and choices is not None and target not in choices:
+        target = int(target) if len(target.strip()) < 4 else None
     if isinstance(target, int) and not isinstance(target, bool):
         return target if 0 <= target < len(options) else None
     if not isinstance(target, str):
@@ -189,11 +184,11 @@ def _as_published(question: Question, known: Question | None, *, shuffled: bool)
                 "published order"
             )
         return replace(question, id=content_id(question.stem, question.options))
-    left = list(range(len(question.options)))
+    left = {place: option.split() for place, option in enumerate(question.options)}
     order = []
-    for option in known.options:
-        place = next(place for place in left if question.options[place].split() == option.split())
-        left.remove(place)
+    for option in map(str.split, known.options):
+        place = next(place for place, words in left.items() if words == option)
+        del left[place]
         order.append(place)
     return replace(
         question,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from itertools import permutations
 
 import pytest
@@ -245,3 +246,34 @@ def test_an_option_that_gives_up_is_no_part_of_the_order() -> None:
 def test_weeks_and_scales_are_orders(options: list[str]) -> None:
     assert in_order(options)
     assert not in_order([options[1], options[0], *options[2:]])
+
+
+# ---------------------------------------------------------------------- texts that no question has
+
+
+HOSTILE = {
+    "a number of 4,301 digits": "1" * 4301,
+    "numbers multiplied": "9 million " * 400,
+    "fractions of fractions": "1/7" * 3000,
+    "letters in a list": "A, B, C, D, E, " * 60 + "x!",
+    "brackets around statements": "(I) (II) (III) " * 60 + "!x",
+    "brackets of nothing": "I " + "(" * 50_000 + "x",
+    "all of the options of the options": "all" + " of the options" * 3000 + "!" * 3000 + "x",
+    "white space": "both" + " " * 100_000 + "x",
+    "half of a surrogate pair": "\ud800",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_guards_read_any_option_at_once(text: str) -> None:
+    start = time.process_time()
+    guards_of(question(text, f"{text} 2", "red", f"{text} 3"))
+    guards_of(question(text, f"{text} "))
+    assert time.process_time() - start < 0.5
+
+
+def test_statements_in_brackets_are_statements_as_before() -> None:
+    for options in (["(I)", "(I) and (II)", "(II) (III)"], ["1) and 2)", "(1) 2)"], ["①②", "①和③"], ["I", "II only"]):
+        assert of_statements(options), options
+    for options in (["(I) x", "I"], ["1", "2"], ["I and", "II"]):
+        assert not of_statements(options), options

@@ -17,7 +17,7 @@ TIERS = [
     {"harness", "report"},
     {"results", "probes", "reading"},
     {"statistics", "questions", "prompts", "guards", "rendering", "scoring"},
-    {"registry", "records", "files"},
+    {"registry", "records", "files", "texts"},
 ]
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

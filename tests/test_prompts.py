@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -141,3 +143,36 @@ def test_labels_inside_the_choices_are_taken_off() -> None:
     assert without_labels(["A. red", "B. blue"]) == ["red", "blue"]
     assert without_labels(["(A) red", "(C) blue"]) == ["(A) red", "(C) blue"]
     assert without_labels(["A man", "Bees"]) == ["A man", "Bees"]
+
+
+# ---------------------------------------------------------------------- texts that no prompt has
+
+HOSTILE = {
+    "brackets": "(" * 50_000,
+    "brackets that close": ")" * 25_000 + "A" + ")" * 25_000,
+    "labels over and over": "\nA. x\nB. y" * 4_000,
+    "the first label over and over": "A. " * 16_000 + "B. x",
+    "labels in many styles": "".join(f"{'([<【'[i % 4]}{'([<'[i % 3]}{'(['[i % 2]}A. x B) y " for i in range(3_000)),
+    "white space around options": "Which?\nA." + " " * 12_000 + "x" + " " * 12_000 + "\nB." + " " * 12_000 + "y",
+}
+
+
+@pytest.mark.parametrize("prompt", HOSTILE.values(), ids=HOSTILE.keys())
+def test_any_prompt_is_read_at_once(prompt: str) -> None:
+    start = time.process_time()
+    found = options_after_labels(prompt, fields=["x", " x ", "y"])
+    assert found is None or found.frame.text(found.options) == prompt
+    assert time.process_time() - start < 1
+
+
+def test_options_after_a_long_passage_are_found_and_the_prompt_stays_whole() -> None:
+    passage = "It was A. Smith who said (B) no. " * 5_000
+    found = shown(f"{passage}\nWhich?\nA. red\nB. dark blue\nC. lime\nD. grey\nAnswer:", fields=FOUR)
+    assert found.options == FOUR
+    assert found.frame.before == f"{passage}\nWhich?"
+
+
+def test_options_side_by_side_are_looked_for_in_linear_time() -> None:
+    start = time.process_time()
+    assert options_in_text("a" * 100_000, ["b" + "a" * 40_000, "a"]) is None
+    assert time.process_time() - start < 0.5

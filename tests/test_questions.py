@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
 
@@ -92,6 +93,16 @@ BAD = {
         "option B is nan; it must be text",
     ),
     "CMB without any option": ({"question": "Q?", "option": {"A": "", "B": None}}, "no options"),
+    "a number of 5,000 digits": (
+        {"question": "Q?", "choices": ["a", 10**5000]},
+        "option B is <a number of about 5,00",
+    ),
+    "10,000 options": ({"question": "Q?", "choices": ["a"] * 10_000}, "it has 10,000 options; more than 100"),
+    "an option of 100,000 characters": ({"question": "Q?", "choices": ["a", "x" * 10**5]}, "has 100,000 characters"),
+    "labels of 5,000 digits": (
+        {"question": "Q?", "choices": {"text": ["a"], "label": [10**5000]}, "answerKey": "A"},
+        "cannot be read",
+    ),
     "a layout's field of another type": ({"question": "Q?", "option": None}, "cannot be read"),
 }
 
@@ -100,3 +111,16 @@ BAD = {
 def test_a_bad_row_is_refused_with_its_reason(doc: dict, reason: str) -> None:
     with pytest.raises(UntestableQuestion, match=reason):
         question_from_doc(doc)
+
+
+@pytest.mark.parametrize("own", [10**5000, "", None], ids=["5,000 digits", "empty", "none"])
+def test_an_id_that_cannot_be_written_is_that_of_the_content(own: object) -> None:
+    doc = {"question": "Q?", "choices": ["a", "b"], "answer": 0}
+    assert question_from_doc(doc | {"id": own}).id == question_from_doc(doc).id
+
+
+def test_white_space_between_the_options_of_math_qa_is_read_at_once() -> None:
+    start = time.process_time()
+    with pytest.raises(UntestableQuestion):
+        question_from_doc({"Problem": "Q?", "options": " " * 100_000 + "b", "correct": "a"})
+    assert time.process_time() - start < 0.5

@@ -116,3 +116,61 @@ def test_choices_without_labels_in_a_list_keep_their_frame() -> None:
 def test_answers_are_indices_labels_or_texts(target: object, answer: int | None) -> None:
     doc = MMLU | {"answer": None}
     assert read_question(doc, Rendered(MMLU_PROMPT, list("ABCD"), target)).answer == answer
+
+
+# ---------------------------------------------------------------------- texts that no row should have
+
+
+TARGETS = ["①", "²", "٣", "1" * 5000, "½", 10**5000, float("nan"), b"1", {}, "\ud800"]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=range(len(TARGETS)))
+def test_a_target_that_is_no_index_is_an_unknown_answer(target: object) -> None:
+    answer = read_question(MMLU | {"answer": None}, Rendered(MMLU_PROMPT, list("ABCD"), target)).answer
+    assert answer == (3 if target == "٣" else None)
+
+
+@pytest.mark.parametrize(
+    "text", ["[0x" + "f" * 10_000 + "]", "[" * 100_000, "[-" + "-" * 50_000 + "1]", "['\\d']"], ids=range(4)
+)
+def test_a_text_that_looks_like_a_list_is_a_text(text: str) -> None:
+    assert read_question(MMLU | {"note": text}, Rendered(MMLU_PROMPT, list("ABCD"), 1)).answer == 1
+
+
+def nested(depth: int) -> list:
+    value: list = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+HOSTILE = {
+    "an option with 5,000 digits": (MMLU | {"choices": [10**5000, "b", "c", "d"]}, ["1", "b", "c", "d"]),
+    "lists in lists as an option": (MMLU, [nested(20_000), "b"]),
+    "10,000 options": (MMLU, [f"option {i}" for i in range(10_000)]),
+    "an option of 100,000 characters": (MMLU, ["x" * 100_000, "b"]),
+    "choices that are a number": (MMLU, 7),
+    "bytes": (MMLU | {"question": b"Which?"}, [b"a", b"b"]),
+}
+
+
+@pytest.mark.parametrize(("doc", "choices"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_what_is_no_question_is_refused_in_a_few_words(doc: dict, choices: object) -> None:
+    for read in (lambda: read_question(doc, Rendered("Which?", choices, 0)), lambda: question_from_doc(doc)):
+        reason = ""
+        try:
+            assert read().options
+        except UntestableQuestion as error:
+            reason = str(error)
+        assert len(reason) < 3000
+
+
+def test_half_a_surrogate_pair_is_replaced_wherever_it_stands() -> None:
+    doc = {"id": "7\ud800", "question": "Which\ud800?", "choices": ["a\udfff", "b"], "answer": 0, "subject": "\ud83d"}
+    for question in (
+        question_from_doc(doc),
+        read_question(doc, Rendered("Which\ud800?\nAnswer:", ["a\udfff", "b"], 0)),
+    ):
+        assert question.options == ("a\ufffd", "b")
+        assert str(question).encode()
+        assert question.id == "7\ufffd"

@@ -10,6 +10,8 @@ from itertools import pairwise, takewhile
 from lm_eval_leakage.guards.wording import gives_up, speaks_of_others
 
 Options = Sequence[str]
+LONGEST = 1000  # characters of an option that is a quantity; sums with longer numbers take for ever
+LONGEST_SUM = 5000  # of one that goes on where the option before it ends
 
 _WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _ORDINALS = ["zeroth", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
@@ -68,7 +70,7 @@ def in_order(options: Options) -> bool:
     """Whether numbers, dates, quantities or counting words rise or fall from the first option to the last; those
     that speak of other options, or say that there is no answer, are left out."""
     plain = [option.strip(" .。;") for option in options if not speaks_of_others(option) and not gives_up(option)]
-    if len(plain) < 2:
+    if len(plain) < 2 or max(map(len, plain)) > LONGEST:
         return False
     plain[0] = re.sub(r"\bsunday\b", "zeroth", plain[0], flags=re.IGNORECASE)  # a week may begin with it
     for read in (_dated, _quantity, _numbers):
@@ -82,6 +84,8 @@ def in_order(options: Options) -> bool:
 
 def cumulative(options: Options) -> bool:
     """Each option says what the one before it says, and more: the ribs; the ribs and sternum; ..."""
+    if max(map(len, options)) > LONGEST_SUM:
+        return False
     plain = [set(_TOKEN.findall(option.casefold())) - _JOINING for option in options if not speaks_of_others(option)]
     grows = all(a < b for a, b in pairwise(plain))
     return len(plain) > 2 and all(plain) and (grows or all(a > b for a, b in pairwise(plain)))

@@ -19,8 +19,9 @@ def true_or_false(options: Options) -> bool:
     return len(options) > 1 and all(_VERDICT.fullmatch(option.strip(" .。")) for option in options)
 
 
-_STATEMENT = r"(?:[①-⑩]|\(?[1-9]\)|\(?\b(?:I{1,3}|IV|VI{0,3}|IX)\b\)?)"
-_JOINED = rf"{_STATEMENT}(?:\W*(?:and |or |和|与)?{_STATEMENT})*"
+# Every sign has one place in these patterns: where two could take a bracket, reading would double with each bracket.
+_STATEMENT = r"(?:[①-⑩]|[1-9]\)|\b(?:I{1,3}|IV|VI{0,3}|IX)\b)"
+_JOINED = rf"\(?{_STATEMENT}(?:(?:\W*(?:and |or |和|与)\(?|\W*){_STATEMENT})*\)?"
 _STATEMENTS = re.compile(rf"(?:both |only )?{_JOINED}(?: only|都?正确)?|none|neither|[a-e]{{2,5}}", re.IGNORECASE)
 
 

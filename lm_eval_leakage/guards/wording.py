@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 Options = Sequence[str]
+LONGEST = 1000  # characters of an option that as a whole says one such thing
 
 _ABOVE = re.compile(
     r"""^\W*(?:
@@ -23,7 +24,7 @@ _ABOVE = re.compile(
     )\W*$""",
     re.IGNORECASE | re.VERBOSE,
 )
-_LETTER = r"(?:\(?\b[A-J]\b\)?|[A-J])"
+_LETTER = r"\(?[A-J]\)?"  # one way of reading each: two would double with every letter of a list
 _LETTERS = re.compile(
     rf"""^\W*(?:(?:both|either|neither|only|options?|choices?|answers?|选项)\s*)*
         (?P<letters>{_LETTER}(?:\s*(?:,|;|/|&|、|，|and|or|nor|plus|和|与|及|或)+\s*{_LETTER})+)
@@ -39,12 +40,12 @@ _WITHIN = re.compile(
 
 def speaks_of_others(option: str) -> bool:
     """ "All of the above" and its kind: true of its place."""
-    return bool(_ABOVE.match(option) or _WITHIN.search(option))
+    return bool((len(option) <= LONGEST and _ABOVE.match(option)) or _WITHIN.search(option))
 
 
 def letters_meant(option: str) -> set[int]:
     """The places of the options that this one names by their letters ("both A and C"), empty if none."""
-    found = _LETTERS.match(option)
+    found = _LETTERS.match(option) if len(option) <= LONGEST else None
     return {ord(letter) - ord("A") for letter in re.findall(r"[A-J]", found["letters"])} if found else set()
 
 

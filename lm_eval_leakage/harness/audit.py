@@ -17,30 +17,27 @@ from lm_eval.api.task import ConfigurableTask, Task
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.base_task import constant_answer, reader_of, refusal, texts_before
+from lm_eval_leakage.harness.audited_rows import LOOKED_AT, RefusedAudit, refuse_one_file_for_many, rows_of
+from lm_eval_leakage.harness.base_task import constant_answer, refusal
 from lm_eval_leakage.harness.group import LeakageGroup
 from lm_eval_leakage.harness.shards import of_shards
 from lm_eval_leakage.harness.task import Doc, LeakageTask
 from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.texts import well_formed_parts
 
 logger = logging.getLogger(__name__)
 
 Config = dict[str, Any]
 FIRST_AUDIT = "leakage_perm"  # the one that our YAMLs describe for each benchmark
 DATA_KEYS = ("dataset_path", "dataset_name", "dataset_kwargs", "test_split", "validation_split", "process_docs")
-LOOKED_AT = 50  # questions by which a task is judged before it is audited
 ORDINALS = ("first", "second", "third")
-
-
-class RefusedAudit(ValueError):
-    """A task of which an audit would be impossible or would mean nothing; its message is the reason."""
 
 
 class ReadDoc(dict[str, Any]):
     """A row of a task's data that is read once, however often the harness asks for it."""
 
     def __init__(self, row: Mapping[str, Any], read: Callable[[Doc], Question]) -> None:
-        super().__init__(row)
+        super().__init__(well_formed_parts(row))
         self._read = read
 
     @cached_property
@@ -67,11 +64,11 @@ class TaskAudit(LeakageTask):
         super().__init__(config)
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
-        read = reader_of(self.base)
-        docs = ReadDocs(ReadDoc(row, read) for row in self.base.eval_docs)
+        audited = rows_of(self.base, self.config.metadata or {})
+        docs = ReadDocs(ReadDoc(row, audited.read) for row in audited.rows)
         if not docs:
             raise RefusedAudit(f"{self.base.config.task} has no question")
-        if reason := refusal([doc.reading for doc in islice(docs, LOOKED_AT)], texts_before(self.base)):
+        if reason := refusal([doc.reading for doc in islice(docs, LOOKED_AT)], audited.in_data):
             raise RefusedAudit(reason)
         if (place := constant_answer([doc.reading for doc in islice(docs, LOOKED_AT)])) is not None:
             logger.warning(
@@ -135,7 +132,9 @@ def audits_of(
     if isinstance(built, Task):
         return audit_task(built, suffix, metadata)
     if isinstance(built, Group):
+        refuse_one_file_for_many(built.name, len(built.get_all_tasks()), metadata, suffix)
         return _audit_group(built, suffix, metadata)
+    refuse_one_file_for_many("the tag", len(built), metadata, suffix)
     members = [audit for task in built if (audit := _or_refused(task, suffix, metadata)) is not None]
     if not members:
         raise RefusedAudit("none of its tasks can be audited; the log gives the reason of each")

@@ -13,8 +13,9 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.utils import env
 
 from lm_eval_leakage.harness.task import Doc
-from lm_eval_leakage.reading import Rendered, read_question, texts_in
+from lm_eval_leakage.reading import Rendered, read_question
 from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.texts import brief, texts_in
 
 ENOUGH = 20  # equal answers that are no accident
 
@@ -35,7 +36,7 @@ def reader_of(task: ConfigurableTask) -> Callable[[Doc], Question]:
                     shuffled=shuffled,
                 )
         except Exception as error:  # templates and functions of any task may raise anything
-            raise UntestableQuestion(f"the task cannot render this row ({error!r})") from error
+            raise UntestableQuestion(f"the task cannot render this row ({brief(error)})") from error
         return read_question(doc, rendered)
 
     return read

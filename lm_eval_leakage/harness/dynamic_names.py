@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from lm_eval.api.group import Group
 from lm_eval.tasks._factory import TaskFactory
 from lm_eval.tasks._index import Entry, Kind
 
 from lm_eval_leakage.harness.audit import FIRST_AUDIT, audit_like, audits_of, split_name
+from lm_eval_leakage.harness.audited_rows import refuse_one_file_for_many
+from lm_eval_leakage.harness.known_keys import warn_of_misspelled_keys
+from lm_eval_leakage.harness.task import LeakageTask
 
 
 @dataclass
@@ -65,8 +69,14 @@ class AuditFactory(TaskFactory):  # type: ignore[misc]
     """Builds an audit from whatever the harness builds for the name it is of."""
 
     def build(self, entry: Entry, *, overrides: Mapping[str, Any] | None = None, registry: dict[str, Entry]) -> Any:
+        if split_name(entry.name) is not None:
+            warn_of_misspelled_keys(frozenset(self._meta))
         if not isinstance(entry, AuditEntry):
-            return super().build(entry, overrides=overrides, registry=registry)
+            built = super().build(entry, overrides=overrides, registry=registry)
+            if isinstance(built, Group):
+                n_audits = sum(isinstance(task, LeakageTask) for task in built.get_all_tasks())
+                refuse_one_file_for_many(entry.name, n_audits, self._meta, FIRST_AUDIT)
+            return built
         metadata = self._meta | dict((overrides or {}).get("metadata") or {})
         if split_name(entry.base.name) is not None:
             return audit_like(self._load_full_config(entry.base, None), entry.name, entry.suffix, metadata)

@@ -10,7 +10,7 @@ from lm_eval.tasks._index import Kind
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.audit import FIRST_AUDIT, Config, audit_task, template
-from lm_eval_leakage.harness.data import Rows
+from lm_eval_leakage.harness.data_files import ENDINGS, Rows
 from lm_eval_leakage.harness.shards import of_shards
 from lm_eval_leakage.harness.task import Doc, LeakageTask
 from lm_eval_leakage.harness.wiring import extend_harness
@@ -18,7 +18,6 @@ from lm_eval_leakage.probes import probes
 from lm_eval_leakage.records import Question
 
 SPLIT = "test"
-FILES = (".json", ".jsonl", ".parquet")
 
 
 class GivenQuestions(LeakageTask):
@@ -60,7 +59,7 @@ def questions_of(benchmark: str, include_path: str | None = None) -> list[Questi
     A group of which we keep one data set, such as mmlu, is read as that.
     """
     extend_harness(TaskManager)
-    if benchmark.endswith(FILES):
+    if benchmark.endswith(ENDINGS):
         ours = TaskManager(
             include_path=str(task_configs_path()), include_defaults=False, metadata={"data_files": benchmark}
         )
@@ -69,7 +68,7 @@ def questions_of(benchmark: str, include_path: str | None = None) -> list[Questi
     if audit not in manager.task_index:
         raise ValueError(
             f"benchmark is {benchmark!r}; it must be a task, group or tag of the harness (`lm-eval-leakage ls tasks`) "
-            f"or a file ending in one of: {', '.join(FILES)}"
+            f"or a file ending in one of: {', '.join(ENDINGS)}"
         )
     known = manager.task_index.get(benchmark)
     if known is not None and known.kind is Kind.TASK:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lm_eval_leakage.harness.data import Rows
+from lm_eval_leakage.harness.data_files import Rows
 from lm_eval_leakage.harness.judging import REASONS_SHOWN
 from lm_eval_leakage.harness.task import Doc, LeakageTask, LongerThanWindow
 from lm_eval_leakage.records import Question, Shard, UntestableQuestion

@@ -20,6 +20,7 @@ from functools import cached_property
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.probes.letters import asked_for_letter
 from lm_eval_leakage.records import Question, Request, UntestableQuestion
+from lm_eval_leakage.texts import brief
 
 SCOPES = ("subject", "all")
 SCORES = ("own", "letters", "texts")
@@ -87,7 +88,7 @@ class ChoiceConfusion(Probe):
         found = [text for words, text in self._right_answers.get(self._drawer(question), {}).items() if words != own]
         if len(found) < count:
             of_subject = (
-                f" of its subject {question.subject!r}" if self.scope == "subject" and question.subject else ""
+                f" of its subject {brief(question.subject)}" if self.scope == "subject" and question.subject else ""
             )
             raise UntestableQuestion(
                 f"{count} replacements are needed, and other questions{of_subject} have {len(found)} different right "

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from string import ascii_uppercase
 
-from lm_eval_leakage.records import Question, Request
+from lm_eval_leakage.records import Question, Request, UntestableQuestion
 from lm_eval_leakage.rendering import context_and_block
 
 
@@ -25,16 +25,25 @@ def asked_for_letter(question: Question, options: Sequence[str], stem: str | Non
 
 def _letters(question: Question, n_options: int) -> Sequence[str]:
     if question.frame is None:
+        if n_options > len(ascii_uppercase):
+            raise UntestableQuestion(f"{n_options} options, but labels end at Z; the limit is 26")
         return ascii_uppercase[:n_options]
-    return [re.findall(r"\w+", marker)[-1] for marker in question.frame.markers]
+    labels = [re.findall(r"\w+", marker) for marker in question.frame.markers]
+    if not all(labels):
+        raise UntestableQuestion("the task shows its options without labels, so none can be asked for")
+    return [words[-1] for words in labels]
 
 
 def up_to_label(question: Question, place: int, format_name: str | None = None) -> str:
     """Question and options before `place`, ending with the label of `place` and no white space after it."""
     before, block = context_and_block(question, format_name)
-    shown = block([*question.options[:place], *[""] * (len(question.options) - place)])
-    following = block([*question.options[:place], MARK, *[""] * (len(question.options) - place - 1)])
-    return (before + shown[: following.index(MARK)]).rstrip()
+    left = len(question.options) - place
+    shown = block([*question.options[:place], *[""] * left])
+    mark = next((sign for sign in map(chr, PRIVATE_USE) if sign not in shown), None)
+    if mark is None:
+        raise UntestableQuestion("its text holds every sign that could mark a place in it")
+    following = block([*question.options[:place], mark, *[""] * (left - 1)])
+    return (before + shown[: following.index(mark)]).rstrip()
 
 
-MARK = "\x1f"  # stands in no text
+PRIVATE_USE = range(0xE000, 0xF900)  # code points without a meaning

@@ -18,6 +18,7 @@ from lm_eval_leakage.guards import anchored
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.records import Question, Request, UntestableQuestion
 from lm_eval_leakage.rendering import context_and_block, option_format
+from lm_eval_leakage.texts import brief
 
 Order = tuple[int, ...]
 MOVES = ("all", "movable")
@@ -99,7 +100,7 @@ def _why_fixed(options: Sequence[str], moved: Sequence[str]) -> str:
     if len(options) == 1:
         return "it has one option"
     if len(moved) == len(options):
-        return f"its {len(options)} options are identical ({options[0]!r})"
+        return f"its {len(options)} options are identical ({brief(options[0])})"
     return f"{len(options) - len(moved)} of its {len(options)} options keep their place, as they speak of others"
 
 

@@ -36,8 +36,7 @@ class OptionSteps(Probe):
             raise UntestableQuestion(f"it has {len(options)} option(s); at least 2 are needed")
         if len({option.strip() for option in options}) < len(options):
             raise UntestableQuestion("two of its options read alike, and neither can be told from the other")
+        before = [up_to_label(question, place, self.format) for place in range(len(options) - 1)]
         return tuple(
-            Request(up_to_label(question, place, self.format), f" {option.strip()}\n")
-            for place in range(len(options) - 1)
-            for option in options[place:]
+            Request(text, f" {option.strip()}\n") for place, text in enumerate(before) for option in options[place:]
         )

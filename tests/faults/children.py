@@ -16,10 +16,12 @@ KILLED = -signal.SIGKILL
 
 @dataclass(frozen=True)
 class Ended:
-    """code: the exit status, negative for a signal; seconds: until then; output: of stdout and stderr together"""
+    """code: the exit status, negative for a signal; seconds: until then; at: when it was killed, or had ended;
+    output: of stdout and stderr together"""
 
     code: int
     seconds: float
+    at: float
     output: str
 
 
@@ -35,19 +37,20 @@ def child(
     pid = os.fork()
     if pid == 0:
         _be_child(run, log, size_limit)
-    code = _wait(pid, begun, kill_after)
-    return Ended(code, time.monotonic() - begun, log.read_text(encoding="utf-8", errors="replace"))
+    code, at = _wait(pid, begun, kill_after)
+    return Ended(code, time.monotonic() - begun, at, log.read_text(encoding="utf-8", errors="replace"))
 
 
-def _wait(pid: int, begun: float, kill_after: float | None) -> int:
+def _wait(pid: int, begun: float, kill_after: float | None) -> tuple[int, float]:
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status)
+            return os.waitstatus_to_exitcode(status), time.time()
         if kill_after is not None and time.monotonic() - begun >= kill_after:
+            at = time.time()
             os.kill(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)
-            return os.waitstatus_to_exitcode(status)
+            return os.waitstatus_to_exitcode(status), at
         time.sleep(0.002)
 
 

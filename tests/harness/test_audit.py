@@ -15,7 +15,7 @@ from lm_eval.utils import make_table
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import rows
-from lm_eval_leakage.harness.audit import RefusedAudit, leakage_task, split_name
+from lm_eval_leakage.harness.audit import ReadDoc, RefusedAudit, leakage_task, split_name
 from lm_eval_leakage.harness.base_task import draws_at_random, refusal
 from lm_eval_leakage.harness.group import LeakageGroup
 from lm_eval_leakage.harness.row_values import pooled
@@ -345,6 +345,114 @@ def test_benchmarks_of_ours_have_the_other_audits_too() -> None:
     results = simple_evaluate(model=lm, tasks=["fresh_choice_confusion"], task_manager=known, limit=5)
     assert results["results"]["fresh_choice_confusion"]["skipped,paired_accuracy"] == 0
     assert len(lm.asked) == 5 * 16
+
+
+# ---------------------------------------------------------------------- data_files
+
+PROCESSED = """
+doc_to_text: "{{query}}\\nAnswer:"
+doc_to_choice: "{{choices}}"
+doc_to_target: answer
+process_docs: !function prepare.prepare
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path):
+    """Writes a user's file."""
+
+    def write(*docs: dict) -> str:
+        (tmp_path / "mine.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in docs))
+        return str(tmp_path / "mine.jsonl")
+
+    return write
+
+
+def asked(folder: Path, name: str, file: str) -> list[tuple[str, str]]:
+    lm = FakeLM(by_hash)
+    simple_evaluate(model=lm, tasks=[name], task_manager=manager(folder, data_files=file, orders=2))
+    return lm.asked
+
+
+MINE = {"question": "Which is mine?", "choices": ["oak", "elm", "ash", "yew"], "answer": 1}
+
+
+def test_a_users_file_is_asked_in_the_tasks_own_words(folder, task, mine) -> None:
+    task("colours", LETTERED.replace("{{question}}", "Pick: {{question}}"))
+    first, second = asked(folder, "colours_leakage_perm", mine(MINE))
+    assert first == ("Pick: Which is mine?", "\nA. oak\nB. elm\nC. ash\nD. yew")
+    assert second[0] == first[0]
+
+
+def test_a_users_file_is_prepared_as_the_tasks_own_data_are(folder, task, mine) -> None:
+    (folder / "prepare.py").write_text(
+        "def prepare(docs):\n    return docs.map(lambda doc: {'query': doc['question'].upper()})\n"
+    )
+    task("colours", PROCESSED)
+    (audit,) = manager(folder, data_files=mine(MINE)).load(["colours_leakage_perm"])["tasks"].values()
+    assert [question.prompt for question in audit.benchmark()] == ["WHICH IS MINE?\nAnswer:"]
+
+
+def test_a_users_file_that_the_task_cannot_render_is_asked_as_plain_questions_with_a_word(
+    folder, task, mine, caplog
+) -> None:
+    task("colours", TEXTS.replace("question", "stem"), [{"stem": row["question"]} | row for row in ROWS])
+    with caplog.at_level(logging.WARNING):
+        found = asked(folder, "colours_leakage_perm", mine(MINE))
+    assert found[0] == ("Which is mine?", "\nA. oak\nB. elm\nC. ash\nD. yew")
+    assert "colours cannot render the rows of data_files=" in caplog.text
+    assert "'stem' is undefined" in caplog.text
+
+
+def test_a_users_file_of_other_fields_is_refused_with_those_that_it_has_and_those_that_are_needed(
+    folder, task, mine
+) -> None:
+    task("colours", LETTERED)
+    lm = FakeLM(by_hash)
+    with pytest.raises(RefusedAudit) as refused:
+        simple_evaluate(
+            model=lm,
+            tasks=["colours_leakage_perm"],
+            task_manager=manager(folder, data_files=mine({"frage": "Welche?", "wahl": ["a", "b"]})),
+        )
+    reason = str(refused.value)
+    assert (
+        "mine.jsonl', whose rows have the fields ['frage', 'wahl'], and colours can make no question of them" in reason
+    )
+    assert "own rows have ['question', 'choices', 'answer']; rename the fields to those" in reason
+
+
+def test_one_file_is_not_asked_for_every_task_of_a_group_or_tag(folder, task, mine) -> None:
+    for name in ("few", "more"):
+        task(name, LETTERED, tag="hues")
+    write_group(folder, "few", "more")
+    for name in ("everything_leakage_perm", "hues_leakage_perm"):
+        with pytest.raises(RefusedAudit, match="2 tasks, each of which would ask about that one file; name one of"):
+            asked(folder, name, mine(MINE))
+    assert asked(folder, "few_leakage_perm", mine(MINE))[0][0] == "Which is mine?"
+
+
+def test_one_file_is_not_asked_for_every_benchmark_of_our_own_group(mine) -> None:
+    known = TaskManager(
+        include_path=str(task_configs_path()), include_defaults=False, metadata={"data_files": mine(MINE)}
+    )
+    with pytest.raises(RefusedAudit, match="leakage_perm stands for 7 tasks"):
+        known.load(["leakage_perm"])
+    assert "mmlu_leakage_perm" in known.load(["mmlu_leakage_perm"])["tasks"]
+
+
+def test_shards_of_a_users_file_are_made_of_its_rows(folder, task, mine) -> None:
+    task("colours", LETTERED)
+    file = mine(*(MINE | {"question": f"Which is mine, {i}?"} for i in range(20)))
+    known = manager(folder, data_files=file, shards=2, examples=4, permutations=2)
+    (audit,) = known.load(["colours_leakage_shared_likelihood"])["tasks"].values()
+    assert all("Which is mine" in shard.options[0] for shard in audit.shards.values())
+
+
+def test_half_a_surrogate_pair_of_a_row_is_replaced_before_the_harness_hashes_it() -> None:
+    row = ReadDoc({"question": "Which\ud800?", "choices": ["a\udfff"]}, lambda doc: question(*doc["choices"]))
+    assert json.dumps(row, ensure_ascii=False).encode()
+    assert row.reading == question("a\ufffd")
 
 
 # ---------------------------------------------------------------------- in Python

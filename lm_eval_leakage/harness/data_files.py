@@ -1,0 +1,165 @@
+"""A local file of questions: one row each, or a sentence that names the file, the line and the remedy.
+
+JSON is read here, line by line: pyarrow's reader, which `datasets` uses, ends the interpreter (a segmentation fault)
+on deeply nested lists, takes options that look like dates for dates, and refuses columns of mixed types.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+
+from lm_eval_leakage.texts import brief, well_formed_parts
+
+ENDINGS = (".json", ".jsonl", ".parquet")
+DEEPEST = 50  # lists in lists; no question needs more than a few, and other readers of the row end at some hundreds
+MOST_DIGITS = 4_000  # of a number that Python reads as one
+
+Row = dict[str, Any]
+
+
+class Rows(list[Row]):
+    """Rows in memory, with the names of their columns where the harness looks for them, and what tasks' functions
+    most often call on a data set."""
+
+    @property
+    def features(self) -> dict[str, None]:
+        return dict.fromkeys(name for row in self for name in row)
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self.features)
+
+    def map(self, function: Callable[[Row], Row], **_: object) -> Rows:
+        return Rows({**row, **function(dict(row))} for row in self)
+
+    def filter(self, function: Callable[[Row], bool], **_: object) -> Rows:
+        return Rows(row for row in self if function(row))
+
+
+def read_file(given: object) -> datasets.Dataset | Rows:
+    """The rows of a file; `Rows` where its columns are of mixed types, which a data set cannot hold.
+
+    Raises ValueError, or an OSError of the same form, in one sentence.
+    """
+    file = _checked(given)
+    rows = _parquet(file) if file.suffix == ".parquet" else _table(_json_rows(file))
+    if not len(rows):
+        raise ValueError(f"data_files is {str(file)!r}, which holds no question; give it one row for each")
+    return rows
+
+
+def _checked(given: object) -> Path:
+    if not isinstance(given, (str, Path)) or not str(given) or "\0" in str(given):
+        raise ValueError(f"data_files is {brief(given)}; it must be the path of one file")
+    file = Path(given).expanduser()
+    if file.is_dir():
+        raise IsADirectoryError(f"data_files is {str(file)!r}, a folder; name one file in it")
+    if file.suffix not in ENDINGS:
+        unpack = "unpack it first; " if file.suffix in (".gz", ".zip", ".bz2", ".xz", ".zst") else ""
+        raise ValueError(f"data_files is {str(file)!r}; {unpack}the file must end in one of: {', '.join(ENDINGS)}")
+    if not file.exists():
+        raise FileNotFoundError(f"data_files is {str(file)!r}, and there is no such file; check the path")
+    return file
+
+
+def _parquet(file: Path) -> datasets.Dataset:
+    try:
+        return datasets.load_dataset("parquet", data_files=str(file), split="train")
+    except (ValueError, OSError, pa.ArrowException, datasets.exceptions.DatasetGenerationError) as error:
+        raise ValueError(
+            f"data_files is {str(file)!r}, which holds no table of questions ({brief(error)}); give one question a row"
+        ) from error
+
+
+def _table(rows: list[Row]) -> datasets.Dataset | Rows:
+    columns = Rows(rows).column_names
+    try:
+        return datasets.Dataset.from_dict({column: [row.get(column) for row in rows] for column in columns})
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, RecursionError):  # columns of mixed types
+        return Rows(rows)
+
+
+# ---------------------------------------------------------------------- JSON
+
+
+def _json_rows(file: Path) -> list[Row]:
+    """The objects of a file of lines, of one list, or of one object."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise OSError(
+            f"data_files is {str(file)!r}, which cannot be read ({error.strerror}); check the file"
+        ) from error
+    text = _decoded(data, file)
+    if text.lstrip().startswith("["):
+        parsed = _parsed(text, file, 1)
+        numbered = [(f"entry {number}", row) for number, row in enumerate(parsed, 1)]
+    else:
+        numbered = [(f"line {number}", row) for number, row in _lines(text, file)]
+    return [_row(value, place, file) for place, value in numbered]
+
+
+def _decoded(data: bytes, file: Path) -> str:
+    if data.startswith(b"\x1f\x8b"):
+        raise ValueError(f"data_files is {str(file)!r}, which is compressed; unpack it with gunzip")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"data_files is {str(file)!r}, whose line {line} is not UTF-8 (byte {data[error.start]:#04x}); save the "
+            "file as UTF-8"
+        ) from error
+
+
+def _lines(text: str, file: Path) -> Iterator[tuple[int, object]]:
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if len(lines) > 1 and lines[0][1].strip() == "{":  # one object over several lines
+        yield 1, _parsed(text, file, 1)
+        return
+    for number, line in lines:
+        yield number, _parsed(line, file, number)
+
+
+def _parsed(text: str, file: Path, line: int) -> Any:
+    try:
+        return json.loads(text, parse_int=_number)
+    except json.JSONDecodeError as error:
+        place, why = line + error.lineno - 1, f"{error.msg}, column {error.colno}"
+    except RecursionError:
+        place, why = line, "lists in lists in lists"
+    raise ValueError(f"data_files is {str(file)!r}, whose line {place} is no JSON ({why}); mend the line or remove it")
+
+
+def _number(digits: str) -> int | str:
+    return int(digits) if len(digits) <= MOST_DIGITS else digits
+
+
+def _row(value: object, place: str, file: Path) -> Row:
+    if not isinstance(value, dict):
+        raise ValueError(
+            f"data_files is {str(file)!r}, whose {place} is {brief(value)}; each must be an object with the fields of "
+            "one question"
+        )
+    if _depth(value) > DEEPEST:
+        raise ValueError(
+            f"data_files is {str(file)!r}, whose {place} holds lists in lists, more than {DEEPEST} deep; mend it or "
+            "remove it"
+        )
+    row: Row = well_formed_parts(value)
+    return row
+
+
+def _depth(value: object) -> int:
+    """How deep lists and objects stand in each other, counted no further than is allowed."""
+    level, depth = [value], 0
+    while level and depth <= DEEPEST:
+        parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, (dict, list))]
+        level, depth = [inner for part in parts for inner in part], depth + 1
+    return depth

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import datasets
+import pytest
+
+from lm_eval_leakage.harness.data_files import Rows, read_file
+
+ROW = {"question": "Which é?", "choices": ["red", "blue"], "answer": 1}
+LINE = json.dumps(ROW, ensure_ascii=False)
+
+READ = {
+    "lines": LINE + "\n" + LINE + "\n",
+    "a list": json.dumps([ROW, ROW], indent=1),
+    "a byte-order mark": "\ufeff" + LINE + "\n" + LINE,
+    "lines that end as on Windows": LINE + "\r\n" + LINE + "\r\n",
+    "empty lines": "\n" + LINE + "\n\n \n" + LINE,
+}
+
+
+@pytest.mark.parametrize("ending", [".json", ".jsonl"])
+@pytest.mark.parametrize("text", READ.values(), ids=READ.keys())
+def test_json_is_read_in_the_forms_in_which_it_comes(tmp_path: Path, text: str, ending: str) -> None:
+    file = tmp_path / f"mine{ending}"
+    file.write_bytes(text.encode())
+    assert [dict(row) for row in read_file(file)] == [ROW, ROW]
+
+
+def test_one_object_over_several_lines_is_one_row(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text(json.dumps(ROW, indent=2))
+    assert [dict(row) for row in read_file(tmp_path / "mine.json")] == [ROW]
+
+
+def test_columns_of_mixed_types_are_read_as_they_stand(tmp_path: Path) -> None:
+    rows = [ROW, ROW | {"answer": "B"}, ROW | {"choices": {"text": ["a"]}}, {"question": 7}, {"id": 10**30}]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_file(str(tmp_path / "mine.jsonl"))
+    assert isinstance(found, Rows)
+    assert found == rows
+    assert found.column_names == ["question", "choices", "answer", "id"]
+    assert [
+        row["question"] for row in found.filter(lambda row: "id" not in row).map(lambda row: {"question": "Q"})
+    ] == ["Q"] * 4
+
+
+def test_a_field_that_only_later_rows_have_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text('{"question": "Q?"}\n{"question": "R?", "answer": 1}')
+    assert read_file(tmp_path / "mine.jsonl")["answer"][:] == [None, 1]
+
+
+def test_dates_stay_texts(tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text('{"question": "When?", "choices": ["1999-01-01", "2000-01-01"]}')
+    assert read_file(tmp_path / "mine.jsonl")[0]["choices"] == ["1999-01-01", "2000-01-01"]
+
+
+def test_numbers_of_thousands_of_digits_and_half_surrogate_pairs_are_texts_that_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text('{"question": "a\\ud800", "n": ' + "1" * 5000 + "}")
+    (row,) = read_file(tmp_path / "mine.jsonl")
+    assert row == {"question": "a\ufffd", "n": "1" * 5000}
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+REFUSED = {
+    "nothing": (b"", "holds no question; give it one row"),
+    "an empty list": (b"[]", "holds no question; give it one row"),
+    "Latin-1": (LINE.encode() + b"\n" + LINE.encode("latin-1"), "line 2 is not UTF-8 (byte 0xe9); save the file as"),
+    "UTF-16": (LINE.encode("utf-16"), "line 1 is not UTF-8 (byte 0xff)"),
+    "a broken line": (f"{LINE}\n\n{LINE[:20]}\n{LINE}".encode(), "line 3 is no JSON (Unterminated string starting at"),
+    "a broken list": (f"[{LINE},\n{LINE[:20]}]".encode(), "line 2 is no JSON"),
+    "lists 100,000 deep": (LINE.encode() + b'\n{"question": ' + DEEP + b"}", "line 2 is no JSON (lists in lists"),
+    "a list 100,000 deep": (DEEP, "line 1 is no JSON (lists in lists"),
+    "lists 100 deep": (b'{"question": ' + b"[" * 100 + b"]" * 100 + b"}", "line 1 holds lists in lists, more than 50"),
+    "lists for rows": (b'{"a": 1}\n["a"]', "line 2 is ['a']; each must be an object"),
+    "numbers in a list": (b"[1, 2]", "entry 1 is 1; each must be an object"),
+    "a compressed file": (gzip.compress(LINE.encode()), "compressed; unpack it with gunzip"),
+}
+
+
+@pytest.mark.parametrize(("data", "reason"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_no_json_is_refused_with_its_file_and_line(tmp_path: Path, data: bytes, reason: str) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_bytes(data)
+    with pytest.raises(ValueError, match="data_files is") as refused:
+        read_file(file)
+    assert reason in str(refused.value)
+    assert repr(str(file)) in str(refused.value)
+    assert len(str(refused.value)) < 700
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("folder.jsonl", "a folder; name one file in it"),
+        ("none.jsonl", "there is no such file; check the path"),
+        ("mine.jsonl.gz", "unpack it first; the file must end in one of: .json, .jsonl, .parquet"),
+        ("mine.csv", "the file must end in one of"),
+        ("mine.parquet", "holds no table of questions"),
+    ],
+)
+def test_what_is_no_file_of_questions_is_refused(tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / "folder.jsonl").mkdir()
+    for written in ("mine.jsonl.gz", "mine.csv", "mine.parquet"):
+        (tmp_path / written).write_text("PAR1 or not")
+    with pytest.raises((ValueError, OSError), match=reason):
+        read_file(tmp_path / name)
+
+
+@pytest.mark.parametrize("given", [3, None, ["a.jsonl"], {"test": "a.jsonl"}, "", "a\0.jsonl", True])
+def test_a_path_that_is_none_is_refused(given: object) -> None:
+    with pytest.raises(ValueError, match="it must be the path of one file"):
+        read_file(given)
+
+
+def test_a_parquet_file_is_read(tmp_path: Path) -> None:
+    datasets.Dataset.from_list([ROW]).to_parquet(tmp_path / "mine.parquet")
+    assert read_file(tmp_path / "mine.parquet")[0] == ROW

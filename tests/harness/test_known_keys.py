@@ -1,0 +1,100 @@
+"""Misspelled keys of `--metadata`, by what the command line does before it loads a model."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from lm_eval.config.evaluate_config import EvaluatorConfig
+from lm_eval.tasks import TaskManager
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.known_keys import OWN_KEYS, known_keys, refusal_of_keys
+from lm_eval_leakage.harness.wiring import extend_harness
+
+extend_harness(TaskManager)
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """What the command line does with a run's tasks, `--metadata` and `--model_args`, on a small index."""
+    (tmp_path / "data.jsonl").write_text(json.dumps({"question": "Q?", "choices": ["a", "b"], "answer": 0}))
+    for name in ("colours", "made"):
+        extra = "custom_dataset: !function made.rows\n" if name == "made" else ""
+        (tmp_path / f"{name}.yaml").write_text(f"task: {name}\noutput_type: multiple_choice\n{extra}")
+    original = TaskManager.__init__
+
+    def small(self, verbosity=None, include_path=None, include_defaults=True, metadata=None) -> None:
+        original(self, verbosity, [str(task_configs_path()), str(tmp_path)], False, metadata)
+
+    def choose(tasks: str, metadata: dict, model_args: dict | None = None) -> EvaluatorConfig:
+        config = EvaluatorConfig(tasks=tasks, metadata=metadata, model_args=model_args or {})._configure()
+        with monkeypatch.context() as patched:
+            patched.setattr(TaskManager, "__init__", small)
+            config.process_tasks(config.metadata)
+        return config
+
+    return choose
+
+
+@pytest.mark.parametrize(
+    "tasks", ["fresh_leakage_perm", "leakage_perm", "colours_leakage_tokens", "mmlu_leakage_tokens"]
+)
+@pytest.mark.parametrize(
+    ("key", "nearest"), [("max_order", "max_orders"), ("data_file", "data_files"), ("refernce_log", "reference_log")]
+)
+def test_a_misspelled_key_ends_the_run_in_one_sentence_with_the_nearest_known_one(chosen, tasks, key, nearest) -> None:
+    with pytest.raises(SystemExit) as ended:
+        chosen(tasks, {key: 4})
+    assert ended.value.code == f"--metadata has the key {key!r}, which no audit knows; did you mean {nearest!r}"
+
+
+def test_a_key_that_is_like_none_is_refused_with_all_that_are_known(chosen) -> None:
+    with pytest.raises(SystemExit, match=re.escape("'zzz', which no audit knows; choose from: audit_of, benchmark, ")):
+        chosen("fresh_leakage_perm", {"zzz": 1})
+
+
+def test_the_models_arguments_are_no_keys_of_the_users(chosen) -> None:
+    arguments = {"pretrained": "x", "dtype": "float32", "max_order": 3, "anything": 1}
+    assert chosen("fresh_leakage_perm", {"max_orders": 4}, arguments).metadata["anything"] == 1
+
+
+def test_a_key_of_another_audit_of_the_run_is_known(chosen) -> None:
+    chosen("fresh_leakage_perm,fresh_leakage_tokens", {"k": 0.3, "delta": -0.3, "resume": False, "calibration": None})
+
+
+@pytest.mark.parametrize("tasks", ["fresh_leakage_perm,colours", "made_leakage_perm", "colours"])
+def test_a_key_of_an_ordinary_task_of_the_run_is_left_to_it(chosen, tasks) -> None:
+    chosen(tasks, {"max_seq_lengths": [4096]})
+
+
+def test_beside_ordinary_tasks_a_key_that_is_nearly_ours_is_refused(chosen) -> None:
+    with pytest.raises(SystemExit, match="did you mean 'max_orders'"):
+        chosen("fresh_leakage_perm,colours", {"max_order": 4})
+    chosen("colours", {"max_order": 4})
+
+
+def test_every_parameter_of_a_probe_or_statistic_is_known_and_what_only_code_sets_is_not() -> None:
+    assert {
+        "max_orders",
+        "orders",
+        "move",
+        "format",
+        "judge_model",
+        "delta",
+        "tasks_of_group",
+        *OWN_KEYS,
+    } <= known_keys()
+    assert not {"pool", "ask"} & known_keys()
+    assert all(refusal_of_keys([key], of_audits_only=True) is None for key in known_keys())
+
+
+def test_from_python_a_misspelled_key_is_warned_of(tmp_path, caplog) -> None:
+    for metadata in ({"max_order": 4, "pretrained": "x"}, {"max_orders": 4, "pretrained": "x", "dtype": "auto"}):
+        known = TaskManager(include_path=str(task_configs_path()), include_defaults=False, metadata=metadata)
+        known.load(["fresh_leakage_perm"])
+    assert [record.message for record in caplog.records if "no audit knows" in record.message] == [
+        "metadata has the key 'max_order', which no audit knows; did you mean 'max_orders'"
+    ]

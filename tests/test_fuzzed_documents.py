@@ -1,0 +1,24 @@
+"""A small part of the campaign: `python -m tests.fuzzed_documents 20000` is the whole."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+
+import hypothesis
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fuzzed_documents import documents, read_all
+
+
+@hypothesis.settings(max_examples=8)
+@given(st.integers(0, 10**9))
+def test_a_hostile_row_costs_that_row_alone_and_half_a_second_at_most(seed: int) -> None:
+    read_all(islice(documents(random.Random(seed)), 4))
+
+
+def test_the_documents_are_questions_often_enough_to_try_guards_and_probes() -> None:
+    counts = read_all(islice(documents(random.Random(1)), 12))
+    assert counts["questions"] > 5
+    assert counts["refused"] > 5

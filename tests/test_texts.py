@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lm_eval_leakage.texts import (
+    brief,
+    last_place,
+    listed_texts,
+    shared_beginning,
+    texts_in,
+    well_formed,
+    well_formed_parts,
+)
+
+
+def nested(depth: int) -> list:
+    value: list = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+HUGE = {
+    "a number": 10**5000,
+    "a text": "x" * 10**6,
+    "lists in lists": nested(10**4),
+    "a row of lists in lists": {"a": nested(10**4)},
+    "many numbers": [10**5000] * 1000,
+}
+
+
+@pytest.mark.parametrize("value", HUGE.values(), ids=HUGE.keys())
+def test_any_value_is_shown_in_a_few_characters(value: object) -> None:
+    assert len(brief(value)) < 3000
+
+
+@pytest.mark.parametrize("value", ["red", 3, None, ["a", "b"], {"text": ["a"]}, 2.5, True])
+def test_a_usual_value_is_shown_as_python_writes_it(value: object) -> None:
+    assert brief(value) == repr(value)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_text_that_can_be_written_stays_itself(text: str) -> None:
+    assert well_formed(text) is text
+
+
+def test_only_a_surrogate_without_its_other_half_is_replaced() -> None:
+    assert well_formed("a\ud83d b\udc00") == "a\ufffd b\ufffd"
+    assert well_formed("\ud83d\ude00") == "\U0001f600"
+
+
+def test_a_row_is_copied_only_where_it_has_something_to_mend() -> None:
+    whole = {"question": "é", "choices": ["a", ("b", 1)]}
+    assert well_formed_parts(whole) is whole
+    assert well_formed_parts({"\ud800": ["\ud800", ("x", "\ud800")]}) == {"\ufffd": ["\ufffd", ("x", "\ufffd")]}
+
+
+@given(st.lists(st.text("ab", max_size=6), min_size=1, max_size=4))
+def test_the_shared_beginning_is_the_longest_one(texts: list[str]) -> None:
+    found = shared_beginning(texts)
+    assert all(text.startswith(found) for text in texts)
+    assert len({text[: len(found) + 1] for text in texts}) > 1 or found in texts
+
+
+@given(st.text("ab", max_size=20), st.text("ab", min_size=1, max_size=3), st.integers(0, 20))
+def test_the_last_place_is_that_of_rfind(text: str, part: str, end: int) -> None:
+    assert last_place(text, part) == text.rfind(part)
+    end = min(end, len(text))
+    assert last_place(text, part, end) == text.rfind(part, 0, end)
+
+
+# ---------------------------------------------------------------------- texts of a row
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])) | st.integers(0, 10**6)))
+def test_a_list_written_by_python_or_as_json_is_read_back(values: list) -> None:
+    assert listed_texts(repr(values)) == listed_texts(json.dumps(values)) == [str(value) for value in values]
+
+
+@pytest.mark.parametrize("text", ["[header] It's on.", "['a', b]", "['a", "[0xfff]", "[1e999", "a", "", "[" * 10**5])
+def test_a_text_that_is_no_list_holds_no_others(text: str) -> None:
+    assert listed_texts(text) == []
+
+
+@pytest.mark.parametrize("piece", ["[", "[[", "['", "['a',", "[-", "[0x", "[1", "['\\", "[ ", "[{'a':"])
+def test_a_text_that_looks_like_a_list_is_read_at_once(piece: str) -> None:
+    start = time.process_time()
+    for end in ("", "]", "x]", "'"):
+        listed_texts(piece * 50_000 + end)
+    assert time.process_time() - start < 1
+
+
+def test_every_text_and_number_of_a_row_is_found_however_deep() -> None:
+    deep: object = {"a": ("end", b"bytes", None, True, 10**5000)}
+    for _ in range(10_000):
+        deep = [deep]
+    row = {"question": "Which?", "choices": ["red", 2.5], "more": "['x', 3]", "deep": deep}
+    assert list(texts_in(row)) == ["Which?", "red", "2.5", "['x', 3]", "x", "3", "end"]
