@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import CacheHook, CachingLM
@@ -24,9 +24,6 @@ from lm_eval_leakage.harness.processes import are_replicas, from_first, is_first
 from lm_eval_leakage.harness.token_scores import TokenAnswer
 from lm_eval_leakage.records import Skipped, TokenScores
 
-if TYPE_CHECKING:
-    from lm_eval_leakage.harness.task import LeakageInstance
-
 logger = logging.getLogger(__name__)
 
 REQUEST_TYPE = "leakage"
@@ -34,6 +31,34 @@ Response = tuple[float, bool] | TokenAnswer | str
 NOT_ASKED: Mapping[str, Response] = {"loglikelihood": (math.nan, False), "token_scores": (math.nan, False)}
 IN_A_ROW = 3  # questions that fail one after the other: then it is not the questions that are at fault
 SHOWN = 60  # characters of a request in a message
+
+
+class Asking(Protocol):
+    """As much of a task as its requests need on their way to the model.
+
+    resume: whether answers are kept and those of an earlier run used
+    evaluation: the run, None where the task has met none
+    """
+
+    resume: bool
+    evaluation: Evaluation | None
+
+    def check_met(self, lm: object) -> None:
+        """Raises RuntimeError where the requests were built without a look at the model that is to answer them."""
+
+
+@dataclass
+class LeakageInstance(Instance):  # type: ignore[misc]
+    """One request about a question, or the place of a question that could not be tested: the harness needs at least
+    one request per question.
+
+    method: the model's method that answers it
+    skipped: why the question is not tested; on its first request only
+    """
+
+    method: str = ""
+    task: Any = None  # Asking; the harness's instances have a default for each of their fields
+    skipped: Skipped | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +78,7 @@ def offer_asking(lm: Any) -> None:
 def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[Response]:
     """The responses to all requests of our tasks, in order. A question with a request that has no sound answer is
     marked as skipped, with the reason, on its first instance."""
-    tasks = dict.fromkeys(instance.task for instance in instances)
+    tasks: dict[Asking, None] = dict.fromkeys(instance.task for instance in instances)
     for task in tasks:
         task.check_met(lm)
     answers: dict[int, Answer | Broken] = {}

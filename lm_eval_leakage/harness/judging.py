@@ -7,29 +7,44 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
+from lm_eval_leakage.harness.asking import LeakageInstance
+from lm_eval_leakage.harness.calibrated import Calibrator
 from lm_eval_leakage.harness.filters import LeakageFilter, judged_response
 from lm_eval_leakage.harness.processes import on_all
+from lm_eval_leakage.harness.reference_log import ReferenceLog
 from lm_eval_leakage.harness.row_values import undecidable
 from lm_eval_leakage.harness.token_scores import TokenAnswer
-from lm_eval_leakage.records import Answered, Evidence, Skipped, UntestableQuestion, Verdict
+from lm_eval_leakage.probes import Probe
+from lm_eval_leakage.records import Answered, Evidence, Question, Skipped, UntestableQuestion, Verdict
 from lm_eval_leakage.statistics.known_scores import Calibrated, detector_name
-
-if TYPE_CHECKING:
-    from lm_eval_leakage.harness.task import LeakageInstance, LeakageTask
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 REASONS_SHOWN = 5  # in the run's messages; the samples log has every question's
-Asked = Sequence["LeakageInstance"]  # all requests about one question
+Asked = Sequence[LeakageInstance]  # all requests about one question
+
+
+class Judged(Protocol):
+    """As much of a task as its verdicts need."""
+
+    config: Any
+    reference: ReferenceLog | None
+    calibrator: Calibrator | None
+    probe: Probe
+    pooled_probe: Probe
+
+    def question(self, doc: Mapping[str, Any]) -> Question: ...
+
+    def guards(self, doc: Mapping[str, Any]) -> tuple[str, ...]: ...
 
 
 class Judging:
     """The verdicts on `questions`, this process's, of one task."""
 
-    def __init__(self, task: LeakageTask, questions: Sequence[Asked]) -> None:
+    def __init__(self, task: Judged, questions: Sequence[Asked]) -> None:
         self.task, self.questions = task, questions
         self._answered: dict[int, Answered] = {}
         self._guards: dict[int, tuple[str, ...]] = {}

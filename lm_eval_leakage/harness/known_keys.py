@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
@@ -60,13 +60,6 @@ def is_audit(task: object, index: Mapping[str, Any]) -> bool:
     base = getattr(index[task], "base", None) if task in index else None
     makes_its_data = "custom_dataset" in (getattr(base, "cfg", None) or {})  # from the keys of --metadata
     return (split_name(task) is not None or task in suffixes()) and not makes_its_data
-
-
-def refuse_unknown_keys(tasks: Collection[object], index: Mapping[str, Any], keys: Iterable[str]) -> None:
-    """Ends the run, in one sentence, where it has audits and a key that none knows."""
-    audits = [task for task in tasks if is_audit(task, index)]
-    if audits and (refusal := refusal_of_keys(keys, of_audits_only=len(audits) == len(tasks))):
-        raise SystemExit(refusal)
 
 
 @functools.cache

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import Any
 
-from lm_eval.api.instance import Instance
 from lm_eval.api.task import ConfigurableTask
 
 import lm_eval_leakage.harness.rows  # noqa: F401 (makes the rows known)
 from lm_eval_leakage.guards import guards_of, templates_of
-from lm_eval_leakage.harness.asking import REQUEST_TYPE, offer_asking
+from lm_eval_leakage.harness.asking import REQUEST_TYPE, LeakageInstance, offer_asking
 from lm_eval_leakage.harness.calibrated import ROWS as CALIBRATED_ROWS
 from lm_eval_leakage.harness.calibrated import Calibrator
 from lm_eval_leakage.harness.data import load_questions
@@ -39,20 +37,6 @@ logger = logging.getLogger(__name__)
 
 Doc = Mapping[str, Any]
 ChatTemplate = Callable[..., str]  # or, for a chat model behind an API, turns as JSON in a tuple
-
-
-@dataclass
-class LeakageInstance(Instance):  # type: ignore[misc]
-    """One request about a question, or the place of a question that could not be tested: the harness needs at least
-    one request per question.
-
-    method: the model's method that answers it
-    skipped: why the question is not tested; on its first request only
-    """
-
-    method: str = ""
-    task: Any = None
-    skipped: Skipped | None = None
 
 
 class LongerThanWindow(UntestableQuestion):

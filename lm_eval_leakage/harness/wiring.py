@@ -18,7 +18,7 @@ def extend_harness(task_manager_class: type) -> None:
     """What the harness will do by itself once it discovers plugins, and audits of any task by name."""
     add_tasks_to(task_manager_class)
     add_audits_to(task_manager_class)
-    check_keys_of_runs()
+    check_runs()
     add_models()
 
 
@@ -63,13 +63,13 @@ def add_audits_to(task_manager_class: type) -> None:
     task_manager_class.match_tasks = match_tasks  # type: ignore[attr-defined]
 
 
-def check_keys_of_runs() -> None:
-    """The command line, which chooses its tasks before it loads a model, then also looks at the keys of `--metadata`;
-    afterwards nobody can tell them from the model's arguments."""
+def check_runs() -> None:
+    """The command line, which chooses its tasks before it loads a model, then also looks at what would end the run or
+    make it wrong; afterwards nobody can tell keys of `--metadata` from the model's arguments."""
     try:
         from lm_eval.config.evaluate_config import EvaluatorConfig
     except ImportError as error:
-        logger.warning("misspelled keys of --metadata are not noticed with this harness: %s", error)
+        logger.warning("mistakes in a run's options are noticed late with this harness: %s", error)
         return
     original = getattr(EvaluatorConfig, "process_tasks", None)
     if original is None or hasattr(original, MARK):
@@ -79,9 +79,9 @@ def check_keys_of_runs() -> None:
     def process_tasks(self: Any, metadata: Any = None) -> Any:
         manager = original(self, metadata)
         if hasattr(manager.task_index, "audits_like"):
-            from lm_eval_leakage.harness.known_keys import refuse_unknown_keys
+            from lm_eval_leakage.harness.run_checks import check_run
 
-            refuse_unknown_keys(self.tasks, manager.task_index, (self.metadata or {}).keys() - (self.model_args or {}))
+            check_run(self, manager.task_index)
         return manager
 
     setattr(process_tasks, MARK, True)

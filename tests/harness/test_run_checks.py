@@ -1,4 +1,4 @@
-"""Misspelled keys of `--metadata`, by what the command line does before it loads a model."""
+"""What the command line says of a run before it loads a model."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     def small(self, verbosity=None, include_path=None, include_defaults=True, metadata=None) -> None:
         original(self, verbosity, [str(task_configs_path()), str(tmp_path)], False, metadata)
 
-    def choose(tasks: str, metadata: dict, model_args: dict | None = None) -> EvaluatorConfig:
-        config = EvaluatorConfig(tasks=tasks, metadata=metadata, model_args=model_args or {})._configure()
+    def choose(tasks: str, metadata: dict, model_args: dict | None = None, output: Path | None = None):
+        where = None if output is None else str(output)
+        config = EvaluatorConfig(tasks=tasks, metadata=metadata, model_args=model_args or {}, output_path=where)
+        config = config._configure()
         with monkeypatch.context() as patched:
             patched.setattr(TaskManager, "__init__", small)
             config.process_tasks(config.metadata)
@@ -98,3 +100,19 @@ def test_from_python_a_misspelled_key_is_warned_of(tmp_path, caplog) -> None:
     assert [record.message for record in caplog.records if "no audit knows" in record.message] == [
         "metadata has the key 'max_order', which no audit knows; did you mean 'max_orders'"
     ]
+
+
+def test_a_data_file_that_cannot_be_read_ends_the_run(chosen, tmp_path) -> None:
+    (tmp_path / "broken.jsonl").write_text('{"question": "Q?"\n')
+    for name, said in (("none.jsonl", "there is no such file"), ("broken.jsonl", "line 1")):
+        with pytest.raises(SystemExit, match=said):
+            chosen("fresh_leakage_perm", {"data_files": str(tmp_path / name)})
+    chosen("fresh_leakage_perm", {"data_files": str(tmp_path / "data.jsonl")})
+    chosen("colours", {"data_files": str(tmp_path / "none.jsonl")})  # no audit of ours
+
+
+def test_an_output_path_that_cannot_be_written_ends_the_run(chosen, tmp_path) -> None:
+    with pytest.raises(SystemExit, match="where nothing can be written"):
+        chosen("fresh_leakage_perm", {}, output=tmp_path / "data.jsonl" / "below")
+    chosen("fresh_leakage_perm", {}, output=tmp_path / "new")
+    chosen("colours", {}, output=tmp_path / "data.jsonl" / "below")
