@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check install
+.PHONY: demo test check faults install
 
 install: $(VENV)/installed
 
@@ -27,3 +27,7 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_import_direction.py
+
+# An hour of kills, full disks, damaged files and misbehaving models: docs/reliability.md has its table.
+faults: install
+	$(BIN)/python -m tests.faults

@@ -15,8 +15,8 @@ from typing import Any
 from lm_eval_leakage.results.problems import Problem
 
 TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
-RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json")
-SAMPLES = re.compile(rf"samples_(?P<task>.+?)_(?P<time>{TIME})\.jsonl")
+RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json", re.DOTALL)  # a name may hold a newline
+SAMPLES = re.compile(rf"samples_(?P<task>.+?)_(?P<time>{TIME})\.jsonl", re.DOTALL)
 SHAPES: Mapping[str, tuple[type, ...]] = {  # of the values of each section of a results file that is used
     "results": (dict,),
     "groups": (dict,),

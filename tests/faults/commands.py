@@ -1,0 +1,292 @@
+"""The commands that read runs, under kills, full disks, damaged files and hostile names."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import random
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage import cli, files
+from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.leaderboard import as_markdown as board_of
+from lm_eval_leakage.results.leaderboard import leaderboard
+from lm_eval_leakage.results.tables import as_text
+from tests.faults.children import KILLED, child, has_traceback, killing
+from tests.faults.tally import Tally
+from tests.results.harness_files import answered, audited, confused, row, write_run
+from tests.results.test_broken_files import damage
+
+N_ROWS = 400
+YAML = "task: bench\ndataset_path: json\ntest_split: test\noutput_type: multiple_choice\n"
+NAMES = [
+    *(
+        "=1+1",
+        "+1",
+        "-1",
+        "@SUM(A1)",
+        "\t=1",
+        "a\x1b[31mred\x1b[0m",
+        "a\nb",
+        "a\rb",
+        "a|b",
+        "`a`",
+        "<script>alert(1)</script>",
+    ),
+    *(
+        "a\u2028b",
+        "a\x85b",
+        "a\x7fb",
+        "\u202eright",
+        "a\x00b",
+        "..",
+        "a" * 200,
+        "*?[x]",
+        "'; --",
+        '"',
+        "\\",
+        "{{ a }}",
+        "${a}",
+    ),
+    *(
+        "\ud800",
+        "&amp;",
+        "%s%n",
+        "\ufeffa",
+        "名前",
+        "👩‍👩‍👧",
+        "- a: b",
+        "!!python/object",
+        "a: b",
+        "#a",
+        "~",
+        "null",
+        "on",
+    ),
+]
+
+
+def folder_of_runs(folder: Path, model: str = "m", n_rows: int = N_ROWS) -> Path:
+    """A run, its audits, and the base task that `clean` needs."""
+    docs = [row(number) for number in range(n_rows)]
+    flags = [number % 3 == 0 for number in range(n_rows)]
+    write_run(folder / "runs", model, {"bench": [answered(i, doc, flags[i]) for i, doc in enumerate(docs)]})
+    audits = {
+        "bench_leakage_perm": [audited(doc, flags[i]) for i, doc in enumerate(docs)],
+        "bench_choice_confusion": [confused(doc, flags[i], i % 5 == 0) for i, doc in enumerate(docs)],
+    }
+    write_run(folder / "runs", model, audits)
+    (folder / "tasks").mkdir()
+    (folder / "tasks" / "bench.yaml").write_text(YAML)
+    return folder
+
+
+def commands(folder: Path) -> dict[str, list[str]]:
+    runs, out = str(folder / "runs"), folder / "out"
+    return {
+        "annotate": ["annotate", runs, "--output_path", str(out / "copies")],
+        "report": ["report", runs, "--output", str(out / "page.html")],
+        "leaderboard": ["leaderboard", runs, "--output", str(out / "board.html")],
+        "clean": ["clean", runs, "--output_path", str(out / "clean"), "--include_path", str(folder / "tasks")],
+    }
+
+
+def typed(words: Sequence[str]) -> Callable[[], None]:
+    def run() -> None:
+        sys.argv = ["lm-eval-leakage", *words]
+        cli.main()
+
+    return run
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Of every file that is not the leftover of a kill."""
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and not file.name.endswith(files.PART) and "leakage.json" not in file.name
+    }
+
+
+class Attacked:
+    """One command in a folder of its own, beside what it gives undisturbed."""
+
+    def __init__(self, folder: Path, name: str, source: Path, right: Mapping[str, str]) -> None:
+        self.folder, self.name, self.right = folder, name, right
+        shutil.copytree(source, folder)
+        self.before = digests(folder / "runs")
+
+    def run(self, **how: Any) -> Any:
+        return child(typed(commands(self.folder)[self.name]), self.folder.with_suffix(".log"), **how)
+
+    def check(self, tally: Tally, note: str) -> None:
+        """Nothing that was there is changed; what is there of the outputs is whole; the command ends it."""
+        tally.found(f"{note}: originals changed", lost=int(digests(self.folder / "runs") != self.before))
+        found = digests(self.folder / "out") if (self.folder / "out").exists() else {}
+        broken = [name for name, digest in found.items() if digest != self.right.get(name)]
+        tally.found(f"{note}: not whole: {broken}", wrong=len(broken))
+        ended = self.run()
+        tally.found(f"{note}: does not go on: {ended.output[-300:]}", lost=int(ended.code != 0))
+        tally.found(f"{note}: ends otherwise", wrong=int(digests(self.folder / "out") != self.right))
+
+
+def undisturbed(folder: Path) -> tuple[Path, dict[str, tuple[dict[str, str], float]]]:
+    """The source folder; of each command what is right, and the seconds it takes."""
+    source = folder_of_runs(folder / "source")
+    found = {}
+    for name in commands(source):
+        place = folder / "same_for_all"  # pages name their folders
+        shutil.rmtree(place, ignore_errors=True)
+        one = Attacked(place, name, source, {})
+        ended = one.run()
+        assert ended.code == 0, ended.output[-2000:]
+        found[name] = digests(place / "out"), ended.seconds
+    return source, found
+
+
+def kills(folder: Path, tries: int, rng: random.Random) -> Tally:
+    """At random, and aimed at the writing of files."""
+    tally = Tally("kill of annotate, report, leaderboard, clean")
+    source, right = undisturbed(folder)
+    for number in range(tries):
+        name = list(right)[number % len(right)]
+        digest, seconds = right[name]
+        place = folder / "same_for_all"
+        shutil.rmtree(place, ignore_errors=True)
+        one = Attacked(place, name, source, digest)
+        if number % 2:
+            original = files.Path.replace
+            files.Path.replace = killing(original, rng.randint(1, 3), after=rng.random() < 0.5)  # type: ignore[assignment,method-assign]
+            try:
+                ended = one.run()
+            finally:
+                files.Path.replace = original  # type: ignore[method-assign]
+        else:
+            ended = one.run(kill_after=rng.uniform(0.3, 1.0) * seconds)
+        tally.tries += int(ended.code == KILLED)
+        one.check(tally, f"{name}, kill {number}")
+    return tally
+
+
+def full_disk(folder: Path, limits: Sequence[int]) -> Tally:
+    tally = Tally("full disk under annotate, report, leaderboard, clean")
+    source, right = undisturbed(folder)
+    for limit in limits:
+        for name, (digest, _) in right.items():
+            place = folder / "same_for_all"
+            shutil.rmtree(place, ignore_errors=True)
+            one = Attacked(place, name, source, digest)
+            ended = one.run(size_limit=limit)
+            tally.tries += 1
+            whole = (place / "out").exists() and digests(place / "out") == digest
+            tally.found(f"{name}, {limit}: exit 0 though not whole", wrong=int(ended.code == 0 and not whole))
+            tally.found(f"{name}, {limit}: a traceback", wrong=int(has_traceback(ended)))
+            one.check(tally, f"{name}, {limit}")
+    return tally
+
+
+def read_only(folder: Path) -> Tally:
+    """Places where not even root may write."""
+    tally = Tally("output that cannot be written")
+    source = folder_of_runs(folder / "source", n_rows=20)
+    (folder / "file").write_text("")
+    for place in ("/proc/none", "/sys/none", str(folder / "file" / "below")):
+        for name, words in commands(source).items():
+            changed = [word if not word.startswith(str(source / "out")) else place for word in words]
+            ended = child(typed(changed), folder / "log")
+            tally.tries += 1
+            held = ended.code == 2 and not has_traceback(ended) and ended.output.strip()
+            tally.found(f"{name} into {place}: exit {ended.code}: {ended.output[-200:]}", wrong=int(not held))
+    return tally
+
+
+def _unsafe(text: str) -> bool:
+    return any((ord(letter) < 32 and letter != "\n") or 0x7F <= ord(letter) < 0xA0 for letter in text)
+
+
+def hostile_names(folder: Path, tries: int) -> Tally:
+    """A model and a task of every name: nothing of it reaches a terminal raw, and every command ends in order."""
+    tally = Tally("hostile names of models and tasks")
+    for number, name in enumerate(NAMES[:tries]):
+        place = folder / f"name_{number}"
+        docs = [row(index, subject=name) for index in range(12)]
+        safe = "".join(letter for letter in name if letter not in "/\x00\ud800")[:60] or "x"
+        lines = {f"{safe}_leakage_perm": [audited(doc, index < 4) for index, doc in enumerate(docs)]}
+        lines[safe] = [answered(index, doc, index < 4) for index, doc in enumerate(docs)]
+        write_run(place / "runs", "m", lines)
+        for file in (place / "runs").rglob("results_*.json"):
+            told = json.loads(file.read_text())
+            told["model_name"] = name
+            file.write_text(json.dumps(told))
+        runs, out = str(place / "runs"), place / "out"
+        for words in (
+            ["annotate", runs, "--subjects", "--dry_run"],
+            ["annotate", runs, "--subjects", "--dry_run", "--format", "csv"],
+            ["annotate", runs, "--subjects", "--dry_run", "--format", "markdown"],
+            ["prevalence", runs],
+            ["leaderboard", runs, "--format", "markdown"],
+            ["report", runs, "--output", str(out / "page.html")],
+        ):
+            ended = child(typed(words), folder / "log")
+            tally.tries += 1
+            note = f"{name!r}, {words[0]} {words[-1] if len(words) > 4 else ''}"
+            tally.found(f"{note}: exit {ended.code}: {ended.output[-200:]}", wrong=int(ended.code != 0))
+            tally.found(f"{note}: raw on the terminal", wrong=int(_unsafe(ended.output)))
+        shutil.rmtree(place)
+    return tally
+
+
+def damaged_files(folder: Path, tries: int, rng: random.Random) -> Tally:
+    """Folders each file of which is damaged, or lost lines: what is read is right, or it is told that not all is."""
+    tally = Tally("damaged files")
+    source = folder_of_runs(folder / "damaged_source", n_rows=12) / "runs"
+    right = {
+        (question.task, question.doc_hash): (question.scores, question.suspicion and question.suspicion.flagged)
+        for annotation in annotate([source])
+        for question in annotation.questions
+    }
+    while tally.tries < tries:
+        place = folder / "damaged"
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(source, place)
+        for file in sorted(place.rglob("*.json*")):
+            lines = file.read_text().splitlines(keepends=True)
+            if rng.random() < 0.4 and len(lines) > 1:
+                file.write_text("".join(line for line in lines if rng.random() < 0.8))
+            else:
+                damage(file, rng)
+            tally.tries += 1
+        _read_damaged(tally, place, right)
+    return tally
+
+
+def _read_damaged(tally: Tally, place: Path, right: Mapping[Any, Any]) -> None:
+    note = f"damaged files {tally.tries}"
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            annotations = annotate([place])
+            for annotation in annotations:
+                as_text(annotation.rows, "table")
+            board_of(leaderboard(annotations))
+    except ValueError as error:
+        tally.found(f"{note}: refused without a word", wrong=int(not str(error)))
+        return
+    except Exception as error:
+        tally.found(f"{note}: {error!r}", wrong=1)
+        return
+    told = any(annotation.problems for annotation in annotations)
+    found = {
+        (question.task, question.doc_hash): (question.scores, question.suspicion and question.suspicion.flagged)
+        for annotation in annotations
+        for question in annotation.questions
+    }
+    tally.found(f"{note}: differs without a word", wrong=int(found != right and not told))
+    if len(annotations) == 1:
+        asked = [question.doc_hash for question in annotations[0].questions if question.task == "bench"]
+        tally.found(f"{note}: questions stand twice", doubled=len(asked) - len(set(asked)))
