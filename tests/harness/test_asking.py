@@ -11,7 +11,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.asking import Broken, checked
+from lm_eval_leakage.harness.backend_answers import Broken, checked
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import FIVE, GOOD, TASK, TWINS, evaluate, lines
 
