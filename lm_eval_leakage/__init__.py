@@ -6,8 +6,8 @@ hold the detectors, `lm_eval_leakage.harness` what connects them to `lm_eval`.
 
 from __future__ import annotations
 
+from importlib import resources
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ __all__ = [
 
 def task_configs_path() -> Path:
     """The folder of this package's task YAMLs, for the harness's `--include_path` and `include_path=`."""
-    return Path(str(files("lm_eval_leakage.task_configs")))
+    return Path(str(resources.files("lm_eval_leakage.task_configs")))
 
 
 def load_run(*paths: str | Path) -> list[dict[str, Any]]:

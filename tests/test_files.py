@@ -73,3 +73,11 @@ def test_what_is_no_regular_file_is_written_to(tmp_path: Path) -> None:
 def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:
     write_whole(tmp_path / "a.txt", "a\ud800b")
     assert (tmp_path / "a.txt").read_text() == "a?b"
+
+
+def test_the_helper_hides_nothing_of_the_package() -> None:
+    """A module of the package is an attribute of it, instead of what the package imported under that name."""
+    import lm_eval_leakage
+
+    assert lm_eval_leakage.files.write_whole is write_whole
+    assert (lm_eval_leakage.task_configs_path() / "fresh" / "fresh.jsonl").is_file()
