@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -75,6 +75,20 @@ def test_the_estimate_of_the_unseen_share_is_near_the_truth_and_never_above_one(
     assert unseen_share(pvalues) == pytest.approx(0.5, abs=0.06)
     assert unseen_share([0.9] * 10) == 1
     assert unseen_share([]) == 1
+
+
+def test_no_pvalue_above_a_half_is_not_taken_for_a_benchmark_without_unseen_questions() -> None:
+    """Storey's estimate counts one p-value above 1/2 more than there are: of n, 2 / n is the least."""
+    assert unseen_share([0.01] * 10) == pytest.approx(2 / 10)
+    assert not any(from_pvalues(np.array([0.45] * 4), 0.1).flagged)
+
+
+@pytest.mark.parametrize("n_questions", [1, 2, 3])
+def test_a_small_clean_benchmark_is_flagged_at_all_in_at_most_the_asked_share_of_cases(n_questions: int) -> None:
+    """Every combination of p-values 1/10, 2/10, ..., 1, which are equally likely without leakage."""
+    grid = [k / 10 for k in range(1, 11)]
+    cases = [any(from_pvalues(np.array(pvalues), 0.1).flagged) for pvalues in product(grid, repeat=n_questions)]
+    assert sum(cases) / len(cases) <= 0.1
 
 
 def test_no_known_unseen_question_is_refused() -> None:

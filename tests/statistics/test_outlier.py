@@ -45,6 +45,15 @@ def test_the_null_rate_is_that_of_fresh_normal_scores(n_orders: int, delta: floa
     assert null_cdf(n_orders, delta) == pytest.approx(observed, abs=4 * math.sqrt(0.25 / n) + 0.001)
 
 
+@pytest.mark.parametrize(("n_orders", "delta"), [(24, None), (60, None), (120, None), (120, -0.2)])
+def test_the_evidence_says_how_often_its_own_flag_goes_up_without_leakage(n_orders: int, delta: float | None) -> None:
+    n = 4_000
+    found = Outlier(delta=delta)(normal_scores(n, n_orders, seed=5))
+    flagged = np.mean([evidence.flagged for evidence in found])
+    (null_rate,) = {evidence.null_rate for evidence in found}
+    assert null_rate == pytest.approx(flagged, abs=4 * math.sqrt(0.25 / n) + 0.001)
+
+
 def test_published_thresholds_sit_inside_the_null() -> None:
     assert 0.25 < null_cdf(24, FOUR_OPTIONS_DELTA) < 0.45
     assert null_cdf(24, -0.15) > 0.6
