@@ -79,7 +79,8 @@ def test_the_estimate_of_the_unseen_share_is_near_the_truth_and_never_above_one(
 
 def test_no_pvalue_above_a_half_is_not_taken_for_a_benchmark_without_unseen_questions() -> None:
     """Storey's estimate counts one p-value above 1/2 more than there are: of n, 2 / n is the least."""
-    assert unseen_share([0.01] * 10) == pytest.approx(2 / 10)
+    assert unseen_share([0.01] * 10) == unseen_share([0.5] * 10) == pytest.approx(2 / 10)
+    assert unseen_share([0.01] * 9 + [0.51]) == pytest.approx(4 / 10)
     assert not any(from_pvalues(np.array([0.45] * 4), 0.1).flagged)
 
 
@@ -109,3 +110,18 @@ def test_questions_of_another_kind_are_noticed() -> None:
     found = exchangeability(unseen, benchmark)
     assert found["tokens"] < 1e-6
     assert found["options"] == 1
+
+
+def test_the_set_is_asked_for_at_ten_percent_with_an_estimate_of_the_unseen_share_unless_said_otherwise() -> None:
+    rng = np.random.default_rng(4)
+    scores, unseen = (rng.normal(size=60) + np.repeat([0, 2], 30)).tolist(), rng.normal(size=99).tolist()
+    pvalues = conformal_pvalues(scores, unseen)
+    assert identify(scores, unseen) == from_pvalues(pvalues, 0.1)
+    plain = identify(scores, unseen, estimate_share=False)
+    assert plain == from_pvalues(pvalues, 0.1, estimate_share=False)
+    assert plain.unseen_share == 1 > identify(scores, unseen).unseen_share
+    assert identify_jointly({"m": scores}, {"m": unseen}) == identify(scores, unseen)
+
+
+def test_without_known_unseen_questions_their_kind_cannot_be_compared() -> None:
+    assert np.isnan(exchangeability({"tokens": []}, {"tokens": [1.0, 2.0]})["tokens"])
