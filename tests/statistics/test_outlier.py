@@ -10,7 +10,7 @@ import torch
 from lm_eval_leakage.statistics import outlier_null
 from lm_eval_leakage.statistics.isolation import isolation_scores
 from lm_eval_leakage.statistics.orders import OrderScores
-from lm_eval_leakage.statistics.outlier import FIVE_OPTIONS_DELTA, FOUR_OPTIONS_DELTA, Outlier
+from lm_eval_leakage.statistics.outlier import FIVE_OPTIONS_DELTA, FOUR_OPTIONS_DELTA, TWO_ORDERS, Outlier
 from lm_eval_leakage.statistics.outlier_null import GRID, N_ORDERS, draw_counts, null_cdf
 
 
@@ -128,3 +128,13 @@ def test_pvalues_are_valid_up_to_one(n_orders: int) -> None:
     pvalues = np.array([evidence.pvalue for evidence in Outlier()(normal_scores(4_000, n_orders, seed=8))])
     for level in (0.7, 0.8, 0.9, 0.99):
         assert np.mean(pvalues <= level) <= level + 4 * math.sqrt(level * (1 - level) / len(pvalues)) + 0.002
+
+
+def test_three_orders_are_the_fewest_that_are_tested_and_the_likeliest_is_named() -> None:
+    two, three, six = Outlier()(
+        OrderScores.from_rows([[-1.0, -2.0], [-3.0, -1.0, -2.0], [-5.0, -4.0, -9.0, -3.0, -2.0, -7.0]])
+    )
+    assert two == TWO_ORDERS
+    assert (three.n_orders, three.best_order) == (3, 1)
+    assert (six.n_orders, six.best_order) == (6, 4)
+    assert six.statistic == -six.outlier_score
