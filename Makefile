@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check install
+.PHONY: demo test check mutants install
 
 install: $(VENV)/installed
 
@@ -27,3 +27,9 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_import_direction.py
+
+# Small faults put into the statistics, joining and scoring: which would no test notice? Takes long; it goes on where
+# it was stopped. SAMPLE=25 tries at most 25 per module, ONLY=statistics/pairs some modules.
+mutants: install
+	$(BIN)/pip install --progress-bar off -c constraints.txt -e '.[dev,mutants]'
+	$(BIN)/python benchmarks/mutants.py $(if $(SAMPLE),--at-most $(SAMPLE)) $(if $(ONLY),--only $(ONLY))
