@@ -63,6 +63,12 @@ def test_scores_are_grouped_and_what_is_not_finite_is_left_out() -> None:
     assert grouped == {EVERY_CLASS: [1.0, 2.0], "4 options, guarded": [1.0], "4 options, no guard": [2.0]}
 
 
+def test_a_detector_is_named_by_its_parameters_and_its_reference_model() -> None:
+    known = KnownScores({}, (1.0,))
+    assert detector_name(known, "max_order") == "KnownScores(unseen={}, seen=(1.0,))/'max_order'"
+    assert detector_name("p", "s", "gpt2") == "'p'/'s' against gpt2"
+
+
 def test_what_is_saved_is_read(tmp_path) -> None:
     key = detector_name(KnownScores({}, ()), "max_order") + "/statistic"
     made = Calibration("M", "mmlu", "held out", {key: KnownScores({EVERY_CLASS: [1.0]}, [2.0])}, TOGETHER)

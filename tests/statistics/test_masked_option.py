@@ -93,12 +93,13 @@ def written(text: str) -> Answered:
 def test_a_judge_is_asked_about_every_question_by_the_template() -> None:
     prompt = "{{ question[:5] }}: is {{ option }} this? judge: {{ written }}"
     verdicts = LeakageFilter("masked_option", judge_model="a-judge", judge_args="x=1", judge_prompt=prompt).judge(
-        [written("a mat\nand more"), written("a dog")]
+        [written("a mat\nand more"), written("a dog"), written("\n \n")]
     )
-    assert [(verdict.judged, verdict.exact) for verdict in verdicts] == [(True, False), (False, False)]
+    assert [(verdict.judged, verdict.exact) for verdict in verdicts] == [(True, False), (False, False), (False, False)]
     assert [prompt for prompt, _ in Judge.asked] == [
         "<user>Which: is a cat on a mat this? judge: a mat",
         "<user>Which: is a cat on a mat this? judge: a dog",
+        "<user>Which: is a cat on a mat this? judge: ",
     ]
     assert verdicts[0].values()["judged_rate"] == 1
     assert verdicts[1].judge_reply == "I would say No"
