@@ -69,3 +69,8 @@ def test_a_response_is_what_it_was_and_has_room_for_a_verdict() -> None:
     pair, text = judged_response((-1.5, True)), judged_response("written")
     assert (type(pair), pair, pair.verdict) == (JudgedResponse, (-1.5, True), None)
     assert (type(text), text, text.verdict) == (JudgedText, "written", None)
+
+
+def test_parameters_that_the_statistic_does_not_have_are_named() -> None:
+    with pytest.raises(ValueError, match="parameters {'level': 1} do not fit the statistic 'max_order'"):
+        LeakageFilter("max_order", level=1)

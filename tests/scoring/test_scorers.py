@@ -20,7 +20,13 @@ from lm_eval_leakage.scoring.shared_prefix import (
     runs_with_shared_prefix,
     shared_prefix_length,
 )
-from lm_eval_leakage.scoring.tree_attention import Carried, Piece, UnsuitedModelError, tree_attention
+from lm_eval_leakage.scoring.tree_attention import (
+    Carried,
+    Piece,
+    UnsuitedModelError,
+    _explicit_attention,
+    tree_attention,
+)
 from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
 from tests.scoring.trees import (
     CACHED,
@@ -145,6 +151,15 @@ def test_attention_to_other_shapes_than_one_row_is_refused(queries, keys, messag
     piece = Piece(prefix_tree([Text([1, 2, 3, 4], 1)]), 0, 3, Carried())
     with pytest.raises(UnsuitedModelError, match=re.escape(message)):
         tree_attention(torch.zeros(queries), torch.zeros(keys), torch.zeros(keys), SimpleNamespace(piece=piece))
+
+
+@pytest.mark.parametrize("scaling", [None, 0.3])
+def test_attention_written_out_is_the_fused_one_where_no_cap_binds(scaling: float | None) -> None:
+    query, key, value = torch.randn(3, 2, 3, 5, 8, generator=torch.Generator().manual_seed(0))
+    bias = torch.full((5, 5), -torch.inf).triu(1)
+    fused = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scaling)
+    written_out = _explicit_attention(query, key, value, bias, scaling, 1e5, None)
+    assert torch.allclose(written_out, fused, atol=1e-4)
 
 
 def test_a_model_whose_head_cannot_be_told_from_its_layers_is_refused() -> None:
