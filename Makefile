@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check faults install
+.PHONY: demo test check faults mutants install
 
 install: $(VENV)/installed
 
@@ -31,3 +31,9 @@ check: install
 # An hour of kills, full disks, damaged files and misbehaving models: docs/reliability.md has its table.
 faults: install
 	$(BIN)/python -m tests.faults
+
+# Small faults put into the statistics, joining and scoring: which would no test notice? Takes long; it goes on where
+# it was stopped. SAMPLE=25 tries at most 25 per module, ONLY=statistics/pairs some modules.
+mutants: install
+	$(BIN)/pip install --progress-bar off -c constraints.txt -e '.[dev,mutants]'
+	$(BIN)/python benchmarks/mutants.py $(if $(SAMPLE),--at-most $(SAMPLE)) $(if $(ONLY),--only $(ONLY))

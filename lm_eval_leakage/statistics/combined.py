@@ -51,6 +51,8 @@ def fit(scores: Mapping[str, Sequence[float]], trained: Sequence[bool]) -> Combi
     labels = np.array(trained, dtype=bool)
     unseen = {name: _sorted_finite(np.asarray(values, dtype=float)[~labels]) for name, values in scores.items()}
     usable = tuple(name for name, known in unseen.items() if len(known) > 1)
+    if not usable:
+        raise ValueError("no detector has a score on 2 held-out questions, which set its scale; there must be more")
     features = np.column_stack([_on_scale(np.asarray(scores[name], dtype=float), unseen[name]) for name in usable])
     model = _logistic().fit(features, labels)
     return CombinedScore(

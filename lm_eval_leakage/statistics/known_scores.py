@@ -43,10 +43,9 @@ class KnownScores:
     def flagged(self, fpr: float) -> tuple[tuple[int, int], tuple[int, int]]:
         """Flagged and all of the known-seen, and of the known-unseen, when a share `fpr` of the latter is flagged."""
         unseen = self.unseen[EVERY_CLASS]
-        if not self.seen:
-            return (0, 0), (math.floor(fpr * (len(unseen) + 1)), len(unseen))
-        n_seen = int((conformal_pvalues(self.seen, unseen) <= fpr).sum())
-        return (n_seen, len(self.seen)), (math.floor(fpr * (len(unseen) + 1)), len(unseen))
+        n_unseen = math.floor(fpr * (len(unseen) + 1) + 1e-9)  # 0.29 * 100 is below 29
+        n_seen = int((conformal_pvalues(self.seen, unseen) <= fpr).sum()) if self.seen else 0
+        return (n_seen, len(self.seen)), (n_unseen, len(unseen))
 
 
 @dataclass(frozen=True)

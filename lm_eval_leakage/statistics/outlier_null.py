@@ -43,14 +43,14 @@ def _table() -> tuple[Floats, Floats, Floats]:
 def null_cdf(n_orders: int, score: float) -> float:
     """Probability that the highest of `n_orders` exchangeable normal scores has an isolation score of at most
     `score` (on scikit-learn's `decision_function` scale). Interpolated between tabulated numbers of orders;
-    above the last one (1,000) its value is used.
+    above the last one (1,000) its value is used. Above 0, where the grid ends, it is 1, which errs on the safe side.
     """
     tabulated, grid, share = _table()
     if n_orders < tabulated[0]:
         raise ValueError(f"n_orders is {n_orders}; at least 2 orders are needed to compare")
     above = min(int(np.searchsorted(tabulated, n_orders)), len(tabulated) - 1)
     below = above if tabulated[above] == n_orders else max(above - 1, 0)
-    rates = [float(np.interp(score, grid, share[row])) for row in (below, above)]
+    rates = [float(np.interp(score, grid, share[row], right=1.0)) for row in (below, above)]
     return float(np.interp(n_orders, tabulated[[below, above]], rates)) if below != above else rates[0]
 
 

@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from lm_eval_leakage.harness.filters import JudgedResponse, LeakageFilter
+from lm_eval_leakage.harness.filters import JudgedResponse, JudgedText, LeakageFilter, judged_response
 from lm_eval_leakage.records import Answered, Question, Request, Skipped
 from lm_eval_leakage.statistics.orders import OrderScores
 
@@ -77,3 +77,14 @@ def test_a_question_on_which_the_statistic_fails_costs_itself_alone(monkeypatch:
 def test_a_judged_response_survives_the_way_between_processes() -> None:
     judged = pickle.loads(pickle.dumps(JudgedResponse((-1.0, True), Skipped("why"))))
     assert (judged, judged.verdict) == ((-1.0, True), Skipped("why"))
+
+
+def test_a_response_is_what_it_was_and_has_room_for_a_verdict() -> None:
+    pair, text = judged_response((-1.5, True)), judged_response("written")
+    assert (type(pair), pair, pair.verdict) == (JudgedResponse, (-1.5, True), None)
+    assert (type(text), text, text.verdict) == (JudgedText, "written", None)
+
+
+def test_parameters_that_the_statistic_does_not_have_are_named() -> None:
+    with pytest.raises(ValueError, match="parameters {'level': 1} do not fit the statistic 'max_order'"):
+        LeakageFilter("max_order", level=1)

@@ -88,8 +88,8 @@ def test_no_texts_make_an_empty_tree() -> None:
 
 
 def test_large_token_ids_sort_as_numbers() -> None:
-    tree = prefix_tree([Text([1, 300, 2], 1), Text([1, 70_000, 2], 1), Text([1, 2, 2], 1)])
-    assert tree.order.tolist() == [2, 0, 1]
+    tree = prefix_tree([Text([1, token, 2], 1) for token in (70_001, 9, 70_000, 10, 300)])
+    assert tree.order.tolist() == [1, 3, 4, 2, 0]
 
 
 @pytest.mark.parametrize(("n_tokens", "n_scored"), [(3, 3), (3, 0), (1, 1), (0, 0)])

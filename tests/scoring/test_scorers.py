@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from itertools import takewhile
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -17,7 +20,13 @@ from lm_eval_leakage.scoring.shared_prefix import (
     runs_with_shared_prefix,
     shared_prefix_length,
 )
-from lm_eval_leakage.scoring.tree_attention import Carried, Piece, UnsuitedModelError
+from lm_eval_leakage.scoring.tree_attention import (
+    Carried,
+    Piece,
+    UnsuitedModelError,
+    _explicit_attention,
+    tree_attention,
+)
 from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
 from tests.scoring.trees import (
     CACHED,
@@ -129,6 +138,35 @@ def test_tree_attention_is_off_or_refuses_for(name: str) -> None:
     assert max(abs(found[index] - reference(model, CPU, text)[0]) for index, text in enumerate(some)) > 1
 
 
+@pytest.mark.parametrize(
+    ("queries", "keys", "message"),
+    [
+        ((2, 4, 3, 8), (1, 2, 3, 8), "queries of shape (2, 4, 3, 8), not to one row"),
+        ((1, 4, 2, 8), (1, 2, 3, 8), "queries of shape (1, 4, 2, 8), not to one row"),
+        ((1, 4, 3, 8), (1, 2, 2, 8), "queries of shape (1, 4, 3, 8), not to one row"),
+        ((1, 4, 3, 8), (1, 3, 3, 8), "4 query heads do not share 3 key heads evenly"),
+    ],
+)
+def test_attention_to_other_shapes_than_one_row_is_refused(queries, keys, message: str) -> None:
+    piece = Piece(prefix_tree([Text([1, 2, 3, 4], 1)]), 0, 3, Carried())
+    with pytest.raises(UnsuitedModelError, match=re.escape(message)):
+        tree_attention(torch.zeros(queries), torch.zeros(keys), torch.zeros(keys), SimpleNamespace(piece=piece))
+
+
+@pytest.mark.parametrize("scaling", [None, 0.3])
+def test_attention_written_out_is_the_fused_one_where_no_cap_binds(scaling: float | None) -> None:
+    query, key, value = torch.randn(3, 2, 3, 5, 8, generator=torch.Generator().manual_seed(0))
+    bias = torch.full((5, 5), -torch.inf).triu(1)
+    fused = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scaling)
+    written_out = _explicit_attention(query, key, value, bias, scaling, 1e5, None)
+    assert torch.allclose(written_out, fused, atol=1e-4)
+
+
+def test_a_model_whose_head_cannot_be_told_from_its_layers_is_refused() -> None:
+    with pytest.raises(UnsuitedModelError, match="its head cannot be told from its layers"):
+        TreeModel(torch.nn.Linear(2, 2))
+
+
 # ---------------------------------------------------------------------- shared-prefix cache
 
 
@@ -153,6 +191,16 @@ def test_runs_hold_every_text_once_and_share_what_they_say(some: list[Text]) -> 
         n_prefix = shared_prefix_length([some[index] for index in run])
         assert len({tuple(some[index].tokens[:n_prefix]) for index in run}) == 1
         assert all(n_prefix < len(some[index].tokens) - some[index].n_scored for index in run)
+
+
+@given(texts(), texts())
+def test_the_shared_prefix_is_what_all_begin_with_before_logits_are_needed(
+    some: list[Text], others: list[Text]
+) -> None:
+    for group in (some, some[:2], others[:3], [*some[:1], *others[:1]]):
+        unasked = [tuple(text.tokens[: len(text.tokens) - text.n_scored - 1].tolist()) for text in group]
+        alike = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*unasked, strict=False))
+        assert shared_prefix_length(group) == len(list(alike))
 
 
 # ---------------------------------------------------------------------- memory

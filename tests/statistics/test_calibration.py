@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, poisson_binom, sem
 
-from lm_eval_leakage.statistics.calibration import poisson_binomial_tail, rate_and_stderr
+from lm_eval_leakage.statistics.calibration import mean_and_stderr, poisson_binomial_tail, rate_and_stderr
 
 
 def enumerated_tail(n_flagged: int, rates: list[float]) -> float:
@@ -78,3 +78,10 @@ def test_rates_without_enough_flags_are_undefined() -> None:
     rate, error = rate_and_stderr([True])
     assert rate == 1
     assert math.isnan(error)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=9))
+def test_the_mean_of_any_values_has_its_standard_error_from_two_on(values: list[float]) -> None:
+    assert mean_and_stderr(values) == pytest.approx((np.mean(values), sem(values)), abs=1e-9)
+    assert mean_and_stderr(values[:1])[0] == values[0]
+    assert math.isnan(mean_and_stderr(values[:1])[1])

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -32,10 +32,11 @@ def test_pvalues_are_exact_under_exchangeability() -> None:
     assert len(set(counts.values())) == 1
 
 
-@given(st.lists(st.floats(0.001, 1), min_size=1, max_size=25), st.floats(0.01, 0.5))
-def test_the_rule_is_benjamini_and_hochbergs(pvalues: list[float], level: float) -> None:
-    found = from_pvalues(np.array(pvalues), level, estimate_share=False)
-    n = len(pvalues)
+@given(st.lists(st.floats(0.001, 1), min_size=1, max_size=25), st.floats(0.01, 0.5), st.booleans())
+def test_the_rule_is_benjamini_and_hochbergs(pvalues: list[float], level: float, estimate: bool) -> None:
+    """With an estimate, of as many questions as it takes to be unseen."""
+    found = from_pvalues(np.array(pvalues), level, estimate_share=estimate)
+    n = len(pvalues) * (unseen_share(pvalues) if estimate else 1)
     passing = [k for k, p in enumerate(sorted(pvalues), 1) if p <= level * k / n]
     threshold = sorted(pvalues)[passing[-1] - 1] if passing else -1.0
     close = [abs(p * n / k - level) < 1e-9 for k, p in enumerate(sorted(pvalues), 1)]
@@ -77,8 +78,28 @@ def test_the_estimate_of_the_unseen_share_is_near_the_truth_and_never_above_one(
     assert unseen_share([]) == 1
 
 
+def test_a_pvalue_at_the_level_is_in_the_set() -> None:
+    assert from_pvalues(np.array([0.1]), 0.1, estimate_share=False).flagged == (True,)
+    assert from_pvalues(np.array([]), 0.1).flagged == ()
+
+
+def test_no_pvalue_above_a_half_is_not_taken_for_a_benchmark_without_unseen_questions() -> None:
+    """Storey's estimate counts one p-value above 1/2 more than there are: of n, 2 / n is the least."""
+    assert unseen_share([0.01] * 10) == unseen_share([0.5] * 10) == pytest.approx(2 / 10)
+    assert unseen_share([0.01] * 9 + [0.51]) == pytest.approx(4 / 10)
+    assert not any(from_pvalues(np.array([0.45] * 4), 0.1).flagged)
+
+
+@pytest.mark.parametrize("n_questions", [1, 2, 3])
+def test_a_small_clean_benchmark_is_flagged_at_all_in_at_most_the_asked_share_of_cases(n_questions: int) -> None:
+    """Every combination of p-values 1/10, 2/10, ..., 1, which are equally likely without leakage."""
+    grid = [k / 10 for k in range(1, 11)]
+    cases = [any(from_pvalues(np.array(pvalues), 0.1).flagged) for pvalues in product(grid, repeat=n_questions)]
+    assert sum(cases) / len(cases) <= 0.1
+
+
 def test_no_known_unseen_question_is_refused() -> None:
-    with pytest.raises(ValueError, match="there is no known-unseen question"):
+    with pytest.raises(ValueError, match="^there is no known-unseen question; a p-value compares with at least one$"):
         conformal_pvalues([1.0], [])
 
 
@@ -95,3 +116,18 @@ def test_questions_of_another_kind_are_noticed() -> None:
     found = exchangeability(unseen, benchmark)
     assert found["tokens"] < 1e-6
     assert found["options"] == 1
+
+
+def test_the_set_is_asked_for_at_ten_percent_with_an_estimate_of_the_unseen_share_unless_said_otherwise() -> None:
+    rng = np.random.default_rng(4)
+    scores, unseen = (rng.normal(size=60) + np.repeat([0, 2], 30)).tolist(), rng.normal(size=99).tolist()
+    pvalues = conformal_pvalues(scores, unseen)
+    assert identify(scores, unseen) == from_pvalues(pvalues, 0.1)
+    plain = identify(scores, unseen, estimate_share=False)
+    assert plain == from_pvalues(pvalues, 0.1, estimate_share=False)
+    assert plain.unseen_share == 1 > identify(scores, unseen).unseen_share
+    assert identify_jointly({"m": scores}, {"m": unseen}) == identify(scores, unseen)
+
+
+def test_without_known_unseen_questions_their_kind_cannot_be_compared() -> None:
+    assert np.isnan(exchangeability({"tokens": []}, {"tokens": [1.0, 2.0]})["tokens"])

@@ -10,6 +10,7 @@ from sklearn.metrics import f1_score, precision_score, recall_score, roc_auc_sco
 
 from lm_eval_leakage.statistics.detection_quality import (
     Confusion,
+    Interval,
     auroc,
     bootstrap,
     threshold_at_fpr,
@@ -80,4 +81,12 @@ def test_the_bootstrap_interval_covers_at_its_level() -> None:
 def test_nothing_to_compare_is_undefined() -> None:
     assert math.isnan(auroc(np.array([]), np.array([1.0])))
     assert math.isnan(bootstrap(auroc, [1.0], [], rng=np.random.default_rng(0)).value)
-    assert str(bootstrap(auroc, [1.0], [], rng=np.random.default_rng(0))) == "–"
+    nothing = bootstrap(auroc, [1.0], [], rng=np.random.default_rng(0))
+    assert str(nothing) == "–"
+    assert math.isnan(nothing.low)
+    assert math.isnan(nothing.high)
+    assert bootstrap(auroc, [1.0, 2.0], [0.0, 0.5], rng=np.random.default_rng(0)) == Interval(1.0, 1.0, 1.0)
+    assert str(Interval(0.5, 0.401, 0.625)) == "0.50 [0.40, 0.62]"
+    assert math.isnan(tpr_at_fpr(np.array([]), np.array([1.0]), 0.1))
+    assert math.isnan(tpr_at_fpr(np.array([1.0]), np.array([]), 0.1))
+    assert math.isnan(threshold_at_fpr(np.array([]), 0.1))

@@ -43,10 +43,31 @@ def test_known_rates_are_those_of_the_threshold() -> None:
     assert KnownScores({EVERY_CLASS: [1.0]}, ()).flagged(0.05) == ((0, 0), (0, 1))
 
 
+@pytest.mark.parametrize("seen", [(), (2.0,)])
+def test_at_five_percent_nineteen_known_unseen_questions_are_the_fewest_that_flag_one(seen: tuple[float, ...]) -> None:
+    """A p-value of 1 / 20 is reached, one of 1 / 19 is not."""
+    for n_unseen, n_flagged in ((18, 0), (19, 1), (38, 1), (39, 2)):
+        of_seen, of_unseen = KnownScores({EVERY_CLASS: [1.0] * n_unseen}, seen).flagged(0.05)
+        assert of_unseen == (n_flagged, n_unseen)
+        assert of_seen == (len(seen) * (n_flagged > 0), len(seen))
+
+
+def test_every_percent_of_ninety_nine_known_unseen_questions_is_that_many() -> None:
+    """0.29 * 100 is 28.999999999999996 for a computer."""
+    known = KnownScores({EVERY_CLASS: [float(i) for i in range(99)]}, ())
+    assert [known.flagged(percent / 100)[1][0] for percent in range(1, 100)] == list(range(1, 100))
+
+
 def test_scores_are_grouped_and_what_is_not_finite_is_left_out() -> None:
     classes = {"a": class_of(4, True), "b": class_of(4, False), "c": class_of(4, True)}
     grouped = by_class({"a": 1.0, "b": 2.0, "c": float("nan")}, classes)
     assert grouped == {EVERY_CLASS: [1.0, 2.0], "4 options, guarded": [1.0], "4 options, no guard": [2.0]}
+
+
+def test_a_detector_is_named_by_its_parameters_and_its_reference_model() -> None:
+    known = KnownScores({}, (1.0,))
+    assert detector_name(known, "max_order") == "KnownScores(unseen={}, seen=(1.0,))/'max_order'"
+    assert detector_name("p", "s", "gpt2") == "'p'/'s' against gpt2"
 
 
 def test_what_is_saved_is_read(tmp_path) -> None:
@@ -59,7 +80,7 @@ def test_what_is_saved_is_read(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "is no calibration file"),
+        ("", r"is no calibration file .*; make one with `lm-eval-leakage simulate`"),
         ("[]", "is no calibration file"),
         ('{"results": {}}', "is no calibration file"),
         (json.dumps({"calibration": 9, "detectors": {}, "combined": None}), "of version 9; this package reads 1"),

@@ -50,6 +50,7 @@ def test_the_hidden_option_must_be_written_exactly(written: str, exact: bool) ->
     (found,) = MaskedOptionWritten().judge([Answered(QUESTION, (request,), (), texts=(written,))])
     assert found.exact is exact
     assert (found.rouge == 1.0) is exact
+    assert found.values() == {"exact_rate": float(exact), "rouge": found.rouge}
 
 
 # ---------------------------------------------------------------------- a judge
@@ -90,14 +91,15 @@ def written(text: str) -> Answered:
 
 @pytest.mark.usefixtures("_judge")
 def test_a_judge_is_asked_about_every_question_by_the_template() -> None:
-    prompt = "Is {{ option }} this? judge: {{ written }}"
+    prompt = "{{ question[:5] }}: is {{ option }} this? judge: {{ written }}"
     verdicts = LeakageFilter("masked_option", judge_model="a-judge", judge_args="x=1", judge_prompt=prompt).judge(
-        [written("a mat\nand more"), written("a dog")]
+        [written("a mat\nand more"), written("a dog"), written("\n \n")]
     )
-    assert [(verdict.judged, verdict.exact) for verdict in verdicts] == [(True, False), (False, False)]
+    assert [(verdict.judged, verdict.exact) for verdict in verdicts] == [(True, False), (False, False), (False, False)]
     assert [prompt for prompt, _ in Judge.asked] == [
-        "<user>Is a cat on a mat this? judge: a mat",
-        "<user>Is a cat on a mat this? judge: a dog",
+        "<user>Which: is a cat on a mat this? judge: a mat",
+        "<user>Which: is a cat on a mat this? judge: a dog",
+        "<user>Which: is a cat on a mat this? judge: ",
     ]
     assert verdicts[0].values()["judged_rate"] == 1
     assert verdicts[1].judge_reply == "I would say No"

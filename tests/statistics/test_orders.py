@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+from lm_eval_leakage.records import Answered, Question
+from lm_eval_leakage.statistics.max_order import MaxOrder
 from lm_eval_leakage.statistics.orders import OrderScores, find_device
 
 
@@ -34,3 +36,28 @@ def test_a_device_can_be_given_or_found() -> None:
     assert find_device("cpu").type == "cpu"
     assert find_device().type != "mps"
     assert OrderScores.from_rows([[-1.0, -2.0]]).loglikelihoods.device.type == find_device().type
+
+
+def test_scores_are_computed_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, on_cpu = [], OrderScores.from_rows
+
+    def noted(rows, device="nowhere"):
+        asked.append(device)
+        return on_cpu(rows, "cpu")
+
+    monkeypatch.setattr(OrderScores, "from_rows", noted)
+    question = Answered(Question("q", "Which?", ("a", "b")), (), (-1.0, -2.0))
+    MaxOrder().judge([question], "meta")
+    MaxOrder().judge([question])
+    assert asked == ["meta", "auto"]
+
+
+@pytest.mark.parametrize(("there", "found"), [(None, "cpu"), ("cuda", "cuda"), ("xpu", "xpu"), ("mps", "cpu")])
+def test_the_first_accelerator_with_float64_is_found(
+    there: str | None, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = None if there is None else torch.device(there)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: device is not None)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: device)
+    assert find_device().type == found
+    assert find_device("cpu").type == "cpu"

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from lm_eval_leakage.statistics import outlier_null
 from lm_eval_leakage.statistics.isolation import isolation_scores
 from lm_eval_leakage.statistics.orders import OrderScores
-from lm_eval_leakage.statistics.outlier import FIVE_OPTIONS_DELTA, FOUR_OPTIONS_DELTA, Outlier
+from lm_eval_leakage.statistics.outlier import FIVE_OPTIONS_DELTA, FOUR_OPTIONS_DELTA, TWO_ORDERS, Outlier
 from lm_eval_leakage.statistics.outlier_null import GRID, N_ORDERS, draw_counts, null_cdf
 
 
@@ -45,6 +48,15 @@ def test_the_null_rate_is_that_of_fresh_normal_scores(n_orders: int, delta: floa
     assert null_cdf(n_orders, delta) == pytest.approx(observed, abs=4 * math.sqrt(0.25 / n) + 0.001)
 
 
+@pytest.mark.parametrize(("n_orders", "delta"), [(24, None), (60, None), (120, None), (120, -0.2)])
+def test_the_evidence_says_how_often_its_own_flag_goes_up_without_leakage(n_orders: int, delta: float | None) -> None:
+    n = 4_000
+    found = Outlier(delta=delta)(normal_scores(n, n_orders, seed=5))
+    flagged = np.mean([evidence.flagged for evidence in found])
+    (null_rate,) = {evidence.null_rate for evidence in found}
+    assert null_rate == pytest.approx(flagged, abs=4 * math.sqrt(0.25 / n) + 0.001)
+
+
 def test_published_thresholds_sit_inside_the_null() -> None:
     assert 0.25 < null_cdf(24, FOUR_OPTIONS_DELTA) < 0.45
     assert null_cdf(24, -0.15) > 0.6
@@ -76,9 +88,53 @@ def test_pvalues_of_normal_scores_are_uniform() -> None:
 
 
 def test_the_shipped_table_is_what_its_script_draws() -> None:
-    import torch
-
-    drawn = draw_counts(24, 20_000, rng=torch.Generator().manual_seed(1)) / 20_000
+    found = draw_counts(24, 20_000, rng=torch.Generator().manual_seed(1)) / 20_000
     shipped = np.array([null_cdf(24, score) for score in GRID])
-    assert np.abs(drawn - shipped).max() < 0.02
+    assert np.abs(found - shipped).max() < 0.02
     assert set(range(2, 121)) <= set(N_ORDERS)
+
+
+def drawn(n_orders: int, draws: int, **options: int) -> list[int]:
+    return draw_counts(n_orders, draws, rng=torch.Generator().manual_seed(3), **options).tolist()
+
+
+def test_every_draw_is_counted_once_whatever_the_batches() -> None:
+    """Two orders always have the isolation score 0, which is the end of the grid."""
+    for rows in (32, 70, 100):
+        assert drawn(2, 70, rows=rows) == [0] * (len(GRID) - 1) + [70]
+
+
+def test_the_same_seed_draws_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drawn(5, 70) == drawn(5, 70)
+    for name, value in (("TABLE", tmp_path / "table.npz"), ("DRAWS", 70), ("N_ORDERS", (2, 5)), ("SEED", 3)):
+        monkeypatch.setattr(outlier_null, name, value)
+    outlier_null.main()
+    with np.load(tmp_path / "table.npz") as table:
+        assert table["n_orders"].tolist() == [2, 5]
+        assert table["grid"].tolist() == GRID.tolist()
+        assert table["counts"][0].tolist() == drawn(2, 70)
+        assert table["counts"].dtype == np.uint32
+        assert int(table["draws"]) == 70
+    outlier_null._table.cache_clear()
+    try:
+        assert null_cdf(2, -0.1) == 1 / 71  # one draw more than was made
+    finally:
+        outlier_null._table.cache_clear()
+
+
+@pytest.mark.parametrize("n_orders", [5, 6, 24])
+def test_pvalues_are_valid_up_to_one(n_orders: int) -> None:
+    """With few orders the most likely one often lies so close to the next that its score is above the grid."""
+    pvalues = np.array([evidence.pvalue for evidence in Outlier()(normal_scores(4_000, n_orders, seed=8))])
+    for level in (0.7, 0.8, 0.9, 0.99):
+        assert np.mean(pvalues <= level) <= level + 4 * math.sqrt(level * (1 - level) / len(pvalues)) + 0.002
+
+
+def test_three_orders_are_the_fewest_that_are_tested_and_the_likeliest_is_named() -> None:
+    two, three, six = Outlier()(
+        OrderScores.from_rows([[-1.0, -2.0], [-3.0, -1.0, -2.0], [-5.0, -4.0, -9.0, -3.0, -2.0, -7.0]])
+    )
+    assert two == TWO_ORDERS
+    assert (three.n_orders, three.best_order) == (3, 1)
+    assert (six.n_orders, six.best_order) == (6, 4)
+    assert six.statistic == -six.outlier_score

@@ -23,6 +23,14 @@ def test_each_arm_is_right_where_its_own_right_place_is_likeliest() -> None:
     assert measured.values()["accuracy_replaced"] == 0.0  # a tie is not right
 
 
+def test_confusion_is_the_margin_in_the_original_less_that_in_the_generalized_arm() -> None:
+    """Margins of the right option by arm: 1, 2, 4, 16."""
+    answers = (0.0, 1.0, 0.0, 2.0, 0.0, 0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 16.0)
+    (measured,) = PairedAccuracy(0.25, 0.03).judge([Answered(QUESTION, (), answers, (1, 0, 0, 2))])
+    assert measured.confusion == 1 - 16
+    assert (measured.reference, measured.reference_stderr) == (0.25, 0.03)
+
+
 pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=60)
 
 
@@ -61,13 +69,23 @@ def test_without_questions_nothing_is_said() -> None:
     assert math.isnan(below_reference(nothing, 0.1, 0.0))
 
 
+def test_a_change_without_an_error_is_not_compared() -> None:
+    """Every answer was lost, so that the sample's own spread is 0."""
+    lost = difference([True] * 4, [False] * 4)
+    assert (lost.value, lost.stderr) == (-1, 0)
+    assert math.isnan(below_reference(lost, 0.0, 0.0))
+
+
 def test_a_delta_is_judged_against_that_of_a_clean_model() -> None:
     found = difference([True] * 60 + [False] * 40, [False] * 20 + [True] * 40 + [False] * 40)
     assert found.value == -0.2
     assert below_reference(found, -0.2, 0.0) == pytest.approx(0.5)
     assert below_reference(found, 0.1, 0.03) == pytest.approx(norm.cdf(-0.3 / math.hypot(found.stderr, 0.03)))
-    with pytest.raises(ValueError, match="reference is 17; it is a difference of accuracies"):
-        PairedAccuracy(reference=17)
+    for possible in (-1, 1):
+        assert PairedAccuracy(reference=possible).reference == possible
+    for impossible in (-1.01, 1.01):
+        with pytest.raises(ValueError, match=f"reference is {impossible}; it is a difference of accuracies"):
+            PairedAccuracy(reference=impossible)
 
 
 def test_the_tail_is_judged_by_the_right_letter_and_the_whole_question_stands_beside_it() -> None:
@@ -81,6 +99,8 @@ def test_the_tail_is_judged_by_the_right_letter_and_the_whole_question_stands_be
     )
     (tied,) = TailAnswered().judge([Answered(QUESTION, (), (0.0, 1.0, 0.0, 0.5, 0.5, 0.0))])
     assert (tied.flagged, tied.pvalue, tied.whole) == (False, 2 / 3, True)
+    (tied,) = TailAnswered().judge([Answered(QUESTION, (), (1.0, 1.0, 0.0, 0.5, 0.7, 0.0))])
+    assert (tied.flagged, tied.whole) == (True, False)
 
 
 def test_of_a_model_without_knowledge_one_in_n_is_flagged() -> None:
@@ -104,7 +124,7 @@ def test_a_reference_may_be_the_results_file_of_a_clean_run(tmp_path) -> None:
     file.write_text(json.dumps({"results": {"a": row, "b": row}}))
     with pytest.raises(ValueError, match=r"2 tasks of that file have a delta \(a, b\), name one as FILE#TASK"):
         PairedAccuracy(reference=str(file))
-    with pytest.raises(ValueError, match="0 tasks of that file have a delta"):
+    with pytest.raises(ValueError, match=r"0 tasks of that file have a delta \(none\), name one"):
         PairedAccuracy(reference=f"{file}#c")
 
 

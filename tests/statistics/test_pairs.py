@@ -79,3 +79,5 @@ def test_with_many_options_orders_are_drawn_and_their_number_is_told() -> None:
     (found,) = PairDirection().judge([drawn(8, np.random.default_rng(1))])
     assert 4_900 < found.n_compared <= 5_001
     assert PairDirection().judge([drawn(8, np.random.default_rng(1))]) == [found]
+    (all_of_them,) = PairDirection().judge([drawn(7, np.random.default_rng(1))])
+    assert all_of_them.n_compared == factorial(7)

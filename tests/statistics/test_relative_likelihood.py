@@ -47,7 +47,9 @@ def test_a_likelier_published_text_ranks_higher_by_every_value(answers, referenc
 
 
 def test_a_text_without_nats_is_skipped_with_the_reason() -> None:
-    assert isinstance(measured((-1.0, -2.0, -3.0, 0.0)), Skipped)
+    reason = "a model is certain of every token of a text, so that no share of its nats can be taken"
+    assert measured((-1.0, -2.0, -3.0, 0.0)) == Skipped(reason)
+    assert measured((-1.0, -2.0, -3.0, -4.0), (0.0, -1.0, -1.0, -1.0)) == Skipped(reason)
 
 
 def test_the_altered_forms_hold_the_same_words() -> None:

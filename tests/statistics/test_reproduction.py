@@ -31,6 +31,25 @@ def test_one_reproduced_option_of_four_is_enough() -> None:
 
 def test_a_hit_is_above_the_threshold_and_not_at_it() -> None:
     assert rouge_l("a cat on a mat", "a cat on") == pytest.approx(0.75)
+    question = Question("q", "Which?", ("red sun", "red sun"))
+    texts = ("red moon", "red moon")  # ROUGE-L F is 1/2 with the own option as with the next
+    for threshold, hits in ((0.5, 0.0), (0.49, 1.0)):
+        (found,) = Reproduction(threshold, 1.0).judge([Answered(question, (), (), texts=texts)])
+        assert (found.hit_rate, found.reproduced, found.control) == (hits, bool(hits), bool(hits))
+
+
+@pytest.mark.parametrize(("n_hits", "reproduced"), [(1, False), (2, True), (4, True)])
+def test_a_question_is_reproduced_from_its_share_of_the_options_on(n_hits: int, reproduced: bool) -> None:
+    """Half of four options; the control compares each completion with the option after its own, the last with the
+    first."""
+    texts = OPTIONS[:n_hits] + ("nothing",) * (4 - n_hits)
+    (found,) = Reproduction(share=0.5).judge([Answered(QUESTION, (), (), texts=texts)])
+    assert (found.reproduced, found.control, found.hit_rate) == (reproduced, False, n_hits / 4)
+    assert found.mean_rouge == pytest.approx(n_hits / 4 + sum(map(rouge_l, OPTIONS[n_hits:], texts[n_hits:])) / 4)
+    after = (*OPTIONS[1:], OPTIONS[0])
+    texts = ("nothing",) * (4 - n_hits) + after[4 - n_hits :]
+    (found,) = Reproduction(share=0.5).judge([Answered(QUESTION, (), (), texts=texts)])
+    assert (found.reproduced, found.control) == (False, reproduced)
 
 
 def test_words_are_stemmed_as_in_the_paper() -> None:
@@ -55,8 +74,10 @@ def test_options_in_other_scripts_are_compared_by_their_beginning() -> None:
 
 @pytest.mark.parametrize("name", ["rouge", "share"])
 def test_thresholds_are_shares(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} is 0; it must be above 0"):
-        Reproduction(**{name: 0})
+    for wrong in (0, 1.5, True):
+        with pytest.raises(ValueError, match=f"{name} is {wrong}; it must be above 0"):
+            Reproduction(**{name: wrong})
+    assert getattr(Reproduction(**{name: 1}), name) == 1
 
 
 def test_completions_follow_the_true_options_before_them() -> None:

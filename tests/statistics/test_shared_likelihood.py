@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import binomtest, t
 
 from lm_eval_leakage.records import Answered, Question
+from lm_eval_leakage.statistics import shared_likelihood
 from lm_eval_leakage.statistics.shared_likelihood import SharedLikelihood, permutation_pvalue, ttest_pvalue
 
 SHARD = Question("shard", "", ("one", "two", "three"))
@@ -30,6 +31,13 @@ def test_a_shard_is_flagged_by_its_rank_and_a_tie_counts_against() -> None:
     assert judged(-20.0, *others).pvalue == pytest.approx(2 / 26)
 
 
+@pytest.mark.parametrize(("level", "n_orders", "flagged"), [(0.05, 19, 0), (0.05, 20, 1), (0.29, 100, 29)])
+def test_the_null_rate_is_the_most_that_the_level_allows(level: float, n_orders: int, flagged: int) -> None:
+    """0.29 * 100 is 28.999999999999996 for a computer."""
+    assert judged(*(-float(i) for i in range(n_orders)), level=level).null_rate == flagged / n_orders
+    assert judged(*(-float(i) for i in range(n_orders)), level=level).flagged is (flagged > 0)
+
+
 def test_few_orders_cannot_flag_at_five_percent() -> None:
     evidence = judged(-1.0, -2.0, -3.0)
     assert not evidence.flagged
@@ -49,6 +57,7 @@ def test_the_t_test_is_students_one_sided() -> None:
     assert ttest_pvalue(gains) == pytest.approx(t.sf(mean / (deviation / 2), df=3))
     assert ttest_pvalue([-gain for gain in gains]) == pytest.approx(1 - ttest_pvalue(gains))
     assert all(math.isnan(ttest_pvalue(undefined)) for undefined in ([], [1.0], [0.0, 0.0]))
+    assert ttest_pvalue([1.0, 3.0]) == pytest.approx(t.sf(2, df=1))  # mean 2, error sqrt(2) / sqrt(2)
 
 
 def test_the_permutation_test_agrees_with_enumeration() -> None:
@@ -57,6 +66,22 @@ def test_the_permutation_test_agrees_with_enumeration() -> None:
     sums = [sum(chosen) for chosen in product(*shards)]
     exact = np.mean([total >= sums[0] - 1e-9 for total in sums])
     assert permutation_pvalue(shards) == pytest.approx(exact, abs=5 * math.sqrt(0.25 / 99_999))
+
+
+@pytest.mark.parametrize("at_once", [2, 10, 198, 10_000])
+def test_the_observed_sum_is_one_of_all_whatever_the_batches(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_likelihood, "RESAMPLED_AT_ONCE", at_once)
+    highest, lowest = [[9.0 * sign, *[0.0] * 30] for sign in (1, -1)]
+    assert permutation_pvalue([highest] * 9, 99) == 1 / 100
+    assert permutation_pvalue([lowest] * 9, 99) == 1
+    assert permutation_pvalue([[0.0, 0.0]] * 9, 99) == 1  # ties count against
+
+
+def test_equal_sums_are_ties_however_they_are_rounded() -> None:
+    """Of the eight sums, which are equally likely, 0, 0.1, 0.2, 0.3 and 0.3 - 0.1 - 0.2 = -2.8e-17 are at least 0."""
+    found = permutation_pvalue([[0.0, 0.3], [0.0, -0.1], [0.0, -0.2]], 9_999)
+    assert found == pytest.approx(5 / 8, abs=5 * math.sqrt(0.25 / 9_999))
+    assert permutation_pvalue([[0.0, 0.3], [0.0, -0.1], [0.0, -0.2]], 9_999) == found
 
 
 def test_the_permutation_test_rejects_at_its_level_without_leakage() -> None:
@@ -99,3 +124,9 @@ def test_twenty_five_permutations_have_nearly_the_power_of_250() -> None:
 
 def test_no_shard_has_no_pvalue() -> None:
     assert math.isnan(permutation_pvalue([]))
+
+
+@pytest.mark.parametrize("level", [0, 1, -0.1, 1.5, True, "0.05"])
+def test_a_level_that_is_no_probability_is_named(level: object) -> None:
+    with pytest.raises(ValueError, match=f"level is {level!r}; it is a probability, above 0 and below 1"):
+        SharedLikelihood(level)  # type: ignore[arg-type]

@@ -1,0 +1,92 @@
+"""Which small changes of the statistics, the joining and the scoring would no test notice?
+
+    make mutants                        (every mutant that has no result yet, and those that survived)
+    make mutants SAMPLE=30              (at most 30 of each module, drawn by a seed)
+    .venv/bin/mutmut show NAME          (what a mutant changes)
+
+Mutants are mutmut's; which modules and which tests is said under `tool.mutmut` in pyproject.toml. Results stay in
+`mutants/`, so that a run which was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mutmut.configuration import config
+from mutmut.mutation.file_mutation import mutate_file_contents
+from mutmut.stats import status_by_exit_code
+from mutmut.utils.format_utils import get_mutant_name
+from scipy.stats import binomtest
+
+CAUGHT = ("killed", "timeout", "segfault", "suspicious")  # a run that differs from the clean one in any way
+# One thread a process, as in the tests; the same examples of hypothesis and the same order of tests each time.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "CI": "1", "PYTHONHASHSEED": "0"}
+
+
+def mutants_of(file: Path) -> list[str]:
+    made = mutate_file_contents(str(file), file.read_text(encoding="utf-8")).mutant_names
+    return [get_mutant_name(file, name) for name in made]
+
+
+def drawn(names: Sequence[str], at_most: int | None, *, rng: random.Random) -> list[str]:
+    return sorted(names) if at_most is None or len(names) <= at_most else sorted(rng.sample(sorted(names), at_most))
+
+
+def statuses(file: Path) -> dict[str, str]:
+    """Of the mutants that were run; empty before the first run."""
+    meta = Path("mutants") / f"{file}.meta"
+    if not meta.exists():
+        return {}
+    codes = json.loads(meta.read_text(encoding="utf-8"))["exit_code_by_key"]
+    return {name: status_by_exit_code[code] for name, code in codes.items() if code is not None}
+
+
+def row(name: str, n_mutants: int, found: Sequence[str]) -> str:
+    """Share of the tried ones that a test caught, with Wilson's interval where a sample was tried."""
+    caught = sum(status in CAUGHT for status in found)
+    if not found:
+        return f"| {name} | {n_mutants} | 0 | | |"
+    ends = binomtest(caught, len(found)).proportion_ci(method="wilson")
+    interval = "" if len(found) == n_mutants else f"{ends.low:.0%} to {ends.high:.0%}"
+    return f"| {name} | {n_mutants} | {len(found)} | {caught / len(found):.0%} | {interval} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--at-most", type=int, help="mutants of each module; all without it")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="modules whose path holds this, such as statistics/conformal")
+    parser.add_argument("--report", action="store_true", help="only say what is known")
+    options = parser.parse_args()
+    files = sorted({file for pattern in config().only_mutate for file in Path().glob(pattern)})
+    files = [file for file in files if options.only in str(file)]
+    made = {file: mutants_of(file) for file in files}
+    asked = {
+        file: drawn(names, options.at_most, rng=random.Random(f"{options.seed}/{file}"))
+        for file, names in made.items()
+    }
+    before = {file: statuses(file) for file in files}
+    left = [name for file in files for name in asked[file] if before[file].get(name) not in CAUGHT]
+    if left and not options.report:
+        os.nice(10)
+        mutmut = Path(sys.executable).with_name("mutmut")
+        subprocess.run([mutmut, "run", *left], env=os.environ | ENVIRONMENT, check=True)
+    print("| module | mutants | tried | caught | 95 % interval |\n|---|---|---|---|---|")
+    alive = []
+    for file in files:
+        known = statuses(file)
+        tried = {name: known[name] for name in asked[file] if name in known}
+        print(row("/".join(file.parts[1:]), len(made[file]), list(tried.values())))
+        alive += [f"{name}: {status}" for name, status in tried.items() if status not in CAUGHT]
+    print("\nNot caught:", *alive, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, fisher_exact, poisson_binom, sem
+
+from lm_eval_leakage.results.annotation import UNKNOWN, Arms, Estimate, Suspicion
+from lm_eval_leakage.results.columns import Entry, columns, normal, share, strata_of
+from lm_eval_leakage.results.suspicions import Calibrating
+from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
+
+
+def suspicion(number: int = 0, **fields: Any) -> Suspicion:
+    return Suspicion(f"hash {number}", "words", "mmlu", "history", "Question?", ("a", "b"), 0, **fields)
+
+
+def entries(flagged: Sequence[bool | None], scores: Sequence[float | None], strata: Sequence[str] = ()) -> list[Entry]:
+    return [
+        Entry(suspicion(number, flagged=flag), score, stratum)
+        for number, (flag, score, stratum) in enumerate(
+            zip(flagged, scores, strata or [""] * len(scores), strict=True)
+        )
+    ]
+
+
+def of(*found: Suspicion, calibrating: Calibrating | None = None) -> dict[str, Any]:
+    return columns([Entry(one) for one in found], calibrating)
+
+
+def near(found: Estimate, value: float, stderr: float, low: float, high: float) -> bool:
+    return (found.value, found.stderr, found.low, found.high) == pytest.approx((value, stderr, low, high))
+
+
+def test_a_share_has_wilsons_interval_and_a_mean_of_other_values_the_normal_one() -> None:
+    binary = [True] * 3 + [False] * 9
+    ends = binomtest(3, 12).proportion_ci(method="wilson")
+    assert near(share(binary), 0.25, sem(binary), ends.low, ends.high)
+    partial = [0.5, 1.0, 0.0, 0.25]
+    error = sem(partial)
+    assert near(share(partial), 0.4375, error, 0.4375 - 1.959964 * error, 0.4375 + 1.959964 * error)
+    assert share([]) == UNKNOWN
+    assert near(normal(0.5, 0.1), 0.5, 0.1, 0.3040036, 0.6959964)
+
+
+def test_questions_are_counted_by_what_is_known_of_them() -> None:
+    found = columns([Entry(None, 1.0), *entries([True, False, None], [1.0, None, 0.0])])
+    assert (found["n_joined"], found["n_tested"]) == (3, 2)
+    assert found["flags"] == {"hash 0": True, "hash 1": False}
+    assert found["flagged"].value == 0.5
+
+
+def test_the_gap_has_newcombes_published_interval() -> None:
+    """Newcombe (1998), Statistics in Medicine 17:873, table II, method 10: 56/70 - 48/80 is 0.0524 to 0.3339."""
+    right = [1.0] * 56 + [0.0] * 14 + [1.0] * 48 + [0.0] * 32
+    found = columns(entries([True] * 70 + [False] * 80, right))
+    gap = found["gap"]
+    assert (gap.value, gap.low, gap.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=5e-5)
+    assert gap.stderr == pytest.approx(math.hypot(sem(right[:70]), sem(right[70:])))
+    assert (found["accuracy_flagged"].value, found["accuracy_unflagged"].value) == (0.8, 0.6)
+    assert found["strong"].value == pytest.approx(56 / 150)
+    assert found["gap_pvalue"] == pytest.approx(fisher_exact([[56, 14], [48, 32]], alternative="greater").pvalue)
+
+
+def test_easier_questions_that_are_flagged_more_often_leave_no_gap_within_strata() -> None:
+    flagged = [True] * 8 + [False] * 2 + [True] * 2 + [False] * 8
+    right = [1.0] * 10 + [0.0] * 10
+    found = columns(entries(flagged, right, ["easy"] * 10 + ["hard"] * 10))
+    assert found["gap"].value == pytest.approx(0.6)
+    assert (found["gap_adjusted"].value, found["gap_pvalue"]) == (0, pytest.approx(1))
+    together = columns(entries(flagged, right))["gap_adjusted"]
+    assert together.value == pytest.approx(0.6)
+    assert (together.high - together.low) / 2 == pytest.approx(1.959964 * together.stderr)
+
+
+def test_without_right_and_wrong_there_is_a_gap_and_no_count_of_right_answers() -> None:
+    found = columns(entries([True, True, False, False], [0.5, 1.0, 0.25, 0.75]))
+    assert found["gap"].value == pytest.approx(0.25)
+    assert not {"gap_adjusted", "gap_pvalue", "strong"} & set(found)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_one_kind_of_question_alone_has_no_gap(flag: bool) -> None:
+    found = columns([*entries([flag, flag], [1.0, 0.0]), Entry(suspicion(9, flagged=not flag))])
+    assert found["accuracy_flagged" if flag else "accuracy_unflagged"].value == 0.5
+    assert found["accuracy_unflagged" if flag else "accuracy_flagged"] == UNKNOWN
+    assert not {"gap", "gap_adjusted", "gap_pvalue", "strong"} & set(found)
+
+
+def test_the_pvalue_is_of_all_questions_with_a_null_rate_and_the_rates_are_of_those_with_a_flag() -> None:
+    """Of two options the sign counts, which is no flag: a p-value of 1/2 at a null rate of 1/2 is one."""
+    four = [suspicion(i, flagged=i < 3, null_rate=1 / 24, pvalue=1 / 24 if i < 3 else 0.5) for i in range(20)]
+    two = [suspicion(20 + i, flagged=None, null_rate=0.5, pvalue=0.5 if i < 5 else 1.0) for i in range(6)]
+    without = [suspicion(30, flagged=None, null_rate=0.5), suspicion(31, flagged=True), suspicion(32)]
+    found = of(*four, *two, *without)
+    assert found["pvalue"] == pytest.approx(poisson_binom.sf(3 + 5 - 1, [1 / 24] * 20 + [0.5] * 7))
+    assert found["null_rate"] == pytest.approx(1 / 24)
+    assert found["flagged"].value == pytest.approx(4 / 21)
+
+
+def test_questions_with_a_guard_stand_apart() -> None:
+    free = [suspicion(i, flagged=i < 2, null_rate=1 / 24, pvalue=0.5) for i in range(10)]
+    guarded = [suspicion(10 + i, flagged=True, null_rate=1 / 24, pvalue=0.01, guards=("rising",)) for i in range(5)]
+    found = of(*free, *guarded)
+    assert found["flagged"].value == pytest.approx(7 / 15)
+    assert found["flagged_unguarded"].value == pytest.approx(2 / 10)
+    assert found["pvalue"] == pytest.approx(poisson_binom.sf(6, [1 / 24] * 15), rel=1e-6)
+    assert found["pvalue_unguarded"] == pytest.approx(poisson_binom.sf(1, [1 / 24] * 10))
+
+
+def test_the_outlier_test_is_of_the_questions_that_it_tested() -> None:
+    found = of(
+        suspicion(0, outlier=True, outlier_null_rate=0.3),
+        suspicion(1, outlier=False, outlier_null_rate=0.4),
+        suspicion(2, outlier=False),
+        suspicion(3, outlier_null_rate=0.9),
+    )
+    assert found["outlier"].value == pytest.approx(1 / 3)
+    assert found["outlier_null_rate"] == pytest.approx(0.35)
+    nothing = of(suspicion())
+    assert nothing["outlier"] == UNKNOWN
+    assert math.isnan(nothing["outlier_null_rate"])
+
+
+def test_a_calibration_adds_a_probability_and_the_share_of_seen_questions() -> None:
+    asked = [suspicion(i, calibrated_flagged=i < 40, probability=0.2 + 0.6 * (i < 40)) for i in range(100)]
+    asked.append(suspicion(100))
+    known = KnownScores({EVERY_CLASS: [float(i) for i in range(99)]}, [200.0] * 80 + [0.0] * 20)
+    weaker = KnownScores(known.unseen, [200.0] * 50 + [0.0] * 50)
+    made = Calibration("m", "mmlu", "held out", {COMBINED: known, "other": weaker})
+    for calibrating, tpr in ((Calibrating(made, fpr=0.1), 0.8), (Calibrating(made, "other", fpr=0.1), 0.5)):
+        found = of(*asked, calibrating=calibrating)
+        assert found["calibrated"].value == pytest.approx(0.4)
+        assert found["probability"] == pytest.approx(0.44)
+        expected = (0.4 - 10 / 99) / (tpr - 10 / 99)  # Rogan and Gladen, with the counts at 10 %
+        assert found["prevalence"].value == pytest.approx(expected)
+        assert math.isnan(found["prevalence"].stderr)
+        assert found["prevalence"].low < expected < found["prevalence"].high
+    assert "prevalence" not in of(*asked)
+    assert "prevalence" not in of(suspicion(), calibrating=Calibrating(made))
+
+
+def test_choice_confusion_has_an_accuracy_per_arm_and_the_change_with_its_paired_error() -> None:
+    arms = [Arms(i < 6, i < 5, i < 3, i % 2 == 0) for i in range(10)]
+    found = of(*(suspicion(i, arms=one) for i, one in enumerate(arms)), suspicion(10))
+    assert {name: one.value for name, one in found["arms"].items()} == {
+        "original": 0.6,
+        "shuffled": 0.5,
+        "replaced": 0.3,
+        "generalized": 0.5,
+    }
+    changes = [one.generalized - one.original for one in arms]
+    error = sem(changes)
+    assert near(found["confusion"], np.mean(changes), error, -0.1 - 1.959964 * error, -0.1 + 1.959964 * error)
+    assert not {"arms", "confusion"} & set(of(suspicion()))
+
+
+def test_strata_are_subject_third_by_length_within_it_and_third_of_ease() -> None:
+    subjects = ["a"] * 6 + ["b"]
+    lengths = [10, 60, 20, 50, 30, 40, 1]
+    ease = [0.0, 0.33, 0.34, 0.66, 0.67, 1.0, None]
+    assert strata_of(subjects, lengths, ease) == [
+        ("a", 0, 0),
+        ("a", 2, 0),
+        ("a", 0, 1),
+        ("a", 2, 1),
+        ("a", 1, 2),
+        ("a", 1, 2),
+        ("b", 0, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "thirds"),
+    [([5, 5, 5], [0, 0, 0]), ([1, 2, 3], [0, 1, 2]), ([1, 2], [0, 2]), ([4, 3, 2, 1], [2, 1, 0, 0])],
+)
+def test_equal_lengths_are_in_one_third(lengths: list[int], thirds: list[int]) -> None:
+    assert [third for _, third, _ in strata_of(["s"] * len(lengths), lengths, [None] * len(lengths))] == thirds

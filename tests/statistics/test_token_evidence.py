@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lm_eval_leakage.records import Answered, Question, Request, Skipped, TokenScores
+from lm_eval_leakage.statistics.token_evidence import TokenEvidence, TokenMeasurement, z_scores
+
+QUESTION = Question("q", "Which?", ("a", "b"))
+
+
+def measured(tokens: TokenScores, k: float = 20.0) -> TokenMeasurement | Skipped:
+    (found,) = TokenEvidence(k).judge([Answered(QUESTION, (Request("", "text"),), (), tokens=(tokens,))])
+    return found
+
+
+def test_by_hand() -> None:
+    own = (-1.0, -8.0, -3.0, -4.0, -2.0, -6.0, -1.0, -1.0, -1.0, -1.0)
+    found = measured(TokenScores(own, (-2.0,) * 10, (2.0,) * 10))
+    assert found == TokenMeasurement(-2.8, -0.4, -7.0, -2.5, 10)  # 20 % are two tokens: -8 and -6
+    assert found.values() == {"mean_loglikelihood": -2.8, "mean_zscore": -0.4, "min_k": -7.0, "min_k_zscore": -2.5}
+
+
+@pytest.mark.parametrize(("k", "lowest"), [(1.0, -8.0), (39.0, -8.0), (40.0, -7.0), (100.0, -4.4)])
+def test_of_five_tokens_k_percent_are_rounded_down_to_at_least_one(k: float, lowest: float) -> None:
+    found = measured(TokenScores((-1.0, -8.0, -6.0, -5.0, -2.0), (0.0,) * 5, (1.0,) * 5), k)
+    assert isinstance(found, TokenMeasurement)
+    assert (found.min_k, found.min_k_zscore) == pytest.approx((lowest, lowest))
+
+
+def test_a_token_where_only_one_could_come_scores_zero() -> None:
+    np.full(64, 7.0)  # memory that is given back and must not come back as a score
+    found = z_scores(TokenScores((0.0, -3.0) * 32, (0.0, -2.0) * 32, (0.0, 0.5) * 32))
+    assert found.tolist() == [0.0, -2.0] * 32
+
+
+def test_a_text_without_tokens_is_skipped_with_the_reason() -> None:
+    assert measured(TokenScores((), (), ())) == Skipped("its text has no token that is scored")
+
+
+@pytest.mark.parametrize("k", [0, -1, 100.5, True, "20"])
+def test_a_percentage_that_makes_no_sense_is_named(k: object) -> None:
+    with pytest.raises(ValueError, match=f"k is {k!r}; it is a percentage, above 0 and up to 100"):
+        TokenEvidence(k)  # type: ignore[arg-type]
