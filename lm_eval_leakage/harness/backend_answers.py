@@ -17,6 +17,7 @@ from lm_eval.api.model import CacheHook, CachingLM
 
 from lm_eval_leakage.harness.answer_store import Answer, AnswerStore, request_key
 from lm_eval_leakage.harness.processes import are_replicas, from_first, most_of_all
+from lm_eval_leakage.harness.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.token_scores import TokenAnswer
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,8 @@ class _Keeping(CacheHook):  # type: ignore[misc]
         self._asking, self._before = asking, before
 
     def add_partial(self, attr: str, req: Any, res: Any) -> None:
-        self._before.add_partial(attr, req, res)
+        if attr != TOKEN_SCORES:  # a request of ours, which the harness's cache would keep and never find
+            self._before.add_partial(attr, req, res)
         if attr == self._asking.method:
             self._asking.receive(request_key(attr, req), res)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
@@ -32,7 +33,8 @@ class LoggedVerdict(dict[str, object]):
         shown = {name: added.get(name) for name in row_names}
         by_known = {} if calibrated is None else _by_known(calibrated)
         who = {"guards": ",".join(guards), "detector": detector}
-        super().__init__(logged | shown | asdict(verdict) | _ranking(verdict) | who | by_known)
+        whole = logged | shown | asdict(verdict) | _ranking(verdict) | who | by_known
+        super().__init__({key: _in_json(value) for key, value in whole.items()})
         self._rows = [
             (name, calibrated or ELSEWHERE if name in CALIBRATED_ROWS else given_to(name, verdict, guards))
             for name in row_names
@@ -40,6 +42,11 @@ class LoggedVerdict(dict[str, object]):
 
     def items(self) -> Iterable[tuple[str, Verdict | Calibrated]]:  # type: ignore[override]
         return self._rows
+
+
+def _in_json(value: object) -> object:
+    """None for a number that is undefined: JSON has no NaN."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _by_known(calibrated: Calibrated) -> dict[str, object]:

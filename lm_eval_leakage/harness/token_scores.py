@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from lm_eval_leakage.records import TokenScores
 
+METHOD = "token_scores"
 CHUNK = 1 << 26  # numbers of a distribution's table that are held in float32 at once
 CHUNK_ON_CPU = 1 << 22  # tables this small are taken from memory at hand; larger ones are fetched anew from the system
 
@@ -53,6 +54,7 @@ def token_scores_of_hf(lm: HFLM, requests: Sequence[Instance]) -> list[TokenAnsw
     for batch in _batches(longest_first, int(lm.batch_size)):
         for index, scores in zip(batch, _scores(lm, [texts[index] for index in batch]), strict=True):
             answers[index] = TokenAnswer(scores)
+            lm.cache_hook.add_partial(METHOD, requests[index].args, answers[index])
         progress.update(len(batch))
     progress.close()
     return [answers[index] for index in range(len(texts))]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from lm_eval_leakage.lab.detection import Audits
 from lm_eval_leakage.lab.simulation import Outcome
-from lm_eval_leakage.statistics.combined import FOLDS, cross_validated, fit
+from lm_eval_leakage.statistics.combined import FOLDS, CombinedScore, cross_validated, fit
 from lm_eval_leakage.statistics.known_scores import COMBINED, Calibration, KnownScores, by_class, class_of
+
+logger = logging.getLogger(__name__)
 
 
 def from_held_out(outcome: Outcome, exposures: int) -> Calibration:
@@ -36,14 +39,8 @@ def known_scores(
     scores, guarded = _answers(audits, outcome.settings.detectors)
     n_options = {question.id: len(question.options) for question in audits.questions}
     classes = {name: class_of(count, name in guarded) for name, count in n_options.items()}
-    together = None
-    if min(len(unseen), len(seen)) >= FOLDS:
-        labels = [True] * len(seen) + [False] * len(unseen)
-        rows = {detector: [own.get(name, math.nan) for name in [*seen, *unseen]] for detector, own in scores.items()}
-        together = fit(rows, labels)
-        # of a score fitted on the others, so that a question's own label is not in it
-        out_of_fold = cross_validated(rows, labels).tolist()
-        scores = scores | {COMBINED: dict(zip([*seen, *unseen], out_of_fold, strict=True))}
+    together, out_of_fold = _together(scores, seen, unseen)
+    scores = scores | ({COMBINED: out_of_fold} if together is not None else {})
     detectors = {
         detector: KnownScores(
             by_class({name: own[name] for name in unseen if name in own}, classes),
@@ -53,6 +50,23 @@ def known_scores(
     }
     settings = outcome.settings
     return Calibration(settings.pretrained, settings.benchmark, origin, detectors, together)
+
+
+def _together(
+    scores: Mapping[str, Mapping[str, float]], seen: Sequence[str], unseen: Sequence[str]
+) -> tuple[CombinedScore | None, dict[str, float]]:
+    """The combined score, and each question's by a score that was fitted on others, so that its own label is not in
+    it; None where there are too few questions with scores."""
+    if min(len(unseen), len(seen)) < FOLDS:
+        return None, {}
+    labels = [True] * len(seen) + [False] * len(unseen)
+    rows = {detector: [own.get(name, math.nan) for name in [*seen, *unseen]] for detector, own in scores.items()}
+    try:
+        out_of_fold = cross_validated(rows, labels).tolist()
+        return fit(rows, labels), dict(zip([*seen, *unseen], out_of_fold, strict=True))
+    except ValueError as error:
+        logger.warning("no combined score: %s", error)
+        return None, {}
 
 
 def _answers(audits: Audits, suffixes: Iterable[str]) -> tuple[dict[str, dict[str, float]], set[str]]:
@@ -67,6 +81,6 @@ def _answers(audits: Audits, suffixes: Iterable[str]) -> tuple[dict[str, dict[st
         for line in audits.audit(suffix)["lines"]:
             guarded |= {line["id"]} if line["guards"] else set()
             for key in line["ranks_by"].split(","):
-                if key:
+                if key and line[key] is not None:
                     scores.setdefault(f"{line['detector']}/{key}", {})[line["id"]] = float(line[key])
     return scores, guarded

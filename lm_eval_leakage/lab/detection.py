@@ -169,10 +169,10 @@ def read_detectors(suffix: str, audit: Mapping[str, Any]) -> Iterator[Detector]:
         nulls = [line["null_rate"] for line in tested.values() if line.get("null_rate") is not None]
         keys = dict.fromkeys(key for line in tested.values() for key in line["ranks_by"].split(",") if key)
         for key in keys:
-            name = "/".join([suffix.removeprefix(SHORT), pipeline, *([key] if len(keys) > 1 else [])])
-            scores = {question: float(line[key]) for question, line in tested.items()}
+            title = "/".join([suffix.removeprefix(SHORT), pipeline, *([key] if len(keys) > 1 else [])])
+            scores = {name: math.nan if line[key] is None else float(line[key]) for name, line in tested.items()}
             null_rate = math.fsum(nulls) / len(nulls) if nulls else None
-            yield Detector(name, scores, flags or None, null_rate, skipped, *cost)
+            yield Detector(title, scores, flags or None, null_rate, skipped, *cost)
 
 
 def _blocks_as_subjects(questions: Sequence[Question], size: int) -> list[Question]:

@@ -54,7 +54,10 @@ def combined(detectors: Sequence[Detector], trained: Sequence[str], held_out: Se
     scores, labels = scores_of_all(detectors, trained, held_out)
     if len(scores) < 2 or min(len(trained), len(held_out)) < FOLDS:
         return None
-    probabilities = cross_validated(scores, labels)
+    try:
+        probabilities = cross_validated(scores, labels)
+    except ValueError:  # too few questions have a score
+        return None
     costs = {detector.name.split("/")[0]: (detector.n_tokens, detector.seconds) for detector in detectors}
     return Detector(
         COMBINED,

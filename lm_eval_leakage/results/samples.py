@@ -113,7 +113,7 @@ def _judged(sample: Mapping[str, Any], task: str) -> Judged:
         subject=(read.subject if read else "") or task,
         detector=detector,
         filter=intern(sample.get("filter") or detector.rpartition("/")[2]),
-        scores={intern(f"{detector}/{key}"): float(sample[key]) for key in keys},
+        scores={intern(f"{detector}/{key}"): float(sample[key]) for key in keys if sample[key] is not None},
         guards=tuple(guard for guard in sample["guards"].split(",") if guard),
         flagged=_typed(sample, "flagged", bool),
         null_rate=_number(sample, "null_rate"),

@@ -248,3 +248,65 @@ def test_what_a_response_must_be() -> None:
     assert checked("token_scores", "no", "it") == Broken(
         "the backend answered it with 'no'; it must be scores of its tokens"
     )
+
+
+# ---------------------------------------------------------------------- token scores
+
+
+def test_token_scores_are_kept_as_they_come(monkeypatch, tmp_path) -> None:
+    """By the real method of `hf`, with the model's own work left out."""
+    from lm_eval.models.huggingface import HFLM
+
+    from lm_eval_leakage.harness import token_scores
+    from lm_eval_leakage.records import TokenScores
+
+    class Tiny(HFLM):
+        def __init__(self, pretrained: str = "a", **_: object) -> None:
+            self._rank, self._world_size, self.batch_size_per_gpu = 0, 1, 2
+            self.cache_hook, self.scored = Named(pretrained).cache_hook, []
+            Named.made.pop()
+
+        backend, max_length, rank, world_size, batch_size = "causal", 500, 0, 1, 2
+
+        def tok_encode(self, text, **_):
+            return list(text.encode())
+
+    def scores(lm, texts):
+        if len(lm.scored) >= lm.stops_after:
+            raise KeyboardInterrupt
+        lm.scored += texts
+        return [
+            TokenScores(*[tuple(-float(token) - number for token in text) for number in range(3)]) for text in texts
+        ]
+
+    Named.made, Named.stops_after = [], None
+    monkeypatch.setattr(token_scores, "_scores", scores)
+    made: list[Tiny] = []
+
+    def run_tokens(stops_after: float):
+        class Made(Tiny):
+            def __init__(self, **arguments: object) -> None:
+                super().__init__(**arguments)
+                self.stops_after = stops_after
+                made.append(self)
+
+        monkeypatch.setattr("lm_eval.api.registry.get_model", lambda name: Made)
+        monkeypatch.setattr("lm_eval.evaluator.add_tokenizer_info", lambda results, lm: None)
+        monkeypatch.setattr(HFLM, "get_model_info", lambda self: {})
+        manager = TaskManager(include_path=task_configs_path(), include_defaults=False)
+        tracker = EvaluationTracker(output_path=str(tmp_path))
+        return simple_evaluate(
+            model="tiny",
+            model_args="pretrained=a",
+            tasks=["fresh_leakage_tokens"],
+            limit=10,
+            task_manager=manager,
+            evaluation_tracker=tracker,
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        run_tokens(4)
+    resumed = run_tokens(math.inf)["samples"]
+    assert [len(lm.scored) for lm in made] == [4, 6]
+    assert run_tokens(math.inf)["samples"] == resumed
+    assert made[-1].scored == []

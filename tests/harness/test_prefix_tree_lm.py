@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -303,3 +304,14 @@ def test_the_probe_tells_noise_from_an_error(llama, monkeypatch, caplog) -> None
     monkeypatch.setattr(prefix_tree_lm, "NOISE", dict.fromkeys(prefix_tree_lm.NOISE, -1.0))
     assert lm_of(llama)._scorer is None
     assert "is off by" in caplog.text
+
+
+def test_the_rank_counts_the_processes_of_all_nodes(monkeypatch) -> None:
+    """`hf` takes the number within the node, so that two nodes of one process would both be the first."""
+
+    def on_the_second_node(self, *_: object, **__: object) -> None:
+        self._rank, self._world_size, self.backend = 0, 2, "seq2seq"
+        self.accelerator = SimpleNamespace(process_index=1)
+
+    monkeypatch.setattr(HFLM, "__init__", on_the_second_node)
+    assert PrefixTreeLM(max_tokens=64).rank == 1

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 from lm_eval_leakage.harness import rows
+from lm_eval_leakage.harness.logged_verdict import LoggedVerdict
 from lm_eval_leakage.harness.row_values import ROWS
 from lm_eval_leakage.records import Skipped
 from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
@@ -28,3 +29,11 @@ def test_the_rows_are_registered_with_the_harness() -> None:
         name = row.__name__
         assert get_metric(name) is get_aggregation(name) is get_metric_aggregation(name) is row
         assert is_higher_better(name) is False
+
+
+def test_an_undefined_number_of_a_question_is_none_in_its_line() -> None:
+    evidence = MaxOrderEvidence(
+        flagged=False, pvalue=math.nan, null_rate=0.5, margin=math.inf, best_order=0, n_orders=2
+    )
+    line = dict.copy(LoggedVerdict(evidence, (), ["null_rate"]))
+    assert (line["pvalue"], line["margin"], line["null_rate"]) == (None, None, 0.5)
