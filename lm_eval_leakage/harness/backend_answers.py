@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from lm_eval_leakage.harness.token_scores import TokenAnswer
 
 logger = logging.getLogger(__name__)
 
-IN_A_ROW = 3  # questions that fail one after the other: then it is not the questions that are at fault
+IN_A_ROW = 5  # questions, drawn at random, that fail one after the other: it is not they that are at fault
 SHOWN = 60  # characters of a request in a message
 
 
@@ -157,28 +158,33 @@ class BackendAnswers:
     def _ask_one_by_one(self, remaining: Mapping[bytes, AskedRequest], trouble: str) -> bool:
         """What the backend did not report, one question at a time, so that a bad one costs itself alone. Whether any
         was answered: after IN_A_ROW failures no more are asked."""
-        questions: dict[Any, dict[bytes, AskedRequest]] = defaultdict(dict)
+        by_question: dict[Any, dict[bytes, AskedRequest]] = defaultdict(dict)
         for key, one in remaining.items():
             if key not in self._answers:
-                questions[one.task, one.doc_id][key] = one
-        logger.warning("asking %d question(s) one by one: %s", len(questions), trouble)
+                by_question[one.task, one.doc_id][key] = one
+        logger.warning("asking %d question(s) one by one: %s", len(by_question), trouble)
+        questions = list(by_question.values())
+        random.Random(0).shuffle(questions)  # neighbours may be bad for one reason
         n_failed = 0
-        for own in questions.values():
+        for own in questions:
             if n_failed == IN_A_ROW:
-                self._leave_out(own, f"not asked, since {IN_A_ROW} before it failed: {trouble}")
-                continue
-            try:
-                responses = self._call([*own.values()])
-                fits = isinstance(responses, (list, tuple)) and len(responses) == len(own)
-                failure = None if fits else _wrong_number(responses, len(own))
-            except Exception as error:
-                failure = f"the backend failed on it ({_short(error)})"
-            n_failed = 0 if failure is None else n_failed + 1
-            if failure is None:
-                self._match(own, responses)
+                self._leave_out(own, f"not asked, since {IN_A_ROW} others failed: {trouble}")
             else:
-                self._leave_out(own, failure)
+                n_failed = 0 if self._ask_alone(own) else n_failed + 1
         return n_failed < IN_A_ROW and any(not isinstance(answer, Broken) for answer in self._answers.values())
+
+    def _ask_alone(self, own: Mapping[bytes, AskedRequest]) -> bool:
+        """Whether the backend gave as many answers as one question has requests."""
+        try:
+            responses = self._call([*own.values()])
+        except Exception as error:  # any backend may raise anything
+            self._leave_out(own, f"the backend failed on it ({_short(error)})")
+            return False
+        if not isinstance(responses, (list, tuple)) or len(responses) != len(own):
+            self._leave_out(own, _wrong_number(responses, len(own)))
+            return False
+        self._match(own, responses)
+        return True
 
     def _call(self, instances: Sequence[Any]) -> Any:
         return getattr(self.lm, self.method)(list(instances))
@@ -188,10 +194,8 @@ class BackendAnswers:
             response = responses[number]
             self.receive(key, response)
             if key not in self._answers:
-                request = (
-                    f"request {one.idx} ({_short(one.args[-1] if self.method == 'loglikelihood' else one.args[0])})"
-                )
-                self._answers[key] = checked(self.method, response, request)
+                text = one.args[-1 if self.method == "loglikelihood" else 0]
+                self._answers[key] = checked(self.method, response, f"request {one.idx} ({_short(text)})")
 
     def _leave_out(self, asked: Mapping[bytes, AskedRequest], reason: str) -> None:
         for key in asked:

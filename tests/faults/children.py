@@ -38,7 +38,8 @@ def child(
     if pid == 0:
         _be_child(run, log, size_limit)
     code, at = _wait(pid, begun, kill_after)
-    return Ended(code, time.monotonic() - begun, at, log.read_text(encoding="utf-8", errors="replace"))
+    output = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""  # killed before it wrote
+    return Ended(code, time.monotonic() - begun, at, output)
 
 
 def _wait(pid: int, begun: float, kill_after: float | None) -> tuple[int, float]:

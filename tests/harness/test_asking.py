@@ -11,7 +11,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.backend_answers import Broken, checked
+from lm_eval_leakage.harness.backend_answers import IN_A_ROW, Broken, checked
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import FIVE, GOOD, TASK, TWINS, evaluate, lines
 
@@ -219,7 +219,7 @@ def test_a_backend_that_is_gone_ends_the_run_with_its_own_error(questions_file) 
     lm = Misbehaving(is_gone)
     with pytest.raises(ConnectionError, match="server went away"):
         evaluate(lm, questions_file([GOOD | {"question": f"Number {i}?"} for i in range(50)]))
-    assert lm.calls == 1 + 1 + 3  # whether it has the method, all together, then three questions
+    assert lm.calls == 1 + 1 + IN_A_ROW  # whether it has the method, all together, then single questions
 
 
 def test_answers_that_were_reported_before_a_failure_are_kept(named, questions_file, tmp_path, monkeypatch) -> None:
@@ -310,3 +310,16 @@ def test_token_scores_are_kept_as_they_come(monkeypatch, tmp_path) -> None:
     assert [len(lm.scored) for lm in made] == [4, 6]
     assert run_tokens(math.inf)["samples"] == resumed
     assert made[-1].scored == []
+
+
+def test_neighbours_that_are_all_bad_cost_themselves_alone(questions_file) -> None:
+    def fails_on_mars(answers, requests, _):
+        if any("Mars" in request.args[0] for request in requests):
+            raise ArithmeticError("no Mars here")
+        return answers
+
+    docs = [
+        GOOD | {"question": f"Colour {number} on {'Mars' if 20 <= number < 30 else 'Earth'}?"} for number in range(60)
+    ]
+    results = evaluate(Misbehaving(fails_on_mars), questions_file(docs))
+    assert results["results"][TASK]["skipped,max_order"] == 10
