@@ -30,7 +30,7 @@ Response = tuple[float, bool] | TokenAnswer | str
 NOT_ASKED: Mapping[str, Response] = {"loglikelihood": (math.nan, False), "token_scores": (math.nan, False)}
 
 
-class Asking(Protocol):
+class AskedTask(Protocol):
     """As much of a task as its requests need on their way to the model.
 
     resume: whether answers are kept and those of an earlier run used
@@ -54,7 +54,7 @@ class LeakageInstance(Instance):  # type: ignore[misc]
     """
 
     method: str = ""
-    task: Any = None  # Asking; the harness's instances have a default for each of their fields
+    task: Any = None  # AskedTask; the harness's instances have a default for each of their fields
     skipped: Skipped | None = None
 
 
@@ -68,7 +68,7 @@ def offer_asking(lm: Any) -> None:
 def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[Response]:
     """The responses to all requests of our tasks, in order. A question with a request that has no sound answer is
     marked as skipped, with the reason, on its first instance."""
-    tasks: dict[Asking, None] = dict.fromkeys(instance.task for instance in instances)
+    tasks: dict[AskedTask, None] = dict.fromkeys(instance.task for instance in instances)
     for task in tasks:
         task.check_met(lm)
     answers: dict[int, Answer | Broken] = {}

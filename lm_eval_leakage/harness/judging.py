@@ -27,7 +27,7 @@ REASONS_SHOWN = 5  # in the run's messages; the samples log has every question's
 Asked = Sequence[LeakageInstance]  # all requests about one question
 
 
-class Judged(Protocol):
+class JudgedTask(Protocol):
     """As much of a task as its verdicts need."""
 
     config: Any
@@ -44,7 +44,7 @@ class Judged(Protocol):
 class Judging:
     """The verdicts on `questions`, this process's, of one task."""
 
-    def __init__(self, task: Judged, questions: Sequence[Asked]) -> None:
+    def __init__(self, task: JudgedTask, questions: Sequence[Asked]) -> None:
         self.task, self.questions = task, questions
         self._answered: dict[int, Answered] = {}
         self._guards: dict[int, tuple[str, ...]] = {}
