@@ -8,13 +8,15 @@ from __future__ import annotations
 import logging
 import math
 import random
+import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import CacheHook, CachingLM
+from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness.answer_store import Answer, AnswerStore, request_key
 from lm_eval_leakage.harness.processes import are_replicas, from_first, most_of_all
@@ -25,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 IN_A_ROW = 5  # questions, drawn at random, that fail one after the other: it is not they that are at fault
 SHOWN = 60  # characters of a request in a message
+FIRST_PORTION = 1024  # requests that a backend is asked at once which may report its answers at the end only
+SECONDS_OF_PORTION = 60.0  # what a kill may cost there
 
 
 class AskedRequest(Protocol):
@@ -131,11 +135,31 @@ class BackendAnswers:
         before = self.model.cache_hook
         self.model.set_cache_hook(_Keeping(self, before))
         try:
-            self._ask_together(remaining, n_padding)
+            for portion in self._portions(remaining):
+                self._ask_together(portion, n_padding)
+                self._flush()
         finally:
             self.model.set_cache_hook(before)
-            if self.store is not None:
-                self.store.flush()
+            self._flush()
+
+    def _flush(self) -> None:
+        if self.store is not None:
+            self.store.flush()
+
+    def _portions(self, remaining: Mapping[bytes, AskedRequest]) -> Iterator[Mapping[bytes, AskedRequest]]:
+        """All at once where nothing is kept, where processes ask in step, and for `hf`, which reports batch by batch.
+        Others may report when all is done (vLLM does): they are asked about a minute's worth at a time."""
+        alone = self.lm.world_size == 1 and not are_replicas(self.lm)
+        if self.store is None or not alone or isinstance(self.model, HFLM):
+            yield remaining
+            return
+        left, size = list(remaining.items()), FIRST_PORTION
+        while left:
+            begun = time.monotonic()
+            yield dict(left[:size])
+            left = left[size:]
+            faster = SECONDS_OF_PORTION / max(time.monotonic() - begun, 1.0)
+            size = max(FIRST_PORTION, int(size * min(faster, 8)))  # a few short texts promise too much
 
     def _ask_together(self, remaining: Mapping[bytes, AskedRequest], n_padding: int) -> None:
         """All in one call, as the harness does; where that fails, what is not answered question by question."""

@@ -11,7 +11,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.backend_answers import IN_A_ROW, Broken, checked
+from lm_eval_leakage.harness.backend_answers import FIRST_PORTION, IN_A_ROW, Broken, checked
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import FIVE, GOOD, TASK, TWINS, evaluate, lines
 
@@ -324,3 +324,25 @@ def test_neighbours_that_are_all_bad_cost_themselves_alone(questions_file) -> No
     ]
     results = evaluate(Misbehaving(fails_on_mars), questions_file(docs))
     assert results["results"][TASK]["skipped,max_order"] == 10
+
+
+def test_a_backend_that_reports_at_the_end_is_asked_in_portions(named, questions_file, tmp_path, monkeypatch) -> None:
+    calls: list[int] = []
+
+    def at_once(self, requests):
+        if not requests:  # whether it has the method
+            return []
+        calls.append(len(requests))
+        if len(calls) == self.stops_after:
+            raise KeyboardInterrupt
+        return FakeLM.loglikelihood(self, requests)
+
+    monkeypatch.setattr(named, "loglikelihood", at_once)
+    docs = [GOOD | {"question": f"Number {i}?"} for i in range(100)]
+    named.stops_after = 2
+    with pytest.raises(KeyboardInterrupt):
+        run(questions_file(docs), tmp_path)
+    named.stops_after = None
+    resumed = run(questions_file(docs), tmp_path)
+    assert calls == [FIRST_PORTION, 2400 - FIRST_PORTION, FIRST_PORTION, 2400 - 2 * FIRST_PORTION]
+    assert resumed["samples"] == evaluate(FakeLM(by_hash), questions_file(docs))["samples"]
