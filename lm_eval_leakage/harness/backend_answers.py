@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 IN_A_ROW = 5  # questions, drawn at random, that fail one after the other: it is not they that are at fault
 SHOWN = 60  # characters of a request in a message
-FIRST_PORTION = 1024  # requests that a backend is asked at once which may report its answers at the end only
+FIRST_PORTION = 256  # requests that a backend is asked at once which may report its answers at the end only
 SECONDS_OF_PORTION = 60.0  # what a kill may cost there
 
 

@@ -344,5 +344,5 @@ def test_a_backend_that_reports_at_the_end_is_asked_in_portions(named, questions
         run(questions_file(docs), tmp_path)
     named.stops_after = None
     resumed = run(questions_file(docs), tmp_path)
-    assert calls == [FIRST_PORTION, 2400 - FIRST_PORTION, FIRST_PORTION, 2400 - 2 * FIRST_PORTION]
+    assert calls == [FIRST_PORTION, 8 * FIRST_PORTION, FIRST_PORTION, 2400 - 2 * FIRST_PORTION]
     assert resumed["samples"] == evaluate(FakeLM(by_hash), questions_file(docs))["samples"]
