@@ -1,159 +1,241 @@
-"""The columns of a task, group or subject, out of its questions."""
+"""The columns of the results, each in one entry: key, heading, meaning, how it is computed and how it is shown.
+
+Text tables, Markdown, LaTeX, CSV, JSON, the pages, the harness's results, `--fail-if` and the table of
+docs/annotate.md read this module. A new column is one entry in one of its sections; a test gives its line of the docs.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
-from scipy.stats import binomtest, norm
-
-from lm_eval_leakage.results.annotation import NAN, UNKNOWN, Arms, Estimate, Suspicion
-from lm_eval_leakage.results.flags import flags_of
-from lm_eval_leakage.results.prevalence import share_of
-from lm_eval_leakage.results.suspicions import Calibrating
-from lm_eval_leakage.statistics.accuracy_gap import accuracy_gap
+from lm_eval_leakage.results.annotation import NAN, Arms, Estimate
+from lm_eval_leakage.results.column import COUNT, INTERVAL, METRIC, NUMBER, PVALUE, TEXT, WITH_ERROR, Column
+from lm_eval_leakage.results.flags import P_ADJUSTED, P_UNGUARDED, P
+from lm_eval_leakage.results.measured import Measured, share
 from lm_eval_leakage.statistics.calibration import mean_and_stderr
-from lm_eval_leakage.statistics.paired_accuracy import difference
 
-IN_95_PERCENT = float(norm.ppf(0.975))
+MODEL = Column("model", "model", TEXT)
+TASK = Column("task", "task", TEXT)
+OF_RUN: Sequence[Column[Any]] = (
+    MODEL,
+    TASK,
+    Column("level", "", TEXT, "group, task, or subject of a task"),
+    Column("group", "", TEXT, "the outermost group that the task or group is in"),
+    Column("metric", "metric", METRIC),
+    Column("n_shot", "shots", TEXT, "number of examples before each question"),
+    Column("n", "n", COUNT, "questions of the run"),
+    ACCURACY := Column("accuracy", "accuracy", WITH_ERROR, "in the run, as the harness gave it, ± standard error"),
+)
+"""What a row is of; its values are fields of a Row."""
+
+BY_FLAG: Sequence[Column[Any]] = (
+    ACCURACY_UNFLAGGED := Column(
+        "accuracy_unflagged",
+        "accuracy, unflagged",
+        INTERVAL,
+        "in the run, on unflagged questions, with Wilson's 95 % interval",
+        lambda of: share(of.scores(flagged=False)),
+        harness="{metric}_unflagged",
+    ),
+    ACCURACY_FLAGGED := Column(
+        "accuracy_flagged",
+        "accuracy, flagged",
+        INTERVAL,
+        "in the run, on flagged questions, with Wilson's 95 % interval",
+        lambda of: share(of.scores(flagged=True)),
+        harness="{metric}_flagged",
+    ),
+)
+
+OF_AUDITS: Sequence[Column[Any]] = (
+    Column("n_joined", "", COUNT, "questions of the run that were matched to an audit"),
+    N_TESTED := Column("n_tested", "tested", COUNT, "questions of the run that the main detector tested"),
+    FLAGGED := Column(
+        "flagged_rate",
+        "flagged",
+        WITH_ERROR,
+        "share of the tested questions that the main detector flags (the weak leakage of Hidayat et al. 2025)",
+        lambda of: share(of.flags),
+        harness="flagged_rate",
+    ),
+    NULL_RATE := Column(
+        "null_rate",
+        "by chance",
+        NUMBER,
+        "that share without any leakage",
+        lambda of: mean_and_stderr(of.null_rates)[0],
+        harness="null_rate",
+    ),
+    PVALUE_ALL := Column(
+        "pvalue",
+        P,
+        PVALUE,
+        "probability, by chance, of at least as many flags among all tested questions (exact)",
+        lambda of: of.tested_flags.pvalue,
+        harness="pvalue",
+    ),
+    PVALUE_ADJUSTED := Column(
+        "pvalue_adjusted",
+        P_ADJUSTED,
+        PVALUE,
+        "the same, adjusted for the number of subjects of the task or of tasks of the model (Benjamini-Hochberg)",
+        lambda _: NAN,  # it takes all the rows: see rows.py
+    ),
+    FLAGGED_UNGUARDED := Column(
+        "flagged_rate_unguarded",
+        "flagged, no guard",
+        WITH_ERROR,
+        "the share flagged of the questions whose options have no natural order by their wording",
+        lambda of: share(of.flags_unguarded),
+        in_text=False,
+    ),
+    PVALUE_UNGUARDED := Column(
+        "pvalue_unguarded",
+        P_UNGUARDED,
+        PVALUE,
+        "the p-value of the questions whose options have no natural order by their wording",
+        lambda of: of.unguarded_flags.pvalue,
+        harness="pvalue_unguarded",
+    ),
+    N_PVALUE := Column("n_pvalue", "", COUNT, f"how many questions “{P}” is of", lambda of: of.tested_flags.n),
+    N_PVALUE_UNGUARDED := Column(
+        "n_pvalue_unguarded", "", COUNT, f"how many questions “{P_UNGUARDED}” is of", lambda of: of.unguarded_flags.n
+    ),
+    OUTLIER := Column(
+        "outlier_rate",
+        "outlier",
+        WITH_ERROR,
+        "share of the questions that the outlier test flags",
+        lambda of: share(of.outliers),
+        harness="outlier_rate",
+    ),
+    OUTLIER_NULL_RATE := Column(
+        "outlier_null_rate",
+        "outlier by chance",
+        NUMBER,
+        "that share without any leakage",
+        lambda of: mean_and_stderr(of.outlier_null_rates)[0],
+        in_text=False,
+    ),
+    CALIBRATED := Column(
+        "calibrated_rate",
+        "calibrated",
+        WITH_ERROR,
+        "with --calibration: share above the threshold that flags the asked rate of questions known to be unseen",
+        lambda of: share(of.calibrated_flags),
+        harness="calibrated_rate",
+    ),
+    PROBABILITY := Column(
+        "probability",
+        "probability",
+        NUMBER,
+        "with --calibration: mean probability of having been seen, by the combined score",
+        lambda of: mean_and_stderr(of.probabilities)[0],
+        harness="probability",
+    ),
+    PREVALENCE := Column(
+        "prevalence",
+        "prevalence",
+        INTERVAL,
+        "with --calibration: estimated share of seen questions, 95 % interval",
+        lambda of: of.prevalence,
+        harness="prevalence",
+    ),
+    CONFUSION := Column(
+        "confusion_delta",
+        "choice confusion",
+        WITH_ERROR,
+        "accuracy with wrong options replaced by other questions' right ones, less the original accuracy; "
+        "a model that has not seen the benchmark gains (Yao et al. 2024)",
+        lambda of: of.confusion,
+        harness="confusion_delta",
+    ),
+)
+
+GAPS: Sequence[Column[Any]] = (
+    GAP := Column(
+        "gap",
+        "gap",
+        INTERVAL,
+        "accuracy on flagged less on unflagged questions",
+        lambda of: of.gap,
+        harness="{metric}_gap",
+        in_text=False,
+    ),
+    GAP_ADJUSTED := Column(
+        "gap_adjusted",
+        "gap within strata",
+        INTERVAL,
+        "the gap among questions of like difficulty, 95 % interval",
+        lambda of: of.gap_within_strata,
+        harness="{metric}_gap_adjusted",
+    ),
+    GAP_PVALUE := Column(
+        "gap_pvalue",
+        "p of gap",
+        PVALUE,
+        "that the gap within strata is by chance, one-sided and exact",
+        lambda of: of.within_strata.pvalue if of.within_strata else NAN,
+    ),
+    STRONG := Column(
+        "strong_rate",
+        "flagged and right",
+        WITH_ERROR,
+        "share flagged and answered correctly (the strong leakage of Hidayat et al. 2025)",
+        lambda of: share(of.flagged_and_right),
+    ),
+)
+
+ARMS_IN_WORDS = {
+    "original": "as published",
+    "shuffled": "shuffled",
+    "replaced": "options replaced",
+    "generalized": "replaced and shuffled",
+}
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One question of a row.
-
-    score: 1.0 for a right answer, 0.0 for a wrong one; None where no run answered it
-    stratum: questions of one stratum are taken to be as hard
-    """
-
-    suspicion: Suspicion | None
-    score: float | None = None
-    stratum: Hashable = ""
+def _arm(name: str) -> Column[Estimate]:
+    meaning = f"accuracy in the choice-confusion audit, {ARMS_IN_WORDS[name]}; left out without that audit"
+    return Column(f"accuracy_{name}", "", INTERVAL, meaning, lambda of: share(of.arm(name)), is_optional=True)
 
 
-def columns(entries: Sequence[Entry], calibrating: Calibrating | None = None) -> dict[str, Any]:
-    """Fields of a Row, from `n_joined` on; those stay out of which these questions know nothing."""
-    spoken_of = [entry.suspicion for entry in entries if entry.suspicion is not None]
-    tested = [entry for entry in entries if entry.suspicion is not None and entry.suspicion.flagged is not None]
-    return {
-        "n_joined": len(spoken_of),
-        "n_tested": len(tested),
-        "flags": {entry.suspicion.doc_hash: bool(entry.suspicion.flagged) for entry in tested if entry.suspicion},
-        **_flags(spoken_of),
-        **_outliers(spoken_of),
-        **_calibrated(spoken_of, calibrating),
-        **_confusion([one.arms for one in spoken_of if one.arms is not None]),
-        **_accuracies(tested),
-    }
+ARMS = {field.name: _arm(field.name) for field in fields(Arms)}
 
 
-def share(values: Sequence[float]) -> Estimate:
-    """Mean of values in [0, 1] with its standard error; the interval is Wilson's where they are 0 and 1 only."""
-    if not values:
-        return UNKNOWN
-    mean, stderr = mean_and_stderr(values)
-    if all(value in (0, 1) for value in values):
-        ends = binomtest(round(sum(values)), len(values)).proportion_ci(method="wilson")
-        return Estimate(mean, stderr, float(ends.low), float(ends.high))
-    return normal(mean, stderr)
+def displayed() -> list[Column[Any]]:
+    """Those with a heading, in the order of tables and pages."""
+    return [column for column in (*OF_RUN, *BY_FLAG, *OF_AUDITS, *GAPS) if column.heading]
 
 
-def normal(value: float, stderr: float) -> Estimate:
-    """With the interval of a normal error."""
-    return Estimate(value, stderr, value - IN_95_PERCENT * stderr, value + IN_95_PERCENT * stderr)
+def recorded() -> list[Column[Any]]:
+    """All, in the order of JSON and CSV: texts, counts, estimates, other numbers."""
+    sorts = (str, int, Estimate, float)
+    return sorted(_every(), key=lambda column: sorts.index(type(column.kind.undefined)))
 
 
-def _flags(spoken_of: Sequence[Suspicion]) -> dict[str, Any]:
-    by_rule = [one for one in spoken_of if one.flagged is not None]
-    chances = [one.null_rate for one in by_rule if one.null_rate is not None]
-    tested, unguarded = flags_of(spoken_of), flags_of(spoken_of, unguarded=True)
-    return {
-        "flagged": share([bool(one.flagged) for one in by_rule]),
-        "null_rate": mean_and_stderr(chances)[0],
-        "pvalue": tested.pvalue,
-        "n_pvalue": tested.n,
-        "flagged_unguarded": share([bool(one.flagged) for one in by_rule if not one.guards]),
-        "pvalue_unguarded": unguarded.pvalue,
-        "n_pvalue_unguarded": unguarded.n,
-    }
+def in_harness() -> list[Column[Any]]:
+    """Those that the harness's results have, in that order."""
+    return [column for column in _every() if column.harness]
 
 
-def _outliers(spoken_of: Sequence[Suspicion]) -> dict[str, Any]:
-    tested = [one for one in spoken_of if one.outlier is not None]
-    rates = [one.outlier_null_rate for one in tested if one.outlier_null_rate is not None]
-    return {
-        "outlier": share([bool(one.outlier) for one in tested]),
-        "outlier_null_rate": mean_and_stderr(rates)[0],
-    }
+def _every() -> list[Column[Any]]:
+    return [*OF_RUN, *OF_AUDITS, *BY_FLAG, *GAPS, *ARMS.values()]
 
 
-def _calibrated(spoken_of: Sequence[Suspicion], calibrating: Calibrating | None) -> dict[str, Any]:
-    flags = [one.calibrated_flagged for one in spoken_of if one.calibrated_flagged is not None]
-    probabilities = [one.probability for one in spoken_of if one.probability is not None]
-    found = {"calibrated": share(flags), "probability": mean_and_stderr(probabilities)[0]}
-    if calibrating is None or not flags:
-        return found
-    tpr, fpr = calibrating.calibration.detectors[calibrating.detector].flagged(calibrating.fpr)
-    seen = share_of(flags, tpr, fpr)
-    return found | {"prevalence": Estimate(seen.share, NAN, seen.low, seen.high)}
+def values_of(measured: Measured) -> dict[str, Any]:
+    """By key, the values of the columns that are computed from a row's questions."""
+    return {column.key: column.compute(measured) for column in recorded() if column.compute is not None}
 
 
-def _confusion(asked: Sequence[Arms]) -> dict[str, Any]:
-    if not asked:
-        return {}
-    names = [field.name for field in fields(Arms)]
-    arms = {name: [getattr(one, name) for one in asked] for name in names}
-    delta = difference(arms["original"], arms["generalized"])
-    return {
-        "arms": {name: share(right) for name, right in arms.items()},
-        "confusion": normal(delta.value, delta.stderr),
-    }
+def as_documentation() -> list[list[str]]:
+    """Heads and lines of the table in docs/annotate.md."""
+    lines = [[f"`{column.key}`", column.heading and f"`{column.heading}`", column.meaning] for column in _for_docs()]
+    return [["key in JSON, CSV, `--fail-if`", "heading", "meaning"], *lines]
 
 
-def _accuracies(tested: Sequence[Entry]) -> dict[str, Any]:
-    answered = [(entry, entry.score) for entry in tested if entry.score is not None]
-    flagged = [bool(entry.suspicion and entry.suspicion.flagged) for entry, _ in answered]
-    scores = [score for _, score in answered]
-    by_flag = {
-        wanted: [score for score, flag in zip(scores, flagged, strict=True) if flag is wanted]
-        for wanted in (True, False)
-    }
-    found: dict[str, Any] = {"accuracy_flagged": share(by_flag[True]), "accuracy_unflagged": share(by_flag[False])}
-    if not by_flag[True] or not by_flag[False]:
-        return found
-    found["gap"] = _gap(found["accuracy_flagged"], found["accuracy_unflagged"])
-    if all(score in (0, 1) for score in scores):
-        right = [score == 1 for score in scores]
-        within = accuracy_gap(flagged, right, [entry.stratum for entry, _ in answered])
-        found |= {"gap_adjusted": normal(within.value, within.stderr), "gap_pvalue": within.pvalue}
-        found["strong"] = share([flag and one for flag, one in zip(flagged, right, strict=True)])
-    return found
-
-
-def _gap(flagged: Estimate, unflagged: Estimate) -> Estimate:
-    """Newcombe's interval, from those of Wilson."""
-    value = flagged.value - unflagged.value
-    below = math.hypot(flagged.value - flagged.low, unflagged.high - unflagged.value)
-    above = math.hypot(flagged.high - flagged.value, unflagged.value - unflagged.low)
-    return Estimate(value, math.hypot(flagged.stderr, unflagged.stderr), value - below, value + above)
-
-
-def strata_of(
-    subjects: Sequence[str], lengths: Sequence[int], ease: Sequence[float | None]
-) -> list[tuple[str, int, int | None]]:
-    """Subject, third of the subject's questions by length, third of [0, 1] of what reference models answer rightly."""
-    by_subject: dict[str, list[int]] = {}
-    for subject, length in zip(subjects, lengths, strict=True):
-        by_subject.setdefault(subject, []).append(length)
-    ends = {subject: _thirds(sorted(found)) for subject, found in by_subject.items()}
-    return [
-        (subject, sum(length > end for end in ends[subject]), None if easy is None else min(2, int(3 * easy)))
-        for subject, length, easy in zip(subjects, lengths, ease, strict=True)
-    ]
-
-
-def _thirds(lengths: Sequence[int]) -> tuple[int, int]:
-    n = len(lengths)
-    return lengths[(n - 1) // 3], lengths[2 * (n - 1) // 3]
+def _for_docs() -> list[Column[Any]]:
+    """Those that are shown first."""
+    shown = displayed()
+    return [*shown, *(column for column in recorded() if column not in shown)]
