@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from lm_eval_leakage.results.annotation import Annotation, Row
-from lm_eval_leakage.results.columns import (
+from lm_eval_leakage.results.column_registry import (
     ACCURACY_UNFLAGGED,
     FLAGGED,
     FLAGGED_UNGUARDED,

@@ -12,7 +12,7 @@ from lm_eval_leakage.report.table import PageColumn, of_row, tabulate
 from lm_eval_leakage.results.annotation import Row
 from lm_eval_leakage.results.cells import EMPTY, Cell, bar_cell, count_cell, error_cell, text_cell
 from lm_eval_leakage.results.column import Column
-from lm_eval_leakage.results.columns import (
+from lm_eval_leakage.results.column_registry import (
     ACCURACY,
     ACCURACY_UNFLAGGED,
     ARMS,

@@ -14,7 +14,7 @@ from lm_eval_leakage.report.histograms import margin_histogram, rank_histograms
 from lm_eval_leakage.report.table import PageColumn, Table, of_row, tabulate
 from lm_eval_leakage.results.annotation import Annotation, Row
 from lm_eval_leakage.results.cells import Cell
-from lm_eval_leakage.results.columns import ARMS, ARMS_IN_WORDS, MODEL, TASK, displayed
+from lm_eval_leakage.results.column_registry import ARMS, ARMS_IN_WORDS, MODEL, TASK, displayed
 
 LARGEST = 4_900_000  # bytes; a page stays below 5 MB
 LARGEST_DATA = 4_000_000  # of which for flagged questions
@@ -86,7 +86,7 @@ def rows_table(rows: Sequence[Row]) -> Table:
     """All columns with a heading, the task first. The model has one where there is more than one."""
     is_one = len({row.model for row in rows}) < 2
     columns = [column for column in displayed() if column != TASK and not (is_one and column == MODEL)]
-    task = PageColumn[Row](TASK.heading, lambda row: Cell(row.task, row.level), is_text=True)
+    task = PageColumn[Row](TASK.heading, lambda row: Cell(row.task, row.level), TASK.meaning, is_text=True)
     return tabulate(rows, [task, *map(of_row, columns)], lambda row: row.level)
 
 

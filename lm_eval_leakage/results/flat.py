@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from lm_eval_leakage.results.annotation import AnnotatedQuestion, Estimate, Row
-from lm_eval_leakage.results.columns import recorded
+from lm_eval_leakage.results.column_registry import recorded
 
 Scalar = str | int | float | bool | None
 

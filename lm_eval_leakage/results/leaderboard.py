@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
 from lm_eval_leakage.results.annotation import Annotation, Row
-from lm_eval_leakage.results.columns import ARMS, CONFUSION, FLAGGED
+from lm_eval_leakage.results.column_registry import ARMS, CONFUSION, FLAGGED
 from lm_eval_leakage.results.flat import flat_row
 from lm_eval_leakage.results.markup import csv_of, markdown_of
 from lm_eval_leakage.results.rows import SUBJECT

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lm_eval_leakage.results.annotation import Row
 from lm_eval_leakage.results.cells import EMPTY
-from lm_eval_leakage.results.columns import MODEL, displayed
+from lm_eval_leakage.results.column_registry import MODEL, displayed
 from lm_eval_leakage.results.flat import flat_row
 from lm_eval_leakage.results.formatting import DASH
 from lm_eval_leakage.results.markup import Cells, csv_of, markdown_of

@@ -11,7 +11,7 @@ from scipy.special import expit
 from scipy.stats import binom, binomtest, false_discovery_control, norm
 
 from lm_eval_leakage import load_run
-from lm_eval_leakage.results import columns
+from lm_eval_leakage.results import column_registry as columns
 from lm_eval_leakage.results.annotate import Choices, annotate
 from lm_eval_leakage.results.audits import benchmark_of
 from lm_eval_leakage.results.measured import strata_of

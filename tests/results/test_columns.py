@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binomtest, fisher_exact, poisson_binom, sem
 
 from lm_eval_leakage.results.annotation import UNKNOWN, Arms, Estimate, Suspicion
-from lm_eval_leakage.results.columns import ARMS, values_of
+from lm_eval_leakage.results.column_registry import ARMS, values_of
 from lm_eval_leakage.results.measured import Entry, Measured, normal, share, strata_of
 from lm_eval_leakage.results.suspicions import Calibrating
 from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores

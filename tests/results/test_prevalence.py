@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import betabinom, binom
 
-from lm_eval_leakage.results import columns
+from lm_eval_leakage.results import column_registry as columns
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.flags import P_UNGUARDED, P
 from lm_eval_leakage.results.formatting import pvalue

@@ -1,7 +1,8 @@
 """The columns of the results, each in one entry: key, heading, meaning, how it is computed and how it is shown.
 
-Text tables, Markdown, LaTeX, CSV, JSON, the pages, the harness's results, `--fail-if` and the table of
-docs/annotate.md read this module. A new column is one entry in one of its sections; a test gives its line of the docs.
+Text tables, Markdown, LaTeX, CSV, JSON, the pages, the harness's results and `--fail-if` read this module. A new
+column is one entry in one of its sections, and its line in docs/annotate.md, which a test words. What an entry needs
+of a row's questions and `Measured` does not have is a property there.
 """
 
 from __future__ import annotations
@@ -16,19 +17,16 @@ from lm_eval_leakage.results.flags import P_ADJUSTED, P_UNGUARDED, P
 from lm_eval_leakage.results.measured import Measured, share
 from lm_eval_leakage.statistics.calibration import mean_and_stderr
 
-MODEL = Column("model", "model", TEXT)
-TASK = Column("task", "task", TEXT)
 OF_RUN: Sequence[Column[Any]] = (
-    MODEL,
-    TASK,
-    Column("level", "", TEXT, "group, task, or subject of a task"),
+    MODEL := Column("model", "model", TEXT, "with its revision where one was asked for"),
+    TASK := Column("task", "task", TEXT, "a group, a task, or a subject of a task as task/subject"),
+    Column("level", "", TEXT, "“group”, “task”, or “subject” of a task"),
     Column("group", "", TEXT, "the outermost group that the task or group is in"),
-    Column("metric", "metric", METRIC),
+    Column("metric", "metric", METRIC, "as the harness names it, with the filter where there is one"),
     Column("n_shot", "shots", TEXT, "number of examples before each question"),
     Column("n", "n", COUNT, "questions of the run"),
     ACCURACY := Column("accuracy", "accuracy", WITH_ERROR, "in the run, as the harness gave it, ± standard error"),
 )
-"""What a row is of; its values are fields of a Row."""
 
 BY_FLAG: Sequence[Column[Any]] = (
     ACCURACY_UNFLAGGED := Column(
@@ -210,7 +208,7 @@ def displayed() -> list[Column[Any]]:
 
 
 def recorded() -> list[Column[Any]]:
-    """All, in the order of JSON and CSV: texts, counts, estimates, other numbers."""
+    """All, in the order of JSON and CSV: texts, counts, estimates, other numbers, each as the sections have them."""
     sorts = (str, int, Estimate, float)
     return sorted(_every(), key=lambda column: sorts.index(type(column.kind.undefined)))
 
@@ -227,15 +225,3 @@ def _every() -> list[Column[Any]]:
 def values_of(measured: Measured) -> dict[str, Any]:
     """By key, the values of the columns that are computed from a row's questions."""
     return {column.key: column.compute(measured) for column in recorded() if column.compute is not None}
-
-
-def as_documentation() -> list[list[str]]:
-    """Heads and lines of the table in docs/annotate.md."""
-    lines = [[f"`{column.key}`", column.heading and f"`{column.heading}`", column.meaning] for column in _for_docs()]
-    return [["key in JSON, CSV, `--fail-if`", "heading", "meaning"], *lines]
-
-
-def _for_docs() -> list[Column[Any]]:
-    """Those that are shown first."""
-    shown = displayed()
-    return [*shown, *(column for column in recorded() if column not in shown)]
