@@ -30,8 +30,9 @@ class Cell:
 
     @property
     def in_line(self) -> str:
-        """Both texts, for a table that has one line per row."""
-        return f"{self.text} {self.small}".rstrip()
+        """Both texts, for a text table; a number with a minus sign that terminals of every encoding can print."""
+        text = f"{self.text} {self.small}".rstrip()
+        return text if self.order is None else text.replace("−", "-")
 
 
 EMPTY = Cell()

@@ -34,7 +34,7 @@ BY_FLAG: Sequence[Column[Any]] = (
         "accuracy, unflagged",
         INTERVAL,
         "in the run, on unflagged questions, with Wilson's 95 % interval",
-        lambda of: share(of.scores(flagged=False)),
+        lambda of: of.accuracy_unflagged,
         harness="{metric}_unflagged",
     ),
     ACCURACY_FLAGGED := Column(
@@ -42,7 +42,7 @@ BY_FLAG: Sequence[Column[Any]] = (
         "accuracy, flagged",
         INTERVAL,
         "in the run, on flagged questions, with Wilson's 95 % interval",
-        lambda of: share(of.scores(flagged=True)),
+        lambda of: of.accuracy_flagged,
         harness="{metric}_flagged",
     ),
 )

@@ -12,6 +12,7 @@ from itertools import combinations
 from lm_eval_leakage.results.annotation import Annotation, Row
 from lm_eval_leakage.results.column_registry import ARMS, CONFUSION, FLAGGED
 from lm_eval_leakage.results.flat import flat_row
+from lm_eval_leakage.results.formatting import DASH
 from lm_eval_leakage.results.markup import csv_of, markdown_of
 from lm_eval_leakage.results.rows import SUBJECT
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
@@ -89,7 +90,7 @@ def confusion_cells(board: Leaderboard) -> list[list[str]]:
 
 def _confusion(row: Row | None) -> str:
     if row is None:
-        return "–"
+        return DASH
     original, generalized = (100 * ARMS[arm].of(row).value for arm in ("original", "generalized"))
     change = CONFUSION.of(row)
     return f"{original:.1f} → {generalized:.1f} ({100 * change.value:+.1f} ± {100 * change.stderr:.1f})"

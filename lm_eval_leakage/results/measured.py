@@ -115,12 +115,17 @@ class Measured:
             if entry.suspicion and entry.suspicion.flagged is not None and entry.score is not None
         ]
 
-    def scores(self, *, flagged: bool) -> list[float]:
-        return [score for flag, score, _ in self.answered if flag is flagged]
+    @cached_property
+    def accuracy_flagged(self) -> Estimate:
+        return share([score for flag, score, _ in self.answered if flag])
+
+    @cached_property
+    def accuracy_unflagged(self) -> Estimate:
+        return share([score for flag, score, _ in self.answered if not flag])
 
     @property
     def gap(self) -> Estimate:
-        flagged, unflagged = share(self.scores(flagged=True)), share(self.scores(flagged=False))
+        flagged, unflagged = self.accuracy_flagged, self.accuracy_unflagged
         return _gap(flagged, unflagged) if flagged and unflagged else UNKNOWN
 
     @cached_property
