@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from lm_eval_leakage.results.annotation import NAN, UNKNOWN, Estimate, Row
 from lm_eval_leakage.results.cells import (
@@ -62,8 +62,9 @@ class Column(Generic[Value]):
 
     def of(self, row: Row) -> Value:
         """The row's value in this column."""
-        found: Any = getattr(row, self.key) if self.compute is None else row.values.get(self.key, self.kind.undefined)
-        return found  # type: ignore[no-any-return]
+        if self.compute is None:
+            return cast(Value, getattr(row, self.key))
+        return cast(Value, row.values.get(self.key, self.kind.undefined))
 
     def cell(self, row: Row) -> Cell:
         """The row's value, as tables and pages show it."""
