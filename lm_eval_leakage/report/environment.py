@@ -12,9 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from lm_eval_leakage import __version__
-from lm_eval_leakage.report import formatting
 from lm_eval_leakage.report.bars import HEIGHT
 from lm_eval_leakage.report.charts import WIDTH
+from lm_eval_leakage.results import formatting
 from lm_eval_leakage.results.visible import visible
 
 FIGURES = re.compile(r"p (?:=|&lt;) [^\s);]+|−?[\d.]+ ± [\d.]+")

@@ -5,8 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from lm_eval_leakage.report.formatting import count, counted, number, plus_minus, pvalue_equation
 from lm_eval_leakage.results.annotation import Annotation, Row
+from lm_eval_leakage.results.column_registry import (
+    ACCURACY_UNFLAGGED,
+    FLAGGED,
+    FLAGGED_UNGUARDED,
+    GAP_ADJUSTED,
+    GAP_PVALUE,
+    NULL_RATE,
+    PVALUE_ALL,
+    PVALUE_UNGUARDED,
+)
+from lm_eval_leakage.results.formatting import count, counted, number, plus_minus, pvalue_equation
 
 N_HEADLINES = 4  # rows of one model that have sentences of their own; the table has all
 
@@ -48,21 +58,19 @@ def in_short(row: Row, detector: str) -> str:
     found = f"{row.model} on {row.name} (n = {count(row.n)})"
     if row.accuracy:
         found += f": accuracy {plus_minus(row.accuracy)}"
-        if row.accuracy_unflagged and n_flagged(row):
-            found += (
-                f", {plus_minus(row.accuracy_unflagged)} on the {counted(row.n_tested - n_flagged(row))} not flagged"
-            )
-    if not row.flagged:
+        if ACCURACY_UNFLAGGED.of(row) and n_flagged(row):
+            n_unflagged = counted(row.n_tested - n_flagged(row))
+            found += f", {plus_minus(ACCURACY_UNFLAGGED.of(row))} on the {n_unflagged} not flagged"
+    if not FLAGGED.of(row):
         return f"{found}. {_untested(row, detector)}"
-    chance = "" if math.isnan(row.null_rate) else f" where chance gives {number(row.null_rate * row.n_tested, 1)}"
-    unguarded = row.pvalue_unguarded
+    unguarded = PVALUE_UNGUARDED.of(row)
     without = "" if math.isnan(unguarded) else f"; {pvalue_equation(unguarded)} without natural orders"
-    p = "" if math.isnan(row.pvalue) else f" ({pvalue_equation(row.pvalue)}{without})"
-    return f"{found}; {count(n_flagged(row))} flagged{chance}{p}."
+    p = "" if math.isnan(PVALUE_ALL.of(row)) else f" ({pvalue_equation(PVALUE_ALL.of(row))}{without})"
+    return f"{found}; {count(n_flagged(row))} flagged{_chance(row)}{p}."
 
 
 def n_flagged(row: Row) -> int:
-    return round(row.flagged.value * row.n_tested) if row.flagged else 0
+    return round(FLAGGED.of(row).value * row.n_tested) if FLAGGED.of(row) else 0
 
 
 def _accuracy(row: Row) -> str:
@@ -72,49 +80,53 @@ def _accuracy(row: Row) -> str:
     name = "accuracy" if metric in {"acc", ""} else f"accuracy ({metric})"
     start = f"On {row.name} (n = {count(row.n)}), {row.model}'s {name} is {plus_minus(row.accuracy)}"
     n_unflagged = row.n_tested - n_flagged(row)
-    if not row.accuracy_unflagged or not n_flagged(row):
+    if not ACCURACY_UNFLAGGED.of(row) or not n_flagged(row):
         return f"{start}."
     are = "is" if n_unflagged == 1 else "are"
-    unflagged = plus_minus(row.accuracy_unflagged)
+    unflagged = plus_minus(ACCURACY_UNFLAGGED.of(row))
     return f"{start}; on the {counted(n_unflagged)} that {are} not flagged it is {unflagged}."
 
 
 def _flags(row: Row, detector: str) -> str:
-    if not row.flagged:
+    if not FLAGGED.of(row):
         return _untested(row, detector)
     n = n_flagged(row)
     of = "" if row.n_tested == row.n else f" of {count(row.n_tested)} tested"
     who = f"{count(n)}{of} question{'s' if of or n != 1 else ''}" if n else f"None{of or ' of the'} questions"
     are = "are" if n > 1 else "is"
-    chance = "" if math.isnan(row.null_rate) else f" where chance gives {number(row.null_rate * row.n_tested, 1)}"
-    return f"{who} {are} flagged{chance}{_in_brackets(row.pvalue)}."
+    return f"{who} {are} flagged{_chance(row)}{_in_brackets(PVALUE_ALL.of(row))}."
+
+
+def _chance(row: Row) -> str:
+    rate = NULL_RATE.of(row)
+    return "" if math.isnan(rate) else f" where chance gives {number(rate * row.n_tested, 1)}"
 
 
 def _untested(row: Row, detector: str) -> str:
     """With two options, no question can be flagged, but all together have a p-value."""
-    if math.isnan(row.pvalue):
+    if math.isnan(PVALUE_ALL.of(row)):
         return f"None of its questions was tested by {detector or 'an audit'}."
-    p = pvalue_equation(row.pvalue)
+    p = pvalue_equation(PVALUE_ALL.of(row))
     return f"None of its questions can be flagged by itself; all together prefer the published order with {p}."
 
 
 def _reservation(row: Row) -> str:
     """The flags that a natural order cannot explain, as far as wording tells natural orders."""
-    if not row.flagged_unguarded or not n_flagged(row):
+    if not FLAGGED_UNGUARDED.of(row) or not n_flagged(row):
         return ""
-    share, chance = plus_minus(row.flagged_unguarded), number(row.null_rate)
+    share, chance = plus_minus(FLAGGED_UNGUARDED.of(row)), number(NULL_RATE.of(row))
     return (
         f"Of the questions whose options have no natural order by their wording, the share flagged is {share}"
-        f"{'' if math.isnan(row.null_rate) else f' (by chance {chance})'}{_in_brackets(row.pvalue_unguarded)}."
+        f"{'' if math.isnan(NULL_RATE.of(row)) else f' (by chance {chance})'}{_in_brackets(PVALUE_UNGUARDED.of(row))}."
     ).replace(") (p", "; p")
 
 
 def _gap(row: Row) -> str:
-    if not row.gap_adjusted:
+    if not GAP_ADJUSTED.of(row):
         return ""
-    size = plus_minus(row.gap_adjusted).removeprefix("−")
-    way = "lower" if row.gap_adjusted.value < 0 else "higher"
-    p = _in_brackets(row.gap_pvalue)
+    size = plus_minus(GAP_ADJUSTED.of(row)).removeprefix("−")
+    way = "lower" if GAP_ADJUSTED.of(row).value < 0 else "higher"
+    p = _in_brackets(GAP_PVALUE.of(row))
     return f"Among questions of like difficulty, the accuracy on flagged ones is {way} by {size}{p}."
 
 

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
-from lm_eval_leakage.report.columns import P_MEANING, P_UNGUARDED_MEANING
 from lm_eval_leakage.report.dots import DotChart, Dots, dot_chart, share_end
 from lm_eval_leakage.report.environment import render as render_template
-from lm_eval_leakage.report.formatting import counted, number, plus_minus
-from lm_eval_leakage.report.table import (
-    EMPTY,
-    Cell,
-    Column,
-    bar_cell,
-    count_cell,
-    error_cell,
-    interval_cell,
-    number_cell,
-    pvalue_cell,
-    tabulate,
-    text_cell,
+from lm_eval_leakage.report.table import PageColumn, of_row, tabulate
+from lm_eval_leakage.results.annotation import Row
+from lm_eval_leakage.results.cells import EMPTY, Cell, bar_cell, count_cell, error_cell, text_cell
+from lm_eval_leakage.results.column import Column
+from lm_eval_leakage.results.column_registry import (
+    ACCURACY,
+    ACCURACY_UNFLAGGED,
+    ARMS,
+    CONFUSION,
+    FLAGGED,
+    FLAGGED_UNGUARDED,
+    MODEL,
+    N_TESTED,
+    NULL_RATE,
+    PVALUE_ALL,
+    PVALUE_UNGUARDED,
 )
-from lm_eval_leakage.results.annotation import UNKNOWN, Row
-from lm_eval_leakage.results.flags import P_UNGUARDED, P
+from lm_eval_leakage.results.formatting import counted, number, plus_minus
 from lm_eval_leakage.results.standings import Board, Leaderboard
 
 
@@ -38,44 +40,45 @@ class Place:
     is_shared: bool
 
 
-STANDINGS: tuple[Column[Place], ...] = (
-    Column("model", lambda place: text_cell(place.row.model), is_text=True),
-    Column("benchmark", lambda place: text_cell(place.benchmark), is_text=True),
-    Column(
+def _of_place(column: Column[Any]) -> PageColumn[Place]:
+    own = of_row(column)
+    return PageColumn(own.title, lambda place: own.cell(place.row), own.meaning, own.is_text)
+
+
+STANDINGS: tuple[PageColumn[Place], ...] = (
+    _of_place(MODEL),
+    PageColumn("benchmark", lambda place: text_cell(place.benchmark), is_text=True),
+    PageColumn(
         "rank",
         lambda place: Cell(str(place.rank), "tied" if place.is_shared else "", place.rank),
         "1 + the number of models that are flagged significantly more often",
     ),
-    Column(
-        "flagged",
-        lambda place: bar_cell(place.row.flagged, place.row.null_rate),
-        "share of the tested questions that the main detector flags",
+    PageColumn(
+        FLAGGED.heading,
+        lambda place: bar_cell(FLAGGED.of(place.row), NULL_RATE.of(place.row)),
+        FLAGGED.meaning,
     ),
-    Column("by chance", lambda place: number_cell(place.row.null_rate), "that share without any leakage"),
-    Column(P, lambda place: pvalue_cell(place.row.pvalue), P_MEANING),
-    Column(
-        "flagged, no guard",
-        lambda place: error_cell(place.row.flagged_unguarded),
-        "the share flagged of the questions whose options have no natural order by their wording",
-    ),
-    Column(P_UNGUARDED, lambda place: pvalue_cell(place.row.pvalue_unguarded), P_UNGUARDED_MEANING),
-    Column("accuracy", lambda place: error_cell(place.row.accuracy), "in the run, as the harness gave it"),
-    Column("accuracy unflagged", lambda place: interval_cell(place.row.accuracy_unflagged), "on unflagged questions"),
-    Column("tested", lambda place: count_cell(place.row.n_tested), "questions that the main detector tested"),
-    Column("common", lambda place: count_cell(place.n_common), "questions that all models of the benchmark share"),
+    _of_place(NULL_RATE),
+    _of_place(PVALUE_ALL),
+    _of_place(FLAGGED_UNGUARDED),
+    _of_place(PVALUE_UNGUARDED),
+    _of_place(ACCURACY),
+    _of_place(ACCURACY_UNFLAGGED),
+    _of_place(N_TESTED),
+    PageColumn("common", lambda place: count_cell(place.n_common), "questions that all models of the benchmark share"),
 )
 
-CONFUSION: tuple[Column[Row], ...] = (
-    Column("model", lambda row: text_cell(row.model), is_text=True),
-    Column("benchmark", lambda row: text_cell(row.task), is_text=True),
-    Column("original", lambda row: error_cell(row.arms.get("original", UNKNOWN))),
-    Column("generalized", lambda row: error_cell(row.arms.get("generalized", UNKNOWN))),
-    Column("difference", lambda row: _signed(error_cell(row.confusion)), "generalized less original"),
+CONFUSION_ARMS: tuple[PageColumn[Row], ...] = (
+    of_row(MODEL),
+    PageColumn("benchmark", lambda row: text_cell(row.task), is_text=True),
+    PageColumn("original", lambda row: error_cell(ARMS["original"].of(row))),
+    PageColumn("generalized", lambda row: error_cell(ARMS["generalized"].of(row))),
+    PageColumn("difference", lambda row: _signed(CONFUSION.cell(row)), "generalized less original"),
 )
 
 
 def render(leaderboard: Leaderboard) -> str:
-    end = share_end(standing.row.flagged for board in leaderboard.boards for standing in board.standings)
+    end = share_end(FLAGGED.of(standing.row) for board in leaderboard.boards for standing in board.standings)
     places = [place for board in leaderboard.boards for place in _places(board)]
     return render_template(
         "leaderboard.html.j2",
@@ -83,7 +86,7 @@ def render(leaderboard: Leaderboard) -> str:
         headlines=[_headline(board) for board in leaderboard.boards],
         table=tabulate(places, STANDINGS, lambda place: place.benchmark),
         charts=[_chart(board, end) for board in leaderboard.boards if board.standings],
-        confusion=tabulate(leaderboard.confused, CONFUSION, lambda row: row.task),
+        confusion=tabulate(leaderboard.confused, CONFUSION_ARMS, lambda row: row.task),
     )
 
 
@@ -97,20 +100,20 @@ def _places(board: Board) -> list[Place]:
 
 def _headline(board: Board) -> str:
     models = counted(len(board.standings), "model")
-    tested = [standing.row for standing in board.standings if standing.row.flagged]
+    tested = [standing.row for standing in board.standings if FLAGGED.of(standing.row)]
     if not tested:
         return f"On {board.benchmark}, none of {models} has a tested question."
-    most, least = (find(tested, key=lambda row: row.flagged.value) for find in (max, min))
+    most, least = (find(tested, key=lambda row: FLAGGED.of(row).value) for find in (max, min))
     start = f"On {board.benchmark}, by {counted(board.n_common)} that all of {models} were tested on: "
-    chance = "" if not most.null_rate >= 0 else f", by chance {number(most.null_rate)}"
-    found = f"{most.model} is flagged on a share of {plus_minus(most.flagged)}{chance}"
-    return f"{start}{found}{'' if most is least else f'; {least.model} on {plus_minus(least.flagged)}'}."
+    chance = f", by chance {number(NULL_RATE.of(most))}" if NULL_RATE.of(most) >= 0 else ""
+    found = f"{most.model} is flagged on a share of {plus_minus(FLAGGED.of(most))}{chance}"
+    return f"{start}{found}{'' if most is least else f'; {least.model} on {plus_minus(FLAGGED.of(least))}'}."
 
 
 def _chart(board: Board, end: float) -> DotChart:
     """As Figure 3 of Ni et al. (2025); all boards on one scale."""
     rows = [standing.row for standing in board.standings]
-    dots = [Dots(row.model, {"flagged": row.flagged}, row.null_rate) for row in rows]
+    dots = [Dots(row.model, {FLAGGED.heading: FLAGGED.of(row)}, NULL_RATE.of(row)) for row in rows]
     return dot_chart(board.benchmark, "share flagged, 95 % interval", dots, end)
 
 

@@ -6,23 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lm_eval_leakage.report.bars import BarChart, bar_chart
-from lm_eval_leakage.report.columns import rows_table
 from lm_eval_leakage.report.dots import DotChart, Dots, dot_chart
 from lm_eval_leakage.report.environment import render as render_template
 from lm_eval_leakage.report.flagged import Listed, listed, n_bytes
 from lm_eval_leakage.report.headline import Say, benchmarks, headline, headlines, in_short
 from lm_eval_leakage.report.histograms import margin_histogram, rank_histograms
-from lm_eval_leakage.report.table import Cell, Column, Table, interval_cell, tabulate
-from lm_eval_leakage.results.annotation import UNKNOWN, Annotation, Row
+from lm_eval_leakage.report.table import PageColumn, Table, of_row, tabulate
+from lm_eval_leakage.results.annotation import Annotation, Row
+from lm_eval_leakage.results.cells import Cell
+from lm_eval_leakage.results.column_registry import ARMS, ARMS_IN_WORDS, MODEL, TASK, displayed
 
 LARGEST = 4_900_000  # bytes; a page stays below 5 MB
 LARGEST_DATA = 4_000_000  # of which for flagged questions
-ARMS = {
-    "original": "as published",
-    "shuffled": "shuffled",
-    "replaced": "options replaced",
-    "generalized": "replaced and shuffled",
-}
 
 
 @dataclass(frozen=True)
@@ -87,21 +82,26 @@ def _section(annotation: Annotation, say: Say) -> Section:
     )
 
 
+def rows_table(rows: Sequence[Row]) -> Table:
+    """All columns with a heading, the task first. The model has one where there is more than one."""
+    is_one = len({row.model for row in rows}) < 2
+    columns = [column for column in displayed() if column != TASK and not (is_one and column == MODEL)]
+    task = PageColumn[Row](TASK.heading, lambda row: Cell(row.task, row.level), TASK.meaning, is_text=True)
+    return tabulate(rows, [task, *map(of_row, columns)], lambda row: row.level)
+
+
 def _arms(rows: Sequence[Row]) -> Arms | None:
     """A chart of the benchmarks, a table of all."""
-    asked = [row for row in rows if row.arms]
+    asked = [row for row in rows if _has_arms(row)]
     if not asked:
         return None
-    first = [row for row in benchmarks(rows) if row.arms] or asked[:1]
-    names = list(dict.fromkeys(arm for row in asked for arm in row.arms))
-    dots = [Dots(row.task, {_in_words(arm): row.arms.get(arm, UNKNOWN) for arm in names}) for row in first]
-    columns = [Column("task", lambda row: Cell(row.task), is_text=True), *map(_arm_column, names)]
-    return Arms(dot_chart("Accuracy by arm", "accuracy, 95 % interval", dots), tabulate(asked, columns))
+    first = [row for row in benchmarks(rows) if _has_arms(row)] or asked[:1]
+    names = [name for name, arm in ARMS.items() if any(arm.of(row) for row in asked)]
+    dots = [Dots(row.task, {ARMS_IN_WORDS[name]: ARMS[name].of(row) for name in names}) for row in first]
+    columns = [PageColumn(ARMS_IN_WORDS[name], ARMS[name].cell) for name in names]
+    task = PageColumn[Row](TASK.heading, TASK.cell, is_text=True)
+    return Arms(dot_chart("Accuracy by arm", "accuracy, 95 % interval", dots), tabulate(asked, [task, *columns]))
 
 
-def _arm_column(arm: str) -> Column[Row]:
-    return Column(_in_words(arm), lambda row: interval_cell(row.arms.get(arm, UNKNOWN)))
-
-
-def _in_words(arm: str) -> str:
-    return ARMS.get(arm, arm)
+def _has_arms(row: Row) -> bool:
+    return any(arm.of(row) for arm in ARMS.values())

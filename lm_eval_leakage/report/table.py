@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from lm_eval_leakage.report.formatting import DASH, count, interval, number, plus_minus, pvalue
-from lm_eval_leakage.results.annotation import Estimate
+from lm_eval_leakage.results.annotation import Row
+from lm_eval_leakage.results.cells import EMPTY, Cell
+from lm_eval_leakage.results.column import Column
 
 Record = TypeVar("Record")
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A share with its interval and the share by chance, to be drawn from 0 to 1."""
-
-    low: float
-    value: float
-    high: float
-    chance: float | None
-
-
-@dataclass(frozen=True)
-class Cell:
-    """text: as shown; small: a second line; order: what the cell is sorted by, where that is not its text"""
-
-    text: str = DASH
-    small: str = ""
-    order: float | None = None
-    bar: Bar | None = None
-
-
-EMPTY = Cell()
-
-
-@dataclass(frozen=True)
-class Column(Generic[Record]):
+class PageColumn(Generic[Record]):
     """meaning: a sentence for the list of columns; empty where the title says all"""
 
     title: str
@@ -73,7 +50,7 @@ class Table:
 
 
 def tabulate(
-    records: Sequence[Record], columns: Sequence[Column[Record]], level: Callable[[Record], str] = lambda _: ""
+    records: Sequence[Record], columns: Sequence[PageColumn[Record]], level: Callable[[Record], str] = lambda _: ""
 ) -> Table:
     """The first column names the line and always stays."""
     first, *others = columns
@@ -87,39 +64,6 @@ def tabulate(
     )
 
 
-def text_cell(text: str) -> Cell:
-    return Cell(text) if text else EMPTY
-
-
-def count_cell(n: int) -> Cell:
-    return Cell(count(n), order=n)
-
-
-def number_cell(value: float) -> Cell:
-    return EMPTY if math.isnan(value) else Cell(number(value), order=value)
-
-
-def pvalue_cell(value: float) -> Cell:
-    return EMPTY if math.isnan(value) else Cell(pvalue(value), order=value)
-
-
-def error_cell(estimate: Estimate) -> Cell:
-    """The value with its standard error."""
-    return Cell(plus_minus(estimate, 3), order=estimate.value) if estimate else EMPTY
-
-
-def interval_cell(estimate: Estimate) -> Cell:
-    """The value over its 95 % interval."""
-    return Cell(number(estimate.value), interval(estimate), estimate.value) if estimate else EMPTY
-
-
-def bar_cell(estimate: Estimate, chance: float = math.nan) -> Cell:
-    """The value with its standard error over a drawing of its 95 % interval."""
-    if not estimate:
-        return EMPTY
-    low, value, high = (
-        min(1.0, max(0.0, estimate.value if math.isnan(end) else end))
-        for end in (estimate.low, estimate.value, estimate.high)
-    )
-    bar = Bar(low, value, high, None if math.isnan(chance) else min(1.0, max(0.0, chance)))
-    return Cell(plus_minus(estimate, 3), interval(estimate), estimate.value, bar)
+def of_row(column: Column[Any]) -> PageColumn[Row]:
+    """A column of the results."""
+    return PageColumn(column.heading, column.cell, column.meaning, isinstance(column.kind.undefined, str))

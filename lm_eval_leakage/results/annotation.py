@@ -102,22 +102,12 @@ class AnnotatedQuestion:
 
 @dataclass(frozen=True)
 class Row:
-    """The columns of one task, group ("group") or subject of a task ("subject"), for one metric of a model.
+    """One task, group ("group") or subject of a task ("subject"), for one metric of a model.
 
     metric: "acc,none" as in the harness's results; empty for questions that were audited but not answered in a run
     n, accuracy: as the harness gave them
-    n_joined: questions of the run of which some audit speaks; n_tested: those that the main detector tested
-    flagged: their share, null_rate: that share without leakage, pvalue: of at least so many (exact)
-    flagged_unguarded, pvalue_unguarded: of the questions whose options have no natural order
-    n_pvalue, n_pvalue_unguarded: how many questions those p-values are of; of two options too, which have no flags
-    pvalue_adjusted: over the subjects of a task or the tasks of a group (Benjamini-Hochberg); NaN elsewhere
-    outlier, outlier_null_rate: by the outlier test
-    probability: mean of the calibrated probabilities; calibrated: share flagged at the asked false-positive rate
-    prevalence: estimated share of seen questions
-    arms: accuracies of choice confusion; confusion: generalized less original
-    accuracy_unflagged, accuracy_flagged: in the run; gap: flagged less unflagged
-    gap_adjusted: the same within strata of like difficulty; gap_pvalue: that it is by chance, one-sided and exact
-    strong: share of tested questions flagged and answered rightly (Hidayat); flagged itself is their weak leakage
+    n_joined: questions of the run that were matched to an audit; n_tested: those that the main detector tested
+    values: what the audits say, by the key of a column; the column itself reads it: `FLAGGED.of(row)`
     group: the outermost group that the task or group is in; empty where it is in none
     flags: of the tested questions, by the hash of their row
     origin: the results file that its accuracy is from; empty where there is none
@@ -132,27 +122,7 @@ class Row:
     accuracy: Estimate
     n_joined: int
     n_tested: int
-    flagged: Estimate = UNKNOWN
-    null_rate: float = NAN
-    pvalue: float = NAN
-    pvalue_adjusted: float = NAN
-    flagged_unguarded: Estimate = UNKNOWN
-    pvalue_unguarded: float = NAN
-    n_pvalue: int = 0
-    n_pvalue_unguarded: int = 0
-    outlier: Estimate = UNKNOWN
-    outlier_null_rate: float = NAN
-    probability: float = NAN
-    calibrated: Estimate = UNKNOWN
-    prevalence: Estimate = UNKNOWN
-    arms: Mapping[str, Estimate] = field(default_factory=dict)
-    confusion: Estimate = UNKNOWN
-    accuracy_unflagged: Estimate = UNKNOWN
-    accuracy_flagged: Estimate = UNKNOWN
-    gap: Estimate = UNKNOWN
-    gap_adjusted: Estimate = UNKNOWN
-    gap_pvalue: float = NAN
-    strong: Estimate = UNKNOWN
+    values: Mapping[str, str | int | float | Estimate] = field(default_factory=dict)
     group: str = ""
     flags: Mapping[str, bool] = field(default_factory=dict)
     origin: str = ""

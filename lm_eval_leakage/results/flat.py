@@ -7,59 +7,25 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from lm_eval_leakage.results.annotation import AnnotatedQuestion, Estimate, Row
+from lm_eval_leakage.results.column_registry import recorded
 
-Cell = str | int | float | bool | None
-
-ESTIMATES = {
-    "accuracy": "accuracy",
-    "flagged_rate": "flagged",
-    "flagged_rate_unguarded": "flagged_unguarded",
-    "outlier_rate": "outlier",
-    "calibrated_rate": "calibrated",
-    "prevalence": "prevalence",
-    "confusion_delta": "confusion",
-    "accuracy_unflagged": "accuracy_unflagged",
-    "accuracy_flagged": "accuracy_flagged",
-    "gap": "gap",
-    "gap_adjusted": "gap_adjusted",
-    "strong_rate": "strong",
-}
-PLAIN = (
-    "null_rate",
-    "pvalue",
-    "pvalue_adjusted",
-    "pvalue_unguarded",
-    "outlier_null_rate",
-    "probability",
-    "gap_pvalue",
-)
+Scalar = str | int | float | bool | None
 
 
-def flat_row(row: Row) -> dict[str, Cell]:
-    """Every column by its name, each estimate with `_stderr`, `_low` and `_high`; None where undefined."""
-    flat: dict[str, Cell] = {
-        "model": row.model,
-        "task": row.task,
-        "level": row.level,
-        "group": row.group,
-        "metric": row.metric,
-        "n_shot": row.n_shot,
-        "n": row.n,
-        "n_joined": row.n_joined,
-        "n_tested": row.n_tested,
-        "n_pvalue": row.n_pvalue,
-        "n_pvalue_unguarded": row.n_pvalue_unguarded,
-    }
-    estimates = {name: getattr(row, attribute) for name, attribute in ESTIMATES.items()}
-    estimates |= {f"accuracy_{arm}": estimate for arm, estimate in row.arms.items()}
-    for name, estimate in estimates.items():
-        flat |= _flat_estimate(name, estimate)
-    return flat | {name: _number(getattr(row, name)) for name in PLAIN}
+def flat_row(row: Row) -> dict[str, Scalar]:
+    """Every column by its key, each estimate with `_stderr`, `_low` and `_high`; None where undefined."""
+    flat: dict[str, Scalar] = {}
+    for column in recorded():
+        value = column.of(row)
+        if column.is_optional and not value:
+            continue
+        flat |= _flat_estimate(column.key, value) if isinstance(value, Estimate) else {column.key: _scalar(value)}
+    return flat
 
 
-def flat_question(question: AnnotatedQuestion) -> dict[str, Cell]:
+def flat_question(question: AnnotatedQuestion) -> dict[str, Scalar]:
     """A question's answer and verdicts, in scalars; None where a thing is not known of it."""
-    found: dict[str, Cell] = {
+    found: dict[str, Scalar] = {
         "task": question.task,
         "n_shot": question.n_shot,
         "doc_id": question.doc_id,
@@ -86,21 +52,17 @@ def flat_question(question: AnnotatedQuestion) -> dict[str, Cell]:
     }
 
 
-def same_columns(records: Sequence[dict[str, Cell]]) -> list[dict[str, Cell]]:
+def same_columns(records: Sequence[dict[str, Scalar]]) -> list[dict[str, Scalar]]:
     """Every record with the columns that any of them knows something of, so that readers which guess types from the
     first lines (`datasets`, pandas) meet no column that is empty."""
     known = dict.fromkeys(name for record in records for name, value in record.items() if value is not None)
     return [{name: record.get(name) for name in known} for record in records]
 
 
-def _flat_estimate(name: str, estimate: Estimate) -> dict[str, Cell]:
-    return {
-        name: _number(estimate.value),
-        f"{name}_stderr": _number(estimate.stderr),
-        f"{name}_low": _number(estimate.low),
-        f"{name}_high": _number(estimate.high),
-    }
+def _flat_estimate(key: str, estimate: Estimate) -> dict[str, Scalar]:
+    parts = {"": estimate.value, "_stderr": estimate.stderr, "_low": estimate.low, "_high": estimate.high}
+    return {f"{key}{ending}": _scalar(value) for ending, value in parts.items()}
 
 
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
+def _scalar(value: str | int | float) -> Scalar:
+    return None if isinstance(value, float) and math.isnan(value) else value

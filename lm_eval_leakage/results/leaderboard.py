@@ -10,10 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
 from lm_eval_leakage.results.annotation import Annotation, Row
+from lm_eval_leakage.results.column_registry import ARMS, CONFUSION, FLAGGED
 from lm_eval_leakage.results.flat import flat_row
+from lm_eval_leakage.results.formatting import DASH
+from lm_eval_leakage.results.markup import csv_of, markdown_of
 from lm_eval_leakage.results.rows import SUBJECT
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
-from lm_eval_leakage.results.tables import cells, csv_of, markdown_of
+from lm_eval_leakage.results.tables import cells
 from lm_eval_leakage.results.visible import visible
 from lm_eval_leakage.statistics.paired_accuracy import difference
 
@@ -29,7 +32,7 @@ def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
                 rows.setdefault(row.task, {}).setdefault(annotation.model, row)  # the first metric
     tested = {task: [row for row in own.values() if row.n_tested] for task, own in rows.items()}
     boards = [_board(benchmark, own) for benchmark, own in tested.items() if own]
-    confused = [row for own in rows.values() for row in own.values() if row.confusion]
+    confused = [row for own in rows.values() for row in own.values() if CONFUSION.of(row)]
     detectors = dict.fromkeys(annotation.detector for annotation in annotations if annotation.detector)
     problems = [problem for annotation in annotations for problem in annotation.problems]
     return Leaderboard(tuple(boards), tuple(confused), tuple(detectors), tuple(problems))
@@ -40,7 +43,7 @@ def _board(benchmark: str, rows: Sequence[Row]) -> Board:
     for _, lower in _apart(rows):
         above[lower] += 1
     standings = [Standing(row, 1 + above[index]) for index, row in enumerate(rows)]
-    standings.sort(key=lambda standing: (standing.rank, -standing.row.flagged.value, standing.row.model))
+    standings.sort(key=lambda standing: (standing.rank, -FLAGGED.of(standing.row).value, standing.row.model))
     n_common = len(set.intersection(*({*row.flags} for row in rows)))
     return Board(benchmark, tuple(standings), n_common)
 
@@ -87,9 +90,10 @@ def confusion_cells(board: Leaderboard) -> list[list[str]]:
 
 def _confusion(row: Row | None) -> str:
     if row is None:
-        return "–"
-    original, generalized = (100 * row.arms[arm].value for arm in ("original", "generalized"))
-    return f"{original:.1f} → {generalized:.1f} ({100 * row.confusion.value:+.1f} ± {100 * row.confusion.stderr:.1f})"
+        return DASH
+    original, generalized = (100 * ARMS[arm].of(row).value for arm in ("original", "generalized"))
+    change = CONFUSION.of(row)
+    return f"{original:.1f} → {generalized:.1f} ({100 * change.value:+.1f} ± {100 * change.stderr:.1f})"
 
 
 def as_csv(board: Leaderboard) -> str:

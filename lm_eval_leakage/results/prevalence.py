@@ -14,10 +14,11 @@ import numpy as np
 from lm_eval_leakage.results.annotation import Suspicion
 from lm_eval_leakage.results.audits import judged_of_one
 from lm_eval_leakage.results.flags import ALL_TESTED, NO_GUARD, P_ADJUSTED, P_UNGUARDED, Flags, P, flags_of
+from lm_eval_leakage.results.formatting import DASH, pvalue
 from lm_eval_leakage.results.identify import pvalues_of, scores_of
+from lm_eval_leakage.results.markup import Cells, markdown_of
 from lm_eval_leakage.results.problems import Problem
 from lm_eval_leakage.results.suspicions import suspicions
-from lm_eval_leakage.results.tables import NOTHING, Cells, markdown_of, pvalue
 from lm_eval_leakage.results.visible import visible
 from lm_eval_leakage.statistics.known_scores import Calibration
 from lm_eval_leakage.statistics.prevalence import (
@@ -144,9 +145,9 @@ def _line(row: SubjectShare) -> list[str]:
     pvalues = [pvalue(row.pvalue), pvalue(row.adjusted)]
     if row.unguarded is not None:
         pvalues += [_counted(row.unguarded.n_flagged, row.unguarded.n), pvalue(row.unguarded.pvalue)]
-    share = NOTHING if math.isnan(row.share.share) else f"{row.share.share:.2f}"
+    share = DASH if math.isnan(row.share.share) else f"{row.share.share:.2f}"
     return [*of_all, *pvalues, f"{share} [{row.share.low:.2f}, {row.share.high:.2f}]"]
 
 
 def _counted(n_flagged: int, n: int) -> str:
-    return f"{n_flagged} of {n} ({n_flagged / n:.1%})" if n else NOTHING
+    return f"{n_flagged} of {n} ({n_flagged / n:.1%})" if n else DASH

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,8 @@ from scipy.stats import false_discovery_control
 from lm_eval_leakage.results.annotation import NAN, UNKNOWN, AnnotatedQuestion, Estimate, Row, Suspicion
 from lm_eval_leakage.results.answers import ACCURACIES
 from lm_eval_leakage.results.chosen_runs import Answered, leaves, outer_first, outermost
-from lm_eval_leakage.results.columns import Entry, columns, normal, share, strata_of
+from lm_eval_leakage.results.column_registry import PVALUE_ADJUSTED, PVALUE_ALL, values_of
+from lm_eval_leakage.results.measured import Entry, Measured, normal, share, strata_of
 from lm_eval_leakage.results.runs import Run, n_told
 from lm_eval_leakage.results.suspicions import Calibrating
 
@@ -101,18 +103,29 @@ def _of_metrics(
     for metric in [key for key in metrics if key.split(",")[0] in ACCURACIES] or metrics[:1]:
         entries = _entries(questions, metric, ease)
         scores = [entry.score for entry in entries if entry.score is not None]
-        yield Row(
-            named.model,
-            named.task,
-            named.level,
-            metric,
-            named.n_shot,
-            named.n or len(questions),
-            named.told.get(metric) or share(scores),
-            group=named.group,
-            origin=named.origin,
-            **columns(entries, calibrating),
-        )
+        accuracy = named.told.get(metric) or share(scores)
+        yield _row(replace(named, n=named.n or len(questions)), metric, accuracy, entries, calibrating)
+
+
+def _row(
+    named: _Named, metric: str, accuracy: Estimate, entries: Sequence[Entry], calibrating: Calibrating | None
+) -> Row:
+    measured = Measured(entries, calibrating)
+    return Row(
+        model=named.model,
+        task=named.task,
+        level=named.level,
+        metric=metric,
+        n_shot=named.n_shot,
+        n=named.n or 0,
+        accuracy=accuracy,
+        n_joined=len(measured.joined),
+        n_tested=len(measured.tested),
+        values=values_of(measured),
+        group=named.group,
+        flags={one.doc_hash: bool(one.flagged) for one in measured.tested},
+        origin=named.origin,
+    )
 
 
 def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[str, float]) -> list[Entry]:
@@ -153,9 +166,8 @@ def _of_audits(
     calibrating: Calibrating | None,
 ) -> Iterator[Row]:
     def row(name: str, level: str, found: Sequence[Suspicion], group: str) -> Row:
-        entries = [Entry(one) for one in found]
-        values = columns(entries, calibrating)
-        return Row(model, name, level, "", "", len(entries), UNKNOWN, group=group, **values)
+        named = _Named(model, name, level, "", {}, len(found), group, "")
+        return _row(named, "", UNKNOWN, [Entry(one) for one in found], calibrating)
 
     for group in outer_first(members):
         pooled = [one for name in leaves(group, members) if name != group for one in unanswered.get(name, ())]
@@ -175,15 +187,16 @@ def _adjusted(rows: Sequence[Row]) -> list[Row]:
     """Benjamini-Hochberg over the tasks of the model, and over the subjects of each task."""
     families: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for row in rows:
-        if row.level != GROUP and row.pvalue == row.pvalue:
-            families[_family(row)][row.task] = row.pvalue  # the same for each of its metrics
+        if row.level != GROUP and not math.isnan(PVALUE_ALL.of(row)):
+            families[_family(row)][row.task] = PVALUE_ALL.of(row)  # the same for each of its metrics
     adjusted = {
         (family, task): pvalue
         for family, own in families.items()
         if len(own) > 1
         for task, pvalue in zip(own, false_discovery_control(list(own.values())).tolist(), strict=True)
     }
-    return [replace(row, pvalue_adjusted=adjusted.get((_family(row), row.task), NAN)) for row in rows]
+    found = [(row, adjusted.get((_family(row), row.task), NAN)) for row in rows]
+    return [replace(row, values={**row.values, PVALUE_ADJUSTED.key: pvalue}) for row, pvalue in found]
 
 
 def _family(row: Row) -> tuple[str, str]:

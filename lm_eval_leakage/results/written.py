@@ -10,29 +10,13 @@ from typing import Any
 
 from lm_eval_leakage.files import whole_file, write_whole
 from lm_eval_leakage.results.annotation import AnnotatedQuestion, Annotation, Row
-from lm_eval_leakage.results.flat import Cell, flat_question, flat_row, same_columns
+from lm_eval_leakage.results.column_registry import in_harness
+from lm_eval_leakage.results.flat import Scalar, flat_question, flat_row, same_columns
 from lm_eval_leakage.results.rows import SUBJECT
 
 logger = logging.getLogger(__name__)
 
 OURS = "leakage"  # in the place of a filter's name in the harness's keys
-IN_RESULTS = (
-    "flagged_rate",
-    "null_rate",
-    "pvalue",
-    "pvalue_unguarded",
-    "outlier_rate",
-    "calibrated_rate",
-    "probability",
-    "prevalence",
-    "confusion_delta",
-)
-OF_METRIC = {
-    "accuracy_unflagged": "unflagged",
-    "accuracy_flagged": "flagged",
-    "gap": "gap",
-    "gap_adjusted": "gap_adjusted",
-}
 
 
 def write(annotation: Annotation, version: str, folder: Path | None = None) -> list[Path]:
@@ -84,15 +68,16 @@ def _with_columns(
 def keys_of(row: Row) -> dict[str, float]:
     """A row's columns as the harness names values, `name,leakage` and `name_stderr,leakage`, all of them numbers; what
     is about accuracy carries the metric's name."""
-    flat = flat_row(row)
-    metric = row.metric.partition(",")[0]
-    names = {name: name for name in IN_RESULTS} | {old: f"{metric}_{new}" for old, new in OF_METRIC.items() if metric}
+    flat, metric = flat_row(row), row.metric.partition(",")[0]
     found: dict[str, float] = {}
-    for old, new in names.items():
+    for column in in_harness():
+        name = column.harness.format(metric=metric)
+        if not metric and name != column.harness:
+            continue
         for ending in ("", "_stderr"):
-            value = flat.get(old + ending)
+            value = flat.get(column.key + ending)
             if isinstance(value, (int, float)):
-                found[f"{new}{ending},{OURS}"] = float(value)
+                found[f"{name}{ending},{OURS}"] = float(value)
     return found
 
 
@@ -108,7 +93,7 @@ def _samples(annotation: Annotation, folder: Path | None) -> Iterator[Path]:
         yield file
 
 
-def records(annotations: Sequence[Annotation]) -> list[dict[str, Cell]]:
+def records(annotations: Sequence[Annotation]) -> list[dict[str, Scalar]]:
     """Every question of every model, for a data frame."""
     return same_columns(
         [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from lm_eval_leakage.results.annotation import AnnotatedQuestion, Annotation, Estimate, Row, Suspicion
@@ -10,7 +11,7 @@ HALF = Estimate(0.5, 0.05, 0.4, 0.6)
 
 
 def row(task: str = "mmlu", level: str = "task", **changes: Any) -> Row:
-    """100 questions, all tested, 25 flagged."""
+    """100 questions, all tested, 25 flagged; changes of fields, and of columns by their keys."""
     usual: dict[str, Any] = {
         "model": "M",
         "metric": "acc,none",
@@ -19,12 +20,15 @@ def row(task: str = "mmlu", level: str = "task", **changes: Any) -> Row:
         "accuracy": HALF,
         "n_joined": 100,
         "n_tested": 100,
-        "flagged": Estimate(0.25, 0.043, 0.17, 0.34),
+        "flagged_rate": Estimate(0.25, 0.043, 0.17, 0.34),
         "null_rate": 1 / 24,
         "pvalue": 1e-12,
         "accuracy_unflagged": Estimate(0.4, 0.06, 0.3, 0.5),
     }
-    return Row(task=task, level=level, **{**usual, **changes})
+    given = {**usual, **changes}
+    of_row = {field.name for field in fields(Row)}
+    values = {key: value for key, value in given.items() if key not in of_row}
+    return Row(task=task, level=level, values=values, **{key: value for key, value in given.items() if key in of_row})
 
 
 def suspicion(number: int = 0, rank: int = 1, n_orders: int = 24, **changes: Any) -> Suspicion:

@@ -54,7 +54,12 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     found[0] = suspicion(0, margin=90.0, subject="chemistry", question=EVIL, options=(EVIL, "b", "c", "d"))
     found[1] = suspicion(1, margin=80.0, n_orders=120, question="long " * 1000)
     rows = [
-        row(name, "group" if name == "m" else "task", flagged=Estimate(rate, 0.01), group="" if name == "m" else "m")
+        row(
+            name,
+            "group" if name == "m" else "task",
+            flagged_rate=Estimate(rate, 0.01),
+            group="" if name == "m" else "m",
+        )
         for name, rate in zip(NAMES, RATES, strict=True)
     ]
     questions = tuple(answered(one, 1.0, "m_a") for one in found)

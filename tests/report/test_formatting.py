@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from lm_eval_leakage.report.formatting import interval, number, plus_minus, pvalue
 from lm_eval_leakage.results.annotation import UNKNOWN, Estimate
+from lm_eval_leakage.results.formatting import interval, number, plus_minus, pvalue
 
 
 @pytest.mark.parametrize(

@@ -34,17 +34,17 @@ def test_without_a_pvalue_or_a_null_rate_nothing_is_said_of_chance() -> None:
 
 
 def test_nothing_flagged_has_no_accuracy_without_the_flagged() -> None:
-    assert headline(row(flagged=Estimate(0.0, 0.0, 0.0, 0.04), pvalue=1.0), "x") == (
+    assert headline(row(flagged_rate=Estimate(0.0, 0.0, 0.0, 0.04), pvalue=1.0), "x") == (
         "On mmlu (n = 100), M's accuracy is 0.50 ± 0.05. "
         "None of the questions is flagged where chance gives 4.2 (p = 1)."
     )
 
 
 def test_one_question_is_singular() -> None:
-    one = row(flagged=Estimate(0.01, 0.01), pvalue=0.98)
+    one = row(flagged_rate=Estimate(0.01, 0.01), pvalue=0.98)
     assert "on the 99 questions that are not flagged" in headline(one, "x")
     assert "1 question is flagged where" in headline(one, "x")
-    assert "on the 1 question that is not flagged" in headline(row(flagged=Estimate(0.99, 0.01)), "x")
+    assert "on the 1 question that is not flagged" in headline(row(flagged_rate=Estimate(0.99, 0.01)), "x")
 
 
 def test_an_underflow_is_a_bound() -> None:
@@ -53,19 +53,19 @@ def test_an_underflow_is_a_bound() -> None:
 
 
 def test_nothing_tested_is_said() -> None:
-    untested = row(n_tested=0, flagged=UNKNOWN, pvalue=math.nan, accuracy_unflagged=UNKNOWN)
+    untested = row(n_tested=0, flagged_rate=UNKNOWN, pvalue=math.nan, accuracy_unflagged=UNKNOWN)
     assert headline(untested, "max_order").endswith("None of its questions was tested by max_order.")
     assert headline(untested, "").endswith("None of its questions was tested by an audit.")
 
 
 def test_questions_of_two_options_speak_together() -> None:
-    two = row(n_tested=0, flagged=UNKNOWN, pvalue=0.02, accuracy_unflagged=UNKNOWN)
+    two = row(n_tested=0, flagged_rate=UNKNOWN, pvalue=0.02, accuracy_unflagged=UNKNOWN)
     assert "None of its questions can be flagged by itself; all together" in headline(two, "max_order")
     assert "p = 0.02." in headline(two, "max_order")
 
 
 def test_what_natural_orders_cannot_explain_is_told() -> None:
-    text = headline(row(flagged_unguarded=Estimate(0.07, 0.02), pvalue_unguarded=0.03), "x")
+    text = headline(row(flagged_rate_unguarded=Estimate(0.07, 0.02), pvalue_unguarded=0.03), "x")
     assert "no natural order by their wording, the share flagged is 0.07 ± 0.02 (by chance 0.042; p = 0.03)." in text
 
 
@@ -81,7 +81,7 @@ def test_in_short_it_is_one_sentence() -> None:
         "M on mmlu (n = 100): accuracy 0.50 ± 0.05, 0.40 ± 0.06 on the 75 questions not flagged; "
         "25 flagged where chance gives 4.2 (p = 1e-12; p = 0.5 without natural orders)."
     )
-    assert in_short(row(n_tested=0, flagged=UNKNOWN, pvalue=math.nan, accuracy_unflagged=UNKNOWN), "x") == (
+    assert in_short(row(n_tested=0, flagged_rate=UNKNOWN, pvalue=math.nan, accuracy_unflagged=UNKNOWN), "x") == (
         "M on mmlu (n = 100): accuracy 0.50 ± 0.05. None of its questions was tested by x."
     )
     assert in_short(row(accuracy=UNKNOWN), "x").startswith("M on mmlu (n = 100); 25 flagged")

@@ -14,7 +14,7 @@ from tests.report.parsed import Parsed
 
 def standing(model: str, rate: float, rank: int, **changes) -> Standing:
     flagged = Estimate(rate, 0.02, rate - 0.04, rate + 0.04)
-    return Standing(row(model=model, **{"flagged": flagged, **changes}), rank)
+    return Standing(row(model=model, **{"flagged_rate": flagged, **changes}), rank)
 
 
 BOARD = Board("mmlu", (standing("A", 0.3, 1), standing("B", 0.2, 2), standing("C", 0.19, 2)), 90)
@@ -44,8 +44,8 @@ def test_each_benchmark_has_a_chart_with_a_dot_a_model() -> None:
 
 def test_choice_confusion_has_a_table_where_it_was_asked() -> None:
     assert "Choice confusion" not in Parsed(render(Leaderboard((BOARD,)))).text
-    arms = {"original": Estimate(0.4, 0.02), "generalized": Estimate(0.45, 0.02)}
-    asked = standing("D", 0.1, 1, arms=arms, confusion=Estimate(0.05, 0.01))
+    arms = {"accuracy_original": Estimate(0.4, 0.02), "accuracy_generalized": Estimate(0.45, 0.02)}
+    asked = standing("D", 0.1, 1, **arms, confusion_delta=Estimate(0.05, 0.01))
     boards = (Board("mmlu", (asked, standing("E", 0.1, 1)), 9),)
     for found in (Leaderboard(boards, (asked.row,)), Leaderboard((), (asked.row,))):
         parsed = Parsed(render(found))
@@ -57,7 +57,7 @@ def test_choice_confusion_has_a_table_where_it_was_asked() -> None:
     [
         Leaderboard(()),
         Leaderboard((Board("mmlu", (), 0),)),
-        Leaderboard((Board("mmlu", (standing("A", 0.1, 1, flagged=UNKNOWN, null_rate=math.nan),), 0),)),
+        Leaderboard((Board("mmlu", (standing("A", 0.1, 1, flagged_rate=UNKNOWN, null_rate=math.nan),), 0),)),
     ],
     ids=["no board", "no model", "nothing tested"],
 )
@@ -67,7 +67,7 @@ def test_there_is_a_page_whatever_is_missing(found) -> None:
 
 def test_names_are_text() -> None:
     evil = "<script>alert(1)</script>{{ 7*7 }}\"'"
-    board = Board(evil, (standing(evil, 0.1, 1, arms={"original": Estimate(0.5)}),), 1)
+    board = Board(evil, (standing(evil, 0.1, 1, accuracy_original=Estimate(0.5)),), 1)
     parsed = Parsed(render(Leaderboard((board,), problems=(Problem(evil),))))
     assert [attributes for tag, attributes in parsed.elements if tag == "script"] == [{}]
     assert evil in parsed.text

@@ -63,7 +63,7 @@ def test_what_data_sets_and_models_say_is_text() -> None:
         evil,
         model=EVIL,
         detector=EVIL,
-        rows=(row(EVIL, model=EVIL, metric=EVIL, n_shot=EVIL, arms={EVIL: HALF}),),
+        rows=(row(EVIL, model=EVIL, metric=EVIL, n_shot=EVIL),),
         problems=(Problem(EVIL, Path("a<b>")),),
         origins={EVIL: [EVIL, {"k": EVIL}]},
     )
@@ -116,7 +116,9 @@ def test_columns_that_no_row_has_are_left_out() -> None:
     bare = Parsed(render([annotation()])).heads()
     assert "accuracy" in bare
     assert not {"outlier", "calibrated", "prevalence", "probability", "gap", "choice confusion", "model"} & set(bare)
-    full = row(outlier=HALF, calibrated=HALF, prevalence=HALF, probability=0.3, gap=HALF, confusion=HALF)
+    full = row(
+        outlier_rate=HALF, calibrated_rate=HALF, prevalence=HALF, probability=0.3, gap=HALF, confusion_delta=HALF
+    )
     heads = Parsed(render([annotation(rows=(row("a"), full))])).heads()
     assert {"outlier", "calibrated", "prevalence", "probability", "gap", "choice confusion"} <= set(heads)
 
@@ -140,7 +142,7 @@ def test_undefined_is_a_dash() -> None:
     assert cell_of(page, P) == cell_of(page, "accuracy") == "–"
     assert "nan" not in Parsed(page).text.lower().split()
     assert cell_of(page, "flagged") == "0.250 ± 0.043"
-    assert cell_of(page, "accuracy unflagged") == "0.400 [0.30, 0.50]"
+    assert cell_of(page, "accuracy, unflagged") == "0.400 [0.30, 0.50]"
 
 
 UNREAD = Suspicion("h", "", "mmlu", "mmlu", "", (), None, reason="no options")
@@ -154,7 +156,7 @@ UNREAD = Suspicion("h", "", "mmlu", "mmlu", "", (), None, reason="no options")
         [annotation(UNREAD)],
         [annotation(rows=(row(n=10**15, accuracy=Estimate(1e308, 1e308, -math.inf, math.inf), pvalue=0.0),))],
         [annotation(suspicion(margin=math.inf, loglikelihoods=(-math.inf,) * 24), detector="")],
-        [annotation(rows=(row(arms={"original": UNKNOWN}, flagged=UNKNOWN, n_tested=0),))],
+        [annotation(rows=(row(accuracy_original=UNKNOWN, flagged_rate=UNKNOWN, n_tested=0),))],
     ],
     ids=["no model", "no rows", "no suspicion", "huge", "infinite", "unknown arms"],
 )
@@ -163,8 +165,11 @@ def test_there_is_a_page_whatever_is_missing(annotations) -> None:
 
 
 def test_arms_have_a_chart_with_their_numbers() -> None:
-    arms = {"original": Estimate(0.4, 0.02, 0.36, 0.44), "generalized": Estimate(0.3, 0.02, 0.26, 0.34)}
-    found = annotation(suspicion(arms=Arms(True, True, True, False)), rows=(row(arms=arms), row("x")))
+    arms = {
+        "accuracy_original": Estimate(0.4, 0.02, 0.36, 0.44),
+        "accuracy_generalized": Estimate(0.3, 0.02, 0.26, 0.34),
+    }
+    found = annotation(suspicion(arms=Arms(True, True, True, False)), rows=(row(**arms), row("x")))
     text = Parsed(render([found])).text
     assert "mmlu 0.400 [0.36, 0.44] 0.300 [0.26, 0.34]" in text
 
@@ -190,7 +195,7 @@ def test_a_page_speaks_of_flags_and_never_of_leaked_questions() -> None:
 
 
 def test_every_figure_has_a_caption_and_every_drawing_a_name_or_none_to_read() -> None:
-    elements = Parsed(render([usual(rows=(row(arms={"original": HALF}),))])).elements
+    elements = Parsed(render([usual(rows=(row(accuracy_original=HALF),))])).elements
     figures = [tag for tag, _ in elements if tag in {"figure", "figcaption"}]
     assert figures == ["figure", "figcaption"] * 3
     drawings = [attributes for tag, attributes in elements if tag == "svg"]

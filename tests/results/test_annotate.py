@@ -11,9 +11,10 @@ from scipy.special import expit
 from scipy.stats import binom, binomtest, false_discovery_control, norm
 
 from lm_eval_leakage import load_run
+from lm_eval_leakage.results import column_registry as columns
 from lm_eval_leakage.results.annotate import Choices, annotate
 from lm_eval_leakage.results.audits import benchmark_of
-from lm_eval_leakage.results.columns import strata_of
+from lm_eval_leakage.results.measured import strata_of
 from lm_eval_leakage.results.suspicions import Calibrating
 from lm_eval_leakage.statistics.combined import CombinedScore
 from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
@@ -54,17 +55,19 @@ def test_columns_of_a_task_and_of_its_group_are_those_of_its_questions(folder) -
     for row_ in rows.values():
         assert (row_.n, row_.n_joined, row_.n_tested) == (24, 24, 24)
         assert row_.accuracy.value == pytest.approx(sum(RIGHT) / N)
-        assert row_.flagged.value == pytest.approx(8 / 24)
-        assert row_.null_rate == pytest.approx(1 / 24)
-        assert row_.pvalue == pytest.approx(binom.sf(7, 24, 1 / 24))
-        assert row_.pvalue_unguarded == pytest.approx(binom.sf(6, 23, 1 / 24))
-        assert row_.accuracy_flagged.value == 1
+        assert columns.FLAGGED.of(row_).value == pytest.approx(8 / 24)
+        assert columns.NULL_RATE.of(row_) == pytest.approx(1 / 24)
+        assert columns.PVALUE_ALL.of(row_) == pytest.approx(binom.sf(7, 24, 1 / 24))
+        assert columns.PVALUE_UNGUARDED.of(row_) == pytest.approx(binom.sf(6, 23, 1 / 24))
+        assert columns.ACCURACY_FLAGGED.of(row_).value == 1
         others = [RIGHT[i] for i in range(N) if i not in FLAGGED]
-        assert row_.accuracy_unflagged.value == pytest.approx(np.mean(others))
+        assert columns.ACCURACY_UNFLAGGED.of(row_).value == pytest.approx(np.mean(others))
         ends = binomtest(sum(others), len(others)).proportion_ci(method="wilson")
-        assert (row_.accuracy_unflagged.low, row_.accuracy_unflagged.high) == pytest.approx((ends.low, ends.high))
-        assert row_.gap.value == pytest.approx(1 - np.mean(others))
-        assert row_.strong.value == pytest.approx(8 / 24)
+        assert (columns.ACCURACY_UNFLAGGED.of(row_).low, columns.ACCURACY_UNFLAGGED.of(row_).high) == pytest.approx(
+            (ends.low, ends.high)
+        )
+        assert columns.GAP.of(row_).value == pytest.approx(1 - np.mean(others))
+        assert columns.STRONG.of(row_).value == pytest.approx(8 / 24)
     assert rows["bench", "acc,none"].accuracy.stderr == 0.02
     assert rows["bench_history", "acc,none"].group == "bench"
     assert not found.problems
@@ -101,7 +104,7 @@ def test_a_skipped_question_is_joined_and_not_tested(tmp_path) -> None:
     write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), [True, False, None][i]) for i in range(3)]})
     (found,) = annotate([tmp_path])
     only = rows_of(found)["bench", "acc,none"]
-    assert (only.n_joined, only.n_tested, only.flagged.value) == (3, 2, 0.5)
+    assert (only.n_joined, only.n_tested, columns.FLAGGED.of(only).value) == (3, 2, 0.5)
     assert found.questions[2].suspicion.reason == "two options read alike"
 
 
@@ -112,8 +115,8 @@ def test_with_two_options_nothing_is_flagged_and_the_signs_make_the_pvalue(tmp_p
     (found,) = annotate([tmp_path])
     only = rows_of(found)["bench", "acc,none"]
     assert only.n_tested == 0
-    assert math.isnan(only.flagged.value)
-    assert only.pvalue == pytest.approx(binom.sf(6, 10, 0.5))
+    assert math.isnan(columns.FLAGGED.of(only).value)
+    assert columns.PVALUE_ALL.of(only) == pytest.approx(binom.sf(6, 10, 0.5))
 
 
 def test_the_rate_by_chance_is_of_the_questions_that_can_be_flagged(tmp_path) -> None:
@@ -121,14 +124,17 @@ def test_the_rate_by_chance_is_of_the_questions_that_can_be_flagged(tmp_path) ->
     write_run(tmp_path, "m", {"bench_leakage_perm": verdicts})
     (found,) = annotate([tmp_path])
     (only,) = found.rows
-    assert (only.n_tested, only.null_rate) == (6, pytest.approx(1 / 24))
+    assert (only.n_tested, columns.NULL_RATE.of(only)) == (6, pytest.approx(1 / 24))
 
 
 def test_each_model_has_its_own_audit(tmp_path) -> None:
     for model, n_flagged in (("org/one", 2), ("two", 5)):
         write_run(tmp_path, model, {"bench": [answered(i, row(i), True) for i in range(N)]})
         write_run(tmp_path, model, {"bench_leakage_perm": [audited(row(i), i < n_flagged) for i in range(N)]})
-    rates = {found.model: rows_of(found)["bench", "acc,none"].flagged.value * N for found in annotate([tmp_path])}
+    rates = {
+        found.model: columns.FLAGGED.of(rows_of(found)["bench", "acc,none"]).value * N
+        for found in annotate([tmp_path])
+    }
     assert rates == pytest.approx({"org/one": 2, "two": 5})
 
 
@@ -164,7 +170,7 @@ def test_of_two_ways_of_one_statistic_the_one_with_more_questions_is_shown_and_t
     write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), False) for i in range(3)]})
     write_run(tmp_path, "m", {"bench_leakage_perm_r": [audited(row(0), True, detector=other)]})
     (found,) = annotate([tmp_path])
-    assert rows_of(found)["bench", "acc,none"].flagged.value == 0
+    assert columns.FLAGGED.of(rows_of(found)["bench", "acc,none"]).value == 0
     assert any(other in str(problem) for problem in found.problems)
     (found,) = annotate([tmp_path], choices=Choices(detector=other))
     assert rows_of(found)["bench", "acc,none"].n_tested == 1
@@ -194,10 +200,12 @@ def test_subjects_of_one_task_have_rows_with_pvalues_adjusted_among_them(tmp_pat
     subjects = [row for row in found.rows if row.level == "subject"]
     assert [row.task for row in subjects] == ["bench/s0", "bench/s1", "bench/s2"]
     pvalues = [binom.sf(2, 10, 1 / 24), 1, 1]
-    assert [row.pvalue for row in subjects] == pytest.approx(pvalues)
-    assert [row.pvalue_adjusted for row in subjects] == pytest.approx(list(false_discovery_control(pvalues)))
+    assert [columns.PVALUE_ALL.of(row) for row in subjects] == pytest.approx(pvalues)
+    assert [columns.PVALUE_ADJUSTED.of(row) for row in subjects] == pytest.approx(
+        list(false_discovery_control(pvalues))
+    )
     (whole,) = (row for row in found.rows if row.level == "task")
-    assert math.isnan(whole.pvalue_adjusted)
+    assert math.isnan(columns.PVALUE_ADJUSTED.of(whole))
 
 
 def test_an_audit_without_a_run_has_rows_without_accuracy(tmp_path) -> None:
@@ -213,7 +221,12 @@ def test_audits_of_a_group_alone_have_the_groups_row_too(tmp_path) -> None:
     write_run(tmp_path, "m", logs, groups={"bench_leakage_perm": [*logs]})
     (found,) = annotate([tmp_path])
     whole, *parts = found.rows
-    assert (whole.task, whole.level, whole.n_tested, whole.flagged.value) == ("bench", "group", 2 * N, 6 / (2 * N))
+    assert (whole.task, whole.level, whole.n_tested, columns.FLAGGED.of(whole).value) == (
+        "bench",
+        "group",
+        2 * N,
+        6 / (2 * N),
+    )
     assert [(part.task, part.group) for part in parts] == [("bench_a", "bench"), ("bench_b", "bench")]
 
 
@@ -270,8 +283,8 @@ def test_choice_confusion_is_joined_too(tmp_path) -> None:
     write_run(tmp_path, "m", {"bench_choice_confusion": [confused(row(i), i < 6, i < 2) for i in range(8)]})
     (found,) = annotate([tmp_path])
     only = rows_of(found)["bench", "acc,none"]
-    assert only.confusion.value == pytest.approx(-0.5)
-    assert {name: arm.value * 8 for name, arm in only.arms.items()} == {
+    assert columns.CONFUSION.of(only).value == pytest.approx(-0.5)
+    assert {name: arm.of(only).value * 8 for name, arm in columns.ARMS.items()} == {
         "original": 6,
         "shuffled": 6,
         "replaced": 2,
@@ -290,25 +303,25 @@ def calibration(model: str) -> Calibration:
 def test_a_calibration_gives_probabilities_and_the_share_of_seen_questions(folder) -> None:
     (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(calibration("m"))]))
     only = rows_of(found)["bench_history", "acc,none"]
-    assert only.calibrated.value == pytest.approx(8 / 24)
+    assert columns.CALIBRATED.of(only).value == pytest.approx(8 / 24)
     scale = norm.ppf(2.5 / 3) + 0.5  # above both known-unseen scores, by half of their spread
     seen, unseen = expit(0.2 * scale), expit(-0.2 * scale)
-    assert only.probability == pytest.approx((8 * seen + 16 * unseen) / 24)
+    assert columns.PROBABILITY.of(only) == pytest.approx((8 * seen + 16 * unseen) / 24)
     fpr = 4 / 99  # of 99 known-unseen questions as many as keep the conformal p-value at 5 % or below
-    assert only.prevalence.value == pytest.approx((8 / 24 - fpr) / (0.6 - fpr), abs=0.05)
-    assert only.prevalence.low < only.prevalence.value < only.prevalence.high
+    assert columns.PREVALENCE.of(only).value == pytest.approx((8 / 24 - fpr) / (0.6 - fpr), abs=0.05)
+    assert columns.PREVALENCE.of(only).low < columns.PREVALENCE.of(only).value < columns.PREVALENCE.of(only).high
 
 
 def test_a_calibration_of_another_model_is_not_used(folder) -> None:
     (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(calibration("other"))]))
-    assert math.isnan(rows_of(found)["bench", "acc,none"].probability)
+    assert math.isnan(columns.PROBABILITY.of(rows_of(found)["bench", "acc,none"]))
     assert any("no calibration is of 'm'" in str(problem) for problem in found.problems)
 
 
 def test_a_calibration_of_another_benchmark_is_not_used_and_said_to(folder) -> None:
     other = replace(calibration("m"), benchmark="ben")
     (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(other)]))
-    assert math.isnan(rows_of(found)["bench", "acc,none"].probability)
+    assert math.isnan(columns.PROBABILITY.of(rows_of(found)["bench", "acc,none"]))
     assert any("not used for 'bench'" in str(problem) for problem in found.problems)
 
 
@@ -316,7 +329,7 @@ def test_a_calibration_is_of_every_revision_of_its_model(tmp_path) -> None:
     lines = [audited(row(i), i < 8) for i in range(N)]
     write_run(tmp_path, "m", {"bench_leakage_perm": lines}, arguments={"pretrained": "m", "revision": "r2"})
     (found,) = annotate([tmp_path], choices=Choices(calibrating=[Calibrating(calibration("m"))]))
-    assert found.rows[0].calibrated.value == pytest.approx(8 / 24)
+    assert columns.CALIBRATED.of(found.rows[0]).value == pytest.approx(8 / 24)
 
 
 def test_a_log_that_lost_whole_lines_is_named(folder) -> None:
@@ -339,7 +352,7 @@ def test_a_calibration_of_the_probe_with_other_parameters_says_of_what_it_is_and
     other = DETECTOR.replace("max_orders=120", "max_orders=12")
     write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), i < 2, detector=other) for i in range(4)]})
     (found,) = annotate([tmp_path], choices=Choices(calibrating=[Calibrating(calibration("m"), detector)]))
-    assert math.isnan(found.rows[0].calibrated.value)
+    assert math.isnan(columns.CALIBRATED.of(found.rows[0]).value)
     (said,) = [str(problem) for problem in found.problems if "calibration" in str(problem)]
     assert f"has scores of {DETECTOR}/statistic, and what was run is {other}/statistic" in said
 
@@ -348,7 +361,7 @@ def test_a_calibration_without_a_finite_known_score_is_not_used(folder) -> None:
     none = replace(calibration("m"), detectors={f"{DETECTOR}/statistic": KnownScores({EVERY_CLASS: []}, [])})
     for detector in (COMBINED, f"{DETECTOR}/statistic"):
         (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(none, detector)]))
-        assert math.isnan(found.rows[0].prevalence.value)
+        assert math.isnan(columns.PREVALENCE.of(found.rows[0]).value)
         assert any("is not used" in str(problem) for problem in found.problems)
 
 
@@ -363,8 +376,8 @@ def test_within_strata_of_what_a_reference_knows_easy_questions_do_not_read_as_l
     )
     (plain,) = annotate([tmp_path / "runs"])
     (strict,) = annotate([tmp_path / "runs"], choices=Choices(references=[tmp_path / "ref"]))
-    assert rows_of(plain)["bench", "acc,none"].gap_adjusted.value > 0.5
-    assert rows_of(strict)["bench", "acc,none"].gap_adjusted.value == pytest.approx(0)
+    assert columns.GAP_ADJUSTED.of(rows_of(plain)["bench", "acc,none"]).value > 0.5
+    assert columns.GAP_ADJUSTED.of(rows_of(strict)["bench", "acc,none"]).value == pytest.approx(0)
     (itself,) = annotate([tmp_path / "runs"], choices=Choices(references=[tmp_path / "runs"]))
     assert rows_of(itself) == rows_of(plain)  # a model is no reference of its own
 

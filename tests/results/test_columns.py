@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import binomtest, fisher_exact, poisson_binom, sem
 
 from lm_eval_leakage.results.annotation import UNKNOWN, Arms, Estimate, Suspicion
-from lm_eval_leakage.results.columns import Entry, columns, normal, share, strata_of
+from lm_eval_leakage.results.column_registry import ARMS, values_of
+from lm_eval_leakage.results.measured import Entry, Measured, normal, share, strata_of
 from lm_eval_leakage.results.suspicions import Calibrating
 from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
 
@@ -25,6 +26,15 @@ def entries(flagged: Sequence[bool | None], scores: Sequence[float | None], stra
             zip(flagged, scores, strata or [""] * len(scores), strict=True)
         )
     ]
+
+
+def columns(entries: Sequence[Entry], calibrating: Calibrating | None = None) -> dict[str, Any]:
+    return values_of(Measured(entries, calibrating))
+
+
+def of_known(values: dict[str, Any]) -> set[str]:
+    """Those that the questions say something of."""
+    return {key for key, value in values.items() if value == value and value != UNKNOWN}
 
 
 def of(*found: Suspicion, calibrating: Calibrating | None = None) -> dict[str, Any]:
@@ -47,10 +57,10 @@ def test_a_share_has_wilsons_interval_and_a_mean_of_other_values_the_normal_one(
 
 
 def test_questions_are_counted_by_what_is_known_of_them() -> None:
-    found = columns([Entry(None, 1.0), *entries([True, False, None], [1.0, None, 0.0])])
-    assert (found["n_joined"], found["n_tested"]) == (3, 2)
-    assert found["flags"] == {"hash 0": True, "hash 1": False}
-    assert found["flagged"].value == 0.5
+    found = Measured([Entry(None, 1.0), *entries([True, False, None], [1.0, None, 0.0])])
+    assert len(found.joined) == 3
+    assert {one.doc_hash: one.flagged for one in found.tested} == {"hash 0": True, "hash 1": False}
+    assert values_of(found)["flagged_rate"].value == 0.5
 
 
 def test_the_gap_has_newcombes_published_interval() -> None:
@@ -61,7 +71,7 @@ def test_the_gap_has_newcombes_published_interval() -> None:
     assert (gap.value, gap.low, gap.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=5e-5)
     assert gap.stderr == pytest.approx(math.hypot(sem(right[:70]), sem(right[70:])))
     assert (found["accuracy_flagged"].value, found["accuracy_unflagged"].value) == (0.8, 0.6)
-    assert found["strong"].value == pytest.approx(56 / 150)
+    assert found["strong_rate"].value == pytest.approx(56 / 150)
     assert found["gap_pvalue"] == pytest.approx(fisher_exact([[56, 14], [48, 32]], alternative="greater").pvalue)
 
 
@@ -79,7 +89,7 @@ def test_easier_questions_that_are_flagged_more_often_leave_no_gap_within_strata
 def test_without_right_and_wrong_there_is_a_gap_and_no_count_of_right_answers() -> None:
     found = columns(entries([True, True, False, False], [0.5, 1.0, 0.25, 0.75]))
     assert found["gap"].value == pytest.approx(0.25)
-    assert not {"gap_adjusted", "gap_pvalue", "strong"} & set(found)
+    assert not {"gap_adjusted", "gap_pvalue", "strong_rate"} & of_known(found)
 
 
 @pytest.mark.parametrize("flag", [True, False])
@@ -87,7 +97,7 @@ def test_one_kind_of_question_alone_has_no_gap(flag: bool) -> None:
     found = columns([*entries([flag, flag], [1.0, 0.0]), Entry(suspicion(9, flagged=not flag))])
     assert found["accuracy_flagged" if flag else "accuracy_unflagged"].value == 0.5
     assert found["accuracy_unflagged" if flag else "accuracy_flagged"] == UNKNOWN
-    assert not {"gap", "gap_adjusted", "gap_pvalue", "strong"} & set(found)
+    assert not {"gap", "gap_adjusted", "gap_pvalue", "strong_rate"} & of_known(found)
 
 
 def test_the_pvalue_is_of_all_questions_with_a_null_rate_and_the_rates_are_of_those_with_a_flag() -> None:
@@ -98,15 +108,15 @@ def test_the_pvalue_is_of_all_questions_with_a_null_rate_and_the_rates_are_of_th
     found = of(*four, *two, *without)
     assert found["pvalue"] == pytest.approx(poisson_binom.sf(3 + 5 - 1, [1 / 24] * 20 + [0.5] * 7))
     assert found["null_rate"] == pytest.approx(1 / 24)
-    assert found["flagged"].value == pytest.approx(4 / 21)
+    assert found["flagged_rate"].value == pytest.approx(4 / 21)
 
 
 def test_questions_with_a_guard_stand_apart() -> None:
     free = [suspicion(i, flagged=i < 2, null_rate=1 / 24, pvalue=0.5) for i in range(10)]
     guarded = [suspicion(10 + i, flagged=True, null_rate=1 / 24, pvalue=0.01, guards=("rising",)) for i in range(5)]
     found = of(*free, *guarded)
-    assert found["flagged"].value == pytest.approx(7 / 15)
-    assert found["flagged_unguarded"].value == pytest.approx(2 / 10)
+    assert found["flagged_rate"].value == pytest.approx(7 / 15)
+    assert found["flagged_rate_unguarded"].value == pytest.approx(2 / 10)
     assert found["pvalue"] == pytest.approx(poisson_binom.sf(6, [1 / 24] * 15), rel=1e-6)
     assert found["pvalue_unguarded"] == pytest.approx(poisson_binom.sf(1, [1 / 24] * 10))
 
@@ -118,10 +128,10 @@ def test_the_outlier_test_is_of_the_questions_that_it_tested() -> None:
         suspicion(2, outlier=False),
         suspicion(3, outlier_null_rate=0.9),
     )
-    assert found["outlier"].value == pytest.approx(1 / 3)
+    assert found["outlier_rate"].value == pytest.approx(1 / 3)
     assert found["outlier_null_rate"] == pytest.approx(0.35)
     nothing = of(suspicion())
-    assert nothing["outlier"] == UNKNOWN
+    assert nothing["outlier_rate"] == UNKNOWN
     assert math.isnan(nothing["outlier_null_rate"])
 
 
@@ -133,20 +143,20 @@ def test_a_calibration_adds_a_probability_and_the_share_of_seen_questions() -> N
     made = Calibration("m", "mmlu", "held out", {COMBINED: known, "other": weaker})
     for calibrating, tpr in ((Calibrating(made, fpr=0.1), 0.8), (Calibrating(made, "other", fpr=0.1), 0.5)):
         found = of(*asked, calibrating=calibrating)
-        assert found["calibrated"].value == pytest.approx(0.4)
+        assert found["calibrated_rate"].value == pytest.approx(0.4)
         assert found["probability"] == pytest.approx(0.44)
         expected = (0.4 - 10 / 99) / (tpr - 10 / 99)  # Rogan and Gladen, with the counts at 10 %
         assert found["prevalence"].value == pytest.approx(expected)
         assert math.isnan(found["prevalence"].stderr)
         assert found["prevalence"].low < expected < found["prevalence"].high
-    assert "prevalence" not in of(*asked)
-    assert "prevalence" not in of(suspicion(), calibrating=Calibrating(made))
+    assert "prevalence" not in of_known(of(*asked))
+    assert "prevalence" not in of_known(of(suspicion(), calibrating=Calibrating(made)))
 
 
 def test_choice_confusion_has_an_accuracy_per_arm_and_the_change_with_its_paired_error() -> None:
     arms = [Arms(i < 6, i < 5, i < 3, i % 2 == 0) for i in range(10)]
     found = of(*(suspicion(i, arms=one) for i, one in enumerate(arms)), suspicion(10))
-    assert {name: one.value for name, one in found["arms"].items()} == {
+    assert {name: found[column.key].value for name, column in ARMS.items()} == {
         "original": 0.6,
         "shuffled": 0.5,
         "replaced": 0.3,
@@ -154,8 +164,8 @@ def test_choice_confusion_has_an_accuracy_per_arm_and_the_change_with_its_paired
     }
     changes = [one.generalized - one.original for one in arms]
     error = sem(changes)
-    assert near(found["confusion"], np.mean(changes), error, -0.1 - 1.959964 * error, -0.1 + 1.959964 * error)
-    assert not {"arms", "confusion"} & set(of(suspicion()))
+    assert near(found["confusion_delta"], np.mean(changes), error, -0.1 - 1.959964 * error, -0.1 + 1.959964 * error)
+    assert not {"accuracy_original", "confusion_delta"} & of_known(of(suspicion()))
 
 
 def test_strata_are_subject_third_by_length_within_it_and_third_of_ease() -> None:

@@ -7,7 +7,7 @@ from lm_eval_leakage.results.conditions import Condition
 
 
 def row(task: str, pvalue: float, level: str = "task", group: str = "") -> Row:
-    return Row("m", task, level, "acc,none", "0", 100, Estimate(0.5), 100, 100, pvalue=pvalue, group=group)
+    return Row("m", task, level, "acc,none", "0", 100, Estimate(0.5), 100, 100, {"pvalue": pvalue}, group)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from scipy.stats import betabinom, binom
 
+from lm_eval_leakage.results import column_registry as columns
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.flags import P_UNGUARDED, P
+from lm_eval_leakage.results.formatting import pvalue
 from lm_eval_leakage.results.prevalence import ALL, as_table, by_calibration, by_null
-from lm_eval_leakage.results.tables import as_text, pvalue
+from lm_eval_leakage.results.tables import as_text
 from lm_eval_leakage.statistics.known_scores import EVERY_CLASS, Calibration, KnownScores
 from tests.results.harness_files import audited, confused, row, write_run
 
@@ -98,12 +100,16 @@ def test_the_same_audit_has_the_same_pvalues_in_both_commands_under_the_same_nam
     write_run(tmp_path, "m", {"bench_leakage_perm": lines})
     (annotated,) = annotate([tmp_path])[0].rows
     whole, subject = by_null(tmp_path, [])
-    assert whole.pvalue == subject.pvalue == annotated.pvalue
-    assert whole.unguarded.pvalue == subject.unguarded.pvalue == annotated.pvalue_unguarded
-    assert annotated.pvalue < annotated.pvalue_unguarded
-    assert (annotated.n_pvalue, annotated.n_pvalue_unguarded) == (whole.n, whole.unguarded.n) == (15, 13)
+    assert whole.pvalue == subject.pvalue == columns.PVALUE_ALL.of(annotated)
+    assert whole.unguarded.pvalue == subject.unguarded.pvalue == columns.PVALUE_UNGUARDED.of(annotated)
+    assert columns.PVALUE_ALL.of(annotated) < columns.PVALUE_UNGUARDED.of(annotated)
+    assert (
+        (columns.N_PVALUE.of(annotated), columns.N_PVALUE_UNGUARDED.of(annotated))
+        == (whole.n, whole.unguarded.n)
+        == (15, 13)
+    )
     heads = [cell.strip() for cell in as_table([whole, subject]).splitlines()[2].split("|")]
-    for name, value in ((P, annotated.pvalue), (P_UNGUARDED, annotated.pvalue_unguarded)):
+    for name, value in ((P, columns.PVALUE_ALL.of(annotated)), (P_UNGUARDED, columns.PVALUE_UNGUARDED.of(annotated))):
         cells = [cell.strip() for cell in as_table([whole]).splitlines()[4].split("|")]
         assert cells[heads.index(name)] == pvalue(value)
         assert name in as_text([annotated], "table")

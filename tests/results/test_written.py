@@ -136,7 +136,8 @@ def test_what_latex_and_markdown_take_for_markup_is_written_as_text(tmp_path) ->
 def test_a_name_that_a_spreadsheet_would_compute_is_text_in_csv_and_numbers_stay_numbers(tmp_path, name) -> None:
     write_run(tmp_path, "m", {"bench": [answered(i, row(i), i < 1) for i in range(2)]})
     (annotation,) = annotate([tmp_path])
-    hostile = replace(annotation.rows[0], model=name, task=name, gap=Estimate(-0.5, 0.1, -0.7, -0.3))
+    gap = {"gap": Estimate(-0.5, 0.1, -0.7, -0.3)}
+    hostile = replace(annotation.rows[0], model=name, task=name, values=gap)
     (record,) = csv.DictReader(io.StringIO(as_text([hostile], "csv")))
     assert record["model"] == record["task"] == f"'{visible(name)}"
     assert (record["gap"], record["gap_low"], record["metric"]) == ("-0.5", "-0.7", "acc,none")
@@ -151,6 +152,6 @@ def test_control_characters_and_line_ends_reach_no_table(tmp_path) -> None:
         assert not set(text) & set("\x1b\x9b\u2028\u202e\ud800"), style
         assert "31m" in text
         json.dumps(text).encode("ascii")
-    assert [line.count(" | ") for line in as_text(rows, "markdown").splitlines()] == [4] * 4
+    assert [line.count(" | ") for line in as_text(rows, "markdown").splitlines()] == [6] * 4
     assert "<b>" not in as_text(rows, "markdown")
     assert json.loads(as_text(rows, "json"))[0]["model"] == rows[0].model

@@ -1,0 +1,71 @@
+"""What a column of the results is, and how values of each sort are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
+
+from lm_eval_leakage.results.annotation import NAN, UNKNOWN, Estimate, Row
+from lm_eval_leakage.results.cells import (
+    Cell,
+    count_cell,
+    error_cell,
+    interval_cell,
+    number_cell,
+    pvalue_cell,
+    text_cell,
+)
+from lm_eval_leakage.results.measured import Measured
+
+Value = TypeVar("Value", str, int, float, Estimate)
+
+
+@dataclass(frozen=True)
+class Kind(Generic[Value]):
+    """undefined: the value of a row that knows nothing of the column; cell: how tables and pages show a value"""
+
+    undefined: Value
+    cell: Callable[[Value], Cell]
+
+
+TEXT: Kind[str] = Kind("", text_cell)
+METRIC: Kind[str] = Kind("", lambda key: text_cell(key.removesuffix(",none")))
+COUNT: Kind[int] = Kind(0, count_cell)
+NUMBER: Kind[float] = Kind(NAN, number_cell)
+PVALUE: Kind[float] = Kind(NAN, pvalue_cell)
+WITH_ERROR: Kind[Estimate] = Kind(UNKNOWN, error_cell)
+INTERVAL: Kind[Estimate] = Kind(UNKNOWN, interval_cell)
+
+
+@dataclass(frozen=True)
+class Column(Generic[Value]):
+    """One column of the results.
+
+    key: its name in JSON, CSV and `--fail-if`; an Estimate has `_stderr`, `_low` and `_high` besides
+    heading: its name in tables and on pages; empty where JSON and CSV alone have it
+    meaning: a sentence for the docs and the pages; empty where the heading says all
+    compute: from a row's questions; None where the value is the field `key` of the Row
+    harness: its name in the harness's results, in which `{metric}` is the row's metric; empty where it has none
+    in_text: False where pages have it and the text tables, which have less room, do not
+    is_optional: whether it is left out of the JSON of rows that know nothing of it
+    """
+
+    key: str
+    heading: str
+    kind: Kind[Value]
+    meaning: str = ""
+    compute: Callable[[Measured], Value] | None = None
+    harness: str = ""
+    in_text: bool = True
+    is_optional: bool = False
+
+    def of(self, row: Row) -> Value:
+        """The row's value in this column."""
+        if self.compute is None:
+            return cast(Value, getattr(row, self.key))
+        return cast(Value, row.values.get(self.key, self.kind.undefined))
+
+    def cell(self, row: Row) -> Cell:
+        """The row's value, as tables and pages show it."""
+        return self.kind.cell(self.of(row))

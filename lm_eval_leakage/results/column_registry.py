@@ -1,0 +1,227 @@
+"""The columns of the results, each in one entry: key, heading, meaning, how it is computed and how it is shown.
+
+Text tables, Markdown, LaTeX, CSV, JSON, the pages, the harness's results and `--fail-if` read this module. A new
+column is one entry in one of its sections, and its line in docs/annotate.md, which a test words. What an entry needs
+of a row's questions and `Measured` does not have is a property there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from lm_eval_leakage.results.annotation import NAN, Arms, Estimate
+from lm_eval_leakage.results.column import COUNT, INTERVAL, METRIC, NUMBER, PVALUE, TEXT, WITH_ERROR, Column
+from lm_eval_leakage.results.flags import P_ADJUSTED, P_UNGUARDED, P
+from lm_eval_leakage.results.measured import Measured, share
+from lm_eval_leakage.statistics.calibration import mean_and_stderr
+
+OF_RUN: Sequence[Column[Any]] = (
+    MODEL := Column("model", "model", TEXT, "with its revision where one was asked for"),
+    TASK := Column("task", "task", TEXT, "a group, a task, or a subject of a task as task/subject"),
+    Column("level", "", TEXT, "“group”, “task”, or “subject” of a task"),
+    Column("group", "", TEXT, "the outermost group that the task or group is in"),
+    Column("metric", "metric", METRIC, "as the harness names it, with the filter where there is one"),
+    Column("n_shot", "shots", TEXT, "number of examples before each question"),
+    Column("n", "n", COUNT, "questions of the run"),
+    ACCURACY := Column("accuracy", "accuracy", WITH_ERROR, "in the run, as the harness gave it, ± standard error"),
+)
+
+BY_FLAG: Sequence[Column[Any]] = (
+    ACCURACY_UNFLAGGED := Column(
+        "accuracy_unflagged",
+        "accuracy, unflagged",
+        INTERVAL,
+        "in the run, on unflagged questions, with Wilson's 95 % interval",
+        lambda of: of.accuracy_unflagged,
+        harness="{metric}_unflagged",
+    ),
+    ACCURACY_FLAGGED := Column(
+        "accuracy_flagged",
+        "accuracy, flagged",
+        INTERVAL,
+        "in the run, on flagged questions, with Wilson's 95 % interval",
+        lambda of: of.accuracy_flagged,
+        harness="{metric}_flagged",
+    ),
+)
+
+OF_AUDITS: Sequence[Column[Any]] = (
+    Column("n_joined", "", COUNT, "questions of the run that were matched to an audit"),
+    N_TESTED := Column("n_tested", "tested", COUNT, "questions of the run that the main detector tested"),
+    FLAGGED := Column(
+        "flagged_rate",
+        "flagged",
+        WITH_ERROR,
+        "share of the tested questions that the main detector flags (the weak leakage of Hidayat et al. 2025)",
+        lambda of: share(of.flags),
+        harness="flagged_rate",
+    ),
+    NULL_RATE := Column(
+        "null_rate",
+        "by chance",
+        NUMBER,
+        "that share without any leakage",
+        lambda of: mean_and_stderr(of.null_rates)[0],
+        harness="null_rate",
+    ),
+    PVALUE_ALL := Column(
+        "pvalue",
+        P,
+        PVALUE,
+        "probability, by chance, of at least as many flags among all tested questions (exact)",
+        lambda of: of.tested_flags.pvalue,
+        harness="pvalue",
+    ),
+    PVALUE_ADJUSTED := Column(
+        "pvalue_adjusted",
+        P_ADJUSTED,
+        PVALUE,
+        "the same, adjusted for the number of subjects of the task or of tasks of the model (Benjamini-Hochberg)",
+        lambda _: NAN,  # it takes all the rows: see rows.py
+    ),
+    FLAGGED_UNGUARDED := Column(
+        "flagged_rate_unguarded",
+        "flagged, no guard",
+        WITH_ERROR,
+        "the share flagged of the questions whose options have no natural order by their wording",
+        lambda of: share(of.flags_unguarded),
+        in_text=False,
+    ),
+    PVALUE_UNGUARDED := Column(
+        "pvalue_unguarded",
+        P_UNGUARDED,
+        PVALUE,
+        "the p-value of the questions whose options have no natural order by their wording",
+        lambda of: of.unguarded_flags.pvalue,
+        harness="pvalue_unguarded",
+    ),
+    N_PVALUE := Column("n_pvalue", "", COUNT, f"how many questions “{P}” is of", lambda of: of.tested_flags.n),
+    N_PVALUE_UNGUARDED := Column(
+        "n_pvalue_unguarded", "", COUNT, f"how many questions “{P_UNGUARDED}” is of", lambda of: of.unguarded_flags.n
+    ),
+    OUTLIER := Column(
+        "outlier_rate",
+        "outlier",
+        WITH_ERROR,
+        "share of the questions that the outlier test flags",
+        lambda of: share(of.outliers),
+        harness="outlier_rate",
+    ),
+    OUTLIER_NULL_RATE := Column(
+        "outlier_null_rate",
+        "outlier by chance",
+        NUMBER,
+        "that share without any leakage",
+        lambda of: mean_and_stderr(of.outlier_null_rates)[0],
+        in_text=False,
+    ),
+    CALIBRATED := Column(
+        "calibrated_rate",
+        "calibrated",
+        WITH_ERROR,
+        "with --calibration: share above the threshold that flags the asked rate of questions known to be unseen",
+        lambda of: share(of.calibrated_flags),
+        harness="calibrated_rate",
+    ),
+    PROBABILITY := Column(
+        "probability",
+        "probability",
+        NUMBER,
+        "with --calibration: mean probability of having been seen, by the combined score",
+        lambda of: mean_and_stderr(of.probabilities)[0],
+        harness="probability",
+    ),
+    PREVALENCE := Column(
+        "prevalence",
+        "prevalence",
+        INTERVAL,
+        "with --calibration: estimated share of seen questions, 95 % interval",
+        lambda of: of.prevalence,
+        harness="prevalence",
+    ),
+    CONFUSION := Column(
+        "confusion_delta",
+        "choice confusion",
+        WITH_ERROR,
+        "accuracy with wrong options replaced by other questions' right ones, less the original accuracy; "
+        "a model that has not seen the benchmark gains (Yao et al. 2024)",
+        lambda of: of.confusion,
+        harness="confusion_delta",
+    ),
+)
+
+GAPS: Sequence[Column[Any]] = (
+    GAP := Column(
+        "gap",
+        "gap",
+        INTERVAL,
+        "accuracy on flagged less on unflagged questions",
+        lambda of: of.gap,
+        harness="{metric}_gap",
+        in_text=False,
+    ),
+    GAP_ADJUSTED := Column(
+        "gap_adjusted",
+        "gap within strata",
+        INTERVAL,
+        "the gap among questions of like difficulty, 95 % interval",
+        lambda of: of.gap_within_strata,
+        harness="{metric}_gap_adjusted",
+    ),
+    GAP_PVALUE := Column(
+        "gap_pvalue",
+        "p of gap",
+        PVALUE,
+        "that the gap within strata is by chance, one-sided and exact",
+        lambda of: of.within_strata.pvalue if of.within_strata else NAN,
+    ),
+    STRONG := Column(
+        "strong_rate",
+        "flagged and right",
+        WITH_ERROR,
+        "share flagged and answered correctly (the strong leakage of Hidayat et al. 2025)",
+        lambda of: share(of.flagged_and_right),
+    ),
+)
+
+ARMS_IN_WORDS = {
+    "original": "as published",
+    "shuffled": "shuffled",
+    "replaced": "options replaced",
+    "generalized": "replaced and shuffled",
+}
+
+
+def _arm(name: str) -> Column[Estimate]:
+    meaning = f"accuracy in the choice-confusion audit, {ARMS_IN_WORDS[name]}; left out without that audit"
+    return Column(f"accuracy_{name}", "", INTERVAL, meaning, lambda of: share(of.arm(name)), is_optional=True)
+
+
+ARMS = {field.name: _arm(field.name) for field in fields(Arms)}
+
+
+def displayed() -> list[Column[Any]]:
+    """Those with a heading, in the order of tables and pages."""
+    return [column for column in (*OF_RUN, *BY_FLAG, *OF_AUDITS, *GAPS) if column.heading]
+
+
+def recorded() -> list[Column[Any]]:
+    """All, in the order of JSON and CSV: texts, counts, estimates, other numbers, each as the sections have them."""
+    sorts = (str, int, Estimate, float)
+    return sorted(_every(), key=lambda column: sorts.index(type(column.kind.undefined)))
+
+
+def in_harness() -> list[Column[Any]]:
+    """Those that the harness's results have, in that order."""
+    return [column for column in _every() if column.harness]
+
+
+def _every() -> list[Column[Any]]:
+    return [*OF_RUN, *OF_AUDITS, *BY_FLAG, *GAPS, *ARMS.values()]
+
+
+def values_of(measured: Measured) -> dict[str, Any]:
+    """By key, the values of the columns that are computed from a row's questions."""
+    return {column.key: column.compute(measured) for column in recorded() if column.compute is not None}

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from lm_eval_leakage.report import leaderboard_page
+from lm_eval_leakage.report.page import render
+from lm_eval_leakage.results import column_registry as registry
+from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.annotation import Annotation, Estimate, Row
+from lm_eval_leakage.results.column import NUMBER, WITH_ERROR, Column
+from lm_eval_leakage.results.conditions import Condition
+from lm_eval_leakage.results.flat import flat_row
+from lm_eval_leakage.results.leaderboard import leaderboard
+from lm_eval_leakage.results.measured import share
+from lm_eval_leakage.results.tables import as_text
+from lm_eval_leakage.results.written import keys_of
+from tests.report.parsed import Parsed
+from tests.results.harness_files import answered, audited, row, write_run
+
+EVERY = registry.recorded()
+DOCS = Path(__file__).parents[2] / "docs" / "annotate.md"
+ESTIMATES = """
+accuracy flagged_rate flagged_rate_unguarded outlier_rate calibrated_rate prevalence confusion_delta
+accuracy_unflagged accuracy_flagged gap gap_adjusted strong_rate
+accuracy_original accuracy_shuffled accuracy_replaced accuracy_generalized
+"""
+BEFORE = "model task level group metric n_shot n n_joined n_tested n_pvalue n_pvalue_unguarded"
+AFTER = "null_rate pvalue pvalue_adjusted pvalue_unguarded outlier_null_rate probability gap_pvalue"
+ENDINGS = ("", "_stderr", "_low", "_high")
+PUBLISHED = BEFORE.split() + [f"{key}{end}" for key in ESTIMATES.split() for end in ENDINGS] + AFTER.split()
+IN_HARNESS = """
+flagged_rate null_rate pvalue pvalue_unguarded outlier_rate calibrated_rate probability prevalence confusion_delta
+acc_unflagged acc_flagged acc_gap acc_gap_adjusted
+"""
+
+
+@pytest.fixture
+def full() -> Row:
+    """A row that knows something of every column."""
+    samples = {str: "words", int: 7, float: 0.25, Estimate: Estimate(0.5, 0.1, 0.4, 0.6)}
+    values = {column.key: samples[type(column.kind.undefined)] for column in EVERY}
+    return Row("m", "bench", "task", "acc,none", "5", 9, Estimate(0.5, 0.1, 0.4, 0.6), 8, 7, values)
+
+
+def ids(column: Column) -> str:
+    return column.key
+
+
+def test_keys_and_headings_are_unique() -> None:
+    for names in ([column.key for column in EVERY], [column.heading for column in registry.displayed()]):
+        assert len(set(names)) == len(names)
+
+
+def test_columns_that_are_not_computed_are_fields_of_a_row() -> None:
+    given = {column.key for column in EVERY if column.compute is None}
+    assert given <= {field.name for field in fields(Row)}
+
+
+def test_no_key_that_programs_read_has_gone_or_moved(full) -> None:
+    record = json.loads(as_text([full], "json"))[0]
+    assert [key for key in record if key in PUBLISHED] == PUBLISHED
+    assert {key.removesuffix(",leakage") for key in keys_of(full)} >= {*IN_HARNESS.split()}
+
+
+@pytest.mark.parametrize("column", EVERY, ids=ids)
+def test_every_column_is_in_json_and_csv(column, full) -> None:
+    (record,) = json.loads(as_text([full], "json"))
+    (line,) = csv.DictReader(io.StringIO(as_text([full], "csv")))
+    is_estimate = isinstance(column.kind.undefined, Estimate)
+    for key in [f"{column.key}{ending}" for ending in ENDINGS[: 4 if is_estimate else 1]]:
+        assert record[key] is not None
+        assert line[key] == str(record[key])
+
+
+@pytest.mark.parametrize("column", [column for column in EVERY if column.kind.undefined != ""], ids=ids)
+def test_every_column_of_numbers_can_be_named_in_fail_if(column, full) -> None:
+    assert Condition.of(f"{column.key} > -1").met_by([full])
+    assert not Condition.of(f"{column.key} < -1").met_by([full])
+
+
+@pytest.mark.parametrize("column", registry.displayed(), ids=ids)
+def test_every_heading_is_on_the_page_and_in_the_text_table_under_one_name(column, full) -> None:
+    others = [full, Row("other", "bench", "task", "", "", 1, Estimate(), 0, 0)]
+    page = Parsed(render([Annotation("m", "max_order", tuple(others), (), ())])).heads()
+    head, *_ = as_text(others, "markdown").splitlines()
+    assert column.heading in page
+    assert (column.heading in head.strip("| ").split(" | ")) is column.in_text
+
+
+@pytest.mark.parametrize("column", registry.in_harness(), ids=ids)
+def test_columns_for_the_harness_are_flat_numbers_with_an_error_where_there_is_one(column, full) -> None:
+    found = keys_of(full)
+    name = column.harness.replace("{metric}", "acc")
+    assert isinstance(found[f"{name},leakage"], float)
+    assert (f"{name}_stderr,leakage" in found) is isinstance(column.kind.undefined, Estimate)
+
+
+def test_the_docs_have_the_table_of_all_columns() -> None:
+    shown = registry.displayed()
+    hidden = [column for column in EVERY if column not in shown]
+    places = {column: "" if column.in_text else " (pages)" for column in shown}
+    lines = [f"| `{column.heading}`{place} | `{column.key}` | {column.meaning} |" for column, place in places.items()]
+    lines += [f"| | `{column.key}` | {column.meaning} |" for column in hidden]
+    table = "\n".join(["| heading | key | meaning |", "|---|---|---|", *lines])
+    assert table in DOCS.read_text(encoding="utf-8"), f"docs/annotate.md must have this table:\n{table}"
+
+
+@pytest.fixture
+def runs(tmp_path) -> Path:
+    write_run(tmp_path, "m", {"bench": [answered(i, row(i), i < 3) for i in range(8)]})
+    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), i < 2) for i in range(8)]})
+    return tmp_path
+
+
+@pytest.mark.parametrize("section", ["OF_AUDITS", "BY_FLAG", "GAPS"])
+def test_a_column_is_added_by_one_entry(section, runs, monkeypatch) -> None:
+    added = (
+        Column("long_rate", "long", WITH_ERROR, "has a long text", lambda of: share([True, False]), "long_rate"),
+        Column("mean_margin", "margin", NUMBER, "in nats", lambda of: sum(one.margin for one in of.joined) / 8),
+        Column("hidden", "", NUMBER, "for programs", lambda of: 0.125),
+    )
+    monkeypatch.setattr(registry, section, (*getattr(registry, section), *added))
+    (found,) = annotate([runs])
+    for style in ("table", "markdown", "latex"):
+        text = as_text(found.rows, style)
+        assert "long" in text
+        assert "margin" in text
+        assert "hidden" not in text
+        assert "-0.750" in text
+    (record,) = json.loads(as_text(found.rows, "json"))
+    (line,) = csv.DictReader(io.StringIO(as_text(found.rows, "csv")))
+    assert (record["long_rate"], record["mean_margin"], record["hidden"]) == (0.5, -0.75, 0.125)
+    assert (line["long_rate_stderr"], line["mean_margin"], line["hidden"]) == ("0.5", "-0.75", "0.125")
+    parsed = Parsed(render([found]))
+    assert {"long", "margin"} <= set(parsed.heads())
+    assert "has a long text" in parsed.text
+    assert Condition.of("mean_margin<-0.7").met_by(found.rows)
+    assert Condition.of("hidden>0.1").met_by(found.rows)
+    (own,) = (found_row for found_row in found.rows if found_row.task == "bench")
+    assert keys_of(own)["long_rate,leakage"] == 0.5
+
+
+def test_in_text_tables_a_negative_number_keeps_its_sign_in_every_encoding(full) -> None:
+    lost = Estimate(-0.25, 0.01, -0.3, -0.2)
+    negative = replace(full, model="a − b", values={**full.values, "gap_adjusted": lost, "confusion_delta": lost})
+    head, line = as_text([negative, full], "markdown").splitlines()[::2]
+    cells = dict(zip(head.strip("| ").split(" | "), line.strip("| ").split(" | "), strict=True))
+    assert cells["gap within strata"] == "-0.250 [-0.30, -0.20]"
+    assert cells["choice confusion"] == "-0.250 ± 0.010"
+    assert cells["model"] == "a − b"
+
+
+def test_the_leaderboards_name_columns_as_the_report_does(runs) -> None:
+    found = annotate([runs])
+    own = {"benchmark", "rank", "common"}
+    heads = set(Parsed(leaderboard_page.render(leaderboard(found))).heads())
+    assert heads - own <= {column.heading for column in registry.displayed()}
+
+
+def test_a_row_that_knows_nothing_of_a_column_is_undefined_in_it_and_never_zero() -> None:
+    bare = Row("m", "t", "task", "acc,none", "0", 1, Estimate(), 0, 0)
+    flat = flat_row(bare)
+    assert {flat[key] for key in ("flagged_rate", "flagged_rate_low", "pvalue", "gap", "probability")} == {None}
+    assert "accuracy_original" not in flat
