@@ -57,7 +57,7 @@ def _reading_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _annotate_arguments(parser: argparse.ArgumentParser) -> None:
-    from lm_eval_leakage.results.tables import STYLES
+    from lm_eval_leakage.results.markup import STYLES
 
     _reading_arguments(parser)
     parser.add_argument("--format", choices=STYLES, default="table", help="of what is printed (default: %(default)s)")

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from lm_eval_leakage.results.visible import visible
 
 Cells = list[list[str]]
+STYLES = ("table", "markdown", "csv", "latex", "json")  # of rows; here, where nothing slow is imported for a `--help`
 TAG = re.compile(r"<(?=[A-Za-z/!?])")  # what Markdown passes on as HTML
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # spreadsheets take the wide forms for them too
 

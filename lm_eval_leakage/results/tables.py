@@ -15,8 +15,8 @@ from lm_eval_leakage.results.visible import as_json, visible
 
 
 def as_text(rows: Sequence[Row], style: str) -> str:
-    """In one of STYLES. Columns of which no row knows anything are left out of those for people."""
-    return STYLES[style](rows)
+    """In one of the STYLES of `markup`. Columns of which no row knows anything are left out of those for people."""
+    return RENDERERS[style](rows)
 
 
 def cells(rows: Sequence[Row]) -> Cells:
@@ -68,7 +68,7 @@ def _json(rows: Sequence[Row]) -> str:
     return as_json([flat_row(row) for row in rows], indent=1)
 
 
-STYLES: Mapping[str, Callable[[Sequence[Row]], str]] = {
+RENDERERS: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "table": _table,
     "markdown": lambda rows: markdown_of(cells(rows)),
     "csv": lambda rows: csv_of([flat_row(row) for row in rows]),

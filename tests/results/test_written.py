@@ -3,6 +3,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -10,7 +12,8 @@ from datasets import load_dataset
 
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.annotation import Estimate
-from lm_eval_leakage.results.tables import STYLES, as_text
+from lm_eval_leakage.results.markup import STYLES
+from lm_eval_leakage.results.tables import RENDERERS, as_text
 from lm_eval_leakage.results.visible import visible
 from lm_eval_leakage.results.written import records, write
 from tests.limits import full_disk
@@ -155,3 +158,17 @@ def test_control_characters_and_line_ends_reach_no_table(tmp_path) -> None:
     assert [line.count(" | ") for line in as_text(rows, "markdown").splitlines()] == [6] * 4
     assert "<b>" not in as_text(rows, "markdown")
     assert json.loads(as_text(rows, "json"))[0]["model"] == rows[0].model
+
+
+def test_every_style_that_can_be_asked_for_can_be_rendered() -> None:
+    assert tuple(RENDERERS) == STYLES
+
+
+@pytest.mark.model  # an interpreter of its own
+def test_help_imports_nothing_slow() -> None:
+    script = "import sys\nsys.argv = ['lm-eval-leakage', '--help']\nfrom lm_eval_leakage.cli import main\n"
+    script += (
+        "try:\n    main()\nexcept SystemExit:\n    print({'scipy', 'torch', 'transformers'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
