@@ -20,3 +20,12 @@ def full_disk(room: int) -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         signal.signal(signal.SIGXFSZ, ignored)
+
+
+def with_locks_of_their_own() -> None:
+    """Before processes are forked and killed: tqdm's lock is one for all of them, and a killed one keeps it for ever."""
+    from threading import RLock
+
+    from tqdm import tqdm
+
+    tqdm.set_lock(RLock())
