@@ -23,7 +23,7 @@ def full_disk(room: int) -> Iterator[None]:
 
 
 def with_locks_of_their_own() -> None:
-    """Before processes are forked and killed: tqdm's lock is one for all of them, and a killed one keeps it for ever."""
+    """Before processes are forked and killed: tqdm has one lock for all of them, and a killed one keeps it."""
     from threading import RLock
 
     from tqdm import tqdm
