@@ -66,7 +66,7 @@ def _against_reference(verdicts: Verdicts) -> float:
 def _accuracy(arm: str, options: str) -> Row:
     return row_with_error(
         f"accuracy_{arm}",
-        f"Share of questions answered rightly with their options {options}.",
+        f"Share of questions answered correctly with their options {options}.",
         lambda verdicts: rate_and_stderr(_arm(verdicts, arm)),
         higher_is_better=True,
     )

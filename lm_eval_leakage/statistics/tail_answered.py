@@ -36,7 +36,7 @@ class TailEvidence(Evidence):
 
 ACCURACY_WHOLE = row_with_error(
     "accuracy_whole",
-    "Share of questions answered rightly when they are shown whole.",
+    "Share of questions answered correctly when they are shown whole.",
     lambda verdicts: rate_and_stderr([verdict.whole for verdict in verdicts if isinstance(verdict, TailEvidence)]),
     higher_is_better=True,
 )

@@ -49,7 +49,7 @@ class TokenEvidence:
     """k: percent of the tokens that count as the least likely; at least one does."""
 
     rows: ClassVar[tuple[Row, ...]] = (
-        mean_row("mean_loglikelihood", "Log-likelihood a token of the published text, nats"),
+        mean_row("mean_loglikelihood", "Log-likelihood per token of the published text, nats"),
         mean_row("mean_zscore", "Min-K%++ with k = 100 %: z-score of the published text's tokens"),
         mean_row("min_k", "Min-K%: log-probability of the k % least likely tokens, nats"),
         mean_row("min_k_zscore", "Min-K%++: the k % lowest z-scores of tokens"),
