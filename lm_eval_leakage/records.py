@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -158,3 +158,21 @@ class Skipped:
 
 
 Verdict = Evidence | Measurement | Skipped
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the results table, as a statistic declares it beside its verdicts.
+
+    name: under which it is printed and which a YAML's `metric_list` may name
+    meaning: of the number, in a sentence
+    compute: its value from the verdicts on all questions, tested or not; NaN where it is undefined, an int for a count
+    error: its standard error from the same; None where it has none
+    higher_is_better: as for the harness; None where neither is
+    """
+
+    name: str
+    meaning: str
+    compute: Callable[[Sequence[object]], float]
+    error: Callable[[Sequence[object]], float] | None = None
+    higher_is_better: bool | None = None

@@ -11,14 +11,6 @@ from lm_eval_leakage.statistics.known_scores import Calibrated, Calibration, cla
 
 logger = logging.getLogger(__name__)
 
-ROWS = (
-    "calibrated_rate",
-    "calibrated_rate_stderr",
-    "identified_rate",
-    "prevalence",
-    "prevalence_low",
-    "prevalence_high",
-)
 FPR = 0.05
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from lm_eval.api.group import Group
 from lm_eval.config.group import AggMetricConfig
 
-from lm_eval_leakage.harness.row_values import ROWS, RowValue, pooled
+from lm_eval_leakage.harness.row_values import RowValue, pooled
+from lm_eval_leakage.harness.rows import known_rows
 
 
 class LeakageGroup(Group):  # type: ignore[misc]
@@ -15,7 +16,7 @@ class LeakageGroup(Group):  # type: ignore[misc]
     of the whole. (The harness's own groups know means only, and a mean of p-values means nothing.)"""
 
     def __init__(self, name: str) -> None:
-        names = [row.__name__ for row in ROWS if not row.__name__.endswith("_stderr")]
+        names = [name for name in known_rows() if not name.endswith("_stderr")]
         super().__init__(name, aggregate_metric_list=[AggMetricConfig(metric=metric) for metric in names])
 
     def aggregate(self, task_metrics: dict[str, dict[str, Any]]) -> dict[str, Any]:

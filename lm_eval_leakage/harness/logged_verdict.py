@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from lm_eval_leakage.harness.calibrated import ROWS as CALIBRATED_ROWS
 from lm_eval_leakage.harness.row_values import ELSEWHERE, given_to
+from lm_eval_leakage.harness.rows import OF_KNOWN_SCORES
 from lm_eval_leakage.records import Evidence, Measurement, Skipped, Verdict
 from lm_eval_leakage.statistics.known_scores import Calibrated
 
@@ -36,7 +36,7 @@ class LoggedVerdict(dict[str, object]):
         whole = logged | shown | asdict(verdict) | _ranking(verdict) | who | by_known
         super().__init__({key: _in_json(value) for key, value in whole.items()})
         self._rows = [
-            (name, calibrated or ELSEWHERE if name in CALIBRATED_ROWS else given_to(name, verdict, guards))
+            (name, calibrated or ELSEWHERE if name in OF_KNOWN_SCORES else given_to(name, verdict, guards))
             for name in row_names
         ]
 

@@ -8,16 +8,9 @@ questions at once. Undefined values are NaN, since the harness does arithmetic o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from lm_eval.api.registry import (
-    aggregation_registry,
-    higher_is_better_registry,
-    metric_agg_registry,
-    metric_registry,
-)
-
-from lm_eval_leakage.records import Evidence, Skipped, Verdict
+from lm_eval_leakage.records import Evidence, Row, Skipped, Verdict
 
 Verdicts = Sequence[Verdict]
 UNDECIDABLE = "2 options: no rate"
@@ -29,11 +22,11 @@ class RowValue(float):
     words: what the table shows in the place of a number that would mislead
     """
 
-    row: Row
+    row: Aggregation
     verdicts: Verdicts
     words: str | None
 
-    def __new__(cls, row: Row, verdicts: Verdicts, value: float, words: str | None = None) -> RowValue:
+    def __new__(cls, row: Aggregation, verdicts: Verdicts, value: float, words: str | None = None) -> RowValue:
         made = super().__new__(cls, value)
         made.row, made.verdicts, made.words = row, verdicts, words
         return made
@@ -46,13 +39,18 @@ class RowValue(float):
         return float, (float(self),)
 
 
-Row = Callable[[Verdicts], RowValue]
-ROWS: list[Row] = []
+Aggregation = Callable[[Verdicts], RowValue]
 
 
-def row(name: str, meaning: str, compute: Callable[[Verdicts], float]) -> Row:
-    """A row of the table by a function of all verdicts, known to the harness as metric and aggregation."""
+def aggregations_of(row: Row) -> Iterator[Aggregation]:
+    """The row and its standard error, which is a row of its own: the harness computes errors for its own `mean` only,
+    and prints a row of this name as the ± of the other."""
+    yield _aggregation(row.name, row.meaning, row.compute)
+    if row.error is not None:
+        yield _aggregation(f"{row.name}_stderr", f"Standard error of `{row.name}`.", row.error)
 
+
+def _aggregation(name: str, meaning: str, compute: Callable[[Verdicts], float]) -> Aggregation:
     def aggregate(verdicts: Verdicts) -> RowValue:
         value = compute(verdicts)
         words = f"{value:.0f}" if isinstance(value, int) else None
@@ -62,23 +60,7 @@ def row(name: str, meaning: str, compute: Callable[[Verdicts], float]) -> Row:
 
     aggregate.__name__ = aggregate.__qualname__ = name
     aggregate.__doc__ = meaning
-    ROWS.append(aggregate)
-    if name not in metric_registry:
-        metric_registry.register(name, target=aggregate)
-        aggregation_registry.register(name, target=aggregate)
-    if name not in metric_agg_registry:
-        metric_agg_registry.register(name, target=aggregate)
-        higher_is_better_registry.register(name, target=False)
     return aggregate
-
-
-def row_with_error(name: str, meaning: str, compute: Callable[[Verdicts], tuple[float, float]]) -> tuple[Row, Row]:
-    """A row and its standard error, which is a row of its own: the harness computes errors for its own `mean` only,
-    and prints a row of this name as the ± of the other."""
-    return (
-        row(name, meaning, lambda verdicts: compute(verdicts)[0]),
-        row(f"{name}_stderr", f"Standard error of `{name}`.", lambda verdicts: compute(verdicts)[1]),
-    )
 
 
 def pooled(values: Sequence[RowValue]) -> RowValue:

@@ -10,10 +10,8 @@ from typing import Any
 
 from lm_eval.api.task import ConfigurableTask
 
-import lm_eval_leakage.harness.rows  # noqa: F401 (makes the rows known)
 from lm_eval_leakage.guards import guards_of, templates_of
 from lm_eval_leakage.harness.asking import REQUEST_TYPE, LeakageInstance, offer_asking
-from lm_eval_leakage.harness.calibrated import ROWS as CALIBRATED_ROWS
 from lm_eval_leakage.harness.calibrated import Calibrator
 from lm_eval_leakage.harness.data import load_questions
 from lm_eval_leakage.harness.endings import Refusal, end_in_sentences
@@ -25,12 +23,13 @@ from lm_eval_leakage.harness.logged_verdict import LoggedVerdict
 from lm_eval_leakage.harness.model_of_run import lacking
 from lm_eval_leakage.harness.parameters import probe_of, reference_of, resume_of, with_parameters
 from lm_eval_leakage.harness.processes import refuse_wrong_rank
-from lm_eval_leakage.harness.row_values import ROWS
+from lm_eval_leakage.harness.rows import entries_of, known_rows, metric_list
 from lm_eval_leakage.harness.run_files import refuse_unwritable, watch_run_files
 from lm_eval_leakage.harness.window import longer_than_window, n_tokens_of
 from lm_eval_leakage.probes import Probe
 from lm_eval_leakage.questions import question_from_doc
 from lm_eval_leakage.records import Question, Request, Skipped, UntestableQuestion
+from lm_eval_leakage.statistics.calibrated_rows import CALIBRATED_ROWS
 from lm_eval_leakage.statistics.known_scores import detector_name
 
 logger = logging.getLogger(__name__)
@@ -43,12 +42,14 @@ class LongerThanWindow(UntestableQuestion):
     """A question that would have to be truncated for the model of the run."""
 
 
+DEFAULTS: dict[str, Any] = {"output_type": "loglikelihood", "num_fewshot": 0}  # of a task's YAML
 NOTHING = ("", "")  # the arguments of a request that is never asked
 
 
 class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     """One probe over one benchmark. A YAML names the probe in `metadata` (`probe: option_orders`, beside the
-    probe's parameters) and the statistics in `filter_list`; `--metadata` overrides the former.
+    probe's parameters) and the statistics in `filter_list`; `--metadata` overrides the former. Its rows are those
+    that the statistics declare, or those of its `metric_list` where it has one.
     """
 
     evaluation: Evaluation | None = None  # the run, known once the harness begins to evaluate
@@ -56,14 +57,16 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     lacking: str | None = None  # what that cannot do of what the probe needs
 
     def __init__(self, config: dict[str, Any]) -> None:
-        config = {key: value for key, value in config.items() if key != "class"}
+        config = DEFAULTS | {key: value for key, value in config.items() if key != "class"}
         self.probe = probe_of(config.get("metadata") or {})
         self.resume = resume_of(config["metadata"])
         self.reference = reference_of(config["metadata"], self.probe)
         self.calibrator = Calibrator.of(config["metadata"], config["task"])
+        self._row_names = list(known_rows())  # the harness looks rows up by name
+        if config.get("metric_list") is None:
+            config["metric_list"] = metric_list(config["filter_list"])
         if self.calibrator is not None:
-            rows = [{"metric": name, "aggregation": name, "higher_is_better": None} for name in CALIBRATED_ROWS]
-            config["metric_list"] = [*config["metric_list"], *rows]
+            config["metric_list"] = [*config["metric_list"], *entries_of(CALIBRATED_ROWS)]
         config["filter_list"] = [with_parameters(entry, config["metadata"]) for entry in config["filter_list"]]
         super().__init__(config=config)
         for ensemble in self._filters:
@@ -239,7 +242,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def process_results(self, doc: Doc, results: Sequence[JudgedResponse | JudgedText]) -> LoggedVerdict:
         first = results[0]
         assert first.verdict is not None, "a filter gave no verdict on a question's first response"
-        names = [row.__name__ for row in ROWS if row.__name__ in self.aggregation()]
+        names = [name for name in self._row_names if name in self.aggregation()]
         return LoggedVerdict(first.verdict, first.guards, names, first.calibrated, first.detector)
 
     def guards(self, doc: Doc) -> tuple[str, ...]:

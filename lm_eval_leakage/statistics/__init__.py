@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from lm_eval_leakage.records import Answered, Verdict
+from lm_eval_leakage.records import Answered, Row, Verdict
 from lm_eval_leakage.registry import Registry
 
 
 class Statistic(Protocol):
-    """A frozen dataclass whose fields are the statistic's parameters, settable in a task's `filter_list`."""
+    """A frozen dataclass whose fields are the statistic's parameters, settable in a task's `filter_list`.
+
+    rows: what is printed of its verdicts, beside the number of skipped questions; the task asks the harness for them
+    """
+
+    rows: ClassVar[tuple[Row, ...]]
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> Sequence[Verdict]:
         """Evidence on each question, in the order given, or why it cannot be tested so."""

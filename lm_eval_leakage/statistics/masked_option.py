@@ -14,9 +14,10 @@ from typing import ClassVar
 
 from jinja2 import Environment, StrictUndefined, TemplateError
 
-from lm_eval_leakage.records import Answered, Measurement
+from lm_eval_leakage.records import Answered, Measurement, Row
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.reproduction import rouge_l
+from lm_eval_leakage.statistics.rows import mean_row
 
 Ask = Callable[[Sequence[str]], Sequence[str | None]]
 JUDGE_PROMPT = """\
@@ -64,6 +65,16 @@ class MaskedOptionWritten:
     judge_prompt: Jinja template with `question`, `option` and `written`, which asks for Yes or No
     ask: the judge, once it is loaded
     """
+
+    rows: ClassVar[tuple[Row, ...]] = (
+        mean_row("exact_rate", "Whether the model writes the hidden option exactly", higher_is_better=False),
+        mean_row("rouge", "ROUGE-L F of the hidden option and what the model writes", higher_is_better=False),
+        mean_row(
+            "judged_rate",
+            "Whether a judge says that the two mean the same; undefined without `judge_model`",
+            higher_is_better=False,
+        ),
+    )
 
     judge_model: str | None = None
     judge_args: str = ""

@@ -7,12 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lm_eval_leakage.records import Answered, Evidence, Skipped
+from lm_eval_leakage.records import Answered, Evidence, Row, Skipped
+from lm_eval_leakage.statistics.rows import EVIDENCE_ROWS
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +29,8 @@ def find_device(name: str = "auto") -> torch.device:
 
 class OrderStatistic(ABC):
     """A statistic on the log-likelihoods of a question's orders, batched over questions."""
+
+    rows: ClassVar[tuple[Row, ...]] = EVIDENCE_ROWS
 
     @abstractmethod
     def __call__(self, scores: OrderScores) -> Sequence[Evidence | Skipped]:

@@ -17,8 +17,10 @@ from typing import ClassVar
 
 from scipy.stats import binomtest, norm
 
-from lm_eval_leakage.records import Answered, Measurement
+from lm_eval_leakage.records import Answered, Measurement, Row
 from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.statistics.calibration import rate_and_stderr
+from lm_eval_leakage.statistics.rows import Verdicts, row_with_error
 from lm_eval_leakage.statistics.tail_answered import margin_and_rank
 
 ARMS = ("original", "shuffled", "replaced", "generalized")
@@ -46,6 +48,38 @@ class ArmsMeasurement(Measurement):
         return {f"accuracy_{arm}": float(getattr(self, arm)) for arm in ARMS}
 
 
+def _arm(verdicts: Verdicts, arm: str) -> list[bool]:
+    return [getattr(measured, arm) for measured in verdicts if isinstance(measured, ArmsMeasurement)]
+
+
+def _change(verdicts: Verdicts, arm: str) -> Difference:
+    return difference(_arm(verdicts, "original"), _arm(verdicts, arm))
+
+
+def _against_reference(verdicts: Verdicts) -> float:
+    given = [measured for measured in verdicts if isinstance(measured, ArmsMeasurement)]
+    if not given or given[0].reference is None:
+        return math.nan
+    return below_reference(_change(verdicts, "generalized"), given[0].reference, given[0].reference_stderr or 0.0)
+
+
+def _accuracy(arm: str, options: str) -> Row:
+    return row_with_error(
+        f"accuracy_{arm}",
+        f"Share of questions answered correctly with their options {options}.",
+        lambda verdicts: rate_and_stderr(_arm(verdicts, arm)),
+        higher_is_better=True,
+    )
+
+
+def _delta(name: str, arm: str, meaning: str) -> Row:
+    def gained(verdicts: Verdicts) -> tuple[float, float]:
+        found = _change(verdicts, arm)
+        return found.value, found.stderr
+
+    return row_with_error(name, f"accuracy_{arm} - accuracy_original, paired: {meaning}.", gained)
+
+
 @statistics.register("paired_accuracy")
 @dataclass(frozen=True)
 class PairedAccuracy:
@@ -53,6 +87,26 @@ class PairedAccuracy:
         results file of its run, as FILE or, where that holds several tasks, FILE#TASK
     reference_stderr: its standard error, for a number; taken as 0 where it is not given
     """
+
+    rows: ClassVar[tuple[Row, ...]] = (
+        _accuracy("original", "as published"),
+        _accuracy("shuffled", "shuffled"),
+        _accuracy("replaced", "replaced"),
+        _accuracy("generalized", "replaced and shuffled"),
+        _delta("delta_shuffled", "shuffled", "what is lost with remembered letters"),
+        _delta("delta_replaced", "replaced", "what is lost with remembered options"),
+        _delta("delta", "generalized", "what a clean model gains (Yao et al., 2024)"),
+        Row(
+            "mcnemar_pvalue",
+            "Two-sided exact p-value of `delta`: that answers are as often lost as won.",
+            lambda verdicts: _change(verdicts, "generalized").pvalue,
+        ),
+        Row(
+            "reference_pvalue",
+            "Probability of a delta at least as far below that of the clean reference; undefined without one.",
+            _against_reference,
+        ),
+    )
 
     reference: float | str | None = None
     reference_stderr: float = 0.0

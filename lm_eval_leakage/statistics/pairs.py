@@ -15,12 +15,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, permutations
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lm_eval_leakage.records import Answered, Evidence
+from lm_eval_leakage.records import Answered, Evidence, Row
 from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.statistics.rows import EVIDENCE_ROWS
 
 EXACT_UP_TO = 7  # options; their 5,040 orders are enumerated
 DRAWN = 5_000
@@ -53,6 +55,8 @@ def _evidence(published: float, others: NDArray[np.float64]) -> PairEvidence:
 @statistics.register("pair_published")
 @dataclass(frozen=True)
 class PairPublished:
+    rows: ClassVar[tuple[Row, ...]] = EVIDENCE_ROWS
+
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[PairEvidence]:
         return [_evidence(question.answers[0], np.array(question.answers[1:])) for question in answered]
 
@@ -60,6 +64,8 @@ class PairPublished:
 @statistics.register("pair_direction")
 @dataclass(frozen=True)
 class PairDirection:
+    rows: ClassVar[tuple[Row, ...]] = EVIDENCE_ROWS
+
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[PairEvidence]:
         return [self._direction(question) for question in answered]
 

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
-from lm_eval_leakage.records import Answered, Measurement, Skipped
+from lm_eval_leakage.records import Answered, Measurement, Row, Skipped
 from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.statistics.rows import mean_row
 
 NO_NATS = -1e-6  # above it there is nothing to take a share of
 
@@ -48,6 +49,16 @@ class ReferencedMeasurement(RelativeMeasurement):
 @statistics.register("relative_likelihood")
 @dataclass(frozen=True)
 class RelativeLikelihood:
+    rows: ClassVar[tuple[Row, ...]] = (
+        mean_row("per_zlib_byte", "Log-likelihood of the published text over the bytes that zlib makes of it, nats"),
+        mean_row("over_upper", "Share of the nats of the text in upper case that the published form saves"),
+        mean_row(
+            "over_shuffled", "Share of the nats of the text with its words shuffled that the published form saves"
+        ),
+        mean_row("recall", "Nats of the text after unseen questions over its nats alone (ReCaLL)"),
+        mean_row("over_reference", "Share of a reference model's nats on the text that the model saves"),
+    )
+
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[RelativeMeasurement | Skipped]:
         return [_measure(question) for question in answered]
 

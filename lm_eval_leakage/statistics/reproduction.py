@@ -15,8 +15,9 @@ from typing import ClassVar
 
 from rouge_score.rouge_scorer import RougeScorer
 
-from lm_eval_leakage.records import Answered, Measurement
+from lm_eval_leakage.records import Answered, Measurement, Row
 from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.statistics.rows import mean_row
 
 ROUGE_L = 0.75  # Hidayat et al. (2025)
 T = 0.25  # Hidayat et al. (2025): one of four options
@@ -52,6 +53,15 @@ class Reproduction:
     """rouge: a completion above this ROUGE-L F is a hit
     share: options that must be hit for a question to count as reproduced, the paper's T
     """
+
+    rows: ClassVar[tuple[Row, ...]] = (
+        mean_row(
+            "reproduced_rate", "Whether the model writes at least a share T of the options", higher_is_better=False
+        ),
+        mean_row(
+            "control_rate", "The same when completions are compared with the next option: what shared words give"
+        ),
+    )
 
     rouge: float = ROUGE_L
     share: float = T
@@ -109,6 +119,14 @@ class NgramMeasurement(Measurement):
 @statistics.register("ngram_accuracy")
 @dataclass(frozen=True)
 class NgramAccuracy:
+    rows: ClassVar[tuple[Row, ...]] = (
+        mean_row(
+            "ngram_accuracy",
+            "Share of places where the model writes exactly how the published text goes on",
+            higher_is_better=False,
+        ),
+    )
+
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[NgramMeasurement]:
         return [NgramMeasurement(_accuracy(question)) for question in answered]
 

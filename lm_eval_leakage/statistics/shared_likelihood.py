@@ -12,12 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.stats import ttest_1samp
 
-from lm_eval_leakage.records import Answered, Evidence
+from lm_eval_leakage.records import Answered, Evidence, Row
 from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.statistics.calibration import mean_and_stderr
+from lm_eval_leakage.statistics.rows import FLAGGED_RATE, NULL_RATE, Verdicts, row_with_error
 from lm_eval_leakage.statistics.tail_answered import margin_and_rank
 
 LEVEL = 0.05
@@ -44,11 +47,40 @@ class ShardEvidence(Evidence):
         return self.gain
 
 
+def _shards(verdicts: Verdicts) -> list[ShardEvidence]:
+    return [verdict for verdict in verdicts if isinstance(verdict, ShardEvidence)]
+
+
+def _gains(verdicts: Verdicts) -> list[float]:
+    return [shard.gain for shard in _shards(verdicts)]
+
+
+ORDER_ROWS = (
+    row_with_error(
+        "order_gain",
+        "Nats by which a shard's published order beats the mean of others; mean over shards.",
+        lambda verdicts: mean_and_stderr(_gains(verdicts)),
+        higher_is_better=False,
+    ),
+    Row(
+        "ttest_pvalue",
+        "One-sided t-test over shards that `order_gain` is above 0 (Oren et al., 2023).",
+        lambda verdicts: ttest_pvalue(_gains(verdicts)),
+    ),
+    Row(
+        "permutation_pvalue",
+        "Probability, without leakage, of published orders at least as likely in sum over shards (exact).",
+        lambda verdicts: permutation_pvalue([shard.loglikelihoods for shard in _shards(verdicts)]),
+    ),
+)
+
+
 @statistics.register("shared_likelihood")
 @dataclass(frozen=True)
 class SharedLikelihood:
     """level: a shard is flagged at this p-value or below"""
 
+    rows: ClassVar[tuple[Row, ...]] = (*ORDER_ROWS, FLAGGED_RATE, NULL_RATE)  # guards are about single questions
     level: float = LEVEL
 
     def __post_init__(self) -> None:

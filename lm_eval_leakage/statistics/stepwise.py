@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import factorial
+from typing import ClassVar
 
-from lm_eval_leakage.records import Answered, Evidence
+from lm_eval_leakage.records import Answered, Evidence, Row
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.calibration import poisson_binomial_tail
+from lm_eval_leakage.statistics.rows import EVIDENCE_ROWS
 from lm_eval_leakage.statistics.tail_answered import margin_and_rank
 
 
@@ -38,6 +40,8 @@ class StepwiseEvidence(Evidence):
 @statistics.register("stepwise")
 @dataclass(frozen=True)
 class Stepwise:
+    rows: ClassVar[tuple[Row, ...]] = EVIDENCE_ROWS
+
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[StepwiseEvidence]:
         return [_evidence(question) for question in answered]
 

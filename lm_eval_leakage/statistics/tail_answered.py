@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from lm_eval_leakage.records import Answered, Evidence
+from lm_eval_leakage.records import Answered, Evidence, Row
 from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.statistics.calibration import rate_and_stderr
+from lm_eval_leakage.statistics.rows import EVIDENCE_ROWS, row_with_error
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,19 @@ class TailEvidence(Evidence):
         return self.margin
 
 
+ACCURACY_WHOLE = row_with_error(
+    "accuracy_whole",
+    "Share of questions answered correctly when they are shown whole.",
+    lambda verdicts: rate_and_stderr([verdict.whole for verdict in verdicts if isinstance(verdict, TailEvidence)]),
+    higher_is_better=True,
+)
+
+
 @statistics.register("tail_answered")
 @dataclass(frozen=True)
 class TailAnswered:
+    rows: ClassVar[tuple[Row, ...]] = (*EVIDENCE_ROWS, ACCURACY_WHOLE)
+
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[TailEvidence]:
         return [_evidence(question) for question in answered]
 

@@ -15,8 +15,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lm_eval_leakage.records import Answered, Measurement, Skipped, TokenScores
+from lm_eval_leakage.records import Answered, Measurement, Row, Skipped, TokenScores
 from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.statistics.rows import mean_row
 
 Floats = NDArray[np.float64]
 K = 20.0  # percent of a text's tokens, in the range of both papers
@@ -47,6 +48,12 @@ class TokenMeasurement(Measurement):
 class TokenEvidence:
     """k: percent of the tokens that count as the least likely; at least one does."""
 
+    rows: ClassVar[tuple[Row, ...]] = (
+        mean_row("mean_loglikelihood", "Log-likelihood per token of the published text, nats"),
+        mean_row("mean_zscore", "Min-K%++ with k = 100 %: z-score of the published text's tokens"),
+        mean_row("min_k", "Min-K%: log-probability of the k % least likely tokens, nats"),
+        mean_row("min_k_zscore", "Min-K%++: the k % lowest z-scores of tokens"),
+    )
     k: float = K
 
     def __post_init__(self) -> None:

@@ -14,11 +14,11 @@ from lm_eval.tasks import TaskManager
 from lm_eval.utils import make_table
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness import rows
 from lm_eval_leakage.harness.audit import ReadDoc, RefusedAudit, leakage_task, split_name
 from lm_eval_leakage.harness.base_task import draws_at_random, refusal
 from lm_eval_leakage.harness.group import LeakageGroup
 from lm_eval_leakage.harness.row_values import pooled
+from lm_eval_leakage.harness.rows import known_rows
 from lm_eval_leakage.harness.wiring import extend_harness
 from lm_eval_leakage.records import Question
 from tests.fakes import FakeLM, by_hash, fond_of
@@ -549,7 +549,8 @@ def test_a_groups_rows_are_those_of_all_verdicts_and_copies_are_bare_numbers() -
 
     from lm_eval_leakage.records import Skipped
 
-    values = [rows.skipped([Skipped("a")]), rows.skipped([Skipped("b"), Skipped("c")])]
+    skipped = known_rows()["skipped"]
+    values = [skipped([Skipped("a")]), skipped([Skipped("b"), Skipped("c")])]
     assert pooled(values) == 3
     assert f"{pooled(values):.4f}" == "3"
     assert type(copy.deepcopy(values[0])) is float

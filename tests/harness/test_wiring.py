@@ -35,7 +35,7 @@ def test_the_group_holds_the_published_benchmarks(index) -> None:
 
 
 def test_entry_points_load_for_the_harness_that_will_read_them() -> None:
-    names = ("models", "filters", "metrics", "aggregations", "tasks")
+    names = ("models", "filters", "tasks")  # metrics are known with the tasks that have them
     groups = {group: entry_points(group=f"lm_eval.{group}") for group in names}
     for group, points in groups.items():
         ours = [point for point in points if point.value.startswith("lm_eval_leakage")]
@@ -95,3 +95,11 @@ def test_model_names_are_known_to_the_harness_beside_its_own() -> None:
     assert get_model("hf").__name__ == "HFLM"
     ours = {point.name: point.value for point in entry_points(group="lm_eval.models")}
     assert {name: ours[name] for name in MODELS} == MODELS
+
+
+@pytest.mark.parametrize("file", sorted(task_configs_path().glob("_*_yaml")), ids=lambda file: file.name)
+def test_a_detectors_yaml_names_no_row_and_is_short(file: Path) -> None:
+    told = [line for line in file.read_text().splitlines() if not line.lstrip().startswith("#")]
+    assert "metric_list:" not in told
+    n_statistics = sum("statistic:" in line for line in told)
+    assert len(told) - 4 * (n_statistics - 1) <= 10  # four lines for each pipeline beyond the first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from lm_eval_leakage.harness.audit import suffixes, template
 from lm_eval_leakage.probes import probes
-from lm_eval_leakage.records import Answered, Evidence, Question, Request, TokenScores
+from lm_eval_leakage.records import Answered, Evidence, Measurement, Question, Request, TokenScores
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.orders import OrderScores, OrderStatistic
 
@@ -79,6 +80,27 @@ def test_every_verdict_carries_its_error(probe: str, name: str) -> None:
         if isinstance(verdict, Evidence):
             assert 0 <= verdict.null_rate <= 1
             assert 0 < verdict.pvalue <= 1
+
+
+@every_audit
+def test_every_statistic_prints_the_rows_that_it_declares(probe: str, name: str) -> None:
+    verdicts = statistics.get(name)().judge(answered(probe, 1), "cpu")
+    printed = [row.name for row in statistics.get(name).rows if math.isfinite(row.compute(verdicts))]
+    measured = {key for verdict in verdicts if isinstance(verdict, Measurement) for key in verdict.values()}
+    assert printed
+    assert measured <= set(printed)
+    if not any(isinstance(verdict, Measurement) for verdict in verdicts):
+        assert {"flagged_rate", "null_rate"} <= set(printed)
+
+
+@pytest.mark.parametrize("name", statistics.names())
+def test_every_row_has_a_name_and_a_meaning_and_an_error_where_it_is_a_rate_or_a_mean(name: str) -> None:
+    rows = statistics.get(name).rows
+    assert len({row.name for row in rows}) == len(rows) > 0
+    for row in rows:
+        assert row.name.isidentifier()
+        assert row.meaning.endswith(".")
+        assert row.error is not None or "pvalue" in row.name or row.name == "null_rate"
 
 
 @every_audit
