@@ -28,7 +28,7 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_import_direction.py
 
-# An hour of kills, full disks, damaged files and misbehaving models: docs/reliability.md has its table.
+# A quarter of an hour of kills, full disks, damaged files and misbehaving models: docs/reliability.md has its table.
 faults: install
 	$(BIN)/python -m tests.faults
 
