@@ -62,7 +62,7 @@ def campaign(folder: Path, small: bool, seed: int) -> Iterator[Tally]:
     limits = [0, 4_000, 40_000, 60_000, 200_000, 400_000, 1_000_000]
     attacks: list[Callable[[], Tally]] = [
         lambda: audits.random_kills(folder, tries(30, 2), rng, right),
-        lambda: audits.aimed_kills(folder, right, tries(20, 3)),
+        lambda: audits.aimed_kills(folder, right, tries(100, 3)),
         lambda: audits.full_disk(folder, right, limits[: tries(len(limits), 3)]),
         lambda: audits.two_at_once(folder, tries(5, 1), right),
         lambda: audits.misbehaving_models(folder, tries(60, 3), rng, right),

@@ -16,7 +16,7 @@ from typing import Any
 import lm_eval.api.registry
 import lm_eval.evaluator
 from lm_eval._cli import HarnessCLI
-from lm_eval.loggers import EvaluationTracker
+from lm_eval.loggers import EvaluationTracker, evaluation_tracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
@@ -153,22 +153,23 @@ def random_kills(folder: Path, tries: int, rng: random.Random, right: Any) -> Ta
     return tally
 
 
-AIMS: Mapping[str, tuple[Any, str]] = {
-    "before answers are written": (AnswerStore, "flush"),
-    "when the store is made": (AnswerStore, "_opened"),
-    "when the store is closed": (AnswerStore, "close"),
-    "when results are saved": (EvaluationTracker, "save_results_aggregated"),
-    "when samples are saved": (EvaluationTracker, "save_results_samples"),
-}
+AIMS: Sequence[tuple[str, Any, str, tuple[int, ...]]] = (
+    ("as answers are written", AnswerStore, "flush", (1, 2, 3, 5)),
+    ("when results are saved", EvaluationTracker, "save_results_aggregated", (1,)),
+    ("when samples are saved", EvaluationTracker, "save_results_samples", (1,)),
+    ("in the middle of saving samples", evaluation_tracker, "sanitize_list", (50,)),
+    ("when the store is made", AnswerStore, "_opened", (1,)),
+    ("when the store is closed", AnswerStore, "close", (1,)),
+    ("as an answer comes", AnswerStore, "add", (1, 100, 500)),
+)
 
 
 def aimed_kills(folder: Path, right: Any, tries: int) -> Tally:
-    """Before and after the first and the second call of each place of AIMS."""
+    """Before and after certain calls of each place of AIMS."""
     tally = Tally("kill of an audit, aimed")
     expected, _ = right
-    aims = [(name, call, after) for name in AIMS for call in (1, 2) for after in (False, True)]
-    for name, call, after in aims[:tries]:
-        owner, method = AIMS[name]
+    aims = [(*aim[:3], call, after) for aim in AIMS for call in aim[3] for after in (False, True)]
+    for name, owner, method, call, after in aims[:tries]:
         audit = Audit(folder / f"aimed_{method}_{call}_{after}")
         original = getattr(owner, method)
         setattr(owner, method, killing(original, call, after=after))
@@ -176,7 +177,7 @@ def aimed_kills(folder: Path, right: Any, tries: int) -> Tally:
             ended = audit.run()
         finally:
             setattr(owner, method, original)
-        tally.tries += 1
+        tally.tries += int(ended.code == KILLED)
         audit.finish(tally, expected, f"kill {name}, call {call}", ended.at)
     return tally
 
