@@ -161,7 +161,7 @@ Verdict = Evidence | Measurement | Skipped
 
 
 @dataclass(frozen=True)
-class Row:
+class DeclaredRow:
     """A row of the results table, as a statistic declares it beside its verdicts.
 
     name: under which it is printed and which a YAML's `metric_list` may name

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from lm_eval_leakage.records import Evidence, Row, Skipped, Verdict
+from lm_eval_leakage.records import DeclaredRow, Evidence, Skipped, Verdict
 
 Verdicts = Sequence[Verdict]
 UNDECIDABLE = "2 options: no rate"
@@ -42,7 +42,7 @@ class RowValue(float):
 Aggregation = Callable[[Verdicts], RowValue]
 
 
-def aggregations_of(row: Row) -> Iterator[Aggregation]:
+def aggregations_of(row: DeclaredRow) -> Iterator[Aggregation]:
     """The row and its standard error, which is a row of its own: the harness computes errors for its own `mean` only,
     and prints a row of this name as the ± of the other."""
     yield _aggregation(row.name, row.meaning, row.compute)

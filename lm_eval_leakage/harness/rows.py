@@ -14,12 +14,12 @@ from lm_eval.api.registry import (
 )
 
 from lm_eval_leakage.harness.row_values import Aggregation, aggregations_of
-from lm_eval_leakage.records import Row
+from lm_eval_leakage.records import DeclaredRow
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.calibrated_rows import CALIBRATED_ROWS
 from lm_eval_leakage.statistics.rows import SKIPPED
 
-_known: dict[str, tuple[Row, tuple[Aggregation, ...]]] = {}
+_known: dict[str, tuple[DeclaredRow, tuple[Aggregation, ...]]] = {}
 
 
 def known_rows() -> dict[str, Aggregation]:
@@ -37,7 +37,7 @@ def metric_list(pipelines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return entries_of([*(row for name in dict.fromkeys(names) for row in _rows_of(name)), SKIPPED])
 
 
-def entries_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def entries_of(rows: Sequence[DeclaredRow]) -> list[dict[str, Any]]:
     """What a `metric_list` says of these rows, each once."""
     return [
         {"metric": name, "aggregation": name, "higher_is_better": row.higher_is_better}
@@ -46,15 +46,15 @@ def entries_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def names_of(row: Row) -> tuple[str, ...]:
+def names_of(row: DeclaredRow) -> tuple[str, ...]:
     return (row.name,) if row.error is None else (row.name, f"{row.name}_stderr")
 
 
 OF_KNOWN_SCORES = frozenset(name for row in CALIBRATED_ROWS for name in names_of(row))
 
 
-def _rows_of(statistic: str) -> tuple[Row, ...]:
-    declared: tuple[Row, ...] = getattr(statistics.get(statistic), "rows", ())
+def _rows_of(statistic: str) -> tuple[DeclaredRow, ...]:
+    declared: tuple[DeclaredRow, ...] = getattr(statistics.get(statistic), "rows", ())
     if not declared:
         raise ValueError(
             f"the statistic {statistic!r} declares no rows, so that nothing of it would be printed; give its class "
@@ -63,7 +63,7 @@ def _rows_of(statistic: str) -> tuple[Row, ...]:
     return declared
 
 
-def _make_known(row: Row) -> None:
+def _make_known(row: DeclaredRow) -> None:
     if row.name in _known:
         if _known[row.name][0] != row:
             raise ValueError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
-from lm_eval_leakage.records import Answered, Row, Verdict
+from lm_eval_leakage.records import Answered, DeclaredRow, Verdict
 from lm_eval_leakage.registry import Registry
 
 
@@ -15,7 +15,7 @@ class Statistic(Protocol):
     rows: what is printed of its verdicts, beside the number of skipped questions; the task asks the harness for them
     """
 
-    rows: ClassVar[tuple[Row, ...]]
+    rows: ClassVar[tuple[DeclaredRow, ...]]
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> Sequence[Verdict]:
         """Evidence on each question, in the order given, or why it cannot be tested so."""

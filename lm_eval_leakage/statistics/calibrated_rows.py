@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from lm_eval_leakage.records import Row
+from lm_eval_leakage.records import DeclaredRow
 from lm_eval_leakage.statistics.calibration import rate_and_stderr
 from lm_eval_leakage.statistics.conformal import from_pvalues
 from lm_eval_leakage.statistics.known_scores import Calibrated
@@ -41,17 +41,17 @@ CALIBRATED_ROWS = (
         "ones.",
         lambda verdicts: rate_and_stderr([calibrated.flagged for calibrated in _calibrated(verdicts)]),
     ),
-    Row(
+    DeclaredRow(
         "identified_rate",
         "Share of the tested questions in the set of which at most a tenth is expected to be unseen (conformal).",
         _identified,
     ),
-    Row(
+    DeclaredRow(
         "prevalence",
         "Estimated share of the benchmark that was seen, by how often known-seen and known-unseen questions are "
         "flagged.",
         lambda verdicts: _prevalence(verdicts).share,
     ),
-    Row("prevalence_low", "Low end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).low),
-    Row("prevalence_high", "High end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).high),
+    DeclaredRow("prevalence_low", "Low end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).low),
+    DeclaredRow("prevalence_high", "High end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).high),
 )

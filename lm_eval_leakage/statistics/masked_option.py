@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from jinja2 import Environment, StrictUndefined, TemplateError
 
-from lm_eval_leakage.records import Answered, Measurement, Row
+from lm_eval_leakage.records import Answered, DeclaredRow, Measurement
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.reproduction import rouge_l
 from lm_eval_leakage.statistics.rows import mean_row
@@ -66,7 +66,7 @@ class MaskedOptionWritten:
     ask: the judge, once it is loaded
     """
 
-    rows: ClassVar[tuple[Row, ...]] = (
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row("exact_rate", "Whether the model writes the hidden option exactly", higher_is_better=False),
         mean_row("rouge", "ROUGE-L F of the hidden option and what the model writes", higher_is_better=False),
         mean_row(

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lm_eval_leakage.records import Answered, Evidence, Row, Skipped
+from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Skipped
 from lm_eval_leakage.statistics.rows import EVIDENCE_ROWS
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ def find_device(name: str = "auto") -> torch.device:
 class OrderStatistic(ABC):
     """A statistic on the log-likelihoods of a question's orders, batched over questions."""
 
-    rows: ClassVar[tuple[Row, ...]] = EVIDENCE_ROWS
+    rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
 
     @abstractmethod
     def __call__(self, scores: OrderScores) -> Sequence[Evidence | Skipped]:

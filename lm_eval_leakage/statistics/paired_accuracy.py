@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from scipy.stats import binomtest, norm
 
-from lm_eval_leakage.records import Answered, Measurement, Row
+from lm_eval_leakage.records import Answered, DeclaredRow, Measurement
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.calibration import rate_and_stderr
 from lm_eval_leakage.statistics.rows import Verdicts, row_with_error
@@ -63,7 +63,7 @@ def _against_reference(verdicts: Verdicts) -> float:
     return below_reference(_change(verdicts, "generalized"), given[0].reference, given[0].reference_stderr or 0.0)
 
 
-def _accuracy(arm: str, options: str) -> Row:
+def _accuracy(arm: str, options: str) -> DeclaredRow:
     return row_with_error(
         f"accuracy_{arm}",
         f"Share of questions answered correctly with their options {options}.",
@@ -72,7 +72,7 @@ def _accuracy(arm: str, options: str) -> Row:
     )
 
 
-def _delta(name: str, arm: str, meaning: str) -> Row:
+def _delta(name: str, arm: str, meaning: str) -> DeclaredRow:
     def gained(verdicts: Verdicts) -> tuple[float, float]:
         found = _change(verdicts, arm)
         return found.value, found.stderr
@@ -88,7 +88,7 @@ class PairedAccuracy:
     reference_stderr: its standard error, for a number; taken as 0 where it is not given
     """
 
-    rows: ClassVar[tuple[Row, ...]] = (
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (
         _accuracy("original", "as published"),
         _accuracy("shuffled", "shuffled"),
         _accuracy("replaced", "replaced"),
@@ -96,12 +96,12 @@ class PairedAccuracy:
         _delta("delta_shuffled", "shuffled", "what is lost with remembered letters"),
         _delta("delta_replaced", "replaced", "what is lost with remembered options"),
         _delta("delta", "generalized", "what a clean model gains (Yao et al., 2024)"),
-        Row(
+        DeclaredRow(
             "mcnemar_pvalue",
             "Two-sided exact p-value of `delta`: that answers are as often lost as won.",
             lambda verdicts: _change(verdicts, "generalized").pvalue,
         ),
-        Row(
+        DeclaredRow(
             "reference_pvalue",
             "Probability of a delta at least as far below that of the clean reference; undefined without one.",
             _against_reference,

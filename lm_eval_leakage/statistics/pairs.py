@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lm_eval_leakage.records import Answered, Evidence, Row
+from lm_eval_leakage.records import Answered, DeclaredRow, Evidence
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.rows import EVIDENCE_ROWS
 
@@ -55,7 +55,7 @@ def _evidence(published: float, others: NDArray[np.float64]) -> PairEvidence:
 @statistics.register("pair_published")
 @dataclass(frozen=True)
 class PairPublished:
-    rows: ClassVar[tuple[Row, ...]] = EVIDENCE_ROWS
+    rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[PairEvidence]:
         return [_evidence(question.answers[0], np.array(question.answers[1:])) for question in answered]
@@ -64,7 +64,7 @@ class PairPublished:
 @statistics.register("pair_direction")
 @dataclass(frozen=True)
 class PairDirection:
-    rows: ClassVar[tuple[Row, ...]] = EVIDENCE_ROWS
+    rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[PairEvidence]:
         return [self._direction(question) for question in answered]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
-from lm_eval_leakage.records import Answered, Measurement, Row, Skipped
+from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Skipped
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.rows import mean_row
 
@@ -49,7 +49,7 @@ class ReferencedMeasurement(RelativeMeasurement):
 @statistics.register("relative_likelihood")
 @dataclass(frozen=True)
 class RelativeLikelihood:
-    rows: ClassVar[tuple[Row, ...]] = (
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row("per_zlib_byte", "Log-likelihood of the published text over the bytes that zlib makes of it, nats"),
         mean_row("over_upper", "Share of the nats of the text in upper case that the published form saves"),
         mean_row(

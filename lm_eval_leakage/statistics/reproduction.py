@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from rouge_score.rouge_scorer import RougeScorer
 
-from lm_eval_leakage.records import Answered, Measurement, Row
+from lm_eval_leakage.records import Answered, DeclaredRow, Measurement
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.rows import mean_row
 
@@ -54,7 +54,7 @@ class Reproduction:
     share: options that must be hit for a question to count as reproduced, the paper's T
     """
 
-    rows: ClassVar[tuple[Row, ...]] = (
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row(
             "reproduced_rate", "Whether the model writes at least a share T of the options", higher_is_better=False
         ),
@@ -119,7 +119,7 @@ class NgramMeasurement(Measurement):
 @statistics.register("ngram_accuracy")
 @dataclass(frozen=True)
 class NgramAccuracy:
-    rows: ClassVar[tuple[Row, ...]] = (
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row(
             "ngram_accuracy",
             "Share of places where the model writes exactly how the published text goes on",

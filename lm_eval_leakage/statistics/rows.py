@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lm_eval_leakage.records import Evidence, Measurement, Row, Skipped
+from lm_eval_leakage.records import DeclaredRow, Evidence, Measurement, Skipped
 from lm_eval_leakage.statistics.calibration import mean_and_stderr, poisson_binomial_tail, rate_and_stderr
 
 Verdicts = Sequence[object]
@@ -16,9 +16,9 @@ def row_with_error(
     compute: Callable[[Verdicts], tuple[float, float]],
     *,
     higher_is_better: bool | None = None,
-) -> Row:
+) -> DeclaredRow:
     """A row whose value and standard error are computed together."""
-    return Row(
+    return DeclaredRow(
         name,
         meaning,
         lambda verdicts: compute(verdicts)[0],
@@ -27,7 +27,7 @@ def row_with_error(
     )
 
 
-def mean_row(name: str, meaning: str, *, higher_is_better: bool | None = None) -> Row:
+def mean_row(name: str, meaning: str, *, higher_is_better: bool | None = None) -> DeclaredRow:
     """The mean over questions of what a Measurement's `values` give under this name."""
 
     def mean(verdicts: Verdicts) -> tuple[float, float]:
@@ -66,17 +66,17 @@ FLAGGED_RATE_GUARDED = row_with_error(
 FLAGGED_RATE_UNGUARDED = row_with_error(
     "flagged_rate_unguarded", "`flagged_rate` of the questions without a guard.", _flagged, higher_is_better=False
 )
-NULL_RATE = Row(
+NULL_RATE = DeclaredRow(
     "null_rate",
     "Share of the tested questions that would be flagged without leakage, by the statistic's null.",
     _null_rate,
 )
-DATASET_PVALUE = Row(
+DATASET_PVALUE = DeclaredRow(
     "dataset_pvalue",
     "Probability, without leakage, of at least as many flagged questions (exact Poisson-binomial tail).",
     _pooled_pvalue,
 )
-DATASET_PVALUE_UNGUARDED = Row(
+DATASET_PVALUE_UNGUARDED = DeclaredRow(
     "dataset_pvalue_unguarded",
     "`dataset_pvalue` of the questions without a guard, whose null hypothesis is more credible.",
     _pooled_pvalue,
@@ -89,7 +89,7 @@ EVIDENCE_ROWS = (
     DATASET_PVALUE,
     DATASET_PVALUE_UNGUARDED,
 )
-SKIPPED = Row(  # of every task, so that no statistic need declare it
+SKIPPED = DeclaredRow(  # of every task, so that no statistic need declare it
     "skipped",
     "How many questions could not be tested; the samples log gives the reason of each.",
     lambda verdicts: sum(isinstance(verdict, Skipped) for verdict in verdicts),

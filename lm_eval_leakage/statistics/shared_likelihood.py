@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.stats import ttest_1samp
 
-from lm_eval_leakage.records import Answered, Evidence, Row
+from lm_eval_leakage.records import Answered, DeclaredRow, Evidence
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.calibration import mean_and_stderr
 from lm_eval_leakage.statistics.rows import FLAGGED_RATE, NULL_RATE, Verdicts, row_with_error
@@ -62,12 +62,12 @@ ORDER_ROWS = (
         lambda verdicts: mean_and_stderr(_gains(verdicts)),
         higher_is_better=False,
     ),
-    Row(
+    DeclaredRow(
         "ttest_pvalue",
         "One-sided t-test over shards that `order_gain` is above 0 (Oren et al., 2023).",
         lambda verdicts: ttest_pvalue(_gains(verdicts)),
     ),
-    Row(
+    DeclaredRow(
         "permutation_pvalue",
         "Probability, without leakage, of published orders at least as likely in sum over shards (exact).",
         lambda verdicts: permutation_pvalue([shard.loglikelihoods for shard in _shards(verdicts)]),
@@ -80,7 +80,11 @@ ORDER_ROWS = (
 class SharedLikelihood:
     """level: a shard is flagged at this p-value or below"""
 
-    rows: ClassVar[tuple[Row, ...]] = (*ORDER_ROWS, FLAGGED_RATE, NULL_RATE)  # guards are about single questions
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (
+        *ORDER_ROWS,
+        FLAGGED_RATE,
+        NULL_RATE,
+    )  # guards are about single questions
     level: float = LEVEL
 
     def __post_init__(self) -> None:

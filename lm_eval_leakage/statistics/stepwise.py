@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import factorial
 from typing import ClassVar
 
-from lm_eval_leakage.records import Answered, Evidence, Row
+from lm_eval_leakage.records import Answered, DeclaredRow, Evidence
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.calibration import poisson_binomial_tail
 from lm_eval_leakage.statistics.rows import EVIDENCE_ROWS
@@ -40,7 +40,7 @@ class StepwiseEvidence(Evidence):
 @statistics.register("stepwise")
 @dataclass(frozen=True)
 class Stepwise:
-    rows: ClassVar[tuple[Row, ...]] = EVIDENCE_ROWS
+    rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[StepwiseEvidence]:
         return [_evidence(question) for question in answered]

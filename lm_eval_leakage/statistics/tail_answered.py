@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lm_eval_leakage.records import Answered, Evidence, Row
+from lm_eval_leakage.records import Answered, DeclaredRow, Evidence
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.calibration import rate_and_stderr
 from lm_eval_leakage.statistics.rows import EVIDENCE_ROWS, row_with_error
@@ -45,7 +45,7 @@ ACCURACY_WHOLE = row_with_error(
 @statistics.register("tail_answered")
 @dataclass(frozen=True)
 class TailAnswered:
-    rows: ClassVar[tuple[Row, ...]] = (*EVIDENCE_ROWS, ACCURACY_WHOLE)
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (*EVIDENCE_ROWS, ACCURACY_WHOLE)
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[TailEvidence]:
         return [_evidence(question) for question in answered]

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lm_eval_leakage.records import Answered, Measurement, Row, Skipped, TokenScores
+from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Skipped, TokenScores
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.rows import mean_row
 
@@ -48,7 +48,7 @@ class TokenMeasurement(Measurement):
 class TokenEvidence:
     """k: percent of the tokens that count as the least likely; at least one does."""
 
-    rows: ClassVar[tuple[Row, ...]] = (
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row("mean_loglikelihood", "Log-likelihood per token of the published text, nats"),
         mean_row("mean_zscore", "Min-K%++ with k = 100 %: z-score of the published text's tokens"),
         mean_row("min_k", "Min-K%: log-probability of the k % least likely tokens, nats"),

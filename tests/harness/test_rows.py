@@ -16,7 +16,7 @@ from lm_eval_leakage.harness.group import LeakageGroup
 from lm_eval_leakage.harness.logged_verdict import LoggedVerdict
 from lm_eval_leakage.harness.rows import known_rows, metric_list, names_of
 from lm_eval_leakage.harness.task import LeakageTask
-from lm_eval_leakage.records import Answered, Measurement, Row, Skipped
+from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Skipped
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.calibrated_rows import CALIBRATED_ROWS
 from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
@@ -75,7 +75,9 @@ class Length(Measurement):
 
 @dataclass(frozen=True)
 class Lengths:
-    rows: ClassVar[tuple[Row, ...]] = (mean_row("mean_orders", "Orders that were asked about", higher_is_better=True),)
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (
+        mean_row("mean_orders", "Orders that were asked about", higher_is_better=True),
+    )
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[Length]:
         return [Length(len(question.answers)) for question in answered]
@@ -83,7 +85,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Silent(Lengths):
-    rows: ClassVar[tuple[Row, ...]] = ()
+    rows: ClassVar[tuple[DeclaredRow, ...]] = ()
 
 
 @pytest.fixture
@@ -149,7 +151,7 @@ def test_a_row_under_a_name_that_is_taken_is_refused(registered, name: str, mess
 
     @dataclass(frozen=True)
     class Other(Lengths):
-        rows: ClassVar[tuple[Row, ...]] = (mean_row(name, "Something else"),)
+        rows: ClassVar[tuple[DeclaredRow, ...]] = (mean_row(name, "Something else"),)
 
     registered("other", Other)
     with pytest.raises(ValueError, match=message):
