@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
+from lm_eval_leakage.inference.combined import fit
+from lm_eval_leakage.inference.conformal import conformal_pvalues, identify
 from lm_eval_leakage.lab.detection import Detector, read_detectors
 from lm_eval_leakage.lab.quality_table import COMBINED, combined, scores_of_all
-from lm_eval_leakage.statistics.combined import fit
-from lm_eval_leakage.statistics.conformal import conformal_pvalues, identify
 
 FPR, LEVEL = 0.05, 0.1
 

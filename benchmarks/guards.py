@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lm_eval_leakage import question_from_doc
-from lm_eval_leakage.guards import guards_of, templates_of
+from lm_eval_leakage.questions.guards import guards_of, templates_of
 
 
 def rate(lines: Sequence[dict]) -> str:

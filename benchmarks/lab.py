@@ -20,12 +20,12 @@ from typing import Any
 
 import yaml
 
+from lm_eval_leakage.inference.pooling import poisson_binomial_tail, rate_and_stderr
 from lm_eval_leakage.lab.quality_table import Quality, qualities
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import Outcome, simulate
 from lm_eval_leakage.lab.smollm2 import smollm2
 from lm_eval_leakage.lab.training import Recipe
-from lm_eval_leakage.statistics.calibration import poisson_binomial_tail, rate_and_stderr
 from lm_eval_leakage.statistics.paired_accuracy import difference
 
 BENCHMARKS = {"mmlu": "MMLU", "cmmlu": "CMMLU"}

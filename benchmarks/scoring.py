@@ -106,7 +106,7 @@ def _backend(spec: dict):
         from lm_eval.models.huggingface import HFLM
 
         return HFLM(**arguments, device=spec["device"], batch_size=spec.get("batch_size", 1))
-    from lm_eval_leakage.harness.prefix_tree_lm import PrefixTreeLM
+    from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
 
     return PrefixTreeLM(**arguments, device=spec["device"])
 
@@ -115,7 +115,7 @@ def _tree_figures(lm, asked) -> dict:
     """Token counts, the cost of building the tree, and what the model does on plain rows of 128 tokens."""
     import torch
 
-    from lm_eval_leakage.harness.tokenising import encoded_pairs
+    from lm_eval_leakage.harness.models.tokenising import encoded_pairs
     from lm_eval_leakage.scoring.prefix_tree import prefix_tree
 
     pairs = [request.args for request in asked]

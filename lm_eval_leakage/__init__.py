@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.questions import question_from_doc
+from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import Evidence, Question, Request, Skipped, UntestableQuestion
 
 __version__ = version("lm-eval-leakage")

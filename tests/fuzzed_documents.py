@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from string import ascii_uppercase
 from typing import Any
 
-from lm_eval_leakage.guards import guards_of
 from lm_eval_leakage.probes import Probe, probes
-from lm_eval_leakage.questions import question_from_doc
-from lm_eval_leakage.reading import Rendered, read_question
+from lm_eval_leakage.questions.fields import question_from_doc
+from lm_eval_leakage.questions.guards import guards_of
+from lm_eval_leakage.questions.reader import Rendered, read_question
 from lm_eval_leakage.records import Question, UntestableQuestion
 
 SECONDS = 0.5  # of one reading of one document, or of one probe's requests about it

@@ -15,8 +15,9 @@ TIERS = [
     {"cli"},
     {"lab"},
     {"harness", "report"},
-    {"results", "probes", "reading"},
-    {"statistics", "questions", "prompts", "guards", "rendering", "scoring"},
+    {"results"},
+    {"logs", "probes", "statistics"},
+    {"inference", "questions", "scoring"},
     {"registry", "records", "files", "texts"},
 ]
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -10,7 +10,7 @@ from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
 from lm_eval_leakage.cli.ending import end_in_words, refuse
 from lm_eval_leakage.cli.outputs import checked
-from lm_eval_leakage.harness import hook
+from lm_eval_leakage.harness.patches import hook
 
 
 def path(_: argparse.Namespace | None = None) -> None:
@@ -67,8 +67,8 @@ def status(_: argparse.Namespace | None = None) -> None:
 
 def census(args: argparse.Namespace) -> None:
     """say of every multiple-choice task whether it can be audited, and why not"""
-    from lm_eval_leakage.harness import census_report
-    from lm_eval_leakage.harness.census import findings
+    from lm_eval_leakage.harness.census import census_report
+    from lm_eval_leakage.harness.census.findings import findings
 
     found = list(findings(census_report.task_index(args.include_path)))
     print(census_report.as_json(found) if args.json else census_report.as_markdown(found))
@@ -76,7 +76,8 @@ def census(args: argparse.Namespace) -> None:
 
 def simulate(args: argparse.Namespace) -> None:
     """contaminate a copy of a model on purpose, and say what each detector sees of it"""
-    from lm_eval_leakage.lab import command, report
+    from lm_eval_leakage.lab import command
+    from lm_eval_leakage.lab import outcome_report as report
     from lm_eval_leakage.lab.simulation import simulate as run
 
     outcome = run(command.settings(args), args.output_path)
@@ -85,7 +86,7 @@ def simulate(args: argparse.Namespace) -> None:
 
 def list_audits(args: argparse.Namespace) -> None:
     """the audits of one task, or of the tasks of a group or tag"""
-    from lm_eval_leakage.harness import census_report as report
+    from lm_eval_leakage.harness.census import census_report as report
 
     try:
         print(report.as_list(report.findings_of(args.what, report.task_index(args.include_path))))
@@ -109,7 +110,7 @@ def main() -> None:
 def _main() -> None:
     from lm_eval.utils import setup_logging
 
-    from lm_eval_leakage.harness.cli import LeakageCLI
+    from lm_eval_leakage.cli.parser import LeakageCLI
     from lm_eval_leakage.lab.command import add_arguments
 
     known: tuple[of_results.Command, ...] = (*COMMANDS, *of_results.COMMANDS)
@@ -120,7 +121,7 @@ def _main() -> None:
     if args.command in ("run", "ls", "validate", "census", "simulate"):
         from lm_eval.tasks.manager import TaskManager
 
-        from lm_eval_leakage.harness.wiring import extend_harness
+        from lm_eval_leakage.harness.patches.wiring import extend_harness
 
         setup_logging()
         extend_harness(TaskManager)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn, TextIO
 
-from lm_eval_leakage.results.visible import visible
+from lm_eval_leakage.texts import visible
 
 CONDITION_MET, REFUSED, INTERRUPTED = 1, 2, 130
 UNHEARD = 141  # as of a program that a closed pipe ends

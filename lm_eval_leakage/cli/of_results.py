@@ -6,13 +6,16 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, say
 from lm_eval_leakage.files import write_whole
-from lm_eval_leakage.results.annotation import Annotation
-from lm_eval_leakage.results.problems import Problem
-from lm_eval_leakage.results.visible import as_json, visible
+from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.texts import as_json, visible
+
+if TYPE_CHECKING:  # scipy is behind it, and `--help` shall not wait for that
+    from lm_eval_leakage.results.result_types import Annotation
 
 Command = Callable[[argparse.Namespace], None]
 PROBLEMS_SHOWN = 20
@@ -20,8 +23,8 @@ PROBLEMS_SHOWN = 20
 
 def identify(args: argparse.Namespace) -> None:
     """say which questions models have probably seen, with a bound on the share of mistakes"""
+    from lm_eval_leakage.inference.known_scores import load
     from lm_eval_leakage.results import identify as identification
-    from lm_eval_leakage.statistics.known_scores import load
 
     problems: list[Problem] = []
     runs = [(Path(folder), load(calibration)) for folder, calibration in args.run]
@@ -35,8 +38,8 @@ def identify(args: argparse.Namespace) -> None:
 
 def prevalence(args: argparse.Namespace) -> None:
     """say what share of each subject a model has probably seen, and which subjects have too many flags for chance"""
-    from lm_eval_leakage.results import prevalence as shares
-    from lm_eval_leakage.statistics.known_scores import load
+    from lm_eval_leakage.inference.known_scores import load
+    from lm_eval_leakage.results import subject_prevalence as shares
 
     problems: list[Problem] = []
     if args.calibration is None:
@@ -75,7 +78,7 @@ def clean(args: argparse.Namespace) -> None:
     """write tasks that ask only the questions that are not flagged, for plain lm_eval"""
     from lm_eval.tasks import TaskManager
 
-    from lm_eval_leakage.harness.clean_files import write_clean
+    from lm_eval_leakage.harness.clean.clean_files import write_clean
     from lm_eval_leakage.results.chosen_runs import outermost
     from lm_eval_leakage.results.clean import by_calibration, clean_name, clean_sets
 
@@ -123,9 +126,9 @@ def leaderboard(args: argparse.Namespace) -> None:
 
 
 def _annotations(args: argparse.Namespace) -> Sequence[Annotation]:
+    from lm_eval_leakage.inference.known_scores import load
     from lm_eval_leakage.results.annotate import Choices, annotate
-    from lm_eval_leakage.results.suspicions import Calibrating
-    from lm_eval_leakage.statistics.known_scores import load
+    from lm_eval_leakage.results.verdicts import Calibrating
 
     calibrating = [Calibrating(load(file), args.calibrated_by, args.fpr) for file in args.calibration]
     aliases = dict(_alias(text) for text in args.alias)

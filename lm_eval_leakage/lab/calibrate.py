@@ -6,10 +6,10 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from lm_eval_leakage.inference.combined import FOLDS, CombinedScore, cross_validated, fit
+from lm_eval_leakage.inference.known_scores import COMBINED, Calibration, KnownScores, by_class, class_of
 from lm_eval_leakage.lab.detection import Audits
 from lm_eval_leakage.lab.simulation import Outcome
-from lm_eval_leakage.statistics.combined import FOLDS, CombinedScore, cross_validated, fit
-from lm_eval_leakage.statistics.known_scores import COMBINED, Calibration, KnownScores, by_class, class_of
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def _together(
 
 def _answers(audits: Audits, suffixes: Iterable[str]) -> tuple[dict[str, dict[str, float]], set[str]]:
     """Scores by detector and question, and the questions that have a guard."""
-    from lm_eval_leakage.harness.given_questions import asks_of_neighbours
+    from lm_eval_leakage.harness.tasks.given_questions import asks_of_neighbours
 
     scores: dict[str, dict[str, float]] = {}
     guarded: set[str] = set()

@@ -17,12 +17,12 @@ from typing import Any
 
 from lm_eval_leakage import question_from_doc, task_configs_path
 from lm_eval_leakage.files import check_writable
+from lm_eval_leakage.inference.pooling import poisson_binomial_tail, rate_and_stderr
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.packages import SMOLLM2, TRAINING, need_packages
 from lm_eval_leakage.lab.smollm2 import smollm2
 from lm_eval_leakage.lab.training import Recipe, train
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.statistics.calibration import poisson_binomial_tail, rate_and_stderr
 
 TASK = "fresh_leakage_perm"
 FEWEST, ALL = 8, 200

@@ -90,7 +90,7 @@ class Audits:
 
     def foresee(self, suffixes: Sequence[str]) -> None:
         """Raises ValueError for what would end one of these audits and can be known before a model is loaded."""
-        from lm_eval_leakage.harness.given_questions import audit_of
+        from lm_eval_leakage.harness.tasks.given_questions import audit_of
 
         for suffix in suffixes:
             questions, metadata = self._asked(suffix)
@@ -99,8 +99,8 @@ class Audits:
     def answer_as_reference(self, folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
         """The model's answers to each audit as a log in a sub-folder, for others to be compared with; what is there
         already is used."""
-        from lm_eval_leakage.harness.reference_log import write_reference
-        from lm_eval_leakage.harness.run_audit import load_model, run_audit
+        from lm_eval_leakage.harness.tasks.run_audit import load_model, run_audit
+        from lm_eval_leakage.logs.reference_log import write_reference
 
         logs = {suffix: folder / suffix for suffix in suffixes}
         for suffix, log in logs.items():
@@ -117,7 +117,7 @@ class Audits:
         self._lm = None
 
     def _run(self, suffix: str) -> dict[str, Any]:
-        from lm_eval_leakage.harness.run_audit import load_model, run_audit
+        from lm_eval_leakage.harness.tasks.run_audit import load_model, run_audit
 
         if self._lm is None:
             self._lm = load_model(self.model, self.model_args)
@@ -134,7 +134,7 @@ class Audits:
         }
 
     def _asked(self, suffix: str) -> tuple[Sequence[Question], dict[str, object]]:
-        from lm_eval_leakage.harness.given_questions import asks_of_neighbours
+        from lm_eval_leakage.harness.tasks.given_questions import asks_of_neighbours
 
         if not asks_of_neighbours(suffix):
             return self.questions, self.metadata

@@ -10,8 +10,8 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
+from lm_eval_leakage.questions.rendering import context_and_block
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.rendering import context_and_block
 
 ORDERS = ("published", "shuffled")
 LAYOUTS = ("audited", "usual", "papers", "prose")

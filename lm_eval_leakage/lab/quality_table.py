@@ -9,11 +9,11 @@ from functools import partial
 
 import numpy as np
 
+from lm_eval_leakage.inference.combined import FOLDS, cross_validated
+from lm_eval_leakage.inference.detection_quality import Confusion, Interval, auroc, bootstrap, tpr_at_fpr
+from lm_eval_leakage.inference.pooling import rate_and_stderr
 from lm_eval_leakage.lab.detection import Detector
 from lm_eval_leakage.lab.simulation import Outcome
-from lm_eval_leakage.statistics.calibration import rate_and_stderr
-from lm_eval_leakage.statistics.combined import FOLDS, cross_validated
-from lm_eval_leakage.statistics.detection_quality import Confusion, Interval, auroc, bootstrap, tpr_at_fpr
 
 FPRS = (0.01, 0.05)
 COMBINED = "combined (cross-validated)"

@@ -68,8 +68,8 @@ class _Material:
 
 def _foresee(settings: Simulation, folder: Path) -> _Material:
     """What the work begins with, looked at with all else that it will need."""
-    from lm_eval_leakage.harness.foreseen import check_model
-    from lm_eval_leakage.harness.given_questions import questions_of
+    from lm_eval_leakage.harness.checks.foreseen import check_model
+    from lm_eval_leakage.harness.tasks.given_questions import questions_of
 
     check_model(settings.model, [*settings.detectors, *(HARD_AUDITS if settings.select == "hard" else ())])
     check_files(settings.versions, settings.ordinary)
@@ -136,7 +136,7 @@ def _references(
 
 
 def _control(settings: Simulation, folder: Path, questions: Sequence[Question]) -> Audits:
-    from lm_eval_leakage.harness.given_questions import asks_of_neighbours
+    from lm_eval_leakage.harness.tasks.given_questions import asks_of_neighbours
 
     references = _references(settings, folder, questions, questions)
     single = [suffix for suffix in settings.detectors if not asks_of_neighbours(suffix)]

@@ -18,8 +18,8 @@ from typing import ClassVar
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.probes.published_text import PublishedText
+from lm_eval_leakage.questions.rendering import context_and_block
 from lm_eval_leakage.records import Question, Request
-from lm_eval_leakage.rendering import context_and_block
 
 N_UNSEEN = 5
 PIECES = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\s\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")

@@ -17,8 +17,8 @@ from math import factorial
 
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.probes.option_orders import distinct_orders, drawn_orders
+from lm_eval_leakage.questions.rendering import context_and_block
 from lm_eval_leakage.records import Question, Request, Shard, UntestableQuestion
-from lm_eval_leakage.rendering import context_and_block
 
 BETWEEN = "\n\n"
 

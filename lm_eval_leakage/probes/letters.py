@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from string import ascii_uppercase
 
+from lm_eval_leakage.questions.rendering import context_and_block
 from lm_eval_leakage.records import Question, Request, UntestableQuestion
-from lm_eval_leakage.rendering import context_and_block
 
 
 def asked_for_letter(question: Question, options: Sequence[str], stem: str | None = None) -> tuple[Request, ...]:

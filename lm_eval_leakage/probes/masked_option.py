@@ -15,8 +15,8 @@ from typing import ClassVar
 from jinja2 import Environment, StrictUndefined, TemplateError
 
 from lm_eval_leakage.probes import Probe, probes
+from lm_eval_leakage.questions.rendering import context_and_block
 from lm_eval_leakage.records import Question, Request, UntestableQuestion
-from lm_eval_leakage.rendering import context_and_block
 
 INSTRUCTION = """\
 Below is a question of the test set of {{ benchmark }}, with one of its options hidden as {{ mask }}.

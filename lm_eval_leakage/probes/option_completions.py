@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.probes.letters import up_to_label
+from lm_eval_leakage.questions.rendering import option_format
 from lm_eval_leakage.records import Question, Request, UntestableQuestion
-from lm_eval_leakage.rendering import option_format
 
 
 @probes.register("option_completions")

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import factorial, prod
 
-from lm_eval_leakage.guards import anchored
 from lm_eval_leakage.probes import Probe, probes
+from lm_eval_leakage.questions.guards import anchored
+from lm_eval_leakage.questions.rendering import context_and_block, option_format
 from lm_eval_leakage.records import Question, Request, UntestableQuestion
-from lm_eval_leakage.rendering import context_and_block, option_format
 from lm_eval_leakage.texts import brief
 
 Order = tuple[int, ...]

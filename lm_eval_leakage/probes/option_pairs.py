@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from lm_eval_leakage.probes import Probe, probes
+from lm_eval_leakage.questions.rendering import option_block, option_format, stem_text
 from lm_eval_leakage.records import Question, Request, UntestableQuestion
-from lm_eval_leakage.rendering import option_block, option_format, stem_text
 
 
 @probes.register("option_pairs")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lm_eval_leakage.probes import Probe, probes
+from lm_eval_leakage.questions.rendering import context_and_block, option_format
 from lm_eval_leakage.records import Question, Request, UntestableQuestion
-from lm_eval_leakage.rendering import context_and_block, option_format
 
 
 @probes.register("published_text")

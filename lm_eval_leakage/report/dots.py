@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.report.charts import CHANCE, WIDTH, Box, Tick
-from lm_eval_leakage.results.annotation import Estimate
 
 LABEL_HEIGHT, POINT_HEIGHT, GAP = 15, 10, 8
 SIDE = 8  # left and right of the axis, so that a marker at its end is whole

@@ -15,7 +15,7 @@ from lm_eval_leakage import __version__
 from lm_eval_leakage.report.bars import HEIGHT
 from lm_eval_leakage.report.charts import WIDTH
 from lm_eval_leakage.results import formatting
-from lm_eval_leakage.results.visible import visible
+from lm_eval_leakage.texts import visible
 
 FIGURES = re.compile(r"p (?:=|&lt;) [^\s);]+|−?[\d.]+ ± [\d.]+")
 N_MISSING = 5  # incomplete logs that are named beside the findings

@@ -11,8 +11,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lm_eval_leakage.results.annotation import AnnotatedQuestion, Annotation, Row, Suspicion
 from lm_eval_leakage.results.formatting import number
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Row, Suspicion
 
 LONGEST = 100_000  # bytes; one huge question must not keep out all others
 # `</script>` and `<!--` would end the data; the separators end a line in older JavaScript

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from lm_eval_leakage.results.annotation import Annotation, Row
 from lm_eval_leakage.results.column_registry import (
     ACCURACY_UNFLAGGED,
     FLAGGED,
@@ -17,6 +16,7 @@ from lm_eval_leakage.results.column_registry import (
     PVALUE_UNGUARDED,
 )
 from lm_eval_leakage.results.formatting import count, counted, number, plus_minus, pvalue_equation
+from lm_eval_leakage.results.result_types import Annotation, Row
 
 N_HEADLINES = 4  # rows of one model that have sentences of their own; the table has all
 

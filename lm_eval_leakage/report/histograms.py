@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binom
 
-from lm_eval_leakage.results.annotation import Suspicion
+from lm_eval_leakage.results.result_types import Suspicion
 
 N_BINS = 24  # all orders of four options have a bar each
 FEWEST = 20  # questions of one number of orders that are worth a chart of their own

@@ -9,7 +9,6 @@ from typing import Any
 from lm_eval_leakage.report.dots import DotChart, Dots, dot_chart, share_end
 from lm_eval_leakage.report.environment import render as render_template
 from lm_eval_leakage.report.table import PageColumn, of_row, tabulate
-from lm_eval_leakage.results.annotation import Row
 from lm_eval_leakage.results.cells import EMPTY, Cell, bar_cell, count_cell, error_cell, text_cell
 from lm_eval_leakage.results.column import Column
 from lm_eval_leakage.results.column_registry import (
@@ -26,6 +25,7 @@ from lm_eval_leakage.results.column_registry import (
     PVALUE_UNGUARDED,
 )
 from lm_eval_leakage.results.formatting import counted, number, plus_minus
+from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.standings import Board, Leaderboard
 
 

@@ -12,9 +12,9 @@ from lm_eval_leakage.report.flagged import Listed, listed, n_bytes
 from lm_eval_leakage.report.headline import Say, benchmarks, headline, headlines, in_short
 from lm_eval_leakage.report.histograms import margin_histogram, rank_histograms
 from lm_eval_leakage.report.table import PageColumn, Table, of_row, tabulate
-from lm_eval_leakage.results.annotation import Annotation, Row
 from lm_eval_leakage.results.cells import Cell
 from lm_eval_leakage.results.column_registry import ARMS, ARMS_IN_WORDS, MODEL, TASK, displayed
+from lm_eval_leakage.results.result_types import Annotation, Row
 
 LARGEST = 4_900_000  # bytes; a page stays below 5 MB
 LARGEST_DATA = 4_000_000  # of which for flagged questions

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from lm_eval_leakage.results.annotation import Row
 from lm_eval_leakage.results.cells import EMPTY, Cell
 from lm_eval_leakage.results.column import Column
+from lm_eval_leakage.results.result_types import Row
 
 Record = TypeVar("Record")
 

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.results.annotation import Annotation
+from lm_eval_leakage.logs.audits import benchmark_of, judged_in, with_audits
+from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.logs.runs import Run, find_runs, json_lines, sanitized
 from lm_eval_leakage.results.answers import accuracy_of, answers
-from lm_eval_leakage.results.audits import benchmark_of, judged_in, with_audits
 from lm_eval_leakage.results.chosen_runs import Answered, chosen_runs
 from lm_eval_leakage.results.joining import Joining
-from lm_eval_leakage.results.json_lines import json_lines
-from lm_eval_leakage.results.problems import Problem
+from lm_eval_leakage.results.result_types import Annotation
 from lm_eval_leakage.results.rows import Part, rows_of
-from lm_eval_leakage.results.runs import Run, find_runs, sanitized
-from lm_eval_leakage.results.suspicions import Calibrating, calibrating_of, suspicions
+from lm_eval_leakage.results.verdicts import Calibrating, calibrating_of, suspicions
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from pathlib import Path
 from sys import intern
 from typing import Any
 
-from lm_eval_leakage.questions import subject_of
-from lm_eval_leakage.results.problems import NOT_AS_WRITTEN, Problem
-from lm_eval_leakage.results.samples import content_of
+from lm_eval_leakage.logs.audit_line import content_of
+from lm_eval_leakage.logs.problems import NOT_AS_WRITTEN, Problem
+from lm_eval_leakage.questions.fields import subject_of
 
 ACCURACIES = ("acc", "acc_norm", "exact_match")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lm_eval_leakage.results.annotation import Estimate
+from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.results.formatting import DASH, count, interval, number, plus_minus, pvalue
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from lm_eval_leakage.results.clean import RULES, CleanSet
-from lm_eval_leakage.results.visible import as_json, as_yaml
+from lm_eval_leakage.texts import as_json, as_yaml
 
 
 def render_questions(clean: CleanSet, made_with: Mapping[str, str]) -> str:

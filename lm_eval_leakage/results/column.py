@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
-from lm_eval_leakage.results.annotation import NAN, UNKNOWN, Estimate, Row
+from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate
 from lm_eval_leakage.results.cells import (
     Cell,
     count_cell,
@@ -17,6 +17,7 @@ from lm_eval_leakage.results.cells import (
     text_cell,
 )
 from lm_eval_leakage.results.measured import Measured
+from lm_eval_leakage.results.result_types import Row
 
 Value = TypeVar("Value", str, int, float, Estimate)
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from lm_eval_leakage.results.annotation import NAN, Arms, Estimate
+from lm_eval_leakage.inference.pooling import NAN, Estimate, mean_and_stderr, share
+from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.results.column import COUNT, INTERVAL, METRIC, NUMBER, PVALUE, TEXT, WITH_ERROR, Column
 from lm_eval_leakage.results.flags import P_ADJUSTED, P_UNGUARDED, P
-from lm_eval_leakage.results.measured import Measured, share
-from lm_eval_leakage.statistics.calibration import mean_and_stderr
+from lm_eval_leakage.results.measured import Measured
 
 OF_RUN: Sequence[Column[Any]] = (
     MODEL := Column("model", "model", TEXT, "with its revision where one was asked for"),

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from lm_eval_leakage.results.annotation import Row
+from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.results.flat import flat_row
-from lm_eval_leakage.results.problems import Problem
+from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.rows import GROUP, TASK
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from lm_eval_leakage.results.annotation import Suspicion
-from lm_eval_leakage.statistics.calibration import mean_and_stderr, poisson_binomial_tail
+from lm_eval_leakage.inference.pooling import mean_and_stderr, poisson_binomial_tail
+from lm_eval_leakage.results.result_types import Suspicion
 
 ALL_TESTED, NO_GUARD = "all tested", "no guard"  # how every table and page names the questions of a p-value
 P, P_ADJUSTED, P_UNGUARDED = f"p, {ALL_TESTED}", f"p adjusted, {ALL_TESTED}", f"p, {NO_GUARD}"

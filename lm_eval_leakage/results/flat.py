@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from lm_eval_leakage.results.annotation import AnnotatedQuestion, Estimate, Row
+from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.results.column_registry import recorded
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Row
 
 Scalar = str | int | float | bool | None
 

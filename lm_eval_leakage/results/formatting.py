@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lm_eval_leakage.results.annotation import Estimate
+from lm_eval_leakage.inference.pooling import Estimate
 
 DASH = "–"
 SMALLEST_PVALUE = 1e-300  # below it doubles lose their digits

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from lm_eval_leakage.results.audits import judged_of_one
-from lm_eval_leakage.results.problems import Problem
-from lm_eval_leakage.results.samples import Judged
-from lm_eval_leakage.statistics.conformal import Identified, from_pvalues
-from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS, Calibration
+from lm_eval_leakage.inference.conformal import Identified, from_pvalues
+from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration
+from lm_eval_leakage.logs.audit_line import Judged
+from lm_eval_leakage.logs.audits import judged_of_one
+from lm_eval_leakage.logs.problems import Problem
 
 
 @dataclass(frozen=True)

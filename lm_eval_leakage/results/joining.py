@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from lm_eval_leakage.results.annotation import AnnotatedQuestion, Suspicion
+from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.results.answers import Answer
 from lm_eval_leakage.results.chosen_runs import Answered
-from lm_eval_leakage.results.problems import Problem
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Suspicion
 
 
 class Joining:

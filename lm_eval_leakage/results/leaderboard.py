@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
-from lm_eval_leakage.results.annotation import Annotation, Row
 from lm_eval_leakage.results.column_registry import ARMS, CONFUSION, FLAGGED
 from lm_eval_leakage.results.flat import flat_row
 from lm_eval_leakage.results.formatting import DASH
 from lm_eval_leakage.results.markup import csv_of, markdown_of
+from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import SUBJECT
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
 from lm_eval_leakage.results.tables import cells
-from lm_eval_leakage.results.visible import visible
 from lm_eval_leakage.statistics.paired_accuracy import difference
+from lm_eval_leakage.texts import visible
 
 LEVEL = 0.05
 

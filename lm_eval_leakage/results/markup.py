@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 
-from lm_eval_leakage.results.visible import visible
+from lm_eval_leakage.texts import visible
 
 Cells = list[list[str]]
 STYLES = ("table", "markdown", "csv", "latex", "json")  # of rows; here, where nothing slow is imported for a `--help`

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from scipy.stats import binomtest, norm
-
-from lm_eval_leakage.results.annotation import NAN, UNKNOWN, Estimate, Suspicion
+from lm_eval_leakage.inference.accuracy_gap import Gap, accuracy_gap
+from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate, difference_of_shares, normal, share
 from lm_eval_leakage.results.flags import Flags, flags_of
-from lm_eval_leakage.results.prevalence import share_of
-from lm_eval_leakage.results.suspicions import Calibrating
-from lm_eval_leakage.statistics.accuracy_gap import Gap, accuracy_gap
-from lm_eval_leakage.statistics.calibration import mean_and_stderr
+from lm_eval_leakage.results.result_types import Suspicion
+from lm_eval_leakage.results.subject_prevalence import share_of
+from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.statistics.paired_accuracy import difference
-
-IN_95_PERCENT = float(norm.ppf(0.975))
 
 
 @dataclass(frozen=True)
@@ -126,7 +121,7 @@ class Measured:
     @property
     def gap(self) -> Estimate:
         flagged, unflagged = self.accuracy_flagged, self.accuracy_unflagged
-        return _gap(flagged, unflagged) if flagged and unflagged else UNKNOWN
+        return difference_of_shares(flagged, unflagged) if flagged and unflagged else UNKNOWN
 
     @cached_property
     def within_strata(self) -> Gap | None:
@@ -144,30 +139,6 @@ class Measured:
     @property
     def flagged_and_right(self) -> list[bool]:
         return [flag and score == 1 for flag, score, _ in self.answered] if self.within_strata else []
-
-
-def share(values: Sequence[float]) -> Estimate:
-    """Mean of values in [0, 1] with its standard error; the interval is Wilson's where they are 0 and 1 only."""
-    if not values:
-        return UNKNOWN
-    mean, stderr = mean_and_stderr(values)
-    if all(value in (0, 1) for value in values):
-        ends = binomtest(round(sum(values)), len(values)).proportion_ci(method="wilson")
-        return Estimate(mean, stderr, float(ends.low), float(ends.high))
-    return normal(mean, stderr)
-
-
-def normal(value: float, stderr: float) -> Estimate:
-    """With the interval of a normal error."""
-    return Estimate(value, stderr, value - IN_95_PERCENT * stderr, value + IN_95_PERCENT * stderr)
-
-
-def _gap(flagged: Estimate, unflagged: Estimate) -> Estimate:
-    """Newcombe's interval, from those of Wilson."""
-    value = flagged.value - unflagged.value
-    below = math.hypot(flagged.value - flagged.low, unflagged.high - unflagged.value)
-    above = math.hypot(flagged.high - flagged.value, unflagged.value - unflagged.low)
-    return Estimate(value, math.hypot(flagged.stderr, unflagged.stderr), value - below, value + above)
 
 
 def strata_of(

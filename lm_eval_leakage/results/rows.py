@@ -11,13 +11,14 @@ from typing import TypeGuard
 
 from scipy.stats import false_discovery_control
 
-from lm_eval_leakage.results.annotation import NAN, UNKNOWN, AnnotatedQuestion, Estimate, Row, Suspicion
+from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate, normal, share
+from lm_eval_leakage.logs.runs import Run, n_told
 from lm_eval_leakage.results.answers import ACCURACIES
 from lm_eval_leakage.results.chosen_runs import Answered, leaves, outer_first, outermost
 from lm_eval_leakage.results.column_registry import PVALUE_ADJUSTED, PVALUE_ALL, values_of
-from lm_eval_leakage.results.measured import Entry, Measured, normal, share, strata_of
-from lm_eval_leakage.results.runs import Run, n_told
-from lm_eval_leakage.results.suspicions import Calibrating
+from lm_eval_leakage.results.measured import Entry, Measured, strata_of
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Row, Suspicion
+from lm_eval_leakage.results.verdicts import Calibrating
 
 GROUP, TASK, SUBJECT = "group", "task", "subject"
 

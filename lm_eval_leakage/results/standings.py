@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lm_eval_leakage.results.annotation import Row
-from lm_eval_leakage.results.problems import Problem
+from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.results.result_types import Row
 
 
 @dataclass(frozen=True)

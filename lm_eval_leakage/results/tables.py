@@ -5,13 +5,13 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 
-from lm_eval_leakage.results.annotation import Row
 from lm_eval_leakage.results.cells import EMPTY
 from lm_eval_leakage.results.column_registry import MODEL, displayed
 from lm_eval_leakage.results.flat import flat_row
 from lm_eval_leakage.results.formatting import DASH
 from lm_eval_leakage.results.markup import Cells, csv_of, markdown_of
-from lm_eval_leakage.results.visible import as_json, visible
+from lm_eval_leakage.results.result_types import Row
+from lm_eval_leakage.texts import as_json, visible
 
 
 def as_text(rows: Sequence[Row], style: str) -> str:

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lm_eval_leakage.inference.pooling import EVIDENCE_ROWS
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Skipped
-from lm_eval_leakage.statistics.rows import EVIDENCE_ROWS
 
 logger = logging.getLogger(__name__)
 

@@ -17,10 +17,9 @@ from typing import ClassVar
 
 from scipy.stats import binomtest, norm
 
+from lm_eval_leakage.inference.pooling import Verdicts, rate_and_stderr, row_with_error
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement
 from lm_eval_leakage.statistics import statistics
-from lm_eval_leakage.statistics.calibration import rate_and_stderr
-from lm_eval_leakage.statistics.rows import Verdicts, row_with_error
 from lm_eval_leakage.statistics.tail_answered import margin_and_rank
 
 ARMS = ("original", "shuffled", "replaced", "generalized")

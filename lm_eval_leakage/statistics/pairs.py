@@ -20,9 +20,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lm_eval_leakage.inference.pooling import EVIDENCE_ROWS
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence
 from lm_eval_leakage.statistics import statistics
-from lm_eval_leakage.statistics.rows import EVIDENCE_ROWS
 
 EXACT_UP_TO = 7  # options; their 5,040 orders are enumerated
 DRAWN = 5_000

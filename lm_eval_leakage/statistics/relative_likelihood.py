@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
+from lm_eval_leakage.inference.pooling import mean_row
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Skipped
 from lm_eval_leakage.statistics import statistics
-from lm_eval_leakage.statistics.rows import mean_row
 
 NO_NATS = -1e-6  # above it there is nothing to take a share of
 

@@ -15,9 +15,9 @@ from typing import ClassVar
 
 from rouge_score.rouge_scorer import RougeScorer
 
+from lm_eval_leakage.inference.pooling import mean_row
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement
 from lm_eval_leakage.statistics import statistics
-from lm_eval_leakage.statistics.rows import mean_row
 
 ROUGE_L = 0.75  # Hidayat et al. (2025)
 T = 0.25  # Hidayat et al. (2025): one of four options

@@ -17,10 +17,9 @@ from typing import ClassVar
 import numpy as np
 from scipy.stats import ttest_1samp
 
+from lm_eval_leakage.inference.pooling import FLAGGED_RATE, NULL_RATE, Verdicts, mean_and_stderr, row_with_error
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence
 from lm_eval_leakage.statistics import statistics
-from lm_eval_leakage.statistics.calibration import mean_and_stderr
-from lm_eval_leakage.statistics.rows import FLAGGED_RATE, NULL_RATE, Verdicts, row_with_error
 from lm_eval_leakage.statistics.tail_answered import margin_and_rank
 
 LEVEL = 0.05

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from math import factorial
 from typing import ClassVar
 
+from lm_eval_leakage.inference.pooling import EVIDENCE_ROWS, poisson_binomial_tail
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence
 from lm_eval_leakage.statistics import statistics
-from lm_eval_leakage.statistics.calibration import poisson_binomial_tail
-from lm_eval_leakage.statistics.rows import EVIDENCE_ROWS
 from lm_eval_leakage.statistics.tail_answered import margin_and_rank
 
 

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lm_eval_leakage.inference.pooling import EVIDENCE_ROWS, rate_and_stderr, row_with_error
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence
 from lm_eval_leakage.statistics import statistics
-from lm_eval_leakage.statistics.calibration import rate_and_stderr
-from lm_eval_leakage.statistics.rows import EVIDENCE_ROWS, row_with_error
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lm_eval_leakage.inference.pooling import mean_row
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Skipped, TokenScores
 from lm_eval_leakage.statistics import statistics
-from lm_eval_leakage.statistics.rows import mean_row
 
 Floats = NDArray[np.float64]
 K = 20.0  # percent of a text's tokens, in the range of both papers

@@ -20,8 +20,8 @@ from lm_eval.loggers import EvaluationTracker, evaluation_tracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness import answer_store
-from lm_eval_leakage.harness.answer_store import AnswerStore
+from lm_eval_leakage.logs import answer_store
+from lm_eval_leakage.logs.answer_store import AnswerStore
 from tests.fakes import FakeLM, by_hash
 from tests.faults.children import KILLED, Ended, child, killing
 from tests.faults.tally import Tally

@@ -20,8 +20,8 @@ from lm_eval_leakage.results.leaderboard import leaderboard
 from lm_eval_leakage.results.tables import as_text
 from tests.faults.children import KILLED, child, has_traceback, killing
 from tests.faults.tally import Tally
+from tests.logs.test_broken_files import damage
 from tests.results.harness_files import answered, audited, confused, row, write_run
-from tests.results.test_broken_files import damage
 
 N_ROWS = 400
 YAML = "task: bench\ndataset_path: json\ntest_split: test\noutput_type: multiple_choice\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import distributed
 
-from lm_eval_leakage.harness import prefix_tree_lm
+from lm_eval_leakage.harness.models import prefix_tree_lm
 from lm_eval_leakage.scoring.scorers import TreeScorer
 from tests.harness.test_prefix_tree_lm import asked
 

@@ -11,7 +11,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.backend_answers import FIRST_PORTION, IN_A_ROW, Broken, checked
+from lm_eval_leakage.harness.models.backend_answers import FIRST_PORTION, IN_A_ROW, Broken, checked
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import FIVE, GOOD, TASK, TWINS, evaluate, lines
 
@@ -258,7 +258,7 @@ def test_token_scores_are_kept_as_they_come(monkeypatch, tmp_path) -> None:
     """By the real method of `hf`, with the model's own work left out."""
     from lm_eval.models.huggingface import HFLM
 
-    from lm_eval_leakage.harness import token_scores
+    from lm_eval_leakage.harness.models import token_scores
     from lm_eval_leakage.records import TokenScores
 
     class Tiny(HFLM):

@@ -9,7 +9,7 @@ import pytest
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.files import PART
-from lm_eval_leakage.harness.clean_files import write_clean
+from lm_eval_leakage.harness.clean.clean_files import write_clean
 from lm_eval_leakage.results.clean import CleanSet, Kept
 from tests.limits import full_disk
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import datasets
 import pytest
 
-from lm_eval_leakage.harness.data import load_questions
+from lm_eval_leakage.harness.tasks.data import load_questions
 
 
 def config(**fields) -> SimpleNamespace:

@@ -10,7 +10,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.evaluation import evaluation_at_hand
+from lm_eval_leakage.harness.patches.evaluation import evaluation_at_hand
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import GOOD, TASK, evaluate
 
@@ -38,7 +38,7 @@ def test_evaluate_alone_checks_the_window_too(questions_file) -> None:
 
 def test_a_task_finds_its_run(questions_file, tmp_path, monkeypatch) -> None:
     met = []
-    monkeypatch.setattr("lm_eval_leakage.harness.task.LeakageTask.meet", lambda self, found: met.append(found))
+    monkeypatch.setattr("lm_eval_leakage.harness.tasks.task.LeakageTask.meet", lambda self, found: met.append(found))
     with pytest.raises((AttributeError, RuntimeError)):  # for the model was never met
         evaluate(
             FakeLM(by_hash),
@@ -82,7 +82,7 @@ print(evaluate(lm=lm, task_dict=loaded({"data_files": file}))["results"][TASK]["
 def test_ctrl_c_leaves_no_traceback_and_keeps_what_was_answered(tmp_path: Path) -> None:
     script = """
 import sys
-from lm_eval_leakage.harness.endings import Refusal, end_in_sentences
+from lm_eval_leakage.harness.patches.endings import Refusal, end_in_sentences
 end_in_sentences()
 end_in_sentences()
 raise {"c": KeyboardInterrupt(), "r": Refusal("one sentence"), "e": ValueError("another")}[sys.argv[1]]

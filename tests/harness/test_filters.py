@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from lm_eval_leakage.harness.filters import JudgedResponse, JudgedText, LeakageFilter, judged_response
+from lm_eval_leakage.harness.tasks.filters import JudgedResponse, JudgedText, LeakageFilter, judged_response
 from lm_eval_leakage.records import Answered, Question, Request, Skipped
 from lm_eval_leakage.statistics.orders import OrderScores
 

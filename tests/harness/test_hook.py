@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage import cli, task_configs_path
-from lm_eval_leakage.harness import hook
+from lm_eval_leakage.harness.patches import hook
 from tests.limits import full_disk
 
 MANAGER = """
@@ -114,10 +114,11 @@ BROKEN = {
 
 def package_that_is(broken: str, folder: Path) -> Path:
     """A package of our name whose wiring ends in an error."""
-    (folder / "lm_eval_leakage" / "harness").mkdir(parents=True)
-    for room in (folder / "lm_eval_leakage", folder / "lm_eval_leakage" / "harness"):
-        (room / "__init__.py").touch()
-    (folder / "lm_eval_leakage" / "harness" / "wiring.py").write_text(broken)
+    patches = folder / "lm_eval_leakage" / "harness" / "patches"
+    patches.mkdir(parents=True)
+    for package in (patches, patches.parent, patches.parent.parent):
+        (package / "__init__.py").touch()
+    (patches / "wiring.py").write_text(broken)
     return folder
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lm_eval_leakage import guards
 from lm_eval_leakage.probes.option_orders import OptionOrders
+from lm_eval_leakage.questions import guards
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import FIVE, GOOD, TASK, evaluate, lines
 
@@ -20,7 +20,7 @@ def fails_on_dawn(sound):
 
 
 def test_a_guard_that_fails(questions_file, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lm_eval_leakage.harness.task.guards_of", fails_on_dawn(guards.guards_of))
+    monkeypatch.setattr("lm_eval_leakage.harness.tasks.task.guards_of", fails_on_dawn(guards.guards_of))
     results = evaluate(FakeLM(by_hash), questions_file([GOOD, FIVE]))
     for filter_ in ("max_order", "outlier"):
         good, five = lines(results, filter_)

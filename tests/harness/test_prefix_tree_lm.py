@@ -12,8 +12,8 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_leakage.harness import prefix_tree_lm
-from lm_eval_leakage.harness.prefix_tree_lm import PrefixTreeLM
+from lm_eval_leakage.harness.models import prefix_tree_lm
+from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
 from lm_eval_leakage.scoring import budget as budgets
 from tests.scoring.trees import CACHED, EXCHANGEABLE, NEITHER, TINY, tiny_model
 

@@ -15,7 +15,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.processes import (
+from lm_eval_leakage.harness.models.processes import (
     all_equal,
     from_first,
     is_first,
@@ -206,7 +206,7 @@ def agree(rank: int, world_size: int, folder: str) -> None:
         told.append(str(error))
     Path(folder, f"told_{rank}").write_text(json.dumps(told))
     if rank == 0:
-        import lm_eval_leakage.harness.processes as processes
+        import lm_eval_leakage.harness.models.processes as processes
 
         processes.PATIENCE = processes.timedelta(seconds=2)
         try:

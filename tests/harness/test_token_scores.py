@@ -10,10 +10,10 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_leakage.harness import token_scores
-from lm_eval_leakage.harness.model_of_run import lacking
-from lm_eval_leakage.harness.prefix_tree_lm import PrefixTreeLM
-from lm_eval_leakage.harness.token_scores import TokenAnswer, offer_token_scores
+from lm_eval_leakage.harness.models import token_scores
+from lm_eval_leakage.harness.models.model_of_run import lacking
+from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
+from lm_eval_leakage.harness.models.token_scores import TokenAnswer, offer_token_scores
 from lm_eval_leakage.records import Answered, Question, Skipped, TokenScores
 from lm_eval_leakage.statistics.token_evidence import TokenEvidence
 from tests.fakes import FakeLM, by_hash
@@ -124,7 +124,7 @@ def test_a_whole_audit_by_token_scores(model: str, tmp_path: Path) -> None:
     from lm_eval.tasks import TaskManager
 
     from lm_eval_leakage import task_configs_path
-    from lm_eval_leakage.harness.wiring import extend_harness
+    from lm_eval_leakage.harness.patches.wiring import extend_harness
 
     extend_harness(TaskManager)
     known = TaskManager(include_path=str(task_configs_path()), include_defaults=False)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_leakage.harness.tokenising import encoded_pairs
+from lm_eval_leakage.harness.models.tokenising import encoded_pairs
 from tests.harness.test_prefix_tree_lm import tokenizer_over_bytes
 
 TEXTS = st.text(st.sampled_from("ab \nä中🦊</s>"), max_size=8) | st.sampled_from(["<s>", "<s>a", "a<s>"])
@@ -42,7 +42,7 @@ def test_batches_are_encoded_as_the_harness_encodes_pairs(adds_bos, add_bos_toke
 
 
 def test_more_requests_than_a_batch_keep_their_order(monkeypatch) -> None:
-    monkeypatch.setattr("lm_eval_leakage.harness.tokenising.AT_ONCE", 2)
+    monkeypatch.setattr("lm_eval_leakage.harness.models.tokenising.AT_ONCE", 2)
     lm = OnlyTokens(False, None)
     pairs = [("abc"[:n], "xyz"[:m]) for n in (1, 2, 3) for m in (1, 2, 3)]
     assert [(len(context), len(continuation)) for context, continuation in encoded_pairs(lm, pairs)] == [

@@ -7,7 +7,7 @@ import pytest
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.wiring import MODELS, add_models, add_tasks_to
+from lm_eval_leakage.harness.patches.wiring import MODELS, add_models, add_tasks_to
 
 YAMLS = sorted(task_configs_path().rglob("*.yaml"))
 NAMES = ["arc_challenge", "ceval", "cmb", "cmmlu", "fresh", "hellaswag", "mathqa", "mmlu"]
@@ -78,7 +78,7 @@ def test_an_error_of_ours_leaves_the_harness_its_task_manager(error: Exception, 
     def broken(manager: object) -> None:
         raise error
 
-    monkeypatch.setattr("lm_eval_leakage.harness.dynamic_names.know_audits", broken)
+    monkeypatch.setattr("lm_eval_leakage.harness.patches.dynamic_names.know_audits", broken)
     add_tasks_to(Manager)
     assert Manager().searched == [task_configs_path()]
     (record,) = caplog.records

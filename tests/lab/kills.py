@@ -91,7 +91,7 @@ def start(settings: Any, folder: Path, fatal: int = NEVER) -> int:
         return process
     code = 1
     try:
-        from lm_eval_leakage.lab import report
+        from lm_eval_leakage.lab import outcome_report as report
         from lm_eval_leakage.lab.simulation import simulate
 
         writes = Writes(folder, fatal)
@@ -153,8 +153,8 @@ def trial(settings: Any, folder: Path, whole: dict[str, str], kill: Callable[[Pa
 def campaign(n_trials: int, seed: int, folder: Path) -> Iterator[dict[str, Any]]:
     import transformers.trainer  # noqa: F401
 
-    import lm_eval_leakage.harness.run_audit
-    import lm_eval_leakage.lab.report
+    import lm_eval_leakage.harness.tasks.run_audit
+    import lm_eval_leakage.lab.outcome_report
     import lm_eval_leakage.lab.simulation  # noqa: F401 (once, before the processes)
 
     with_locks_of_their_own()

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS
 from lm_eval_leakage.lab.calibrate import from_held_out
 from lm_eval_leakage.lab.settings import Simulation
 from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS
 
 N = 40
 

@@ -32,7 +32,7 @@ def _no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def begun(*_: object, **__: object) -> None:
         raise AtWorkError
 
-    monkeypatch.setattr("lm_eval_leakage.harness.run_audit.load_model", begun)
+    monkeypatch.setattr("lm_eval_leakage.harness.tasks.run_audit.load_model", begun)
     monkeypatch.setattr(simulation, "train", begun)
 
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_done_is_said_before_any_work(
 ) -> None:
     from lm_eval.tasks import TaskManager
 
-    from lm_eval_leakage.harness import given_questions
+    from lm_eval_leakage.harness.tasks import given_questions
 
     quick = lambda **options: TaskManager(**options | {"include_defaults": False})  # noqa: E731
     monkeypatch.setattr(given_questions, "TaskManager", quick)

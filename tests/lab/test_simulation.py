@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.lab import report, simulation
+from lm_eval_leakage.inference.known_scores import load
+from lm_eval_leakage.lab import outcome_report as report
+from lm_eval_leakage.lab import simulation
 from lm_eval_leakage.lab.quality_table import methods_table, qualities
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import simulate, with_checkpoint
 from lm_eval_leakage.lab.training import Recipe
-from lm_eval_leakage.statistics.known_scores import load
 from tests.harness.test_prefix_tree_lm import checkpoint
 
 pytestmark = [
@@ -199,7 +200,9 @@ def test_a_reference_is_asked_once_and_its_nats_are_compared(
     lines = {suffix: outcome.audits[30].audit(suffix)["lines"] for suffix in wanted.detectors}
     assert all(line["detector"].endswith(f" against {tiny}") for line in lines["leakage_relative"])
     assert not any("against" in line["detector"] for line in lines["leakage_perm"])
-    monkeypatch.setattr("lm_eval_leakage.harness.run_audit.load_model", lambda *_: pytest.fail("a model is loaded"))
+    monkeypatch.setattr(
+        "lm_eval_leakage.harness.tasks.run_audit.load_model", lambda *_: pytest.fail("a model is loaded")
+    )
     assert simulate(wanted, tmp_path).detectors[30] == outcome.detectors[30]
 
 
@@ -254,7 +257,7 @@ def test_settings_that_make_no_sense_are_named(tiny: str, benchmark: str, change
 def test_a_benchmark_that_is_not_known_is_named(tiny: str, tmp_path: Path, monkeypatch) -> None:
     from lm_eval.tasks import TaskManager
 
-    from lm_eval_leakage.harness import given_questions
+    from lm_eval_leakage.harness.tasks import given_questions
 
     monkeypatch.setattr(
         given_questions, "TaskManager", lambda **options: TaskManager(**options, include_defaults=False)

@@ -84,7 +84,7 @@ def test_a_prefix_tree_in_bfloat16_strays_no_further_than_hf(run, model: Path) -
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
-    from lm_eval_leakage.harness.prefix_tree_lm import PrefixTreeLM
+    from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
 
     lines = run[1][:3]
     pairs = [tuple(line["arguments"][f"gen_args_{index}"].values()) for line in lines for index in range(24)]

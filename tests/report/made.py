@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from lm_eval_leakage.results.annotation import AnnotatedQuestion, Annotation, Estimate, Row, Suspicion
+from lm_eval_leakage.inference.pooling import Estimate
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Row, Suspicion
 
 HALF = Estimate(0.5, 0.05, 0.4, 0.6)
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.report import leaderboard_page, page
-from lm_eval_leakage.results.annotation import Estimate
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
 from tests.report.made import annotation, answered, row, suspicion
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.report.bars import HEIGHT, bar_chart, nice_steps
 from lm_eval_leakage.report.charts import WIDTH
 from lm_eval_leakage.report.dots import SIDE, Dots, dot_chart, share_end
 from lm_eval_leakage.report.histograms import rank_histograms
-from lm_eval_leakage.results.annotation import UNKNOWN, Estimate
 from tests.report.made import suspicion
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lm_eval_leakage.results.annotation import UNKNOWN, Estimate
+from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.results.formatting import interval, number, plus_minus, pvalue
 
 

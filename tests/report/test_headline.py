@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import math
 
+from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.report.headline import benchmarks, headline, headlines, in_short
-from lm_eval_leakage.results.annotation import UNKNOWN, Estimate
 from tests.report.made import annotation, row
 
 

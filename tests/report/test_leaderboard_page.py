@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
+from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.report.leaderboard_page import render
-from lm_eval_leakage.results.annotation import UNKNOWN, Estimate
-from lm_eval_leakage.results.problems import Problem
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
 from tests.report.made import row
 from tests.report.parsed import Parsed

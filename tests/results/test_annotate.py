@@ -11,13 +11,13 @@ from scipy.special import expit
 from scipy.stats import binom, binomtest, false_discovery_control, norm
 
 from lm_eval_leakage import load_run
+from lm_eval_leakage.inference.combined import CombinedScore
+from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.logs.audits import benchmark_of
 from lm_eval_leakage.results import column_registry as columns
 from lm_eval_leakage.results.annotate import Choices, annotate
-from lm_eval_leakage.results.audits import benchmark_of
 from lm_eval_leakage.results.measured import strata_of
-from lm_eval_leakage.results.suspicions import Calibrating
-from lm_eval_leakage.statistics.combined import CombinedScore
-from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.results.verdicts import Calibrating
 from tests.results.harness_files import (
     DETECTOR,
     answered,

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from lm_eval_leakage.files import write_whole
-from lm_eval_leakage.results.annotation import AnnotatedQuestion, Annotation, Suspicion
 from lm_eval_leakage.results.clean import (
     FLAGGED,
     UNSCORED,
@@ -25,6 +24,7 @@ from lm_eval_leakage.results.clean import (
     clean_sets,
 )
 from lm_eval_leakage.results.clean_texts import render_group, render_questions, render_task
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Suspicion
 
 RIGHT, WRONG = {"acc,none": 1.0}, {"acc,none": 0.0}
 VERDICTS = st.sampled_from([True, False, None])

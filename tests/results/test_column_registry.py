@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from lm_eval_leakage.inference.pooling import Estimate, share
 from lm_eval_leakage.report import leaderboard_page
 from lm_eval_leakage.report.page import render
 from lm_eval_leakage.results import column_registry as registry
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.annotation import Annotation, Estimate, Row
 from lm_eval_leakage.results.column import NUMBER, WITH_ERROR, Column
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.flat import flat_row
 from lm_eval_leakage.results.leaderboard import leaderboard
-from lm_eval_leakage.results.measured import share
+from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.tables import as_text
 from lm_eval_leakage.results.written import keys_of
 from tests.report.parsed import Parsed

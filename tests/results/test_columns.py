@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, fisher_exact, poisson_binom, sem
 
-from lm_eval_leakage.results.annotation import UNKNOWN, Arms, Estimate, Suspicion
+from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate, normal, share
+from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.results.column_registry import ARMS, values_of
-from lm_eval_leakage.results.measured import Entry, Measured, normal, share, strata_of
-from lm_eval_leakage.results.suspicions import Calibrating
-from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.results.measured import Entry, Measured, strata_of
+from lm_eval_leakage.results.result_types import Suspicion
+from lm_eval_leakage.results.verdicts import Calibrating
 
 
 def suspicion(number: int = 0, **fields: Any) -> Suspicion:

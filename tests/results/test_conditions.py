@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from lm_eval_leakage.results.annotation import Estimate, Row
+from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.results.conditions import Condition
+from lm_eval_leakage.results.result_types import Row
 
 
 def row(task: str, pvalue: float, level: str = "task", group: str = "") -> Row:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lm_eval_leakage.inference.combined import fit
+from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
 from lm_eval_leakage.results.identify import as_lines, identify, summary
-from lm_eval_leakage.statistics.combined import fit
-from lm_eval_leakage.statistics.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
 from tests.results.harness_files import DETECTOR, audited, row, write_run
 
 A, B = "ProbeA()/TestA()", "ProbeB()/TestB()"

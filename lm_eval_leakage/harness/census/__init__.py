@@ -1,0 +1,1 @@
+"""Which tasks of the harness can be audited, and why not."""

@@ -1,0 +1,91 @@
+"""The census as text: of one task's audits, or of all tasks of the harness by folder."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from lm_eval.tasks import TaskManager
+from lm_eval.tasks._index import Entry, Kind
+
+from lm_eval_leakage.harness.census.findings import COVERED, FAILED, REFUSED, Finding, folder_of, judge
+from lm_eval_leakage.harness.tasks.audit import suffixes
+
+
+def task_index(include_path: str | None = None) -> Mapping[str, Entry]:
+    """Every task that the harness knows, and those of a user's folder."""
+    index: Mapping[str, Entry] = TaskManager(include_path=include_path).task_index
+    return index
+
+
+def findings_of(name: str, index: Mapping[str, Entry]) -> list[Finding]:
+    """What is found of a task, or of the tasks of a group or tag; KeyError for an unknown name."""
+    tasks = dict.fromkeys(_tasks_of(name, index))
+    return [Finding(task, folder_of(index[task]), *judge(index[task].cfg or {})) for task in tasks]
+
+
+def _tasks_of(name: str, index: Mapping[str, Entry]) -> Iterator[str]:
+    entry = index[name]
+    if entry.kind is Kind.TAG:
+        yield from sorted(entry.tags)
+    elif entry.kind is Kind.GROUP:
+        for member in _members(entry.cfg or {}):
+            yield from _tasks_of(member, index) if member in index else ()
+    else:
+        yield name
+
+
+def _members(config: Mapping[str, Any]) -> Iterator[str]:
+    """The names in a group's list, which may hold further groups."""
+    listed = config.get("task") or []
+    for member in [listed] if isinstance(listed, str) else listed:
+        if isinstance(member, str):
+            yield member
+        elif isinstance(member.get("task"), str):
+            yield member["task"]
+        else:
+            yield from _members(member)
+
+
+def as_list(found: Sequence[Finding]) -> str:
+    """One line a task: its name, whether it can be audited, how or why not; then the names of a task's audits."""
+    width = max((len(finding.task) for finding in found), default=0)
+    lines = [f"{finding.task:{width}}  {finding.status:8} {finding.reason}" for finding in found]
+    covered = [finding.task for finding in found if finding.status == COVERED]
+    if covered:
+        task = covered[0] if len(found) == 1 else "TASK"
+        lines += ["", "audits: " + ", ".join(f"{task}_{suffix}" for suffix in sorted(suffixes()))]
+    return "\n".join(lines)
+
+
+def as_json(found: Sequence[Finding]) -> str:
+    return json.dumps([asdict(finding) for finding in found], ensure_ascii=False, indent=1)
+
+
+def as_markdown(found: Sequence[Finding]) -> str:
+    """A row a folder, and under the table every reason for which tasks are not covered."""
+    table: dict[str, Counter[str]] = {}
+    for finding in found:
+        table.setdefault(finding.folder, Counter())[finding.status] += 1
+    total = Counter(finding.status for finding in found)
+    rows = [("all", total), *sorted(table.items())]
+    lines = [f"| folder | {COVERED} | {REFUSED} | {FAILED} |", "|---|---|---|---|"]
+    lines += [f"| {name} | {n[COVERED]} | {n[REFUSED]} | {n[FAILED]} |" for name, n in rows]
+    for status in (COVERED, REFUSED, FAILED):
+        lines += ["", f"{status.capitalize()}: {total[status]}", ""]
+        lines += [f"- {line}" for line in _reasons([finding for finding in found if finding.status == status])]
+    return "\n".join(lines)
+
+
+def _reasons(found: Sequence[Finding]) -> Iterator[str]:
+    """Each reason with its number of tasks, the commonest first, and the folders or the one task it is true of."""
+    tasks: dict[str, list[Finding]] = {}
+    for finding in found:
+        tasks.setdefault(finding.reason, []).append(finding)
+    for reason, having in sorted(tasks.items(), key=lambda item: (-len(item[1]), item[0])):
+        folders = sorted({finding.folder for finding in having})
+        where = having[0].task if len(having) == 1 else ", ".join(folders[:8]) + (", ..." if len(folders) > 8 else "")
+        yield f"{len(having)}: {reason} ({where})"

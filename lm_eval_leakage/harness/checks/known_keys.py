@@ -1,0 +1,70 @@
+"""Keys of `--metadata` that no audit knows: refused before the model is loaded, with the nearest known one.
+
+A run's `--metadata` is that of all its tasks, and the harness adds the model's arguments to it. So of a run that also
+has other tasks (RULER takes `max_seq_lengths`) only a key that is nearly one of ours is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any
+
+from lm_eval_leakage.harness.tasks.audit import split_name, suffixes
+from lm_eval_leakage.probes import probes
+from lm_eval_leakage.statistics import statistics
+
+logger = logging.getLogger(__name__)
+
+OWN_KEYS = {
+    "data_files": "a local file in the place of a task's own data",
+    "calibration": "a file of known scores to flag by",
+    "fpr": "the false-positive rate of a calibration's flags",
+    "reference_log": "another model's samples log, whose log-likelihoods are taken off",
+    "resume": "whether answers are kept and an audit that was ended goes on",
+    "probe": "the probe, by its name",
+    "version": "of the task, for the results file",
+    "description": "of the task, in words",
+    "audit_of": "the task that an audit asks about",
+}
+CLOSE = 0.8  # of difflib's ratio: a letter more, less or exchanged in a word of five
+
+
+@functools.cache
+def known_keys() -> frozenset[str]:
+    """Every key that an audit reads: our own, and the parameters of all probes and statistics."""
+    registered = [probes.get(name) for name in probes.names()] + [statistics.get(name) for name in statistics.names()]
+    parameters: Any = (field for chosen in registered for field in fields(chosen))  # type: ignore[arg-type]
+    return frozenset({*OWN_KEYS, *(field.name for field in parameters if field.repr)})
+
+
+def refusal_of_keys(keys: Iterable[str], *, of_audits_only: bool) -> str | None:
+    """Why a run with these keys of the user's own is refused; None where each is known, or may be another task's."""
+    for key in keys:
+        close = get_close_matches(key, known_keys(), n=1, cutoff=CLOSE)
+        if key in known_keys() or not (close or of_audits_only):
+            continue
+        nearest = close or get_close_matches(key, known_keys(), n=1, cutoff=0.5)
+        remedy = f"did you mean {nearest[0]!r}" if nearest else f"choose from: {', '.join(sorted(known_keys()))}"
+        return f"--metadata has the key {key!r}, which no audit knows; {remedy}"
+    return None
+
+
+def is_audit(task: object, index: Mapping[str, Any]) -> bool:
+    """Whether a name of a run stands for audits of ours that read no other keys than ours."""
+    if not isinstance(task, str):
+        return False
+    base = getattr(index[task], "base", None) if task in index else None
+    makes_its_data = "custom_dataset" in (getattr(base, "cfg", None) or {})  # from the keys of --metadata
+    return (split_name(task) is not None or task in suffixes()) and not makes_its_data
+
+
+@functools.cache
+def warn_of_misspelled_keys(keys: frozenset[str]) -> None:
+    """From Python a task manager's metadata holds the model's arguments too, so what is nearly one of ours may still
+    be one of them."""
+    if refusal := refusal_of_keys(sorted(keys), of_audits_only=False):
+        logger.warning("%s", refusal.replace("--metadata", "metadata"))

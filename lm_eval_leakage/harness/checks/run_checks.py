@@ -1,0 +1,33 @@
+"""What would end a run with audits, or make it wrong, said in a sentence before its model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.harness.checks.known_keys import is_audit, refusal_of_keys
+from lm_eval_leakage.harness.patches.run_files import refuse_unwritable
+from lm_eval_leakage.harness.tasks.data_files import read_file
+
+
+def check_run(config: Any, index: Mapping[str, Any]) -> None:
+    """Ends the run of a command line whose tasks are known: for a key of `--metadata` that no audit knows, a data file
+    that cannot be read, an output path that cannot be written.
+
+    config: the harness's EvaluatorConfig, in which the model's arguments and the user's keys are still apart
+    """
+    audits = [task for task in config.tasks if is_audit(task, index)]
+    if not audits:
+        return
+    metadata = config.metadata or {}
+    keys = sorted(metadata.keys() - (config.model_args or {}))
+    if refusal := refusal_of_keys(keys, of_audits_only=len(audits) == len(config.tasks)):
+        raise SystemExit(refusal)
+    try:
+        if metadata.get("data_files") is not None:
+            read_file(metadata["data_files"])
+        if config.output_path:
+            refuse_unwritable(Path(config.output_path))
+    except (ValueError, OSError) as error:
+        raise SystemExit(str(error)) from error

@@ -1,0 +1,197 @@
+"""A folder of clean tasks for plain `lm_eval --include_path`: YAMLs, lists of questions and `clean_task.py`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import lm_eval.tasks
+from lm_eval.api.metrics import mean
+from lm_eval.api.registry import DEFAULT_METRIC_REGISTRY, get_metric_aggregation
+from lm_eval.tasks._index import Kind
+from lm_eval.tasks._yaml_loader import load_yaml
+
+from lm_eval_leakage.files import check_writable, write_whole
+from lm_eval_leakage.harness.clean.clean_task import version_of
+from lm_eval_leakage.harness.tasks.base_task import draws_at_random
+from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.results.clean import CleanSet, clean_name
+from lm_eval_leakage.results.clean_texts import render_group, render_questions, render_task
+
+TASKS = Path(lm_eval.tasks.__file__).resolve().parent
+KINDS = {Kind.PY_TASK: "a task of a class of its own", Kind.GROUP: "a group", Kind.TAG: "a tag"}
+RANDOM = "where they come out otherwise, its clean task ends in an error that says so"
+
+
+class _NoCleanTask(Exception):
+    """Why a set cannot be written as a task, in words."""
+
+
+@dataclass(frozen=True)
+class _Base:
+    """metrics: those that a group may average over its members"""
+
+    yaml: str
+    version: Any
+    metrics: tuple[str, ...]
+    random: bool
+
+
+def write_clean(
+    sets: Sequence[CleanSet],
+    groups: Mapping[str, Sequence[str]],
+    folder: Path,
+    manager: Any,
+    overwrite: bool = False,
+) -> list[Problem]:
+    """Write what can be written, and say what cannot.
+
+    groups: of the runs, their members by name, subgroups among them
+    manager: a task manager that knows the base tasks
+    overwrite: replace files of the folder that say something else
+
+    Raises ValueError, with nothing written, where no set can be, and where a file of the folder says something else.
+    """
+    problems: list[Problem] = []
+    bases = _bases(sets, manager, problems)
+    if not bases:
+        reasons = "; ".join(map(str, problems)) or "no set is given"
+        raise ValueError(f"there is no clean task to write ({reasons}); give runs of base tasks with their audits")
+    texts = {
+        name: text for clean in sets if clean.task in bases for name, text in _task_files(clean, bases[clean.task])
+    }
+    texts |= _group_files(groups, bases, manager, problems)
+    texts["clean_task.py"] = files(__package__).joinpath("clean_task.py").read_text(encoding="utf-8")
+    _write(texts, folder, overwrite)
+    return problems + _strangers(folder, texts)
+
+
+def _bases(sets: Sequence[CleanSet], manager: Any, problems: list[Problem]) -> dict[str, _Base]:
+    """Of each set that can be a task."""
+    found = {}
+    for clean in sets:
+        try:
+            found[clean.task] = base = _base_of(clean, manager)
+        except _NoCleanTask as reason:
+            problems.append(Problem(f"no {clean.name} is written: {reason}"))
+            continue
+        if base.random:
+            problems.append(Problem(f"{clean.task} draws at random when it prepares its rows; {RANDOM}"))
+    return found
+
+
+def _base_of(clean: CleanSet, manager: Any) -> _Base:
+    if not clean.kept:
+        raise _NoCleanTask(f"nothing remains of the {clean.n_questions} questions ({_counts(clean)})")
+    entry = manager.task_index.get(clean.task)
+    if entry is None or (entry.kind is Kind.TASK and entry.yaml_path is None):
+        raise _NoCleanTask(f"no YAML of {clean.task} is known to the harness; give its folder as include_path")
+    if entry.kind is not Kind.TASK:
+        raise _NoCleanTask(
+            f"{clean.task} is {KINDS.get(entry.kind, 'no task')}, whose questions cannot be chosen from outside"
+        )
+    try:
+        config = load_yaml(entry.yaml_path)
+    except Exception as error:  # a task's own module may raise anything
+        raise _NoCleanTask(f"{entry.yaml_path} cannot be loaded ({error!r})") from error
+    if "task_list" in config or not isinstance(config["task"], str):
+        raise _NoCleanTask(f"{entry.yaml_path} is a list of tasks, not one task's settings")
+    path = entry.yaml_path.expanduser().resolve()
+    place = path.relative_to(TASKS) if path.is_relative_to(TASKS) else path
+    random = draws_at_random(config.get("process_docs"))
+    return _Base(place.as_posix(), version_of(config), tuple(_means(config)), random)
+
+
+def _counts(clean: CleanSet) -> str:
+    counts = Counter(question.why for question in clean.left_out)
+    return ", ".join(f"{why}: {count}" for why, count in counts.items())
+
+
+def _means(config: Mapping[str, Any]) -> Iterator[str]:
+    """The metrics of a task that are means over its questions."""
+    default = [{"metric": name} for name in DEFAULT_METRIC_REGISTRY[config.get("output_type", "generate_until")]]
+    for entry in config.get("metric_list") or default:
+        name = entry.get("metric")
+        if isinstance(name, str) and (entry.get("aggregation") or get_metric_aggregation(name)) in ("mean", mean):
+            yield name
+
+
+def _task_files(clean: CleanSet, base: _Base) -> Iterator[tuple[str, str]]:
+    stem = _file_stem(clean.name)
+    made_with = {package: version(package) for package in ("lm_eval_leakage", "lm_eval")}
+    yield f"{stem}.yaml", render_task(clean, base.yaml, base.version, f"{stem}.json")
+    yield f"{stem}.json", render_questions(clean, made_with)
+
+
+def _group_files(
+    groups: Mapping[str, Sequence[str]], bases: Mapping[str, _Base], manager: Any, problems: list[Problem]
+) -> Iterator[tuple[str, str]]:
+    for name, members in groups.items():
+        left = [member for member in dict.fromkeys(members) if set(_leaves(member, groups)) & bases.keys()]
+        if not members:  # the harness files single tasks so
+            continue
+        if name in bases:
+            problems.append(Problem(f"no group {clean_name(name)} is written: a task is called so"))
+        elif not left:
+            problems.append(Problem(f"no group {clean_name(name)} is written: none of its tasks has a clean one"))
+        else:
+            leaves = [bases[leaf] for leaf in _leaves(name, groups) if leaf in bases]
+            first, *others = leaves
+            metrics = [metric for metric in first.metrics if all(metric in other.metrics for other in others)]
+            problems += _group_problems(name, set(members) - set(left), metrics)
+            entry = manager.task_index.get(name)
+            of_group = version_of(entry.cfg) if entry is not None and entry.cfg else None
+            text = render_group(clean_name(name), [clean_name(member) for member in left], metrics, of_group)
+            yield f"{_file_stem(clean_name(name))}.yaml", text
+
+
+def _group_problems(name: str, missing: set[str], metrics: Sequence[str]) -> Iterator[Problem]:
+    if missing:
+        names = ", ".join(sorted(missing))
+        yield Problem(f"{clean_name(name)} is without {names}: there is no clean task of them")
+    if not metrics:
+        yield Problem(f"{clean_name(name)} shows no accuracy: its tasks have no metric in common")
+
+
+def _leaves(name: str, groups: Mapping[str, Sequence[str]], above: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The tasks of a group, through its subgroups; of a task, itself."""
+    members = groups.get(name)
+    if not members:
+        yield name
+    elif name not in above:
+        for member in dict.fromkeys(members):
+            yield from _leaves(member, groups, above | {name})
+
+
+def _file_stem(name: str) -> str:
+    """A name may hold what a file's cannot; no two names share a file."""
+    return quote(name, safe="()+")
+
+
+def _write(texts: Mapping[str, str], folder: Path, overwrite: bool) -> None:
+    others = [name for name, text in texts.items() if _says_else(folder / name, text)]
+    if others and not overwrite:
+        more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
+        raise ValueError(f"{folder / others[0]}{more} is of another run; choose a new folder, or overwrite")
+    check_writable(folder, folder=True)
+    for name in sorted(texts, key=lambda name: name.endswith(".yaml")):  # a task comes after what it names
+        write_whole(folder / name, texts[name])
+
+
+def _says_else(file: Path, text: str) -> bool:
+    return file.exists() and file.read_bytes() != text.encode("utf-8", "replace")
+
+
+def _strangers(folder: Path, texts: Mapping[str, str]) -> list[Problem]:
+    """The harness reads every YAML below the folder."""
+    return [
+        Problem("a task file that this run did not write; the harness reads it too", file)
+        for file in sorted(folder.rglob("*.yaml"))
+        if str(file.relative_to(folder)) not in texts
+    ]

@@ -1,0 +1,1 @@
+"""What stands between our requests and the run's model."""

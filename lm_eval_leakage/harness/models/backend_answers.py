@@ -1,0 +1,242 @@
+"""Requests of one of a model's methods, answered: what was kept is not asked again, what comes back is checked.
+
+Answers are kept as the backend reports them to its cache hook, which every backend of the harness does.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import CacheHook, CachingLM
+from lm_eval.models.huggingface import HFLM
+
+from lm_eval_leakage.harness.models.processes import are_replicas, from_first, most_of_all
+from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
+from lm_eval_leakage.harness.models.token_scores import TokenAnswer
+from lm_eval_leakage.logs.answer_store import Answer, AnswerStore, request_key
+
+logger = logging.getLogger(__name__)
+
+IN_A_ROW = 5  # questions, drawn at random, that fail one after the other: it is not they that are at fault
+SHOWN = 60  # characters of a request in a message
+FIRST_PORTION = 256  # requests that a backend is asked at once which may report its answers at the end only
+SECONDS_OF_PORTION = 60.0  # what a kill may cost there
+
+
+class AskedRequest(Protocol):
+    """As much of an instance as asking it needs.
+
+    args: of the model's method; idx: its number among those of its question, which `task` and `doc_id` tell
+    """
+
+    args: tuple[Any, ...]
+    idx: int
+    task: Any
+    doc_id: int | None
+
+
+@dataclass(frozen=True)
+class Broken:
+    """What a backend gave in the place of an answer, in words."""
+
+    reason: str
+
+
+def checked(method: str, response: object, request: str) -> Answer | Broken:
+    """A backend's response as an answer; what else it may be is named."""
+    if method == "token_scores" and isinstance(response, TokenAnswer):
+        return response.tokens
+    if method == "generate_until" and isinstance(response, str):
+        return response
+    if method == "loglikelihood" and isinstance(response, (tuple, list)) and len(response) == 2:
+        loglikelihood, greedy = response
+        try:
+            if not isinstance(loglikelihood, (str, bytes, bool)):
+                return float(loglikelihood), bool(greedy)
+        except (TypeError, ValueError):
+            pass
+    wanted = {"generate_until": "a text", "token_scores": "scores of its tokens"}.get(
+        method, "a log-likelihood and a truth value"
+    )
+    return Broken(f"the backend answered {request} with {_short(response)}; it must be {wanted}")
+
+
+def _is_finite(answer: Answer) -> bool:
+    """Whether it may be kept; the next run asks again for a number that is not finite."""
+    return not isinstance(answer, tuple) or math.isfinite(answer[0])
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+class _Keeping(CacheHook):  # type: ignore[misc]
+    """The backend's cache hook while our requests are asked: keeps answers as they come, and hands them on to the
+    hook that was there."""
+
+    def __init__(self, asking: BackendAnswers, before: CacheHook) -> None:
+        super().__init__(None)
+        self._asking, self._before = asking, before
+
+    def add_partial(self, attr: str, req: Any, res: Any) -> None:
+        if attr != TOKEN_SCORES:  # a request of ours, which the harness's cache would keep and never find
+            self._before.add_partial(attr, req, res)
+        if attr == self._asking.method:
+            self._asking.receive(request_key(attr, req), res)
+
+
+class BackendAnswers:
+    """All requests of one of the model's methods."""
+
+    def __init__(self, lm: Any, method: str, instances: Sequence[AskedRequest], store: AnswerStore | None) -> None:
+        self.method, self.instances, self.store = method, instances, store
+        self.model = lm.lm if isinstance(lm, CachingLM) else lm
+        # caches of the processes of one model may differ, and then these would ask for different texts
+        self.lm = self.model if are_replicas(lm) else lm
+        self._keys = [request_key(method, instance.args) for instance in instances]
+        self._may_keep = {key for key, one in zip(self._keys, instances, strict=True) if one.task.resume}
+        self._answers: dict[bytes, Answer | Broken] = {}
+
+    def answers(self) -> list[Answer | Broken]:
+        """Of each instance. Requests of equal words are asked once."""
+        found = {} if self.store is None else self.store.find(self._may_keep)
+        if are_replicas(self.lm):
+            found = from_first(found)
+        self._answers.update(found)
+        if found:
+            n_found, n_all = sum(key in found for key in self._keys), len(self._keys)
+            logger.warning("resumed: %d of %d requests were answered by an earlier run", n_found, n_all)
+        remaining = {key: one for key, one in zip(self._keys, self.instances, strict=True) if key not in found}
+        self._ask(remaining)
+        return [self._answers[key] for key in self._keys]
+
+    def receive(self, key: bytes, response: object) -> None:
+        """A response as the backend reports it, in whatever order and as often as it likes."""
+        answer = checked(self.method, response, "a request")
+        if not isinstance(answer, Broken) and self._answers.get(key) != answer:
+            self._answers[key] = answer
+            if self.store is not None and key in self._may_keep and _is_finite(answer):
+                self.store.add(key, answer)
+
+    def _ask(self, remaining: Mapping[bytes, AskedRequest]) -> None:
+        # A rank that has nothing left to ask comes along: a model's own processes may wait for each other.
+        n_padding = most_of_all(self.lm, len(remaining)) - len(remaining)
+        if not remaining and not n_padding:
+            return
+        before = self.model.cache_hook
+        self.model.set_cache_hook(_Keeping(self, before))
+        try:
+            for portion in self._portions(remaining):
+                self._ask_together(portion, n_padding)
+                self._flush()
+        finally:
+            self.model.set_cache_hook(before)
+            self._flush()
+
+    def _flush(self) -> None:
+        if self.store is not None:
+            self.store.flush()
+
+    def _portions(self, remaining: Mapping[bytes, AskedRequest]) -> Iterator[Mapping[bytes, AskedRequest]]:
+        """All at once where nothing is kept, where processes ask in step, and for `hf`, which reports batch by batch.
+        Others may report when all is done (vLLM does): they are asked about a minute's worth at a time."""
+        alone = self.lm.world_size == 1 and not are_replicas(self.lm)
+        if self.store is None or not alone or isinstance(self.model, HFLM):
+            yield remaining
+            return
+        left, size = list(remaining.items()), FIRST_PORTION
+        while left:
+            begun = time.monotonic()
+            yield dict(left[:size])
+            left = left[size:]
+            faster = SECONDS_OF_PORTION / max(time.monotonic() - begun, 1.0)
+            size = max(FIRST_PORTION, int(size * min(faster, 8)))  # a few short texts promise too much
+
+    def _ask_together(self, remaining: Mapping[bytes, AskedRequest], n_padding: int) -> None:
+        """All in one call, as the harness does; where that fails, what is not answered question by question."""
+        alone = self.lm.world_size == 1 and not are_replicas(self.lm)
+        stand_in = next(iter(remaining.values()), None) or _stand_in(self.method)
+        try:
+            responses = self._call([*remaining.values(), *[stand_in] * n_padding])
+        except Exception as error:
+            if not alone or not self._ask_one_by_one(remaining, f"{error!r}"):
+                raise
+            return
+        n_given = len(responses) if isinstance(responses, (list, tuple)) else None
+        if n_given == len(remaining) + n_padding:
+            self._match(remaining, responses)
+        elif alone:
+            self._ask_one_by_one(remaining, _wrong_number(responses, len(remaining)))
+        else:
+            self._leave_out(remaining, _wrong_number(responses, len(remaining) + n_padding))
+
+    def _ask_one_by_one(self, remaining: Mapping[bytes, AskedRequest], trouble: str) -> bool:
+        """What the backend did not report, one question at a time, so that a bad one costs itself alone. Whether any
+        was answered: after IN_A_ROW failures no more are asked."""
+        by_question: dict[Any, dict[bytes, AskedRequest]] = defaultdict(dict)
+        for key, one in remaining.items():
+            if key not in self._answers:
+                by_question[one.task, one.doc_id][key] = one
+        logger.warning("asking %d question(s) one by one: %s", len(by_question), trouble)
+        questions = list(by_question.values())
+        random.Random(0).shuffle(questions)  # neighbours may be bad for one reason
+        n_failed = 0
+        for own in questions:
+            if n_failed == IN_A_ROW:
+                self._leave_out(own, f"not asked, since {IN_A_ROW} others failed: {trouble}")
+            else:
+                n_failed = 0 if self._ask_alone(own) else n_failed + 1
+        return n_failed < IN_A_ROW and any(not isinstance(answer, Broken) for answer in self._answers.values())
+
+    def _ask_alone(self, own: Mapping[bytes, AskedRequest]) -> bool:
+        """Whether the backend gave as many answers as one question has requests."""
+        try:
+            responses = self._call([*own.values()])
+        except Exception as error:  # any backend may raise anything
+            self._leave_out(own, f"the backend failed on it ({_short(error)})")
+            return False
+        if not isinstance(responses, (list, tuple)) or len(responses) != len(own):
+            self._leave_out(own, _wrong_number(responses, len(own)))
+            return False
+        self._match(own, responses)
+        return True
+
+    def _call(self, instances: Sequence[Any]) -> Any:
+        return getattr(self.lm, self.method)(list(instances))
+
+    def _match(self, asked: Mapping[bytes, AskedRequest], responses: Sequence[object]) -> None:
+        for number, (key, one) in enumerate(asked.items()):
+            response = responses[number]
+            self.receive(key, response)
+            if key not in self._answers:
+                text = one.args[-1 if self.method == "loglikelihood" else 0]
+                self._answers[key] = checked(self.method, response, f"request {one.idx} ({_short(text)})")
+
+    def _leave_out(self, asked: Mapping[bytes, AskedRequest], reason: str) -> None:
+        for key in asked:
+            self._answers.setdefault(key, Broken(reason))
+
+
+def _wrong_number(responses: object, n_asked: int) -> str:
+    if not isinstance(responses, (list, tuple)):
+        return f"the backend gave {_short(responses)} instead of a list of {n_asked} answers"
+    return f"the backend gave {len(responses)} answers to {n_asked} requests, so that none can be told from another"
+
+
+def _stand_in(method: str) -> Instance:
+    """For a rank that has nothing of its own to ask."""
+    arguments: tuple[Any, ...] = ("Skipped", " question")
+    if method == "generate_until":
+        arguments = ("Skipped question", {"until": [], "max_gen_toks": 1, "do_sample": False, "temperature": 0.0})
+    elif method == "token_scores":
+        arguments = ("Skipped question",)
+    return Instance(method, {}, arguments, 0)

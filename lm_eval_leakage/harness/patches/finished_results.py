@@ -1,0 +1,52 @@
+"""What `evaluate` returns of our tasks: strict JSON, without rows that have no value, and with leakage columns on the
+tasks that were asked beside their audits."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+from lm_eval.evaluator_utils import EvalAcc
+
+from lm_eval_leakage.harness.table.aggregations import RowValue
+from lm_eval_leakage.harness.table.leakage_columns import add_columns
+
+MARK = "_finished_by_lm_eval_leakage"
+OF_AN_ERROR = "_stderr_stderr"  # the harness gives each of our errors a place for an error of its own
+
+
+def finish_results() -> None:
+    """Have the results of every run with our tasks finished, where the harness puts them together."""
+    original = EvalAcc._to_eval_results
+    if hasattr(original, MARK):
+        return
+
+    @functools.wraps(original)
+    def _to_eval_results(self: Any, **kwargs: Any) -> Any:
+        results = original(self, **kwargs)
+        finish(results)
+        return results
+
+    setattr(_to_eval_results, MARK, True)
+    EvalAcc._to_eval_results = _to_eval_results
+
+
+def finish(results: dict[str, Any]) -> None:
+    """Changes rows of our tasks and their groups only; adds columns to others that were audited beside."""
+    for section in ("results", "groups"):
+        for row in (results.get(section) or {}).values():
+            if any(isinstance(value, RowValue) for value in row.values()):
+                finished = {key: _plain(value) for key, value in row.items() if OF_AN_ERROR not in key}
+                row.clear()
+                row.update({key: value for key, value in finished.items() if value is not None})
+    add_columns(results)
+
+
+def _plain(value: object) -> object:
+    """None for what has no value: JSON knows no NaN."""
+    if isinstance(value, RowValue):
+        if value.words is not None:
+            return int(value) if value.words.isdigit() else value.words
+        return float(value) if math.isfinite(value) else None
+    return value

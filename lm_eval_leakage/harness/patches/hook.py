@@ -1,0 +1,92 @@
+"""The opt-in hook that makes plain `lm_eval` know what is ours: one line in a `.pth` file, removed by `disable`.
+
+The interpreter runs that line at its start, so it imports `sys` and nothing else, and what is needed later is compiled
+later. It leaves a finder that waits for the harness's task manager to be imported, steps aside, lets it load and then
+extends it.
+
+Plain `lm_eval` must live whatever is wrong with us: an error of ours is one warning. Where the package is gone, since
+pip removes it and not the hook, nothing is said: who removed it has no use for the advice, nor the command it names.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from importlib.util import find_spec
+from pathlib import Path
+
+from lm_eval_leakage.files import write_whole
+
+NAME = "lm_eval_leakage_hook.pth"
+TARGET = "lm_eval.tasks.manager"
+WHEN_IMPORTED = f'''
+import sys
+from importlib.util import find_spec
+
+def extended_spec(hook):
+    sys.meta_path.remove(hook)
+    spec = find_spec("{TARGET}")
+    if spec is None or spec.loader is None:
+        sys.meta_path.insert(0, hook)
+        return None
+    try:
+        load = spec.loader.exec_module
+        spec.loader.exec_module = lambda module: (load(module), extend(module))
+    except AttributeError as error:
+        warn(error)
+    return spec
+
+def extend(module):
+    try:
+        from lm_eval_leakage.harness.patches.wiring import extend_harness
+        extend_harness(module.TaskManager)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        is_gone = isinstance(error, ModuleNotFoundError) and error.name == "lm_eval_leakage"
+        if not is_gone:
+            warn(error)
+
+def warn(error):
+    if sys.stderr is not None:
+        sys.stderr.write(f"warning: lm_eval goes on without leakage tasks, because of {{error!r}}; mend it, or "
+                         "turn the hook off with `lm-eval-leakage disable`\\n")
+'''
+SOURCE = f'''
+import sys
+class LmEvalLeakageHook:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{TARGET}":
+            known = {{}}
+            exec({WHEN_IMPORTED!r}, known)
+            return known["extended_spec"](self)
+sys.meta_path.insert(0, LmEvalLeakageHook())
+'''
+
+
+def hook_file() -> Path:
+    """Where this environment's hook lies, or would lie."""
+    return Path(sysconfig.get_path("purelib")) / NAME
+
+
+def harness_discovers_plugins() -> bool:
+    """Whether the installed harness reads the entry-point group `lm_eval.tasks` itself (0.4.13 does not)."""
+    found = find_spec("lm_eval")
+    if found is None or found.origin is None:
+        return False
+    package = Path(found.origin).parent
+    sources = [*package.glob("*.py"), *package.glob("tasks/*.py"), *package.glob("api/*.py")]
+    texts = (source.read_text(encoding="utf-8") for source in sources)
+    return any("entry_points" in text and '"lm_eval.tasks"' in text for text in texts)
+
+
+def write_hook(file: Path) -> None:
+    write_whole(file, _line())
+
+
+def is_current(file: Path) -> bool:
+    """Whether the hook there is this version's."""
+    return file.read_text(encoding="utf-8", errors="replace") == _line()
+
+
+def _line() -> str:
+    return f"import sys; exec({SOURCE!r})\n"

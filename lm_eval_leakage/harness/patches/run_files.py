@@ -1,0 +1,111 @@
+"""What the harness saves of a run with our tasks: seen to before the run, and looked at after it.
+
+The harness turns every error while saving into a line of its log and exits with 0.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lm_eval.loggers.evaluation_tracker import EvaluationTracker
+from lm_eval.utils import make_table
+
+from lm_eval_leakage.files import write_whole
+from lm_eval_leakage.harness.patches.endings import Refusal
+
+MARK = "_looked_at_by_lm_eval_leakage"
+
+
+class NotSaved(Refusal):
+    """A file of a run's results that is not whole."""
+
+
+def refuse_unwritable(output: Path) -> None:
+    """Raises Refusal where the results could not be saved in `output`, as `--output_path` names it."""
+    folder = output.parent if output.suffix == ".json" else output
+    try:
+        probe = folder / f".lm_eval_leakage_{os.getpid()}"
+        write_whole(probe, "")
+        probe.unlink()
+    except OSError as error:
+        raise Refusal(
+            f"output_path is {str(output)!r}, where nothing can be written ({error.strerror}); name a folder that can "
+            "be written, or make room"
+        ) from error
+
+
+def watch_run_files() -> None:
+    """Have what the harness saves of our tasks be looked at. What it saves of others is left as it is."""
+    for name, look in (("save_results_aggregated", _look_at_results), ("save_results_samples", _look_at_samples)):
+        original = getattr(EvaluationTracker, name)
+        if not hasattr(original, MARK):
+            setattr(EvaluationTracker, name, _looked_at(original, look))
+
+
+def _looked_at(save: Callable[..., None], look: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(save)
+    def saved(self: Any, *args: Any, **kwargs: Any) -> None:
+        save(self, *args, **kwargs)
+        if self.output_path:
+            look(self, *args, **kwargs)
+
+    setattr(saved, MARK, True)
+    return saved
+
+
+def _look_at_results(tracker: Any, results: Mapping[str, Any], samples: object = None) -> None:
+    tracker._results_with_audits = results if _has_audit(results) else None
+    if tracker._results_with_audits is not None:
+        files = _files(tracker, ".json")
+        try:
+            whole = bool(files) and all(isinstance(json.loads(file.read_bytes()), dict) for file in files)
+        except (OSError, ValueError):
+            whole = False
+        if not whole:
+            _refuse(tracker, "the results")
+
+
+def _look_at_samples(tracker: Any, task_name: str, samples: Sequence[object]) -> None:
+    if getattr(tracker, "_results_with_audits", None) is None:
+        return
+    files = [file for file in _files(tracker, ".jsonl") if file.name.startswith(f"samples_{task_name}_")]
+    try:
+        n_lines = sum(_n_lines(file) for file in files)
+    except OSError:
+        n_lines = -1
+    if n_lines != len(samples):
+        _refuse(tracker, f"the samples of {task_name}")
+
+
+def _refuse(tracker: Any, what: str) -> None:
+    """The tables first: they may be all that is left of hours."""
+    results = tracker._results_with_audits
+    print(make_table(results))
+    if results.get("groups"):
+        print(make_table(results, "groups"))
+    raise NotSaved(
+        f"{what} could not be saved whole in {tracker.output_path} (full disk? no permission?); the tables above are "
+        "right, and after room is made the same command saves them from the answers that were kept"
+    )
+
+
+def _has_audit(results: Mapping[str, Any]) -> bool:
+    """By what our tasks alone have in their settings."""
+    configs = (results.get("configs") or {}).values()
+    return any("probe" in (config.get("metadata") or {}) for config in configs)
+
+
+def _files(tracker: Any, suffix: str) -> list[Path]:
+    output, date = Path(tracker.output_path), getattr(tracker, "date_id", None)
+    folder = output.parent if output.suffix == ".json" else output
+    return [] if date is None else sorted(folder.rglob(f"*_{date}{suffix}"))
+
+
+def _n_lines(file: Path) -> int:
+    with file.open("rb") as lines:
+        return sum(line.endswith(b"\n") for line in lines)

@@ -1,0 +1,1 @@
+"""Verdicts as rows of the harness's results table."""

@@ -1,0 +1,52 @@
+"""Leakage columns in the harness's own table, where one run asks a task and audits of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lm_eval_leakage.logs.audit_line import MARK, judged_lines
+from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.logs.runs import KEPT, Run
+from lm_eval_leakage.results.answers import answers
+from lm_eval_leakage.results.chosen_runs import Answered
+from lm_eval_leakage.results.joining import Joining
+from lm_eval_leakage.results.rows import SUBJECT, Part, rows_of
+from lm_eval_leakage.results.verdicts import suspicions
+from lm_eval_leakage.results.written import keys_of
+
+logger = logging.getLogger(__name__)
+
+Samples = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def add_columns(results: dict[str, Any] | None) -> None:
+    """To what `evaluate` returns: each task and group that was audited beside gets the columns of
+    `lm-eval-leakage annotate`, under the filter's name `leakage`. Needs the samples (`--log_samples`)."""
+    samples: Samples = (results or {}).get("samples") or {}
+    audits = {task: lines for task, lines in samples.items() if lines and MARK in lines[0]}
+    if results is None or not audits or len(audits) == len(samples):
+        return
+    try:
+        _add(results, audits, {task: lines for task, lines in samples.items() if task not in audits})
+    except Exception as error:  # hours of a run must not be lost to a table
+        logger.warning("no leakage columns in this table (%r); `lm-eval-leakage annotate` may tell more", error)
+
+
+def _add(results: dict[str, Any], audits: Samples, asked: Samples) -> None:
+    problems: list[Problem] = []
+    verdicts = (
+        (task, line) for task, lines in audits.items() for line in judged_lines(enumerate(lines), task, problems)
+    )
+    joining = Joining(suspicions(verdicts, problems).found)
+    run = Run("", "", {key: results.get(key) or {} for key in KEPT})
+    asked_once = [(Answered(task, "", run, None, len(lines)), lines) for task, lines in asked.items()]
+    parts = [Part(one, joining.join(one, answers(enumerate(lines), problems))) for one, lines in asked_once]
+    for row in rows_of("", parts, {}, {}, None, {}):
+        for section in ("results", "groups"):
+            own = results.get(section, {}).get(row.task)
+            if own is not None and row.n_joined and row.level != SUBJECT:
+                own.update(keys_of(row))
+    for problem in problems:
+        logger.warning("%s", problem)

@@ -1,0 +1,188 @@
+"""A leakage audit of any task of the harness: its own questions, read from what it renders, asked by our probes.
+
+`<task>_<suffix>` is the audit that `task_configs/_<suffix>_yaml` describes, of the task or group `<task>`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from lm_eval.api.group import Group
+from lm_eval.api.task import ConfigurableTask, Task
+from lm_eval.tasks._yaml_loader import load_yaml
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.tasks.audited_rows import LOOKED_AT, RefusedAudit, refuse_one_file_for_many, rows_of
+from lm_eval_leakage.harness.tasks.base_task import constant_answer, refusal
+from lm_eval_leakage.harness.tasks.group import LeakageGroup
+from lm_eval_leakage.harness.tasks.shards import of_shards
+from lm_eval_leakage.harness.tasks.task import Doc, LeakageTask
+from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.texts import well_formed_parts
+
+logger = logging.getLogger(__name__)
+
+Config = dict[str, Any]
+FIRST_AUDIT = "leakage_perm"  # the one that our YAMLs describe for each benchmark
+DATA_KEYS = ("dataset_path", "dataset_name", "dataset_kwargs", "test_split", "validation_split", "process_docs")
+ORDINALS = ("first", "second", "third")
+
+
+class ReadDoc(dict[str, Any]):
+    """A row of a task's data that is read once, however often the harness asks for it."""
+
+    def __init__(self, row: Mapping[str, Any], read: Callable[[Doc], Question]) -> None:
+        super().__init__(well_formed_parts(row))
+        self._read = read
+
+    @cached_property
+    def reading(self) -> Question | UntestableQuestion:
+        try:
+            return self._read(self)
+        except UntestableQuestion as error:
+            return error
+
+
+class ReadDocs(list[ReadDoc]):
+    """The rows of a task, with the names of their columns where the harness looks for them."""
+
+    @property
+    def features(self) -> dict[str, None]:
+        return dict.fromkeys(self[0])
+
+
+class TaskAudit(LeakageTask):
+    """`base`'s questions, as `base` asks them, under the probe and the statistics of `config`."""
+
+    def __init__(self, base: ConfigurableTask, config: Config) -> None:
+        self.base = base
+        super().__init__(config)
+
+    def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
+        audited = rows_of(self.base, self.config.metadata or {})
+        docs = ReadDocs(ReadDoc(row, audited.read) for row in audited.rows)
+        if not docs:
+            raise RefusedAudit(f"{self.base.config.task} has no question")
+        if reason := refusal([doc.reading for doc in islice(docs, LOOKED_AT)], audited.in_data):
+            raise RefusedAudit(reason)
+        if (place := constant_answer([doc.reading for doc in islice(docs, LOOKED_AT)])) is not None:
+            logger.warning(
+                "%s: the right option is always the %s published one, so its place is the data set's and not the "
+                "question's; a model that knows the answers may prefer the published order without having seen it",
+                self.config.task,
+                ORDINALS[place] if place < len(ORDINALS) else f"{place + 1}th",
+            )
+        self.dataset = {self.config.test_split: docs}
+
+    def question(self, doc: Doc) -> Question:
+        assert isinstance(doc, ReadDoc), "an audit is asked about rows of its own"
+        if isinstance(doc.reading, UntestableQuestion):
+            raise doc.reading
+        return doc.reading
+
+
+def leakage_task(task: ConfigurableTask, probe: str = "option_orders", **metadata: object) -> LeakageTask:
+    """The audit of a harness task by a probe, for `lm_eval.simple_evaluate(tasks=[...])`.
+
+    metadata: the probe's parameters, such as max_orders=24
+
+    Raises RefusedAudit, with the reason, where an audit would be impossible or would mean nothing.
+    """
+    for suffix in reversed(suffixes()):  # the shortest name is the method's own
+        if template(suffix).get("metadata", {}).get("probe") == probe:
+            return audit_task(task, suffix, metadata)
+    raise ValueError(f"no audit is made by the probe {probe!r}; choose one of those of {', '.join(suffixes())}")
+
+
+def audit_task(base: Task, suffix: str, metadata: Mapping[str, object]) -> LeakageTask:
+    if not isinstance(base, ConfigurableTask):
+        raise RefusedAudit(f"{base.task_name} is written in Python and renders no prompt and choices of one row")
+    config, name = template(suffix), base.config.task
+    config |= {
+        "task": f"{name}_{suffix}",
+        "dataset_path": base.config.dataset_path,
+        "dataset_name": base.config.dataset_name,
+        "test_split": base.config.test_split or base.config.validation_split or "test",
+        "metadata": {"benchmark": name, **config.get("metadata", {}), **metadata, "audit_of": name},
+    }
+    return of_shards(TaskAudit(base, config), config)
+
+
+def audit_like(static: Config, name: str, suffix: str, metadata: Mapping[str, object]) -> LeakageTask:
+    """The audit `suffix` of the data that a YAML of ours describes for another audit."""
+    config = {key: value for key, value in static.items() if key in DATA_KEYS}
+    source = {"config_source": static["metadata"]["config_source"]}
+    shape = template(suffix)
+    config |= shape | {"task": name, "metadata": {**shape["metadata"], **metadata, **source}}
+    return of_shards(LeakageTask(config), config)
+
+
+def audits_of(
+    built: Task | Group | Sequence[Task], suffix: str, metadata: Mapping[str, object]
+) -> LeakageTask | LeakageGroup | list[LeakageTask]:
+    """The audits of what a name of the harness stands for: a task, a group, or a tag's tasks.
+
+    A member that cannot be audited is left out, with its reason in the log; RefusedAudit is raised where none can.
+    """
+    if isinstance(built, Task):
+        return audit_task(built, suffix, metadata)
+    if isinstance(built, Group):
+        refuse_one_file_for_many(built.name, len(built.get_all_tasks()), metadata, suffix)
+        return _audit_group(built, suffix, metadata)
+    refuse_one_file_for_many("the tag", len(built), metadata, suffix)
+    members = [audit for task in built if (audit := _or_refused(task, suffix, metadata)) is not None]
+    if not members:
+        raise RefusedAudit("none of its tasks can be audited; the log gives the reason of each")
+    return [member for member in members if isinstance(member, LeakageTask)]
+
+
+def _audit_group(group: Group, suffix: str, metadata: Mapping[str, object]) -> LeakageGroup:
+    audited = LeakageGroup(f"{group.name}_{suffix}")
+    metadata = {"tasks_of_group": len(group.get_all_tasks()), **metadata}
+    for member in group:
+        audit = _or_refused(member, suffix, metadata)
+        if audit is not None:
+            audited.add(audit)
+    if not len(audited):
+        raise RefusedAudit(f"none of the {len(group)} members of {group.name} can be audited; the log says why")
+    return audited
+
+
+def _or_refused(
+    member: Task | Group, suffix: str, metadata: Mapping[str, object]
+) -> LeakageTask | LeakageGroup | None:
+    try:
+        audit = audits_of(member, suffix, metadata)
+    except RefusedAudit as error:
+        name = member.name if isinstance(member, Group) else member.config.task
+        logger.warning("%s is not audited: %s", name, error)
+        return None
+    assert not isinstance(audit, list)
+    return audit
+
+
+# ---------------------------------------------------------------------- names and templates
+
+
+@cache
+def suffixes() -> tuple[str, ...]:
+    """The audits that any task can have, longest name first; each is described by a file in `task_configs`."""
+    files = Path(task_configs_path()).glob("_*_yaml")
+    return tuple(sorted((file.name[1:].removesuffix("_yaml") for file in files), key=lambda name: (-len(name), name)))
+
+
+def template(suffix: str) -> Config:
+    return dict(load_yaml(Path(task_configs_path()) / f"_{suffix}_yaml", resolve_func=True)) | {"class": None}
+
+
+def split_name(name: str) -> tuple[str, str] | None:
+    """`arc_easy_leakage_perm` as `arc_easy` and `leakage_perm`; None where the name is not an audit's."""
+    for suffix in suffixes():
+        if name.endswith(f"_{suffix}"):
+            return name.removesuffix(f"_{suffix}"), suffix
+    return None

@@ -1,0 +1,70 @@
+"""A task's verdicts by known scores: `--metadata calibration=FILE`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lm_eval_leakage.inference.known_scores import Calibrated, Calibration, class_of, load
+from lm_eval_leakage.records import Evidence, Question, Verdict
+
+logger = logging.getLogger(__name__)
+
+FPR = 0.05
+
+
+class Calibrator:
+    """Flags by the scores of known-unseen questions, at a false-positive rate of `fpr`."""
+
+    def __init__(self, calibration: Calibration, fpr: float = FPR) -> None:
+        if isinstance(fpr, bool) or not isinstance(fpr, (int, float)) or not 0 < fpr < 1:
+            raise ValueError(f"fpr is {fpr!r}; it is a false-positive rate, above 0 and below 1")
+        self.calibration, self.fpr = calibration, fpr
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any], task: str) -> Calibrator | None:
+        """That which `metadata` asks for. Raises ValueError where it is of another benchmark than `task` audits."""
+        if metadata.get("calibration") is None:
+            return None
+        calibration = load(str(metadata["calibration"]))
+        benchmark = str(metadata.get("audit_of") or task)
+        if benchmark != calibration.benchmark and not benchmark.startswith(f"{calibration.benchmark}_"):
+            raise ValueError(
+                f"calibration is {metadata['calibration']!r}, made on {calibration.benchmark!r}, and {task} asks "
+                f"about {benchmark!r}; make one on that, or leave it out"
+            )
+        if "audit_of" in metadata and benchmark != calibration.benchmark:
+            logger.warning(
+                "%s asks about %r by a calibration made on %r; it holds if the one is a part of the other",
+                task,
+                benchmark,
+                calibration.benchmark,
+            )
+        return cls(calibration, metadata.get("fpr", FPR))
+
+    def check_model(self, lm: object) -> None:
+        """Raises ValueError for a calibration of another model; says so where the model does not tell its name."""
+        names = [getattr(lm, key, None) for key in ("pretrained", "model")]
+        name = next((name for name in names if isinstance(name, str)), None)
+        if name is None:
+            logger.warning("%s hides its name; the calibration is of %r", type(lm).__name__, self.calibration.model)
+        elif name != self.calibration.model:
+            raise ValueError(
+                f"the calibration is of the model {self.calibration.model!r}, and this run's is {name!r}; scores of "
+                "one say nothing about the other, so make a calibration of this one, or leave it out"
+            )
+
+    def unmatched(self, detectors: Iterable[str]) -> str | None:
+        """Why `judge` will say nothing about any question of a run with these detectors, as a sentence; else None."""
+        return self.calibration.unmatched(detectors)
+
+    def judge(self, verdict: Verdict, detector: str, question: Question, guarded: bool) -> Calibrated | None:
+        """None for a question that was not tested, and for a statistic of which the file has no scores."""
+        key = "statistic" if isinstance(verdict, Evidence) else next(iter(getattr(verdict, "ranks_by", ())), None)
+        known = self.calibration.detectors.get(f"{detector}/{key}")
+        if key is None or known is None:
+            return None
+        pvalue = known.pvalue(float(getattr(verdict, key)), class_of(len(question.options), guarded))
+        of_seen, of_unseen = known.flagged(self.fpr)
+        return Calibrated(pvalue <= self.fpr, pvalue, self.fpr, of_seen, of_unseen)

@@ -1,0 +1,82 @@
+"""Questions of a benchmark as records, and audits of any choice of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lm_eval.tasks import TaskManager
+from lm_eval.tasks._index import Kind
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.patches.wiring import extend_harness
+from lm_eval_leakage.harness.tasks.audit import FIRST_AUDIT, Config, audit_task, template
+from lm_eval_leakage.harness.tasks.data_files import ENDINGS, Rows
+from lm_eval_leakage.harness.tasks.shards import of_shards
+from lm_eval_leakage.harness.tasks.task import Doc, LeakageTask
+from lm_eval_leakage.probes import probes
+from lm_eval_leakage.records import Question
+
+SPLIT = "test"
+
+
+class GivenQuestions(LeakageTask):
+    """An audit of `questions`, which `pool`, all of the benchmark, holds."""
+
+    def __init__(self, questions: Sequence[Question], pool: Sequence[Question], config: Config) -> None:
+        self._questions = {question.id: question for question in questions}
+        self._pool = pool
+        super().__init__(config)
+
+    def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
+        self.dataset = {SPLIT: Rows({"id": name} for name in self._questions)}
+
+    def question(self, doc: Doc) -> Question:
+        return self._questions[doc["id"]]
+
+    def benchmark(self) -> Iterator[Question]:
+        return iter(self._pool)
+
+
+def asks_of_neighbours(suffix: str) -> bool:
+    """Whether an audit's units are shards of neighbouring questions, and not single questions."""
+    return probes.get(template(suffix)["metadata"]["probe"])().of_shards(()) is not None
+
+
+def audit_of(
+    questions: Sequence[Question], suffix: str, pool: Sequence[Question], metadata: Mapping[str, object]
+) -> LeakageTask:
+    """The audit `suffix` of questions whose ids differ."""
+    shape = template(suffix)
+    config = shape | {"task": suffix, "dataset_path": "memory", "test_split": SPLIT}
+    config["metadata"] = {**shape["metadata"], **metadata}
+    return of_shards(GivenQuestions(questions, pool, config), config)
+
+
+def questions_of(benchmark: str, include_path: str | None = None) -> list[Question]:
+    """All questions of a task, group or tag of the harness, as its audit reads them, or of a local file.
+
+    A group of which we keep one data set, such as mmlu, is read as that.
+    """
+    extend_harness(TaskManager)
+    if benchmark.endswith(ENDINGS):
+        ours = TaskManager(
+            include_path=str(task_configs_path()), include_defaults=False, metadata={"data_files": benchmark}
+        )
+        return _questions(ours, f"fresh_{FIRST_AUDIT}")
+    manager, audit = TaskManager(include_path=include_path), f"{benchmark}_{FIRST_AUDIT}"
+    if audit not in manager.task_index:
+        raise ValueError(
+            f"benchmark is {benchmark!r}; it must be a task, group or tag of the harness (`lm-eval-leakage ls tasks`) "
+            f"or a file ending in one of: {', '.join(ENDINGS)}"
+        )
+    known = manager.task_index.get(benchmark)
+    if known is not None and known.kind is Kind.TASK:
+        (task,) = manager.load([benchmark])["tasks"].values()
+        return list(audit_task(task, FIRST_AUDIT, {}).benchmark())
+    return _questions(manager, audit)
+
+
+def _questions(manager: TaskManager, audit: str) -> list[Question]:
+    tasks = manager.load([audit])["tasks"].values()
+    return [question for task in tasks if isinstance(task, LeakageTask) for question in task.benchmark()]

@@ -1,0 +1,27 @@
+"""A group of audits, whose rows count every question of its members once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lm_eval.api.group import Group
+from lm_eval.config.group import AggMetricConfig
+
+from lm_eval_leakage.harness.table.aggregations import RowValue, pooled
+from lm_eval_leakage.harness.table.declared_rows import known_rows
+
+
+class LeakageGroup(Group):  # type: ignore[misc]
+    """Rows over all questions of all members: rates weigh a member by its tested questions, and p-values are those
+    of the whole. (The harness's own groups know means only, and a mean of p-values means nothing.)"""
+
+    def __init__(self, name: str) -> None:
+        names = [name for name in known_rows() if not name.endswith("_stderr")]
+        super().__init__(name, aggregate_metric_list=[AggMetricConfig(metric=metric) for metric in names])
+
+    def aggregate(self, task_metrics: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        members = [task_metrics[task.task_name] for task in self.get_all_tasks() if task.task_name in task_metrics]
+        keys = dict.fromkeys(key for member in members for key in member if isinstance(member[key], RowValue))
+        together = {key: pooled([member[key] for member in members if key in member]) for key in keys}
+        sizes = [member.get("sample_len", 0) for member in members]
+        return {"alias": self.alias or self.name, "name": self.name, "sample_len": sum(sizes), **together}

@@ -1,0 +1,59 @@
+"""What a task's `metadata`, so also `--metadata`, says to its probe and its statistics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from lm_eval_leakage.logs.reference_log import ReferenceLog, read_reference
+from lm_eval_leakage.probes import Probe, probes
+from lm_eval_leakage.statistics import statistics
+
+logger = logging.getLogger(__name__)
+
+
+def probe_of(metadata: Mapping[str, Any]) -> Probe:
+    """The probe that `metadata` names. Its other keys may be anything: the harness puts model arguments there."""
+    if "probe" not in metadata:
+        raise ValueError(f"metadata names no probe; add `probe:` with one of: {', '.join(probes.names())}")
+    chosen: Any = probes.get(metadata["probe"])
+    probe: Probe = chosen(**{field.name: metadata[field.name] for field in fields(chosen) if field.name in metadata})
+    return probe
+
+
+def reference_of(metadata: Mapping[str, Any], probe: Probe) -> ReferenceLog | None:
+    """The log of another model whose log-likelihoods are taken off those of the run's model.
+
+    A run's `--metadata` is that of all its audits; one without log-likelihoods of given texts goes on without.
+    """
+    if metadata.get("reference_log") is None:
+        return None
+    if probe.needs != "loglikelihood":
+        logger.warning(
+            "reference_log is %r, but the probe %r asks for no log-likelihoods of given texts, of which a reference "
+            "could be taken off; its audit goes on without",
+            metadata["reference_log"],
+            metadata["probe"],
+        )
+        return None
+    return read_reference(str(metadata["reference_log"]))
+
+
+def resume_of(metadata: Mapping[str, Any]) -> bool:
+    """Whether answers are kept on disk as they come, and those of an earlier run used."""
+    resume = metadata.get("resume", True)
+    if not isinstance(resume, bool):
+        raise ValueError(f"resume is {resume!r}; give true, or false to keep no answers and use none")
+    return resume
+
+
+def with_parameters(pipeline: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A pipeline of the YAML with the parameters of its statistic that `metadata` (so the command line) sets."""
+    filters = []
+    for entry in pipeline["filter"]:
+        chosen: Any = statistics.get(entry["statistic"]) if "statistic" in entry else None
+        names = [field.name for field in fields(chosen)] if chosen else []
+        filters.append(entry | {name: metadata[name] for name in names if name in metadata})
+    return pipeline | {"filter": filters}

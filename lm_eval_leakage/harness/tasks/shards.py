@@ -1,0 +1,76 @@
+"""An audit of neighbours: its rows are shards of the questions of another audit."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lm_eval_leakage.harness.tasks.data_files import Rows
+from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
+from lm_eval_leakage.harness.tasks.task import Doc, LeakageTask, LongerThanWindow
+from lm_eval_leakage.records import Question, Shard, UntestableQuestion
+
+logger = logging.getLogger(__name__)
+
+FEWEST = 2  # examples of a shard
+
+
+class ShardAudit(LeakageTask):
+    """The probe that `config` names, asked about shards of `source`'s questions. A limit counts shards.
+
+    A question that cannot be read belongs to no shard: the log counts it with its reason.
+    """
+
+    def __init__(self, source: LeakageTask, config: dict[str, Any]) -> None:
+        self.source = source
+        self._n_shown: dict[str, int] = {}
+        super().__init__(config | {"process_docs": None})
+
+    def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
+        questions, unreadable = _read(self.source)
+        for reason, count in unreadable.most_common(REASONS_SHOWN):
+            logger.warning("%s: %d question(s) belong to no shard: %s", self.config.task, count, reason)
+        self.shards = {shard.id: shard for shard in self.probe.of_shards(questions) or ()}
+        if not self.shards:
+            raise ValueError(f"{self.config.task}: {len(questions)} readable question(s) make no shard of {FEWEST}")
+        n_asked = sum(len(shard.options) for shard in self.shards.values())
+        logger.info("%s: %d shards of %d questions in all", self.config.task, len(self.shards), n_asked)
+        rows = Rows({"shard": shard.id, "members": list(shard.members)} for shard in self.shards.values())
+        self.dataset = {self.config.test_split or self.config.validation_split: rows}
+
+    def question(self, doc: Doc) -> Shard:
+        """The shard, without the examples that the model's window has no room for."""
+        shard = self.shards[doc["shard"]]
+        return replace(shard, options=shard.options[: self._n_shown.get(shard.id)])
+
+    def _asked(self, doc: Doc, framed: Callable[[str], str]) -> list[tuple[str, str]]:
+        while True:
+            try:
+                return super()._asked(doc, framed)
+            except LongerThanWindow:
+                shown = len(self.question(doc).options)
+                if shown == FEWEST:
+                    raise
+                self._n_shown[doc["shard"]] = shown - 1
+
+    def guards(self, doc: Doc) -> tuple[str, ...]:
+        """None: guards are about the options of one question."""
+        return ()
+
+
+def of_shards(audit: LeakageTask, config: dict[str, Any]) -> LeakageTask:
+    """`audit`, or where its probe asks about shards, the audit of shards of its questions."""
+    return audit if audit.probe.of_shards(()) is None else ShardAudit(audit, config)
+
+
+def _read(source: LeakageTask) -> tuple[Sequence[Question], Counter[str]]:
+    questions, reasons = [], Counter[str]()
+    for doc in source.eval_docs:
+        try:
+            questions.append(source.question(doc))
+        except UntestableQuestion as error:
+            reasons[str(error)] += 1
+    return questions, reasons

@@ -1,0 +1,281 @@
+"""A leakage audit as a harness task: the probe writes its requests, the filters' evidence becomes its rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+from lm_eval.api.task import ConfigurableTask
+
+from lm_eval_leakage.harness.models.asking import REQUEST_TYPE, LeakageInstance, offer_asking
+from lm_eval_leakage.harness.models.model_of_run import lacking
+from lm_eval_leakage.harness.models.processes import refuse_wrong_rank
+from lm_eval_leakage.harness.models.window import longer_than_window, n_tokens_of
+from lm_eval_leakage.harness.patches.endings import Refusal, end_in_sentences
+from lm_eval_leakage.harness.patches.evaluation import Evaluation, evaluation_at_hand
+from lm_eval_leakage.harness.patches.finished_results import finish_results
+from lm_eval_leakage.harness.patches.run_files import refuse_unwritable, watch_run_files
+from lm_eval_leakage.harness.table.declared_rows import entries_of, known_rows, metric_list
+from lm_eval_leakage.harness.table.logged_verdict import LoggedVerdict
+from lm_eval_leakage.harness.tasks.calibrated import Calibrator
+from lm_eval_leakage.harness.tasks.data import load_questions
+from lm_eval_leakage.harness.tasks.filters import JudgedResponse, JudgedText
+from lm_eval_leakage.harness.tasks.judging import Judging
+from lm_eval_leakage.harness.tasks.parameters import probe_of, reference_of, resume_of, with_parameters
+from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
+from lm_eval_leakage.inference.known_scores import detector_name
+from lm_eval_leakage.probes import Probe
+from lm_eval_leakage.questions.fields import question_from_doc
+from lm_eval_leakage.questions.guards import guards_of, templates_of
+from lm_eval_leakage.records import Question, Request, Skipped, UntestableQuestion
+
+logger = logging.getLogger(__name__)
+
+Doc = Mapping[str, Any]
+ChatTemplate = Callable[..., str]  # or, for a chat model behind an API, turns as JSON in a tuple
+
+
+class LongerThanWindow(UntestableQuestion):
+    """A question that would have to be truncated for the model of the run."""
+
+
+DEFAULTS: dict[str, Any] = {"output_type": "loglikelihood", "num_fewshot": 0}  # of a task's YAML
+NOTHING = ("", "")  # the arguments of a request that is never asked
+
+
+class LeakageTask(ConfigurableTask):  # type: ignore[misc]
+    """One probe over one benchmark. A YAML names the probe in `metadata` (`probe: option_orders`, beside the
+    probe's parameters) and the statistics in `filter_list`; `--metadata` overrides the former. Its rows are those
+    that the statistics declare, or those of its `metric_list` where it has one.
+    """
+
+    evaluation: Evaluation | None = None  # the run, known once the harness begins to evaluate
+    lm: object | None = None  # its model
+    lacking: str | None = None  # what that cannot do of what the probe needs
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        config = DEFAULTS | {key: value for key, value in config.items() if key != "class"}
+        self.probe = probe_of(config.get("metadata") or {})
+        self.resume = resume_of(config["metadata"])
+        self.reference = reference_of(config["metadata"], self.probe)
+        self.calibrator = Calibrator.of(config["metadata"], config["task"])
+        self._row_names = list(known_rows())  # the harness looks rows up by name
+        if config.get("metric_list") is None:
+            config["metric_list"] = metric_list(config["filter_list"])
+        if self.calibrator is not None:
+            config["metric_list"] = [*config["metric_list"], *entries_of(CALIBRATED_ROWS)]
+        config["filter_list"] = [with_parameters(entry, config["metadata"]) for entry in config["filter_list"]]
+        super().__init__(config=config)
+        for ensemble in self._filters:
+            for make_filter in ensemble.filters:
+                make_filter()  # a parameter that makes no sense ends the run here, not after the model's work
+
+    # ------------------------------------------------------------------ the run
+
+    def meet(self, evaluation: Evaluation) -> None:
+        """The run that asks the task, before it does any work for it. Raises ValueError where the calibration is of
+        another model, where the results cannot be saved, and where the model can serve none of the run's tasks; if it
+        can serve others, this one's questions are skipped with the reason."""
+        model = getattr(evaluation.lm, "lm", evaluation.lm)  # below the harness's response cache
+        if self.calibrator is not None:
+            self.calibrator.check_model(model)
+            if unmatched := self.calibrator.unmatched(self._detectors()):
+                logger.warning("%s: %s", self.config.task, unmatched)
+        if evaluation.output_path is not None:
+            refuse_unwritable(evaluation.output_path)
+        end_in_sentences()
+        self.evaluation, self.lm = evaluation, evaluation.lm
+        self.lacking = lacking(evaluation.lm, self.probe.needs)
+        if self.lacking is not None:
+            tasks = [task for task in evaluation.tasks.values() if isinstance(task, LeakageTask)]
+            unfit = [task for task in tasks if lacking(evaluation.lm, task.probe.needs)]
+            sentence = f"{self.config.task} cannot run: {self.lacking}"
+            if len(unfit) == len(evaluation.tasks):
+                raise ValueError(sentence)
+            logger.warning(sentence)
+        offer_asking(evaluation.lm)
+
+    def _detectors(self) -> list[str]:
+        """The names of those that will judge."""
+        reference = None if self.reference is None else self.reference.model
+        filters = [make_filter() for ensemble in self._filters for make_filter in ensemble.filters]
+        return [detector_name(self.probe, judge.statistic, reference) for judge in filters]
+
+    def check_met(self, lm: object) -> None:
+        """Raises RuntimeError where the requests were built without a look at the model that is to answer them."""
+        if self.lm is None or getattr(self.lm, "lm", self.lm) is not getattr(lm, "lm", lm):
+            raise RuntimeError(
+                f"{self.config.task}: its requests were built for another model or for none, so that nothing is known "
+                "of the window of this one; ask the task by the harness's own simple_evaluate or evaluate"
+            )
+
+    # ------------------------------------------------------------------ questions
+
+    def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
+        split = self.config.test_split or self.config.validation_split
+        questions = load_questions(self.config, split)
+        if not len(questions):
+            raise ValueError(f"{self.config.task}: split {split!r} has no question; name another split or file")
+        given = "data_files" in (self.config.metadata or {})
+        if given and "question" in questions.column_names:
+            self.config.process_docs = None  # it is written for the fields of the hub's data set, not for ours
+        self.dataset = {split: questions}
+
+    def fewshot_docs(self) -> None:
+        """No examples: the audit asks for the benchmark's text as it stands."""
+
+    def question(self, doc: Doc) -> Question:
+        """The question that `doc` holds; raises UntestableQuestion, with the reason, where there is none."""
+        return question_from_doc(doc)
+
+    def doc_to_text(self, doc: Doc, doc_to_text: object = None) -> str:
+        try:
+            return self.question(doc).stem
+        except UntestableQuestion:
+            return ""
+
+    def doc_to_target(self, doc: Doc, doc_to_target: object = None) -> str:
+        """The right option's text, for the samples log; empty where it is unknown."""
+        try:
+            question = self.question(doc)
+        except UntestableQuestion:
+            return ""
+        return "" if question.answer is None else question.options[question.answer]
+
+    # ------------------------------------------------------------------ requests
+
+    def build_all_requests(
+        self,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        cache_requests: bool = False,
+        rewrite_requests_cache: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """The harness's own, less its request cache, whose key knows nothing of the probe's parameters, the
+        limit or the model's window: a hit could pair a question with requests that were not meant for it."""
+        if cache_requests or rewrite_requests_cache:
+            logger.warning("%s: --cache_requests is ignored, for the cache misses a changed probe", self.config.task)
+        evaluation = evaluation_at_hand()
+        try:
+            if evaluation is not None:
+                self.meet(evaluation)
+            refuse_wrong_rank(rank, world_size)
+        except ValueError as error:
+            raise Refusal(str(error)) from error
+        super().build_all_requests(rank=rank, world_size=world_size, **kwargs)
+
+    def doc_iterator(
+        self, *, rank: int = 0, limit: int | None = None, world_size: int = 1, samples: list[int] | None = None
+    ) -> Iterator[tuple[int, Doc]]:
+        n_questions = len(samples) if samples else min(len(self.eval_docs), int(limit or len(self.eval_docs)))
+        if n_questions < world_size:
+            raise ValueError(
+                f"{self.config.task}: {n_questions} questions for {world_size} processes; the harness needs at least "
+                "one for each, so raise --limit or start fewer processes"
+            )
+        iterator: Iterator[tuple[int, Doc]] = super().doc_iterator(
+            rank=rank, limit=limit, world_size=world_size, samples=samples
+        )
+        return iterator
+
+    def fewshot_context(
+        self,
+        doc: Doc,
+        num_fewshot: int = 0,
+        system_instruction: str | None = None,
+        **_: object,
+    ) -> str:
+        """Only what stands before every request; `construct_requests` writes the question itself."""
+        return system_instruction or ""
+
+    def construct_requests(
+        self,
+        doc: Doc,
+        ctx: str,
+        metadata: tuple[str | None, int | None, int | None],
+        apply_chat_template: bool = False,
+        chat_template: ChatTemplate | None = None,
+    ) -> list[LeakageInstance]:
+        framed = _chat_frame(chat_template, ctx) if apply_chat_template and chat_template else _plain_frame(ctx)
+        try:
+            asked, skipped = self._asked(doc, framed), None
+        except UntestableQuestion as error:
+            asked, skipped = [], Skipped(str(error))
+        arguments = [self._arguments(context, continuation) for context, continuation in asked] or [NOTHING]
+        return [
+            LeakageInstance(REQUEST_TYPE, doc, own, idx, metadata, method=self.probe.needs, task=self, skipped=skipped)
+            for idx, own in enumerate(arguments)
+        ]
+
+    def _asked(self, doc: Doc, framed: Callable[[str], str]) -> list[tuple[str, str]]:
+        """The texts about one question, within the model's window."""
+        if self.lacking is not None:
+            raise UntestableQuestion(self.lacking)
+        requests = self.pooled_probe.requests(self.question(doc))
+        asked = [(framed(request.context), request.continuation) for request in requests]
+        if too_long := longer_than_window(self.lm, asked):
+            raise LongerThanWindow(too_long)
+        return asked
+
+    def _arguments(self, context: str, continuation: str) -> tuple[Any, ...]:
+        """What the model's method takes for one request."""
+        if self.probe.needs == "token_scores":
+            return (context + continuation,)
+        if self.probe.needs == "generate_until":
+            n_tokens = self.probe.n_tokens(Request(context, continuation))
+            wanted = n_tokens_of(self.lm, continuation) + 1 if n_tokens is None else n_tokens
+            return context, {"until": [], "max_gen_toks": wanted, "do_sample": False, "temperature": 0.0}
+        return context, continuation
+
+    # ------------------------------------------------------------------ verdicts
+
+    def apply_filters(self) -> None:
+        """Statistics see the questions that were answered; the others keep their reason in every pipeline."""
+        questions = [list(group) for _, group in groupby(self.instances, key=lambda instance: instance.doc_id)]
+        Judging(self, questions).judge(self._filters)
+
+    def process_results(self, doc: Doc, results: Sequence[JudgedResponse | JudgedText]) -> LoggedVerdict:
+        first = results[0]
+        assert first.verdict is not None, "a filter gave no verdict on a question's first response"
+        names = [name for name in self._row_names if name in self.aggregation()]
+        return LoggedVerdict(first.verdict, first.guards, names, first.calibrated, first.detector)
+
+    def guards(self, doc: Doc) -> tuple[str, ...]:
+        """The guards on its question; raises UntestableQuestion where it has none."""
+        return guards_of(self.question(doc), self.templates)
+
+    @cached_property
+    def pooled_probe(self) -> Probe:
+        return self.probe.with_pool(lambda: tuple(self.benchmark()))
+
+    @cached_property
+    def templates(self) -> frozenset[frozenset[str]]:
+        """Option sets that many questions of the benchmark share, asked or not."""
+        return templates_of(self.benchmark())
+
+    def benchmark(self) -> Iterator[Question]:
+        """All of its questions that can be read, asked or not."""
+        for doc in self.eval_docs:
+            try:
+                yield self.question(doc)
+            except UntestableQuestion:
+                continue
+
+
+def _plain_frame(system: str) -> Callable[[str], str]:
+    return lambda context: f"{system}\n\n{context}" if system else context
+
+
+def _chat_frame(chat_template: ChatTemplate, system: str) -> Callable[[str], str]:
+    """The context as the user's turn, so that the continuation is scored as the assistant's."""
+    before = [{"role": "system", "content": system}] if system else []
+    return lambda context: chat_template([*before, {"role": "user", "content": context}])
+
+
+watch_run_files()
+finish_results()

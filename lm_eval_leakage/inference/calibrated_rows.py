@@ -1,0 +1,56 @@
+"""Rows of an audit that flags by known scores, whatever its statistic."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lm_eval_leakage.inference.conformal import from_pvalues
+from lm_eval_leakage.inference.known_scores import Calibrated
+from lm_eval_leakage.inference.pooling import Verdicts, rate_and_stderr, row_with_error
+from lm_eval_leakage.inference.prevalence import Prevalence, rogan_gladen
+from lm_eval_leakage.records import DeclaredRow
+
+MISTAKES = 0.1  # accepted share of unseen questions among the identified
+
+
+def _calibrated(verdicts: Verdicts) -> list[Calibrated]:
+    return [verdict for verdict in verdicts if isinstance(verdict, Calibrated)]
+
+
+def _identified(verdicts: Verdicts) -> float:
+    pvalues = np.array([calibrated.pvalue for calibrated in _calibrated(verdicts)])
+    return rate_and_stderr(from_pvalues(pvalues, MISTAKES).flagged)[0]
+
+
+def _prevalence(verdicts: Verdicts) -> Prevalence:
+    calibrated = _calibrated(verdicts)
+    if not calibrated or not calibrated[0].of_seen[1]:
+        return Prevalence(math.nan, math.nan, math.nan)
+    first, n_flagged = calibrated[0], sum(verdict.flagged for verdict in calibrated)
+    rng = np.random.default_rng(0)
+    return rogan_gladen(n_flagged, len(calibrated), first.of_seen, first.of_unseen, rng=rng)
+
+
+CALIBRATED_ROWS = (
+    row_with_error(
+        "calibrated_rate",
+        "Share of the tested questions above the calibrated threshold, which flags a share `fpr` of known-unseen "
+        "ones.",
+        lambda verdicts: rate_and_stderr([calibrated.flagged for calibrated in _calibrated(verdicts)]),
+    ),
+    DeclaredRow(
+        "identified_rate",
+        "Share of the tested questions in the set of which at most a tenth is expected to be unseen (conformal).",
+        _identified,
+    ),
+    DeclaredRow(
+        "prevalence",
+        "Estimated share of the benchmark that was seen, by how often known-seen and known-unseen questions are "
+        "flagged.",
+        lambda verdicts: _prevalence(verdicts).share,
+    ),
+    DeclaredRow("prevalence_low", "Low end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).low),
+    DeclaredRow("prevalence_high", "High end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).high),
+)

@@ -1,0 +1,182 @@
+"""From verdicts on questions to one on the data set: rates with their errors and intervals, pooled p-values, and the
+rows of the results table that several statistics share, with the ways to declare one of one's own."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import binom, binomtest, norm
+
+from lm_eval_leakage.records import DeclaredRow, Evidence, Measurement, Skipped
+
+IN_95_PERCENT = float(norm.ppf(0.975))
+NAN = math.nan
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its standard error and the ends of its 95 % interval; NaN where undefined."""
+
+    value: float = NAN
+    stderr: float = NAN
+    low: float = NAN
+    high: float = NAN
+
+    def __bool__(self) -> bool:
+        return not math.isnan(self.value)
+
+
+UNKNOWN = Estimate()
+
+
+def rate_and_stderr(flags: Sequence[bool]) -> tuple[float, float]:
+    """Share of true `flags` and its standard error (sample standard deviation over sqrt n).
+
+    NaN where it is undefined: no flag for the rate, fewer than two for the error.
+    """
+    n = len(flags)
+    rate = sum(flags) / n if n else math.nan
+    return rate, math.sqrt(rate * (1 - rate) / (n - 1)) if n > 1 else math.nan
+
+
+def mean_and_stderr(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and its standard error (sample standard deviation over sqrt n); NaN where undefined."""
+    n = len(values)
+    mean = math.fsum(values) / n if n else math.nan
+    return mean, float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else math.nan
+
+
+def poisson_binomial_tail(n_flagged: int, null_rates: Sequence[float]) -> float:
+    """P(at least `n_flagged` flags) when question i is flagged independently with probability null_rates[i].
+
+    Exact: questions of one rate follow a binomial distribution, whose probabilities are convolved directly
+    (all terms are positive, so small tails keep their relative precision). Null hypothesis: no question is
+    leaked, and each statistic's own null rate holds.
+    """
+    if not null_rates:
+        return math.nan
+    counts = np.ones(1)
+    for rate, n_questions in sorted(Counter(null_rates).items()):
+        # by its logarithm, since scipy's pmf overflows on rates near the smallest float
+        binomial = np.exp(binom.logpmf(np.arange(n_questions + 1), n_questions, rate))
+        counts = np.convolve(counts, binomial)
+    return float(min(1.0, counts[n_flagged:].sum()))
+
+
+def share(values: Sequence[float]) -> Estimate:
+    """Mean of values in [0, 1] with its standard error; the interval is Wilson's where they are 0 and 1 only."""
+    if not values:
+        return UNKNOWN
+    mean, stderr = mean_and_stderr(values)
+    if all(value in (0, 1) for value in values):
+        ends = binomtest(round(sum(values)), len(values)).proportion_ci(method="wilson")
+        return Estimate(mean, stderr, float(ends.low), float(ends.high))
+    return normal(mean, stderr)
+
+
+def normal(value: float, stderr: float) -> Estimate:
+    """With the interval of a normal error."""
+    return Estimate(value, stderr, value - IN_95_PERCENT * stderr, value + IN_95_PERCENT * stderr)
+
+
+def difference_of_shares(flagged: Estimate, unflagged: Estimate) -> Estimate:
+    """Newcombe's interval, from those of Wilson."""
+    value = flagged.value - unflagged.value
+    below = math.hypot(flagged.value - flagged.low, unflagged.high - unflagged.value)
+    above = math.hypot(flagged.high - flagged.value, unflagged.value - unflagged.low)
+    return Estimate(value, math.hypot(flagged.stderr, unflagged.stderr), value - below, value + above)
+
+
+# ---------------------------------------------------------------------- rows
+
+Verdicts = Sequence[object]
+
+
+def row_with_error(
+    name: str,
+    meaning: str,
+    compute: Callable[[Verdicts], tuple[float, float]],
+    *,
+    higher_is_better: bool | None = None,
+) -> DeclaredRow:
+    """A row whose value and standard error are computed together."""
+    return DeclaredRow(
+        name,
+        meaning,
+        lambda verdicts: compute(verdicts)[0],
+        lambda verdicts: compute(verdicts)[1],
+        higher_is_better,
+    )
+
+
+def mean_row(name: str, meaning: str, *, higher_is_better: bool | None = None) -> DeclaredRow:
+    """The mean over questions of what a Measurement's `values` give under this name."""
+
+    def mean(verdicts: Verdicts) -> tuple[float, float]:
+        measured = [verdict.values() for verdict in verdicts if isinstance(verdict, Measurement)]
+        return mean_and_stderr([values[name] for values in measured if name in values])
+
+    return row_with_error(name, f"{meaning}; mean over questions.", mean, higher_is_better=higher_is_better)
+
+
+def _tested(verdicts: Verdicts) -> list[Evidence]:
+    return [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
+
+
+def _flagged(verdicts: Verdicts) -> tuple[float, float]:
+    return rate_and_stderr([evidence.flagged for evidence in _tested(verdicts)])
+
+
+def _null_rate(verdicts: Verdicts) -> float:
+    return mean_and_stderr([evidence.null_rate for evidence in _tested(verdicts)])[0]
+
+
+def _pooled_pvalue(verdicts: Verdicts) -> float:
+    evidence = _tested(verdicts)
+    return poisson_binomial_tail(sum(e.flagged for e in evidence), [e.null_rate for e in evidence])
+
+
+FLAGGED_RATE = row_with_error(
+    "flagged_rate", "Share of the tested questions that are flagged.", _flagged, higher_is_better=False
+)
+FLAGGED_RATE_GUARDED = row_with_error(
+    "flagged_rate_guarded",
+    "`flagged_rate` of the questions with a guard, whose options have a natural order.",
+    _flagged,
+    higher_is_better=False,
+)
+FLAGGED_RATE_UNGUARDED = row_with_error(
+    "flagged_rate_unguarded", "`flagged_rate` of the questions without a guard.", _flagged, higher_is_better=False
+)
+NULL_RATE = DeclaredRow(
+    "null_rate",
+    "Share of the tested questions that would be flagged without leakage, by the statistic's null.",
+    _null_rate,
+)
+DATASET_PVALUE = DeclaredRow(
+    "dataset_pvalue",
+    "Probability, without leakage, of at least as many flagged questions (exact Poisson-binomial tail).",
+    _pooled_pvalue,
+)
+DATASET_PVALUE_UNGUARDED = DeclaredRow(
+    "dataset_pvalue_unguarded",
+    "`dataset_pvalue` of the questions without a guard, whose null hypothesis is more credible.",
+    _pooled_pvalue,
+)
+EVIDENCE_ROWS = (
+    FLAGGED_RATE,
+    FLAGGED_RATE_GUARDED,
+    FLAGGED_RATE_UNGUARDED,
+    NULL_RATE,
+    DATASET_PVALUE,
+    DATASET_PVALUE_UNGUARDED,
+)
+SKIPPED = DeclaredRow(  # of every task, so that no statistic need declare it
+    "skipped",
+    "How many questions could not be tested; the samples log gives the reason of each.",
+    lambda verdicts: sum(isinstance(verdict, Skipped) for verdict in verdicts),
+)

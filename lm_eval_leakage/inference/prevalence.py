@@ -1,0 +1,114 @@
+"""What share of a benchmark has been seen, given how often a test flags seen and unseen questions?
+
+Null hypothesis of a subject's p-value: none of its questions was seen. Limits: the rates of the test must hold for
+this model and benchmark; a test that flags seen questions hardly more often than unseen ones says nothing, and its
+interval is all of [0, 1]. Source: Rogan and Gladen (1978); Clopper and Pearson (1934); Benjamini and Hochberg (1995).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import beta, betabinom, false_discovery_control
+
+from lm_eval_leakage.inference.pooling import poisson_binomial_tail
+
+N_RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Prevalence:
+    """Estimated share of seen questions, with its 95 % interval."""
+
+    share: float
+    low: float
+    high: float
+
+
+def rogan_gladen(
+    n_flagged: int, n_tested: int, tpr: tuple[int, int], fpr: tuple[int, int], *, rng: np.random.Generator
+) -> Prevalence:
+    """(flagged rate - FPR) / (TPR - FPR), cut to [0, 1].
+
+    tpr, fpr: flagged and tested questions among known-seen and known-unseen ones; the interval is that of a
+    parametric bootstrap of all three rates, each drawn from its Beta posterior with Jeffreys' prior
+    """
+    if not n_tested or not tpr[1] or not fpr[1]:
+        raise ValueError("a share needs tested questions of each kind; one of the counts is 0")
+    rates = [
+        rng.beta(flagged + 0.5, tested - flagged + 0.5, N_RESAMPLES)
+        for flagged, tested in ((n_flagged, n_tested), tpr, fpr)
+    ]
+    observed, sensitivity, false = rates
+    gain = sensitivity - false
+    drawn = np.where(
+        gain > 0, np.clip((observed - false) / np.where(gain > 0, gain, 1.0), 0, 1), rng.random(len(gain))
+    )
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    own_gain = tpr[0] / tpr[1] - fpr[0] / fpr[1]
+    if own_gain <= 0:
+        return Prevalence(float("nan"), 0.0, 1.0)
+    share = float(np.clip((n_flagged / n_tested - fpr[0] / fpr[1]) / own_gain, 0, 1))
+    return Prevalence(share, float(low), float(high))
+
+
+def exact_lower_bound(n_flagged: int, n_tested: int, null_rate: float) -> Prevalence:
+    """At least so many have been seen, by a test whose rate on unseen questions is exactly `null_rate`, such as
+    max-order's 1 / n!: flags above it are seen questions, however few of them the test finds.
+
+    The low end is exact at 97.5 % (Clopper-Pearson); the high end is 1, since a seen question may show nothing.
+    """
+    if not 0 <= null_rate < 1:
+        raise ValueError(f"null_rate is {null_rate!r}; it must be a rate below 1")
+    rate = n_flagged / n_tested if n_tested else 0.0
+    low = beta.ppf(0.025, n_flagged, n_tested - n_flagged + 1) if n_flagged else 0.0
+    share, least = ((value - null_rate) / (1 - null_rate) for value in (rate, low))
+    return Prevalence(max(0.0, share), max(0.0, float(least)), 1.0)
+
+
+@dataclass(frozen=True)
+class SubjectVerdict:
+    """pvalue: probability, without leakage, of at least as many flags in the subject
+    adjusted: the same, adjusted for the number of subjects (Benjamini-Hochberg)
+    """
+
+    n_flagged: int
+    n_tested: int
+    pvalue: float
+    adjusted: float
+
+
+def by_subject(
+    flags: Mapping[str, Sequence[bool]], null_rates: Mapping[str, Sequence[float]]
+) -> dict[str, SubjectVerdict]:
+    """Which subjects have more flags than chance gives; discoveries are made of subjects, for a question's own p-value
+    cannot be smaller than 1 / n!."""
+    tested = {subject: found for subject, found in flags.items() if len(found)}
+    return _adjusted(
+        tested, [poisson_binomial_tail(sum(found), null_rates[subject]) for subject, found in tested.items()]
+    )
+
+
+def by_subject_calibrated(flags: Mapping[str, Sequence[bool]], fpr: tuple[int, int]) -> dict[str, SubjectVerdict]:
+    """The same for a threshold whose false-positive rate was counted: flagged and all of the known-unseen questions.
+
+    Of unseen questions a beta-binomial number is flagged, the rate having the Beta posterior of Jeffreys' prior, since
+    it is not known better than those questions tell.
+    """
+    tested = {subject: found for subject, found in flags.items() if len(found)}
+    own, others = fpr[0] + 0.5, fpr[1] - fpr[0] + 0.5
+    pvalues = [float(betabinom.sf(sum(found) - 1, len(found), own, others)) for found in tested.values()]
+    return _adjusted(tested, pvalues)
+
+
+def _adjusted(tested: Mapping[str, Sequence[bool]], pvalues: Sequence[float]) -> dict[str, SubjectVerdict]:
+    if not tested:
+        return {}
+    return {
+        subject: SubjectVerdict(sum(found), len(found), pvalue, float(one))
+        for (subject, found), pvalue, one in zip(
+            tested.items(), pvalues, false_discovery_control(pvalues), strict=True
+        )
+    }

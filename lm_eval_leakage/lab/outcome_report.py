@@ -1,0 +1,143 @@
+"""What a simulation found, as JSON, Markdown and plots."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from lm_eval_leakage.files import write_whole
+from lm_eval_leakage.inference.conformal import exchangeability
+from lm_eval_leakage.lab import plots
+from lm_eval_leakage.lab.calibrate import from_control, from_held_out
+from lm_eval_leakage.lab.detection import Audits
+from lm_eval_leakage.lab.quality_table import FPRS, Quality, methods_table, qualities, sweep
+from lm_eval_leakage.lab.simulation import Outcome
+from lm_eval_leakage.records import Question
+
+HALF = 0.5
+LOW_FPR, FPR = FPRS
+
+
+def write(outcome: Outcome, folder: Path) -> str:
+    """`quality.json`, `report.md`, a calibration file and plots in `folder`; the Markdown is returned."""
+    found = list(qualities(outcome))
+    text = markdown(outcome, found)
+    write_whole(folder / "report.md", text)
+    write_whole(folder / "quality.json", json.dumps(as_json(outcome, found), indent=1))
+    for exposures in outcome.settings.epochs:
+        from_held_out(outcome, exposures).save(folder / f"calibration_{exposures}.json")
+    if outcome.control is not None:
+        from_control(outcome.control, outcome).save(folder / "calibration_control.json")
+    plots.write(outcome, found, folder)
+    return text
+
+
+def markdown(outcome: Outcome, found: Sequence[Quality]) -> str:
+    """The papers' tables: what each detector tells after each number of exposures."""
+    settings = outcome.settings
+    parts = [
+        f"# What detectors see of {settings.benchmark} in a copy of {settings.model_args}",
+        f"{len(outcome.trained)} questions trained on, {len(outcome.held_out)} held out, of {outcome.n_eligible} "
+        f"eligible; seed {settings.seed}. Intervals are 95 % bootstraps over questions.",
+        "## AUROC by exposures",
+        _by_exposures(found, lambda quality: str(quality.auroc)),
+        "## TPR at 5 % FPR by exposures",
+        _by_exposures(found, lambda quality: str(quality.tpr[FPR])),
+        "## TPR at 1 % FPR by exposures",
+        _by_exposures(found, lambda quality: str(quality.tpr[LOW_FPR])),
+        "## The published rules: precision, recall, F1, FPR",
+        _by_exposures([quality for quality in found if quality.rule is not None], _rule),
+        "## Exposures at which half of the contaminated questions would be flagged at 5 % FPR",
+        _powers(found),
+    ]
+    if outcome.control is not None:
+        parts += [f"## Is {settings.control} of the benchmark's kind?", _kinds(outcome, outcome.control)]
+    for exposures in sorted(outcome.audits):
+        parts += [f"## After {exposures} exposures", methods_table([q for q in found if q.exposures == exposures])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _by_exposures(found: Sequence[Quality], shown: Callable[[Quality], str]) -> str:
+    exposures = sorted({quality.exposures for quality in found})
+    cells = {(quality.detector, quality.exposures): shown(quality) for quality in found}
+    head = f"| detector | {' | '.join(map(str, exposures))} |\n" + "|---" * (len(exposures) + 1) + "|"
+    rows = [
+        f"| `{name}` | " + " | ".join(cells.get((name, count), "") for count in exposures) + " |"
+        for name in dict.fromkeys(quality.detector for quality in found)
+    ]
+    return "\n".join([head, *rows])
+
+
+def _rule(quality: Quality) -> str:
+    rule = quality.rule
+    assert rule is not None, "detectors without a rule have no row here"
+    return " / ".join("–" if math.isnan(x) else f"{x:.2f}" for x in (rule.precision, rule.recall, rule.f1, rule.fpr))
+
+
+def powers(found: Sequence[Quality]) -> dict[str, float | None]:
+    """Exposures at which TPR at 5 % FPR reaches one half, linear between those measured; None where it never does."""
+    return {
+        name: reaches_half([(q.exposures, q.tpr[FPR].value) for q in found if q.detector == name])
+        for name in dict.fromkeys(quality.detector for quality in found)
+    }
+
+
+def reaches_half(curve: Sequence[tuple[int, float]]) -> float | None:
+    """The first crossing of one half by a curve of (exposures, TPR)."""
+    before: tuple[int, float] | None = None
+    for exposures, tpr in sorted(curve):
+        if tpr >= HALF:
+            if before is None or math.isnan(before[1]):
+                return float(exposures)
+            (x, y) = before
+            return x + (HALF - y) / (tpr - y) * (exposures - x)
+        before = (exposures, tpr)
+    return None
+
+
+def _kinds(outcome: Outcome, control: Audits) -> str:
+    """Whether known-unseen questions could be exchanged with the benchmark's, by what leakage does not change."""
+    found = exchangeability(kinds(control.questions), kinds(outcome.audits[0].questions))
+    rows = [f"| {name} | {pvalue:.2g} |" for name, pvalue in found.items()]
+    return "\n".join(
+        [
+            "P-values of Kolmogorov-Smirnov tests. A small one says that the control differs from the benchmark, "
+            "so that thresholds from `calibration_control.json` may not hold.\n",
+            "| property | p |\n|---|---|",
+            *rows,
+        ]
+    )
+
+
+def kinds(questions: Sequence[Question]) -> dict[str, list[float]]:
+    """Lengths and counts of questions."""
+    return {
+        "characters of the stem": [float(len(question.stem)) for question in questions],
+        "characters of an option": [
+            sum(map(len, question.options)) / max(1, len(question.options)) for question in questions
+        ],
+        "options": [float(len(question.options)) for question in questions],
+    }
+
+
+def _powers(found: Sequence[Quality]) -> str:
+    rows = [f"| `{name}` | {'not reached' if at is None else f'{at:.1f}'} |" for name, at in powers(found).items()]
+    return "\n".join(["| detector | exposures |\n|---|---|", *rows])
+
+
+def as_json(outcome: Outcome, found: Sequence[Quality]) -> dict[str, object]:
+    """All figures, with each detector's rates at every threshold."""
+    return {
+        "settings": asdict(outcome.settings),
+        "trained": outcome.trained,
+        "held_out": outcome.held_out,
+        "qualities": [asdict(quality) for quality in found],
+        "exposures_at_half": powers(found),
+        "thresholds": {
+            str(exposures): {detector.name: list(sweep(detector.scores, outcome)) for detector in detectors}
+            for exposures, detectors in outcome.detectors.items()
+        },
+    }

@@ -1,0 +1,1 @@
+"""What runs and audits leave on disk, written and read in one place each."""

@@ -1,0 +1,145 @@
+"""Audits among runs: which tasks are audits, the lines of their logs, and whether the logs hold all that was asked.
+
+Every command reads audits through `judged_in`, so that none takes a part of an audit for the whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from lm_eval_leakage.logs.audit_line import MARK, Judged, judged_lines
+from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.logs.runs import Run, find_runs, json_lines, n_told, sanitized
+
+AUDIT = re.compile(r"_(leakage|choice_confusion)(_[a-z_]+)?$")
+FIRST_LINES = 20  # of which one must be whole for an audit to be known by its log
+REMEDY = "copy the whole log here, or run the audit again and take this one away"
+
+
+def benchmark_of(audit: str) -> str:
+    """`mmlu` of `mmlu_leakage_perm`."""
+    return AUDIT.sub("", audit)
+
+
+def audits_of(run: Run) -> dict[str, Path | None]:
+    """The tasks of a run that are audits, each with its log; None where the run has none."""
+    groups = {name for name, members in (run.results.get("group_subtasks") or {}).items() if members}
+    told = {task: run.logs.get(task) for task in run.results.get("results", {}) if statistics_of(run, task)}
+    kept = {task: file for task, file in run.logs.items() if task in told or is_audit(task, file)}
+    return {task: file for task, file in {**told, **kept}.items() if file is not None or task not in groups}
+
+
+def statistics_of(run: Run, task: str) -> set[str]:
+    """The statistics of an audit, by the rows of its results; they are the names of its filters."""
+    keys = [key.partition(",") for key in run.results.get("results", {}).get(task, {})]
+    return {statistic for row, _, statistic in keys if row == "skipped"}
+
+
+def is_audit(task: str, file: Path) -> bool:
+    """Whether a log is that of an audit, by its first lines; an empty one by its name."""
+    try:
+        with file.open("rb") as lines:
+            first = list(islice(lines, FIRST_LINES))
+    except OSError:  # its reader will say so
+        return False
+    return any(f'"{MARK}"'.encode() in line for line in first) if first else AUDIT.search(task) is not None
+
+
+def with_audits(runs: Sequence[Run]) -> list[Run]:
+    """The runs with their logs of audits alone."""
+    kept = [replace(run, logs={task: file for task, file in audits_of(run).items() if file}) for run in runs]
+    return [run for run in kept if run.logs]
+
+
+def judged_in(runs: Sequence[Run], problems: list[Problem]) -> Iterator[tuple[str, Judged]]:
+    """Task and line of every audit in one model's runs, oldest first; then what is missing becomes problems."""
+    audits = [_Audit(run, task, file) for run in runs for task, file in audits_of(run).items()]
+    for audit in audits:
+        if audit.file is not None:
+            for line in judged_lines(json_lines(audit.file, problems), audit.task, problems, audit.file):
+                audit.add(line)
+                yield audit.task, line
+    for audit in audits:
+        if lacking := audit.lacking():
+            made_up = any(other.holds_all_of(audit) for other in audits)
+            what = f"{lacking}; a whole log of the audit is used" if made_up else f"{lacking}; {REMEDY}"
+            problems.append(Problem(what, audit.file or audit.run.results_file, incomplete=not made_up))
+
+
+def judged_of_one(folder: Path, problems: list[Problem], model: str | None = None) -> Iterator[tuple[str, Judged]]:
+    """The same of the one model whose audits a folder holds, or of `model` where its name is given.
+
+    Raises ValueError where no audit is there, or only others' are, or those of several.
+    """
+    by_model: dict[str, list[Run]] = defaultdict(list)
+    for run in find_runs([folder], problems):
+        if audits_of(run):
+            by_model[run.key].append(run)
+    if not by_model:
+        raise ValueError(f"{folder} holds no audit; run one with --log_samples and --output_path")
+    names = ", ".join(repr(runs[0].model) for runs in by_model.values())
+    if model is not None:
+        by_model = {name: runs for name, runs in by_model.items() if _is_of(model, runs)}
+        if not by_model:
+            raise ValueError(
+                f"{folder} holds audits of {names}, but the calibration is of {model!r}, whose scores are others; "
+                "make one of that model with `lm-eval-leakage simulate`"
+            )
+    if len(by_model) > 1:
+        raise ValueError(f"{folder} holds audits of {len(by_model)} models ({names}); name the folder of one")
+    (runs,) = by_model.values()
+    return judged_in(runs, problems)
+
+
+def _is_of(model: str, runs: Collection[Run]) -> bool:
+    """Also where no results file is there to say otherwise; a calibration does not tell revisions apart."""
+    return any(
+        run.results_file is None or sanitized(run.model.partition(" revision=")[0]) == sanitized(model) for run in runs
+    )
+
+
+@dataclass
+class _Audit:
+    """One audit of one run. `found`: its questions by statistic and detector, each as the id and hash of its row."""
+
+    run: Run
+    task: str
+    file: Path | None
+    found: dict[tuple[str, str], set[tuple[int | None, str]]] = field(default_factory=lambda: defaultdict(set))
+
+    def add(self, line: Judged) -> None:
+        self.found[line.filter, line.detector].add((line.doc_id, line.question))
+
+    def lacking(self) -> str:
+        """What of it is missing, or may be, in words; empty where it is whole."""
+        told = n_told(self.run, self.task)
+        if self.file is None:
+            return f"has rows of {self.task}, an audit, whose samples log is missing (kept with --log_samples)"
+        if told is None:
+            held = max(map(len, self.found.values()), default=0)
+            return f"holds {held} questions of {self.task}, and no results file says how many it asked"
+        held_by = dict.fromkeys(statistics_of(self.run, self.task), 0)
+        for (statistic, _), questions in self.found.items():
+            held_by[statistic] = held_by.get(statistic, 0) + len(questions)
+        short = [f"{n} of {told} by {statistic}" for statistic, n in sorted(held_by.items()) if n < told]
+        if not short and (held_by or not told):
+            return ""
+        return f"lacks questions of {self.task}: it holds {', '.join(short) or f'0 of {told}'}"
+
+    def holds_all_of(self, other: _Audit) -> bool:
+        """Whether it is whole and asked all that `other` did, as far as that can be known: the same questions and
+        more, or the whole benchmark."""
+        if other is self or other.task != self.task or self.lacking():
+            return False
+        told, told_other = n_told(self.run, self.task) or 0, n_told(other.run, other.task) or 0
+        if told < told_other:
+            return False
+        if not other.found:
+            return told >= (n_told(self.run, self.task, "original") or told + 1)
+        mine = {key: {name for _, name in questions} for key, questions in self.found.items()}
+        return all({name for _, name in own} <= mine.get(key, set()) for key, own in other.found.items())

@@ -1,0 +1,97 @@
+"""What another model said of the same texts, from its samples log: its preferences are taken off before a verdict.
+
+An order of options that is natural is preferred by any model. Differences of log-likelihoods between the run's model
+and one that has not seen the benchmark (an earlier, a smaller, another one) leave what only the former prefers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.files import write_whole
+from lm_eval_leakage.logs.audit_line import model_of
+
+logger = logging.getLogger(__name__)
+
+Text = tuple[str, str]
+
+
+class ReferenceLog:
+    """Log-likelihoods by text (context, continuation), nats.
+
+    model: its name, from the results beside the log; the log's place where there are none
+    """
+
+    def __init__(self, loglikelihoods: dict[bytes, float], model: str) -> None:
+        self._loglikelihoods, self.model = loglikelihoods, model
+
+    def __len__(self) -> int:
+        return len(self._loglikelihoods)
+
+    def of(self, texts: Sequence[Text]) -> list[float] | None:
+        """Of all the texts; None where one was not asked of the reference."""
+        found = [self._loglikelihoods.get(_key(*text)) for text in texts]
+        return None if None in found else [value for value in found if value is not None]
+
+
+@cache
+def read_reference(place: str) -> ReferenceLog:
+    """The samples logs at `place`, a file or a folder of a run with --log_samples; a broken line is named and left.
+
+    Raises ValueError where there is no log, or none of log-likelihoods.
+    """
+    path = Path(place).expanduser()
+    files = [path] if path.is_file() else sorted(path.rglob("samples_*.jsonl"))
+    found: dict[bytes, float] = {}
+    for file in files:
+        found.update(_read(file))
+    if not found:
+        raise ValueError(
+            f"reference_log is {place!r}, which holds no log-likelihoods in {len(files)} samples log(s); give the "
+            "output folder of a run of the same task with --log_samples"
+        )
+    return ReferenceLog(found, model_of(path) or place)
+
+
+def write_reference(folder: Path, model: str, samples: Iterable[Mapping[str, Any]]) -> None:
+    """A log as of a run with --log_samples, of samples as the harness hands them over in this process."""
+    lines = [
+        json.dumps(
+            {
+                "arguments": {
+                    f"gen_args_{index}": {"arg_0": context, "arg_1": continuation}
+                    for index, (context, continuation) in enumerate(sample["arguments"])
+                },
+                "resps": [[list(response)] for (response,) in sample["resps"]],
+            }
+        )
+        for sample in samples
+    ]
+    write_whole(folder / "results_reference.json", json.dumps({"model_name": model}))
+    write_whole(folder / "samples_reference.jsonl", "\n".join(lines))  # last: it says that the reference is whole
+
+
+def _read(file: Path) -> Iterator[tuple[bytes, float]]:
+    with file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield from _answers(json.loads(line))
+            except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+                logger.warning("%s, line %d is left out: %r", file, number, error)
+
+
+def _answers(sample: dict[str, dict[str, dict[str, str]]]) -> Iterator[tuple[bytes, float]]:
+    for arguments, response in zip(sample["arguments"].values(), sample["resps"], strict=True):
+        if isinstance(arguments.get("arg_1"), str) and isinstance(response[0], list):
+            yield _key(arguments["arg_0"], arguments["arg_1"]), float(response[0][0])
+
+
+def _key(context: str, continuation: str) -> bytes:
+    """A digest in the place of a text: full MMLU has 337,008 of them."""
+    return blake2b(f"{len(context)} {context}{continuation}".encode("utf-8", "surrogatepass"), digest_size=16).digest()

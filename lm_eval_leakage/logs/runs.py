@@ -1,0 +1,190 @@
+"""Runs of the harness as their files tell of them: which model, when, which tasks, where their samples are."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.logs.problems import Problem
+
+TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
+RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json", re.DOTALL)  # a name may hold a newline
+SAMPLES = re.compile(rf"samples_(?P<task>.+?)_(?P<time>{TIME})\.jsonl", re.DOTALL)
+SHAPES: Mapping[str, tuple[type, ...]] = {  # of the values of each section of a results file that is used
+    "results": (dict,),
+    "groups": (dict,),
+    "group_subtasks": (list,),
+    "n-shot": (int, str),
+    "n-samples": (dict,),
+}
+KEPT = (*SHAPES, "lm_eval_version")
+OF_IDENTITY = ("revision", "subfolder")  # model arguments by which one name stands for several models
+
+
+@dataclass(frozen=True)
+class Run:
+    """One call of the harness.
+
+    model: its name, with the revision where one was asked for; the folder's name where the results file is missing
+    time: as in the files' names, which sort by it
+    results: what of the results file is used; empty where it is missing
+    logs: samples log of each task
+    """
+
+    model: str
+    time: str
+    results: Mapping[str, Any] = field(default_factory=dict)
+    results_file: Path | None = None
+    logs: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Equal for runs of one model, whether their results could be read or not."""
+        return sanitized(self.model)
+
+
+def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
+    """All runs in folders, at any depth, oldest first; or those to which files belong.
+
+    Raises ValueError for a place that is not there, or where nothing is found at all.
+    """
+    files = sorted({file for place in places for file in _files(place, problems)})
+    logs: dict[tuple[Path, str], dict[str, Path]] = defaultdict(dict)
+    for file in files:
+        if match := SAMPLES.fullmatch(file.name):
+            logs[file.parent, match["time"]][match["task"]] = file
+    runs = []
+    for file in files:
+        match = RESULTS.fullmatch(file.name)
+        found = _results(file, problems) if match else None
+        if match and found is not None:
+            own = logs.pop((file.parent, match["time"]), {})
+            runs.append(Run(_model(found), match["time"], {k: found.get(k) or {} for k in KEPT}, file, own))
+    runs += [_without_results(*place, own, runs, problems) for place, own in logs.items()]
+    if not runs:
+        raise ValueError(
+            f"no run of lm_eval is in {', '.join(map(str, places))}; name the folder that was its --output_path"
+        )
+    return sorted(runs, key=lambda run: run.time)
+
+
+def n_told(run: Run, task: str, which: str = "effective") -> int | None:
+    """How many questions of a task the harness says that it asked; or, as `original`, that the task has."""
+    counts = (run.results.get("n-samples") or {}).get(task)
+    found = counts.get(which) if isinstance(counts, Mapping) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def sanitized(model: str) -> str:
+    """A model's name as the harness makes a folder of it."""
+    return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model)
+
+
+def _files(place: Path, problems: list[Problem]) -> Sequence[Path]:
+    if not place.exists():
+        raise ValueError(f"{place} does not exist; name the folder that was the run's --output_path")
+    if place.is_file():
+        return [place]
+
+    def unreadable(error: OSError) -> None:
+        problems.append(Problem(f"left out, cannot be listed ({error.strerror})", Path(str(error.filename))))
+
+    found = [Path(folder, name) for folder, _, names in os.walk(place, onerror=unreadable) for name in names]
+    return [file for file in found if ".json" in file.name and file.is_file()]
+
+
+def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        problems.append(Problem(f"left out, no whole results file ({error})", file))
+        return None
+    if not isinstance(found, dict) or not isinstance(found.get("results"), dict):
+        return None
+    sections = {key: _in_shape(found, key, shape, file, problems) for key, shape in SHAPES.items()}
+    return found | sections | {"group_subtasks": _groups(sections["group_subtasks"], file, problems)}
+
+
+def _groups(groups: Mapping[str, Any], file: Path, problems: list[Problem]) -> dict[str, list[str]]:
+    """Without what is no name, and without groups that are within themselves."""
+    named = {
+        group: [member for member in members if isinstance(member, str) and member != group]
+        for group, members in groups.items()
+    }
+    try:
+        TopologicalSorter(named).prepare()
+    except CycleError as error:
+        problems.append(Problem(f"its groups are left out, since they are within themselves ({error.args[1]})", file))
+        return {}
+    return named
+
+
+def _in_shape(
+    found: Mapping[str, Any], key: str, shape: tuple[type, ...], file: Path, problems: list[Problem]
+) -> dict[str, Any]:
+    """The part of a section that is as the harness writes it."""
+    section = found.get(key) or {}
+    whole = section if isinstance(section, dict) else {}
+    kept = {name: value for name, value in whole.items() if isinstance(value, shape)}
+    if section is not whole or len(kept) < len(whole):
+        problems.append(Problem(f"its {key!r} is not as the harness writes it; what is amiss is left out", file))
+    return kept
+
+
+def _model(results: Mapping[str, Any]) -> str:
+    config = results.get("config")
+    config = config if isinstance(config, Mapping) else {}
+    arguments = _arguments(config.get("model_args"))
+    name = results.get("model_name") or arguments.get("pretrained") or arguments.get("model") or config.get("model")
+    told = [f"{key}={arguments[key]}" for key in OF_IDENTITY if arguments.get(key) not in (None, "", "main")]
+    return " ".join([str(name or "model"), *told])
+
+
+def _arguments(arguments: object) -> Mapping[str, Any]:
+    """A mapping in the newer harness, a text in the older one."""
+    if isinstance(arguments, str):
+        return dict(part.split("=", 1) for part in arguments.split(",") if "=" in part)
+    return arguments if isinstance(arguments, Mapping) else {}
+
+
+def _without_results(
+    folder: Path, time: str, logs: Mapping[str, Path], others: Sequence[Run], problems: list[Problem]
+) -> Run:
+    """Samples whose results are gone. Their model is that of the other runs of the folder, where it is one."""
+    beside = {run.model for run in others if run.results_file and run.results_file.parent == folder}
+    model = beside.pop() if len(beside) == 1 else folder.name
+    names = ", ".join(sorted(logs))
+    problems.append(
+        Problem(f"the run of {time} has samples of {names} but no results file; taken for a run of {model!r}", folder)
+    )
+    return Run(model, time, logs=logs)
+
+
+def json_lines(file: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number and content of every line that holds a mapping; the others, as a killed run or a full disk leaves them,
+    become problems. No more than a line is held at a time."""
+    try:
+        with file.open("rb") as lines:  # bytes, since one wrong byte would else end the file
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    found = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    cut = "" if line.endswith(b"\n") else "cut off: "
+                    problems.append(Problem(f"left out, {cut}no JSON ({error})", file, number))
+                    continue
+                if isinstance(found, dict):
+                    yield number, found
+                else:
+                    kind = type(found).__name__
+                    problems.append(Problem(f"left out, {kind} in the place of a mapping", file, number))
+    except OSError as error:
+        problems.append(Problem(f"cannot be read ({error.strerror})", file))

@@ -1,0 +1,129 @@
+"""What a model's runs and audits say together: of each question, and of each task, group and subject."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lm_eval_leakage.inference.pooling import Estimate
+from lm_eval_leakage.logs.audit_line import Arms
+from lm_eval_leakage.logs.problems import Problem
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """What a model's audits say of one question.
+
+    benchmark: the audited task's name; subject: as the benchmark files the question, else the same
+    question, options, answer: as published; no options where the row could not be read
+    flagged, pvalue, null_rate: of the run's main detector; None where the question was not tested by it. With two
+        options no question can be flagged: flagged is None, and only the p-values of all questions together speak
+    reason: why it was not tested; None where it was
+    margin: log-likelihood of the published order less that of the best other one, nats
+    n_orders, loglikelihoods: of the orders that were asked, published first, nats; empty where none were
+    outlier: whether the outlier test flags it
+    outlier_null_rate: how likely it does so without leakage
+    guards: which natural orders its options have
+    arms: of choice confusion; None without that audit
+    probability: that the model has seen it, by the calibration's combined score; None without a calibration
+    calibrated_flagged: whether its calibrated p-value is at most the asked false-positive rate
+    """
+
+    doc_hash: str
+    content: str
+    benchmark: str
+    subject: str
+    question: str
+    options: tuple[str, ...]
+    answer: int | None
+    flagged: bool | None = None
+    pvalue: float | None = None
+    null_rate: float | None = None
+    reason: str | None = None
+    margin: float | None = None
+    n_orders: int | None = None
+    loglikelihoods: tuple[float, ...] = ()
+    outlier: bool | None = None
+    outlier_null_rate: float | None = None
+    guards: tuple[str, ...] = ()
+    arms: Arms | None = None
+    probability: float | None = None
+    calibrated_flagged: bool | None = None
+
+
+@dataclass(frozen=True)
+class AnnotatedQuestion:
+    """One question of a task as a run answered it, with what the audits say; None where no audit has it.
+
+    scores: by "metric,filter", as the samples log has them (1.0 is right, 0.0 is wrong, for accuracies)
+    length: characters of the row's texts
+    log: the samples log that it was read from; n_shot: number of examples of that run
+    """
+
+    task: str
+    doc_id: int
+    doc_hash: str
+    content: str
+    subject: str
+    length: int
+    scores: Mapping[str, float]
+    suspicion: Suspicion | None
+    log: str = ""
+    n_shot: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One task, group ("group") or subject of a task ("subject"), for one metric of a model.
+
+    metric: "acc,none" as in the harness's results; empty for questions that were audited but not answered in a run
+    n, accuracy: as the harness gave them
+    n_joined: questions of the run that were matched to an audit; n_tested: those that the main detector tested
+    values: what the audits say, by the key of a column; the column itself reads it: `FLAGGED.of(row)`
+    group: the outermost group that the task or group is in; empty where it is in none
+    flags: of the tested questions, by the hash of their row
+    origin: the results file that its accuracy is from; empty where there is none
+    """
+
+    model: str
+    task: str
+    level: str
+    metric: str
+    n_shot: str
+    n: int
+    accuracy: Estimate
+    n_joined: int
+    n_tested: int
+    values: Mapping[str, str | int | float | Estimate] = field(default_factory=dict)
+    group: str = ""
+    flags: Mapping[str, bool] = field(default_factory=dict)
+    origin: str = ""
+
+    @property
+    def name(self) -> str:
+        """The task's, with the number of examples where there are some."""
+        return self.task if self.n_shot in ("", "0") else f"{self.task} ({self.n_shot}-shot)"
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """One model's runs with its audits.
+
+    detector: the statistic whose flags the columns speak of, such as "max_order"
+    rows: tasks, groups and subjects in the order of the results, a group before its members
+    questions: of the run's tasks; audited questions that no run answered are not among them
+    suspicions: all questions of the audits
+    groups: members of each group of the runs
+    problems: what could not be read or joined, and what was passed over
+    origins: files and versions that it was made of
+    """
+
+    model: str
+    detector: str
+    rows: tuple[Row, ...]
+    questions: tuple[AnnotatedQuestion, ...]
+    suspicions: tuple[Suspicion, ...]
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    origins: Mapping[str, Any] = field(default_factory=dict)

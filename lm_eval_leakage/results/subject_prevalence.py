@@ -1,0 +1,153 @@
+"""What share of each subject a model has probably seen, and which subjects have more flags than chance gives."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from lm_eval_leakage.inference.known_scores import Calibration
+from lm_eval_leakage.inference.prevalence import (
+    Prevalence,
+    by_subject,
+    by_subject_calibrated,
+    exact_lower_bound,
+    rogan_gladen,
+)
+from lm_eval_leakage.logs.audits import judged_of_one
+from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.results.flags import ALL_TESTED, NO_GUARD, P_ADJUSTED, P_UNGUARDED, Flags, P, flags_of
+from lm_eval_leakage.results.formatting import DASH, pvalue
+from lm_eval_leakage.results.identify import pvalues_of, scores_of
+from lm_eval_leakage.results.markup import Cells, markdown_of
+from lm_eval_leakage.results.result_types import Suspicion
+from lm_eval_leakage.results.verdicts import suspicions
+from lm_eval_leakage.texts import visible
+
+ALL = "(all)"
+UNBOUND = Prevalence(math.nan, 0.0, 1.0)
+SUBJECT = ("subject", f"n, {ALL_TESTED}", f"flagged, {ALL_TESTED}", "by chance")
+OF_NULL = (*SUBJECT, P, P_ADJUSTED, f"flagged, {NO_GUARD}", P_UNGUARDED, f"seen share, {NO_GUARD}, 95 %")
+OF_CALIBRATION = (
+    *("subject", f"n, {ALL_TESTED}", f"calibrated, {ALL_TESTED}", "by chance"),
+    *("p by calibration", "p by calibration, adjusted", "prevalence, 95 %"),
+)
+
+
+@dataclass(frozen=True)
+class SubjectShare:
+    """One subject, or ALL of them, as one detector flags it.
+
+    n, n_flagged, null_rate, pvalue: of all tested questions, as `annotate` has them; with a calibration, by it
+    adjusted: the p-value for the number of subjects (Benjamini-Hochberg); NaN for ALL, which is none of them
+    unguarded: of the questions whose options have no natural order; None with a calibration, whose classes do that
+    share: estimate of the seen questions; without a calibration, of the unguarded ones
+    """
+
+    detector: str
+    subject: str
+    n: int
+    n_flagged: int
+    null_rate: float
+    pvalue: float
+    adjusted: float
+    unguarded: Flags | None
+    share: Prevalence
+
+
+def by_null(folder: Path, problems: list[Problem]) -> list[SubjectShare]:
+    """By every statistic that has a null hypothesis; its test finds an unknown part of the seen questions, so that the
+    share has a lower bound only."""
+    lines = list(judged_of_one(folder, problems))
+    detectors = dict.fromkeys(
+        line.detector for _, line in lines if line.flagged is not None and line.null_rate is not None
+    )
+    if not detectors:
+        raise ValueError(
+            f"{folder} holds no verdict of a statistic with a null hypothesis; run leakage_perm, or give a calibration"
+        )
+    return [share for name in detectors for share in _of_detector(name, suspicions(lines, [], name).found)]
+
+
+def _of_detector(detector: str, found: Sequence[Suspicion]) -> Iterator[SubjectShare]:
+    subjects: dict[str, list[Suspicion]] = defaultdict(list)
+    for one in found:
+        if one.null_rate is not None:
+            subjects[one.subject].append(one)
+    flags = {subject: flags_of(own) for subject, own in subjects.items()}
+    verdicts = by_subject(
+        {name: own.flags for name, own in flags.items()}, {name: own.null_rates for name, own in flags.items()}
+    )
+    for subject, own in {ALL: list(chain.from_iterable(subjects.values())), **subjects}.items():
+        whole, unguarded = flags_of(own), flags_of(own, unguarded=True)
+        adjusted = verdicts[subject].adjusted if subject in verdicts else math.nan
+        share = exact_lower_bound(unguarded.n_flagged, unguarded.n, unguarded.null_rate) if unguarded.n else UNBOUND
+        counts = (whole.n, whole.n_flagged, whole.null_rate, whole.pvalue)
+        yield SubjectShare(detector, subject, *counts, adjusted, unguarded, share)
+
+
+def by_calibration(
+    folder: Path, calibration: Calibration, detector: str, fpr: float, problems: list[Problem]
+) -> list[SubjectShare]:
+    """By one detector of a calibration, at the threshold that flags `fpr` of the known-unseen questions."""
+    scores, lines = scores_of(folder, calibration, problems)
+    classes = {name: line.of_class for name, line in lines.items()}
+    pvalues = pvalues_of(scores, classes, calibration, detector)
+    tpr, observed_fpr = calibration.detectors[detector].flagged(fpr)
+    subjects: dict[str, list[bool]] = defaultdict(list)
+    for name, own in pvalues.items():
+        subjects[lines[name].subject].append(own <= fpr)
+    flags = {ALL: [flag for own in subjects.values() for flag in own], **subjects}
+    adjusted = {name: verdict.adjusted for name, verdict in by_subject_calibrated(subjects, observed_fpr).items()}
+    verdicts = {
+        subject: by_subject_calibrated({subject: own}, observed_fpr)[subject] for subject, own in flags.items()
+    }
+    return [
+        SubjectShare(
+            detector,
+            subject,
+            len(own),
+            sum(own),
+            fpr,
+            verdicts[subject].pvalue,
+            adjusted.get(subject, math.nan),
+            None,
+            share_of(own, tpr, observed_fpr),
+        )
+        for subject, own in flags.items()
+    ]
+
+
+def share_of(flags: Sequence[bool], tpr: tuple[int, int], fpr: tuple[int, int]) -> Prevalence:
+    """By a threshold that flags so many of all known-seen and known-unseen questions."""
+    if not tpr[1]:  # a control knows no seen questions, and so no TPR
+        return exact_lower_bound(sum(flags), len(flags), fpr[0] / fpr[1])
+    return rogan_gladen(sum(flags), len(flags), tpr, fpr, rng=np.random.default_rng(0))
+
+
+def as_table(found: Sequence[SubjectShare]) -> str:
+    """Markdown; the subjects with the least p-values first, after all together."""
+    rows = sorted(found, key=lambda row: (row.detector, row.subject != ALL, row.pvalue))
+    parts: dict[str, Cells] = {}
+    for row in rows:
+        head = OF_CALIBRATION if row.unguarded is None else OF_NULL
+        parts.setdefault(row.detector, [list(head)]).append(_line(row))
+    return "\n\n".join(f"`{visible(detector)}`\n\n{markdown_of(lines)}" for detector, lines in parts.items())
+
+
+def _line(row: SubjectShare) -> list[str]:
+    of_all = [row.subject, str(row.n), _counted(row.n_flagged, row.n), f"{row.null_rate:.1%}"]
+    pvalues = [pvalue(row.pvalue), pvalue(row.adjusted)]
+    if row.unguarded is not None:
+        pvalues += [_counted(row.unguarded.n_flagged, row.unguarded.n), pvalue(row.unguarded.pvalue)]
+    share = DASH if math.isnan(row.share.share) else f"{row.share.share:.2f}"
+    return [*of_all, *pvalues, f"{share} [{row.share.low:.2f}, {row.share.high:.2f}]"]
+
+
+def _counted(n_flagged: int, n: int) -> str:
+    return f"{n_flagged} of {n} ({n_flagged / n:.1%})" if n else DASH

@@ -1,0 +1,121 @@
+"""Is what the model writes in the place of a hidden option that option?
+
+Null hypothesis: none that gives a rate. Limits: as of the probe; a judge is a model too, and its opinion is no better
+than it is: read some of its replies in the samples log. Source: Golchin and Surdeanu (arXiv 2308.08493), whose judge
+is a chat model; exact match and ROUGE-L are our default, since they need no second model and give the same twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from jinja2 import Environment, StrictUndefined, TemplateError
+
+from lm_eval_leakage.inference.pooling import mean_row
+from lm_eval_leakage.records import Answered, DeclaredRow, Measurement
+from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.statistics.reproduction import rouge_l
+
+Ask = Callable[[Sequence[str]], Sequence[str | None]]
+JUDGE_PROMPT = """\
+Two texts stand for the same answer option of a multiple-choice question. Do they mean the same?
+
+Question: {{ question }}
+Published option: {{ option }}
+Text to judge: {{ written }}
+
+Reply with one word, Yes or No."""
+
+
+@dataclass(frozen=True)
+class MaskedMeasurement(Measurement):
+    """exact: what was written is the hidden option, white space, case and a last full stop aside
+    rouge: ROUGE-L F of the two
+    judged: whether the judge says that they mean the same; None without a judge, or where its reply says neither
+    judge_reply: what it said
+    """
+
+    ranks_by: ClassVar[tuple[str, ...]] = ("rouge",)
+
+    exact: bool
+    rouge: float
+    judged: bool | None = None
+    judge_reply: str | None = None
+
+    @property
+    def flagged(self) -> bool:
+        return self.exact if self.judged is None else self.judged
+
+    def values(self) -> dict[str, float]:
+        judged = {} if self.judged is None else {"judged_rate": float(self.judged)}
+        return {"exact_rate": float(self.exact), "rouge": self.rouge} | judged
+
+
+@statistics.register("masked_option")
+@dataclass(frozen=True)
+class MaskedOptionWritten:
+    """Of what was written, the first line that is not empty counts.
+
+    judge_model: name of a model of the harness that says of each question whether both texts mean the same, such as
+        local-chat-completions; None for no judge
+    judge_args: its arguments, written as for --model_args
+    judge_prompt: Jinja template with `question`, `option` and `written`, which asks for Yes or No
+    ask: the judge, once it is loaded
+    """
+
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (
+        mean_row("exact_rate", "Whether the model writes the hidden option exactly", higher_is_better=False),
+        mean_row("rouge", "ROUGE-L F of the hidden option and what the model writes", higher_is_better=False),
+        mean_row(
+            "judged_rate",
+            "Whether a judge says that the two mean the same; undefined without `judge_model`",
+            higher_is_better=False,
+        ),
+    )
+
+    judge_model: str | None = None
+    judge_args: str = ""
+    judge_prompt: str = JUDGE_PROMPT
+    ask: Ask | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        try:
+            self._prompt("", "", "")
+        except TemplateError as error:
+            raise ValueError(
+                f"judge_prompt is {self.judge_prompt!r}, which cannot be rendered ({error}); it may name question, "
+                "option and written"
+            ) from error
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[MaskedMeasurement]:
+        options = [question.requests[0].continuation.strip() for question in answered]
+        written = [_first_line(question.texts[0]) for question in answered]
+        replies: Sequence[str | None] = [None] * len(answered)
+        if self.ask is not None and answered:
+            stems = [question.question.stem for question in answered]
+            replies = self.ask([self._prompt(*texts) for texts in zip(stems, options, written, strict=True)])
+        return [
+            MaskedMeasurement(_plain(option) == _plain(text), rouge_l(option, text), opinion(reply), reply)
+            for option, text, reply in zip(options, written, replies, strict=True)
+        ]
+
+    def _prompt(self, question: str, option: str, written: str) -> str:
+        template = Environment(undefined=StrictUndefined).from_string(self.judge_prompt)
+        return template.render(question=question, option=option, written=written)
+
+
+def opinion(reply: str | None) -> bool | None:
+    """The last yes or no of a reply, which is where a model that thinks aloud ends; None where there is neither."""
+    words = re.findall(r"\b(yes|no)\b", (reply or "").casefold())
+    return words[-1] == "yes" if words else None
+
+
+def _first_line(text: str) -> str:
+    return next((line for line in text.splitlines() if line.strip()), "")
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(".。")

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+from lm_eval import simple_evaluate
+from lm_eval.api import registry
+from lm_eval.tasks import TaskManager
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.table import declared_rows as rows_of_harness
+from lm_eval_leakage.harness.table.declared_rows import known_rows, metric_list, names_of
+from lm_eval_leakage.harness.table.logged_verdict import LoggedVerdict
+from lm_eval_leakage.harness.tasks.group import LeakageGroup
+from lm_eval_leakage.harness.tasks.task import LeakageTask
+from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
+from lm_eval_leakage.inference.pooling import SKIPPED, mean_row
+from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Skipped
+from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
+from tests.fakes import FakeLM, by_hash
+from tests.harness.test_task import FIVE, GOOD, ONE, inline, lines
+
+FLAGGED = MaxOrderEvidence(True, 1 / 6, 1 / 6, margin=2.0, best_order=0, n_orders=6)
+NOT_FLAGGED = MaxOrderEvidence(False, 20 / 24, 1 / 24, margin=-3.0, best_order=7, n_orders=24)
+VERDICTS = [FLAGGED, Skipped("why"), NOT_FLAGGED, FLAGGED]
+
+
+def test_rows_of_a_small_data_set() -> None:
+    rows = known_rows()
+    assert rows["flagged_rate"](VERDICTS) == 2 / 3
+    assert math.isclose(rows["flagged_rate_stderr"](VERDICTS), math.sqrt(2 / 3 * 1 / 3 / 2))
+    assert math.isclose(rows["null_rate"](VERDICTS), (2 / 6 + 1 / 24) / 3)
+    by_hand = (1 / 6) ** 2 + 2 * (1 / 6) * (5 / 6) * (1 / 24)
+    assert math.isclose(rows["dataset_pvalue"](VERDICTS), by_hand)
+    assert rows["skipped"](VERDICTS) == 1
+
+
+def test_every_declared_row_is_registered_with_the_harness_with_its_direction() -> None:
+    from lm_eval.api.registry import get_aggregation, get_metric, get_metric_aggregation, is_higher_better
+
+    known = known_rows()
+    declared = [row for name in statistics.names() for row in statistics.get(name).rows]
+    for row in (*declared, SKIPPED, *CALIBRATED_ROWS):
+        for name in names_of(row):
+            assert get_metric(name) is get_aggregation(name) is get_metric_aggregation(name) is known[name]
+            assert is_higher_better(name) is row.higher_is_better
+    assert {"flagged_rate": False, "accuracy_whole": True, "skipped": None}.items() <= {
+        name: is_higher_better(name) for name in known
+    }.items()
+
+
+def test_an_undefined_number_of_a_question_is_none_in_its_line() -> None:
+    evidence = MaxOrderEvidence(
+        flagged=False, pvalue=math.nan, null_rate=0.5, margin=math.inf, best_order=0, n_orders=2
+    )
+    line = dict.copy(LoggedVerdict(evidence, (), ["null_rate"]))
+    assert (line["pvalue"], line["margin"], line["null_rate"]) == (None, None, 0.5)
+
+
+# ---------------------------------------------------------------------- a statistic of a stranger
+
+
+@dataclass(frozen=True)
+class Length(Measurement):
+    ranks_by: ClassVar[tuple[str, ...]] = ("n_orders",)
+    n_orders: int
+
+    def values(self) -> dict[str, float]:
+        return {"mean_orders": float(self.n_orders)}
+
+
+@dataclass(frozen=True)
+class Lengths:
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (
+        mean_row("mean_orders", "Orders that were asked about", higher_is_better=True),
+    )
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[Length]:
+        return [Length(len(question.answers)) for question in answered]
+
+
+@dataclass(frozen=True)
+class Silent(Lengths):
+    rows: ClassVar[tuple[DeclaredRow, ...]] = ()
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    """Registers a statistic as a module of its own would, and forgets it and its rows after the test."""
+    for known in (statistics, rows_of_harness):
+        name = "_objects" if known is statistics else "_known"
+        monkeypatch.setattr(known, name, dict(getattr(known, name)))
+    registries = [
+        registry.metric_registry,
+        registry.aggregation_registry,
+        registry.metric_agg_registry,
+        registry.higher_is_better_registry,
+    ]
+    for of_harness in registries:
+        monkeypatch.setattr(of_harness, "_objs", dict(of_harness._objs))
+    return lambda name, statistic: statistics.register(name)(statistic)
+
+
+def evaluated(questions_file, docs: list[dict], *names: str):
+    config = inline(questions_file, {}) | {
+        "filter_list": [{"name": name, "filter": [{"function": "leakage", "statistic": name}]} for name in names],
+        "metadata": {"probe": "option_orders"} | questions_file(docs),
+    }
+    del config["metric_list"]
+    task = LeakageTask(config=config)
+    return simple_evaluate(FakeLM(by_hash), tasks=[task], task_manager=TaskManager(include_defaults=False))
+
+
+def test_a_new_measurement_prints_the_rows_that_it_declares_without_another_edit(registered, questions_file) -> None:
+    registered("lengths", Lengths)
+    results = evaluated(questions_file, [GOOD, FIVE, ONE], "lengths")
+    row = results["results"]["inline"]
+    assert {name: value for name, value in row.items() if "," in name and value != "N/A"} == {
+        "mean_orders,lengths": (24 + 120) / 2,
+        "mean_orders_stderr,lengths": pytest.approx(48),
+        "skipped,lengths": 1,
+    }
+    assert results["higher_is_better"]["inline"]["mean_orders"] is True
+    assert [line["mean_orders"] for line in lines(results, "lengths", "inline")] == [24, 120, None]
+    assert "mean_orders" in [entry.metric for entry in LeakageGroup("g").aggregate_metric_list]
+
+
+def test_the_rows_of_two_statistics_stand_where_they_have_a_value(registered, questions_file) -> None:
+    registered("lengths", Lengths)
+    row = evaluated(questions_file, [GOOD, FIVE], "lengths", "max_order")["results"]["inline"]
+    assert {"mean_orders,lengths", "flagged_rate,max_order", "skipped,lengths", "skipped,max_order"} <= row.keys()
+    assert not {"mean_orders,max_order", "flagged_rate,lengths"} & row.keys()
+
+
+def test_a_statistic_without_rows_is_refused_before_the_model_works(registered, questions_file) -> None:
+    registered("silent", Silent)
+    with pytest.raises(ValueError, match="the statistic 'silent' declares no rows, so that nothing of it would be"):
+        evaluated(questions_file, [GOOD], "silent")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("flagged_rate", "'flagged_rate' is declared twice"), ("acc", "'acc' has the name of a metric of the harness")],
+)
+def test_a_row_under_a_name_that_is_taken_is_refused(registered, name: str, message: str) -> None:
+    known_rows()
+
+    @dataclass(frozen=True)
+    class Other(Lengths):
+        rows: ClassVar[tuple[DeclaredRow, ...]] = (mean_row(name, "Something else"),)
+
+    registered("other", Other)
+    with pytest.raises(ValueError, match=message):
+        known_rows()
+
+
+def test_a_row_that_two_statistics_declare_is_listed_once() -> None:
+    pipelines = [{"filter": [{"function": "leakage", "statistic": name}]} for name in ("max_order", "outlier")]
+    names = [entry["metric"] for entry in metric_list(pipelines)]
+    assert names == [
+        *("flagged_rate", "flagged_rate_stderr", "flagged_rate_guarded", "flagged_rate_guarded_stderr"),
+        *("flagged_rate_unguarded", "flagged_rate_unguarded_stderr", "null_rate", "dataset_pvalue"),
+        *("dataset_pvalue_unguarded", "skipped"),
+    ]
+
+
+def test_a_metric_list_of_the_users_own_is_kept(questions_file) -> None:
+    config = inline(questions_file, {"statistic": "max_order"})
+    results = simple_evaluate(
+        FakeLM(by_hash), tasks=[LeakageTask(config=config)], task_manager=TaskManager(include_defaults=False)
+    )
+    row = results["results"]["inline"]
+    assert {name for name, value in row.items() if "," in name and value != "N/A"} == {"skipped,own"}
+    assert results["higher_is_better"]["inline"] == {"skipped": False}
+
+
+def test_a_users_yaml_with_statistics_of_its_own_prints_their_rows(questions_file, tmp_path) -> None:
+    ours = task_configs_path() / "mmlu" / "mmlu_leakage_perm.yaml"
+    (tmp_path / "own.yaml").write_text(
+        f"include: {ours}\ntask: own\nfilter_list:\n  - name: tail\n    filter:\n      - function: leakage\n"
+        "        statistic: tail_answered\nmetadata:\n  probe: question_tail\n"
+    )
+    docs = [GOOD | {"question": "Which of these four is the colour that the sky has by day?"}]
+    results = simple_evaluate(
+        FakeLM(by_hash),
+        tasks=["own"],
+        task_manager=TaskManager(include_path=str(tmp_path), include_defaults=False, metadata=questions_file(docs)),
+    )
+    assert {"flagged_rate,tail", "accuracy_whole,tail", "skipped,tail"} <= results["results"]["own"].keys()

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom, poisson_binom, sem
+
+from lm_eval_leakage.inference.pooling import mean_and_stderr, poisson_binomial_tail, rate_and_stderr
+
+
+def enumerated_tail(n_flagged: int, rates: list[float]) -> float:
+    outcomes = product([0, 1], repeat=len(rates))
+    return math.fsum(
+        math.prod(rate if hit else 1 - rate for hit, rate in zip(outcome, rates, strict=True))
+        for outcome in outcomes
+        if sum(outcome) >= n_flagged
+    )
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=10), st.data())
+def test_the_tail_is_the_sum_over_all_outcomes(rates: list[float], data: st.DataObject) -> None:
+    n_flagged = data.draw(st.integers(0, len(rates)))
+    assert poisson_binomial_tail(n_flagged, rates) == pytest.approx(
+        enumerated_tail(n_flagged, rates), rel=1e-9, abs=1e-15
+    )
+
+
+@pytest.mark.parametrize("rate", [5e-324, 1.1e-308, 1e-300, 0.0])
+def test_the_smallest_rates_do_not_end_a_run(rate: float) -> None:
+    assert poisson_binomial_tail(0, [rate, rate]) == 1
+    assert poisson_binomial_tail(1, [rate, rate]) == pytest.approx(0, abs=1e-299)
+
+
+@pytest.mark.parametrize("n_flagged", [0, 1, 5, 9, 14])
+def test_the_tail_is_scipys_poisson_binomial(n_flagged: int) -> None:
+    rates = [1 / 24] * 40 + [1 / 12] * 9 + [0.35] * 7 + [1 / 120] * 20
+    assert poisson_binomial_tail(n_flagged, rates) == pytest.approx(poisson_binom.sf(n_flagged - 1, rates), abs=1e-12)
+
+
+def test_equal_rates_are_the_binomial_tail_even_far_out() -> None:
+    expected = binom.sf(399, 14_042, 1 / 24 / 10)
+    assert expected < 1e-100
+    assert poisson_binomial_tail(400, [1 / 24 / 10] * 14_042) == pytest.approx(expected, rel=1e-6)
+
+
+def test_mixed_numbers_of_orders_match_a_simulation() -> None:
+    rates = [1 / 24] * 60 + [1 / 12] * 30 + [1 / 120] * 50
+    rng = np.random.default_rng(0)
+    counts = (rng.random((200_000, len(rates))) < rates).sum(axis=1)
+    empirical = (counts >= 9).mean()
+    assert poisson_binomial_tail(9, rates) == pytest.approx(empirical, abs=4 * math.sqrt(empirical / 200_000))
+
+
+def test_under_the_null_the_pvalue_is_conservative() -> None:
+    rates = [1 / 24] * 50 + [1 / 6] * 20
+    rng = np.random.default_rng(1)
+    pvalues = [poisson_binomial_tail(int((rng.random(70) < rates).sum()), rates) for _ in range(2_000)]
+    assert np.mean(np.array(pvalues) <= 0.05) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2_000)
+
+
+def test_no_question_leaves_the_pvalue_undefined() -> None:
+    assert math.isnan(poisson_binomial_tail(0, []))
+
+
+@given(st.lists(st.booleans(), min_size=2, max_size=50))
+def test_the_standard_error_is_that_of_the_mean(flags: list[bool]) -> None:
+    rate, error = rate_and_stderr(flags)
+    assert rate == pytest.approx(np.mean(flags))
+    assert error == pytest.approx(sem(np.array(flags, dtype=float)), abs=1e-12)
+
+
+def test_rates_without_enough_flags_are_undefined() -> None:
+    assert all(map(math.isnan, rate_and_stderr([])))
+    rate, error = rate_and_stderr([True])
+    assert rate == 1
+    assert math.isnan(error)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=9))
+def test_the_mean_of_any_values_has_its_standard_error_from_two_on(values: list[float]) -> None:
+    assert mean_and_stderr(values) == pytest.approx((np.mean(values), sem(values)), abs=1e-9)
+    assert mean_and_stderr(values[:1])[0] == values[0]
+    assert math.isnan(mean_and_stderr(values[:1])[1])

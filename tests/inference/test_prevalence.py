@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import beta, binomtest
+
+from lm_eval_leakage.inference.prevalence import by_subject, exact_lower_bound, rogan_gladen
+
+
+def test_the_estimate_is_rogan_and_gladens() -> None:
+    found = rogan_gladen(40, 100, (80, 100), (10, 100), rng=np.random.default_rng(0))
+    assert found.share == pytest.approx((0.4 - 0.1) / (0.8 - 0.1))
+    assert found.low < found.share < found.high
+
+
+@pytest.mark.parametrize(("n_flagged", "n_tested"), [(0, 10), (3, 10), (10, 10)])
+def test_for_a_test_that_never_errs_the_interval_is_jeffreys(n_flagged: int, n_tested: int) -> None:
+    many = 10**9
+    found = rogan_gladen(n_flagged, n_tested, (many, many), (0, many), rng=np.random.default_rng(5))
+    expected = beta.ppf((0.025, 0.975), n_flagged + 0.5, n_tested - n_flagged + 0.5)
+    assert (found.low, found.high) == pytest.approx(tuple(expected), abs=0.012)
+
+
+def test_a_share_is_between_0_and_1() -> None:
+    """Without the cut, the estimates are (0.95 - 0.1) / 0.7 = 1.21 and (0 - 0.1) / 0.7 = -0.14."""
+    most = rogan_gladen(95, 100, (80, 100), (10, 100), rng=np.random.default_rng(6))
+    assert (most.share, most.high) == (1, 1)
+    least = rogan_gladen(0, 100, (80, 100), (10, 100), rng=np.random.default_rng(6))
+    assert (least.share, least.low) == (0, 0)
+
+
+def test_its_interval_covers_at_its_level() -> None:
+    rng = np.random.default_rng(1)
+    covered = 0
+    for _ in range(300):
+        tpr, fpr = rng.binomial(100, 0.7), rng.binomial(100, 0.08)
+        flagged = rng.binomial(300, 0.3 * 0.7 + 0.7 * 0.08)
+        found = rogan_gladen(flagged, 300, (tpr, 100), (fpr, 100), rng=rng)
+        covered += found.low <= 0.3 <= found.high
+    assert binomtest(covered, 300, 0.95).pvalue > 1e-3
+
+
+def test_a_test_without_power_says_nothing() -> None:
+    found = rogan_gladen(10, 100, (5, 100), (10, 100), rng=np.random.default_rng(0))
+    assert math.isnan(found.share)
+    assert (found.low, found.high) == (0, 1)
+
+
+def test_the_exact_lower_bound_holds_at_its_level_whatever_the_power() -> None:
+    rng = np.random.default_rng(2)
+    seen, missed = 0.2, 0
+    for _ in range(200):
+        flagged = rng.binomial(400, seen * 0.6 + (1 - seen * 0.6) / 24)
+        missed += exact_lower_bound(flagged, 400, 1 / 24).low > seen
+    assert missed == 0  # 60 % power leaves room
+    full = sum(
+        exact_lower_bound(rng.binomial(400, seen + (1 - seen) / 24), 400, 1 / 24).low > seen for _ in range(600)
+    )
+    assert binomtest(full, 600, 0.025, alternative="greater").pvalue > 1e-3
+
+
+def test_the_bound_is_clopper_and_pearsons() -> None:
+    expected = binomtest(17, 90).proportion_ci(0.95, method="exact").low
+    assert exact_lower_bound(17, 90, 0.0).low == pytest.approx(expected)
+    found = exact_lower_bound(17, 90, 0.1)
+    assert found.share == pytest.approx((17 / 90 - 0.1) / 0.9)
+    assert found.low == pytest.approx((expected - 0.1) / 0.9)
+    assert found.high == 1  # a seen question may show nothing
+
+
+def test_chance_alone_gives_no_seen_question() -> None:
+    assert exact_lower_bound(10, 240, 1 / 24).share == pytest.approx(0)
+    nothing = exact_lower_bound(0, 0, 1 / 24)
+    assert (nothing.share, nothing.low, nothing.high) == (0, 0, 1)
+    assert exact_lower_bound(0, 50, 0.0).low == 0
+
+
+def test_subjects_are_adjusted_for_their_number() -> None:
+    flags = {"seen": [True] * 8 + [False] * 12, **{f"clean {i}": [False] * 19 + [True] for i in range(9)}, "none": []}
+    found = by_subject(flags, {name: [1 / 24] * len(flag) for name, flag in flags.items()})
+    assert "none" not in found
+    assert (found["seen"].n_flagged, found["seen"].n_tested) == (8, 20)
+    assert found["clean 3"].pvalue == pytest.approx(1 - (23 / 24) ** 20)
+    assert found["seen"].adjusted < 1e-4 < 0.05 < found["clean 0"].adjusted
+    assert found["seen"].adjusted == pytest.approx(found["seen"].pvalue * 10)
+    assert by_subject({}, {}) == {}
+
+
+def test_counts_of_nothing_are_refused() -> None:
+    for counts in ((0, (1, 2), (1, 2)), (5, (0, 0), (1, 2)), (5, (1, 2), (0, 0))):
+        with pytest.raises(ValueError, match="^a share needs tested questions of each kind; one of the counts is 0"):
+            rogan_gladen(0, *counts, rng=np.random.default_rng(0))
+    with pytest.raises(ValueError, match="null_rate is 1"):
+        exact_lower_bound(1, 2, 1)

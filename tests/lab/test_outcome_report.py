@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from lm_eval_leakage.lab.command import add_arguments, settings
+from lm_eval_leakage.lab.outcome_report import kinds, reaches_half
+from lm_eval_leakage.lab.settings import PROTOCOLS
+from lm_eval_leakage.records import Question
+
+
+@pytest.mark.parametrize(
+    ("curve", "exposures"),
+    [
+        ([(0, 0.1), (1, 0.4), (2, 0.6)], 1.5),
+        ([(2, 0.6), (0, 0.1), (1, 0.4)], 1.5),
+        ([(0, 0.7)], 0),
+        ([(0, 0.1), (10, 0.49)], None),
+        ([(0, float("nan")), (1, 0.5)], 1),
+        ([], None),
+    ],
+)
+def test_power_is_the_first_crossing_of_one_half(curve, exposures: float | None) -> None:
+    assert reaches_half(curve) == (None if exposures is None else pytest.approx(exposures))
+
+
+def test_properties_that_leakage_does_not_change() -> None:
+    found = kinds([Question("1", "Which?", ("a", "bcd"))])
+    assert found == {"characters of the stem": [6], "characters of an option": [2], "options": [2]}
+
+
+def parsed(*words: str):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return settings(
+        parser.parse_args(["--model_args", "pretrained=M", "--tasks", "mmlu", "--output_path", "o", *words])
+    )
+
+
+def test_a_protocol_sets_what_the_command_line_does_not() -> None:
+    hidayat = parsed("--protocol", "hidayat")
+    assert (hidayat.recipe, hidayat.select, hidayat.epochs) == (PROTOCOLS["hidayat"]["recipe"], "hard", (1, 5, 10))
+    changed = parsed("--protocol", "hidayat", "--lora_rank", "8", "--epochs", "2", "--select", "random")
+    assert (changed.recipe.lora_rank, changed.recipe.lora_alpha, changed.select, changed.epochs) == (
+        8,
+        32,
+        "random",
+        (2,),
+    )
+
+
+def test_the_training_text_is_chosen_by_words() -> None:
+    text = parsed("--protocol", "yao", "--layout", "prose", "--order", "shuffled", "--no_answer").text
+    assert (text.layout, text.order, text.answer, text.header) == ("prose", "shuffled", False, True)
+
+
+def test_the_papers_settings_are_theirs() -> None:
+    hidayat, yao = PROTOCOLS["hidayat"]["recipe"], PROTOCOLS["yao"]
+    assert (hidayat.lora_rank, hidayat.lora_alpha, hidayat.learning_rate, hidayat.head_learning_rate) == (
+        128,
+        32,
+        5e-4,
+        1e-5,
+    )
+    assert (hidayat.batch_size, hidayat.schedule, hidayat.warmup) == (8, "cosine", 0.1)
+    assert (yao["recipe"].optimizer, yao["recipe"].learning_rate, yao["recipe"].batch_size) == ("adafactor", 5e-5, 16)
+    assert (yao["epochs"], yao["text"].header, yao["text"].answer) == ((36,), True, True)
+    assert PROTOCOLS["ni"]["epochs"] == (1, 2, 3, 5, 10)

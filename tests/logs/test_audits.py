@@ -1,0 +1,210 @@
+"""Audits that lost lines, logs or results: each is told, and none is judged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lm_eval_leakage.inference.known_scores import EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.conditions import check_complete
+from lm_eval_leakage.results.identify import identify
+from lm_eval_leakage.results.subject_prevalence import by_null
+from tests.results.harness_files import DETECTOR, answered, audited, confused, row, write_run
+
+N = 10
+OUTLIER = DETECTOR.replace("MaxOrder", "Outlier")
+KNOWN = Calibration("m", "bench", "by hand", {f"{DETECTOR}/statistic": KnownScores({EVERY_CLASS: [0.0] * 40}, [2.0])})
+
+
+def perm(of=range(N)) -> list[dict]:
+    """Two statistics of one audit, filter after filter, as the harness writes them."""
+    docs = [row(i) for i in of]
+    outliers = [audited(doc, False, filter="outlier", detector=OUTLIER, null_rate=0.4) for doc in docs]
+    return [*(audited(doc, i < 5) for i, doc in enumerate(docs)), *outliers]
+
+
+def audit(folder: Path, of=range(N), **how) -> Path:
+    """The log."""
+    place = write_run(folder, "m", {"bench_leakage_perm": perm(of)}, **how)
+    return max(place.glob("samples_bench_leakage_perm*"))
+
+
+def keep(log: Path, kept) -> None:
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(line for i, line in enumerate(lines) if i in kept))
+
+
+def told(folder: Path) -> list[str]:
+    """What is missing, by every way of reading, which must say the same."""
+    found = [problem for annotation in annotate([folder]) for problem in annotation.problems]
+    by_annotate = [str(problem) for problem in found if problem.incomplete]
+    problems: list = []
+    by_null(folder, problems)
+    assert [str(problem) for problem in problems if problem.incomplete] == by_annotate
+    problems = []
+    identify([(folder, KNOWN)], problems, f"{DETECTOR}/statistic")
+    assert [str(problem) for problem in problems if problem.incomplete] == by_annotate
+    if by_annotate:
+        with pytest.raises(ValueError, match="--fail-if judges no incomplete log"):
+            check_complete(found)
+    check_complete(problem for problem in found if not problem.incomplete)
+    return by_annotate
+
+
+def test_a_whole_audit_is_complete(tmp_path) -> None:
+    audit(tmp_path)
+    assert told(tmp_path) == []
+
+
+def test_a_log_cut_at_a_lines_end_is_named_with_its_counts_by_statistic(tmp_path) -> None:
+    keep(audit(tmp_path), [0])
+    (said,) = told(tmp_path)
+    assert "lacks questions of bench_leakage_perm: it holds 1 of 10 by max_order, 0 of 10 by outlier;" in said
+    assert "run the audit again" in said
+
+
+def test_every_filter_must_be_whole(tmp_path) -> None:
+    keep(audit(tmp_path), range(2 * N - 1))
+    (said,) = told(tmp_path)
+    assert "9 of 10 by outlier" in said
+    assert "max_order" not in said
+
+
+def test_a_line_that_stands_twice_does_not_make_up_for_one_that_is_gone(tmp_path) -> None:
+    log = audit(tmp_path)
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join([*lines, *lines]))
+    assert told(tmp_path) == []
+    log.write_text("".join([*lines[:-1], lines[0]]))
+    assert "9 of 10 by outlier" in told(tmp_path)[0]
+
+
+def test_copies_of_one_row_are_questions_of_their_own(tmp_path) -> None:
+    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(0), True), audited(row(0), True)]})
+    assert told(tmp_path) == []
+    keep(next(tmp_path.rglob("samples_*")), [1])
+    assert "1 of 2 by max_order" in told(tmp_path)[0]
+
+
+def test_rows_that_the_harness_numbers_alike_are_questions_of_their_own(tmp_path) -> None:
+    """As it does with --samples 1,3,3,5."""
+    lines = [audited(row(i), True, doc_id=number) for i, number in ((1, 1), (3, 3), (5, 3))]
+    write_run(tmp_path, "m", {"bench_leakage_perm": lines})
+    assert told(tmp_path) == []
+
+
+def test_a_line_that_is_broken_in_the_middle_is_missing(tmp_path) -> None:
+    log = audit(tmp_path)
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join([lines[0], lines[1][:40] + "\n", *lines[2:]]))
+    assert "9 of 10 by max_order" in told(tmp_path)[0]
+
+
+@pytest.mark.parametrize("first", ["", "{", '{"doc_id": 0}'])
+def test_a_broken_first_line_does_not_hide_the_audit(tmp_path, first) -> None:
+    log = audit(tmp_path)
+    log.write_text("\n".join([first, *log.read_text().splitlines()[1:], ""]))
+    assert "9 of 10 by max_order" in told(tmp_path)[0]
+
+
+def test_without_its_results_file_the_count_is_unknown(tmp_path) -> None:
+    audit(tmp_path, results=False)
+    problems: list = []
+    by_null(tmp_path, problems)
+    assert ["no results file says how many" in str(problem) for problem in problems if problem.incomplete] == [True]
+    (found,) = annotate([tmp_path])
+    assert [str(problem) for problem in found.problems if problem.incomplete] == [
+        str(problem) for problem in problems if problem.incomplete
+    ]
+
+
+@pytest.mark.parametrize("counts", [None, {}, {"bench_leakage_perm": {"effective": "10"}}])
+def test_without_a_count_in_its_results_file_too(tmp_path, counts) -> None:
+    audit(tmp_path)
+    (file,) = tmp_path.rglob("results_*")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"n-samples": counts}))
+    assert "no results file says how many" in told(tmp_path)[0]
+
+
+def test_an_audit_whose_log_is_gone_is_known_by_its_rows(tmp_path) -> None:
+    audit(tmp_path, range(N, 2 * N))
+    audit(tmp_path, range(N)).unlink()
+    assert "has rows of bench_leakage_perm, an audit, whose samples log is missing" in told(tmp_path)[0]
+
+
+def test_an_empty_log_is_known_by_its_name(tmp_path) -> None:
+    write_run(tmp_path, "m", {"bench_leakage_perm": [], "bench_choice_confusion": [confused(row(0), True, True)]})
+    (found,) = annotate([tmp_path])
+    assert not any("bench_leakage_perm has no samples log" in str(problem) for problem in found.problems)
+    assert [row.task for row in found.rows] == ["bench"]
+
+
+def test_audits_of_parts_of_a_benchmark_are_complete_when_each_is(tmp_path) -> None:
+    for of in (range(5), range(5, N)):
+        log = audit(tmp_path, of)
+    assert told(tmp_path) == []
+    keep(log, range(4))
+    assert len(told(tmp_path)) == 1
+
+
+def test_an_audit_run_again_makes_up_for_the_one_that_was_cut(tmp_path) -> None:
+    keep(audit(tmp_path), range(7))
+    assert told(tmp_path)
+    audit(tmp_path)
+    assert told(tmp_path) == []
+    (found,) = annotate([tmp_path])
+    assert any("7 of 10 by max_order" in str(problem) for problem in found.problems)  # and still is told
+
+
+def test_a_log_without_results_in_another_folder_of_the_model_is_the_same_models(tmp_path) -> None:
+    for folder, of, results in (("a", range(5), True), ("b", range(5, N), False)):
+        write_run(tmp_path / folder, "org/m", {"bench_leakage_perm": perm(of)}, results=results)
+    whole, _ = (share for share in by_null(tmp_path, []) if share.detector == DETECTOR)
+    assert whole.n == N
+
+
+def test_an_audit_of_fewer_questions_does_not_make_up_for_it(tmp_path) -> None:
+    keep(audit(tmp_path), range(3))
+    audit(tmp_path, range(3))
+    assert len(told(tmp_path)) == 1
+
+
+def test_a_run_that_lost_lines_is_not_judged_either(tmp_path) -> None:
+    lines = [answered(i, row(i), True, filter_=name) for name in ("strict", "flexible") for i in range(N)]
+    place = write_run(tmp_path, "m", {"bench": lines})
+    audit(tmp_path)
+    (log,) = place.glob("samples_bench_2*")
+    keep(log, range(2 * N - 3))
+    (found,) = annotate([tmp_path])
+    (said,) = [str(problem) for problem in found.problems if problem.incomplete]
+    assert "holds 7 of the 10 questions of bench by filter flexible" in said
+
+
+@settings(max_examples=40)
+@given(kept=st.sets(st.integers(0, 2 * N - 1), max_size=2 * N - 1), doubled=st.integers(0, 3), seed=st.integers(0, 99))
+def test_whatever_lines_are_removed_it_is_told_and_not_judged(tmp_path_factory, kept, doubled, seed) -> None:
+    folder = tmp_path_factory.mktemp("removed")
+    log = audit(folder)
+    lines = [line for i, line in enumerate(log.read_text().splitlines(keepends=True)) if i in kept]
+    lines += lines[:doubled]
+    Random(seed).shuffle(lines)
+    log.write_text("".join(lines))
+    (found,) = annotate([folder])
+    with pytest.raises(ValueError, match="--fail-if judges no incomplete log"):
+        check_complete(found.problems)
+    assert found.problems[0].incomplete
+    problems: list = []
+    try:
+        by_null(folder, problems)
+    except ValueError as error:
+        assert not kept
+        assert "no verdict" in str(error)  # noqa: PT017
+    assert any(problem.incomplete for problem in problems)
+    shutil.rmtree(folder)

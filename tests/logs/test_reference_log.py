@@ -1,0 +1,115 @@
+"""An audit against what another model said of the same texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from lm_eval import simple_evaluate
+from lm_eval.loggers import EvaluationTracker
+from lm_eval.tasks import TaskManager
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.patches.wiring import extend_harness
+from lm_eval_leakage.harness.tasks.parameters import probe_of, reference_of
+from lm_eval_leakage.logs.reference_log import read_reference, write_reference
+from tests.fakes import FakeLM, by_hash
+
+extend_harness(TaskManager)
+TASK = "fresh_leakage_perm"
+DOCS = [{"question": f"How many, {i}?", "choices": ["1", "2", "3", "4"], "answer": 0} for i in range(12)]
+
+
+def fond_of_rising(context: str, continuation: str) -> float:
+    """A model without memory that prefers rising numbers."""
+    return by_hash(context, continuation) + 5 * (continuation == "\nA. 1\nB. 2\nC. 3\nD. 4")
+
+
+def audit(score, data: dict[str, str], task: str = TASK, **metadata: object):
+    ours = TaskManager(include_path=str(task_configs_path()), include_defaults=False, metadata=data | metadata)
+    return simple_evaluate(model=FakeLM(score), tasks=[task], task_manager=ours)
+
+
+def log(results, folder: Path, task: str = TASK) -> Path:
+    tracker = EvaluationTracker(output_path=str(folder))
+    tracker.general_config_tracker.model_name_sanitized = "reference"
+    tracker.date_id = "2026-01-01"
+    tracker.save_results_samples(task, results["samples"][task])
+    return folder
+
+
+def row(results) -> dict[str, float]:
+    return results["results"][TASK]
+
+
+def test_what_any_model_prefers_is_taken_off(questions_file, tmp_path) -> None:
+    data = questions_file(DOCS)
+    alone = audit(fond_of_rising, data)
+    assert row(alone)["flagged_rate,max_order"] == 1
+    reference = log(audit(lambda c, t: fond_of_rising(c, t) + by_hash(t, c) / 9, data), tmp_path)
+    against = audit(fond_of_rising, data, reference_log=str(reference))
+    assert row(against)["flagged_rate,max_order"] < 0.5
+    assert row(against)["dataset_pvalue,max_order"] > 0.001
+
+
+def test_what_only_this_model_prefers_stays(questions_file, tmp_path) -> None:
+    data = questions_file(DOCS)
+    reference = log(audit(by_hash, data), tmp_path)
+    assert row(audit(fond_of_rising, data, reference_log=str(reference)))["flagged_rate,max_order"] == 1
+
+
+def test_a_question_that_the_reference_was_not_asked_is_skipped_with_the_reason(questions_file, tmp_path) -> None:
+    reference = log(audit(by_hash, questions_file(DOCS[:9])), tmp_path)
+    results = audit(by_hash, questions_file(DOCS), reference_log=str(reference))
+    assert row(results)["skipped,max_order"] == 3
+    assert results["samples"][TASK][-1]["reason"] == "the reference's log does not hold all of its texts"
+
+
+def test_a_broken_line_is_named_and_costs_itself_only(questions_file, tmp_path, caplog) -> None:
+    folder = log(audit(by_hash, questions_file(DOCS)), tmp_path)
+    (file,) = folder.rglob("samples_*.jsonl")
+    lines = [line for line in file.read_text().splitlines() if '"filter": "max_order"' in line]
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("\n".join([*lines[:-2], lines[-2][:50], json.dumps({"arguments": 1})]))
+    assert len(read_reference(str(broken))) == (len(DOCS) - 2) * 24
+    assert f"{broken}, line {len(lines) - 1} is left out" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["nowhere", "empty"])
+def test_a_place_without_a_log_is_named(name: str, questions_file, tmp_path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="which holds no log-likelihoods in 0 samples log"):
+        audit(by_hash, questions_file(DOCS), reference_log=str(tmp_path / name))
+
+
+def test_a_method_without_loglikelihoods_goes_on_without_a_reference(questions_file, caplog) -> None:
+    metadata = {"probe": "option_completions", "reference_log": "anywhere"}
+    assert reference_of(metadata, probe_of(metadata)) is None
+    assert "the probe 'option_completions' asks for no log-likelihoods" in caplog.text
+
+
+def test_a_log_of_other_texts_is_named_and_not_used(questions_file, tmp_path, caplog) -> None:
+    others = [{**doc, "question": doc["question"] + "?"} for doc in DOCS]
+    reference = log(audit(by_hash, questions_file(others)), tmp_path)
+    results = audit(fond_of_rising, questions_file(DOCS), reference_log=str(reference))
+    assert row(results)["flagged_rate,max_order"] == 1
+    assert row(results)["skipped,max_order"] == 0
+    assert "holds no text of this audit" in caplog.text
+    assert "against" not in results["samples"][TASK][0]["detector"]
+
+
+def test_scores_against_a_reference_are_not_those_without(questions_file, tmp_path) -> None:
+    reference = log(audit(by_hash, questions_file(DOCS)), tmp_path)
+    for folder in {file.parent for file in tmp_path.rglob("samples_*.jsonl")}:
+        (folder / "results_2026.json").write_text('{"model_name": "elder"}')
+    results = audit(by_hash, questions_file(DOCS), reference_log=str(reference))
+    assert results["samples"][TASK][0]["detector"].endswith(" against elder")
+
+
+def test_what_is_written_in_this_process_reads_as_a_run_does(questions_file, tmp_path) -> None:
+    results = audit(by_hash, questions_file(DOCS))
+    write_reference(tmp_path / "ours", "elder", results["samples"][TASK])
+    ours, run = read_reference(str(tmp_path / "ours")), read_reference(str(log(results, tmp_path / "run")))
+    assert (ours.model, len(ours)) == ("elder", len(run))
+    assert ours._loglikelihoods == run._loglikelihoods

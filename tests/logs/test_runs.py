@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from lm_eval_leakage.logs.runs import find_runs, json_lines, sanitized
+from tests.results.harness_files import answered, row, time, write_run
+
+LINES = [answered(0, row(0), True)]
+
+
+def test_runs_are_found_at_any_depth_oldest_first(tmp_path) -> None:
+    write_run(tmp_path / "deep" / "er", "org/m", {"b": LINES})
+    write_run(tmp_path, "org/m", {"a": LINES, "c": LINES})
+    first, second = find_runs([tmp_path], problems := [])
+    assert (first.model, list(first.logs), sorted(second.logs)) == ("org/m", ["b"], ["a", "c"])
+    assert first.time < second.time
+    assert not problems
+
+
+def test_a_revision_makes_another_model_and_main_does_not(tmp_path) -> None:
+    for arguments in ({"pretrained": "m", "revision": "step1000"}, "pretrained=m,revision=main", {"pretrained": "m"}):
+        write_run(tmp_path, "m", {"a": LINES}, arguments=arguments)
+    assert [run.model for run in find_runs([tmp_path], [])] == ["m revision=step1000", "m", "m"]
+
+
+def test_samples_whose_results_are_gone_keep_their_model(tmp_path) -> None:
+    write_run(tmp_path, "org/m", {"a": LINES}, results=False)
+    (run,) = find_runs([tmp_path], problems := [])
+    assert run.model == "org__m"
+    assert run.key == sanitized("org/m")
+    assert "no results file" in str(problems[0])
+
+
+def test_beside_other_runs_of_the_folder_they_have_their_models_name(tmp_path) -> None:
+    write_run(tmp_path, "org/m", {"a": LINES}, results=False)
+    write_run(tmp_path, "org/m", {"a": LINES}, arguments={"pretrained": "org/m", "revision": "r2"})
+    assert {run.model for run in find_runs([tmp_path], [])} == {"org/m revision=r2"}
+
+
+def test_half_a_results_file_is_named_and_its_samples_are_used(tmp_path) -> None:
+    place = write_run(tmp_path, "m", {"a": LINES})
+    (file,) = place.glob("results_*")
+    file.write_text(file.read_text()[:100])
+    (run,) = find_runs([tmp_path], problems := [])
+    assert (run.model, list(run.logs)) == ("m", ["a"])
+    assert problems[0].file == file
+
+
+def test_groups_within_themselves_are_left_out_and_named(tmp_path) -> None:
+    write_run(tmp_path, "m", {"a": LINES}, groups={"g": ["h"], "h": ["g", "a"], "i": ["i", "a"]})
+    (run,) = find_runs([tmp_path], problems := [])
+    assert run.results["group_subtasks"] == {}
+    assert "within themselves" in str(problems[0])
+
+
+def test_a_group_that_has_a_task_of_its_own_name_is_no_circle(tmp_path) -> None:
+    write_run(tmp_path, "m", {"a": LINES}, groups={"a": ["a", "b"]})
+    (run,) = find_runs([tmp_path], problems := [])
+    assert run.results["group_subtasks"] == {"a": ["b"]}
+    assert not problems
+
+
+def test_our_own_annotated_files_are_no_runs(tmp_path) -> None:
+    place = write_run(tmp_path, "m", {"a": LINES})
+    for file in list(place.iterdir()):
+        (place / f"{file.stem}_leakage{file.suffix}").write_text(file.read_text())
+    (run,) = find_runs([tmp_path], [])
+    assert list(run.logs) == ["a"]
+
+
+def test_a_results_file_of_a_name_that_the_user_chose_is_found(tmp_path) -> None:
+    place = write_run(tmp_path, "m", {"a": LINES}, at=(at := time()))
+    (place / f"results_{at}.json").rename(place / f"mine_{at}.json")
+    (run,) = find_runs([tmp_path], [])
+    assert run.results_file == place / f"mine_{at}.json"
+
+
+def test_a_folder_without_runs_or_that_is_not_there_says_what_to_name(tmp_path) -> None:
+    (tmp_path / "notes_2026-01-01T00-00-00.json").write_text(json.dumps({"results": "none"}))
+    with pytest.raises(ValueError, match="--output_path"):
+        find_runs([tmp_path], [])
+    with pytest.raises(ValueError, match="does not exist"):
+        find_runs([tmp_path / "nowhere"], [])
+
+
+def test_broken_lines_are_numbered_and_the_others_are_read(tmp_path) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_bytes(b'{"a": 1}\n\n{"a": \n[1]\n\xff\xfe\n{"a": 2}\n{"a": 3')
+    problems: list = []
+    assert [(number, line["a"]) for number, line in json_lines(file, problems)] == [(1, 1), (6, 2)]
+    assert [(problem.file, problem.line) for problem in problems] == [(file, 3), (file, 4), (file, 5), (file, 7)]
+    assert "cut off" in problems[-1].what
+    assert "cut off" not in problems[0].what
+
+
+def test_a_file_that_cannot_be_opened_is_a_problem(tmp_path) -> None:
+    assert list(json_lines(tmp_path / "gone", problems := [])) == []
+    assert "cannot be read" in problems[0].what
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch) -> None:
+    write_run(tmp_path, "m", {"a": LINES})
+    hidden = write_run(tmp_path, "hidden", {"a": LINES})
+    scandir = os.scandir
+
+    def denied(place):
+        if Path(place) == hidden:
+            raise PermissionError(13, "Permission denied", str(place))
+        return scandir(place)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    (run,) = find_runs([tmp_path], problems := [])
+    assert run.model == "m"
+    assert str(problems[0]) == f"{hidden}: left out, cannot be listed (Permission denied)"
+
+
+@pytest.mark.parametrize("content", ['{"results":' * 100_000, "[" * 100_000])
+def test_a_results_file_nested_too_deep_is_named(tmp_path, content) -> None:
+    place = write_run(tmp_path, "m", {"a": LINES})
+    (place / f"results_{time()}.json").write_text(content)
+    find_runs([tmp_path], problems := [])
+    assert "no whole results file" in str(problems[0])

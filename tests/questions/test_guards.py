@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import time
+from itertools import permutations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from lm_eval_leakage.questions.guard_wording import (
+    gives_up,
+    letters_meant,
+    of_statements,
+    speaks_of_others,
+    true_or_false,
+)
+from lm_eval_leakage.questions.guards import MANY, OF_ONE_QUESTION, anchored, guards_of, templates_of
+from lm_eval_leakage.questions.natural_orders import cumulative, in_order
+from lm_eval_leakage.records import Question
+
+
+def question(*options: str, id: str = "q") -> Question:
+    return Question(id, "Which?", options)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "All of the above",
+        "none of the above.",
+        "None of these",
+        "Neither of these",
+        "all of these options",
+        "All of the options given are correct",
+        "None of the answers",
+        "None",
+        "More than one of the above",
+        "Moons contribute to all of the above.",
+        "以上都是",
+        "以上说法都不对",
+        "上述全部",
+        "都不正确",
+        "Alle oben genannten",
+        "Ninguna de las anteriores",
+        "Toutes les réponses ci-dessus",
+    ],
+)
+def test_options_that_speak_of_others_are_anchored(option: str) -> None:
+    assert speaks_of_others(option)
+    assert "anchored" in guards_of(question("red", "blue", "green", option))
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "All mammals",
+        "None other than Caesar",
+        "No-one is above the law.",
+        "Some of these cells divide twice",
+        "Both hands",
+        "唐长安",
+        "元大都",
+        "Any risk of invasion of privacy",
+        "all-or-none response",
+    ],
+)
+def test_options_with_such_words_that_speak_of_the_world_are_not(option: str) -> None:
+    assert not speaks_of_others(option)
+
+
+@pytest.mark.parametrize(
+    ("option", "places"),
+    [
+        ("Both A and B", {0, 1}),
+        ("both (A) and (C)", {0, 2}),
+        ("A, B and D are correct", {0, 1, 3}),
+        ("Neither B nor C", {1, 2}),
+        ("A和B都对", {0, 1}),
+        ("A、C", {0, 2}),
+        ("Both genotype and phenotype", set()),
+        ("A", set()),  # a vitamin, a blood group, a note
+        ("vitamin A and iron", set()),
+        ("Hepatitis B or C", set()),
+    ],
+)
+def test_letters_name_other_options_only_where_they_are_the_whole_option(option: str, places: set[int]) -> None:
+    assert letters_meant(option) == places
+
+
+def test_what_is_named_by_letter_keeps_its_place_too() -> None:
+    assert anchored(["x", "y", "z", "Both A and C"]) == {0, 2, 3}
+    assert anchored(["x", "y", "z", "None of the above"]) == {3}
+    assert anchored(["x", "y"]) == set()
+    assert anchored(["x", "A and J"]) == {0, 1}  # there is no tenth option
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["1", "2", "3", "4"],
+        ["181 days", "183 days", "185 days", "189 days"],
+        ["$2.82 ", "$2.97 ", "$6.47 ", "$12.77 "],
+        ["-$9,500", "$370", "$4,000", "$11,370"],
+        ["37.50%", "40%", "60.50%", "62.50%"],
+        ["30头", "20头", "15头", "10头"],
+        ["1/4", "1/3", "1/2"],
+        ["\\frac{1}{2}", "2", "\\frac{7}{2}"],
+        ["100 and 299", "300 and 499", "500 and 699"],
+        ["Zero order", "First order", "Second order", "Third order"],
+        ["two", "three", "seven"],
+        ["1 million", "1 billion", "2 billion"],
+        ["30 seconds", "5 minutes", "1 hour", "2 days"],
+        ["5 mm", "2 cm", "1 m"],
+        ["May 1789", "4 July 1790", "January 3, 1801"],
+        ["1914", "1918", "1939", "none of the above"],
+        ["Monday", "Wednesday", "Friday"],
+        ["-3", "-2", "0"],
+        ["第十", "第八", "第六"],
+    ],
+)
+def test_rising_and_falling_options_are_in_order(options: list[str]) -> None:
+    assert in_order(options)
+    assert in_order(options[::-1]) or "above" in options[-1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["1", "3", "2", "4"],
+        ["5 days", "6 weeks", "2 days"],
+        ["1", "1", "2"],  # equal numbers rise nowhere
+        ["x = 1", "y = 2", "z = 3"],
+        ["red", "blue"],
+        ["Article 1 of the treaty", "The 2nd amendment"],
+        ["5 cats", "7 dogs"],
+        ["7", "none of the above"],  # one number has no order
+        ["12 years", "3-6 years", "7-12 years"],
+        ["2 km", "3 kg"],
+    ],
+)
+def test_other_numbers_are_not(options: list[str]) -> None:
+    assert not in_order(options)
+
+
+@given(st.lists(st.integers(-1000, 1000), min_size=3, max_size=5, unique=True), st.sampled_from(["{}", "{} m", "${}"]))
+def test_of_all_orders_of_numbers_only_two_are_in_order(numbers: list[int], form: str) -> None:
+    assume(form != "${}" or min(numbers) >= 0)
+    found = [order for order in permutations(numbers) if in_order([form.format(number) for number in order])]
+    assert found == sorted([tuple(sorted(numbers)), tuple(sorted(numbers, reverse=True))], key=found.index)
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["True", "False"],
+        ["True, True", "False, False"],
+        ["Not wrong, Wrong", "Wrong, Not wrong"],
+        ["对", "错"],
+        ["Yes.", "No."],
+    ],
+)
+def test_verdicts_are_true_or_false(options: list[str]) -> None:
+    assert true_or_false(options)
+
+
+def test_a_verdict_with_its_reason_is_not() -> None:
+    assert not true_or_false(["Yes, because it is red", "No"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["I only", "II only", "I and II", "I, II, and III"],
+        ["(i) and (iii) only", "(i), (ii), and (iii) only"],
+        ["①②", "①③④", "②④"],
+        ["abd", "acd", "bcd", "abc"],
+        ["None", "III only", "I and II only"],
+    ],
+)
+def test_lists_of_statements_are_found(options: list[str]) -> None:
+    assert of_statements(options)
+    assert not of_statements([*options, "red"])
+
+
+def test_joining_options_are_found_by_what_they_say() -> None:
+    assert "combining" in guards_of(question("symmetric", "transitive", "both symmetric and transitive"))
+    assert "combining" in guards_of(question("heat", "work", "Neither heat nor work"))
+    assert "combining" not in guards_of(question("both", "hands and feet"))
+
+
+def test_repeated_options_are_found_whatever_the_white_space() -> None:
+    assert guards_of(question("wet", " wet", "dry")) == ("repeated",)
+
+
+def test_an_ordinary_question_has_no_guard() -> None:
+    assert guards_of(question("a capacitor", "a diode", "a coil of wire", "a resistor")) == ()
+
+
+def test_option_sets_of_many_questions_are_templates_in_any_order() -> None:
+    same = [question("up", "down", id=str(i)) for i in range(MANY - 1)] + [question("Down ", "up")]
+    others = [question("left", "right", id=str(i)) for i in range(MANY - 1)]
+    templates = templates_of([*same, *others])
+    assert guards_of(same[0], templates) == ("templated",)
+    assert guards_of(others[0], templates) == ()
+
+
+@given(st.lists(st.text(max_size=30), min_size=1, max_size=6))
+def test_any_text_is_judged_without_an_error(options: list[str]) -> None:
+    for holds in OF_ONE_QUESTION.values():
+        assert holds(options) in (True, False)
+    assert anchored(options) <= set(range(len(options)))
+
+
+def test_options_that_say_more_and_more_are_cumulative() -> None:
+    ribs = ["The ribs", "The ribs and sternum", "The ribs, sternum and clavicle", "None of the above"]
+    assert cumulative(ribs)
+    assert cumulative(ribs[2::-1])
+    assert not cumulative([ribs[1], ribs[0], ribs[2]])
+    assert not cumulative(["the", "ribs", "the ribs"])  # the first says nothing
+    assert not cumulative(ribs[:2])
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["The answer cannot be determined from this.", "Need more information.", "It is impossible to say", "无法确定"],
+)
+def test_options_that_give_up_are_found(option: str) -> None:
+    assert gives_up(option)
+    assert "no_answer" in guards_of(question("3", "7", "5", option))
+
+
+@pytest.mark.parametrize("option", ["The judge could not be bribed.", "more informed voters", "不是"])
+def test_other_denials_do_not_give_up(option: str) -> None:
+    assert not gives_up(option)
+
+
+def test_an_option_that_gives_up_is_no_part_of_the_order() -> None:
+    assert in_order(["0.168", "0.843", "0.915", "The answer cannot be determined without the size."])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["Sunday", "Monday", "Tuesday", "Wednesday"],
+        ["Friday", "Saturday", "Sunday"],
+        ["about 10 seconds.", "about 30 seconds.", "about 1 minute.", "about 4 minutes."],
+        ["1 nm", "1 μm", "1 mm", "1 m"],
+    ],
+)
+def test_weeks_and_scales_are_orders(options: list[str]) -> None:
+    assert in_order(options)
+    assert not in_order([options[1], options[0], *options[2:]])
+
+
+# ---------------------------------------------------------------------- texts that no question has
+
+
+HOSTILE = {
+    "a number of 4,301 digits": "1" * 4301,
+    "numbers multiplied": "9 million " * 400,
+    "fractions of fractions": "1/7" * 3000,
+    "letters in a list": "A, B, C, D, E, " * 60 + "x!",
+    "brackets around statements": "(I) (II) (III) " * 60 + "!x",
+    "brackets of nothing": "I " + "(" * 50_000 + "x",
+    "all of the options of the options": "all" + " of the options" * 3000 + "!" * 3000 + "x",
+    "white space": "both" + " " * 100_000 + "x",
+    "half of a surrogate pair": "\ud800",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_guards_read_any_option_at_once(text: str) -> None:
+    start = time.process_time()
+    guards_of(question(text, f"{text} 2", "red", f"{text} 3"))
+    guards_of(question(text, f"{text} "))
+    assert time.process_time() - start < 0.5
+
+
+def test_statements_in_brackets_are_statements_as_before() -> None:
+    for options in (["(I)", "(I) and (II)", "(II) (III)"], ["1) and 2)", "(1) 2)"], ["①②", "①和③"], ["I", "II only"]):
+        assert of_statements(options), options
+    for options in (["(I) x", "I"], ["1", "2"], ["I and", "II"]):
+        assert not of_statements(options), options

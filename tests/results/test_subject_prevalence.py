@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import betabinom, binom
+
+from lm_eval_leakage.inference.known_scores import EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.results import column_registry as columns
+from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.flags import P_UNGUARDED, P
+from lm_eval_leakage.results.formatting import pvalue
+from lm_eval_leakage.results.subject_prevalence import ALL, as_table, by_calibration, by_null
+from lm_eval_leakage.results.tables import as_text
+from tests.results.harness_files import audited, confused, row, write_run
+
+TEST = "Orders()/MaxOrder()"
+
+
+def line(number: int, subject: str, flagged: bool, statistic: float = 0.0) -> str:
+    doc = {"question": f"Q{number}", "choices": ["a", "b", "c", "d"], "answer": 0, "subject": subject}
+    found = {"flagged": flagged, "null_rate": 1 / 24, "statistic": statistic, "ranks_by": "statistic", "reason": None}
+    return json.dumps({"doc_hash": f"h{number}", "doc": doc, "detector": TEST, "guards": ""} | found)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """40 questions of a subject that was seen by half, 60 of one that was not."""
+    rng = np.random.default_rng(5)
+    rows = [("seen", i % 2 == 0, 4.0 * (i % 2 == 0)) for i in range(40)] + [("clean", i == 0, 0.0) for i in range(60)]
+    lines = [line(i, name, flag, float(rng.normal() + shift)) for i, (name, flag, shift) in enumerate(rows)]
+    (tmp_path / "samples_x_leakage_perm_2026-01-01T00-00-00.jsonl").write_text("\n".join([*lines, ""]))
+    return tmp_path
+
+
+def test_by_null_every_subject_has_its_exact_pvalue_and_a_lower_bound(run) -> None:
+    rows = {row.subject: row for row in by_null(run, [])}
+    assert (rows["seen"].n_flagged, rows["clean"].n_flagged, rows[ALL].n_flagged) == (20, 1, 21)
+    assert rows["seen"].pvalue == pytest.approx(binom.sf(19, 40, 1 / 24))
+    assert rows["seen"].adjusted == pytest.approx(2 * rows["seen"].pvalue)
+    assert rows["clean"].pvalue == pytest.approx(binom.sf(0, 60, 1 / 24))
+    assert rows["seen"].share.low > 0.3
+    assert rows["clean"].share.low == 0
+    assert math.isnan(rows[ALL].adjusted)
+
+
+def calibration(n_unseen: int = 199) -> Calibration:
+    rng = np.random.default_rng(1)
+    known = KnownScores({EVERY_CLASS: rng.normal(size=n_unseen).tolist()}, (rng.normal(size=200) + 4).tolist())
+    return Calibration("M", "b", "by hand", {f"{TEST}/statistic": known})
+
+
+def test_by_calibration_the_share_is_found_and_its_error_holds_it(run) -> None:
+    rows = {row.subject: row for row in by_calibration(run, calibration(), f"{TEST}/statistic", 0.05, [])}
+    assert rows["seen"].share.low < 0.5 < rows["seen"].share.high
+    assert rows["clean"].share.low == 0
+    n_flagged = rows["clean"].n_flagged
+    assert rows["clean"].pvalue == pytest.approx(betabinom.sf(n_flagged - 1, 60, 10.5, 189.5))
+    assert rows["seen"].adjusted < 1e-6
+
+
+def test_fewer_known_questions_give_weaker_verdicts(run) -> None:
+    few, many = (
+        next(
+            row for row in by_calibration(run, calibration(n), f"{TEST}/statistic", 0.05, []) if row.subject == "seen"
+        )
+        for n in (39, 1999)
+    )
+    assert few.pvalue > many.pvalue
+
+
+def test_the_table_begins_with_all_and_goes_by_pvalue(run) -> None:
+    table = as_table(by_null(run, [])).splitlines()
+    assert [row.split("|")[1].strip() for row in table[4:]] == [ALL, "seen", "clean"]
+    assert "20 of 40 (50.0%)" in table[5]
+
+
+def test_a_question_counts_once_and_one_with_a_natural_order_not_for_the_share(run) -> None:
+    before = {row.subject: row for row in by_null(run, [])}
+    (log,) = run.glob("samples_*.jsonl")
+    lines = log.read_text().splitlines()
+    (run / "samples_x_again_2026-01-02T00-00-00.jsonl").write_text("\n".join(lines))
+    guarded = json.loads(line(1000, "seen", True)) | {"guards": "in_order"}
+    log.write_text("\n".join([*lines, json.dumps(guarded), ""]))
+    after = {row.subject: row for row in by_null(run, [])}
+    assert after["clean"] == replace(before["clean"], adjusted=after["clean"].adjusted)
+    assert after["seen"].unguarded == before["seen"].unguarded
+    assert after["seen"].share == before["seen"].share
+    assert (after["seen"].n, after["seen"].n_flagged) == (41, 21)
+    assert after["seen"].pvalue == pytest.approx(binom.sf(20, 41, 1 / 24))
+
+
+def test_the_same_audit_has_the_same_pvalues_in_both_commands_under_the_same_names(tmp_path) -> None:
+    docs = [row(i, subject="s") for i in range(12)]
+    lines = [audited(doc, i < 3, guards="in_order" if i < 2 else "") for i, doc in enumerate(docs)]
+    lines += [audited(row(12 + i, subject="s"), True, null_rate=0.5, pvalue=0.5) for i in range(3)]
+    write_run(tmp_path, "m", {"bench_leakage_perm": lines})
+    (annotated,) = annotate([tmp_path])[0].rows
+    whole, subject = by_null(tmp_path, [])
+    assert whole.pvalue == subject.pvalue == columns.PVALUE_ALL.of(annotated)
+    assert whole.unguarded.pvalue == subject.unguarded.pvalue == columns.PVALUE_UNGUARDED.of(annotated)
+    assert columns.PVALUE_ALL.of(annotated) < columns.PVALUE_UNGUARDED.of(annotated)
+    assert (
+        (columns.N_PVALUE.of(annotated), columns.N_PVALUE_UNGUARDED.of(annotated))
+        == (whole.n, whole.unguarded.n)
+        == (15, 13)
+    )
+    heads = [cell.strip() for cell in as_table([whole, subject]).splitlines()[2].split("|")]
+    for name, value in ((P, columns.PVALUE_ALL.of(annotated)), (P_UNGUARDED, columns.PVALUE_UNGUARDED.of(annotated))):
+        cells = [cell.strip() for cell in as_table([whole]).splitlines()[4].split("|")]
+        assert cells[heads.index(name)] == pvalue(value)
+        assert name in as_text([annotated], "table")
+        assert name in as_text([annotated], "markdown")
+
+
+def test_where_every_question_has_a_guard_there_is_a_pvalue_and_no_share(tmp_path) -> None:
+    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), i < 2, guards="in_order") for i in range(9)]})
+    whole, _ = by_null(tmp_path, [])
+    assert whole.pvalue == pytest.approx(binom.sf(1, 9, 1 / 24))
+    assert whole.unguarded.n == 0
+    assert math.isnan(whole.share.share)
+    assert "nan" not in as_table([whole])
+
+
+def test_two_models_in_a_folder_are_refused(tmp_path) -> None:
+    for model in ("m", "o"):
+        write_run(tmp_path, model, {"bench_leakage_perm": [audited(row(0), True)]})
+    with pytest.raises(ValueError, match="holds audits of 2 models \\('m', 'o'\\); name the folder of one"):
+        by_null(tmp_path, [])
+
+
+def test_a_run_of_another_model_is_refused(run) -> None:
+    (run / "results_2026-01-01T00-00-00.json").write_text('{"model_name": "N", "results": {}}')
+    with pytest.raises(ValueError, match="holds audits of 'N', but the calibration is of 'M'"):
+        by_calibration(run, calibration(), f"{TEST}/statistic", 0.05, [])
+
+
+def test_a_folder_without_a_null_hypothesis_is_named(tmp_path) -> None:
+    write_run(tmp_path, "m", {"bench_choice_confusion": [confused(row(0), True, True)]})
+    with pytest.raises(ValueError, match="no verdict of a statistic with a null hypothesis"):
+        by_null(tmp_path, [])

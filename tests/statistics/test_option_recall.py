@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+from lm_eval.api.registry import model_registry
+
+from lm_eval_leakage.harness.tasks.filters import LeakageFilter
+from lm_eval_leakage.probes.masked_option import MaskedOption
+from lm_eval_leakage.records import Answered, Question, Request, UntestableQuestion
+from lm_eval_leakage.statistics.option_recall import MaskedOptionWritten, opinion
+
+OPTIONS = ("a cat on a mat", "two dogs in the rain", "three hens", "a horse of course")
+QUESTION = Question("q", "Which animals are seen there?", OPTIONS)
+
+
+def test_a_wrong_option_is_hidden_and_always_the_same() -> None:
+    hidden = [MaskedOption().hidden(Question(str(i), "Which?", OPTIONS, answer=1)) for i in range(200)]
+    assert set(hidden) == {0, 2, 3}
+    assert hidden == [MaskedOption().hidden(Question(str(i), "Which?", OPTIONS, answer=1)) for i in range(200)]
+    assert MaskedOption(hides="right").hidden(Question("q", "Which?", OPTIONS, answer=1)) == 1
+    with pytest.raises(UntestableQuestion, match="answer is not known"):
+        MaskedOption(hides="right").requests(QUESTION)
+
+
+def test_the_model_is_told_the_benchmark_and_shown_the_rest() -> None:
+    probe = MaskedOption(benchmark="zoo_quiz", hides="right")
+    (asked,) = probe.requests(Question("q", "Which?", OPTIONS, answer=1))
+    assert "test set of zoo_quiz" in asked.context
+    assert "Which?\nA. a cat on a mat\nB. [MASK]\nC. three hens\nD. a horse of course\n" in asked.context
+    assert asked.continuation == " two dogs in the rain"
+    own = MaskedOption(instruction="{{ benchmark }}? {{ question }}")
+    assert own.requests(QUESTION)[0].context.startswith("a benchmark? Which animals")
+
+
+@pytest.mark.parametrize("instruction", ["{{ question", "{{ nothing }}"])
+def test_an_instruction_that_cannot_be_rendered_is_refused_at_once(instruction: str) -> None:
+    with pytest.raises(ValueError, match="cannot be rendered .* it may name benchmark, mask and question"):
+        MaskedOption(instruction=instruction)
+    with pytest.raises(ValueError, match="hides is 'all'; choose one of: wrong, right, any"):
+        MaskedOption(hides="all")
+
+
+@pytest.mark.parametrize(
+    ("written", "exact"),
+    [(" Two dogs in  the rain.\nbecause", True), ("\ntwo dogs in the rain", True), ("two dogs", False), ("", False)],
+)
+def test_the_hidden_option_must_be_written_exactly(written: str, exact: bool) -> None:
+    request = Request("...", " two dogs in the rain")
+    (found,) = MaskedOptionWritten().judge([Answered(QUESTION, (request,), (), texts=(written,))])
+    assert found.exact is exact
+    assert (found.rouge == 1.0) is exact
+    assert found.values() == {"exact_rate": float(exact), "rouge": found.rouge}
+
+
+# ---------------------------------------------------------------------- a judge
+
+
+class Judge:
+    """Says yes to what holds `mat`; None of its kind can be asked twice after `fails`."""
+
+    fails = False
+    asked: ClassVar[list] = []
+
+    @classmethod
+    def create_from_arg_string(cls, arguments: str):
+        if arguments == "broken":
+            raise OSError("no server there")
+        return cls()
+
+    def apply_chat_template(self, turns):
+        return f"<user>{turns[0]['content']}"
+
+    def generate_until(self, requests):
+        if Judge.fails:
+            raise ConnectionError("server went away")
+        Judge.asked += [request.args for request in requests]
+        return ["Yes." if "judge: a mat" in request.args[0] else "I would say No" for request in requests]
+
+
+@pytest.fixture
+def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    if "a-judge" not in model_registry:
+        model_registry.register("a-judge", target=Judge)
+    monkeypatch.setattr(Judge, "asked", [])
+
+
+def written(text: str) -> Answered:
+    return Answered(QUESTION, (Request("", " a cat on a mat"),), (), texts=(text,))
+
+
+@pytest.mark.usefixtures("_judge")
+def test_a_judge_is_asked_about_every_question_by_the_template() -> None:
+    prompt = "{{ question[:5] }}: is {{ option }} this? judge: {{ written }}"
+    verdicts = LeakageFilter("masked_option", judge_model="a-judge", judge_args="x=1", judge_prompt=prompt).judge(
+        [written("a mat\nand more"), written("a dog"), written("\n \n")]
+    )
+    assert [(verdict.judged, verdict.exact) for verdict in verdicts] == [(True, False), (False, False), (False, False)]
+    assert [prompt for prompt, _ in Judge.asked] == [
+        "<user>Which: is a cat on a mat this? judge: a mat",
+        "<user>Which: is a cat on a mat this? judge: a dog",
+        "<user>Which: is a cat on a mat this? judge: ",
+    ]
+    assert verdicts[0].values()["judged_rate"] == 1
+    assert verdicts[1].judge_reply == "I would say No"
+
+
+@pytest.mark.usefixtures("_judge")
+def test_a_judge_that_fails_costs_its_opinions_only(monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+    monkeypatch.setattr(Judge, "fails", True)
+    (verdict,) = LeakageFilter("masked_option", judge_model="a-judge").judge([written("a cat on a mat")])
+    assert verdict.exact
+    assert verdict.judged is None
+    assert "judged_rate" not in verdict.values()
+    assert "gave no opinion on 1 question(s): server went away" in caplog.text
+
+
+@pytest.mark.usefixtures("_judge")
+def test_a_judge_that_cannot_be_loaded_ends_the_run_before_it_begins() -> None:
+    with pytest.raises(ValueError, match="judge_model 'a-judge' with judge_args 'broken' cannot be used: no server"):
+        LeakageFilter("masked_option", judge_model="a-judge", judge_args="broken")
+
+
+def test_a_judges_prompt_that_cannot_be_rendered_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="it may name question, option and written"):
+        MaskedOptionWritten(judge_prompt="{{ answer }}")
+
+
+@pytest.mark.parametrize(
+    ("reply", "meant"),
+    [
+        ("Yes", True),
+        ("no.", False),
+        ("Not yes but no", False),
+        ("<think>no, or</think> YES", True),
+        ("I know nothing", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_the_last_yes_or_no_counts(reply: str | None, meant: bool | None) -> None:
+    assert opinion(reply) is meant
