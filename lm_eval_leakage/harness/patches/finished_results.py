@@ -10,6 +10,7 @@ from typing import Any
 from lm_eval.evaluator_utils import EvalAcc
 
 from lm_eval_leakage.harness.table.aggregations import RowValue
+from lm_eval_leakage.harness.table.judged_question import finished_sample, is_judged
 from lm_eval_leakage.harness.table.leakage_columns import add_columns
 
 MARK = "_finished_by_lm_eval_leakage"
@@ -40,6 +41,8 @@ def finish(results: dict[str, Any]) -> None:
                 finished = {key: _plain(value) for key, value in row.items() if OF_AN_ERROR not in key}
                 row.clear()
                 row.update({key: value for key, value in finished.items() if value is not None})
+    for task, samples in (results.get("samples") or {}).items():
+        results["samples"][task] = [finished_sample(one) if is_judged(one) else one for one in samples]
     add_columns(results)
 
 

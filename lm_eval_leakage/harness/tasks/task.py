@@ -18,11 +18,10 @@ from lm_eval_leakage.harness.patches.endings import Refusal, end_in_sentences
 from lm_eval_leakage.harness.patches.evaluation import Evaluation, evaluation_at_hand
 from lm_eval_leakage.harness.patches.finished_results import finish_results
 from lm_eval_leakage.harness.patches.run_files import refuse_unwritable, watch_run_files
-from lm_eval_leakage.harness.table.declared_rows import entries_of, known_rows, metric_list
-from lm_eval_leakage.harness.table.logged_verdict import LoggedVerdict
+from lm_eval_leakage.harness.table.declared_rows import entries_of, known_rows, metric_list, row_of
+from lm_eval_leakage.harness.table.judged_question import JudgedQuestion
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
 from lm_eval_leakage.harness.tasks.data import load_questions
-from lm_eval_leakage.harness.tasks.filters import JudgedResponse, JudgedText
 from lm_eval_leakage.harness.tasks.judging import Judging
 from lm_eval_leakage.harness.tasks.parameters import probe_of, reference_of, resume_of, with_parameters
 from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
@@ -239,11 +238,12 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         questions = [list(group) for _, group in groupby(self.instances, key=lambda instance: instance.doc_id)]
         Judging(self, questions).judge(self._filters)
 
-    def process_results(self, doc: Doc, results: Sequence[JudgedResponse | JudgedText]) -> LoggedVerdict:
-        first = results[0]
-        assert first.verdict is not None, "a filter gave no verdict on a question's first response"
-        names = [name for name in self._row_names if name in self.aggregation()]
-        return LoggedVerdict(first.verdict, first.guards, names, first.calibrated, first.detector)
+    def process_results(self, doc: Doc, results: Sequence[object]) -> dict[str, object]:
+        """What the question gives to each row. Its line of the samples log is written at the end of the run, by
+        `finished_sample`."""
+        judged = results[0]
+        assert isinstance(judged, JudgedQuestion), "a filter gave no verdict in the place of the first response"
+        return {name: judged.given_to(row_of(name)) for name in self._row_names if name in self.aggregation()}
 
     def guards(self, doc: Doc) -> tuple[str, ...]:
         """The guards on its question; raises UntestableQuestion where it has none."""
