@@ -11,9 +11,8 @@ from typing import Any
 from lm_eval.api.task import ConfigurableTask
 
 from lm_eval_leakage.harness.models.asking import REQUEST_TYPE, LeakageInstance, offer_asking
-from lm_eval_leakage.harness.models.model_of_run import lacking
+from lm_eval_leakage.harness.models.capabilities import lacking, longer_than_window, n_tokens_of
 from lm_eval_leakage.harness.models.processes import refuse_wrong_rank
-from lm_eval_leakage.harness.models.window import longer_than_window, n_tokens_of
 from lm_eval_leakage.harness.patches.endings import Refusal, end_in_sentences
 from lm_eval_leakage.harness.patches.evaluation import Evaluation, evaluation_at_hand
 from lm_eval_leakage.harness.patches.finished_results import finish_results
