@@ -57,7 +57,7 @@ def test_an_undefined_number_of_a_question_is_none_in_its_line() -> None:
     evidence = MaxOrderEvidence(
         flagged=False, pvalue=math.nan, null_rate=0.5, margin=math.inf, best_order=0, n_orders=2
     )
-    line = line_of(JudgedQuestion(evidence), ["null_rate"])
+    line = line_of(JudgedQuestion(evidence, contributions={"null_rate": 0.5}))
     assert (line["pvalue"], line["margin"], line["null_rate"]) == (None, None, 0.5)
 
 

@@ -41,9 +41,12 @@ def finish(results: dict[str, Any]) -> None:
                 finished = {key: _plain(value) for key, value in row.items() if OF_AN_ERROR not in key}
                 row.clear()
                 row.update({key: value for key, value in finished.items() if value is not None})
-    for task, samples in (results.get("samples") or {}).items():
-        results["samples"][task] = [finished_sample(one) if is_judged(one) else one for one in samples]
-    add_columns(results)
+    samples = results.get("samples") or {}
+    audits = [task for task, lines in samples.items() if any(map(is_judged, lines))]
+    for task in audits:
+        samples[task] = [finished_sample(line) for line in samples[task]]
+    if audits and len(audits) < len(samples):
+        add_columns(results, audits)
 
 
 def _plain(value: object) -> object:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from lm_eval_leakage.harness.table.declared_rows import row_of
 from lm_eval_leakage.inference.known_scores import Calibrated
 from lm_eval_leakage.records import DeclaredRow, Evidence, Measurement, Skipped, Verdict
 
@@ -21,12 +20,14 @@ class JudgedQuestion:
     calibrated: the verdict by known scores, where the run has some
     detector: who judged
     guards: on the question
+    contributions: what it adds to each row by itself, by the row's name; None where only all questions make a value
     """
 
     verdict: Verdict
     detector: str = ""
     guards: tuple[str, ...] = ()
     calibrated: Calibrated | None = None
+    contributions: Mapping[str, float | None] = field(default_factory=dict)
 
     def given_to(self, row: DeclaredRow) -> Verdict | Calibrated:
         """What a row is computed from; ELSEWHERE for a row of other questions, since the harness wants something from
@@ -36,19 +37,21 @@ class JudgedQuestion:
         of_others = {"guarded": not self.guards, "unguarded": bool(self.guards)}.get(row.questions, False)
         return ELSEWHERE if of_others else self.verdict
 
-    def contribution(self, name: str) -> float | None:
-        """What the question adds to a row by itself; None where only all questions make a value."""
-        row = row_of(name)
+    def with_contributions(self, rows: Mapping[str, DeclaredRow]) -> JudgedQuestion:
+        """rows: by their names and those of their errors"""
+        return replace(self, contributions={name: self._contribution(row, name) for name, row in rows.items()})
+
+    def _contribution(self, row: DeclaredRow, name: str) -> float | None:
         given = self.given_to(row)
-        return None if given is ELSEWHERE or row.per_question is None or name != row.name else row.per_question(given)
+        is_error = name != row.name
+        return None if is_error or given is ELSEWHERE or row.per_question is None else row.per_question(given)
 
 
 def finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
     """A sample of one of our tasks as it is logged, with the verdict in flat scalars."""
-    judged, row_names = sample["filtered_resps"][0], sample["metrics"]
-    of_harness = {key: value for key, value in sample.items() if key not in row_names}
+    of_harness = {key: value for key, value in sample.items() if key not in sample["metrics"]}
     responses = {"filtered_resps": [first for first, *_ in sample["resps"]]}
-    return of_harness | responses | line_of(judged, row_names)
+    return of_harness | responses | line_of(sample["filtered_resps"][0])
 
 
 def is_judged(sample: Mapping[str, Any]) -> bool:
@@ -56,15 +59,14 @@ def is_judged(sample: Mapping[str, Any]) -> bool:
     return isinstance(responses, list) and bool(responses) and isinstance(responses[0], JudgedQuestion)
 
 
-def line_of(judged: JudgedQuestion, row_names: Sequence[str]) -> dict[str, Any]:
+def line_of(judged: JudgedQuestion) -> dict[str, Any]:
     """A question's keys in the samples log: flat scalars (flagged, pvalue, margin, ..., guards, and under each row's
     name what the question adds to it, for the harness's loggers)."""
     verdict = judged.verdict
     logged = {"flagged": None, "pvalue": None} if isinstance(verdict, Skipped) else {"reason": None}
-    shown = {name: judged.contribution(name) for name in row_names}
     who = {"guards": ",".join(judged.guards), "detector": judged.detector}
     by_known = {} if judged.calibrated is None else _by_known(judged.calibrated)
-    whole = logged | shown | asdict(verdict) | _ranking(verdict) | who | by_known
+    whole = logged | dict(judged.contributions) | asdict(verdict) | _ranking(verdict) | who | by_known
     return {key: _in_json(value) for key, value in whole.items()}
 
 

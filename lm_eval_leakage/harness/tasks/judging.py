@@ -25,7 +25,7 @@ from lm_eval_leakage.harness.tasks.judge import judge_of
 from lm_eval_leakage.inference.known_scores import Calibrated, detector_name
 from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.probes import Probe
-from lm_eval_leakage.records import Answered, Evidence, Question, Skipped, UntestableQuestion, Verdict
+from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Skipped, UntestableQuestion, Verdict
 from lm_eval_leakage.statistics import Statistic, statistics
 from lm_eval_leakage.statistics.orders import find_device
 
@@ -43,6 +43,8 @@ class JudgedTask(Protocol):
     calibrator: Calibrator | None
     probe: Probe
     pooled_probe: Probe
+    judges: Mapping[str, LeakageFilter]
+    rows: Mapping[str, DeclaredRow]
 
     def question(self, doc: Mapping[str, Any]) -> Question: ...
 
@@ -57,7 +59,7 @@ class Judging:
         self._answered: dict[int, Answered] = {}
         self._guards: dict[int, tuple[str, ...]] = {}
 
-    def judge(self, pipelines: Sequence[Any]) -> None:
+    def judge(self) -> None:
         """Fills each pipeline's filtered responses; the first of a question holds the verdict."""
         self._drop_unused_reference()
         for place, asked in enumerate(self.questions):
@@ -68,9 +70,8 @@ class Judging:
                 answered = self._or_skipped(asked, "reading its answers", self._answered_of, None)
                 if answered is not None:
                     self._answered[place] = answered
-        for ensemble in pipelines:
-            (make_filter,) = ensemble.filters
-            self._judge(ensemble.name, make_filter())
+        for pipeline, judge in self.task.judges.items():
+            self._judge(pipeline, judge)
 
     def _judge(self, pipeline: str, judge: LeakageFilter) -> None:
         reference = None if self.task.reference is None else self.task.reference.model
@@ -81,7 +82,8 @@ class Judging:
         for place, (first, *others) in enumerate(self.questions):
             verdict = first.skipped or verdicts[place]
             calibrated = self._calibrated(place, verdict, detector)
-            first.filtered_resps[pipeline] = JudgedQuestion(verdict, detector, self._guards[place], calibrated)
+            judged = JudgedQuestion(verdict, detector, self._guards[place], calibrated)
+            first.filtered_resps[pipeline] = judged.with_contributions(self.task.rows)
             for instance in others:
                 instance.filtered_resps[pipeline] = instance.resps[0]
         self._report(pipeline)

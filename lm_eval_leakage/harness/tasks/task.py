@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from lm_eval.api.task import ConfigurableTask
 
@@ -28,11 +28,12 @@ from lm_eval_leakage.inference.known_scores import detector_name
 from lm_eval_leakage.probes import Probe
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.questions.guards import guards_of, templates_of
-from lm_eval_leakage.records import Question, Request, Skipped, UntestableQuestion
+from lm_eval_leakage.records import DeclaredRow, Question, Request, Skipped, UntestableQuestion
 
 logger = logging.getLogger(__name__)
 
 Doc = Mapping[str, Any]
+T = TypeVar("T")
 ChatTemplate = Callable[..., str]  # or, for a chat model behind an API, turns as JSON in a tuple
 
 
@@ -60,16 +61,14 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         self.resume = resume_of(config["metadata"])
         self.reference = reference_of(config["metadata"], self.probe)
         self.calibrator = Calibrator.of(config["metadata"], config["task"])
-        self._row_names = list(known_rows())  # the harness looks rows up by name
+        self._rows = {name: row_of(name) for name in known_rows()}  # the harness looks them up by name
         if config.get("metric_list") is None:
             config["metric_list"] = metric_list(config["filter_list"])
         if self.calibrator is not None:
             config["metric_list"] = [*config["metric_list"], *entries_of(CALIBRATED_ROWS)]
         config["filter_list"] = [with_parameters(entry, config["metadata"]) for entry in config["filter_list"]]
         super().__init__(config=config)
-        for ensemble in self._filters:
-            for make_filter in ensemble.filters:
-                make_filter()  # a parameter that makes no sense ends the run here, not after the model's work
+        self.judges = {ensemble.name: _only(ensemble.filters)() for ensemble in self._filters}
 
     # ------------------------------------------------------------------ the run
 
@@ -99,8 +98,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def _detectors(self) -> list[str]:
         """The names of those that will judge."""
         reference = None if self.reference is None else self.reference.model
-        filters = [make_filter() for ensemble in self._filters for make_filter in ensemble.filters]
-        return [detector_name(self.probe, judge.statistic, reference) for judge in filters]
+        return [detector_name(self.probe, judge.statistic, reference) for judge in self.judges.values()]
 
     def check_met(self, lm: object) -> None:
         """Raises RuntimeError where the requests were built without a look at the model that is to answer them."""
@@ -235,18 +233,23 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def apply_filters(self) -> None:
         """Statistics see the questions that were answered; the others keep their reason in every pipeline."""
         questions = [list(group) for _, group in groupby(self.instances, key=lambda instance: instance.doc_id)]
-        Judging(self, questions).judge(self._filters)
+        Judging(self, questions).judge()
 
     def process_results(self, doc: Doc, results: Sequence[object]) -> dict[str, object]:
         """What the question gives to each row. Its line of the samples log is written at the end of the run, by
         `finished_sample`."""
         judged = results[0]
         assert isinstance(judged, JudgedQuestion), "a filter gave no verdict in the place of the first response"
-        return {name: judged.given_to(row_of(name)) for name in self._row_names if name in self.aggregation()}
+        return {name: judged.given_to(row) for name, row in self.rows.items()}
 
     def guards(self, doc: Doc) -> tuple[str, ...]:
         """The guards on its question; raises UntestableQuestion where it has none."""
         return guards_of(self.question(doc), self.templates)
+
+    @cached_property
+    def rows(self) -> dict[str, DeclaredRow]:
+        """Of the task and of their errors, by the names under which they are printed; none with --predict_only."""
+        return {name: row for name, row in self._rows.items() if name in self.aggregation()}
 
     @cached_property
     def pooled_probe(self) -> Probe:
@@ -264,6 +267,13 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
                 yield self.question(doc)
             except UntestableQuestion:
                 continue
+
+
+def _only(filters: Sequence[T]) -> T:
+    """A pipeline's filter. Made at the start: a parameter that makes no sense ends the run before the model's work."""
+    if len(filters) != 1:
+        raise ValueError(f"a pipeline of a leakage task has {len(filters)} filters; give it one, `leakage`")
+    return filters[0]
 
 
 def _plain_frame(system: str) -> Callable[[str], str]:
