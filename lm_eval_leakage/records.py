@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 
 class UntestableQuestion(ValueError):
@@ -169,6 +169,10 @@ class DeclaredRow:
     compute: its value from the verdicts on all questions, tested or not; NaN where it is undefined, an int for a count
     error: its standard error from the same; None where it has none
     higher_is_better: as for the harness; None where neither is
+    per_question: what one verdict contributes, for the samples log; None where only all questions make a value
+    questions: which it is computed from: "all", those with a guard ("guarded"), those without ("unguarded"), or the
+        verdicts by known scores ("calibrated")
+    withheld_if_undecidable: whether it is not shown where no question could be flagged but by chance (2 options)
     """
 
     name: str
@@ -176,3 +180,6 @@ class DeclaredRow:
     compute: Callable[[Sequence[object]], float]
     error: Callable[[Sequence[object]], float] | None = None
     higher_is_better: bool | None = None
+    per_question: Callable[[object], float | None] | None = None
+    questions: Literal["all", "guarded", "unguarded", "calibrated"] = "all"
+    withheld_if_undecidable: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,12 +34,13 @@ def _prevalence(verdicts: Verdicts) -> Prevalence:
     return rogan_gladen(n_flagged, len(calibrated), first.of_seen, first.of_unseen, rng=rng)
 
 
-CALIBRATED_ROWS = (
+_ROWS = (
     row_with_error(
         "calibrated_rate",
         "Share of the tested questions above the calibrated threshold, which flags a share `fpr` of known-unseen "
         "ones.",
         lambda verdicts: rate_and_stderr([calibrated.flagged for calibrated in _calibrated(verdicts)]),
+        per_question=lambda verdict: float(verdict.flagged) if isinstance(verdict, Calibrated) else None,
     ),
     DeclaredRow(
         "identified_rate",
@@ -54,3 +56,4 @@ CALIBRATED_ROWS = (
     DeclaredRow("prevalence_low", "Low end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).low),
     DeclaredRow("prevalence_high", "High end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).high),
 )
+CALIBRATED_ROWS = tuple(replace(row, questions="calibrated") for row in _ROWS)

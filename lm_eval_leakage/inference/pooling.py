@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import binom, binomtest, norm
@@ -102,6 +102,7 @@ def row_with_error(
     compute: Callable[[Verdicts], tuple[float, float]],
     *,
     higher_is_better: bool | None = None,
+    per_question: Callable[[object], float | None] | None = None,
 ) -> DeclaredRow:
     """A row whose value and standard error are computed together."""
     return DeclaredRow(
@@ -110,17 +111,25 @@ def row_with_error(
         lambda verdicts: compute(verdicts)[0],
         lambda verdicts: compute(verdicts)[1],
         higher_is_better,
+        per_question,
     )
+
+
+def value_named(name: str) -> Callable[[object], float | None]:
+    """What a Measurement's `values` give under this name, for a row's `per_question`."""
+    return lambda verdict: verdict.values().get(name) if isinstance(verdict, Measurement) else None
 
 
 def mean_row(name: str, meaning: str, *, higher_is_better: bool | None = None) -> DeclaredRow:
     """The mean over questions of what a Measurement's `values` give under this name."""
 
-    def mean(verdicts: Verdicts) -> tuple[float, float]:
-        measured = [verdict.values() for verdict in verdicts if isinstance(verdict, Measurement)]
-        return mean_and_stderr([values[name] for values in measured if name in values])
+    of_one = value_named(name)
 
-    return row_with_error(name, f"{meaning}; mean over questions.", mean, higher_is_better=higher_is_better)
+    def mean(verdicts: Verdicts) -> tuple[float, float]:
+        return mean_and_stderr([value for value in map(of_one, verdicts) if value is not None])
+
+    meaning = f"{meaning}; mean over questions."
+    return row_with_error(name, meaning, mean, higher_is_better=higher_is_better, per_question=of_one)
 
 
 def _tested(verdicts: Verdicts) -> list[Evidence]:
@@ -140,32 +149,48 @@ def _pooled_pvalue(verdicts: Verdicts) -> float:
     return poisson_binomial_tail(sum(e.flagged for e in evidence), [e.null_rate for e in evidence])
 
 
-FLAGGED_RATE = row_with_error(
-    "flagged_rate", "Share of the tested questions that are flagged.", _flagged, higher_is_better=False
+def _is_flagged(verdict: object) -> float | None:
+    return float(verdict.flagged) if isinstance(verdict, Evidence) else None
+
+
+FLAGGED_RATE = replace(
+    row_with_error(
+        "flagged_rate",
+        "Share of the tested questions that are flagged.",
+        _flagged,
+        higher_is_better=False,
+        per_question=_is_flagged,
+    ),
+    withheld_if_undecidable=True,
 )
-FLAGGED_RATE_GUARDED = row_with_error(
-    "flagged_rate_guarded",
-    "`flagged_rate` of the questions with a guard, whose options have a natural order.",
-    _flagged,
-    higher_is_better=False,
+FLAGGED_RATE_GUARDED = replace(
+    FLAGGED_RATE,
+    name="flagged_rate_guarded",
+    meaning="`flagged_rate` of the questions with a guard, whose options have a natural order.",
+    questions="guarded",
 )
-FLAGGED_RATE_UNGUARDED = row_with_error(
-    "flagged_rate_unguarded", "`flagged_rate` of the questions without a guard.", _flagged, higher_is_better=False
+FLAGGED_RATE_UNGUARDED = replace(
+    FLAGGED_RATE,
+    name="flagged_rate_unguarded",
+    meaning="`flagged_rate` of the questions without a guard.",
+    questions="unguarded",
 )
 NULL_RATE = DeclaredRow(
     "null_rate",
     "Share of the tested questions that would be flagged without leakage, by the statistic's null.",
     _null_rate,
+    per_question=lambda verdict: verdict.null_rate if isinstance(verdict, Evidence) else None,
 )
 DATASET_PVALUE = DeclaredRow(
     "dataset_pvalue",
     "Probability, without leakage, of at least as many flagged questions (exact Poisson-binomial tail).",
     _pooled_pvalue,
 )
-DATASET_PVALUE_UNGUARDED = DeclaredRow(
-    "dataset_pvalue_unguarded",
-    "`dataset_pvalue` of the questions without a guard, whose null hypothesis is more credible.",
-    _pooled_pvalue,
+DATASET_PVALUE_UNGUARDED = replace(
+    DATASET_PVALUE,
+    name="dataset_pvalue_unguarded",
+    meaning="`dataset_pvalue` of the questions without a guard, whose null hypothesis is more credible.",
+    questions="unguarded",
 )
 EVIDENCE_ROWS = (
     FLAGGED_RATE,
@@ -179,4 +204,5 @@ SKIPPED = DeclaredRow(  # of every task, so that no statistic need declare it
     "skipped",
     "How many questions could not be tested; the samples log gives the reason of each.",
     lambda verdicts: sum(isinstance(verdict, Skipped) for verdict in verdicts),
+    per_question=lambda verdict: float(isinstance(verdict, Skipped)),
 )

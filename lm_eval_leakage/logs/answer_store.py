@@ -19,7 +19,6 @@ from contextlib import closing
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from lm_eval_leakage.records import TokenScores
 
@@ -130,14 +129,6 @@ class AnswerStore:
             database.executescript(TABLES)
             database.execute("INSERT INTO model VALUES (?)", (json.dumps(self.identity),))
         return database
-
-
-def request_key(method: str, arguments: Sequence[Any]) -> bytes:
-    """A digest of a request, equal for equal words: the 336,900 texts of full MMLU would take too much room."""
-    parts = [part if isinstance(part, str) else json.dumps(part, sort_keys=True, default=str) for part in arguments]
-    lengths = ",".join(str(len(part)) for part in parts)
-    whole = f"{method} {lengths} {''.join(parts)}".encode("utf-8", "surrogatepass")
-    return blake2b(whole, digest_size=16).digest()
 
 
 def encoded(answer: Answer) -> bytes:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise, takewhile
 
-from lm_eval_leakage.questions.guard_wording import Options, gives_up, speaks_of_others
-
-LONGEST = 1000  # characters of an option that is a quantity; sums with longer numbers take for ever
+Options = Sequence[str]  # those that speak of other options, or of having no answer, are left out before
+LONGEST_QUANTITY = 1000  # characters of an option that is a quantity; sums with longer numbers take for ever
 LONGEST_SUM = 5000  # of one that goes on where the option before it ends
 
 _WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
@@ -64,11 +64,10 @@ _JOINING = {"and", "or", ",", ";", ".", "the", "a", "an", "和", "、", "，", "
 Reading = tuple[tuple[str, ...], tuple[Fraction, ...]]  # what stands around the numbers, and the numbers
 
 
-def in_order(options: Options) -> bool:
-    """Whether numbers, dates, quantities or counting words rise or fall from the first option to the last; those
-    that speak of other options, or say that there is no answer, are left out."""
-    plain = [option.strip(" .。;") for option in options if not speaks_of_others(option) and not gives_up(option)]
-    if len(plain) < 2 or max(map(len, plain)) > LONGEST:
+def is_sorted(options: Options) -> bool:
+    """Whether numbers, dates, quantities or counting words rise or fall from the first option to the last."""
+    plain = [option.strip(" .。;") for option in options]
+    if len(plain) < 2 or max(map(len, plain)) > LONGEST_QUANTITY:
         return False
     plain[0] = re.sub(r"\bsunday\b", "zeroth", plain[0], flags=re.IGNORECASE)  # a week may begin with it
     for read in (_dated, _quantity, _numbers):
@@ -80,13 +79,13 @@ def in_order(options: Options) -> bool:
     return False
 
 
-def cumulative(options: Options) -> bool:
+def is_growing(options: Options) -> bool:
     """Each option says what the one before it says, and more: the ribs; the ribs and sternum; ..."""
-    if max(map(len, options)) > LONGEST_SUM:
+    if len(options) < 3 or max(map(len, options)) > LONGEST_SUM:
         return False
-    plain = [set(_TOKEN.findall(option.casefold())) - _JOINING for option in options if not speaks_of_others(option)]
+    plain = [set(_TOKEN.findall(option.casefold())) - _JOINING for option in options]
     grows = all(a < b for a, b in pairwise(plain))
-    return len(plain) > 2 and all(plain) and (grows or all(a > b for a, b in pairwise(plain)))
+    return all(plain) and (grows or all(a > b for a, b in pairwise(plain)))
 
 
 def _numbers(option: str) -> Reading | None:

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from scipy.stats import binomtest, norm
 
-from lm_eval_leakage.inference.pooling import Verdicts, rate_and_stderr, row_with_error
+from lm_eval_leakage.inference.pooling import Verdicts, rate_and_stderr, row_with_error, value_named
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.tail_answered import margin_and_rank
@@ -68,6 +68,7 @@ def _accuracy(arm: str, options: str) -> DeclaredRow:
         f"Share of questions answered correctly with their options {options}.",
         lambda verdicts: rate_and_stderr(_arm(verdicts, arm)),
         higher_is_better=True,
+        per_question=value_named(f"accuracy_{arm}"),
     )
 
 

@@ -6,7 +6,8 @@ import pickle
 import pytest
 import torch
 
-from lm_eval_leakage.harness.tasks.filters import JudgedResponse, JudgedText, LeakageFilter, judged_response
+from lm_eval_leakage.harness.table.judged_question import JudgedQuestion
+from lm_eval_leakage.harness.tasks.judging import LeakageFilter
 from lm_eval_leakage.records import Answered, Question, Request, Skipped
 from lm_eval_leakage.statistics.orders import OrderScores
 
@@ -74,15 +75,9 @@ def test_a_question_on_which_the_statistic_fails_costs_itself_alone(monkeypatch:
     assert [verdicts[0].flagged, verdicts[2].flagged] == [True, False]
 
 
-def test_a_judged_response_survives_the_way_between_processes() -> None:
-    judged = pickle.loads(pickle.dumps(JudgedResponse((-1.0, True), Skipped("why"))))
-    assert (judged, judged.verdict) == ((-1.0, True), Skipped("why"))
-
-
-def test_a_response_is_what_it_was_and_has_room_for_a_verdict() -> None:
-    pair, text = judged_response((-1.5, True)), judged_response("written")
-    assert (type(pair), pair, pair.verdict) == (JudgedResponse, (-1.5, True), None)
-    assert (type(text), text, text.verdict) == (JudgedText, "written", None)
+def test_a_judged_question_survives_the_way_between_processes() -> None:
+    judged = JudgedQuestion(Skipped("why"), "max_order", ("in_order",))
+    assert pickle.loads(pickle.dumps(judged)) == judged
 
 
 def test_parameters_that_the_statistic_does_not_have_are_named() -> None:

@@ -74,15 +74,14 @@ def test_without_samples_or_without_an_audit_nothing_is_added(tasks, model) -> N
     for names, log_samples in ((["capitals", "capitals_leakage_perm"], False), (["capitals"], True)):
         results = simple_evaluate(model=model, tasks=names, task_manager=tasks, log_samples=log_samples)
         assert not [key for key in results["results"]["capitals"] if "leakage" in key]
-    add_columns(None)  # as other ranks than the first have it
 
 
 def test_what_cannot_be_added_ends_no_run(caplog) -> None:
     results = {"results": {"t": {}}, "samples": {"t": [{"doc_id": 0, "doc": {}, "acc": 1.0}], "a": [{"ranks_by": 7}]}}
-    add_columns(results)
+    add_columns(results, ["a"])
     assert results["results"] == {"t": {}}
     broken = {"results": 7, "samples": {"t": [{"doc_id": 0, "doc": {}, "acc": 1.0}], "a": [{"ranks_by": ""}]}}
-    add_columns(broken)
+    add_columns(broken, ["a"])
     assert "no leakage columns" in caplog.text
 
 

@@ -11,7 +11,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness.models import token_scores
-from lm_eval_leakage.harness.models.model_of_run import lacking
+from lm_eval_leakage.harness.models.capabilities import lacking
 from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
 from lm_eval_leakage.harness.models.token_scores import TokenAnswer, offer_token_scores
 from lm_eval_leakage.records import Answered, Question, Skipped, TokenScores

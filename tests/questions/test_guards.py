@@ -7,15 +7,20 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.questions.guard_wording import (
+from lm_eval_leakage.questions.guards import (
+    MANY,
+    OF_ONE_QUESTION,
+    anchored,
+    cumulative,
     gives_up,
+    guards_of,
+    in_order,
     letters_meant,
     of_statements,
     speaks_of_others,
+    templates_of,
     true_or_false,
 )
-from lm_eval_leakage.questions.guards import MANY, OF_ONE_QUESTION, anchored, guards_of, templates_of
-from lm_eval_leakage.questions.natural_orders import cumulative, in_order
 from lm_eval_leakage.records import Question
 
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 import pytest
 from lm_eval.api.registry import model_registry
 
-from lm_eval_leakage.harness.tasks.filters import LeakageFilter
+from lm_eval_leakage.harness.tasks.judging import LeakageFilter
 from lm_eval_leakage.probes.masked_option import MaskedOption
 from lm_eval_leakage.records import Answered, Question, Request, UntestableQuestion
 from lm_eval_leakage.statistics.option_recall import MaskedOptionWritten, opinion

@@ -10,6 +10,7 @@ from typing import Any
 from lm_eval.evaluator_utils import EvalAcc
 
 from lm_eval_leakage.harness.table.aggregations import RowValue
+from lm_eval_leakage.harness.table.judged_question import finished_sample, is_judged
 from lm_eval_leakage.harness.table.leakage_columns import add_columns
 
 MARK = "_finished_by_lm_eval_leakage"
@@ -40,7 +41,12 @@ def finish(results: dict[str, Any]) -> None:
                 finished = {key: _plain(value) for key, value in row.items() if OF_AN_ERROR not in key}
                 row.clear()
                 row.update({key: value for key, value in finished.items() if value is not None})
-    add_columns(results)
+    samples = results.get("samples") or {}
+    audits = [task for task, lines in samples.items() if any(map(is_judged, lines))]
+    for task in audits:
+        samples[task] = [finished_sample(line) for line in samples[task]]
+    if audits and len(audits) < len(samples):
+        add_columns(results, audits)
 
 
 def _plain(value: object) -> object:

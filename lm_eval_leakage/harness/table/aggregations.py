@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from lm_eval_leakage.records import DeclaredRow, Evidence, Skipped, Verdict
+from lm_eval_leakage.records import DeclaredRow, Evidence, Verdict
 
 Verdicts = Sequence[Verdict]
 UNDECIDABLE = "2 options: no rate"
@@ -45,19 +45,29 @@ Aggregation = Callable[[Verdicts], RowValue]
 def aggregations_of(row: DeclaredRow) -> Iterator[Aggregation]:
     """The row and its standard error, which is a row of its own: the harness computes errors for its own `mean` only,
     and prints a row of this name as the ± of the other."""
-    yield _aggregation(row.name, row.meaning, row.compute)
-    if row.error is not None:
-        yield _aggregation(f"{row.name}_stderr", f"Standard error of `{row.name}`.", row.error)
 
-
-def _aggregation(name: str, meaning: str, compute: Callable[[Verdicts], float]) -> Aggregation:
     def aggregate(verdicts: Verdicts) -> RowValue:
-        value = compute(verdicts)
+        value = row.compute(verdicts)
         words = f"{value:.0f}" if isinstance(value, int) else None
-        if name.startswith("flagged_rate") and undecidable(verdicts):
-            value, words = math.nan, None if name.endswith("_stderr") else UNDECIDABLE
+        if row.withheld_if_undecidable and undecidable(verdicts):
+            value, words = math.nan, UNDECIDABLE
         return RowValue(aggregate, verdicts, value, words)
 
+    yield _named(aggregate, row.name, row.meaning)
+    if row.error is not None:
+        yield _named(_error(row, row.error), f"{row.name}_stderr", f"Standard error of `{row.name}`.")
+
+
+def _error(row: DeclaredRow, compute: Callable[[Verdicts], float]) -> Aggregation:
+    def aggregate(verdicts: Verdicts) -> RowValue:
+        is_withheld = row.withheld_if_undecidable and undecidable(verdicts)
+        return RowValue(aggregate, verdicts, math.nan if is_withheld else compute(verdicts))
+
+    return aggregate
+
+
+def _named(aggregate: Aggregation, name: str, meaning: str) -> Aggregation:
+    """The harness prints a row under the name of its function."""
     aggregate.__name__ = aggregate.__qualname__ = name
     aggregate.__doc__ = meaning
     return aggregate
@@ -74,13 +84,3 @@ def undecidable(verdicts: Verdicts) -> bool:
     means anything, and only their number does."""
     evidence = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
     return bool(evidence) and all(e.null_rate >= 0.5 for e in evidence)
-
-
-ELSEWHERE = Skipped("it belongs to another row")
-
-
-def given_to(row: str, verdict: Verdict, guards: Sequence[str]) -> Verdict:
-    """What a question adds to a row: nothing to the rows of questions that are guarded when it is not, and the
-    other way round, though the harness wants something from each."""
-    of_guarded, of_unguarded = "_guarded" in row, "_unguarded" in row
-    return ELSEWHERE if (of_guarded and not guards) or (of_unguarded and guards) else verdict

@@ -63,7 +63,9 @@ def names_of(row: DeclaredRow) -> tuple[str, ...]:
     return (row.name,) if row.error is None else (row.name, f"{row.name}_stderr")
 
 
-OF_KNOWN_SCORES = frozenset(name for row in CALIBRATED_ROWS for name in names_of(row))
+def row_of(name: str) -> DeclaredRow:
+    """The row, whether `name` is its own or that of its error."""
+    return _known[name if name in _known else name.removesuffix("_stderr")][0]
 
 
 def _rows_of(statistic: str) -> tuple[DeclaredRow, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from lm_eval_leakage.logs.audit_line import MARK, judged_lines
+from lm_eval_leakage.logs.audit_line import judged_lines
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import KEPT, Run
 from lm_eval_leakage.results.answers import answers
@@ -21,15 +21,16 @@ logger = logging.getLogger(__name__)
 Samples = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
-def add_columns(results: dict[str, Any] | None) -> None:
+def add_columns(results: dict[str, Any], audits: Collection[str]) -> None:
     """To what `evaluate` returns: each task and group that was audited beside gets the columns of
     `lm-eval-leakage annotate`, under the filter's name `leakage`. Needs the samples (`--log_samples`)."""
-    samples: Samples = (results or {}).get("samples") or {}
-    audits = {task: lines for task, lines in samples.items() if lines and MARK in lines[0]}
-    if results is None or not audits or len(audits) == len(samples):
-        return
+    samples: Samples = results["samples"]
     try:
-        _add(results, audits, {task: lines for task, lines in samples.items() if task not in audits})
+        _add(
+            results,
+            {task: lines for task, lines in samples.items() if task in audits},
+            {task: lines for task, lines in samples.items() if task not in audits},
+        )
     except Exception as error:  # hours of a run must not be lost to a table
         logger.warning("no leakage columns in this table (%r); `lm-eval-leakage annotate` may tell more", error)
 

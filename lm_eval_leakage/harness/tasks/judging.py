@@ -1,4 +1,4 @@
-"""From the responses about a task's questions to verdicts: the filters' statistics, guards, calibrations.
+"""From the responses about a task's questions to verdicts: statistics as filters of the harness, guards, calibrations.
 
 Whatever one question does to our own code after the model's work costs that question alone.
 """
@@ -6,20 +6,28 @@ Whatever one question does to our own code after the model's work costs that que
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
+
+from lm_eval.api.filter import Filter
+from lm_eval.api.registry import filter_registry
 
 from lm_eval_leakage.harness.models.asking import LeakageInstance
 from lm_eval_leakage.harness.models.processes import on_all
 from lm_eval_leakage.harness.models.token_scores import TokenAnswer
 from lm_eval_leakage.harness.table.aggregations import undecidable
+from lm_eval_leakage.harness.table.judged_question import JudgedQuestion
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
-from lm_eval_leakage.harness.tasks.filters import LeakageFilter, judged_response
+from lm_eval_leakage.harness.tasks.judge import judge_of
 from lm_eval_leakage.inference.known_scores import Calibrated, detector_name
 from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.probes import Probe
-from lm_eval_leakage.records import Answered, Evidence, Question, Skipped, UntestableQuestion, Verdict
+from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Skipped, UntestableQuestion, Verdict
+from lm_eval_leakage.statistics import Statistic, statistics
+from lm_eval_leakage.statistics.orders import find_device
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -35,6 +43,8 @@ class JudgedTask(Protocol):
     calibrator: Calibrator | None
     probe: Probe
     pooled_probe: Probe
+    judges: Mapping[str, LeakageFilter]
+    rows: Mapping[str, DeclaredRow]
 
     def question(self, doc: Mapping[str, Any]) -> Question: ...
 
@@ -49,8 +59,8 @@ class Judging:
         self._answered: dict[int, Answered] = {}
         self._guards: dict[int, tuple[str, ...]] = {}
 
-    def judge(self, pipelines: Sequence[Any]) -> None:
-        """Gives every response its place in each pipeline's results, the first of a question with the verdict."""
+    def judge(self) -> None:
+        """Fills each pipeline's filtered responses; the first of a question holds the verdict."""
         self._drop_unused_reference()
         for place, asked in enumerate(self.questions):
             self._guards[place] = self._or_skipped(asked, "the search for natural orders", self._guards_of, ())
@@ -60,9 +70,8 @@ class Judging:
                 answered = self._or_skipped(asked, "reading its answers", self._answered_of, None)
                 if answered is not None:
                     self._answered[place] = answered
-        for ensemble in pipelines:
-            (make_filter,) = ensemble.filters
-            self._judge(ensemble.name, make_filter())
+        for pipeline, judge in self.task.judges.items():
+            self._judge(pipeline, judge)
 
     def _judge(self, pipeline: str, judge: LeakageFilter) -> None:
         reference = None if self.task.reference is None else self.task.reference.model
@@ -70,13 +79,13 @@ class Judging:
         verdicts: dict[int, Verdict] = dict(
             zip(self._answered, judge.apply(None, list(self._answered.values())), strict=True)
         )
-        for place, asked in enumerate(self.questions):
-            for instance in asked:
-                instance.filtered_resps[pipeline] = judged_response(instance.resps[0])
-            judged = asked[0].filtered_resps[pipeline]
-            judged.verdict = asked[0].skipped or verdicts[place]
-            judged.detector, judged.guards = detector, self._guards[place]
-            judged.calibrated = self._calibrated(place, judged.verdict, detector)
+        for place, (first, *others) in enumerate(self.questions):
+            verdict = first.skipped or verdicts[place]
+            calibrated = self._calibrated(place, verdict, detector)
+            judged = JudgedQuestion(verdict, detector, self._guards[place], calibrated)
+            first.filtered_resps[pipeline] = judged.with_contributions(self.task.rows)
+            for instance in others:
+                instance.filtered_resps[pipeline] = instance.resps[0]
         self._report(pipeline)
 
     def _or_skipped(self, asked: Asked, what: str, compute: Callable[[Asked], T], otherwise: T) -> T:
@@ -156,3 +165,74 @@ class Judging:
         reasons = Counter(verdict.reason for verdict in verdicts if isinstance(verdict, Skipped))
         for reason, count in reasons.most_common(REASONS_SHOWN):
             logger.warning("%s, %s: %d question(s) skipped: %s", name, pipeline, count, reason)
+
+
+# ---------------------------------------------------------------------- the harness's filter
+
+
+class LeakageFilter(Filter):  # type: ignore[misc]
+    """Judges all questions of a leakage task at once by one statistic.
+
+    statistic: registered name, such as max_order
+    device: where it is computed; auto takes an accelerator where there is one
+    parameters: the statistic's own, such as delta
+    """
+
+    def __init__(self, statistic: str, device: str = "auto", **parameters: object) -> None:
+        chosen = statistics.get(statistic)
+        try:
+            self.statistic = chosen(**parameters)
+        except TypeError as error:
+            raise ValueError(f"parameters {parameters!r} do not fit the statistic {statistic!r}: {error}") from error
+        if getattr(self.statistic, "judge_model", None) is not None:
+            self.statistic = _with_judge(self.statistic)
+        find_device(device)
+        self.device = device
+
+    def apply(self, resps: object, docs: Sequence[object]) -> list[Verdict]:
+        """The verdicts on `docs`, which are questions with their answers: a leakage task hands them over so."""
+        if not all(isinstance(doc, Answered) for doc in docs):
+            raise ValueError(
+                "the filter leakage belongs to a task of the class LeakageTask, which knows the questions"
+            )
+        return self.judge([doc for doc in docs if isinstance(doc, Answered)])
+
+    def judge(self, answered: Sequence[Answered]) -> list[Verdict]:
+        refused = [_not_finite(question) for question in answered]
+        sound = [question for question, refusal in zip(answered, refused, strict=True) if refusal is None]
+        tested = iter(self._judged(sound))
+        return [refusal or next(tested) for refusal in refused]
+
+    def _judged(self, sound: Sequence[Answered]) -> Sequence[Verdict]:
+        """All at once; where the statistic fails on them, one by one, so that a bad question costs itself alone. An
+        error on each of several is the statistic's own, and is raised."""
+        try:
+            return self.statistic.judge(sound, self.device) if sound else []
+        except Exception:  # the model's work must not be lost to one question
+            verdicts = [self._judged_alone(question) for question in sound]
+            if len(sound) > 1 and all(isinstance(verdict, Skipped) for verdict in verdicts):
+                raise
+            return verdicts
+
+    def _judged_alone(self, question: Answered) -> Verdict:
+        try:
+            (verdict,) = self.statistic.judge([question], self.device)
+        except Exception as error:
+            return Skipped(f"{type(self.statistic).__name__} failed on it ({error!r})")
+        return verdict
+
+
+def _with_judge(statistic: Any) -> Statistic:
+    judged: Statistic = replace(statistic, ask=judge_of(statistic.judge_model, statistic.judge_args))
+    return judged
+
+
+def _not_finite(answered: Answered) -> Skipped | None:
+    for index, score in enumerate(answered.answers):
+        if not math.isfinite(score):
+            return Skipped(f"log-likelihood of request {index} is {score}; it must be finite")
+    return None
+
+
+if "leakage" not in filter_registry:  # where the harness reads entry points, it is there already
+    filter_registry.register("leakage", target=LeakageFilter)

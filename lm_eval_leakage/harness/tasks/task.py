@@ -6,23 +6,21 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from lm_eval.api.task import ConfigurableTask
 
 from lm_eval_leakage.harness.models.asking import REQUEST_TYPE, LeakageInstance, offer_asking
-from lm_eval_leakage.harness.models.model_of_run import lacking
+from lm_eval_leakage.harness.models.capabilities import lacking, longer_than_window, n_tokens_of
 from lm_eval_leakage.harness.models.processes import refuse_wrong_rank
-from lm_eval_leakage.harness.models.window import longer_than_window, n_tokens_of
 from lm_eval_leakage.harness.patches.endings import Refusal, end_in_sentences
 from lm_eval_leakage.harness.patches.evaluation import Evaluation, evaluation_at_hand
 from lm_eval_leakage.harness.patches.finished_results import finish_results
 from lm_eval_leakage.harness.patches.run_files import refuse_unwritable, watch_run_files
-from lm_eval_leakage.harness.table.declared_rows import entries_of, known_rows, metric_list
-from lm_eval_leakage.harness.table.logged_verdict import LoggedVerdict
+from lm_eval_leakage.harness.table.declared_rows import entries_of, known_rows, metric_list, row_of
+from lm_eval_leakage.harness.table.judged_question import JudgedQuestion
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
 from lm_eval_leakage.harness.tasks.data import load_questions
-from lm_eval_leakage.harness.tasks.filters import JudgedResponse, JudgedText
 from lm_eval_leakage.harness.tasks.judging import Judging
 from lm_eval_leakage.harness.tasks.parameters import probe_of, reference_of, resume_of, with_parameters
 from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
@@ -30,11 +28,12 @@ from lm_eval_leakage.inference.known_scores import detector_name
 from lm_eval_leakage.probes import Probe
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.questions.guards import guards_of, templates_of
-from lm_eval_leakage.records import Question, Request, Skipped, UntestableQuestion
+from lm_eval_leakage.records import DeclaredRow, Question, Request, Skipped, UntestableQuestion
 
 logger = logging.getLogger(__name__)
 
 Doc = Mapping[str, Any]
+T = TypeVar("T")
 ChatTemplate = Callable[..., str]  # or, for a chat model behind an API, turns as JSON in a tuple
 
 
@@ -62,16 +61,14 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         self.resume = resume_of(config["metadata"])
         self.reference = reference_of(config["metadata"], self.probe)
         self.calibrator = Calibrator.of(config["metadata"], config["task"])
-        self._row_names = list(known_rows())  # the harness looks rows up by name
+        self._rows = {name: row_of(name) for name in known_rows()}  # the harness looks them up by name
         if config.get("metric_list") is None:
             config["metric_list"] = metric_list(config["filter_list"])
         if self.calibrator is not None:
             config["metric_list"] = [*config["metric_list"], *entries_of(CALIBRATED_ROWS)]
         config["filter_list"] = [with_parameters(entry, config["metadata"]) for entry in config["filter_list"]]
         super().__init__(config=config)
-        for ensemble in self._filters:
-            for make_filter in ensemble.filters:
-                make_filter()  # a parameter that makes no sense ends the run here, not after the model's work
+        self.judges = {ensemble.name: _only(ensemble.filters)() for ensemble in self._filters}
 
     # ------------------------------------------------------------------ the run
 
@@ -101,8 +98,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def _detectors(self) -> list[str]:
         """The names of those that will judge."""
         reference = None if self.reference is None else self.reference.model
-        filters = [make_filter() for ensemble in self._filters for make_filter in ensemble.filters]
-        return [detector_name(self.probe, judge.statistic, reference) for judge in filters]
+        return [detector_name(self.probe, judge.statistic, reference) for judge in self.judges.values()]
 
     def check_met(self, lm: object) -> None:
         """Raises RuntimeError where the requests were built without a look at the model that is to answer them."""
@@ -237,17 +233,23 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def apply_filters(self) -> None:
         """Statistics see the questions that were answered; the others keep their reason in every pipeline."""
         questions = [list(group) for _, group in groupby(self.instances, key=lambda instance: instance.doc_id)]
-        Judging(self, questions).judge(self._filters)
+        Judging(self, questions).judge()
 
-    def process_results(self, doc: Doc, results: Sequence[JudgedResponse | JudgedText]) -> LoggedVerdict:
-        first = results[0]
-        assert first.verdict is not None, "a filter gave no verdict on a question's first response"
-        names = [name for name in self._row_names if name in self.aggregation()]
-        return LoggedVerdict(first.verdict, first.guards, names, first.calibrated, first.detector)
+    def process_results(self, doc: Doc, results: Sequence[object]) -> dict[str, object]:
+        """What the question gives to each row. Its line of the samples log is written at the end of the run, by
+        `finished_sample`."""
+        judged = results[0]
+        assert isinstance(judged, JudgedQuestion), "a filter gave no verdict in the place of the first response"
+        return {name: judged.given_to(row) for name, row in self.rows.items()}
 
     def guards(self, doc: Doc) -> tuple[str, ...]:
         """The guards on its question; raises UntestableQuestion where it has none."""
         return guards_of(self.question(doc), self.templates)
+
+    @cached_property
+    def rows(self) -> dict[str, DeclaredRow]:
+        """Of the task and of their errors, by the names under which they are printed; none with --predict_only."""
+        return {name: row for name, row in self._rows.items() if name in self.aggregation()}
 
     @cached_property
     def pooled_probe(self) -> Probe:
@@ -265,6 +267,13 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
                 yield self.question(doc)
             except UntestableQuestion:
                 continue
+
+
+def _only(filters: Sequence[T]) -> T:
+    """A pipeline's filter. Made at the start: a parameter that makes no sense ends the run before the model's work."""
+    if len(filters) != 1:
+        raise ValueError(f"a pipeline of a leakage task has {len(filters)} filters; give it one, `leakage`")
+    return filters[0]
 
 
 def _plain_frame(system: str) -> Callable[[str], str]:

@@ -1,10 +1,41 @@
-"""Does a question fit the window of the run's model? A truncated question would be compared with itself, cut."""
+"""What a run's model can do for our tasks: which methods it has, and whether a question fits its window."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from lm_eval.models.huggingface import HFLM
+
+from lm_eval_leakage.harness.models.token_scores import offer_token_scores
+
+MEANING = {
+    "loglikelihood": "gives no log-likelihoods of a given text",
+    "generate_until": "does not generate text",
+    "token_scores": "does not show the distribution of the next token (`hf` and `hf-prefix-tree` do)",
+}
 SPECIAL_TOKENS = 8  # more than any tokenizer puts around a text
+
+
+def lacking(lm: Any, need: str) -> str | None:
+    """What `lm` cannot do of what a probe needs, in words; None where it can."""
+    model = getattr(lm, "lm", lm)  # below the harness's response cache
+    if need == "token_scores":
+        can = offer_token_scores(lm)
+    else:
+        can = isinstance(model, HFLM) or _answers_nothing(getattr(model, need, None))
+    return None if can else f"{type(model).__name__} {MEANING[need]}"
+
+
+def _answers_nothing(method: Any) -> bool:
+    """Whether a method takes an empty list. Chat models have it by inheritance and raise NotImplementedError."""
+    try:
+        method([])
+    except NotImplementedError:
+        return False
+    except Exception:  # a method that needs requests to work is there
+        return method is not None
+    return True
 
 
 def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]]) -> str | None:
