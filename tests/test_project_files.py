@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import lm_eval_leakage
+from tests.test_import_direction import PACKAGE, TIERS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -81,3 +82,73 @@ def test_the_citation_is_of_this_version_and_licence() -> None:
     cited = read("CITATION.cff")
     assert cited["version"] == PROJECT["version"] == lm_eval_leakage.__version__
     assert cited["license"] == PROJECT["license"]
+
+
+# ---------------------------------------------------------------------- the pages for contributors
+
+PAGES = ("CONTRIBUTING.md", "docs/adding_a_detector.md", "docs/architecture.md")
+NAMED = re.compile(r"`([\w./-]+/(?:[\w-]+\.\w+)?|[\w.-]+\.(?:py|md|toml|txt|yaml|cff))`")
+LINKED = re.compile(r"\]\(([\w./-]+\.\w+)(?:#[\w-]+)?\)")
+OF_THE_EXAMPLE = ("my_detectors/",)
+
+
+def named(page: str) -> list[str]:
+    """Paths that a page names, from the top or from the package."""
+    found = dict.fromkeys(NAMED.findall((ROOT / page).read_text()))
+    return [path for path in found if not path.startswith(OF_THE_EXAMPLE)]
+
+
+@pytest.mark.parametrize(("page", "path"), [(page, path) for page in PAGES for path in named(page)])
+def test_a_path_that_a_page_names_exists(page: str, path: str) -> None:
+    places = [root / path for root in (ROOT, PACKAGE, PACKAGE / "harness")]
+    assert any(place.is_dir() if path.endswith("/") else place.is_file() for place in places)
+
+
+@pytest.mark.parametrize(
+    ("page", "link"), [(page, link) for page in PAGES for link in LINKED.findall((ROOT / page).read_text())]
+)
+def test_a_link_of_a_page_leads_somewhere(page: str, link: str) -> None:
+    if link in ("harness_seams.md", "log_format.md") and not (ROOT / "docs" / link).exists():
+        pytest.skip("waits for that page")
+    assert ((ROOT / page).parent / link).is_file()
+
+
+def test_pages_name_many_paths() -> None:
+    assert len(named("docs/architecture.md")) > 60
+    assert {"results/column_registry.py", "harness/patches/", "docs/annotate.md"} <= set(named("docs/architecture.md"))
+
+
+def test_the_drawing_has_the_rooms_in_the_bands_of_the_import_test() -> None:
+    drawing = re.search(r"```\n(.*?)```", (ROOT / "docs/architecture.md").read_text(), re.S)[1]
+    bands = re.split(r"^\+-.*$", drawing, flags=re.M)[1:-1]
+    known = set().union(*TIERS)
+    drawn = [set(re.findall(r"(?:^|[|\s])([a-z]+)(?:/|\.py)\s", band)) & known for band in bands]
+    assert drawn == TIERS
+
+
+def test_every_room_is_described() -> None:
+    rooms = {f"{file.parent.name}/" for file in PACKAGE.glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `(\w+/)` \|", (ROOT / "docs/architecture.md").read_text(), re.M)) == rooms
+    inside = {f"`{file.parent.name}/`" for file in PACKAGE.glob("harness/*/__init__.py")}
+    (row,) = re.findall(r"^\| `harness/` \|.*$", (ROOT / "docs/architecture.md").read_text(), re.M)
+    assert inside == set(re.findall(r"`\w+/`", row)) - {"`harness/`"}
+
+
+def test_the_glossary_has_each_word_once() -> None:
+    text = (ROOT / "docs/architecture.md").read_text().partition("## Glossary")[2]
+    words = [word for word in re.findall(r"^\| ([^|]+) \|", text, re.M) if word not in ("word", "---")]
+    assert len(words) == len(set(words)) > 40
+    asked = {
+        "false discovery rate (FDR)",
+        "false-positive rate (FPR)",
+        "held-out",
+        "calibration set",
+        "membership inference",
+    }
+    assert asked | {"contamination", "leakage"} <= set(words)
+
+
+def test_the_pages_of_contributors_name_the_rules_of_the_makefile() -> None:
+    rules = set(re.findall(r"`?make (?:CONSTRAINTS= )?([a-z]+)\b", (ROOT / "CONTRIBUTING.md").read_text()))
+    assert rules - {"and"} <= set(RULES)
+    assert {"install", "check", "unit", "test", "demo", "faults", "mutants"} <= rules
