@@ -3,25 +3,33 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check faults mutants install
+# `make CONSTRAINTS=` takes the newest versions, which a Python other than that of constraints.txt may need.
+CONSTRAINTS ?= constraints.txt
+PINNED := $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
+
+.PHONY: demo test unit check faults mutants install
 
 install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	rm -rf lm_eval_leakage.egg-info  # what `build` left would hide newer entry points
-	$(BIN)/pip install --progress-bar off -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --progress-bar off $(PINNED) -e '.[dev]'
 	touch $@
 
 demo: install
 	$(BIN)/lm-eval-leakage enable
 	$(BIN)/python -m lm_eval_leakage.lab.demo
 
-test: install
-	$(BIN)/lm-eval-leakage enable
-	$(BIN)/pytest -n auto -m "not model"
+test: unit
 	$(BIN)/pytest -m model
 
+# The tests that need no model and no second process: a minute.
+unit: install
+	$(BIN)/lm-eval-leakage enable
+	$(BIN)/pytest -n auto -m "not model"
+
+# What a commit must pass; .pre-commit-config.yaml, .github/workflows/ci.yml and .ci/run call it.
 check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -35,5 +43,5 @@ faults: install
 # Small faults put into the statistics, joining and scoring: which would no test notice? Takes long; it goes on where
 # it was stopped. SAMPLE=25 tries at most 25 per module, ONLY=statistics/pairs some modules.
 mutants: install
-	$(BIN)/pip install --progress-bar off -c constraints.txt -e '.[dev,mutants]'
+	$(BIN)/pip install --progress-bar off $(PINNED) -e '.[dev,mutants]'
 	$(BIN)/python benchmarks/mutants.py $(if $(SAMPLE),--at-most $(SAMPLE)) $(if $(ONLY),--only $(ONLY))

@@ -1,29 +1,47 @@
-"""Detectors find their parts by name: a module registers what it defines, nothing else lists it."""
+"""Detectors find their parts by name: a module registers what it defines, nothing else lists it.
+
+Other distributions bring detectors by an entry point of the group GROUP, whose value is a package of theirs. It is
+imported at the first lookup of a probe or statistic; whatever is wrong with it costs that package alone.
+"""
 
 from __future__ import annotations
 
+import logging
 import pkgutil
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
-from typing import Generic, TypeVar
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
+GROUP = "lm_eval_leakage.detectors"
+OURS = f"{__name__.partition('.')[0]}."
 
 
 class Registry(Generic[T]):
-    """The named objects that the modules of one package define.
+    """The named objects that the modules of one package, and of other distributions, define.
 
     kind: what they are called in messages, such as "probe"
     package: imported whole at the first lookup, so that a new module needs no other edit
     """
 
+    _all: ClassVar[list[Registry[Any]]] = []
+
     def __init__(self, kind: str, package: str) -> None:
         self.kind = kind
         self.package = package
         self._objects: dict[str, T] = {}
+        self._all.append(self)
 
     def register(self, name: str) -> Callable[[T], T]:
         def add(item: T) -> T:
+            if not _module(item).startswith(OURS):
+                import_whole(self.package)  # so that the name of one of ours is taken already
             if name in self._objects:
                 raise ValueError(f"the {self.kind} {name!r} is registered twice; give one of them another name")
             self._objects[name] = item
@@ -32,9 +50,8 @@ class Registry(Generic[T]):
         return add
 
     def names(self) -> list[str]:
-        package = import_module(self.package)
-        for module in pkgutil.iter_modules(package.__path__):
-            import_module(f"{self.package}.{module.name}")
+        import_whole(self.package)
+        _import_detector_packages()
         return sorted(self._objects)
 
     def get(self, name: str) -> T:
@@ -42,3 +59,74 @@ class Registry(Generic[T]):
         if name not in self._objects:
             raise ValueError(f"unknown {self.kind} {name!r}; choose one of: {', '.join(known)}")
         return self._objects[name]
+
+    def _forget(self, package: DetectorPackage) -> None:
+        self._objects = {name: item for name, item in self._objects.items() if not package.defines(item)}
+
+
+def import_whole(package: str) -> None:
+    """A package with its modules; a sub-package's own modules are for that to import."""
+    for module in pkgutil.iter_modules(import_module(package).__path__):
+        if module.name != "__main__":
+            import_module(f"{package}.{module.name}")
+
+
+# ---------------------------------------------------------------------- other distributions
+
+
+@dataclass(frozen=True)
+class DetectorPackage:
+    """A package of another distribution that brings detectors.
+
+    folder: where its modules and its templates are
+    """
+
+    name: str
+    folder: Path
+
+    def defines(self, item: object) -> bool:
+        return f"{_module(item)}.".startswith(f"{self.name}.")
+
+
+@cache
+def detector_packages() -> tuple[DetectorPackage, ...]:
+    """Those that are installed, by name; none is imported for this."""
+    names = sorted({point.value for point in entry_points(group=GROUP)})
+    return tuple(package for package in map(_found, names) if package is not None)
+
+
+def package_of(item: object) -> DetectorPackage | None:
+    """The package of another distribution that defines a probe or statistic; None for one of ours."""
+    return next((package for package in detector_packages() if package.defines(item)), None)
+
+
+def leave_out(package: DetectorPackage, why: object) -> None:
+    """Go on without its probes and statistics."""
+    logger.warning("no detector of the package %s is available: %s; mend or uninstall it", package.name, why)
+    for registry in Registry._all:
+        registry._forget(package)
+
+
+def _found(name: str) -> DetectorPackage | None:
+    try:
+        spec = find_spec(name)
+        if spec is not None and spec.submodule_search_locations:
+            return DetectorPackage(name, Path(spec.submodule_search_locations[0]))
+        why = "there is no package of that name"
+    except Exception as error:  # a parent of it is imported, and may raise anything
+        why = repr(error)
+    logger.warning("the entry point of %s names %r, of which nothing can be used: %s", GROUP, name, why)
+    return None
+
+
+@cache
+def _import_detector_packages() -> None:
+    for package in detector_packages():
+        try:
+            import_whole(package.name)
+        except Exception as error:  # of a stranger's module
+            leave_out(package, repr(error))
+
+
+def _module(item: object) -> str:
+    return str(getattr(item, "__module__", ""))

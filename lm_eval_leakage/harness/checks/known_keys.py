@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -37,7 +37,8 @@ CLOSE = 0.8  # of difflib's ratio: a letter more, less or exchanged in a word of
 def known_keys() -> frozenset[str]:
     """Every key that an audit reads: our own, and the parameters of all probes and statistics."""
     registered = [probes.get(name) for name in probes.names()] + [statistics.get(name) for name in statistics.names()]
-    parameters: Any = (field for chosen in registered for field in fields(chosen))  # type: ignore[arg-type]
+    with_parameters: Any = filter(is_dataclass, registered)  # of another distribution, it may be none
+    parameters = (field for chosen in with_parameters for field in fields(chosen))
     return frozenset({*OWN_KEYS, *(field.name for field in parameters if field.repr)})
 
 

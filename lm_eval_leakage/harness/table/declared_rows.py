@@ -17,16 +17,29 @@ from lm_eval_leakage.harness.table.aggregations import Aggregation, aggregations
 from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
 from lm_eval_leakage.inference.pooling import SKIPPED
 from lm_eval_leakage.records import DeclaredRow
-from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.registry import leave_out, package_of
+from lm_eval_leakage.statistics import Statistic, statistics
 
 _known: dict[str, tuple[DeclaredRow, tuple[Aggregation, ...]]] = {}
 
 
 def known_rows() -> dict[str, Aggregation]:
-    """Every row of every registered statistic and its error, by name; the harness knows them all afterwards."""
-    declared = [row for name in statistics.names() for row in getattr(statistics.get(name), "rows", ())]
-    for row in (*declared, SKIPPED, *CALIBRATED_ROWS):
+    """Every row of every registered statistic and its error, by name; the harness knows them all afterwards.
+
+    Raises ValueError for a row that cannot be; one of another distribution's costs that its detectors.
+    """
+    registered = [statistics.get(name) for name in statistics.names()]
+    owners = {statistic: package_of(statistic) for statistic in registered}
+    ours = [row for statistic, package in owners.items() if package is None for row in _declared(statistic)]
+    for row in (*ours, SKIPPED, *CALIBRATED_ROWS):
         _make_known(row)
+    for statistic, package in owners.items():
+        try:
+            for row in () if package is None else _declared(statistic):
+                _make_known(row)
+        except Exception as error:
+            assert package is not None
+            leave_out(package, error)
     return {made.__name__: made for _, aggregations in _known.values() for made in aggregations}
 
 
@@ -56,13 +69,17 @@ def row_of(name: str) -> DeclaredRow:
 
 
 def _rows_of(statistic: str) -> tuple[DeclaredRow, ...]:
-    declared: tuple[DeclaredRow, ...] = getattr(statistics.get(statistic), "rows", ())
+    declared = _declared(statistics.get(statistic))
     if not declared:
         raise ValueError(
             f"the statistic {statistic!r} declares no rows, so that nothing of it would be printed; give its class "
             "`rows`, such as EVIDENCE_ROWS of lm_eval_leakage.inference.pooling"
         )
     return declared
+
+
+def _declared(statistic: type[Statistic]) -> tuple[DeclaredRow, ...]:
+    return getattr(statistic, "rows", ())
 
 
 def _make_known(row: DeclaredRow) -> None:

@@ -1,6 +1,6 @@
 """A leakage audit of any task of the harness: its own questions, read from what it renders, asked by our probes.
 
-`<task>_<suffix>` is the audit that `task_configs/_<suffix>_yaml` describes, of the task or group `<task>`.
+`<task>_<suffix>` is the audit that the template `_<suffix>_yaml` describes, of the task or group `<task>`.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from lm_eval.api.group import Group
 from lm_eval.api.task import ConfigurableTask, Task
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.tasks.audited_rows import LOOKED_AT, RefusedAudit, refuse_one_file_for_many, rows_of
 from lm_eval_leakage.harness.tasks.base_task import constant_answer, refusal
 from lm_eval_leakage.harness.tasks.group import LeakageGroup
 from lm_eval_leakage.harness.tasks.shards import of_shards
 from lm_eval_leakage.harness.tasks.task import Doc, LeakageTask
+from lm_eval_leakage.harness.tasks.templates import templates
 from lm_eval_leakage.questions.fields import well_formed_parts
 from lm_eval_leakage.records import Question, UntestableQuestion
 
@@ -171,13 +170,12 @@ def _or_refused(
 
 @cache
 def suffixes() -> tuple[str, ...]:
-    """The audits that any task can have, longest name first; each is described by a file in `task_configs`."""
-    files = Path(task_configs_path()).glob("_*_yaml")
-    return tuple(sorted((file.name[1:].removesuffix("_yaml") for file in files), key=lambda name: (-len(name), name)))
+    """The audits that any task can have, longest name first."""
+    return tuple(sorted(templates(), key=lambda name: (-len(name), name)))
 
 
 def template(suffix: str) -> Config:
-    return dict(load_yaml(Path(task_configs_path()) / f"_{suffix}_yaml", resolve_func=True)) | {"class": None}
+    return dict(load_yaml(templates()[suffix], resolve_func=True)) | {"class": None}
 
 
 def split_name(name: str) -> tuple[str, str] | None:

@@ -1,0 +1,61 @@
+"""Detector packages of strangers, as `pip install` would leave them: modules, templates, and an entry point."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from lm_eval.api import registry as of_harness
+
+from lm_eval_leakage import registry
+from lm_eval_leakage.harness.checks import known_keys
+from lm_eval_leakage.harness.table import declared_rows
+from lm_eval_leakage.harness.tasks import audit, templates
+from lm_eval_leakage.probes import probes
+
+CACHES = (
+    registry.detector_packages,
+    registry._import_detector_packages,
+    templates.templates,
+    audit.suffixes,
+    known_keys.known_keys,
+)
+OF_HARNESS = ("metric_registry", "aggregation_registry", "metric_agg_registry", "higher_is_better_registry")
+
+
+def install(site: Path, distribution: str, entry_point: str, files: Mapping[str, str]) -> None:
+    """files: contents by path, package folder first."""
+    for name, content in files.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(content, encoding="utf-8")
+    info = site / f"{distribution}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{distribution} = {entry_point}\n")
+
+
+def site_of_strangers(site: Path) -> Iterator[Path]:
+    """`site` on the path, with nothing of it remembered afterwards; for a fixture."""
+    before = set(sys.modules)
+    for lookup in (probes.names, declared_rows.known_rows, audit.suffixes):
+        lookup()  # what is ours is imported before, and stays
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(site)
+        for own in registry.Registry._all:
+            patch.setattr(own, "_objects", dict(own._objects))
+        patch.setattr(declared_rows, "_known", dict(declared_rows._known))
+        for name in OF_HARNESS:
+            patch.setattr(getattr(of_harness, name), "_objs", dict(getattr(of_harness, name)._objs))
+        _forget()
+        yield site
+    _forget()
+    for name in set(sys.modules) - before:
+        if getattr(sys.modules[name], "__file__", None) and str(sys.modules[name].__file__).startswith(str(site)):
+            del sys.modules[name]
+
+
+def _forget() -> None:
+    for cached in CACHES:
+        cached.cache_clear()

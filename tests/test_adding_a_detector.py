@@ -1,0 +1,300 @@
+"""docs/adding_a_detector.md, executed: its files in an empty folder are a package that all commands know."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean
+from zipfile import ZipFile
+
+import pytest
+from lm_eval import simple_evaluate
+from lm_eval.loggers import EvaluationTracker
+from lm_eval.tasks import TaskManager
+from lm_eval.utils import make_table
+
+from lm_eval_leakage import cli, registry
+from lm_eval_leakage.harness.patches.wiring import extend_harness
+from lm_eval_leakage.harness.tasks.audit import suffixes
+from lm_eval_leakage.probes import probes
+from lm_eval_leakage.records import Answered, Question, UntestableQuestion
+from lm_eval_leakage.report.page import render
+from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.statistics import statistics
+from tests.fakes import FakeLM, by_hash, fond_of
+from tests.scratch_packages import install, site_of_strangers
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+FILES = dict(
+    re.findall(
+        r"^`([\w./-]+)`\n\n```\w+\n(.*?)^```$", (ROOT / "docs" / "adding_a_detector.md").read_text(), re.M | re.S
+    )
+)
+PROJECT = tomllib.loads(FILES["pyproject.toml"])
+AUDITS = ("colours_leakage_rotations", "colours_leakage_text_likelihood")
+COLOURS = ["red", "blue", "lime", "grey"]
+DOCS = [
+    {"question": f"Which is colour {i}?", "choices": [f"{c} {i}" for c in COLOURS], "answer": i % 4} for i in range(12)
+]
+SEEN = DOCS[:8]
+TASK = """task: colours
+output_type: multiple_choice
+dataset_path: json
+test_split: test
+dataset_kwargs:
+  data_files:
+    test: {data}
+doc_to_text: "{{{{question}}}}\\nA. {{{{choices[0]}}}}\\nB. {{{{choices[1]}}}}\\nC. {{{{choices[2]}}}}\\nD. {{{{choices[3]}}}}\\nAnswer:"
+doc_to_choice: ["A", "B", "C", "D"]
+doc_to_target: answer
+"""  # noqa: E501
+
+extend_harness(TaskManager)
+
+
+def published(doc: dict) -> str:
+    options = "".join(f"\n{letter}. {option}" for letter, option in zip("ABCD", doc["choices"], strict=True))
+    return doc["question"] + options
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The package of the page, installed."""
+    for folder in site_of_strangers(tmp_path_factory.mktemp("site")):
+        own = {name: text for name, text in FILES.items() if name != "pyproject.toml"}
+        (entry_point,) = PROJECT["project"]["entry-points"][registry.GROUP].values()
+        install(folder, PROJECT["project"]["name"], entry_point, own)
+        yield folder
+
+
+# ---------------------------------------------------------------------- the files
+
+
+def test_the_page_holds_the_whole_package() -> None:
+    assert list(FILES) == [
+        "pyproject.toml",
+        "my_detectors/__init__.py",
+        "my_detectors/rotations.py",
+        "my_detectors/_leakage_rotations_yaml",
+        "my_detectors/text_likelihood.py",
+        "my_detectors/_leakage_text_likelihood_yaml",
+    ]
+
+
+def test_a_template_has_at_most_ten_lines() -> None:
+    assert all(len(text.splitlines()) <= 10 for name, text in FILES.items() if name.endswith("_yaml"))
+
+
+@pytest.mark.model
+def test_what_pip_would_install_has_the_templates_and_the_entry_point(tmp_path: Path) -> None:
+    for name, text in FILES.items():
+        (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "src" / name).write_text(text)
+    build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path, tmp_path / "src"]
+    done = subprocess.run(build, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        assert set(FILES) - {"pyproject.toml"} <= set(wheel.namelist())
+        assert f"[{registry.GROUP}]" in wheel.read("my_detectors-0.1.0.dist-info/entry_points.txt").decode()
+
+
+# ---------------------------------------------------------------------- the pieces
+
+
+def test_both_detectors_and_their_audits_are_found(site: Path) -> None:
+    assert {"leakage_rotations", "leakage_text_likelihood"} <= set(suffixes())
+    assert {"rotations", "whole_question"} <= set(probes.names())
+    assert {"published_rotation", "text_likelihood"} <= set(statistics.names())
+
+
+@pytest.mark.parametrize("name", ["published_rotation", "text_likelihood"])
+def test_each_module_names_its_null_hypothesis_limits_and_source(site: Path, name: str) -> None:
+    described = sys.modules[statistics.get(name).__module__].__doc__ or ""
+    assert all(word in described for word in ("ull hypothesis", "Limits", "Source"))
+
+
+def test_rotations_that_read_alike_are_asked_once(site: Path) -> None:
+    probe = probes.get("rotations")()
+
+    def asked(*options: str) -> list[str]:
+        return [request.continuation for request in probe.requests(Question("q", "Which?", options))]
+
+    assert asked("a", "b", "c") == ["\nA. a\nB. b\nC. c", "\nA. b\nB. c\nC. a", "\nA. c\nB. a\nC. b"]
+    assert asked("a", "b", "a", "b") == ["\nA. a\nB. b\nC. a\nD. b", "\nA. b\nB. a\nC. b\nD. a"]
+    for alike in (("a",), ("a", "a"), ()):
+        with pytest.raises(UntestableQuestion, match=f"every rotation of its {len(alike)} options reads alike"):
+            asked(*alike)
+
+
+@pytest.mark.parametrize(
+    ("answers", "flagged", "pvalue", "margin"),
+    [
+        ((-1.0, -2.0, -3.0, -4.0), True, 1 / 4, 1.0),
+        ((-2.0, -1.0, -3.0, -4.0), False, 2 / 4, -1.0),
+        ((-2.0, -2.0, -3.0, -4.0), False, 2 / 4, 0.0),
+        ((-9.0, -2.0), False, 1.0, -7.0),
+    ],
+)
+def test_the_rotation_test_by_hand(site: Path, answers, flagged: bool, pvalue: float, margin: float) -> None:
+    question = Question("q", "Which?", ("a", "b", "c", "d"))
+    (evidence,) = statistics.get("published_rotation")().judge([Answered(question, (), answers)])
+    assert (evidence.flagged, evidence.pvalue, evidence.margin) == (flagged, pvalue, margin)
+    assert evidence.null_rate == 1 / len(answers)
+    assert evidence.statistic == margin
+
+
+# ---------------------------------------------------------------------- a run
+
+
+@pytest.fixture(scope="module")
+def run(site: Path, tmp_path_factory: pytest.TempPathFactory):
+    """One run of the task and its two audits, by a model that has seen the first eight questions; and its folder."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "questions.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in DOCS))
+    (folder / "colours.yaml").write_text(TASK.format(data=folder / "questions.jsonl"))
+    tracker = EvaluationTracker(output_path=str(folder / "out"))
+    results = simple_evaluate(
+        model=FakeLM(fond_of(*map(published, SEEN))),
+        tasks=["colours", *AUDITS],
+        task_manager=TaskManager(include_path=str(folder), include_defaults=False),
+        evaluation_tracker=tracker,
+        bootstrap_iters=0,
+    )
+    samples = results.pop("samples")
+    tracker.save_results_aggregated(results, samples)
+    for task, lines in samples.items():
+        tracker.save_results_samples(task, lines)
+    return results, samples, folder / "out"
+
+
+def value(doc: dict) -> float:
+    """`nats_per_character` of the fake model, by arithmetic."""
+    text = published(doc)
+    return (-1.0 if doc in SEEN else by_hash("", text)) / len(text)
+
+
+def flags(samples) -> list[bool]:
+    return [line["flagged"] for line in samples[AUDITS[0]]]
+
+
+def test_both_print_their_rows(run) -> None:
+    results, samples, _ = run
+    rotations, likelihood = (results["results"][audit] for audit in AUDITS)
+    assert rotations["flagged_rate,published_rotation"] == mean(flags(samples))
+    assert rotations["null_rate,published_rotation"] == 1 / 4
+    assert rotations["skipped,published_rotation"] == 0
+    n = sum(flags(samples))
+    tail = sum(math.comb(12, k) * 0.25**k * 0.75 ** (12 - k) for k in range(n, 13))
+    assert rotations["dataset_pvalue,published_rotation"] == pytest.approx(tail)
+    assert likelihood["nats_per_character,text_likelihood"] == pytest.approx(mean(map(value, DOCS)))
+    assert not [key for key in likelihood if "flagged" in key]
+    table = make_table(results)
+    assert "published_rotation" in table
+    assert "nats_per_character" in table
+
+
+def test_both_have_a_line_per_question_in_the_log(run) -> None:
+    _, samples, _ = run
+    rotations, likelihood = (samples[audit] for audit in AUDITS)
+    assert len(rotations) == len(likelihood) == len(DOCS)
+    assert flags(samples)[: len(SEEN)] == [True] * len(SEEN)
+    assert all(line["margin"] > 0 for line in rotations[: len(SEEN)])
+    assert all(line["pvalue"] in (0.25, 0.5, 0.75, 1.0) and line["null_rate"] == 0.25 for line in rotations)
+    assert [line["nats_per_character"] for line in likelihood] == [pytest.approx(value(doc)) for doc in DOCS]
+    assert all(line["flagged"] is None for line in likelihood)
+
+
+def annotated(out: Path, capsys, monkeypatch) -> dict:
+    """The task's row of `annotate --format json`."""
+    monkeypatch.setattr(sys, "argv", ["lm-eval-leakage", "annotate", str(out), "--format", "json", "--dry_run"])
+    cli.main()
+    rows = json.loads(capsys.readouterr().out)
+    (row,) = [row for row in rows if (row["task"], row["metric"]) == ("colours", "acc,none")]
+    return row
+
+
+def test_annotate_puts_the_evidence_beside_the_tasks_accuracy(run, capsys, monkeypatch) -> None:
+    _, samples, out = run
+    row = annotated(out, capsys, monkeypatch)
+    assert row["flagged_rate"] == mean(flags(samples))
+    assert row["null_rate"] == 1 / 4
+    assert row["n_tested"] == len(DOCS)
+    (annotation,) = annotate([out])
+    assert annotation.detector == "published_rotation"
+    assert {one.benchmark for one in annotation.suspicions} == {"colours"}
+
+
+def test_the_page_shows_the_evidence(run) -> None:
+    _, samples, out = run
+    page = render(annotate([out]))
+    assert "published_rotation" in page
+    assert f"{sum(flags(samples))} questions are flagged where chance gives 3.0" in page
+
+
+@pytest.mark.skip(reason="waits for per-detector columns")
+def test_annotate_and_the_page_show_what_the_measurement_measured(run, capsys, monkeypatch) -> None:
+    _, _, out = run
+    row = annotated(out, capsys, monkeypatch)
+    told = {key: number for key, number in row.items() if "text_likelihood" in key and "nats_per_character" in key}
+    assert pytest.approx(mean(map(value, DOCS))) in told.values()
+    assert "nats_per_character" in render(annotate([out]))
+
+
+def test_of_questions_that_nobody_has_seen_it_flags_as_many_as_by_chance(site: Path) -> None:
+    results = simple_evaluate(
+        model=FakeLM(by_hash),
+        tasks=["fresh_leakage_rotations"],
+        task_manager=TaskManager(include_path=str(ROOT / "task_configs" / "fresh"), include_defaults=False),
+        bootstrap_iters=0,
+    )
+    row = results["results"]["fresh_leakage_rotations"]
+    assert row["dataset_pvalue,published_rotation"] > 0.01
+    assert row["skipped,published_rotation"] == 0
+
+
+# ---------------------------------------------------------------------- a simulation
+
+
+@pytest.mark.model
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_simulate_ranks_by_both_and_makes_a_calibration_of_both(site: Path, tmp_path: Path) -> None:
+    from lm_eval_leakage.inference.known_scores import load
+    from lm_eval_leakage.lab import outcome_report
+    from lm_eval_leakage.lab.quality_table import qualities
+    from lm_eval_leakage.lab.settings import Simulation
+    from lm_eval_leakage.lab.simulation import simulate
+    from lm_eval_leakage.lab.training import Recipe
+    from tests.harness.test_prefix_tree_lm import checkpoint
+
+    tiny = checkpoint(tmp_path, hidden_size=32, intermediate_size=64)
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in DOCS))
+    settings = Simulation(
+        model_args=f"pretrained={tiny},dtype=float32",
+        benchmark=str(tmp_path / "questions.jsonl"),
+        n_questions=12,
+        epochs=(30,),
+        detectors=("leakage_rotations", "leakage_text_likelihood"),
+        recipe=Recipe(learning_rate=5e-3, batch_size=6),
+    )
+    outcome = simulate(settings, tmp_path / "lab")
+    names = {"rotations/published_rotation", "text_likelihood/text_likelihood"}
+    found = {(one.detector, one.exposures): one for one in qualities(outcome)}
+    assert {(name, exposures) for name in names for exposures in (0, 30)} <= found.keys()
+    assert found["text_likelihood/text_likelihood", 30].auroc.value > 0.9
+    assert found["rotations/published_rotation", 30].rule is not None
+    assert found["text_likelihood/text_likelihood", 30].rule is None
+    report = outcome_report.write(outcome, tmp_path / "lab")
+    assert all(f"| `{name}` |" in report for name in names)
+    calibration = load(str(tmp_path / "lab" / "calibration_30.json"))
+    assert len(calibration.detectors) >= len(names)
+    assert all(len(known.unseen["all"]) == len(known.seen) == 6 for known in calibration.detectors.values())

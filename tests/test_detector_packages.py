@@ -1,0 +1,185 @@
+"""Detectors of other distributions are found without an edit of ours, and cost nobody else anything."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+from lm_eval import simple_evaluate
+from lm_eval.tasks import TaskManager
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.checks.known_keys import known_keys
+from lm_eval_leakage.harness.patches.wiring import extend_harness
+from lm_eval_leakage.harness.table.declared_rows import known_rows
+from lm_eval_leakage.harness.tasks.audit import split_name, suffixes, template
+from lm_eval_leakage.harness.tasks.templates import templates
+from lm_eval_leakage.logs.audits import benchmark_of
+from lm_eval_leakage.probes import probes
+from lm_eval_leakage.statistics import statistics
+from tests.fakes import FakeLM, by_hash
+from tests.scratch_packages import install, site_of_strangers
+
+extend_harness(TaskManager)
+FRESH = task_configs_path() / "fresh"
+STATISTIC = """
+from dataclasses import dataclass
+from lm_eval_leakage.inference.pooling import mean_row
+from lm_eval_leakage.records import Measurement
+from lm_eval_leakage.statistics import statistics
+
+
+@dataclass(frozen=True)
+class Counted(Measurement):
+    n: int
+
+    def values(self):
+        return {"ROW": float(self.n)}
+
+
+@statistics.register("NAME")
+@dataclass(frozen=True)
+class Count:
+    rows = (mean_row("ROW", "Texts that were asked about"),)
+    stride: int = 1
+
+    def judge(self, answered, device="auto"):
+        return [Counted(len(question.answers)) for question in answered]
+"""
+TEMPLATE = """filter_list:
+  - name: NAME
+    filter:
+      - function: leakage
+        statistic: NAME
+metadata:
+  version: 1.0
+  probe: option_orders
+"""
+
+
+def counting(name: str = "n_texts", row: str = "n_texts_asked") -> str:
+    return STATISTIC.replace("NAME", name).replace("ROW", row)
+
+
+def files(package: str = "stranger", suffix: str = "leakage_count", **modules: str) -> dict[str, str]:
+    template = {f"{package}/_{suffix}_yaml": TEMPLATE.replace("NAME", "n_texts")}
+    own = {f"{package}/{name}.py": text for name, text in (modules or {"count": counting()}).items()}
+    return {f"{package}/__init__.py": "", **own, **template}
+
+
+@pytest.fixture
+def site(tmp_path_factory):
+    yield from site_of_strangers(tmp_path_factory.mktemp("site"))
+
+
+def test_a_package_brings_a_statistic_and_an_audit_by_its_entry_point_alone(site: Path) -> None:
+    install(site, "stranger", "stranger", files())
+    assert "leakage_count" in suffixes()
+    assert template("leakage_count")["metadata"]["probe"] == "option_orders"
+    assert split_name("arc_easy_leakage_count") == ("arc_easy", "leakage_count")
+    assert benchmark_of("arc_easy_leakage_count") == "arc_easy"
+    assert "n_texts" in statistics.names()
+    assert "stride" in known_keys()
+    assert {"n_texts_asked", "n_texts_asked_stderr"} <= known_rows().keys()
+
+
+def test_names_of_audits_are_known_without_an_import_of_the_package(site: Path) -> None:
+    install(site, "stranger", "stranger", files(count="raise RuntimeError('imported')"))
+    assert "leakage_count" in suffixes()
+    assert "stranger" not in sys.modules
+
+
+def test_its_own_tools_and_tests_are_not_run(site: Path) -> None:
+    install(site, "stranger", "stranger", files(count=counting(), __main__="raise RuntimeError('run')"))
+    assert "n_texts" in statistics.names()
+
+
+@pytest.mark.parametrize(
+    "module", ["import missing_module", "def (:", "raise RuntimeError('why')", counting("max_order"), "1 / 0"]
+)
+def test_a_package_that_cannot_be_imported_costs_itself_alone(site: Path, module: str, caplog) -> None:
+    install(site, "broken", "broken", files("broken", "leakage_broken", a=counting("early"), b=module))
+    install(site, "stranger", "stranger", files())
+    names = statistics.names()
+    assert {"n_texts", "max_order", "outlier"} <= set(names)
+    assert "early" not in names  # what it had registered before
+    assert statistics.get("max_order").__module__ == "lm_eval_leakage.statistics.max_order"
+    assert probes.names()
+    (record,) = caplog.records
+    assert "no detector of the package broken is available: " in record.getMessage()
+
+
+def test_the_name_of_one_of_ours_stays_ours_whoever_is_imported_first(site: Path) -> None:
+    install(site, "stranger", "stranger", files(count=counting("max_order")))
+    with pytest.raises(ValueError, match="the statistic 'max_order' is registered twice"):
+        __import__("stranger.count")
+    assert statistics.get("max_order").__module__ == "lm_eval_leakage.statistics.max_order"
+
+
+@pytest.mark.parametrize("row", ["flagged_rate", "skipped", "calibrated_rate", "acc"])
+def test_a_row_under_a_name_that_is_taken_costs_its_package_alone(
+    site: Path, row: str, caplog, questions_file
+) -> None:
+    install(site, "stranger", "stranger", files(count=counting(row=row)))
+    docs = [{"question": "Which?", "choices": ["red", "blue", "lime"], "answer": 0}]
+    manager = TaskManager(metadata=questions_file(docs), include_defaults=False, include_path=str(FRESH))
+    results = simple_evaluate(model=FakeLM(by_hash), tasks=["fresh_leakage_perm"], task_manager=manager)
+    assert "flagged_rate,max_order" in results["results"]["fresh_leakage_perm"]
+    assert "n_texts" not in statistics.names()
+    told = [record.getMessage() for record in caplog.records if "stranger" in record.getMessage()]
+    assert len(told) == 1
+    assert repr(row) in told[0]
+
+
+def test_an_audit_of_a_package_that_is_broken_ends_in_a_sentence(site: Path, questions_file) -> None:
+    install(site, "stranger", "stranger", files(count="raise RuntimeError('why')"))
+    docs = [{"question": "Which?", "choices": ["red", "blue", "lime"], "answer": 0}]
+    manager = TaskManager(metadata=questions_file(docs), include_defaults=False, include_path=str(FRESH))
+    with pytest.raises(ValueError, match="unknown statistic 'n_texts'; choose one of: .*max_order"):
+        manager.load(["fresh_leakage_count"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("_leakage_perm_yaml", TEMPLATE, "describes the audit 'leakage_perm' already; give this file another name"),
+        ("_counting_yaml", TEMPLATE, "would be called 'counting'; call the file _leakage_<name>_yaml"),
+        ("_leakage_top10_yaml", TEMPLATE, "would be called 'leakage_top10'; call the file _leakage_<name>_yaml"),
+        ("_leakage_bad_yaml", "a: [", "it cannot be read"),
+        ("_leakage_bad_yaml", "- 1", "it cannot be read"),
+        ("_leakage_bad_yaml", "metadata:\n  probe: option_orders\n", "must name the statistics in `filter_list`"),
+        ("_leakage_bad_yaml", TEMPLATE.replace("  probe: option_orders\n", ""), "and in `metadata` the probe"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_left_out_in_a_sentence(site, name, content, why: str, caplog) -> None:
+    install(site, "stranger", "stranger", files() | {f"stranger/{name}": content})
+    assert {file.name for file in templates().values() if file.parent == site / "stranger"} == {"_leakage_count_yaml"}
+    assert templates()["leakage_perm"].parent == task_configs_path()
+    (record,) = caplog.records
+    assert record.getMessage().startswith(str(site / "stranger" / name))
+    assert why in record.getMessage()
+
+
+def test_of_two_packages_with_one_audit_the_first_by_name_has_it(site: Path, caplog) -> None:
+    install(site, "a_stranger", "a_stranger", files("a_stranger", count=counting()))
+    install(site, "stranger", "stranger", files(count=counting("other", "other_row")))
+    assert templates()["leakage_count"].parent.name == "a_stranger"
+    assert f"{site}/stranger/_leakage_count_yaml is left out" in caplog.text
+
+
+@pytest.mark.parametrize("entry_point", ["nowhere", "nowhere.at_all", "stranger.count", "stranger:Count"])
+def test_an_entry_point_that_names_no_package_is_named(site: Path, entry_point: str, caplog) -> None:
+    install(site, "stranger", entry_point, files())
+    with caplog.at_level(logging.WARNING):
+        assert "max_order" in statistics.names()
+    assert "n_texts" not in statistics.names()
+    assert f"names {entry_point!r}, of which nothing can be used" in caplog.text
+
+
+def test_a_package_inside_another_may_bring_them(site: Path) -> None:
+    inside = {f"stranger/{name}": text for name, text in files("detectors").items()}
+    install(site, "stranger", "stranger.detectors", {"stranger/__init__.py": "", **inside})
+    assert "leakage_count" in suffixes()
+    assert "n_texts" in statistics.names()
