@@ -14,9 +14,9 @@ from typing import Any
 
 from lm_eval.api.group import Group
 from lm_eval.api.task import ConfigurableTask, Task
-from lm_eval.tasks._yaml_loader import load_yaml
 
 from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.patches.yaml_files import task_settings
 from lm_eval_leakage.harness.tasks.audited_rows import LOOKED_AT, RefusedAudit, refuse_one_file_for_many, rows_of
 from lm_eval_leakage.harness.tasks.base_task import constant_answer, refusal
 from lm_eval_leakage.harness.tasks.group import LeakageGroup
@@ -177,7 +177,7 @@ def suffixes() -> tuple[str, ...]:
 
 
 def template(suffix: str) -> Config:
-    return dict(load_yaml(Path(task_configs_path()) / f"_{suffix}_yaml", resolve_func=True)) | {"class": None}
+    return task_settings(Path(task_configs_path()) / f"_{suffix}_yaml") | {"class": None}
 
 
 def split_name(name: str) -> tuple[str, str] | None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from lm_eval.api.filter import Filter
-from lm_eval.api.registry import filter_registry
 
+from lm_eval_leakage.harness.patches.registries import add_filter
 from lm_eval_leakage.harness.tasks.judge import judge_of
 from lm_eval_leakage.inference.known_scores import Calibrated
 from lm_eval_leakage.records import Answered, Skipped, Verdict
@@ -117,5 +117,4 @@ def _not_finite(answered: Answered) -> Skipped | None:
     return None
 
 
-if "leakage" not in filter_registry:  # where the harness reads entry points, it is there already
-    filter_registry.register("leakage", target=LeakageFilter)
+add_filter("leakage", LeakageFilter)

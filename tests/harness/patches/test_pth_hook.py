@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage import cli, task_configs_path
-from lm_eval_leakage.harness.patches import hook
+from lm_eval_leakage.harness.patches import pth_hook as hook
 from tests.limits import full_disk
 
 MANAGER = """
@@ -113,12 +113,11 @@ BROKEN = {
 
 
 def package_that_is(broken: str, folder: Path) -> Path:
-    """A package of our name whose wiring ends in an error."""
-    patches = folder / "lm_eval_leakage" / "harness" / "patches"
-    patches.mkdir(parents=True)
-    for package in (patches, patches.parent, patches.parent.parent):
-        (package / "__init__.py").touch()
-    (patches / "wiring.py").write_text(broken)
+    """A package of our name in which what the hook imports ends in an error."""
+    harness = folder / "lm_eval_leakage" / "harness"
+    harness.mkdir(parents=True)
+    (harness.parent / "__init__.py").touch()
+    (harness / "__init__.py").write_text(broken)
     return folder
 
 

@@ -7,7 +7,8 @@ import pytest
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.patches.wiring import MODELS, add_models, add_tasks_to
+from lm_eval_leakage.harness.patches.registries import OUR_MODELS, add_models
+from lm_eval_leakage.harness.tasks.audit_names import find_audits
 
 YAMLS = sorted(task_configs_path().rglob("*.yaml"))
 NAMES = ["arc_challenge", "ceval", "cmb", "cmmlu", "fresh", "hellaswag", "mathqa", "mmlu"]
@@ -54,13 +55,16 @@ class FakeManager:
         self.searched = include_path
         self.include_path = include_path
 
+    def match_tasks(self, task_list: list[str]) -> list[str]:
+        return task_list
+
 
 def test_a_users_folder_comes_after_ours_and_so_wins() -> None:
     class Manager(FakeManager):
         pass
 
-    add_tasks_to(Manager)
-    add_tasks_to(Manager)  # a second time changes nothing
+    find_audits(Manager)
+    find_audits(Manager)  # a second time changes nothing
     assert Manager().searched == [task_configs_path()]
     assert Manager(include_path="mine").searched == [task_configs_path(), "mine"]
     assert Manager(include_path=["a", "b"]).searched == [task_configs_path(), "a", "b"]
@@ -75,11 +79,11 @@ def test_an_error_of_ours_leaves_the_harness_its_task_manager(error: Exception, 
     class Manager(FakeManager):
         pass
 
-    def broken(manager: object) -> None:
+    def broken(manager: object, audits: object) -> None:
         raise error
 
-    monkeypatch.setattr("lm_eval_leakage.harness.patches.dynamic_names.know_audits", broken)
-    add_tasks_to(Manager)
+    monkeypatch.setattr("lm_eval_leakage.harness.patches.task_index.know_audits", broken)
+    find_audits(Manager)
     assert Manager().searched == [task_configs_path()]
     (record,) = caplog.records
     assert repr(error) in record.getMessage()
@@ -94,7 +98,7 @@ def test_model_names_are_known_to_the_harness_beside_its_own() -> None:
     assert get_model("hf-prefix-tree").__name__ == "PrefixTreeLM"
     assert get_model("hf").__name__ == "HFLM"
     ours = {point.name: point.value for point in entry_points(group="lm_eval.models")}
-    assert {name: ours[name] for name in MODELS} == MODELS
+    assert {name: ours[name] for name in OUR_MODELS} == OUR_MODELS
 
 
 @pytest.mark.parametrize("file", sorted(task_configs_path().glob("_*_yaml")), ids=lambda file: file.name)
