@@ -96,6 +96,8 @@ def _difference(there: Any, seam: Seam) -> str:
     """What a function lacks of what the table says, in words; empty where it lacks nothing. A wrapper that another
     package has put around it is taken for what it wraps."""
     there = there.fget if isinstance(there, property) else inspect.unwrap(there)
+    if there is object.__init__:
+        return f"{seam.target} is not there"
     known = inspect.signature(there).parameters if seam.parameters else {}
     takes_anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     if missing := [name for name in seam.parameters if name not in known and not takes_anything]:
