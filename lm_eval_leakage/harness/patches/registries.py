@@ -36,9 +36,10 @@ def is_metric(name: str) -> bool:
 
 def add_metric(name: str, aggregation: Callable[..., float], higher_is_better: bool | None) -> None:
     """A metric that is its own aggregation."""
-    for registry in OF_METRICS:
-        _of_metrics(registry).register(name, target=aggregation)
-    _of_metrics("higher_is_better_registry").register(name, target=higher_is_better)
+    *of_metrics, of_directions = [_of_metrics(registry) for registry in (*OF_METRICS, "higher_is_better_registry")]
+    for registry in of_metrics:
+        registry.register(name, target=aggregation)
+    of_directions.register(name, target=higher_is_better)
 
 
 def _of_metrics(registry: str) -> Any:

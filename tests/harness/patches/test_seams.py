@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import logging
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from lm_eval_leakage.harness.patches.call_frames import evaluation_at_hand
 from lm_eval_leakage.harness.patches.cli_parser import command_line
 from lm_eval_leakage.harness.patches.evaluate_results import on_results
 from lm_eval_leakage.harness.patches.patching import PATCHED, OtherHarness, found, patched_once
-from lm_eval_leakage.harness.patches.registries import add_filter, add_metric, add_models
+from lm_eval_leakage.harness.patches.registries import add_filter, add_metric, add_models, is_metric
 from lm_eval_leakage.harness.patches.request_type import offer_request_type
 from lm_eval_leakage.harness.patches.run_options import check_options
 from lm_eval_leakage.harness.patches.saved_files import TRACKER, watch_run_files
@@ -54,9 +55,7 @@ def test_the_installed_lm_eval_is_as_the_table_says(seam: Seam, caplog) -> None:
 
 
 @pytest.mark.parametrize("seam", SEAMS, ids=ids)
-def test_a_lm_eval_without_it_is_a_sentence_that_names_the_loss_and_the_remedy(
-    seam: Seam, caplog, monkeypatch
-) -> None:
+def test_a_lm_eval_without_it_is_a_sentence_with_the_loss_and_the_remedy(seam: Seam, caplog, monkeypatch) -> None:
     owner = patching._owner_of(seam.target)
     for one in getattr(owner, "__mro__", [owner]):
         if seam.attribute in vars(one) and one is not object:
@@ -237,11 +236,11 @@ def test_without_a_registry_of_models_the_tasks_are_still_known(caplog, monkeypa
 )
 def test_without_a_registry_that_tasks_need_they_are_refused_in_a_sentence(name: str, monkeypatch) -> None:
     monkeypatch.delattr(f"lm_eval.api.registry.{name}_registry")
+    add = partial(add_filter, "nothing", object) if name == "filter" else partial(add_metric, "nothing", len, True)
     with pytest.raises(OtherHarness, match="no leakage task can be loaded"):
-        if name == "filter":
-            add_filter("a name that nothing has", object)
-        else:
-            add_metric("a name that nothing has", len, True)
+        add()
+    monkeypatch.undo()
+    assert not is_metric("nothing")
 
 
 def test_a_simple_evaluate_of_other_parameters_costs_the_kept_answers_and_says_so(caplog, monkeypatch) -> None:
