@@ -31,6 +31,10 @@ def _audits() -> Any:
 
 
 def _check_run(config: Any, index: Mapping[str, Any]) -> None:
+    from lm_eval_leakage.harness.tasks.audit_suffixes import names_an_audit
+
+    if not any(map(names_an_audit, config.tasks)):
+        return
     from lm_eval_leakage.harness.checks.run_checks import check_run
 
     check_run(config, index)

@@ -9,7 +9,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.census import census_report
 from lm_eval_leakage.harness.census import findings as census
-from lm_eval_leakage.harness.tasks.audit import suffixes
+from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 
 extend_harness(TaskManager)
 

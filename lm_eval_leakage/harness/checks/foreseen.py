@@ -10,7 +10,8 @@ from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness.models.model_of_run import MEANING
 from lm_eval_leakage.harness.patches.registries import add_models
-from lm_eval_leakage.harness.tasks.audit import suffixes, template
+from lm_eval_leakage.harness.tasks.audit import template
+from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 from lm_eval_leakage.probes import probes
 
 

@@ -9,8 +9,9 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.patches.task_index import Kind
-from lm_eval_leakage.harness.tasks.audit import FIRST_AUDIT, Config, audit_task, template
+from lm_eval_leakage.harness.tasks.audit import Config, audit_task, template
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
+from lm_eval_leakage.harness.tasks.audit_suffixes import FIRST_AUDIT
 from lm_eval_leakage.harness.tasks.data_files import ENDINGS, Rows
 from lm_eval_leakage.harness.tasks.shards import of_shards
 from lm_eval_leakage.harness.tasks.task import Doc, LeakageTask

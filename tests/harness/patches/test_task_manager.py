@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import sys
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness import _check_run, extend_harness
 from lm_eval_leakage.harness.patches.registries import OUR_MODELS, add_models
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 
@@ -107,3 +110,19 @@ def test_a_detectors_yaml_names_no_row_and_is_short(file: Path) -> None:
     assert "metric_list:" not in told
     n_statistics = sum("statistic:" in line for line in told)
     assert len(told) - 4 * (n_statistics - 1) <= 10  # four lines for each pipeline beyond the first
+
+
+def test_a_run_without_audits_imports_nothing_that_makes_one(monkeypatch, tmp_path: Path, caplog) -> None:
+    (tmp_path / "plain.yaml").write_text("task: plain\noutput_type: multiple_choice\n")
+    (tmp_path / "group.yaml").write_text("group: several\ntask: []\n")
+    for name in ("tasks.audit", "tasks.audited_rows", "tasks.known_keys", "tasks.task", "checks.run_checks"):
+        monkeypatch.setitem(sys.modules, f"lm_eval_leakage.harness.{name}", None)  # an import would fail
+    extend_harness(TaskManager)
+    manager = TaskManager(include_path=tmp_path, include_defaults=False, metadata={"pretrained": "gpt2"})
+    assert manager.match_tasks(["pla*", "several"]) == ["plain", "several"]
+    assert list(manager.load(["several"])["groups"]) == ["several"]
+    assert "plain_leakage_perm" in manager.task_index
+    _check_run(SimpleNamespace(tasks=["plain", "several"]), manager.task_index)
+    assert not caplog.messages
+    with pytest.raises(ImportError):
+        manager.load(["several_leakage_perm"])
