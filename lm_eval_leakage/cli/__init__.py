@@ -29,7 +29,7 @@ def enable(_: argparse.Namespace | None = None) -> None:
     except OSError as error:
         raise ValueError(
             f"cannot write {file} ({error.strerror}); enable the hook where the environment can be written, or run "
-            "`lm-eval-leakage` in the place of `lm_eval`"
+            "`lm-eval-leakage` instead of `lm_eval`"
         ) from error
     print(f"enabled: plain `lm_eval` knows the leakage tasks (hook: {file})")
 

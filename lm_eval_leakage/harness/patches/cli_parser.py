@@ -14,7 +14,7 @@ from lm_eval_leakage.harness.patches.patching import found, is_as_known
 
 Command = Callable[[argparse.Namespace], None]
 AddArguments = Callable[[argparse.ArgumentParser], None]
-NAME = "lm-eval-leakage"
+PROGRAM = "lm-eval-leakage"
 DESCRIPTION = "Leakage audits with the Language Model Evaluation Harness"
 EXAMPLE = "example:\n  lm-eval-leakage --model hf --model_args pretrained=gpt2 --tasks mmlu_leakage_perm"
 
@@ -29,11 +29,11 @@ def command_line(commands: Mapping[str, Command], arguments: Mapping[str, AddArg
     """
     cli = _of_harness() or _OwnCommandsOnly()
     parser, subparsers = cli._parser, cli._subparsers
-    parser.prog, parser.description, parser.epilog = NAME, DESCRIPTION, EXAMPLE
+    parser.prog, parser.description, parser.epilog = PROGRAM, DESCRIPTION, EXAMPLE
     for name, command in commands.items():
         own = subparsers.add_parser(name, help=command.__doc__, description=command.__doc__)
         own.set_defaults(func=command)
-        own.prog = f"{NAME} {name}"
+        own.prog = f"{PROGRAM} {name}"
         if name in arguments:
             arguments[name](own)
     _extend_ls(subparsers, list_audits)
@@ -49,7 +49,7 @@ class _OwnCommandsOnly:
     """As much of HarnessCLI as is needed here."""
 
     def __init__(self) -> None:
-        self._parser = argparse.ArgumentParser(prog=NAME, formatter_class=argparse.RawDescriptionHelpFormatter)
+        self._parser = argparse.ArgumentParser(prog=PROGRAM, formatter_class=argparse.RawDescriptionHelpFormatter)
         self._parser.set_defaults(func=lambda args: self._parser.print_help())
         self._subparsers = self._parser.add_subparsers(dest="command", metavar="COMMAND")
 

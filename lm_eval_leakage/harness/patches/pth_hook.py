@@ -22,7 +22,7 @@ from pathlib import Path
 
 from lm_eval_leakage.files import write_whole
 
-NAME = "lm_eval_leakage_hook.pth"
+HOOK_NAME = "lm_eval_leakage_hook.pth"
 TARGET = "lm_eval.tasks.manager"
 WHEN_IMPORTED = f'''
 import sys
@@ -71,7 +71,7 @@ sys.meta_path.insert(0, LmEvalLeakageHook())
 
 def hook_file() -> Path:
     """Where this environment's hook lies, or would lie."""
-    return Path(sysconfig.get_path("purelib")) / NAME
+    return Path(sysconfig.get_path("purelib")) / HOOK_NAME
 
 
 def harness_discovers_plugins() -> bool:
