@@ -4,8 +4,8 @@
 
 Each command is run in turn with and without the hook, so that what else the machine does falls on both; the time is
 that of the processor, user and system. Printed for each: the medians in seconds, the ratio of with / without in all
-runs together, and the same of two series without the hook, which is the noise. `lm-eval-leakage --help` is timed alone,
-by the clock.
+runs together, and the same of two series without the hook, which is the noise. `lm-eval-leakage --help` is timed
+alone, by the clock.
 """
 
 from __future__ import annotations
@@ -69,9 +69,7 @@ def compare(name: str, command: list[str], n_runs: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument(
-        "--evaluations", type=int, default=20, help="runs of `lm_eval run`, three times some 20 s each"
-    )
+    parser.add_argument("--evaluations", type=int, default=20, help="of `lm_eval run`, some 60 s each")
     parser.add_argument("--model_args", help="of `hf`; without them the model is lm_eval's `dummy`")
     args = parser.parse_args()
     before = hook_file().read_bytes() if hook_file().exists() else None

@@ -156,7 +156,7 @@ SEAMS = (
         "its local variables hold the model and the run's tasks; lm_eval hands a task neither before its requests are "
         "built",
         "a leakage task cannot see the model that will answer it",
-        "tests/harness/patches/test_call_frames.py::test_requests_built_for_no_model_are_refused",
+        TESTS + "test_an_evaluate_of_other_variables_is_refused_before_the_model_works",
         refuses=True,
         names=("lm", "eval_tasks", "build_all_requests"),
     ),

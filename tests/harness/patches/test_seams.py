@@ -26,7 +26,10 @@ from lm_eval_leakage.harness.patches.saved_files import TRACKER, watch_run_files
 from lm_eval_leakage.harness.patches.seams import SEAMS, Seam
 from lm_eval_leakage.harness.patches.yaml_files import function_named, task_settings
 from lm_eval_leakage.harness.tasks.audit_names import AuditsOfTasks, find_audits
+from tests.fakes import FakeLM, by_hash
+from tests.harness.patches.test_call_frames import loaded
 from tests.harness.patches.test_task_manager import FakeManager
+from tests.harness.test_task import GOOD
 
 PACKAGE = Path(lm_eval_leakage.__file__).parent
 ROOT = Path(__file__).parents[3]
@@ -253,6 +256,19 @@ def test_a_simple_evaluate_of_other_parameters_costs_the_kept_answers_and_says_s
     assert (met.lm, met.tasks, met.output_path) == ("a model", {"task": 1}, None)
     (sentence,) = caplog.messages
     assert sentence.startswith("answers are not kept for a run that is started again")
+
+
+def test_an_evaluate_of_other_variables_is_refused_before_the_model_works(questions_file, monkeypatch) -> None:
+    (task,) = loaded(questions_file([GOOD]))["tasks"].values()
+
+    def evaluate(model, tasks) -> None:
+        for one in tasks:
+            one.build_all_requests()
+
+    evaluate.__module__ = "lm_eval.evaluator"
+    monkeypatch.setattr("lm_eval.evaluator.evaluate", evaluate)
+    with pytest.raises(OtherHarness, match="a leakage task cannot see the model that will answer it"):
+        evaluate(FakeLM(by_hash), [task])
 
 
 def test_requests_without_a_type_are_refused_before_the_model_works(monkeypatch) -> None:

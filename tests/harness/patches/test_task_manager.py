@@ -10,6 +10,7 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import _check_run, extend_harness
+from lm_eval_leakage.harness.patches.exception_hook import ENDS_IN_SENTENCES, Refusal
 from lm_eval_leakage.harness.patches.registries import OUR_MODELS, add_models
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 
@@ -126,3 +127,17 @@ def test_a_run_without_audits_imports_nothing_that_makes_one(monkeypatch, tmp_pa
     assert not caplog.messages
     with pytest.raises(ImportError):
         manager.load(["several_leakage_perm"])
+
+
+def test_a_refusal_while_an_audit_is_made_ends_in_a_sentence_too(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    extend_harness(TaskManager)
+    manager = TaskManager(include_path=task_configs_path(), include_defaults=False)
+
+    def refuse(file: Path) -> None:
+        raise Refusal("of this lm_eval")
+
+    monkeypatch.setattr("lm_eval_leakage.harness.tasks.audit.task_settings", refuse)
+    with pytest.raises(Refusal, match="of this lm_eval"):
+        manager.load(["mmlu_leakage_tokens"])
+    assert hasattr(sys.excepthook, ENDS_IN_SENTENCES)
