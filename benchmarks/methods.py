@@ -15,7 +15,7 @@ from pathlib import Path
 
 from torch import get_num_threads
 
-from lm_eval_leakage.harness.tasks.audit import suffixes
+from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.quality_table import Quality, methods_table, qualities
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation

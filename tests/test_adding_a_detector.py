@@ -19,7 +19,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval.utils import make_table
 
 from lm_eval_leakage import cli, registry
-from lm_eval_leakage.harness.patches.wiring import extend_harness
+from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.tasks.audit import suffixes
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.records import Answered, Question, UntestableQuestion

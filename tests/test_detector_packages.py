@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
+from lm_eval_leakage.harness.checks.known_keys import known_keys
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.checks.known_keys import known_keys
-from lm_eval_leakage.harness.patches.wiring import extend_harness
+from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.table.declared_rows import known_rows
 from lm_eval_leakage.harness.tasks.audit import split_name, suffixes, template
 from lm_eval_leakage.harness.tasks.templates import templates

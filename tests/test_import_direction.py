@@ -20,6 +20,13 @@ TIERS = [
     {"inference", "questions", "scoring"},
     {"registry", "records", "files", "texts"},
 ]
+HARNESS_TIERS = [  # within harness/; its own __init__ extends the harness with all of it
+    {""},
+    {"census", "checks", "clean"},
+    {"tasks"},
+    {"models", "table"},
+    {"patches"},
+]
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -70,6 +77,19 @@ def test_only_harness_and_cli_import_the_harness(file: Path) -> None:
     if room(module_name(file)) in {"harness", "cli"}:
         return
     assert not [name for name in imports(file) if name.split(".")[0] == "lm_eval"]
+
+
+@pytest.mark.parametrize("file", [file for file in MODULES if room(module_name(file)) == "harness"], ids=module_name)
+def test_no_import_within_the_harness_points_up(file: Path) -> None:
+    def tier_of(name: str) -> int:
+        own = name.split(".")[2] if name.count(".") > 2 or (PACKAGE / "harness" / name.split(".")[-1]).is_dir() else ""
+        return next(index for index, rooms in enumerate(HARNESS_TIERS) if own in rooms)
+
+    here = module_name(file)
+    for name in ours(file):
+        if name.startswith("lm_eval_leakage.harness."):
+            same_room = name.split(".")[2] == [*here.split("."), "", ""][2]
+            assert same_room or tier_of(name) > tier_of(here), f"{here} imports {name}"
 
 
 def test_modules_have_no_import_cycle() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -64,7 +65,7 @@ class Way:
         """How often the next new file is entered from another one than the last new file: who follows the calls has
         to go back there first."""
         files = list(self.entered)
-        return sum(self.entered[file] != last for last, file in zip(files, files[1:], strict=False))
+        return sum(self.entered[file] != last for last, file in pairwise(files))
 
 
 def _file(frame: FrameType) -> str | None:

@@ -10,7 +10,7 @@ from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
 from lm_eval_leakage.cli.ending import end_in_words, refuse
 from lm_eval_leakage.cli.outputs import Command, checked
-from lm_eval_leakage.harness.patches import hook
+from lm_eval_leakage.harness.patches import pth_hook as hook
 
 
 def path(_: argparse.Namespace | None = None) -> None:
@@ -29,7 +29,7 @@ def enable(_: argparse.Namespace | None = None) -> None:
     except OSError as error:
         raise ValueError(
             f"cannot write {file} ({error.strerror}); enable the hook where the environment can be written, or run "
-            "`lm-eval-leakage` in the place of `lm_eval`"
+            "`lm-eval-leakage` instead of `lm_eval`"
         ) from error
     print(f"enabled: plain `lm_eval` knows the leakage tasks (hook: {file})")
 
@@ -110,18 +110,17 @@ def main() -> None:
 def _main() -> None:
     from lm_eval.utils import setup_logging
 
-    from lm_eval_leakage.cli.parser import LeakageCLI
+    from lm_eval_leakage.harness import extend_harness
+    from lm_eval_leakage.harness.patches.cli_parser import command_line
     from lm_eval_leakage.lab.command import add_arguments
 
     known: tuple[Command, ...] = (*COMMANDS, *of_results.COMMANDS_ON_RESULTS)
     commands = {command.__name__: checked(command) for command in known}
     arguments = {"census": _census_arguments, "simulate": add_arguments, **OF_RESULTS}
-    cli = LeakageCLI(commands, arguments, list_audits)
+    cli = command_line(commands, arguments, list_audits)
     args = cli.parse_args()
     if args.command in ("run", "ls", "validate", "census", "simulate"):
         from lm_eval.tasks.manager import TaskManager
-
-        from lm_eval_leakage.harness.patches.wiring import extend_harness
 
         setup_logging()
         extend_harness(TaskManager)

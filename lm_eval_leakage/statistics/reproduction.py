@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
-
-from rouge_score.rouge_scorer import RougeScorer
+from typing import Any, ClassVar
 
 from lm_eval_leakage.inference.pooling import mean_row
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement
@@ -93,7 +91,9 @@ class Reproduction:
 
 
 @cache
-def _scorer() -> RougeScorer:
+def _scorer() -> Any:
+    from rouge_score.rouge_scorer import RougeScorer  # here, since it imports nltk and scikit-learn, over a second
+
     return RougeScorer(["rougeL"], use_stemmer=True)
 
 

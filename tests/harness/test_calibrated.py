@@ -7,7 +7,7 @@ from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.patches.wiring import extend_harness
+from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
 from lm_eval_leakage.inference.known_scores import EVERY_CLASS, Calibration, KnownScores
 from tests.fakes import FakeLM, by_hash, fond_of

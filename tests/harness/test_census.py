@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from lm_eval.tasks import TaskManager
 
+from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.census import census_report
 from lm_eval_leakage.harness.census import findings as census
-from lm_eval_leakage.harness.patches.wiring import extend_harness
-from lm_eval_leakage.harness.tasks.audit import suffixes
+from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 
 extend_harness(TaskManager)
 

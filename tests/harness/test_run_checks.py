@@ -11,8 +11,8 @@ from lm_eval.config.evaluate_config import EvaluatorConfig
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.checks.known_keys import OWN_KEYS, known_keys, refusal_of_keys
-from lm_eval_leakage.harness.patches.wiring import extend_harness
+from lm_eval_leakage.harness import extend_harness
+from lm_eval_leakage.harness.tasks.known_keys import OWN_KEYS, known_keys, refusal_of_keys
 
 extend_harness(TaskManager)
 

@@ -124,7 +124,7 @@ def test_a_whole_audit_by_token_scores(model: str, tmp_path: Path) -> None:
     from lm_eval.tasks import TaskManager
 
     from lm_eval_leakage import task_configs_path
-    from lm_eval_leakage.harness.patches.wiring import extend_harness
+    from lm_eval_leakage.harness import extend_harness
 
     extend_harness(TaskManager)
     known = TaskManager(include_path=str(task_configs_path()), include_defaults=False)

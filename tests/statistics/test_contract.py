@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lm_eval_leakage.harness.tasks.audit import suffixes, template
+from lm_eval_leakage.harness.tasks.audit import template
+from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.records import Answered, Evidence, Measurement, Question, Request, TokenScores
 from lm_eval_leakage.statistics import statistics

@@ -9,10 +9,10 @@ from dataclasses import asdict
 from typing import Any
 
 from lm_eval.tasks import TaskManager
-from lm_eval.tasks._index import Entry, Kind
 
 from lm_eval_leakage.harness.census.findings import COVERED, FAILED, REFUSED, Finding, folder_of, judge
-from lm_eval_leakage.harness.tasks.audit import suffixes
+from lm_eval_leakage.harness.patches.task_index import Entry, Kind
+from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 
 
 def task_index(include_path: str | None = None) -> Mapping[str, Entry]:

@@ -15,14 +15,15 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-import jinja2.meta
+import jinja2
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.config.task import TaskConfig
-from lm_eval.tasks._index import Entry, Kind
-from lm_eval.tasks._yaml_loader import _import_func_in_yml
-from lm_eval.utils import env
 
 from lm_eval_leakage.harness.census.sentinel import Form, SentinelRow, SentinelRows, forms
+from lm_eval_leakage.harness.patches.exception_hook import Refusal
+from lm_eval_leakage.harness.patches.jinja_templates import fields_of
+from lm_eval_leakage.harness.patches.task_index import Entry, Kind
+from lm_eval_leakage.harness.patches.yaml_files import function_named
 from lm_eval_leakage.harness.tasks.base_task import reader_of, refusal, refusal_of_constant
 from lm_eval_leakage.questions.prompt_parser import labels_among
 from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
@@ -78,7 +79,7 @@ def _resolved(value: Any) -> Any:
     if not (isinstance(value, str) and re.fullmatch(r"/.+/[\w.]+\.\w+", value)):
         return value
     folder, _, function = value.rpartition("/")
-    return _import_func_in_yml(function, Path(folder)) if Path(folder).is_dir() else value
+    return function_named(function, Path(folder)) if Path(folder).is_dir() else value
 
 
 @lru_cache(maxsize=64)
@@ -87,7 +88,7 @@ def _fields_of(template: str) -> set[str]:
     if template.replace("_", "").isalnum() or template.isidentifier():
         return {template}
     try:
-        return set(jinja2.meta.find_undeclared_variables(env.parse(template)))
+        return fields_of(template)
     except jinja2.TemplateSyntaxError:
         return set()
 
@@ -121,6 +122,8 @@ def judge(config: Mapping[str, Any]) -> tuple[str, str]:
         return REFUSED, "it is written in Python and renders no prompt and choices of one row"
     try:
         task = SentinelTask(config)
+    except Refusal:
+        raise
     except Exception as error:  # whatever a task's own module raises
         return REFUSED, f"the harness itself cannot load it here ({type(error).__name__}: {_without_paths(error)})"
     if (constant := _constant(task)) is not None:

@@ -9,8 +9,9 @@ from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness.models.capabilities import MEANING
-from lm_eval_leakage.harness.patches.wiring import add_models
-from lm_eval_leakage.harness.tasks.audit import suffixes, template
+from lm_eval_leakage.harness.patches.registries import add_models
+from lm_eval_leakage.harness.tasks.audit import template
+from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 from lm_eval_leakage.probes import probes
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.harness.checks.known_keys import is_audit, refusal_of_keys
-from lm_eval_leakage.harness.patches.run_files import refuse_unwritable
+from lm_eval_leakage.harness.patches.saved_files import refuse_unwritable
 from lm_eval_leakage.harness.tasks.data_files import read_file
+from lm_eval_leakage.harness.tasks.known_keys import is_audit, refusal_of_keys
 
 
 def check_run(config: Any, index: Mapping[str, Any]) -> None:

@@ -14,11 +14,11 @@ from urllib.parse import quote
 import lm_eval.tasks
 from lm_eval.api.metrics import mean
 from lm_eval.api.registry import DEFAULT_METRIC_REGISTRY, get_metric_aggregation
-from lm_eval.tasks._index import Kind
-from lm_eval.tasks._yaml_loader import load_yaml
 
 from lm_eval_leakage.files import check_writable, write_whole
 from lm_eval_leakage.harness.clean.clean_task import version_of
+from lm_eval_leakage.harness.patches.task_index import Kind
+from lm_eval_leakage.harness.patches.yaml_files import task_settings
 from lm_eval_leakage.harness.tasks.base_task import draws_at_random
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.results.clean import CleanSet, clean_name
@@ -97,7 +97,7 @@ def _base_of(clean: CleanSet, manager: Any) -> _Base:
             f"{clean.task} is {KINDS.get(entry.kind, 'no task')}, whose questions cannot be chosen from outside"
         )
     try:
-        config = load_yaml(entry.yaml_path)
+        config = task_settings(entry.yaml_path)
     except Exception as error:  # a task's own module may raise anything
         raise _NoCleanTask(f"{entry.yaml_path} cannot be loaded ({error!r})") from error
     if "task_list" in config or not isinstance(config["task"], str):

@@ -19,7 +19,8 @@ from lm_eval_leakage.harness.models.backend_answers import BackendAnswers, Broke
 from lm_eval_leakage.harness.models.model_identity import identity_of
 from lm_eval_leakage.harness.models.processes import are_replicas, is_first
 from lm_eval_leakage.harness.models.token_scores import TokenAnswer
-from lm_eval_leakage.harness.patches.evaluation import Evaluation
+from lm_eval_leakage.harness.patches.call_frames import Evaluation
+from lm_eval_leakage.harness.patches.request_type import offer_request_type
 from lm_eval_leakage.logs.answer_store import FOLDER, Answer, AnswerStore
 from lm_eval_leakage.records import Skipped, TokenScores
 
@@ -59,10 +60,8 @@ class LeakageInstance(Instance):  # type: ignore[misc]
 
 
 def offer_asking(lm: Any) -> None:
-    """Make REQUEST_TYPE known to the model. To its class, since the harness's response cache hands unknown attributes
-    of an object on to the model within it."""
-    if not hasattr(type(lm), REQUEST_TYPE):
-        setattr(type(lm), REQUEST_TYPE, ask)
+    """Make REQUEST_TYPE known to the model."""
+    offer_request_type(lm, REQUEST_TYPE, ask)
 
 
 def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[Response]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lm_eval.utils import simple_parse_args_string
 
-from lm_eval_leakage.harness.patches.evaluation import Evaluation
+from lm_eval_leakage.harness.patches.call_frames import Evaluation
 
 # Arguments of backends that say how a model is run, not what it answers.
 HOW_IT_RUNS = frozenset(

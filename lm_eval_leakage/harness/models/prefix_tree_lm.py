@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.processes import all_equal, are_replicas, least_of_all, on_all
 from lm_eval_leakage.harness.models.tokenising import encoded_pairs
+from lm_eval_leakage.harness.patches.hf_model import refuse_other_hf
 from lm_eval_leakage.scoring.budget import TokenBudget, default_max_tokens
 from lm_eval_leakage.scoring.prefix_tree import IntArray, ScoredText, Text
 from lm_eval_leakage.scoring.scorers import Scorer, TreeScorer, reference
@@ -48,6 +49,7 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
     """
 
     def __init__(self, *args: Any, max_tokens: int | str = "auto", **kwargs: Any) -> None:
+        refuse_other_hf()
         if max_tokens != "auto" and not (isinstance(max_tokens, int) and max_tokens >= PROBE_BUDGET):
             raise ValueError(
                 f"max_tokens is {max_tokens!r}; give `auto`, or a whole number of at least {PROBE_BUDGET}"

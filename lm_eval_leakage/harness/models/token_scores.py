@@ -7,7 +7,6 @@ A backend offers it by a method `token_scores(requests)`, which takes requests o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from types import MethodType
 
 import torch
 from lm_eval.api.instance import Instance
@@ -15,6 +14,7 @@ from lm_eval.models.huggingface import HFLM
 from torch import Tensor
 from tqdm import tqdm
 
+from lm_eval_leakage.harness.patches.hf_model import logits_of, offer_method
 from lm_eval_leakage.records import TokenScores
 
 METHOD = "token_scores"
@@ -40,7 +40,7 @@ def offer_token_scores(lm: object) -> bool:
     """Whether `lm` gives token scores; `hf` and what derives from it are given the method here."""
     model = getattr(lm, "lm", lm)  # below the harness's response cache, which lets other methods through
     if not hasattr(model, "token_scores") and isinstance(model, HFLM) and model.backend == "causal":
-        model.token_scores = MethodType(token_scores_of_hf, model)
+        offer_method(model, METHOD, token_scores_of_hf)
     return hasattr(model, "token_scores")
 
 
@@ -70,7 +70,7 @@ def _scores(lm: HFLM, texts: Sequence[Sequence[int]]) -> list[TokenScores]:
     rows = [[lm.prefix_token_id, *text, *[lm.eot_token_id] * (longest - len(text))] for text in texts]
     tokens = torch.tensor(rows, device=lm.device)
     # padding stands at the end, where no token of the text sees it
-    logits = lm._model_call(tokens[:, :-1])
+    logits = logits_of(lm, tokens[:, :-1])
     columns = _distribution_columns(logits, tokens[:, 1:])
     return [
         TokenScores(*(tuple(column[row, : len(text)].tolist()) for column in columns))

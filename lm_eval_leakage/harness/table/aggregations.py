@@ -19,6 +19,11 @@ UNDECIDABLE = "2 options: no rate"
 class RowValue(float):
     """A row's value that knows the verdicts behind it, so that a group's row is computed from all of them.
 
+    It must be a float: lm_eval 0.4.13 does arithmetic on what an aggregation returns and prints it by `%.4f`. It must
+    carry the verdicts: a group is given these values of its members and nothing else, and its p-value, or the rate of
+    all its questions, follows from no mean of theirs. Only `LeakageGroup` and `finish` look at what it carries; copied
+    or saved, it is the bare number. A group that is given its members' samples would replace it.
+
     words: what the table shows in the place of a number that would mislead
     """
 

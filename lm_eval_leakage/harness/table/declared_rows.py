@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import lm_eval.api.metrics  # noqa: F401 (the harness takes an empty registry as the sign that these are to be added)
-from lm_eval.api.registry import (
-    aggregation_registry,
-    higher_is_better_registry,
-    metric_agg_registry,
-    metric_registry,
-)
-
+from lm_eval_leakage.harness.patches.registries import add_metric, is_metric
 from lm_eval_leakage.harness.table.aggregations import Aggregation, aggregations_of
 from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
 from lm_eval_leakage.inference.pooling import SKIPPED
@@ -90,13 +83,9 @@ def _make_known(row: DeclaredRow) -> None:
                 "one of them another name"
             )
         return
-    if taken := [name for name in names_of(row) if name in metric_registry or name in aggregation_registry]:
+    if taken := [name for name in names_of(row) if is_metric(name)]:
         raise ValueError(f"the row {taken[0]!r} has the name of a metric of the harness; give it another one")
     made = tuple(aggregations_of(row))
     _known[row.name] = row, made
     for aggregation in made:
-        name = aggregation.__name__
-        metric_registry.register(name, target=aggregation)
-        aggregation_registry.register(name, target=aggregation)
-        metric_agg_registry.register(name, target=aggregation)
-        higher_is_better_registry.register(name, target=row.higher_is_better)
+        add_metric(aggregation.__name__, aggregation, row.higher_is_better)

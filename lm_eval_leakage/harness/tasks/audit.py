@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
 from lm_eval.api.group import Group
 from lm_eval.api.task import ConfigurableTask, Task
-from lm_eval.tasks._yaml_loader import load_yaml
 
+from lm_eval_leakage.harness.patches.yaml_files import task_settings
+from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 from lm_eval_leakage.harness.tasks.audited_rows import QUESTIONS_TRIED, RefusedAudit, refuse_one_file_for_many, rows_of
 from lm_eval_leakage.harness.tasks.base_task import constant_answer, refusal
 from lm_eval_leakage.harness.tasks.group import LeakageGroup
@@ -27,7 +28,6 @@ from lm_eval_leakage.records import Question, UntestableQuestion
 logger = logging.getLogger(__name__)
 
 Config = dict[str, Any]
-FIRST_AUDIT = "leakage_perm"  # the one that our YAMLs describe for each benchmark
 DATA_KEYS = ("dataset_path", "dataset_name", "dataset_kwargs", "test_split", "validation_split", "process_docs")
 ORDINALS = ("first", "second", "third")
 
@@ -165,22 +165,5 @@ def _or_refused(
     return audit
 
 
-# ---------------------------------------------------------------------- names and templates
-
-
-@cache
-def suffixes() -> tuple[str, ...]:
-    """The audits that any task can have, longest name first."""
-    return tuple(sorted(templates(), key=lambda name: (-len(name), name)))
-
-
 def template(suffix: str) -> Config:
-    return dict(load_yaml(templates()[suffix], resolve_func=True)) | {"class": None}
-
-
-def split_name(name: str) -> tuple[str, str] | None:
-    """`arc_easy_leakage_perm` as `arc_easy` and `leakage_perm`; None where the name is not an audit's."""
-    for suffix in suffixes():
-        if name.endswith(f"_{suffix}"):
-            return name.removesuffix(f"_{suffix}"), suffix
-    return None
+    return task_settings(templates()[suffix]) | {"class": None}

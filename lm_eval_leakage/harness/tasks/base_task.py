@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from functools import lru_cache
 from inspect import getclosurevars
 from types import CodeType, FunctionType
 
 from lm_eval.api.task import ConfigurableTask
-from lm_eval.utils import env
 
+from lm_eval_leakage.harness.patches.jinja_templates import templates_compiled_once
 from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.questions.reader import Rendered, read_question
 from lm_eval_leakage.questions.row_texts import texts_in
@@ -41,19 +39,6 @@ def reader_of(task: ConfigurableTask) -> Callable[[Doc], Question]:
         return read_question(doc, rendered)
 
     return read
-
-
-_compiled = lru_cache(maxsize=64)(env.from_string)
-
-
-@contextmanager
-def templates_compiled_once() -> Iterator[None]:
-    """The harness compiles a template for every row, which takes longer than all the rest of reading one."""
-    env.from_string = _compiled
-    try:
-        yield
-    finally:
-        del env.from_string
 
 
 def refusal(readings: Sequence[Question | UntestableQuestion], in_data: Collection[str] = ()) -> str | None:

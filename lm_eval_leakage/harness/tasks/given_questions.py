@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lm_eval.tasks import TaskManager
-from lm_eval.tasks._index import Kind
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.patches.wiring import extend_harness
-from lm_eval_leakage.harness.tasks.audit import FIRST_AUDIT, Config, audit_task, template
+from lm_eval_leakage.harness.patches.task_index import Kind
+from lm_eval_leakage.harness.tasks.audit import Config, audit_task, template
+from lm_eval_leakage.harness.tasks.audit_names import find_audits
+from lm_eval_leakage.harness.tasks.audit_suffixes import FIRST_AUDIT
 from lm_eval_leakage.harness.tasks.data_files import ENDINGS, Rows
 from lm_eval_leakage.harness.tasks.shards import of_shards
 from lm_eval_leakage.harness.tasks.task import LeakageTask
@@ -59,7 +60,7 @@ def questions_of(benchmark: str, include_path: str | None = None) -> list[Questi
 
     A group of which we keep one data set, such as mmlu, is read as that.
     """
-    extend_harness(TaskManager)
+    find_audits(TaskManager)
     if benchmark.endswith(ENDINGS):
         ours = TaskManager(
             include_path=str(task_configs_path()), include_defaults=False, metadata={"data_files": benchmark}

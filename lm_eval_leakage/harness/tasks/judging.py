@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from lm_eval.api.filter import Filter
-from lm_eval.api.registry import filter_registry
 
 from lm_eval_leakage.harness.models.asking import LeakageInstance
 from lm_eval_leakage.harness.models.processes import on_all
 from lm_eval_leakage.harness.models.token_scores import TokenAnswer
+from lm_eval_leakage.harness.patches.registries import add_filter
 from lm_eval_leakage.harness.table.aggregations import undecidable
 from lm_eval_leakage.harness.table.judged_question import JudgedQuestion
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
@@ -234,5 +234,4 @@ def _not_finite(answered: Answered) -> Skipped | None:
     return None
 
 
-if "leakage" not in filter_registry:  # where the harness reads entry points, it is there already
-    filter_registry.register("leakage", target=LeakageFilter)
+add_filter("leakage", LeakageFilter)

@@ -11,7 +11,7 @@ from lm_eval import simple_evaluate
 from lm_eval.api.registry import get_model
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness.patches.wiring import extend_harness
+from lm_eval_leakage.harness.patches.registries import add_models
 from lm_eval_leakage.harness.tasks.given_questions import audit_of
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.statistics.orders import find_device
@@ -31,7 +31,7 @@ class AuditRun:
 
 def load_model(model: str, model_args: str) -> Any:
     """By name and arguments as for the command line; on an accelerator where there is one and no device is named."""
-    extend_harness(TaskManager)
+    add_models()
     device = {} if "device=" in model_args else {"device": str(find_device())}
     return get_model(model).create_from_arg_string(model_args, device)
 

@@ -13,11 +13,11 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval_leakage.harness.models.asking import REQUEST_TYPE, LeakageInstance, offer_asking
 from lm_eval_leakage.harness.models.capabilities import lacking, longer_than_window, n_tokens_of
 from lm_eval_leakage.harness.models.processes import refuse_wrong_rank
-from lm_eval_leakage.harness.patches.endings import Refusal, end_in_sentences
-from lm_eval_leakage.harness.patches.evaluation import Evaluation, evaluation_at_hand
-from lm_eval_leakage.harness.patches.finished_results import finish_results
-from lm_eval_leakage.harness.patches.run_files import refuse_unwritable, watch_run_files
+from lm_eval_leakage.harness.patches.call_frames import Evaluation, evaluation_at_hand
+from lm_eval_leakage.harness.patches.exception_hook import Refusal, end_in_sentences
+from lm_eval_leakage.harness.patches.saved_files import refuse_unwritable, watch_run_files
 from lm_eval_leakage.harness.table.declared_rows import entries_of, known_rows, metric_list, row_of
+from lm_eval_leakage.harness.table.finished_results import finish_results
 from lm_eval_leakage.harness.table.judged_question import JudgedQuestion
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
 from lm_eval_leakage.harness.tasks.data import load_questions

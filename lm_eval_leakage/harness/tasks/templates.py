@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from lm_eval.tasks._yaml_loader import load_yaml
-
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.registry import detector_packages
 
@@ -42,8 +40,10 @@ def _refusal(suffix: str, file: Path, taken: dict[str, Path]) -> str | None:
         return f"{taken[suffix]} describes the audit {suffix!r} already; give this file another name"
     if not SUFFIX.fullmatch(suffix):
         return f"the audit would be called {suffix!r}; call the file _leakage_<name>_yaml, in small letters"
+    from lm_eval_leakage.harness.patches.yaml_files import task_settings  # plain lm_eval asks for names in each run
+
     try:
-        shape = load_yaml(file, resolve_func=False)
+        shape = task_settings(file)
     except Exception as error:  # of the YAML's parser, or of what it includes
         return f"it cannot be read ({error!r})"
     if not isinstance(shape.get("metadata"), dict) or "probe" not in shape["metadata"] or not shape.get("filter_list"):

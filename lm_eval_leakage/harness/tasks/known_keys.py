@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from lm_eval_leakage.harness.tasks.audit import split_name, suffixes
+from lm_eval_leakage.harness.tasks.audit_suffixes import names_an_audit
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.statistics import statistics
 
@@ -60,7 +60,7 @@ def is_audit(task: object, index: Mapping[str, Any]) -> bool:
         return False
     base = getattr(index[task], "base", None) if task in index else None
     makes_its_data = "custom_dataset" in (getattr(base, "cfg", None) or {})  # from the keys of --metadata
-    return (split_name(task) is not None or task in suffixes()) and not makes_its_data
+    return names_an_audit(task) and not makes_its_data
 
 
 @functools.cache

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import sys
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.patches.wiring import MODELS, add_models, add_tasks_to
+from lm_eval_leakage.harness import _check_run, extend_harness
+from lm_eval_leakage.harness.patches.exception_hook import ENDS_IN_SENTENCES, Refusal
+from lm_eval_leakage.harness.patches.registries import OUR_MODELS, add_models
+from lm_eval_leakage.harness.tasks.audit_names import find_audits
 
 YAMLS = sorted(task_configs_path().rglob("*.yaml"))
 NAMES = ["arc_challenge", "ceval", "cmb", "cmmlu", "fresh", "hellaswag", "mathqa", "mmlu"]
@@ -54,13 +59,16 @@ class FakeManager:
         self.searched = include_path
         self.include_path = include_path
 
+    def match_tasks(self, task_list: list[str]) -> list[str]:
+        return task_list
+
 
 def test_a_users_folder_comes_after_ours_and_so_wins() -> None:
     class Manager(FakeManager):
         pass
 
-    add_tasks_to(Manager)
-    add_tasks_to(Manager)  # a second time changes nothing
+    find_audits(Manager)
+    find_audits(Manager)  # a second time changes nothing
     assert Manager().searched == [task_configs_path()]
     assert Manager(include_path="mine").searched == [task_configs_path(), "mine"]
     assert Manager(include_path=["a", "b"]).searched == [task_configs_path(), "a", "b"]
@@ -75,11 +83,11 @@ def test_an_error_of_ours_leaves_the_harness_its_task_manager(error: Exception, 
     class Manager(FakeManager):
         pass
 
-    def broken(manager: object) -> None:
+    def broken(manager: object, audits: object) -> None:
         raise error
 
-    monkeypatch.setattr("lm_eval_leakage.harness.patches.dynamic_names.know_audits", broken)
-    add_tasks_to(Manager)
+    monkeypatch.setattr("lm_eval_leakage.harness.patches.task_index.know_audits", broken)
+    find_audits(Manager)
     assert Manager().searched == [task_configs_path()]
     (record,) = caplog.records
     assert repr(error) in record.getMessage()
@@ -94,7 +102,7 @@ def test_model_names_are_known_to_the_harness_beside_its_own() -> None:
     assert get_model("hf-prefix-tree").__name__ == "PrefixTreeLM"
     assert get_model("hf").__name__ == "HFLM"
     ours = {point.name: point.value for point in entry_points(group="lm_eval.models")}
-    assert {name: ours[name] for name in MODELS} == MODELS
+    assert {name: ours[name] for name in OUR_MODELS} == OUR_MODELS
 
 
 @pytest.mark.parametrize("file", sorted(task_configs_path().glob("_*_yaml")), ids=lambda file: file.name)
@@ -103,3 +111,33 @@ def test_a_detectors_yaml_names_no_row_and_is_short(file: Path) -> None:
     assert "metric_list:" not in told
     n_statistics = sum("statistic:" in line for line in told)
     assert len(told) - 4 * (n_statistics - 1) <= 10  # four lines for each pipeline beyond the first
+
+
+def test_a_run_without_audits_imports_nothing_that_makes_one(monkeypatch, tmp_path: Path, caplog) -> None:
+    (tmp_path / "plain.yaml").write_text("task: plain\noutput_type: multiple_choice\n")
+    (tmp_path / "group.yaml").write_text("group: several\ntask: []\n")
+    for name in ("tasks.audit", "tasks.audited_rows", "tasks.known_keys", "tasks.task", "checks.run_checks"):
+        monkeypatch.setitem(sys.modules, f"lm_eval_leakage.harness.{name}", None)  # an import would fail
+    extend_harness(TaskManager)
+    manager = TaskManager(include_path=tmp_path, include_defaults=False, metadata={"pretrained": "gpt2"})
+    assert manager.match_tasks(["pla*", "several"]) == ["plain", "several"]
+    assert list(manager.load(["several"])["groups"]) == ["several"]
+    assert "plain_leakage_perm" in manager.task_index
+    _check_run(SimpleNamespace(tasks=["plain", "several"]), manager.task_index)
+    assert not caplog.messages
+    with pytest.raises(ImportError):
+        manager.load(["several_leakage_perm"])
+
+
+def test_a_refusal_while_an_audit_is_made_ends_in_a_sentence_too(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    extend_harness(TaskManager)
+    manager = TaskManager(include_path=task_configs_path(), include_defaults=False)
+
+    def refuse(file: Path) -> None:
+        raise Refusal("of this lm_eval")
+
+    monkeypatch.setattr("lm_eval_leakage.harness.tasks.audit.task_settings", refuse)
+    with pytest.raises(Refusal, match="of this lm_eval"):
+        manager.load(["mmlu_leakage_tokens"])
+    assert hasattr(sys.excepthook, ENDS_IN_SENTENCES)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from lm_eval.loggers import EvaluationTracker
 
-from lm_eval_leakage.harness.patches.endings import Refusal
-from lm_eval_leakage.harness.patches.run_files import NotSaved, refuse_unwritable
+from lm_eval_leakage.harness.patches.exception_hook import Refusal
+from lm_eval_leakage.harness.patches.saved_files import NotSaved, refuse_unwritable
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import GOOD, ONE, TASK, evaluate
 

@@ -1,4 +1,10 @@
-"""Names of audits that no YAML lists: `<any task>_leakage_perm`, looked up when they are asked for."""
+"""Exchanges a task manager's index and factory, so that `<any task>_leakage_perm` is found when it is asked for.
+
+`AuditIndex` answers for names that it does not list: 14,000 tasks with 13 audits each would be 180,000 entries, and
+`ls` would show them all. lm_eval has no other place where a name can be looked up: a task manager, the members of a
+group and the check of a command line all read this one mapping. An entry-point group for a function from name to task
+would replace both classes.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +17,10 @@ from lm_eval.api.group import Group
 from lm_eval.tasks._factory import TaskFactory
 from lm_eval.tasks._index import Entry, Kind
 
-from lm_eval_leakage.harness.checks.known_keys import warn_of_misspelled_keys
-from lm_eval_leakage.harness.tasks.audit import FIRST_AUDIT, audit_like, audits_of, split_name
-from lm_eval_leakage.harness.tasks.audited_rows import refuse_one_file_for_many
-from lm_eval_leakage.harness.tasks.task import LeakageTask
+from lm_eval_leakage.harness.patches.audits_by_name import AuditsByName
+from lm_eval_leakage.harness.patches.exception_hook import end_in_sentences
+
+__all__ = ["AuditEntry", "AuditFactory", "AuditIndex", "Entry", "Kind", "know_audits"]
 
 
 @dataclass
@@ -28,6 +34,10 @@ class AuditEntry(Entry):  # type: ignore[misc]
 class AuditIndex(dict[str, Entry]):
     """The harness's index, which also answers for the audits of what it lists. It does not list them."""
 
+    def __init__(self, index: Mapping[str, Entry], audits: AuditsByName) -> None:
+        super().__init__(index)
+        self._audits = audits
+
     def __missing__(self, name: str) -> AuditEntry:
         found = self._base_of(name)
         if found is None:
@@ -37,11 +47,11 @@ class AuditIndex(dict[str, Entry]):
 
     def _base_of(self, name: object) -> tuple[Entry, str] | None:
         """What an audit's name is of: a task of the harness, or data that one of our own YAMLs describes."""
-        parts = split_name(name) if isinstance(name, str) else None
-        if parts is None or split_name(parts[0]) is not None:  # there is no audit of an audit
+        parts = self._audits.split_name(name) if isinstance(name, str) else None
+        if parts is None or self._audits.split_name(parts[0]) is not None:  # there is no audit of an audit
             return None
         base, suffix = parts
-        for known in (base, f"{base}_{FIRST_AUDIT}"):
+        for known in self._audits.described_as(base):
             if super().__contains__(known):
                 return self[known], suffix
         return None
@@ -54,6 +64,7 @@ class AuditIndex(dict[str, Entry]):
 
     def audits_like(self, pattern: str) -> list[str]:
         """The audit of that name, or of every single task where it is a pattern (a group would hold them twice)."""
+        split_name = self._audits.split_name
         if pattern in self:
             return [] if super().__contains__(pattern) else [pattern]
         parts = split_name(pattern)
@@ -68,23 +79,28 @@ class AuditIndex(dict[str, Entry]):
 class AuditFactory(TaskFactory):  # type: ignore[misc]
     """Builds an audit from whatever the harness builds for the name it is of."""
 
+    def __init__(self, metadata: Mapping[str, Any] | None, audits: AuditsByName) -> None:
+        super().__init__(meta=metadata)
+        self._audits = audits
+
     def build(self, entry: Entry, *, overrides: Mapping[str, Any] | None = None, registry: dict[str, Entry]) -> Any:
-        if split_name(entry.name) is not None:
-            warn_of_misspelled_keys(frozenset(self._meta))
+        if self._audits.split_name(entry.name) is not None:
+            end_in_sentences()  # first, since the rest may refuse this lm_eval
+            self._audits.check_metadata(self._meta)
         if not isinstance(entry, AuditEntry):
             built = super().build(entry, overrides=overrides, registry=registry)
             if isinstance(built, Group):
-                n_audits = sum(isinstance(task, LeakageTask) for task in built.get_all_tasks())
-                refuse_one_file_for_many(entry.name, n_audits, self._meta, FIRST_AUDIT)
+                self._audits.check_group(entry.name, built.get_all_tasks(), self._meta)
             return built
         metadata = self._meta | dict((overrides or {}).get("metadata") or {})
-        if split_name(entry.base.name) is not None:
-            return audit_like(self._load_full_config(entry.base, None), entry.name, entry.suffix, metadata)
+        if self._audits.split_name(entry.base.name) is not None:
+            config = self._load_full_config(entry.base, None)
+            return self._audits.of_config(config, entry.name, entry.suffix, metadata)
         base = super().build(entry.base, overrides=None, registry=registry)
-        return audits_of(base, entry.suffix, metadata)
+        return self._audits.of_task(base, entry.suffix, metadata)
 
 
-def know_audits(manager: Any) -> None:
+def know_audits(manager: Any, audits: AuditsByName) -> None:
     """Have a task manager answer for the audits of all it knows."""
-    manager._index = AuditIndex(manager._index)
-    manager._factory = AuditFactory(meta=manager.metadata)
+    index, factory = AuditIndex(manager._index, audits), AuditFactory(manager.metadata, audits)
+    manager._index, manager._factory = index, factory

@@ -3,34 +3,20 @@ tasks that were asked beside their audits."""
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
-from lm_eval.evaluator_utils import EvalAcc
-
+from lm_eval_leakage.harness.patches.evaluate_results import on_results
 from lm_eval_leakage.harness.table.aggregations import RowValue
 from lm_eval_leakage.harness.table.judged_question import finished_sample, is_judged
 from lm_eval_leakage.harness.table.leakage_columns import add_columns
 
-MARK = "_finished_by_lm_eval_leakage"
 OF_AN_ERROR = "_stderr_stderr"  # the harness gives each of our errors a place for an error of its own
 
 
 def finish_results() -> None:
     """Have the results of every run with our tasks finished, where the harness puts them together."""
-    original = EvalAcc._to_eval_results
-    if hasattr(original, MARK):
-        return
-
-    @functools.wraps(original)
-    def _to_eval_results(self: Any, **kwargs: Any) -> Any:
-        results = original(self, **kwargs)
-        finish(results)
-        return results
-
-    setattr(_to_eval_results, MARK, True)
-    EvalAcc._to_eval_results = _to_eval_results
+    on_results(finish)
 
 
 def finish(results: dict[str, Any]) -> None:

@@ -4,6 +4,12 @@ The interpreter runs that line at its start, so it imports `sys` and nothing els
 later. It leaves a finder that waits for the harness's task manager to be imported, steps aside, lets it load and then
 extends it.
 
+`site` executes a line of a `.pth` file that begins with `import` whenever the interpreter starts, and `sys.meta_path`
+is how Python lets others take part in an import; both are documented. Nothing of ours is imported unless lm_eval's
+task manager is. lm_eval 0.4.13 reads no entry points for tasks and imports no plugins, so that there is no other way
+into plain `lm_eval`; once it reads the group `lm_eval.tasks`, `harness_discovers_plugins` is true and `enable` says
+that there is nothing to do.
+
 Plain `lm_eval` must live whatever is wrong with us: an error of ours is one warning. Where the package is gone, since
 pip removes it and not the hook, nothing is said: who removed it has no use for the advice, nor the command it names.
 """
@@ -16,7 +22,7 @@ from pathlib import Path
 
 from lm_eval_leakage.files import write_whole
 
-NAME = "lm_eval_leakage_hook.pth"
+HOOK_NAME = "lm_eval_leakage_hook.pth"
 TARGET = "lm_eval.tasks.manager"
 WHEN_IMPORTED = f'''
 import sys
@@ -37,7 +43,7 @@ def extended_spec(hook):
 
 def extend(module):
     try:
-        from lm_eval_leakage.harness.patches.wiring import extend_harness
+        from lm_eval_leakage.harness import extend_harness
         extend_harness(module.TaskManager)
     except KeyboardInterrupt:
         raise
@@ -65,7 +71,7 @@ sys.meta_path.insert(0, LmEvalLeakageHook())
 
 def hook_file() -> Path:
     """Where this environment's hook lies, or would lie."""
-    return Path(sysconfig.get_path("purelib")) / NAME
+    return Path(sysconfig.get_path("purelib")) / HOOK_NAME
 
 
 def harness_discovers_plugins() -> bool:

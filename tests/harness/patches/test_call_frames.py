@@ -10,7 +10,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.patches.evaluation import evaluation_at_hand
+from lm_eval_leakage.harness.patches.call_frames import evaluation_at_hand
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import GOOD, TASK, evaluate
 
@@ -64,7 +64,7 @@ def test_the_order_of_imports_does_not_matter(tmp_path: Path) -> None:
     script = """
 from lm_eval.evaluator import evaluate
 from lm_eval.tasks import TaskManager
-from tests.harness.test_evaluation import FakeLM, by_hash, loaded, LONG, GOOD, TASK
+from tests.harness.patches.test_call_frames import FakeLM, by_hash, loaded, LONG, GOOD, TASK
 import json, sys
 file = sys.argv[1]
 with open(file, "w") as rows:
@@ -82,7 +82,7 @@ print(evaluate(lm=lm, task_dict=loaded({"data_files": file}))["results"][TASK]["
 def test_ctrl_c_leaves_no_traceback_and_keeps_what_was_answered(tmp_path: Path) -> None:
     script = """
 import sys
-from lm_eval_leakage.harness.patches.endings import Refusal, end_in_sentences
+from lm_eval_leakage.harness.patches.exception_hook import Refusal, end_in_sentences
 end_in_sentences()
 end_in_sentences()
 raise {"c": KeyboardInterrupt(), "r": Refusal("one sentence"), "e": ValueError("another")}[sys.argv[1]]

@@ -1,24 +1,24 @@
-"""What the harness saves of a run with our tasks: seen to before the run, and looked at after it.
+"""Patches EvaluationTracker to check what lm_eval has saved of a run with our tasks.
 
-The harness turns every error while saving into a line of its log and exits with 0.
+lm_eval turns every error while saving into a line of its log and exits with 0. A `save_results_aggregated` that
+raises, or says whether it saved, would replace this.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lm_eval.loggers.evaluation_tracker import EvaluationTracker
 from lm_eval.utils import make_table
 
 from lm_eval_leakage.files import write_whole
-from lm_eval_leakage.harness.patches.endings import Refusal
+from lm_eval_leakage.harness.patches.exception_hook import Refusal
+from lm_eval_leakage.harness.patches.patching import patched_once
 
-MARK = "_looked_at_by_lm_eval_leakage"
+TRACKER = "lm_eval.loggers.evaluation_tracker:EvaluationTracker"
 
 
 class NotSaved(Refusal):
@@ -41,21 +41,20 @@ def refuse_unwritable(output: Path) -> None:
 
 def watch_run_files() -> None:
     """Have what the harness saves of our tasks be looked at. What it saves of others is left as it is."""
-    for name, look in (("save_results_aggregated", _look_at_results), ("save_results_samples", _look_at_samples)):
-        original = getattr(EvaluationTracker, name)
-        if not hasattr(original, MARK):
-            setattr(EvaluationTracker, name, _looked_at(original, look))
+    if patched_once(f"{TRACKER}.save_results_aggregated", _looked_at(_look_at_results)):
+        patched_once(f"{TRACKER}.save_results_samples", _looked_at(_look_at_samples))
 
 
-def _looked_at(save: Callable[..., None], look: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(save)
-    def saved(self: Any, *args: Any, **kwargs: Any) -> None:
-        save(self, *args, **kwargs)
-        if self.output_path:
-            look(self, *args, **kwargs)
+def _looked_at(look: Callable[..., None]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    def wrap(save: Callable[..., None]) -> Callable[..., None]:
+        def saved(self: Any, *args: Any, **kwargs: Any) -> None:
+            save(self, *args, **kwargs)
+            if self.output_path:
+                look(self, *args, **kwargs)
 
-    setattr(saved, MARK, True)
-    return saved
+        return saved
+
+    return wrap
 
 
 def _look_at_results(tracker: Any, results: Mapping[str, Any], samples: object = None) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage import cli, task_configs_path
-from lm_eval_leakage.harness.patches import hook
+from lm_eval_leakage.harness.patches import pth_hook as hook
 from tests.limits import full_disk
 
 MANAGER = """
@@ -66,7 +66,7 @@ def start(file: Path) -> str:
 
 
 def test_the_hook_is_one_line_that_imports_nothing_but_sys(tmp_path: Path) -> None:
-    line = start(tmp_path / hook.NAME)
+    line = start(tmp_path / hook.HOOK_NAME)
     assert line.count("\n") == 1
     assert line.startswith("import sys;")
     code = f"import sys; before = set(sys.modules)\n{line}\nprint(sorted(set(sys.modules) - before))"
@@ -74,12 +74,12 @@ def test_the_hook_is_one_line_that_imports_nothing_but_sys(tmp_path: Path) -> No
 
 
 def test_an_ordinary_install_of_the_harness_finds_our_tasks(tmp_path: Path, harness: Path) -> None:
-    line = start(tmp_path / hook.NAME)
+    line = start(tmp_path / hook.HOOK_NAME)
     assert run(f"{line}\nimport sys; sys.path.insert(0, {str(harness)!r})\n{REPORT}") == str(task_configs_path())
 
 
 def test_an_editable_install_of_the_harness_finds_our_tasks(tmp_path: Path, harness: Path) -> None:
-    line = start(tmp_path / hook.NAME)
+    line = start(tmp_path / hook.HOOK_NAME)
     finder = f"FOLDER = {str(harness)!r}\n{EDITABLE_FINDER}"
     hide = "sys.path[:] = [p for p in sys.path if not __import__('os').path.isdir(p + '/lm_eval')]"
     keep = "import lm_eval_leakage"  # found before the real harness is hidden
@@ -87,13 +87,13 @@ def test_an_editable_install_of_the_harness_finds_our_tasks(tmp_path: Path, harn
 
 
 def test_our_models_join_those_of_the_harness(tmp_path: Path, harness: Path) -> None:
-    line = start(tmp_path / hook.NAME)
+    line = start(tmp_path / hook.HOOK_NAME)
     # the harness's own come first: it adds them only where there is none
     assert run(f"{line}\nimport sys; sys.path.insert(0, {str(harness)!r})\n{MODELS}") == "hf hf-prefix-tree"
 
 
 def test_without_our_package_the_hook_does_no_harm(tmp_path: Path, harness: Path) -> None:
-    line = start(tmp_path / hook.NAME)
+    line = start(tmp_path / hook.HOOK_NAME)
     gone = "sys.modules['lm_eval_leakage'] = None"
     assert run(f"{line}\nimport sys; {gone}; sys.path.insert(0, {str(harness)!r})\n{REPORT}") == "nothing"
 
@@ -113,12 +113,11 @@ BROKEN = {
 
 
 def package_that_is(broken: str, folder: Path) -> Path:
-    """A package of our name whose wiring ends in an error."""
-    patches = folder / "lm_eval_leakage" / "harness" / "patches"
-    patches.mkdir(parents=True)
-    for package in (patches, patches.parent, patches.parent.parent):
-        (package / "__init__.py").touch()
-    (patches / "wiring.py").write_text(broken)
+    """A package of our name in which what the hook imports ends in an error."""
+    harness = folder / "lm_eval_leakage" / "harness"
+    harness.mkdir(parents=True)
+    (harness.parent / "__init__.py").touch()
+    (harness / "__init__.py").write_text(broken)
     return folder
 
 
@@ -131,7 +130,7 @@ def plain_lm_eval(line: str, *folders: Path, then: str = REPORT) -> subprocess.C
 @pytest.mark.parametrize("kind", BROKEN)
 def test_whatever_is_wrong_with_us_plain_lm_eval_lives_with_one_warning(tmp_path: Path, harness: Path, kind) -> None:
     ours = package_that_is(BROKEN[kind], tmp_path / "ours")
-    done = plain_lm_eval(start(tmp_path / hook.NAME), harness, ours)
+    done = plain_lm_eval(start(tmp_path / hook.HOOK_NAME), harness, ours)
     assert (done.returncode, done.stdout) == (0, "nothing\n")
     (warning,) = done.stderr.splitlines()
     assert f"because of {kind}(" in warning
@@ -140,13 +139,13 @@ def test_whatever_is_wrong_with_us_plain_lm_eval_lives_with_one_warning(tmp_path
 
 def test_an_error_in_our_extending_is_one_warning(tmp_path: Path, harness: Path) -> None:
     broken = "def extend_harness(task_manager):\n    raise TypeError('another harness')"
-    done = plain_lm_eval(start(tmp_path / hook.NAME), harness, package_that_is(broken, tmp_path / "ours"))
+    done = plain_lm_eval(start(tmp_path / hook.HOOK_NAME), harness, package_that_is(broken, tmp_path / "ours"))
     assert (done.returncode, done.stdout) == (0, "nothing\n")
     assert done.stderr.count("TypeError('another harness')") == len(done.stderr.splitlines()) == 1
 
 
 def test_a_package_that_was_removed_is_not_mourned(tmp_path: Path, harness: Path) -> None:
-    done = plain_lm_eval(start(tmp_path / hook.NAME), harness)
+    done = plain_lm_eval(start(tmp_path / hook.HOOK_NAME), harness)
     assert (done.returncode, done.stdout, done.stderr) == (0, "nothing\n", "")
 
 
@@ -155,7 +154,7 @@ def test_a_harness_module_that_is_missing_is_missing_as_before(tmp_path: Path, h
     (harness / "lm_eval" / "tasks" / "__init__.py").write_text("")
     (harness / "lm_eval" / "tasks" / "manager.py").unlink()
     then = "import lm_eval.tasks.manager"
-    done = plain_lm_eval(start(tmp_path / hook.NAME), *([harness] if there else []), then=then)
+    done = plain_lm_eval(start(tmp_path / hook.HOOK_NAME), *([harness] if there else []), then=then)
     bare = plain_lm_eval("", *([harness] if there else []), then=then)
     assert done.returncode == bare.returncode == 1
     assert done.stderr.splitlines()[-1] == bare.stderr.splitlines()[-1]
@@ -173,13 +172,13 @@ def test_a_manager_that_comes_later_is_extended(tmp_path: Path, harness: Path) -
         f"Path({str(manager.with_suffix('.later'))!r}).rename({str(manager)!r}); importlib.invalidate_caches()\n"
         "import lm_eval.tasks.manager"
     )
-    done = plain_lm_eval(start(tmp_path / hook.NAME), harness, ours, then=script)
+    done = plain_lm_eval(start(tmp_path / hook.HOOK_NAME), harness, ours, then=script)
     assert done.stdout.split() == ["missing", "extended"], done.stderr
 
 
 def test_an_error_of_the_harness_itself_is_not_swallowed(tmp_path: Path, harness: Path) -> None:
     (harness / "lm_eval" / "tasks" / "manager.py").write_text("raise RuntimeError('of the harness')")
-    done = plain_lm_eval(start(tmp_path / hook.NAME), harness, then="import lm_eval.tasks.manager")
+    done = plain_lm_eval(start(tmp_path / hook.HOOK_NAME), harness, then="import lm_eval.tasks.manager")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "RuntimeError: of the harness"
     assert "lm-eval-leakage" not in done.stderr.splitlines()[-1]
@@ -211,20 +210,20 @@ def test_a_loader_that_cannot_be_extended_loads_as_before(tmp_path: Path, harnes
     if loader == "WithoutExec" and sys.version_info >= (3, 15):
         pytest.skip("this Python knows no load_module")
     (harness / "lm_eval" / "tasks" / "__init__.py").write_text("")
-    done = plain_lm_eval(OTHER_FINDER.replace("LOADER", loader) + start(tmp_path / hook.NAME), harness)
+    done = plain_lm_eval(OTHER_FINDER.replace("LOADER", loader) + start(tmp_path / hook.HOOK_NAME), harness)
     assert (done.returncode, done.stdout) == (0, "nothing\n"), done.stderr
     (warning,) = done.stderr.splitlines()
     assert "because of AttributeError(" in warning
 
 
 def test_half_a_hook_is_impossible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / hook.NAME
+    file = tmp_path / hook.HOOK_NAME
     before = start(file)
     monkeypatch.setattr(hook, "SOURCE", "x" * 100_000)
     with full_disk(1 << 12), pytest.raises(OSError, match="too large"):
         hook.write_hook(file)
     assert file.read_text() == before
-    assert [entry.name for entry in tmp_path.iterdir()] == [hook.NAME]
+    assert [entry.name for entry in tmp_path.iterdir()] == [hook.HOOK_NAME]
 
 
 def test_this_harness_does_not_discover_plugins_itself() -> None:
@@ -240,7 +239,7 @@ def test_a_harness_that_discovers_plugins_is_recognised(harness: Path, monkeypat
 
 
 def test_enable_status_disable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    file = tmp_path / hook.NAME
+    file = tmp_path / hook.HOOK_NAME
     monkeypatch.setattr(hook, "hook_file", lambda: file)
     cli.status()
     assert "no; run `lm-eval-leakage enable`" in capsys.readouterr().out
@@ -256,7 +255,7 @@ def test_enable_status_disable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_hook_of_another_version_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    file = tmp_path / hook.NAME
+    file = tmp_path / hook.HOOK_NAME
     monkeypatch.setattr(hook, "hook_file", lambda: file)
     cli.enable()
     cli.status()
@@ -269,7 +268,7 @@ def test_a_hook_of_another_version_is_told(tmp_path: Path, monkeypatch: pytest.M
 def test_where_plugins_are_discovered_enable_does_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    file = tmp_path / hook.NAME
+    file = tmp_path / hook.HOOK_NAME
     monkeypatch.setattr(hook, "hook_file", lambda: file)
     monkeypatch.setattr(hook, "harness_discovers_plugins", lambda: True)
     cli.enable()
@@ -281,6 +280,6 @@ def test_where_plugins_are_discovered_enable_does_nothing(
 
 def test_an_environment_that_cannot_be_written_is_named_with_the_remedy(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "missing").touch()  # for root may write anywhere else
-    monkeypatch.setattr(hook, "hook_file", lambda: tmp_path / "missing" / hook.NAME)
+    monkeypatch.setattr(hook, "hook_file", lambda: tmp_path / "missing" / hook.HOOK_NAME)
     with pytest.raises(ValueError, match="cannot write .*missing.*; enable the hook where"):
         cli.enable()

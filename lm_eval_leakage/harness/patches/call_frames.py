@@ -4,6 +4,10 @@ The harness passes none of this to a task. A task finds it in the calls that are
 called by `evaluate`, and that by `simple_evaluate`. Nothing of the harness is replaced for this, so that it does not
 matter who imported what first. A harness whose functions have other names for these things is noticed when the task
 builds its requests, before any work is done.
+
+`frame.f_back` and `frame.f_locals` are documented, though a Python need not have frames; CPython and PyPy do. In
+lm_eval 0.4.13 `Task.build_all_requests` is given rank, limit and chat template and no model; an argument or a context
+with the model and the evaluation tracker would replace this module.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from lm_eval_leakage.harness.patches.patching import is_as_known
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,11 @@ def evaluation_at_hand() -> Evaluation | None:
         elif found is not None and name == "simple_evaluate" and "evaluation_tracker" in frame.f_locals:
             return _evaluation(found, frame.f_locals)
         frame = frame.f_back
-    return None if found is None else _evaluation(found, {})
+    if found is None:
+        is_as_known("lm_eval.evaluator:evaluate")  # raises OtherHarness where that is why
+        return None
+    is_as_known("lm_eval.evaluator:simple_evaluate")
+    return _evaluation(found, {})
 
 
 def _evaluation(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Evaluation:

@@ -1,9 +1,17 @@
-"""How a run of the harness ends before its time: in a sentence where we know what to say."""
+"""Sets sys.excepthook, so that a run of lm_eval that must end early ends in a sentence where we know what to say.
+
+`lm_eval run` catches nothing around an evaluation, so that what a task raises reaches the interpreter; ending the
+process ourselves would hide the exception from code that called `simple_evaluate`. A command line of lm_eval that
+prints errors meant for users without a traceback would replace this. `sys.excepthook` is documented for this purpose;
+the hook that was there before is called for every other exception.
+"""
 
 from __future__ import annotations
 
 import sys
 from types import TracebackType
+
+ENDS_IN_SENTENCES = "_ends_in_sentences_of_lm_eval_leakage"
 
 
 class Refusal(ValueError):
@@ -12,9 +20,9 @@ class Refusal(ValueError):
 
 def end_in_sentences() -> None:
     """Ctrl-C and refusals of ours end the interpreter without a traceback; everything else is reported as before."""
-    if getattr(sys.excepthook, "__module__", None) == __name__:
-        return
     before = sys.excepthook
+    if hasattr(before, ENDS_IN_SENTENCES):
+        return
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt):
@@ -24,4 +32,5 @@ def end_in_sentences() -> None:
         else:
             before(kind, error, trace)
 
+    setattr(report, ENDS_IN_SENTENCES, True)
     sys.excepthook = report

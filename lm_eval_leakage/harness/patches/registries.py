@@ -1,0 +1,47 @@
+"""Registers our models, filter and rows with lm_eval 0.4.13, which reads no entry points for them yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from lm_eval_leakage.harness.patches.patching import found
+
+OUR_MODELS = {"hf-prefix-tree": "lm_eval_leakage.harness.models.prefix_tree_lm:PrefixTreeLM"}
+REGISTRY = "lm_eval.api.registry"
+OF_METRICS = ("metric_registry", "aggregation_registry", "metric_agg_registry")
+
+
+def add_models() -> None:
+    """`--model` also knows ours. They are imported when asked for; the harness's own names come first, for it
+    takes an empty registry as the sign that they are still to be added."""
+    import_module("lm_eval.models")
+    registry = found(f"{REGISTRY}:model_registry")
+    for name, target in OUR_MODELS.items() if registry is not None else ():
+        if name not in registry:
+            registry.register(name, target=target)
+
+
+def add_filter(name: str, target: type) -> None:
+    """Where lm_eval reads entry points, it is there already."""
+    registry = found(f"{REGISTRY}:filter_registry")
+    if name not in registry:
+        registry.register(name, target=target)
+
+
+def is_metric(name: str) -> bool:
+    return any(name in _of_metrics(registry) for registry in ("metric_registry", "aggregation_registry"))
+
+
+def add_metric(name: str, aggregation: Callable[..., float], higher_is_better: bool | None) -> None:
+    """A metric that is its own aggregation."""
+    *of_metrics, of_directions = [_of_metrics(registry) for registry in (*OF_METRICS, "higher_is_better_registry")]
+    for registry in of_metrics:
+        registry.register(name, target=aggregation)
+    of_directions.register(name, target=higher_is_better)
+
+
+def _of_metrics(registry: str) -> Any:
+    import_module("lm_eval.api.metrics")  # lm_eval takes an empty registry as the sign that its own are to be added
+    return found(f"{REGISTRY}:{registry}")

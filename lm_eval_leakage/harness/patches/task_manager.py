@@ -1,0 +1,86 @@
+"""Patches TaskManager to find our tasks, and to accept the names of audits of any task."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.patches.audits_by_name import AuditsByName
+from lm_eval_leakage.harness.patches.patching import logger, patched_once
+
+TASK_MANAGER = "lm_eval.tasks.manager:TaskManager"
+
+
+def find_tasks(task_manager_class: type, audits: Callable[[], AuditsByName]) -> None:
+    """Have every task manager know our tasks, and the audits of whatever it knows.
+
+    audits: called when a task manager is made, since the hook comes here while lm_eval is still being imported
+    """
+    _search_our_folder(task_manager_class, audits)
+    _match_audits(task_manager_class)
+
+
+def _search_our_folder(task_manager_class: type, audits: Callable[[], AuditsByName]) -> None:
+    """Every `TaskManager` with lm_eval's own tasks also indexes ours; a user's `include_path` still wins."""
+
+    def wrap(original: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(original)
+        if "include_path" not in signature.parameters:  # another package's wrapper of any arguments
+            signature = inspect.signature(_known_arguments)
+
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            call = signature.bind(self, *args, **kwargs)
+            call.apply_defaults()
+            asked = call.arguments["include_path"]
+            given = asked if isinstance(asked, (list, tuple)) else [asked] if asked else []
+            ours = [task_configs_path()] if call.arguments["include_defaults"] else []
+            call.arguments["include_path"] = [*ours, *given] or None
+            original(*call.args, **call.kwargs)
+            self.include_path = asked
+            _know_audits(self, audits)
+
+        return __init__
+
+    patched_once(f"{TASK_MANAGER}.__init__", wrap, task_manager_class)
+
+
+def _known_arguments(
+    self: Any,
+    verbosity: str | None = None,
+    include_path: Any = None,
+    include_defaults: bool = True,
+    metadata: Any = None,
+) -> None:
+    """Those of `TaskManager` in lm_eval 0.4.13."""
+
+
+def _match_audits(task_manager_class: type) -> None:
+    """`match_tasks`, by which the command line checks names, also knows the audits of all tasks."""
+
+    def wrap(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
+        def match_tasks(self: Any, task_list: list[str]) -> list[str]:
+            known = original(self, task_list)
+            if not hasattr(self.task_index, "audits_like"):
+                return known
+            return sorted({*known, *(name for pattern in task_list for name in self.task_index.audits_like(pattern))})
+
+        return match_tasks
+
+    patched_once(f"{TASK_MANAGER}.match_tasks", wrap, task_manager_class)
+
+
+def _know_audits(manager: Any, audits: Callable[[], AuditsByName]) -> None:
+    """Plain `lm_eval` must not break with a harness whose insides are others than those we know, nor with what may be
+    wrong with us."""
+    try:
+        from lm_eval_leakage.harness.patches.task_index import know_audits
+
+        know_audits(manager, audits())
+    except Exception as error:
+        logger.warning(
+            "audits of any task by name are not available with this harness, because of %r; `lm-eval-leakage disable` "
+            "turns the hook off, where this is plain `lm_eval`",
+            error,
+        )

@@ -1,0 +1,49 @@
+"""The names of audits, for the task managers of the harness; what makes an audit is imported with the first one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lm_eval_leakage.harness.patches.task_manager import find_tasks
+from lm_eval_leakage.harness.tasks.audit_suffixes import FIRST_AUDIT, split_name
+
+
+class AuditsOfTasks:
+    """`AuditsByName` for the audits that `task_configs` describes."""
+
+    def split_name(self, name: str) -> tuple[str, str] | None:
+        return split_name(name)
+
+    def described_as(self, base: str) -> tuple[str, ...]:
+        """Data of ours stand in the index under the name of their first audit."""
+        return base, f"{base}_{FIRST_AUDIT}"
+
+    def check_metadata(self, metadata: Mapping[str, Any]) -> None:
+        from lm_eval_leakage.harness.tasks.known_keys import warn_of_misspelled_keys
+
+        warn_of_misspelled_keys(frozenset(metadata))
+
+    def check_group(self, name: str, tasks: list[Any], metadata: Mapping[str, Any]) -> None:
+        if "data_files" not in metadata:
+            return
+        from lm_eval_leakage.harness.tasks.audited_rows import refuse_one_file_for_many
+        from lm_eval_leakage.harness.tasks.task import LeakageTask
+
+        n_audits = sum(isinstance(task, LeakageTask) for task in tasks)
+        refuse_one_file_for_many(name, n_audits, metadata, FIRST_AUDIT)
+
+    def of_config(self, config: dict[str, Any], name: str, suffix: str, metadata: Mapping[str, Any]) -> Any:
+        from lm_eval_leakage.harness.tasks.audit import audit_like
+
+        return audit_like(config, name, suffix, metadata)
+
+    def of_task(self, built: Any, suffix: str, metadata: Mapping[str, Any]) -> Any:
+        from lm_eval_leakage.harness.tasks.audit import audits_of
+
+        return audits_of(built, suffix, metadata)
+
+
+def find_audits(task_manager_class: type) -> None:
+    """Have every task manager know our tasks, and the audits of whatever it knows."""
+    find_tasks(task_manager_class, AuditsOfTasks)

@@ -1,0 +1,131 @@
+"""Nothing outside harness/patches/ touches what lm_eval keeps to itself; exceptions stand here with their reasons."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import lm_eval_leakage
+
+PACKAGE = Path(lm_eval_leakage.__file__).parent
+PATCHES = PACKAGE / "harness" / "patches"
+HARNESS = Path(next(iter(find_spec("lm_eval").submodule_search_locations)))
+MODULES = sorted(file for file in PACKAGE.rglob("*.py") if PATCHES not in file.parents)
+ALLOWED = {
+    ("harness/clean/clean_task.py", "_yaml_loader"): "is copied into a folder that needs lm_eval and not this package",
+    (
+        "harness/tasks/task.py",
+        "_filters",
+    ): "a task's pipelines, which have no public name; a derived task may use them",
+    (
+        "harness/census/findings.py",
+        "_config",
+    ): "a task is made of its settings without the download that __init__ does",
+    ("harness/models/prefix_tree_lm.py", "_rank"): "that of `hf` begins with 0 on each node; in the table of seams",
+    ("harness/models/prefix_tree_lm.py", "_loglikelihood_tokens"): "overridden; in the table of seams",
+}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+@cache
+def private_names_of_the_harness() -> frozenset[str]:
+    """Attributes and functions that lm_eval's own modules (those of tasks and rarely used models left out) name."""
+    core = [*HARNESS.glob("*.py"), *HARNESS.glob("tasks/*.py"), HARNESS / "models" / "huggingface.py"]
+    core += [
+        file for room in ("api", "config", "loggers", "filters", "_cli") for file in (HARNESS / room).glob("*.py")
+    ]
+    names = set()
+    for file in core:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute):
+                names.add(node.attr)
+            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                names.add(node.name)
+    return frozenset(filter(is_private, names))
+
+
+def touches(source: str) -> Iterator[str]:
+    """What a module touches of lm_eval's insides: private names that it imports or uses, and attributes that it sets
+    on what it imported."""
+    tree = ast.parse(source)
+    imported: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "lm_eval":
+            yield from (name for name in (node.module or "").split(".") if is_private(name))
+            yield from (alias.name for alias in node.names if is_private(alias.name))
+            imported |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            theirs = [alias for alias in node.names if alias.name.split(".")[0] == "lm_eval"]
+            yield from (name for alias in theirs for name in alias.name.split(".") if is_private(name))
+            imported |= {alias.asname or "lm_eval" for alias in theirs}
+    own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    own -= overridden(tree, imported)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            if is_private(node.attr) and node.attr in private_names_of_the_harness() and node.attr not in own:
+                yield node.attr
+            if isinstance(node.ctx, (ast.Store, ast.Del)) and root(node.value) in imported:
+                yield f"{root(node.value)}.{node.attr}"
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("setattr", "delattr"):
+            yield node.func.id
+
+
+def overridden(tree: ast.AST, imported: set[str]) -> set[str]:
+    """Private methods of lm_eval's classes that classes derived from them define anew."""
+    derived = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    derived = [node for node in derived if imported & {root(base) for base in node.bases}]
+    names = {one.name for node in derived for one in node.body if isinstance(one, ast.FunctionDef)}
+    return names & private_names_of_the_harness()
+
+
+def root(node: ast.AST) -> str:
+    while isinstance(node, (ast.Attribute, ast.Call, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+@pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_no_other_module_touches_the_insides_of_the_harness(file: Path) -> None:
+    here = file.relative_to(PACKAGE).as_posix()
+    found = {what for what in touches(file.read_text(encoding="utf-8")) if (here, what) not in ALLOWED}
+    assert not found, f"{here} touches {sorted(found)}; move that to harness/patches/ and to its table"
+
+
+def test_every_exception_is_still_needed() -> None:
+    for (file, what), reason in ALLOWED.items():
+        assert what in set(touches((PACKAGE / file).read_text(encoding="utf-8"))), (file, what)
+        assert reason
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("from lm_eval.tasks._index import Kind", "_index"),
+        ("import lm_eval.tasks._factory", "_factory"),
+        ("from lm_eval.evaluator_utils import _aggregate", "_aggregate"),
+        ("from lm_eval.utils import env\nenv.from_string = print", "env.from_string"),
+        ("from lm_eval.tasks import TaskManager\ndel TaskManager.load", "TaskManager.load"),
+        ("import lm_eval.evaluator as e\ne.evaluate = print", "e.evaluate"),
+        ("setattr(type(lm), 'leakage', print)", "setattr"),
+        ("manager._index", "_index"),
+        ("lm._model_call(tokens)", "_model_call"),
+        (
+            "from lm_eval.models.huggingface import HFLM\nclass A(HFLM):\n def _model_call(self): self._model_call()",
+            "_model_call",
+        ),
+    ],
+)
+def test_it_is_noticed(source: str, what: str) -> None:
+    assert what in set(touches(source))
+
+
+def test_names_of_ones_own_are_nobodys_business() -> None:
+    assert not set(touches("class A:\n def _index(self): return self._index\nb._of_ours = 1"))

@@ -1,0 +1,366 @@
+"""The table of what is touched in lm_eval: against the installed lm_eval, and what happens with another one."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import logging
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from lm_eval.loggers import EvaluationTracker
+
+import lm_eval_leakage
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.patches import hf_model, jinja_templates, patching, task_manager
+from lm_eval_leakage.harness.patches.call_frames import evaluation_at_hand
+from lm_eval_leakage.harness.patches.cli_parser import command_line
+from lm_eval_leakage.harness.patches.evaluate_results import on_results
+from lm_eval_leakage.harness.patches.patching import PATCHED, OtherHarness, found, patched_once
+from lm_eval_leakage.harness.patches.registries import add_filter, add_metric, add_models, is_metric
+from lm_eval_leakage.harness.patches.request_type import offer_request_type
+from lm_eval_leakage.harness.patches.run_options import check_options
+from lm_eval_leakage.harness.patches.saved_files import TRACKER, watch_run_files
+from lm_eval_leakage.harness.patches.seams import SEAMS, Seam
+from lm_eval_leakage.harness.patches.yaml_files import function_named, task_settings
+from lm_eval_leakage.harness.tasks.audit_names import AuditsOfTasks, find_audits
+from tests.fakes import FakeLM, by_hash
+from tests.harness.patches.test_call_frames import loaded
+from tests.harness.patches.test_task_manager import FakeManager
+from tests.harness.test_task import GOOD
+
+PACKAGE = Path(lm_eval_leakage.__file__).parent
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "harness_seams.md"
+WITHOUT_A_SEAM = {  # modules of the room that touch nothing of lm_eval
+    "__init__": "the room",
+    "seams": "the table",
+    "patching": "how the others patch",
+    "audits_by_name": "what is handed in",
+    "exception_hook": "of Python; told in docs/harness_seams.md below the table",
+    "pth_hook": "of Python; told in docs/harness_seams.md below the table",
+}
+
+
+def ids(seam: Seam) -> str:
+    return seam.target.rpartition(":")[2]
+
+
+# ---------------------------------------------------------------------- the table and the installed lm_eval
+
+
+@pytest.mark.parametrize("seam", SEAMS, ids=ids)
+def test_the_installed_lm_eval_is_as_the_table_says(seam: Seam, caplog) -> None:
+    assert found(seam.target) is not None, caplog.messages
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("seam", SEAMS, ids=ids)
+def test_a_lm_eval_without_it_is_a_sentence_with_the_loss_and_the_remedy(seam: Seam, caplog, monkeypatch) -> None:
+    owner = patching._owner_of(seam.target)
+    for one in getattr(owner, "__mro__", [owner]):
+        if seam.attribute in vars(one) and one is not object:
+            monkeypatch.delattr(one, seam.attribute)
+    if seam.refuses:
+        with pytest.raises(OtherHarness) as raised:
+            found(seam.target)
+        sentence = str(raised.value)
+    else:
+        assert found(seam.target) is None
+        (sentence,) = caplog.messages
+    assert sentence.startswith(seam.without)
+    assert seam.attribute in sentence
+    assert "install lm_eval 0.4.13 or a newer lm_eval_leakage" in sentence
+
+
+def test_each_object_of_lm_eval_stands_in_the_table_once() -> None:
+    assert len({seam.target for seam in SEAMS}) == len(SEAMS)
+
+
+@pytest.mark.parametrize("seam", SEAMS, ids=ids)
+def test_the_test_that_the_table_names_exists(seam: Seam) -> None:
+    file, _, name = seam.test.partition("::")
+    functions = [node.name for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, ast.FunctionDef)]
+    assert name in functions
+
+
+def test_every_module_of_the_room_is_in_the_table() -> None:
+    room = {file.stem for file in (PACKAGE / "harness" / "patches").glob("*.py")}
+    told = {Path(seam.module).stem for seam in SEAMS if "/patches/" in seam.module}
+    assert room - set(WITHOUT_A_SEAM) == told
+    assert all((ROOT / seam.module).is_file() for seam in SEAMS)
+
+
+def as_row(seam: Seam) -> str:
+    what = f"{Path(seam.module).stem}<br>`{seam.target.partition(':')[2]}`"
+    happens = f"{'refused' if seam.refuses else 'a warning'}: {seam.without}"
+    return f"| {what} | {seam.why} | {seam.test.partition('::')[2]} | {happens} |"
+
+
+def test_the_page_shows_the_table() -> None:
+    rows = [line for line in PAGE.read_text().splitlines() if "<br>`" in line]
+    assert rows == [as_row(seam) for seam in SEAMS], "paste these:\n" + "\n".join(map(as_row, SEAMS))
+
+
+# ---------------------------------------------------------------------- patched once
+
+
+def test_a_function_is_patched_once_and_says_so() -> None:
+    class Manager(FakeManager):
+        pass
+
+    target, wraps = "lm_eval.tasks.manager:TaskManager.match_tasks", []
+
+    def wrap(original):
+        wraps.append(original)
+        return lambda self, task_list: ["ours", *original(self, task_list)]
+
+    assert patched_once(target, wrap, Manager)
+    assert patched_once(target, wrap, Manager)
+    assert len(wraps) == 1
+    assert Manager().match_tasks(["a"]) == ["ours", "a"]
+    assert hasattr(Manager.match_tasks, PATCHED)
+    assert Manager.match_tasks.__name__ == "match_tasks"
+
+
+# ---------------------------------------------------------------------- what happens with another lm_eval
+
+
+def test_a_task_manager_of_other_parameters_is_left_as_it_is_with_a_warning(caplog) -> None:
+    class Manager:
+        def __init__(self, folders=()) -> None:
+            self.folders = folders
+
+        def match_tasks(self, task_list):
+            return task_list
+
+    before = Manager.__init__
+    find_audits(Manager)
+    assert Manager.__init__ is before
+    (sentence,) = caplog.messages
+    assert sentence.startswith("leakage tasks are found by `--include_path")
+    assert "takes no include_path, include_defaults, metadata" in sentence
+
+
+def test_a_task_manager_with_further_parameters_keeps_them() -> None:
+    class Manager(FakeManager):
+        def __init__(self, include_path=None, *, include_defaults=True, metadata=None, depth=1) -> None:
+            super().__init__(None, include_path)
+            self.depth = depth
+
+    find_audits(Manager)
+    made = Manager("mine", depth=3)
+    assert (made.depth, made.searched) == (3, [task_configs_path(), "mine"])
+
+
+def test_a_task_manager_that_another_package_has_wrapped_is_extended_too() -> None:
+    class Manager(FakeManager):
+        def __init__(self, *args, **kwargs) -> None:
+            super().__init__(*args, **kwargs)
+
+    find_audits(Manager)
+    assert Manager(include_path="mine").searched == [task_configs_path(), "mine"]
+
+
+def test_without_match_tasks_the_command_line_knows_fewer_names_and_says_so(caplog) -> None:
+    class Manager:
+        def __init__(self, include_path=None, include_defaults=True, metadata=None) -> None:
+            self.searched = include_path
+
+    find_audits(Manager)
+    (sentence,) = caplog.messages
+    assert sentence.startswith("the command line knows only the audits that have a YAML of their own")
+    assert Manager().searched == [task_configs_path()]
+
+
+def test_without_an_index_to_extend_there_is_one_warning(caplog) -> None:
+    class Manager(FakeManager):
+        pass
+
+    find_audits(Manager)
+    assert Manager().searched == [task_configs_path()]
+    (sentence,) = caplog.messages
+    assert sentence.startswith("audits of any task by name are not available")
+    assert "_index" in sentence
+
+
+def test_without_a_private_module_the_rest_goes_on(caplog, monkeypatch) -> None:
+    class Manager(FakeManager):
+        pass
+
+    monkeypatch.delitem(__import__("sys").modules, "lm_eval_leakage.harness.patches.task_index")
+    monkeypatch.setitem(__import__("sys").modules, "lm_eval.tasks._factory", None)
+    task_manager.find_tasks(Manager, AuditsOfTasks)
+    assert Manager().searched == [task_configs_path()]
+    (sentence,) = caplog.messages
+    assert sentence.startswith("audits of any task by name are not available")
+    assert "lm_eval.tasks._factory" in sentence
+
+
+def test_without_the_yaml_loader_an_audit_is_refused_in_a_sentence(monkeypatch) -> None:
+    monkeypatch.delattr("lm_eval.tasks._yaml_loader.load_yaml")
+    with pytest.raises(OtherHarness, match="YAML files of tasks cannot be read, so no audit can be made: the lm_eval"):
+        task_settings(task_configs_path() / "_leakage_perm_yaml")
+
+
+def test_without_the_import_of_functions_the_census_is_refused_in_a_sentence(monkeypatch, tmp_path) -> None:
+    from lm_eval_leakage.harness.census.findings import judge
+
+    monkeypatch.delattr("lm_eval.tasks._yaml_loader._import_func_in_yml")
+    with pytest.raises(OtherHarness, match="so there is no census"):
+        function_named("utils.process_docs", tmp_path)
+    with pytest.raises(OtherHarness, match="so there is no census"):
+        judge({"output_type": "multiple_choice", "process_docs": f"{tmp_path}/utils.process_docs"})
+
+
+def test_without_the_check_of_options_a_run_goes_on_with_a_warning(caplog, monkeypatch) -> None:
+    monkeypatch.delattr("lm_eval.config.evaluate_config.EvaluatorConfig.process_tasks")
+    check_options(lambda config, index: pytest.fail("there is nothing to check"))
+    (sentence,) = caplog.messages
+    assert sentence.startswith("mistakes in a run's options are noticed only once the model is loaded")
+
+
+def test_without_a_registry_of_models_the_tasks_are_still_known(caplog, monkeypatch) -> None:
+    class Manager(FakeManager):
+        pass
+
+    monkeypatch.delattr("lm_eval.api.registry.model_registry")
+    lm_eval_leakage.harness.extend_harness(Manager)
+    assert [text for text in caplog.messages if text.startswith("`--model hf-prefix-tree` is not available")]
+    assert Manager().searched == [task_configs_path()]
+    add_models()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["filter", "metric", "aggregation", "metric_agg", "higher_is_better"],
+)
+def test_without_a_registry_that_tasks_need_they_are_refused_in_a_sentence(name: str, monkeypatch) -> None:
+    monkeypatch.delattr(f"lm_eval.api.registry.{name}_registry")
+    add = partial(add_filter, "nothing", object) if name == "filter" else partial(add_metric, "nothing", len, True)
+    with pytest.raises(OtherHarness, match="no leakage task can be loaded"):
+        add()
+    monkeypatch.undo()
+    assert not is_metric("nothing")
+
+
+def test_a_simple_evaluate_of_other_parameters_costs_the_kept_answers_and_says_so(caplog, monkeypatch) -> None:
+    monkeypatch.setattr("lm_eval.evaluator.simple_evaluate", lambda lm, tracker: None)
+
+    def evaluate(lm, eval_tasks):
+        return evaluation_at_hand()
+
+    met = evaluate("a model", {"task": 1})
+    assert (met.lm, met.tasks, met.output_path) == ("a model", {"task": 1}, None)
+    (sentence,) = caplog.messages
+    assert sentence.startswith("answers are not kept for a run that is started again")
+
+
+def test_an_evaluate_of_other_variables_is_refused_before_the_model_works(questions_file, monkeypatch) -> None:
+    (task,) = loaded(questions_file([GOOD]))["tasks"].values()
+
+    def evaluate(model, tasks) -> None:
+        for one in tasks:
+            one.build_all_requests()
+
+    evaluate.__module__ = "lm_eval.evaluator"
+    monkeypatch.setattr("lm_eval.evaluator.evaluate", evaluate)
+    with pytest.raises(OtherHarness, match="a leakage task cannot see the model that will answer it"):
+        evaluate(FakeLM(by_hash), [task])
+
+
+def test_requests_without_a_type_are_refused_before_the_model_works(monkeypatch) -> None:
+    class Model:
+        pass
+
+    monkeypatch.setattr("lm_eval.api.instance.Instance", lambda kind, doc, arguments: None)
+    with pytest.raises(OtherHarness, match="leakage tasks cannot be asked"):
+        offer_request_type(Model(), "leakage", lambda lm, requests: [])
+    assert not hasattr(Model, "leakage")
+
+
+def test_without_the_place_where_results_are_put_together_tasks_are_refused_in_a_sentence(monkeypatch) -> None:
+    monkeypatch.setattr("lm_eval.evaluator_utils.EvalAcc._to_eval_results", lambda self: None)
+    with pytest.raises(OtherHarness, match="the results of leakage tasks cannot be finished.*takes no samples"):
+        on_results(lambda results: None)
+
+
+def test_a_tracker_that_saves_in_another_way_is_left_as_it_is_with_a_warning(caplog, monkeypatch) -> None:
+    def save(self, results, samples=None):
+        self.saved = results
+
+    save.__module__ = "lm_eval.loggers.evaluation_tracker"
+    monkeypatch.setattr(EvaluationTracker, "save_results_aggregated", save)
+    watch_run_files()
+    assert EvaluationTracker.save_results_aggregated is save
+    (sentence,) = caplog.messages
+    assert sentence.startswith("nobody checks whether the files of a run's results are whole")
+    assert f"{TRACKER}.save_results_aggregated knows no output_path, date_id" in sentence
+
+
+def test_without_the_template_environment_rows_are_read_more_slowly(caplog, monkeypatch) -> None:
+    monkeypatch.delattr("lm_eval.utils.env")
+    jinja_templates._environment.cache_clear()
+    try:
+        with jinja_templates.templates_compiled_once():
+            pass
+        assert jinja_templates.fields_of("{{question}} {{choices[0]}}") == {"question", "choices"}
+    finally:
+        jinja_templates._environment.cache_clear()
+    (sentence,) = caplog.messages  # and not for every row
+    assert sentence.startswith("rows of tasks are read more slowly")
+
+
+def test_templates_are_compiled_once_also_within_each_other() -> None:
+    from lm_eval.utils import env
+
+    with jinja_templates.templates_compiled_once():
+        template = env.from_string("{{a}}")
+        with jinja_templates.templates_compiled_once():
+            assert env.from_string("{{a}}") is template
+        assert env.from_string("{{a}}") is template
+    assert env.from_string("{{a}}") is not template
+    assert "from_string" not in vars(env)
+
+
+@pytest.mark.parametrize("change", ["gone", "another"])
+def test_with_another_command_line_of_the_harness_our_own_commands_remain(change, caplog, monkeypatch, capsys) -> None:
+    class Another:
+        def __init__(self) -> None:
+            self.click_group = None
+
+    Another.__init__.__module__ = "lm_eval._cli.harness"
+    if change == "gone":
+        monkeypatch.delattr("lm_eval._cli.HarnessCLI")
+    else:
+        monkeypatch.setattr("lm_eval._cli.HarnessCLI", Another)
+
+    def path(args: argparse.Namespace) -> None:
+        """print a folder"""
+        print("a folder")
+
+    cli = command_line({"path": path}, {}, lambda args: None)
+    monkeypatch.setattr("sys.argv", ["lm-eval-leakage", "path"])
+    cli.execute(cli.parse_args())
+    assert capsys.readouterr().out == "a folder\n"
+    (sentence,) = caplog.messages
+    assert sentence.startswith("`lm-eval-leakage` has its own commands only")
+
+
+def test_hf_prefix_tree_is_refused_where_hf_is_made_otherwise(monkeypatch) -> None:
+    from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
+
+    monkeypatch.setattr("lm_eval.models.huggingface.HFLM._loglikelihood_tokens", lambda self, batch: [])
+    with pytest.raises(OtherHarness, match="`--model hf-prefix-tree` is not available; use `--model hf`"):
+        PrefixTreeLM(pretrained="nothing is loaded")
+
+
+def test_without_a_way_to_the_logits_hf_offers_no_token_scores(caplog, monkeypatch) -> None:
+    monkeypatch.delattr("lm_eval.models.huggingface.HFLM._model_call")
+    model = SimpleNamespace()
+    assert not hf_model.offer_method(model, "token_scores", lambda lm, requests: [])
+    assert not hasattr(model, "token_scores")
+    assert caplog.records[0].levelno == logging.WARNING
+    assert caplog.messages[0].startswith("`hf` shows no distribution of the next token")
