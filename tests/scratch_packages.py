@@ -48,14 +48,15 @@ def site_of_strangers(site: Path) -> Iterator[Path]:
         patch.setattr(declared_rows, "_known", dict(declared_rows._known))
         for name in OF_HARNESS:
             patch.setattr(getattr(of_harness, name), "_objs", dict(getattr(of_harness, name)._objs))
-        _forget()
+        forget()
         yield site
-    _forget()
+    forget()
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None) and str(sys.modules[name].__file__).startswith(str(site)):
             del sys.modules[name]
 
 
-def _forget() -> None:
+def forget() -> None:
+    """What was found of installed packages, so that it is looked for again."""
     for cached in CACHES:
         cached.cache_clear()

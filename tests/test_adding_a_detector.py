@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -25,9 +26,10 @@ from lm_eval_leakage.probes import probes
 from lm_eval_leakage.records import Answered, Question, UntestableQuestion
 from lm_eval_leakage.report.page import render
 from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.column_registry import FLAGGED
 from lm_eval_leakage.statistics import statistics
 from tests.fakes import FakeLM, by_hash, fond_of
-from tests.scratch_packages import install, site_of_strangers
+from tests.scratch_packages import forget, install, site_of_strangers
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -60,6 +62,13 @@ doc_to_target: answer
 """  # noqa: E501
 
 extend_harness(TaskManager)
+
+
+def write(folder: Path) -> None:
+    """The page's files."""
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
 
 
 def published(doc: dict) -> str:
@@ -95,11 +104,27 @@ def test_a_template_has_at_most_ten_lines() -> None:
     assert all(len(text.splitlines()) <= 10 for name, text in FILES.items() if name.endswith("_yaml"))
 
 
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".py")])
+def test_a_module_is_in_this_projects_style(name: str) -> None:
+    settings = ["--config", ROOT / "pyproject.toml", "--stdin-filename", name, "-"]
+    for command in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
+        ruff = [sys.executable, "-m", "ruff", *command, *settings]
+        done = subprocess.run(ruff, input=FILES[name], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.model
+def test_its_types_hold(tmp_path: Path) -> None:
+    write(tmp_path)
+    mypy = [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", "--cache-dir", tmp_path / "cache"]
+    beside = os.environ | {"MYPYPATH": str(ROOT)}
+    done = subprocess.run([*mypy, "-p", "my_detectors"], capture_output=True, text=True, cwd=tmp_path, env=beside)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.model
 def test_what_pip_would_install_has_the_templates_and_the_entry_point(tmp_path: Path) -> None:
-    for name, text in FILES.items():
-        (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "src" / name).write_text(text)
+    write(tmp_path / "src")
     build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path, tmp_path / "src"]
     done = subprocess.run(build, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -239,6 +264,27 @@ def test_the_page_shows_the_evidence(run) -> None:
     page = render(annotate([out]))
     assert "published_rotation" in page
     assert f"{sum(flags(samples))} questions are flagged where chance gives 3.0" in page
+
+
+@pytest.fixture
+def uninstalled(site: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [place for place in sys.path if place != str(site)])
+        for own in registry.Registry._all:
+            known = own._objects.items()
+            patch.setattr(own, "_objects", {name: i for name, i in known if not i.__module__.startswith("my_det")})
+        forget()
+        yield
+    forget()
+
+
+def test_runs_are_annotated_where_the_package_is_not_installed(run, uninstalled) -> None:
+    _, samples, out = run
+    assert "published_rotation" not in statistics.names()
+    (annotation,) = annotate([out])
+    assert annotation.detector == "published_rotation"
+    assert not annotation.problems
+    assert {FLAGGED.of(row).value for row in annotation.rows if row.task == "colours"} == {mean(flags(samples))}
 
 
 @pytest.mark.skip(reason="waits for per-detector columns")
