@@ -79,7 +79,7 @@ def clean(args: argparse.Namespace) -> None:
     from lm_eval.tasks import TaskManager
 
     from lm_eval_leakage.harness.clean.clean_files import write_clean
-    from lm_eval_leakage.results.chosen_runs import outermost
+    from lm_eval_leakage.results.answered import outermost
     from lm_eval_leakage.results.clean import by_calibration, clean_name, clean_sets
 
     annotations = _annotations(args)

@@ -112,3 +112,10 @@ def _adjusted(tested: Mapping[str, Sequence[bool]], pvalues: Sequence[float]) ->
             tested.items(), pvalues, false_discovery_control(pvalues), strict=True
         )
     }
+
+
+def share_of(flags: Sequence[bool], tpr: tuple[int, int], fpr: tuple[int, int]) -> Prevalence:
+    """By a threshold that flags so many of all known-seen and known-unseen questions."""
+    if not tpr[1]:  # a control knows no seen questions, and so no TPR
+        return exact_lower_bound(sum(flags), len(flags), fpr[0] / fpr[1])
+    return rogan_gladen(sum(flags), len(flags), tpr, fpr, rng=np.random.default_rng(0))

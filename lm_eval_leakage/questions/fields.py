@@ -10,8 +10,9 @@ from string import ascii_uppercase
 from typing import Any
 
 from lm_eval_leakage.records import Question, UntestableQuestion
-from lm_eval_leakage.texts import LARGEST, brief, well_formed
+from lm_eval_leakage.texts import brief
 
+LARGEST = 10**100  # of a number that stands for a text; Python writes none of more than 4,300 digits
 MOST_OPTIONS = 100  # the harness's longest list of answers to choose from has 77; a longer one is a column gone wrong
 LONGEST_OPTION = 20_000  # characters, twenty times the longest option of the benchmarks that we keep
 
@@ -182,3 +183,29 @@ def _answer_index(answer: object, labels: Sequence[str], n_options: int) -> int 
         return answer if 0 <= answer < n_options else None
     known = list(labels[:n_options])
     return known.index(answer) if isinstance(answer, str) and answer in known else None
+
+
+def well_formed(text: str) -> str:
+    """`text` with U+FFFD for each half of a surrogate pair that stands alone, which no encoding can write."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def well_formed_parts(value: Any) -> Any:
+    """A row or a part of it with every text well formed; itself where nothing is to mend."""
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, Mapping):
+        pairs = [(well_formed_parts(key), well_formed_parts(part)) for key, part in value.items()]
+        same = all(key is old for (key, _), old in zip(pairs, value, strict=True))
+        same = same and all(part is old for (_, part), old in zip(pairs, value.values(), strict=True))
+        return value if same else dict(pairs)
+    if isinstance(value, (list, tuple)):
+        parts = [well_formed_parts(part) for part in value]
+        return value if all(part is old for part, old in zip(parts, value, strict=True)) else type(value)(parts)
+    return value

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from string import ascii_lowercase, ascii_uppercase
 
+from lm_eval_leakage.questions.row_texts import last_place, shared_beginning
 from lm_eval_leakage.records import Frame
-from lm_eval_leakage.texts import last_place, shared_beginning
 
 ALPHABETS: tuple[Sequence[str], ...] = (
     ascii_uppercase,

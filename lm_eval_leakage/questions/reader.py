@@ -11,7 +11,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lm_eval_leakage.questions.fields import content_id, question_from_doc, refuse_beyond_limits, subject_of
+from lm_eval_leakage.questions.fields import (
+    content_id,
+    question_from_doc,
+    refuse_beyond_limits,
+    subject_of,
+    well_formed,
+)
 from lm_eval_leakage.questions.prompt_parser import (
     ShownOptions,
     labels_among,
@@ -19,8 +25,9 @@ from lm_eval_leakage.questions.prompt_parser import (
     options_in_text,
     without_labels,
 )
+from lm_eval_leakage.questions.row_texts import texts_in
 from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
-from lm_eval_leakage.texts import brief, texts_in, well_formed
+from lm_eval_leakage.texts import brief
 
 Doc = Mapping[str, Any]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lm_eval_leakage.results.answers import accuracy_of
+from lm_eval_leakage.results.answered import accuracy_of
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Suspicion
 
 RULES = {"weak": "flagged", "strong": "flagged and answered rightly"}

@@ -14,8 +14,7 @@ from typing import Any
 from lm_eval_leakage.inference.pooling import NAN, Estimate, mean_and_stderr, share
 from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.results.column import COUNT, INTERVAL, METRIC, NUMBER, PVALUE, TEXT, WITH_ERROR, Column
-from lm_eval_leakage.results.flags import P_ADJUSTED, P_UNGUARDED, P
-from lm_eval_leakage.results.measured import Measured
+from lm_eval_leakage.results.measured import P_ADJUSTED, P_UNGUARDED, Measured, P
 
 OF_RUN: Sequence[Column[Any]] = (
     MODEL := Column("model", "model", TEXT, "with its revision where one was asked for"),

@@ -1,18 +1,76 @@
-"""What the questions of a task, group or subject say together: the values that its columns are computed from."""
+"""What the questions of a task, group or subject say together: the values that its columns are computed from.
+
+How many questions a detector flags and how likely that is by chance is computed here alone. Null hypothesis: without
+leakage, a question is flagged at its own null rate, whatever happens to the others. A natural order of the options,
+which guards name, breaks it; so there are two p-values under two names: one of all tested questions, and one of those
+without a guard.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from lm_eval_leakage.inference.accuracy_gap import Gap, accuracy_gap
-from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate, difference_of_shares, normal, share
-from lm_eval_leakage.results.flags import Flags, flags_of
+from lm_eval_leakage.inference.pooling import (
+    NAN,
+    UNKNOWN,
+    Estimate,
+    difference_of_shares,
+    mean_and_stderr,
+    normal,
+    poisson_binomial_tail,
+    share,
+)
+from lm_eval_leakage.inference.prevalence import share_of
 from lm_eval_leakage.results.result_types import Suspicion
-from lm_eval_leakage.results.subject_prevalence import share_of
 from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.statistics.paired_accuracy import difference
+
+ALL_TESTED, NO_GUARD = "all tested", "no guard"  # how every table and page names the questions of a p-value
+P, P_ADJUSTED, P_UNGUARDED = f"p, {ALL_TESTED}", f"p adjusted, {ALL_TESTED}", f"p, {NO_GUARD}"
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Of questions with a null rate.
+
+    flags: whether each is flagged; of two options the sign counts, which is no flag by itself
+    null_rates: how likely each is flagged without leakage
+    """
+
+    flags: Sequence[bool]
+    null_rates: Sequence[float]
+
+    @property
+    def n(self) -> int:
+        return len(self.flags)
+
+    @property
+    def n_flagged(self) -> int:
+        return sum(self.flags)
+
+    @property
+    def null_rate(self) -> float:
+        return mean_and_stderr(self.null_rates)[0]
+
+    @property
+    def pvalue(self) -> float:
+        """Probability, by chance, of at least as many flags (exact); NaN without a question."""
+        return poisson_binomial_tail(self.n_flagged, self.null_rates)
+
+
+def flags_of(questions: Iterable[Suspicion], unguarded: bool = False) -> Flags:
+    """Of all tested questions, or of those whose options have no natural order by their wording."""
+    tested = [one for one in questions if one.null_rate is not None and not (unguarded and one.guards)]
+    return Flags([_is_flagged(one) for one in tested], [one.null_rate or 0.0 for one in tested])
+
+
+def _is_flagged(one: Suspicion) -> bool:
+    if one.flagged is not None:
+        return one.flagged
+    return one.pvalue is not None and one.null_rate is not None and one.pvalue <= one.null_rate
 
 
 @dataclass(frozen=True)
@@ -139,22 +197,3 @@ class Measured:
     @property
     def flagged_and_right(self) -> list[bool]:
         return [flag and score == 1 for flag, score, _ in self.answered] if self.within_strata else []
-
-
-def strata_of(
-    subjects: Sequence[str], lengths: Sequence[int], ease: Sequence[float | None]
-) -> list[tuple[str, int, int | None]]:
-    """Subject, third of the subject's questions by length, third of [0, 1] of what reference models answer rightly."""
-    by_subject: dict[str, list[int]] = {}
-    for subject, length in zip(subjects, lengths, strict=True):
-        by_subject.setdefault(subject, []).append(length)
-    ends = {subject: _thirds(sorted(found)) for subject, found in by_subject.items()}
-    return [
-        (subject, sum(length > end for end in ends[subject]), None if easy is None else min(2, int(3 * easy)))
-        for subject, length, easy in zip(subjects, lengths, ease, strict=True)
-    ]
-
-
-def _thirds(lengths: Sequence[int]) -> tuple[int, int]:
-    n = len(lengths)
-    return lengths[(n - 1) // 3], lengths[2 * (n - 1) // 3]

@@ -13,10 +13,9 @@ from scipy.stats import false_discovery_control
 
 from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate, normal, share
 from lm_eval_leakage.logs.runs import Run, n_told
-from lm_eval_leakage.results.answers import ACCURACIES
-from lm_eval_leakage.results.chosen_runs import Answered, leaves, outer_first, outermost
+from lm_eval_leakage.results.answered import ACCURACIES, Answered, leaves, outer_first, outermost
 from lm_eval_leakage.results.column_registry import PVALUE_ADJUSTED, PVALUE_ALL, values_of
-from lm_eval_leakage.results.measured import Entry, Measured, strata_of
+from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Row, Suspicion
 from lm_eval_leakage.results.verdicts import Calibrating
 
@@ -112,6 +111,7 @@ def _row(
     named: _Named, metric: str, accuracy: Estimate, entries: Sequence[Entry], calibrating: Calibrating | None
 ) -> Row:
     measured = Measured(entries, calibrating)
+    values = values_of(measured)
     return Row(
         model=named.model,
         task=named.task,
@@ -122,7 +122,7 @@ def _row(
         accuracy=accuracy,
         n_joined=len(measured.joined),
         n_tested=len(measured.tested),
-        values=values_of(measured),
+        values=values,
         group=named.group,
         flags={one.doc_hash: bool(one.flagged) for one in measured.tested},
         origin=named.origin,
@@ -188,8 +188,8 @@ def _adjusted(rows: Sequence[Row]) -> list[Row]:
     """Benjamini-Hochberg over the tasks of the model, and over the subjects of each task."""
     families: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for row in rows:
-        if row.level != GROUP and not math.isnan(PVALUE_ALL.of(row)):
-            families[_family(row)][row.task] = PVALUE_ALL.of(row)  # the same for each of its metrics
+        if row.level != GROUP and not math.isnan(pvalue := _pvalue(row)):
+            families[_family(row)][row.task] = pvalue  # the same for each of its metrics
     adjusted = {
         (family, task): pvalue
         for family, own in families.items()
@@ -200,5 +200,29 @@ def _adjusted(rows: Sequence[Row]) -> list[Row]:
     return [replace(row, values={**row.values, PVALUE_ADJUSTED.key: pvalue}) for row, pvalue in found]
 
 
+def _pvalue(row: Row) -> float:
+    found = row.values.get(PVALUE_ALL.key)
+    return found if isinstance(found, float) else NAN
+
+
 def _family(row: Row) -> tuple[str, str]:
     return row.level, row.task.partition("/")[0] if row.level == SUBJECT else ""
+
+
+def strata_of(
+    subjects: Sequence[str], lengths: Sequence[int], ease: Sequence[float | None]
+) -> list[tuple[str, int, int | None]]:
+    """Subject, third of the subject's questions by length, third of [0, 1] of what reference models answer rightly."""
+    by_subject: dict[str, list[int]] = {}
+    for subject, length in zip(subjects, lengths, strict=True):
+        by_subject.setdefault(subject, []).append(length)
+    ends = {subject: _thirds(sorted(found)) for subject, found in by_subject.items()}
+    return [
+        (subject, sum(length > end for end in ends[subject]), None if easy is None else min(2, int(3 * easy)))
+        for subject, length, easy in zip(subjects, lengths, ease, strict=True)
+    ]
+
+
+def _thirds(lengths: Sequence[int]) -> tuple[int, int]:
+    n = len(lengths)
+    return lengths[(n - 1) // 3], lengths[2 * (n - 1) // 3]

@@ -9,22 +9,20 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
-
 from lm_eval_leakage.inference.known_scores import Calibration
 from lm_eval_leakage.inference.prevalence import (
     Prevalence,
     by_subject,
     by_subject_calibrated,
     exact_lower_bound,
-    rogan_gladen,
+    share_of,
 )
 from lm_eval_leakage.logs.audits import judged_of_one
 from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.results.flags import ALL_TESTED, NO_GUARD, P_ADJUSTED, P_UNGUARDED, Flags, P, flags_of
 from lm_eval_leakage.results.formatting import DASH, pvalue
 from lm_eval_leakage.results.identify import pvalues_of, scores_of
 from lm_eval_leakage.results.markup import Cells, markdown_of
+from lm_eval_leakage.results.measured import ALL_TESTED, NO_GUARD, P_ADJUSTED, P_UNGUARDED, Flags, P, flags_of
 from lm_eval_leakage.results.result_types import Suspicion
 from lm_eval_leakage.results.verdicts import suspicions
 from lm_eval_leakage.texts import visible
@@ -121,13 +119,6 @@ def by_calibration(
         )
         for subject, own in flags.items()
     ]
-
-
-def share_of(flags: Sequence[bool], tpr: tuple[int, int], fpr: tuple[int, int]) -> Prevalence:
-    """By a threshold that flags so many of all known-seen and known-unseen questions."""
-    if not tpr[1]:  # a control knows no seen questions, and so no TPR
-        return exact_lower_bound(sum(flags), len(flags), fpr[0] / fpr[1])
-    return rogan_gladen(sum(flags), len(flags), tpr, fpr, rng=np.random.default_rng(0))
 
 
 def as_table(found: Sequence[SubjectShare]) -> str:

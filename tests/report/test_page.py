@@ -11,7 +11,7 @@ from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.report.page import render
-from lm_eval_leakage.results.flags import P
+from lm_eval_leakage.results.measured import P
 from lm_eval_leakage.results.result_types import Annotation, Suspicion
 from tests.report.made import HALF, annotation, answered, row, suspicion
 from tests.report.parsed import Parsed

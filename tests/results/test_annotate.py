@@ -16,7 +16,7 @@ from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibr
 from lm_eval_leakage.logs.audits import benchmark_of
 from lm_eval_leakage.results import column_registry as columns
 from lm_eval_leakage.results.annotate import Choices, annotate
-from lm_eval_leakage.results.measured import strata_of
+from lm_eval_leakage.results.rows import strata_of
 from lm_eval_leakage.results.verdicts import Calibrating
 from tests.results.harness_files import (
     DETECTOR,

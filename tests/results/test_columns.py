@@ -12,8 +12,9 @@ from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibr
 from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate, normal, share
 from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.results.column_registry import ARMS, values_of
-from lm_eval_leakage.results.measured import Entry, Measured, strata_of
+from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.result_types import Suspicion
+from lm_eval_leakage.results.rows import strata_of
 from lm_eval_leakage.results.verdicts import Calibrating
 
 

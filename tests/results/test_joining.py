@@ -3,9 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from lm_eval_leakage.logs.runs import Run
-from lm_eval_leakage.results.answers import Answer
-from lm_eval_leakage.results.chosen_runs import Answered
-from lm_eval_leakage.results.joining import Joining
+from lm_eval_leakage.results.annotate import Joining
+from lm_eval_leakage.results.answered import Answer, Answered
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Suspicion
 
 

@@ -11,8 +11,8 @@ from scipy.stats import betabinom, binom
 from lm_eval_leakage.inference.known_scores import EVERY_CLASS, Calibration, KnownScores
 from lm_eval_leakage.results import column_registry as columns
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.flags import P_UNGUARDED, P
 from lm_eval_leakage.results.formatting import pvalue
+from lm_eval_leakage.results.measured import P_UNGUARDED, P
 from lm_eval_leakage.results.subject_prevalence import ALL, as_table, by_calibration, by_null
 from lm_eval_leakage.results.tables import as_text
 from tests.results.harness_files import audited, confused, row, write_run

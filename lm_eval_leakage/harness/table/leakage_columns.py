@@ -9,9 +9,8 @@ from typing import Any
 from lm_eval_leakage.logs.audit_line import judged_lines
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import KEPT, Run
-from lm_eval_leakage.results.answers import answers
-from lm_eval_leakage.results.chosen_runs import Answered
-from lm_eval_leakage.results.joining import Joining
+from lm_eval_leakage.results.annotate import Joining
+from lm_eval_leakage.results.answered import Answered, answers
 from lm_eval_leakage.results.rows import SUBJECT, Part, rows_of
 from lm_eval_leakage.results.verdicts import suspicions
 from lm_eval_leakage.results.written import keys_of

@@ -21,8 +21,8 @@ from lm_eval_leakage.harness.tasks.group import LeakageGroup
 from lm_eval_leakage.harness.tasks.shards import of_shards
 from lm_eval_leakage.harness.tasks.task import Doc, LeakageTask
 from lm_eval_leakage.harness.tasks.templates import templates
+from lm_eval_leakage.questions.fields import well_formed_parts
 from lm_eval_leakage.records import Question, UntestableQuestion
-from lm_eval_leakage.texts import well_formed_parts
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,9 @@ from lm_eval_leakage.harness.tasks.base_task import reader_of, texts_before
 from lm_eval_leakage.harness.tasks.data_files import read_file
 from lm_eval_leakage.harness.tasks.task import Doc
 from lm_eval_leakage.questions.fields import question_from_doc
+from lm_eval_leakage.questions.row_texts import texts_in
 from lm_eval_leakage.records import Question, UntestableQuestion
-from lm_eval_leakage.texts import brief, texts_in
+from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
 

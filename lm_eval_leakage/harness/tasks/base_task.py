@@ -14,8 +14,9 @@ from lm_eval.utils import env
 
 from lm_eval_leakage.harness.tasks.task import Doc
 from lm_eval_leakage.questions.reader import Rendered, read_question
+from lm_eval_leakage.questions.row_texts import texts_in
 from lm_eval_leakage.records import Question, UntestableQuestion
-from lm_eval_leakage.texts import brief, texts_in
+from lm_eval_leakage.texts import brief
 
 ENOUGH = 20  # equal answers that are no accident
 

@@ -14,7 +14,8 @@ from typing import Any
 import datasets
 import pyarrow as pa
 
-from lm_eval_leakage.texts import brief, well_formed_parts
+from lm_eval_leakage.questions.fields import well_formed_parts
+from lm_eval_leakage.texts import brief
 
 ENDINGS = (".json", ".jsonl", ".parquet")
 DEEPEST = 50  # lists in lists; no question needs more than a few, and other readers of the row end at some hundreds
