@@ -314,7 +314,7 @@ def test_of_questions_that_nobody_has_seen_it_flags_as_many_as_by_chance(site: P
 @pytest.mark.model
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_simulate_ranks_by_both_and_makes_a_calibration_of_both(site: Path, tmp_path: Path) -> None:
-    from lm_eval_leakage.inference.known_scores import load
+    from lm_eval_leakage.inference.known_scores import COMBINED, load
     from lm_eval_leakage.lab import outcome_report
     from lm_eval_leakage.lab.quality_table import qualities
     from lm_eval_leakage.lab.settings import Simulation
@@ -333,14 +333,14 @@ def test_simulate_ranks_by_both_and_makes_a_calibration_of_both(site: Path, tmp_
         recipe=Recipe(learning_rate=5e-3, batch_size=6),
     )
     outcome = simulate(settings, tmp_path / "lab")
-    names = {"rotations/published_rotation", "text_likelihood/text_likelihood"}
-    found = {(one.detector, one.exposures): one for one in qualities(outcome)}
-    assert {(name, exposures) for name in names for exposures in (0, 30)} <= found.keys()
-    assert found["text_likelihood/text_likelihood", 30].auroc.value > 0.9
-    assert found["rotations/published_rotation", 30].rule is not None
-    assert found["text_likelihood/text_likelihood", 30].rule is None
+    after = {one.detector: one for one in qualities(outcome) if one.exposures == 30}
+    (rotations,) = [name for name in after if "published_rotation" in name]
+    (likelihood,) = [name for name in after if "text_likelihood" in name]
+    assert after[likelihood].auroc.value > 0.9
+    assert after[rotations].rule is not None
+    assert after[likelihood].rule is None
     report = outcome_report.write(outcome, tmp_path / "lab")
-    assert all(f"| `{name}` |" in report for name in names)
+    assert report.count(f"| `{rotations}` |") == report.count(f"| `{likelihood}` |") == 2  # before and after
     calibration = load(str(tmp_path / "lab" / "calibration_30.json"))
-    assert len(calibration.detectors) >= len(names)
+    assert len(set(calibration.detectors) - {COMBINED}) == 2
     assert all(len(known.unseen["all"]) == len(known.seen) == 6 for known in calibration.detectors.values())
