@@ -21,7 +21,7 @@ from lm_eval.utils import make_table
 
 from lm_eval_leakage import cli, registry
 from lm_eval_leakage.harness.patches.wiring import extend_harness
-from lm_eval_leakage.harness.tasks.audit import suffixes
+from lm_eval_leakage.harness.tasks.audit import leakage_task, suffixes
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.records import Answered, Question, UntestableQuestion
 from lm_eval_leakage.report.page import render
@@ -140,6 +140,13 @@ def test_both_detectors_and_their_audits_are_found(site: Path) -> None:
     assert {"leakage_rotations", "leakage_text_likelihood"} <= set(suffixes())
     assert {"rotations", "whole_question"} <= set(probes.names())
     assert {"published_rotation", "text_likelihood"} <= set(statistics.names())
+
+
+def test_an_audit_of_a_task_is_made_by_the_probes_name(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in DOCS))
+    (tmp_path / "colours.yaml").write_text(TASK.format(data=tmp_path / "questions.jsonl"))
+    (task,) = TaskManager(include_path=str(tmp_path), include_defaults=False).load(["colours"])["tasks"].values()
+    assert leakage_task(task, "rotations").config.task == AUDITS[0]
 
 
 @pytest.mark.parametrize("name", ["published_rotation", "text_likelihood"])

@@ -91,6 +91,15 @@ def test_names_of_audits_are_known_without_an_import_of_the_package(site: Path) 
     assert "stranger" not in sys.modules
 
 
+def test_a_statistic_without_parameters_need_be_no_dataclass_for_others_to_be_checked(site: Path) -> None:
+    bare = counting().replace(
+        '@statistics.register("n_texts")\n@dataclass(frozen=True)', '@statistics.register("n_texts")'
+    )
+    install(site, "stranger", "stranger", files(count=bare))
+    assert "stride" not in known_keys()
+    assert {"orders", "delta"} <= known_keys()
+
+
 def test_its_own_tools_and_tests_are_not_run(site: Path) -> None:
     install(site, "stranger", "stranger", files(count=counting(), __main__="raise RuntimeError('run')"))
     assert "n_texts" in statistics.names()
