@@ -1,7 +1,8 @@
 """Detectors find their parts by name: a module registers what it defines, nothing else lists it.
 
-Other distributions bring detectors by an entry point of the group GROUP, whose value is a package of theirs. It is
-imported at the first lookup of a probe or statistic; whatever is wrong with it costs that package alone.
+Other distributions bring detectors by an entry point of the group `lm_eval_leakage.detectors`, whose value is a
+package of theirs. It is imported at the first lookup of a probe or statistic; whatever is wrong with it costs that
+package alone.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-GROUP = "lm_eval_leakage.detectors"
-OURS = f"{__name__.partition('.')[0]}."
+ENTRY_POINTS = "lm_eval_leakage.detectors"
+OWN_PREFIX = f"{__name__.partition('.')[0]}."
 
 
 class Registry(Generic[T]):
@@ -40,7 +41,7 @@ class Registry(Generic[T]):
 
     def register(self, name: str) -> Callable[[T], T]:
         def add(item: T) -> T:
-            if not _module(item).startswith(OURS):
+            if not _module(item).startswith(OWN_PREFIX):
                 import_whole(self.package)  # so that the name of one of ours is taken already
             if name in self._objects:
                 raise ValueError(f"the {self.kind} {name!r} is registered twice; give one of them another name")
@@ -91,7 +92,7 @@ class DetectorPackage:
 @cache
 def detector_packages() -> tuple[DetectorPackage, ...]:
     """Those that are installed, by name; none is imported for this."""
-    names = sorted({point.value for point in entry_points(group=GROUP)})
+    names = sorted({point.value for point in entry_points(group=ENTRY_POINTS)})
     return tuple(package for package in map(_found, names) if package is not None)
 
 
@@ -115,7 +116,7 @@ def _found(name: str) -> DetectorPackage | None:
         why = "there is no package of that name"
     except Exception as error:  # a parent of it is imported, and may raise anything
         why = repr(error)
-    logger.warning("the entry point of %s names %r, of which nothing can be used: %s", GROUP, name, why)
+    logger.warning("the entry point of %s names %r, of which nothing can be used: %s", ENTRY_POINTS, name, why)
     return None
 
 

@@ -6,21 +6,21 @@ import json
 import re
 from reprlib import Repr
 
-SHOWN = 200  # characters of a value in a message; a reason is logged for every question that it is true of
+LONGEST_SHOWN = 200  # characters of a value in a message; a reason is logged for every question that it is true of
 
 
 class _Shortened(Repr):
     def __init__(self) -> None:
         super().__init__()
         self.maxlist = self.maxtuple = self.maxset = self.maxdict = 12
-        self.maxstring = self.maxother = SHOWN
+        self.maxstring = self.maxother = LONGEST_SHOWN
 
     def repr_int(self, x: int, level: int) -> str:
         digits = int(x.bit_length() * 0.30103)  # Python refuses to write a number of more than 4,300
-        return f"<a number of about {digits:,} digits>" if digits > SHOWN else repr(x)
+        return f"<a number of about {digits:,} digits>" if digits > LONGEST_SHOWN else repr(x)
 
     def repr_str(self, x: str, level: int) -> str:
-        return repr(x) if len(x) <= SHOWN else f"{x[:SHOWN]!r}... ({len(x):,} characters)"
+        return repr(x) if len(x) <= LONGEST_SHOWN else f"{x[:LONGEST_SHOWN]!r}... ({len(x):,} characters)"
 
 
 def brief(value: object) -> str:

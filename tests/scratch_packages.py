@@ -33,7 +33,7 @@ def install(site: Path, distribution: str, entry_point: str, files: Mapping[str,
     info = site / f"{distribution}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{distribution} = {entry_point}\n")
+    (info / "entry_points.txt").write_text(f"[{registry.ENTRY_POINTS}]\n{distribution} = {entry_point}\n")
 
 
 def site_of_strangers(site: Path) -> Iterator[Path]:

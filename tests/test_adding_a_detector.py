@@ -81,7 +81,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The package of the page, installed."""
     for folder in site_of_strangers(tmp_path_factory.mktemp("site")):
         own = {name: text for name, text in FILES.items() if name != "pyproject.toml"}
-        (entry_point,) = PROJECT["project"]["entry-points"][registry.GROUP].values()
+        (entry_point,) = PROJECT["project"]["entry-points"][registry.ENTRY_POINTS].values()
         install(folder, PROJECT["project"]["name"], entry_point, own)
         yield folder
 
@@ -130,7 +130,7 @@ def test_what_pip_would_install_has_the_templates_and_the_entry_point(tmp_path: 
     assert done.returncode == 0, done.stdout + done.stderr
     with ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         assert set(FILES) - {"pyproject.toml"} <= set(wheel.namelist())
-        assert f"[{registry.GROUP}]" in wheel.read("my_detectors-0.1.0.dist-info/entry_points.txt").decode()
+        assert f"[{registry.ENTRY_POINTS}]" in wheel.read("my_detectors-0.1.0.dist-info/entry_points.txt").decode()
 
 
 # ---------------------------------------------------------------------- the pieces

@@ -9,7 +9,7 @@ from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
 from lm_eval_leakage.cli.ending import end_in_words, refuse
-from lm_eval_leakage.cli.outputs import checked
+from lm_eval_leakage.cli.outputs import Command, checked
 from lm_eval_leakage.harness.patches import hook
 
 
@@ -113,7 +113,7 @@ def _main() -> None:
     from lm_eval_leakage.cli.parser import LeakageCLI
     from lm_eval_leakage.lab.command import add_arguments
 
-    known: tuple[of_results.Command, ...] = (*COMMANDS, *of_results.COMMANDS)
+    known: tuple[Command, ...] = (*COMMANDS, *of_results.COMMANDS_ON_RESULTS)
     commands = {command.__name__: checked(command) for command in known}
     arguments = {"census": _census_arguments, "simulate": add_arguments, **OF_RESULTS}
     cli = LeakageCLI(commands, arguments, list_audits)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, say
+from lm_eval_leakage.cli.outputs import Command
 from lm_eval_leakage.files import write_whole
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.texts import as_json, visible
@@ -17,7 +18,6 @@ from lm_eval_leakage.texts import as_json, visible
 if TYPE_CHECKING:  # scipy is behind it, and `--help` shall not wait for that
     from lm_eval_leakage.results.result_types import Annotation
 
-Command = Callable[[argparse.Namespace], None]
 PROBLEMS_SHOWN = 20
 
 
@@ -163,4 +163,4 @@ def _write_page(page: str, file: Path) -> None:
     say(f"written: {visible(str(file))} ({len(page.encode()) / 1e6:.1f} MB)")
 
 
-COMMANDS: tuple[Command, ...] = (identify, prevalence, annotate, clean, report, leaderboard)
+COMMANDS_ON_RESULTS: tuple[Command, ...] = (identify, prevalence, annotate, clean, report, leaderboard)

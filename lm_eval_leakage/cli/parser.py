@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from lm_eval._cli import HarnessCLI
 
-Command = Callable[[argparse.Namespace], None]
+from lm_eval_leakage.cli.outputs import Command
 
 
 class LeakageCLI(HarnessCLI):  # type: ignore[misc]

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-Floats = NDArray[np.float64]
+from lm_eval_leakage.inference.pooling import Floats
+
 PENALTY = 1.0  # scikit-learn's C
 FOLDS = 10
 

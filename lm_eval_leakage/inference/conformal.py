@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import false_discovery_control, ks_2samp
 
-Floats = NDArray[np.float64]
+from lm_eval_leakage.inference.pooling import Floats
+
 STOREY = 0.5  # p-values above are taken to be of unseen questions
 
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-N_RESAMPLES = 1000
+from lm_eval_leakage.inference.pooling import Floats
+
+BOOTSTRAP_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def bootstrap(
     trained: Sequence[float],
     held_out: Sequence[float],
     *,
-    n_resamples: int = N_RESAMPLES,
+    n_resamples: int = BOOTSTRAP_RESAMPLES,
     rng: np.random.Generator,
 ) -> Interval:
     """`measure` of both halves, with the interval that resampling questions of each half gives."""

@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import binom, binomtest, norm
 
 from lm_eval_leakage.records import DeclaredRow, Evidence, Measurement, Skipped
 
+Floats = NDArray[np.float64]
 IN_95_PERCENT = float(norm.ppf(0.975))
 NAN = math.nan
 

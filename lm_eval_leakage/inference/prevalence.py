@@ -15,7 +15,7 @@ from scipy.stats import beta, betabinom, false_discovery_control
 
 from lm_eval_leakage.inference.pooling import poisson_binomial_tail
 
-N_RESAMPLES = 10_000
+N_SIMULATED = 10_000
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def rogan_gladen(
     if not n_tested or not tpr[1] or not fpr[1]:
         raise ValueError("a share needs tested questions of each kind; one of the counts is 0")
     rates = [
-        rng.beta(flagged + 0.5, tested - flagged + 0.5, N_RESAMPLES)
+        rng.beta(flagged + 0.5, tested - flagged + 0.5, N_SIMULATED)
         for flagged, tested in ((n_flagged, n_tested), tpr, fpr)
     ]
     observed, sensitivity, false = rates

@@ -16,7 +16,7 @@ from lm_eval_leakage.files import remove_whole, set_aside, to_disk, write_whole
 
 logger = logging.getLogger(__name__)
 
-NAME = re.compile(r"checkpoint-(\d+)")
+CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 LIST = "files_of_checkpoint.json"
 
 
@@ -62,7 +62,7 @@ def sealing() -> Any:
 
 
 def _checkpoints(state: Path) -> list[Path]:
-    return [entry for entry in sorted(state.glob("*")) if NAME.fullmatch(entry.name)]
+    return [entry for entry in sorted(state.glob("*")) if CHECKPOINT.fullmatch(entry.name)]
 
 
 def _whole(state: Path) -> dict[int, Path]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.lab.exposure_text import LAYOUTS, ORDERS
+from lm_eval_leakage.lab.exposure_text import EXPOSED_LAYOUTS, EXPOSED_ORDERS
 from lm_eval_leakage.lab.settings import DETECTORS, PROTOCOLS, SELECTIONS, Simulation
 
 
@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--select", choices=SELECTIONS, help="which questions are used (default: the protocol's)")
     add("--max_tokens", type=int, help="only questions of at most so many tokens")
     add("--neighbours", type=int, default=1, help="questions of one training document (default: %(default)s)")
-    add("--order", choices=ORDERS, help="order of the options in the training text")
-    add("--layout", choices=LAYOUTS, help="how a question stands in the training text")
+    add("--order", choices=EXPOSED_ORDERS, help="order of the options in the training text")
+    add("--layout", choices=EXPOSED_LAYOUTS, help="how a question stands in the training text")
     add("--no_answer", action="store_true", help="train on questions without the right letter")
     add("--header", action="store_true", help="train with the subject's header")
     add("--versions", help="file of paraphrased or translated questions to train on in the place of the originals")

@@ -13,8 +13,8 @@ from typing import Any
 from lm_eval_leakage.questions.rendering import context_and_block
 from lm_eval_leakage.records import Question
 
-ORDERS = ("published", "shuffled")
-LAYOUTS = ("audited", "usual", "papers", "prose")
+EXPOSED_ORDERS = ("published", "shuffled")
+EXPOSED_LAYOUTS = ("audited", "usual", "papers", "prose")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ExposureText:
     header: bool = False
 
     def __post_init__(self) -> None:
-        for name, value, known in (("order", self.order, ORDERS), ("layout", self.layout, LAYOUTS)):
+        for name, value, known in (("order", self.order, EXPOSED_ORDERS), ("layout", self.layout, EXPOSED_LAYOUTS)):
             if value not in known:
                 raise ValueError(f"{name} is {value!r}; choose one of: {', '.join(known)}")
 

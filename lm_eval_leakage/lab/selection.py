@@ -9,7 +9,7 @@ from itertools import groupby
 
 from lm_eval_leakage.records import Question
 
-FEWEST = 4  # two trained and two held out: the fewest that have a spread
+FEWEST_DRAWN = 4  # two trained and two held out: the fewest that have a spread
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ def split(
     """
     blocks = list(_blocks(_distinct(questions), eligible, block))
     n_blocks = 2 * (n_questions // (2 * block))
-    if n_questions < FEWEST or n_blocks < 2:
+    if n_questions < FEWEST_DRAWN or n_blocks < 2:
         raise ValueError(
-            f"n_questions is {n_questions}; half are trained on, so it must be {max(FEWEST, 2 * block)} or more"
+            f"n_questions is {n_questions}; half are trained on, so it must be {max(FEWEST_DRAWN, 2 * block)} or more"
         )
     if n_blocks > len(blocks):
         raise ValueError(

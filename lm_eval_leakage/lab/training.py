@@ -16,7 +16,7 @@ from lm_eval_leakage.lab.checkpoints import newest_whole, remove_used, sealing
 logger = logging.getLogger(__name__)
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-KEPT = 1 << 30  # bytes
+BYTES_KEPT = 1 << 30  # bytes
 
 
 @dataclass(frozen=True)
@@ -179,4 +179,4 @@ def keep_freed_memory() -> None:
     except (OSError, AttributeError):
         return
     for parameter in M_MMAP_THRESHOLD, M_TRIM_THRESHOLD:
-        mallopt(parameter, KEPT)
+        mallopt(parameter, BYTES_KEPT)

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "leakage_answers"  # below a run's output folder
 SUFFIX = ".sqlite"
-ROWS_AT_ONCE = 4096
+ANSWERS_AT_ONCE = 4096
 SECONDS_AT_ONCE = 2.0  # what a kill may cost
 KEYS_OF_A_QUERY = 500
 TABLES = """
@@ -84,7 +84,7 @@ class AnswerStore:
         """Keep an answer; it is on disk after at most SECONDS_AT_ONCE of further answers, or after `flush`."""
         own, told = self._own(key), encoded(answer)
         self._added.append((own, told, _checksum(own, told)))
-        if len(self._added) >= ROWS_AT_ONCE or time.monotonic() - self._written_at > SECONDS_AT_ONCE:
+        if len(self._added) >= ANSWERS_AT_ONCE or time.monotonic() - self._written_at > SECONDS_AT_ONCE:
             self.flush()
 
     def flush(self) -> None:

@@ -24,7 +24,7 @@ SHAPES: Mapping[str, tuple[type, ...]] = {  # of the values of each section of a
     "n-shot": (int, str),
     "n-samples": (dict,),
 }
-KEPT = (*SHAPES, "lm_eval_version")
+SECTIONS_KEPT = (*SHAPES, "lm_eval_version")
 OF_IDENTITY = ("revision", "subfolder")  # model arguments by which one name stands for several models
 
 
@@ -66,7 +66,7 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
         found = _results(file, problems) if match else None
         if match and found is not None:
             own = logs.pop((file.parent, match["time"]), {})
-            runs.append(Run(_model(found), match["time"], {k: found.get(k) or {} for k in KEPT}, file, own))
+            runs.append(Run(_model(found), match["time"], {k: found.get(k) or {} for k in SECTIONS_KEPT}, file, own))
     runs += [_without_results(*place, own, runs, problems) for place, own in logs.items()]
     if not runs:
         raise ValueError(

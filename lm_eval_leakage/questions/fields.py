@@ -12,7 +12,7 @@ from typing import Any
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
 
-LARGEST = 10**100  # of a number that stands for a text; Python writes none of more than 4,300 digits
+LARGEST_NUMBER = 10**100  # of a number that stands for a text; Python writes none of more than 4,300 digits
 MOST_OPTIONS = 100  # the harness's longest list of answers to choose from has 77; a longer one is a column gone wrong
 LONGEST_OPTION = 20_000  # characters, twenty times the longest option of the benchmarks that we keep
 
@@ -164,7 +164,7 @@ def _names(count: int) -> list[str]:
 
 
 def _text(value: object, name: str) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST_NUMBER:
         value = str(value)
     if not isinstance(value, str):
         raise UntestableQuestion(f"{name} is {brief(value)}; it must be text")

@@ -46,7 +46,7 @@ _CLOSE = r"[)\]）】>]{0,4}[.．:：、،,。)-]?"
 _CLOSED = r"(?:[)\]）】>]{1,4}[.．:：、،,。)-]?|[.．:：、،,。)-])"
 _WORD = r"[^\W\d_]{2,12}"  # "Option A:"
 # Bounds of what is searched, far beyond any prompt that asks a question; a text may hold a hundred thousand "A.".
-LOOKED_AT = 50_000  # characters at the end of a prompt, where its options stand
+CHARACTERS_SEARCHED = 50_000  # characters at the end of a prompt, where its options stand
 MOST_STYLES = 40  # ways of writing the labels of one alphabet
 MOST_STARTS = 100  # places where a list of options may begin, the last ones in one style
 
@@ -76,7 +76,7 @@ def options_after_labels(
     labels: bare ones, in order; a prompt may show fewer of them
     fields: texts of the data row, by which the right reading and the end of the last option are known
     """
-    passage, prompt = prompt[:-LOOKED_AT], prompt[-LOOKED_AT:]
+    passage, prompt = prompt[:-CHARACTERS_SEARCHED], prompt[-CHARACTERS_SEARCHED:]
     chains = [chain for alphabet in ([labels] if labels else ALPHABETS) for chain in _chains(prompt, alphabet)]
     if not chains:
         return None

@@ -7,11 +7,11 @@ it does not (ARC, HellaSwag), the choices are the options, and known fields tell
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from lm_eval_leakage.questions.fields import (
+    Doc,
     content_id,
     question_from_doc,
     refuse_beyond_limits,
@@ -28,8 +28,6 @@ from lm_eval_leakage.questions.prompt_parser import (
 from lm_eval_leakage.questions.row_texts import texts_in
 from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
-
-Doc = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

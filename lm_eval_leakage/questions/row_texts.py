@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from lm_eval_leakage.questions.fields import LARGEST, well_formed
+from lm_eval_leakage.questions.fields import LARGEST_NUMBER, well_formed
 
 MOST_TEXTS = 20_000  # of one row; a row of more holds tables, in which no option is looked for
 
@@ -42,7 +42,7 @@ def _all_texts_in(value: object) -> Iterator[str]:
             yield part
             yield from listed_texts(part)
         elif isinstance(part, (int, float)):
-            if not isinstance(part, bool) and not abs(part) >= LARGEST:
+            if not isinstance(part, bool) and not abs(part) >= LARGEST_NUMBER:
                 yield str(part)
         elif isinstance(part, Mapping):
             left.append(iter(part.values()))

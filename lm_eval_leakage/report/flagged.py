@@ -14,7 +14,7 @@ from markupsafe import Markup
 from lm_eval_leakage.results.formatting import number
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Row, Suspicion
 
-LONGEST = 100_000  # bytes; one huge question must not keep out all others
+LONGEST_QUESTION = 100_000  # bytes; one huge question must not keep out all others
 # `</script>` and `<!--` would end the data; the separators end a line in older JavaScript
 ESCAPES = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 
@@ -45,7 +45,7 @@ def listed(annotation: Annotation, budget: int) -> Listed:
     for suspicion in flagged:
         line = as_json(_entry(suspicion, answers.get(suspicion.doc_hash, ())))
         size = n_bytes(line) + 1
-        if size > LONGEST:
+        if size > LONGEST_QUESTION:
             continue
         if used + size > budget:
             break

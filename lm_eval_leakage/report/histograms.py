@@ -16,7 +16,7 @@ from scipy.stats import binom
 from lm_eval_leakage.results.result_types import Suspicion
 
 N_BINS = 24  # all orders of four options have a bar each
-FEWEST = 20  # questions of one number of orders that are worth a chart of their own
+FEWEST_OF_CHART = 20  # questions of one number of orders that are worth a chart of their own
 NO_RANK = 0.01  # a rank is a whole number; p-values further off are not of a rank
 TAIL = 0.005  # of the margins on either side lies in the outermost bars
 STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
@@ -81,7 +81,7 @@ def rank_histograms(suspicions: Sequence[Suspicion]) -> RankHistograms:
         if place is not None and suspicion.n_orders is not None:
             ranks[suspicion.n_orders].append((place, bool(suspicion.guards)))
     by_size = sorted(ranks.items(), key=lambda found: (-len(found[1]), found[0]))
-    drawn = [found for place, found in enumerate(by_size) if place == 0 or len(found[1]) >= FEWEST]
+    drawn = [found for place, found in enumerate(by_size) if place == 0 or len(found[1]) >= FEWEST_OF_CHART]
     undrawn = [(n_orders, len(found)) for n_orders, found in by_size if (n_orders, found) not in drawn]
     return RankHistograms(tuple(_of_ranks(*found) for found in drawn), tuple(undrawn))
 

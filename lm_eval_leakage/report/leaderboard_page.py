@@ -14,7 +14,7 @@ from lm_eval_leakage.results.column import Column
 from lm_eval_leakage.results.column_registry import (
     ACCURACY,
     ACCURACY_UNFLAGGED,
-    ARMS,
+    ARM_COLUMNS,
     CONFUSION,
     FLAGGED,
     FLAGGED_UNGUARDED,
@@ -71,8 +71,8 @@ STANDINGS: tuple[PageColumn[Place], ...] = (
 CONFUSION_ARMS: tuple[PageColumn[Row], ...] = (
     of_row(MODEL),
     PageColumn("benchmark", lambda row: text_cell(row.task), is_text=True),
-    PageColumn("original", lambda row: error_cell(ARMS["original"].of(row))),
-    PageColumn("generalized", lambda row: error_cell(ARMS["generalized"].of(row))),
+    PageColumn("original", lambda row: error_cell(ARM_COLUMNS["original"].of(row))),
+    PageColumn("generalized", lambda row: error_cell(ARM_COLUMNS["generalized"].of(row))),
     PageColumn("difference", lambda row: _signed(CONFUSION.cell(row)), "generalized less original"),
 )
 

@@ -13,15 +13,15 @@ from lm_eval_leakage.report.headline import Say, benchmarks, headline, headlines
 from lm_eval_leakage.report.histograms import margin_histogram, rank_histograms
 from lm_eval_leakage.report.table import PageColumn, Table, of_row, tabulate
 from lm_eval_leakage.results.cells import Cell
-from lm_eval_leakage.results.column_registry import ARMS, ARMS_IN_WORDS, MODEL, TASK, displayed
+from lm_eval_leakage.results.column_registry import ARM_COLUMNS, ARMS_IN_WORDS, MODEL, TASK, displayed
 from lm_eval_leakage.results.result_types import Annotation, Row
 
-LARGEST = 4_900_000  # bytes; a page stays below 5 MB
+LARGEST_PAGE = 4_900_000  # bytes; a page stays below 5 MB
 LARGEST_DATA = 4_000_000  # of which for flagged questions
 
 
 @dataclass(frozen=True)
-class Arms:
+class ArmsShown:
     chart: DotChart
     table: Table
 
@@ -40,7 +40,7 @@ class Section:
     undrawn: tuple[tuple[int, int], ...]
     n_unranked: int
     margins: BarChart | None
-    arms: Arms | None
+    arms: ArmsShown | None
 
 
 def render(annotations: Sequence[Annotation]) -> str:
@@ -53,7 +53,7 @@ def render(annotations: Sequence[Annotation]) -> str:
         models = list(zip(sections, _lists(annotations, budget), strict=True))
         return render_template("page.html.j2", models=models, table=table)
 
-    return page(min(LARGEST_DATA, LARGEST - n_bytes(page(0))))
+    return page(min(LARGEST_DATA, LARGEST_PAGE - n_bytes(page(0))))
 
 
 def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
@@ -90,18 +90,18 @@ def rows_table(rows: Sequence[Row]) -> Table:
     return tabulate(rows, [task, *map(of_row, columns)], lambda row: row.level)
 
 
-def _arms(rows: Sequence[Row]) -> Arms | None:
+def _arms(rows: Sequence[Row]) -> ArmsShown | None:
     """A chart of the benchmarks, a table of all."""
     asked = [row for row in rows if _has_arms(row)]
     if not asked:
         return None
     first = [row for row in benchmarks(rows) if _has_arms(row)] or asked[:1]
-    names = [name for name, arm in ARMS.items() if any(arm.of(row) for row in asked)]
-    dots = [Dots(row.task, {ARMS_IN_WORDS[name]: ARMS[name].of(row) for name in names}) for row in first]
-    columns = [PageColumn(ARMS_IN_WORDS[name], ARMS[name].cell) for name in names]
+    names = [name for name, arm in ARM_COLUMNS.items() if any(arm.of(row) for row in asked)]
+    dots = [Dots(row.task, {ARMS_IN_WORDS[name]: ARM_COLUMNS[name].of(row) for name in names}) for row in first]
+    columns = [PageColumn(ARMS_IN_WORDS[name], ARM_COLUMNS[name].cell) for name in names]
     task = PageColumn[Row](TASK.heading, TASK.cell, is_text=True)
-    return Arms(dot_chart("Accuracy by arm", "accuracy, 95 % interval", dots), tabulate(asked, [task, *columns]))
+    return ArmsShown(dot_chart("Accuracy by arm", "accuracy, 95 % interval", dots), tabulate(asked, [task, *columns]))
 
 
 def _has_arms(row: Row) -> bool:
-    return any(arm.of(row) for arm in ARMS.values())
+    return any(arm.of(row) for arm in ARM_COLUMNS.values())

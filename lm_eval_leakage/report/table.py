@@ -31,7 +31,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """level: what the line can be filtered by; head: the cell that names the line"""
 
     level: str
@@ -42,7 +42,7 @@ class Line:
 @dataclass(frozen=True)
 class Table:
     heads: tuple[Head, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TableLine, ...]
 
     @property
     def levels(self) -> list[str]:
@@ -58,7 +58,7 @@ def tabulate(
     return Table(
         tuple(Head(column.title, column.meaning, column.is_text) for column in (first, *filled)),
         tuple(
-            Line(level(record), first.cell(record), tuple(column.cell(record) for column in filled))
+            TableLine(level(record), first.cell(record), tuple(column.cell(record) for column in filled))
             for record in records
         ),
     )

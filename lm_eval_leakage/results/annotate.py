@@ -11,7 +11,7 @@ from typing import Any
 from lm_eval_leakage.logs.audits import benchmark_of, judged_in, with_audits
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import Run, find_runs, json_lines, sanitized
-from lm_eval_leakage.results.answered import Answer, Answered, accuracy_of, answers, chosen_runs
+from lm_eval_leakage.results.answered import AnsweredQuestion, TaskRun, accuracy_of, answers, chosen_runs
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Suspicion
 from lm_eval_leakage.results.rows import Part, rows_of
 from lm_eval_leakage.results.verdicts import Calibrating, calibrating_of, suspicions
@@ -77,7 +77,7 @@ def _annotation(runs: Sequence[Run], ease: Mapping[str, float], choices: Choices
     )
 
 
-def _part(one: Answered, joining: Joining, problems: list[Problem]) -> Part:
+def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> Part:
     if one.log is None:
         return Part(one, [])
     found = answers(json_lines(one.log, problems), problems, one.log)
@@ -147,7 +147,7 @@ class Joining:
         self._touched: set[str] = set()
         self._missed: dict[str, list[int]] = {}
 
-    def join(self, one: Answered, answers: Sequence[Answer]) -> list[AnnotatedQuestion]:
+    def join(self, one: TaskRun, answers: Sequence[AnsweredQuestion]) -> list[AnnotatedQuestion]:
         """By the hash of the benchmark's row; else by its words, since rows of one benchmark differ in other fields
         from one data set of the hub to the next."""
         found = [

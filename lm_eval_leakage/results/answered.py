@@ -19,7 +19,7 @@ from lm_eval_leakage.questions.fields import subject_of
 
 
 @dataclass(frozen=True)
-class Answered:
+class TaskRun:
     """A task as a run answered it; `log` is None where the run kept no samples."""
 
     task: str
@@ -29,10 +29,10 @@ class Answered:
     n_questions: int
 
 
-def chosen_runs(runs: Sequence[Run], problems: list[Problem]) -> Iterator[Answered]:
+def chosen_runs(runs: Sequence[Run], problems: list[Problem]) -> Iterator[TaskRun]:
     """Of each task that is no audit, and each number of examples: the run with the most questions, of equals the
     newest. The others are named among the problems."""
-    candidates: dict[tuple[str, str], list[Answered]] = defaultdict(list)
+    candidates: dict[tuple[str, str], list[TaskRun]] = defaultdict(list)
     for run in runs:
         for one in _tasks(run):
             candidates[one.task, one.n_shot].append(one)
@@ -76,7 +76,7 @@ def outermost(name: str, subtasks: Mapping[str, Sequence[str]]) -> str:
     return (outermost(parents[0], subtasks) or parents[0]) if parents else ""
 
 
-def _tasks(run: Run) -> Iterator[Answered]:
+def _tasks(run: Run) -> Iterator[TaskRun]:
     groups = {name for name, members in (run.results.get("group_subtasks") or {}).items() if members}
     audits = audits_of(run)
     for task in dict.fromkeys([*run.results.get("results", {}), *run.logs]):
@@ -84,7 +84,7 @@ def _tasks(run: Run) -> Iterator[Answered]:
             continue
         n_shot = (run.results.get("n-shot") or {}).get(task, "")
         log = run.logs.get(task)
-        yield Answered(task, str(n_shot), run, log, n_told(run, task) or (0 if log is None else _n_lines(log)))
+        yield TaskRun(task, str(n_shot), run, log, n_told(run, task) or (0 if log is None else _n_lines(log)))
 
 
 def _n_lines(log: Path) -> int:
@@ -98,7 +98,7 @@ ACCURACIES = ("acc", "acc_norm", "exact_match")
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnsweredQuestion:
     """One question as a run answered it; fields as of AnnotatedQuestion.
 
     filters: of the harness, under which the log has it
@@ -115,7 +115,7 @@ class Answer:
 
 def answers(
     lines: Iterable[tuple[int, Mapping[str, Any]]], problems: list[Problem], file: Path | None = None
-) -> list[Answer]:
+) -> list[AnsweredQuestion]:
     """Of one task's numbered samples. The harness writes a line for every filter, which come together here; a question
     that stands in the log twice (one run of the harness appends to another's) counts once."""
     scores: dict[tuple[int, str], dict[str, float]] = {}
@@ -134,7 +134,7 @@ def answers(
         except NOT_AS_WRITTEN as error:
             problems.append(Problem(f"left out, no line of a samples log ({error!r})", file, number))
     return [
-        Answer(*key, scores=scores.get(key, {}), filters=frozenset(filters.get(key, ())), **rest)
+        AnsweredQuestion(*key, scores=scores.get(key, {}), filters=frozenset(filters.get(key, ())), **rest)
         for key, rest in found.items()
     ]
 

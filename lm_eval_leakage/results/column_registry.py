@@ -198,7 +198,7 @@ def _arm(name: str) -> Column[Estimate]:
     return Column(f"accuracy_{name}", "", INTERVAL, meaning, lambda of: share(of.arm(name)), is_optional=True)
 
 
-ARMS = {field.name: _arm(field.name) for field in fields(Arms)}
+ARM_COLUMNS = {field.name: _arm(field.name) for field in fields(Arms)}
 
 
 def displayed() -> list[Column[Any]]:
@@ -218,7 +218,7 @@ def in_harness() -> list[Column[Any]]:
 
 
 def _every() -> list[Column[Any]]:
-    return [*OF_RUN, *OF_AUDITS, *BY_FLAG, *GAPS, *ARMS.values()]
+    return [*OF_RUN, *OF_AUDITS, *BY_FLAG, *GAPS, *ARM_COLUMNS.values()]
 
 
 def values_of(measured: Measured) -> dict[str, Any]:

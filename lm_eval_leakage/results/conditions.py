@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.results.flat import flat_row
 from lm_eval_leakage.results.result_types import Row
-from lm_eval_leakage.results.rows import GROUP, TASK
+from lm_eval_leakage.results.rows import GROUP_LEVEL, TASK_LEVEL
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -52,7 +52,7 @@ class Condition:
 
         Raises ValueError where no such row has the column: a check that cannot fail would pass unnoticed.
         """
-        whole = [(row, flat_row(row)) for row in rows if row.level in (GROUP, TASK) and not row.group]
+        whole = [(row, flat_row(row)) for row in rows if row.level in (GROUP_LEVEL, TASK_LEVEL) and not row.group]
         known = [(row, flat[self.column]) for row, flat in whole if isinstance(flat.get(self.column), (int, float))]
         if not known:
             columns = sorted({name for _, flat in whole for name, value in flat.items() if isinstance(value, float)})

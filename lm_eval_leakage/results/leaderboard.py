@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
-from lm_eval_leakage.results.column_registry import ARMS, CONFUSION, FLAGGED
+from lm_eval_leakage.results.column_registry import ARM_COLUMNS, CONFUSION, FLAGGED
 from lm_eval_leakage.results.flat import flat_row
 from lm_eval_leakage.results.formatting import DASH
 from lm_eval_leakage.results.markup import csv_of, markdown_of
 from lm_eval_leakage.results.result_types import Annotation, Row
-from lm_eval_leakage.results.rows import SUBJECT
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
 from lm_eval_leakage.results.tables import cells
 from lm_eval_leakage.statistics.paired_accuracy import difference
 from lm_eval_leakage.texts import visible
 
-LEVEL = 0.05
+RANK_LEVEL = 0.05
 
 
 def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
@@ -28,7 +28,7 @@ def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
     rows: dict[str, dict[str, Row]] = {}
     for annotation in annotations:
         for row in annotation.rows:
-            if row.level != SUBJECT and not row.group:
+            if row.level != SUBJECT_LEVEL and not row.group:
                 rows.setdefault(row.task, {}).setdefault(annotation.model, row)  # the first metric
     tested = {task: [row for row in own.values() if row.n_tested] for task, own in rows.items()}
     boards = [_board(benchmark, own) for benchmark, own in tested.items() if own]
@@ -57,7 +57,7 @@ def _apart(rows: Sequence[Row]) -> Iterable[tuple[int, int]]:
         if common:
             tests.append((change.pvalue, (one, other) if change.value < 0 else (other, one)))
     for index, (pvalue, pair) in enumerate(sorted(tests)):
-        if pvalue * (len(tests) - index) > LEVEL:
+        if pvalue * (len(tests) - index) > RANK_LEVEL:
             return
         yield pair
 
@@ -91,7 +91,7 @@ def confusion_cells(board: Leaderboard) -> list[list[str]]:
 def _confusion(row: Row | None) -> str:
     if row is None:
         return DASH
-    original, generalized = (100 * ARMS[arm].of(row).value for arm in ("original", "generalized"))
+    original, generalized = (100 * ARM_COLUMNS[arm].of(row).value for arm in ("original", "generalized"))
     change = CONFUSION.of(row)
     return f"{original:.1f} → {generalized:.1f} ({100 * change.value:+.1f} ± {100 * change.stderr:.1f})"
 

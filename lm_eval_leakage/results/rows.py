@@ -13,20 +13,20 @@ from scipy.stats import false_discovery_control
 
 from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate, normal, share
 from lm_eval_leakage.logs.runs import Run, n_told
-from lm_eval_leakage.results.answered import ACCURACIES, Answered, leaves, outer_first, outermost
+from lm_eval_leakage.results.answered import ACCURACIES, TaskRun, leaves, outer_first, outermost
 from lm_eval_leakage.results.column_registry import PVALUE_ADJUSTED, PVALUE_ALL, values_of
 from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Row, Suspicion
 from lm_eval_leakage.results.verdicts import Calibrating
 
-GROUP, TASK, SUBJECT = "group", "task", "subject"
+GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
 
 
 @dataclass(frozen=True)
 class Part:
     """A task as a run answered it, with its questions; none where the run kept no samples."""
 
-    answered: Answered
+    answered: TaskRun
     questions: Sequence[AnnotatedQuestion]
 
 
@@ -79,20 +79,20 @@ def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequenc
             pooled = [question for task in tasks if task in same for question in same[task].questions]
             n = sum(n_told(run, task) or 0 for task in tasks)
             above = outermost(group, members)
-            yield _Named(model, group, GROUP, n_shot, _told(run, group), n or None, above, _file(run)), pooled
+            yield _Named(model, group, GROUP_LEVEL, n_shot, _told(run, group), n or None, above, _file(run)), pooled
 
 
 def _tasks(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequence[AnnotatedQuestion]]]:
     for part in parts:
         task, run, n_shot = part.answered.task, part.answered.run, part.answered.n_shot
         group = outermost(task, run.results.get("group_subtasks") or {})
-        named = _Named(model, task, TASK, n_shot, _told(run, task), n_told(run, task), group, _file(run))
+        named = _Named(model, task, TASK_LEVEL, n_shot, _told(run, task), n_told(run, task), group, _file(run))
         yield named, part.questions
         subjects: dict[str, list[AnnotatedQuestion]] = defaultdict(list)
         for question in part.questions:
             subjects[question.subject].append(question)
         for subject, found in sorted(subjects.items()) if len(subjects) > 1 else ():
-            yield _Named(model, f"{task}/{subject}", SUBJECT, n_shot, {}, None, group, _file(run)), found
+            yield _Named(model, f"{task}/{subject}", SUBJECT_LEVEL, n_shot, {}, None, group, _file(run)), found
 
 
 def _of_metrics(
@@ -173,22 +173,22 @@ def _of_audits(
     for group in outer_first(members):
         pooled = [one for name in leaves(group, members) if name != group for one in unanswered.get(name, ())]
         if pooled:
-            yield row(group, GROUP, pooled, outermost(group, members))
+            yield row(group, GROUP_LEVEL, pooled, outermost(group, members))
     for benchmark, found in unanswered.items():
         group = outermost(benchmark, members)
-        yield row(benchmark, TASK, found, group)
+        yield row(benchmark, TASK_LEVEL, found, group)
         subjects: dict[str, list[Suspicion]] = defaultdict(list)
         for one in found:
             subjects[one.subject].append(one)
         for subject, part in sorted(subjects.items()) if len(subjects) > 1 else ():
-            yield row(f"{benchmark}/{subject}", SUBJECT, part, group)
+            yield row(f"{benchmark}/{subject}", SUBJECT_LEVEL, part, group)
 
 
 def _adjusted(rows: Sequence[Row]) -> list[Row]:
     """Benjamini-Hochberg over the tasks of the model, and over the subjects of each task."""
     families: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for row in rows:
-        if row.level != GROUP and not math.isnan(pvalue := _pvalue(row)):
+        if row.level != GROUP_LEVEL and not math.isnan(pvalue := _pvalue(row)):
             families[_family(row)][row.task] = pvalue  # the same for each of its metrics
     adjusted = {
         (family, task): pvalue
@@ -206,7 +206,7 @@ def _pvalue(row: Row) -> float:
 
 
 def _family(row: Row) -> tuple[str, str]:
-    return row.level, row.task.partition("/")[0] if row.level == SUBJECT else ""
+    return row.level, row.task.partition("/")[0] if row.level == SUBJECT_LEVEL else ""
 
 
 def strata_of(

@@ -12,11 +12,11 @@ from lm_eval_leakage.files import whole_file, write_whole
 from lm_eval_leakage.results.column_registry import in_harness
 from lm_eval_leakage.results.flat import Scalar, flat_question, flat_row, same_columns
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Row
-from lm_eval_leakage.results.rows import SUBJECT
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL
 
 logger = logging.getLogger(__name__)
 
-OURS = "leakage"  # in the place of a filter's name in the harness's keys
+LEAKAGE_FILTER = "leakage"  # in the place of a filter's name in the harness's keys
 
 
 def write(annotation: Annotation, version: str, folder: Path | None = None) -> list[Path]:
@@ -30,7 +30,7 @@ def write(annotation: Annotation, version: str, folder: Path | None = None) -> l
 def beside(original: Path, folder: Path | None) -> Path:
     """In `folder`, a sub-folder of the original's, which has the model's name, keeps files of several models apart."""
     place = original.parent if folder is None else folder / original.parent.name
-    return place / f"{original.stem}_{OURS}{original.suffix}"
+    return place / f"{original.stem}_{LEAKAGE_FILTER}{original.suffix}"
 
 
 def _results(annotation: Annotation, version: str, folder: Path | None) -> Iterator[Path]:
@@ -52,10 +52,10 @@ def _with_columns(
         for section in ("results", "groups"):
             found = content.get(section)
             own = found.get(row.task) if isinstance(found, dict) else None
-            if isinstance(own, dict) and row.level != SUBJECT:
+            if isinstance(own, dict) and row.level != SUBJECT_LEVEL:
                 own |= keys_of(row)
     return content | {
-        OURS: {
+        LEAKAGE_FILTER: {
             "version": version,
             "detector": annotation.detector,
             "rows": [flat_row(row) for row in annotation.rows],
@@ -77,7 +77,7 @@ def keys_of(row: Row) -> dict[str, float]:
         for ending in ("", "_stderr"):
             value = flat.get(column.key + ending)
             if isinstance(value, (int, float)):
-                found[f"{name}{ending},{OURS}"] = float(value)
+                found[f"{name}{ending},{LEAKAGE_FILTER}"] = float(value)
     return found
 
 

@@ -33,7 +33,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ScoredText:
     """What the model says of one text: the sum over its scored tokens (nats), and whether each was the likeliest."""
 
     text: int
@@ -153,7 +153,7 @@ class PathSums:
         self._path_greedy = np.empty(tree.lengths.max(initial=0), np.bool_)
         self._n_answered = 0
 
-    def answers(self, n_nodes: int) -> Iterator[Answer]:
+    def answers(self, n_nodes: int) -> Iterator[ScoredText]:
         """The texts that the first `n_nodes` nodes complete and that were not answered yet."""
         tree = self.tree
         first, stop = self._n_answered, int(np.searchsorted(tree.nodes_until, n_nodes, side="right"))
@@ -164,5 +164,5 @@ class PathSums:
             self._path_greedy[depths] = self.greedy[new]
             scored = slice(tree.scored_from[rank], tree.lengths[rank])
             total, greedy = self._path_logprobs[scored].sum(), self._path_greedy[scored].all()
-            yield Answer(int(tree.order[rank]), float(total), bool(greedy))
+            yield ScoredText(int(tree.order[rank]), float(total), bool(greedy))
         self._n_answered = max(first, stop)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lm_eval_leakage.scoring.budget import TokenBudget
-from lm_eval_leakage.scoring.prefix_tree import Answer, PathSums, PrefixTree, Text, prefix_tree
+from lm_eval_leakage.scoring.prefix_tree import PathSums, PrefixTree, ScoredText, Text, prefix_tree
 from lm_eval_leakage.scoring.tree_attention import Carried, Piece, index_tensor
 from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
 
@@ -21,7 +21,7 @@ class Scorer(Protocol):
     name: str
     budget: TokenBudget
 
-    def answers(self, texts: Sequence[Text]) -> Iterator[Answer]: ...
+    def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]: ...
 
 
 class TreeScorer:
@@ -34,7 +34,7 @@ class TreeScorer:
         self.device = device
         self.budget = budget
 
-    def answers(self, texts: Sequence[Text]) -> Iterator[Answer]:
+    def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
         tree = prefix_tree(texts)
         sums, carried, first, n_nodes = PathSums(tree), Carried(), 0, len(tree.node_tokens)
         while first < n_nodes:

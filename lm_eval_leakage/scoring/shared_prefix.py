@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from lm_eval_leakage.scoring.budget import TokenBudget
-from lm_eval_leakage.scoring.prefix_tree import Answer, Text
+from lm_eval_leakage.scoring.prefix_tree import ScoredText, Text
 from lm_eval_leakage.scoring.scorers import summed, tokens_of
 from lm_eval_leakage.scoring.tree_attention import UnsuitedModelError
 from lm_eval_leakage.scoring.tree_model import vocabulary_size
 
-LOGITS_AT_ONCE = 2**26  # values
+LOGITS_OF_TAILS = 2**26  # values
 
 
 class SharedPrefixScorer:
@@ -36,7 +36,7 @@ class SharedPrefixScorer:
             raise UnsuitedModelError("it keeps no cache of keys and values")
 
     @torch.inference_mode()
-    def answers(self, texts: Sequence[Text]) -> Iterator[Answer]:
+    def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
         for run in runs_with_shared_prefix(texts):
             n_prefix = shared_prefix_length([texts[index] for index in run])
             past = self._read_prefix(tokens_of(texts[run[0]], self.device)[:n_prefix]) if n_prefix else None
@@ -50,12 +50,12 @@ class SharedPrefixScorer:
                         raise
                     self.budget.lower(error)
                     continue
-                yield from (Answer(index, *answer) for index, answer in zip(run[:rows], found, strict=True))
+                yield from (ScoredText(index, *answer) for index, answer in zip(run[:rows], found, strict=True))
                 run = run[rows:]
 
     @property
     def _logits_rows(self) -> int:
-        return max(1, LOGITS_AT_ONCE // vocabulary_size(self.model))
+        return max(1, LOGITS_OF_TAILS // vocabulary_size(self.model))
 
     def _read_prefix(self, tokens: Tensor) -> Any:
         past = self.model(input_ids=tokens[None], use_cache=True).past_key_values

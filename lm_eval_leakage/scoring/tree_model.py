@@ -22,7 +22,7 @@ from lm_eval_leakage.scoring.tree_attention import (
     tree_attention,
 )
 
-NAME = "lm_eval_leakage_prefix_tree"
+ATTENTION_NAME = "lm_eval_leakage_prefix_tree"
 LOGITS_AT_ONCE = {"cuda": 2**27, "cpu": 2**24}  # values, of which float32 takes 512 and 64 MiB
 SOFTMAX_AT_ONCE = 2**22  # values: 16 MiB, which a CPU's cache holds
 
@@ -117,7 +117,7 @@ class TreeModel:
         usual = {key: getattr(config, "_attn_implementation", None) for key, config in self._configs.items()}
         try:
             for config in self._configs.values():
-                config._attn_implementation = NAME
+                config._attn_implementation = ATTENTION_NAME
             yield
         finally:
             for key, config in self._configs.items():
@@ -166,8 +166,8 @@ def _register() -> None:
         from transformers import AttentionInterface, AttentionMaskInterface
     except ImportError as error:
         raise UnsuitedModelError("this version of transformers has no exchangeable attention and masks") from error
-    AttentionInterface.register(NAME, _attention)
-    AttentionMaskInterface.register(NAME, _mask)
+    AttentionInterface.register(ATTENTION_NAME, _attention)
+    AttentionMaskInterface.register(ATTENTION_NAME, _mask)
 
 
 def _mask(*_: object, mask_function: MaskFunction, attention_mask: Tensor, **__: object) -> TreeMask:

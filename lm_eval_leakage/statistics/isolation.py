@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lm_eval_leakage.statistics.orders import OrderScores
 
-ROWS_AT_ONCE = 2048  # a slice of 2,048 x 120 scores stays in a CPU's cache; whole data sets would not
+QUESTIONS_AT_ONCE = 2048  # a slice of 2,048 x 120 scores stays in a CPU's cache; whole data sets would not
 
 
 def isolation_scores(scores: OrderScores) -> Tensor:
@@ -24,7 +24,7 @@ def isolation_scores(scores: OrderScores) -> Tensor:
     i: the next node ends at j < i with probability (x_j - x_(j+1)) / (x_0 - x_i). A node of equal points, or
     at the last depth, counts as c(its size).
     """
-    slices = [torch.split(part, ROWS_AT_ONCE) for part in (scores.loglikelihoods, scores.n_orders)]
+    slices = [torch.split(part, QUESTIONS_AT_ONCE) for part in (scores.loglikelihoods, scores.n_orders)]
     return torch.cat([_isolation_scores(rows, n_orders) for rows, n_orders in zip(*slices, strict=True)])
 
 

@@ -21,7 +21,7 @@ from lm_eval_leakage.statistics.outlier_null import null_cdf
 
 FOUR_OPTIONS_DELTA = -0.20  # Ni et al. (2025), Table 2; they also report -0.17 and -0.15
 FIVE_OPTIONS_DELTA = -0.25  # Ni et al. (2025), 5 options
-FOUR_OPTIONS_ORDERS = math.factorial(4)
+ORDERS_OF_PAPER = math.factorial(4)
 TWO_ORDERS = Skipped("2 orders, of which neither can stand out; the outlier test needs at least 3")
 
 
@@ -64,7 +64,7 @@ class Outlier(OrderStatistic):
     def threshold(self, n_orders: int) -> float:
         if self.delta is not None:
             return self.delta
-        return FOUR_OPTIONS_DELTA if n_orders <= FOUR_OPTIONS_ORDERS else FIVE_OPTIONS_DELTA
+        return FOUR_OPTIONS_DELTA if n_orders <= ORDERS_OF_PAPER else FIVE_OPTIONS_DELTA
 
     def __call__(self, scores: OrderScores) -> list[OutlierEvidence | Skipped]:
         n_orders = scores.n_orders.tolist()

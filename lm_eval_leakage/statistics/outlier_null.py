@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from lm_eval_leakage.files import whole_binary
+from lm_eval_leakage.inference.pooling import Floats
 from lm_eval_leakage.statistics.isolation import isolation_scores
 from lm_eval_leakage.statistics.orders import OrderScores
 
@@ -28,8 +29,6 @@ DRAWS = 400_000
 SEED = 20260101
 N_ORDERS = (*range(2, 121), 144, 180, 240, 360, 480, 720, 1000)
 GRID = np.linspace(-0.5, 0.0, 201)
-
-Floats = NDArray[np.float64]
 
 
 @cache

@@ -22,8 +22,8 @@ from lm_eval_leakage.records import Answered, DeclaredRow, Evidence
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.tail_answered import margin_and_rank
 
-LEVEL = 0.05
-N_RESAMPLES = 99_999
+SHARD_LEVEL = 0.05
+N_PERMUTATIONS = 99_999
 RESAMPLED_AT_ONCE = 1 << 22  # numbers
 
 
@@ -84,7 +84,7 @@ class SharedLikelihood:
         FLAGGED_RATE,
         NULL_RATE,
     )  # guards are about single questions
-    level: float = LEVEL
+    level: float = SHARD_LEVEL
 
     def __post_init__(self) -> None:
         if isinstance(self.level, bool) or not isinstance(self.level, (int, float)) or not 0 < self.level < 1:
@@ -115,7 +115,7 @@ def ttest_pvalue(gains: Sequence[float]) -> float:
     return float(ttest_1samp(gains, 0.0, alternative="greater").pvalue)
 
 
-def permutation_pvalue(shards: Sequence[Sequence[float]], n_resamples: int = N_RESAMPLES) -> float:
+def permutation_pvalue(shards: Sequence[Sequence[float]], n_resamples: int = N_PERMUTATIONS) -> float:
     """Probability of a sum over shards at least as high as the published orders', when each shard's published order
     is any of its orders with equal probability.
 

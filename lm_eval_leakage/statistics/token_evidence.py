@@ -13,13 +13,11 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lm_eval_leakage.inference.pooling import mean_row
+from lm_eval_leakage.inference.pooling import Floats, mean_row
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Skipped, TokenScores
 from lm_eval_leakage.statistics import statistics
 
-Floats = NDArray[np.float64]
 K = 20.0  # percent of a text's tokens, in the range of both papers
 
 

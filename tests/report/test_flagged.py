@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import math
 
-from lm_eval_leakage.report.flagged import LONGEST, as_json, listed, n_bytes
+from lm_eval_leakage.report.flagged import LONGEST_QUESTION, as_json, listed, n_bytes
 from tests.report.made import annotation, answered, row, suspicion
 
 PLENTY = 10**6
@@ -49,7 +49,7 @@ def test_the_budget_holds_and_what_it_leaves_out_is_counted() -> None:
 
 
 def test_one_huge_question_does_not_keep_out_the_others() -> None:
-    huge = suspicion(0, margin=9.0, question="x" * LONGEST)
+    huge = suspicion(0, margin=9.0, question="x" * LONGEST_QUESTION)
     found = listed(annotation(huge, suspicion(1)), PLENTY)
     assert (found.n_listed, found.n_left_out) == (1, 1)
 

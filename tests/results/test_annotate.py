@@ -284,7 +284,7 @@ def test_choice_confusion_is_joined_too(tmp_path) -> None:
     (found,) = annotate([tmp_path])
     only = rows_of(found)["bench", "acc,none"]
     assert columns.CONFUSION.of(only).value == pytest.approx(-0.5)
-    assert {name: arm.of(only).value * 8 for name, arm in columns.ARMS.items()} == {
+    assert {name: arm.of(only).value * 8 for name, arm in columns.ARM_COLUMNS.items()} == {
         "original": 6,
         "shuffled": 6,
         "replaced": 2,

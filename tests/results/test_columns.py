@@ -11,7 +11,7 @@ from scipy.stats import binomtest, fisher_exact, poisson_binom, sem
 from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
 from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate, normal, share
 from lm_eval_leakage.logs.audit_line import Arms
-from lm_eval_leakage.results.column_registry import ARMS, values_of
+from lm_eval_leakage.results.column_registry import ARM_COLUMNS, values_of
 from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.result_types import Suspicion
 from lm_eval_leakage.results.rows import strata_of
@@ -159,7 +159,7 @@ def test_a_calibration_adds_a_probability_and_the_share_of_seen_questions() -> N
 def test_choice_confusion_has_an_accuracy_per_arm_and_the_change_with_its_paired_error() -> None:
     arms = [Arms(i < 6, i < 5, i < 3, i % 2 == 0) for i in range(10)]
     found = of(*(suspicion(i, arms=one) for i, one in enumerate(arms)), suspicion(10))
-    assert {name: found[column.key].value for name, column in ARMS.items()} == {
+    assert {name: found[column.key].value for name, column in ARM_COLUMNS.items()} == {
         "original": 0.6,
         "shuffled": 0.5,
         "replaced": 0.3,

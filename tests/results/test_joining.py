@@ -4,7 +4,7 @@ from pathlib import Path
 
 from lm_eval_leakage.logs.runs import Run
 from lm_eval_leakage.results.annotate import Joining
-from lm_eval_leakage.results.answered import Answer, Answered
+from lm_eval_leakage.results.answered import AnsweredQuestion, TaskRun
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Suspicion
 
 
@@ -12,15 +12,15 @@ def suspicion(doc_hash: str, content: str, benchmark: str = "mmlu") -> Suspicion
     return Suspicion(doc_hash, content, benchmark, "history", "Question?", ("a", "b"), 0, flagged=True)
 
 
-def answer(doc_id: int, doc_hash: str, content: str) -> Answer:
-    return Answer(doc_id, doc_hash, content, "history", 10, {"acc,none": 1.0})
+def answer(doc_id: int, doc_hash: str, content: str) -> AnsweredQuestion:
+    return AnsweredQuestion(doc_id, doc_hash, content, "history", 10, {"acc,none": 1.0})
 
 
-def task(name: str = "mmlu_history", log: Path | None = None) -> Answered:
-    return Answered(name, "5", Run("m", "2026-01-01"), log, 2)
+def task(name: str = "mmlu_history", log: Path | None = None) -> TaskRun:
+    return TaskRun(name, "5", Run("m", "2026-01-01"), log, 2)
 
 
-def partners(joining: Joining, *answers: Answer) -> list[str | None]:
+def partners(joining: Joining, *answers: AnsweredQuestion) -> list[str | None]:
     joined = joining.join(task(), answers)
     return [None if one.suspicion is None else one.suspicion.doc_hash for one in joined]
 

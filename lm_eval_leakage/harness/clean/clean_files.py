@@ -24,7 +24,7 @@ from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.results.clean import CleanSet, clean_name
 from lm_eval_leakage.results.clean_texts import render_group, render_questions, render_task
 
-TASKS = Path(lm_eval.tasks.__file__).resolve().parent
+HARNESS_TASKS = Path(lm_eval.tasks.__file__).resolve().parent
 KINDS = {Kind.PY_TASK: "a task of a class of its own", Kind.GROUP: "a group", Kind.TAG: "a tag"}
 RANDOM = "where they come out otherwise, its clean task ends in an error that says so"
 
@@ -103,7 +103,7 @@ def _base_of(clean: CleanSet, manager: Any) -> _Base:
     if "task_list" in config or not isinstance(config["task"], str):
         raise _NoCleanTask(f"{entry.yaml_path} is a list of tasks, not one task's settings")
     path = entry.yaml_path.expanduser().resolve()
-    place = path.relative_to(TASKS) if path.is_relative_to(TASKS) else path
+    place = path.relative_to(HARNESS_TASKS) if path.is_relative_to(HARNESS_TASKS) else path
     random = draws_at_random(config.get("process_docs"))
     return _Base(place.as_posix(), version_of(config), tuple(_means(config)), random)
 

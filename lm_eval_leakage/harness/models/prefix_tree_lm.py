@@ -18,7 +18,7 @@ from tqdm import tqdm
 from lm_eval_leakage.harness.models.processes import all_equal, are_replicas, least_of_all, on_all
 from lm_eval_leakage.harness.models.tokenising import encoded_pairs
 from lm_eval_leakage.scoring.budget import TokenBudget, default_max_tokens
-from lm_eval_leakage.scoring.prefix_tree import Answer, IntArray, Text
+from lm_eval_leakage.scoring.prefix_tree import IntArray, ScoredText, Text
 from lm_eval_leakage.scoring.scorers import Scorer, TreeScorer, reference
 from lm_eval_leakage.scoring.shared_prefix import SharedPrefixScorer
 
@@ -218,7 +218,7 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
     def _disagreement(self, scorer: Scorer, texts: Sequence[Text]) -> float:
         """Root mean square over `texts` of the difference to the model's own answers, per root of a token."""
         with self._precision():
-            found: list[Answer] = sorted(scorer.answers(texts), key=lambda answer: answer.text)
+            found: list[ScoredText] = sorted(scorer.answers(texts), key=lambda answer: answer.text)
             own = [reference(self.model, self.device, text) for text in texts]
         errors = [
             (answer.loglikelihood - loglikelihood) ** 2 / text.n_scored

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from lm_eval_leakage.records import DeclaredRow, Evidence, Verdict
+from lm_eval_leakage.inference.pooling import Verdicts
+from lm_eval_leakage.records import DeclaredRow, Evidence
 
-Verdicts = Sequence[Verdict]
 UNDECIDABLE = "2 options: no rate"
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from lm_eval_leakage.logs.audit_line import judged_lines
 from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.logs.runs import KEPT, Run
+from lm_eval_leakage.logs.runs import SECTIONS_KEPT, Run
 from lm_eval_leakage.results.annotate import Joining
-from lm_eval_leakage.results.answered import Answered, answers
-from lm_eval_leakage.results.rows import SUBJECT, Part, rows_of
+from lm_eval_leakage.results.answered import TaskRun, answers
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL, Part, rows_of
 from lm_eval_leakage.results.verdicts import suspicions
 from lm_eval_leakage.results.written import keys_of
 
@@ -40,13 +40,13 @@ def _add(results: dict[str, Any], audits: Samples, asked: Samples) -> None:
         (task, line) for task, lines in audits.items() for line in judged_lines(enumerate(lines), task, problems)
     )
     joining = Joining(suspicions(verdicts, problems).found)
-    run = Run("", "", {key: results.get(key) or {} for key in KEPT})
-    asked_once = [(Answered(task, "", run, None, len(lines)), lines) for task, lines in asked.items()]
+    run = Run("", "", {key: results.get(key) or {} for key in SECTIONS_KEPT})
+    asked_once = [(TaskRun(task, "", run, None, len(lines)), lines) for task, lines in asked.items()]
     parts = [Part(one, joining.join(one, answers(enumerate(lines), problems))) for one, lines in asked_once]
     for row in rows_of("", parts, {}, {}, None, {}):
         for section in ("results", "groups"):
             own = results.get(section, {}).get(row.task)
-            if own is not None and row.n_joined and row.level != SUBJECT:
+            if own is not None and row.n_joined and row.level != SUBJECT_LEVEL:
                 own.update(keys_of(row))
     for problem in problems:
         logger.warning("%s", problem)

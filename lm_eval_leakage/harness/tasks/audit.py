@@ -15,13 +15,13 @@ from lm_eval.api.group import Group
 from lm_eval.api.task import ConfigurableTask, Task
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from lm_eval_leakage.harness.tasks.audited_rows import LOOKED_AT, RefusedAudit, refuse_one_file_for_many, rows_of
+from lm_eval_leakage.harness.tasks.audited_rows import QUESTIONS_TRIED, RefusedAudit, refuse_one_file_for_many, rows_of
 from lm_eval_leakage.harness.tasks.base_task import constant_answer, refusal
 from lm_eval_leakage.harness.tasks.group import LeakageGroup
 from lm_eval_leakage.harness.tasks.shards import of_shards
-from lm_eval_leakage.harness.tasks.task import Doc, LeakageTask
+from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.harness.tasks.templates import templates
-from lm_eval_leakage.questions.fields import well_formed_parts
+from lm_eval_leakage.questions.fields import Doc, well_formed_parts
 from lm_eval_leakage.records import Question, UntestableQuestion
 
 logger = logging.getLogger(__name__)
@@ -67,9 +67,9 @@ class TaskAudit(LeakageTask):
         docs = ReadDocs(ReadDoc(row, audited.read) for row in audited.rows)
         if not docs:
             raise RefusedAudit(f"{self.base.config.task} has no question")
-        if reason := refusal([doc.reading for doc in islice(docs, LOOKED_AT)], audited.in_data):
+        if reason := refusal([doc.reading for doc in islice(docs, QUESTIONS_TRIED)], audited.in_data):
             raise RefusedAudit(reason)
-        if (place := constant_answer([doc.reading for doc in islice(docs, LOOKED_AT)])) is not None:
+        if (place := constant_answer([doc.reading for doc in islice(docs, QUESTIONS_TRIED)])) is not None:
             logger.warning(
                 "%s: the right option is always the %s published one, so its place is the data set's and not the "
                 "question's; a model that knows the answers may prefer the published order without having seen it",

@@ -12,15 +12,14 @@ from lm_eval.api.task import ConfigurableTask
 
 from lm_eval_leakage.harness.tasks.base_task import reader_of, texts_before
 from lm_eval_leakage.harness.tasks.data_files import read_file
-from lm_eval_leakage.harness.tasks.task import Doc
-from lm_eval_leakage.questions.fields import question_from_doc
+from lm_eval_leakage.questions.fields import Doc, question_from_doc
 from lm_eval_leakage.questions.row_texts import texts_in
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
 
-LOOKED_AT = 50  # questions by which a task is judged before it is audited
+QUESTIONS_TRIED = 50  # questions by which a task is judged before it is audited
 
 
 class RefusedAudit(ValueError):
@@ -71,7 +70,7 @@ def _prepared(base: ConfigurableTask, rows: Any) -> Iterator[Sequence[Mapping[st
 
 
 def _some_readable(rows: Sequence[Mapping[str, Any]], read: Callable[[Doc], Question]) -> bool:
-    return any(_reading(row, read) is None for row in islice(rows, LOOKED_AT))
+    return any(_reading(row, read) is None for row in islice(rows, QUESTIONS_TRIED))
 
 
 def _reading(row: Mapping[str, Any], read: Callable[[Doc], Question]) -> str | None:

@@ -12,7 +12,7 @@ from types import CodeType, FunctionType
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.utils import env
 
-from lm_eval_leakage.harness.tasks.task import Doc
+from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.questions.reader import Rendered, read_question
 from lm_eval_leakage.questions.row_texts import texts_in
 from lm_eval_leakage.records import Question, UntestableQuestion

@@ -21,10 +21,10 @@ ENDINGS = (".json", ".jsonl", ".parquet")
 DEEPEST = 50  # lists in lists; no question needs more than a few, and other readers of the row end at some hundreds
 MOST_DIGITS = 4_000  # of a number that Python reads as one
 
-Row = dict[str, Any]
+FileRow = dict[str, Any]
 
 
-class Rows(list[Row]):
+class Rows(list[FileRow]):
     """Rows in memory, with the names of their columns where the harness looks for them, and what tasks' functions
     most often call on a data set."""
 
@@ -36,10 +36,10 @@ class Rows(list[Row]):
     def column_names(self) -> list[str]:
         return list(self.features)
 
-    def map(self, function: Callable[[Row], Row], **_: object) -> Rows:
+    def map(self, function: Callable[[FileRow], FileRow], **_: object) -> Rows:
         return Rows({**row, **function(dict(row))} for row in self)
 
-    def filter(self, function: Callable[[Row], bool], **_: object) -> Rows:
+    def filter(self, function: Callable[[FileRow], bool], **_: object) -> Rows:
         return Rows(row for row in self if function(row))
 
 
@@ -78,7 +78,7 @@ def _parquet(file: Path) -> datasets.Dataset:
         ) from error
 
 
-def _table(rows: list[Row]) -> datasets.Dataset | Rows:
+def _table(rows: list[FileRow]) -> datasets.Dataset | Rows:
     columns = Rows(rows).column_names
     try:
         return datasets.Dataset.from_dict({column: [row.get(column) for row in rows] for column in columns})
@@ -89,7 +89,7 @@ def _table(rows: list[Row]) -> datasets.Dataset | Rows:
 # ---------------------------------------------------------------------- JSON
 
 
-def _json_rows(file: Path) -> list[Row]:
+def _json_rows(file: Path) -> list[FileRow]:
     """The objects of a file of lines, of one list, or of one object."""
     try:
         data = file.read_bytes()
@@ -142,7 +142,7 @@ def _number(digits: str) -> int | str:
     return int(digits) if len(digits) <= MOST_DIGITS else digits
 
 
-def _row(value: object, place: str, file: Path) -> Row:
+def _row(value: object, place: str, file: Path) -> FileRow:
     if not isinstance(value, dict):
         raise ValueError(
             f"data_files is {str(file)!r}, whose {place} is {brief(value)}; each must be an object with the fields of "
@@ -153,7 +153,7 @@ def _row(value: object, place: str, file: Path) -> Row:
             f"data_files is {str(file)!r}, whose {place} holds lists in lists, more than {DEEPEST} deep; mend it or "
             "remove it"
         )
-    row: Row = well_formed_parts(value)
+    row: FileRow = well_formed_parts(value)
     return row
 
 

@@ -13,8 +13,9 @@ from lm_eval_leakage.harness.patches.wiring import extend_harness
 from lm_eval_leakage.harness.tasks.audit import FIRST_AUDIT, Config, audit_task, template
 from lm_eval_leakage.harness.tasks.data_files import ENDINGS, Rows
 from lm_eval_leakage.harness.tasks.shards import of_shards
-from lm_eval_leakage.harness.tasks.task import Doc, LeakageTask
+from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.probes import probes
+from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.records import Question
 
 SPLIT = "test"

@@ -10,12 +10,13 @@ from typing import Any
 
 from lm_eval_leakage.harness.tasks.data_files import Rows
 from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
-from lm_eval_leakage.harness.tasks.task import Doc, LeakageTask, LongerThanWindow
+from lm_eval_leakage.harness.tasks.task import LeakageTask, LongerThanWindow
+from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.records import Question, Shard, UntestableQuestion
 
 logger = logging.getLogger(__name__)
 
-FEWEST = 2  # examples of a shard
+FEWEST_EXAMPLES = 2  # examples of a shard
 
 
 class ShardAudit(LeakageTask):
@@ -35,7 +36,9 @@ class ShardAudit(LeakageTask):
             logger.warning("%s: %d question(s) belong to no shard: %s", self.config.task, count, reason)
         self.shards = {shard.id: shard for shard in self.probe.of_shards(questions) or ()}
         if not self.shards:
-            raise ValueError(f"{self.config.task}: {len(questions)} readable question(s) make no shard of {FEWEST}")
+            raise ValueError(
+                f"{self.config.task}: {len(questions)} readable question(s) make no shard of {FEWEST_EXAMPLES}"
+            )
         n_asked = sum(len(shard.options) for shard in self.shards.values())
         logger.info("%s: %d shards of %d questions in all", self.config.task, len(self.shards), n_asked)
         rows = Rows({"shard": shard.id, "members": list(shard.members)} for shard in self.shards.values())
@@ -52,7 +55,7 @@ class ShardAudit(LeakageTask):
                 return super()._asked(doc, framed)
             except LongerThanWindow:
                 shown = len(self.question(doc).options)
-                if shown == FEWEST:
+                if shown == FEWEST_EXAMPLES:
                     raise
                 self._n_shown[doc["shard"]] = shown - 1
 

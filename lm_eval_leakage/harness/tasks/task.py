@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import groupby
 from typing import Any, TypeVar
@@ -26,13 +26,12 @@ from lm_eval_leakage.harness.tasks.parameters import probe_of, reference_of, res
 from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
 from lm_eval_leakage.inference.known_scores import detector_name
 from lm_eval_leakage.probes import Probe
-from lm_eval_leakage.questions.fields import question_from_doc
+from lm_eval_leakage.questions.fields import Doc, question_from_doc
 from lm_eval_leakage.questions.guards import guards_of, templates_of
 from lm_eval_leakage.records import DeclaredRow, Question, Request, Skipped, UntestableQuestion
 
 logger = logging.getLogger(__name__)
 
-Doc = Mapping[str, Any]
 T = TypeVar("T")
 ChatTemplate = Callable[..., str]  # or, for a chat model behind an API, turns as JSON in a tuple
 

@@ -14,7 +14,8 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.registry import detector_packages
 
 logger = logging.getLogger(__name__)
-NAME = re.compile(r"leakage_[a-z_]+")  # by which logs are known as those of audits where the detector is not installed
+# By which logs are known as those of audits where the detector is not installed.
+SUFFIX = re.compile(r"leakage_[a-z_]+")
 
 
 @cache
@@ -39,7 +40,7 @@ def _refusal(suffix: str, file: Path, taken: dict[str, Path]) -> str | None:
     """Why a template of another distribution cannot be used; None where it can."""
     if suffix in taken:
         return f"{taken[suffix]} describes the audit {suffix!r} already; give this file another name"
-    if not NAME.fullmatch(suffix):
+    if not SUFFIX.fullmatch(suffix):
         return f"the audit would be called {suffix!r}; call the file _leakage_<name>_yaml, in small letters"
     try:
         shape = load_yaml(file, resolve_func=False)
