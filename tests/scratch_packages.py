@@ -10,16 +10,15 @@ import pytest
 from lm_eval.api import registry as of_harness
 
 from lm_eval_leakage import registry
-from lm_eval_leakage.harness.checks import known_keys
 from lm_eval_leakage.harness.table import declared_rows
-from lm_eval_leakage.harness.tasks import audit, templates
+from lm_eval_leakage.harness.tasks import known_keys, templates
 from lm_eval_leakage.probes import probes
 
 CACHES = (
     registry.detector_packages,
     registry._import_detector_packages,
     templates.templates,
-    audit.suffixes,
+    audit_suffixes.suffixes,
     known_keys.known_keys,
 )
 OF_HARNESS = ("metric_registry", "aggregation_registry", "metric_agg_registry", "higher_is_better_registry")
@@ -39,7 +38,7 @@ def install(site: Path, distribution: str, entry_point: str, files: Mapping[str,
 def site_of_strangers(site: Path) -> Iterator[Path]:
     """`site` on the path, with nothing of it remembered afterwards; for a fixture."""
     before = set(sys.modules)
-    for lookup in (probes.names, declared_rows.known_rows, audit.suffixes):
+    for lookup in (probes.names, declared_rows.known_rows, audit_suffixes.suffixes):
         lookup()  # what is ours is imported before, and stays
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(site)
@@ -48,14 +47,15 @@ def site_of_strangers(site: Path) -> Iterator[Path]:
         patch.setattr(declared_rows, "_known", dict(declared_rows._known))
         for name in OF_HARNESS:
             patch.setattr(getattr(of_harness, name), "_objs", dict(getattr(of_harness, name)._objs))
-        _forget()
+        forget()
         yield site
-    _forget()
+    forget()
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None) and str(sys.modules[name].__file__).startswith(str(site)):
             del sys.modules[name]
 
 
-def _forget() -> None:
+def forget() -> None:
+    """What was found of installed packages, so that it is looked for again."""
     for cached in CACHES:
         cached.cache_clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -20,14 +21,16 @@ from lm_eval.utils import make_table
 
 from lm_eval_leakage import cli, registry
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.tasks.audit import suffixes
+from lm_eval_leakage.harness.tasks.audit import leakage_task
+from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.records import Answered, Question, UntestableQuestion
 from lm_eval_leakage.report.page import render
 from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.column_registry import FLAGGED
 from lm_eval_leakage.statistics import statistics
 from tests.fakes import FakeLM, by_hash, fond_of
-from tests.scratch_packages import install, site_of_strangers
+from tests.scratch_packages import forget, install, site_of_strangers
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -60,6 +63,13 @@ doc_to_target: answer
 """  # noqa: E501
 
 extend_harness(TaskManager)
+
+
+def write(folder: Path) -> None:
+    """The page's files."""
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
 
 
 def published(doc: dict) -> str:
@@ -95,11 +105,27 @@ def test_a_template_has_at_most_ten_lines() -> None:
     assert all(len(text.splitlines()) <= 10 for name, text in FILES.items() if name.endswith("_yaml"))
 
 
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".py")])
+def test_a_module_is_in_this_projects_style(name: str) -> None:
+    settings = ["--config", ROOT / "pyproject.toml", "--stdin-filename", name, "-"]
+    for command in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
+        ruff = [sys.executable, "-m", "ruff", *command, *settings]
+        done = subprocess.run(ruff, input=FILES[name], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.model
+def test_its_types_hold(tmp_path: Path) -> None:
+    write(tmp_path)
+    mypy = [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", "--cache-dir", tmp_path / "cache"]
+    beside = os.environ | {"MYPYPATH": str(ROOT)}
+    done = subprocess.run([*mypy, "-p", "my_detectors"], capture_output=True, text=True, cwd=tmp_path, env=beside)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.model
 def test_what_pip_would_install_has_the_templates_and_the_entry_point(tmp_path: Path) -> None:
-    for name, text in FILES.items():
-        (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "src" / name).write_text(text)
+    write(tmp_path / "src")
     build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path, tmp_path / "src"]
     done = subprocess.run(build, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -115,6 +141,13 @@ def test_both_detectors_and_their_audits_are_found(site: Path) -> None:
     assert {"leakage_rotations", "leakage_text_likelihood"} <= set(suffixes())
     assert {"rotations", "whole_question"} <= set(probes.names())
     assert {"published_rotation", "text_likelihood"} <= set(statistics.names())
+
+
+def test_an_audit_of_a_task_is_made_by_the_probes_name(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in DOCS))
+    (tmp_path / "colours.yaml").write_text(TASK.format(data=tmp_path / "questions.jsonl"))
+    (task,) = TaskManager(include_path=str(tmp_path), include_defaults=False).load(["colours"])["tasks"].values()
+    assert leakage_task(task, "rotations").config.task == AUDITS[0]
 
 
 @pytest.mark.parametrize("name", ["published_rotation", "text_likelihood"])
@@ -241,6 +274,27 @@ def test_the_page_shows_the_evidence(run) -> None:
     assert f"{sum(flags(samples))} questions are flagged where chance gives 3.0" in page
 
 
+@pytest.fixture
+def uninstalled(site: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [place for place in sys.path if place != str(site)])
+        for own in registry.Registry._all:
+            known = own._objects.items()
+            patch.setattr(own, "_objects", {name: i for name, i in known if not i.__module__.startswith("my_det")})
+        forget()
+        yield
+    forget()
+
+
+def test_runs_are_annotated_where_the_package_is_not_installed(run, uninstalled) -> None:
+    _, samples, out = run
+    assert "published_rotation" not in statistics.names()
+    (annotation,) = annotate([out])
+    assert annotation.detector == "published_rotation"
+    assert not annotation.problems
+    assert {FLAGGED.of(row).value for row in annotation.rows if row.task == "colours"} == {mean(flags(samples))}
+
+
 @pytest.mark.skip(reason="waits for per-detector columns")
 def test_annotate_and_the_page_show_what_the_measurement_measured(run, capsys, monkeypatch) -> None:
     _, _, out = run
@@ -268,7 +322,7 @@ def test_of_questions_that_nobody_has_seen_it_flags_as_many_as_by_chance(site: P
 @pytest.mark.model
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_simulate_ranks_by_both_and_makes_a_calibration_of_both(site: Path, tmp_path: Path) -> None:
-    from lm_eval_leakage.inference.known_scores import load
+    from lm_eval_leakage.inference.known_scores import COMBINED, load
     from lm_eval_leakage.lab import outcome_report
     from lm_eval_leakage.lab.quality_table import qualities
     from lm_eval_leakage.lab.settings import Simulation
@@ -287,14 +341,14 @@ def test_simulate_ranks_by_both_and_makes_a_calibration_of_both(site: Path, tmp_
         recipe=Recipe(learning_rate=5e-3, batch_size=6),
     )
     outcome = simulate(settings, tmp_path / "lab")
-    names = {"rotations/published_rotation", "text_likelihood/text_likelihood"}
-    found = {(one.detector, one.exposures): one for one in qualities(outcome)}
-    assert {(name, exposures) for name in names for exposures in (0, 30)} <= found.keys()
-    assert found["text_likelihood/text_likelihood", 30].auroc.value > 0.9
-    assert found["rotations/published_rotation", 30].rule is not None
-    assert found["text_likelihood/text_likelihood", 30].rule is None
+    after = {one.detector: one for one in qualities(outcome) if one.exposures == 30}
+    (rotations,) = [name for name in after if "published_rotation" in name]
+    (likelihood,) = [name for name in after if "text_likelihood" in name]
+    assert after[likelihood].auroc.value > 0.9
+    assert after[rotations].rule is not None
+    assert after[likelihood].rule is None
     report = outcome_report.write(outcome, tmp_path / "lab")
-    assert all(f"| `{name}` |" in report for name in names)
+    assert all(f"| `{name}` | 6 + 6 |" in report for name in (rotations, likelihood))
     calibration = load(str(tmp_path / "lab" / "calibration_30.json"))
-    assert len(calibration.detectors) >= len(names)
+    assert len(set(calibration.detectors) - {COMBINED}) == 2
     assert all(len(known.unseen["all"]) == len(known.seen) == 6 for known in calibration.detectors.values())

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
-from lm_eval_leakage.harness.checks.known_keys import known_keys
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.table.declared_rows import known_rows
-from lm_eval_leakage.harness.tasks.audit import split_name, suffixes, template
+from lm_eval_leakage.harness.tasks.audit import template
+from lm_eval_leakage.harness.tasks.audit_suffixes import split_name, suffixes
+from lm_eval_leakage.harness.tasks.known_keys import known_keys
 from lm_eval_leakage.harness.tasks.templates import templates
 from lm_eval_leakage.logs.audits import benchmark_of
 from lm_eval_leakage.probes import probes
@@ -89,6 +90,15 @@ def test_names_of_audits_are_known_without_an_import_of_the_package(site: Path) 
     install(site, "stranger", "stranger", files(count="raise RuntimeError('imported')"))
     assert "leakage_count" in suffixes()
     assert "stranger" not in sys.modules
+
+
+def test_a_statistic_without_parameters_need_be_no_dataclass_for_others_to_be_checked(site: Path) -> None:
+    bare = counting().replace(
+        '@statistics.register("n_texts")\n@dataclass(frozen=True)', '@statistics.register("n_texts")'
+    )
+    install(site, "stranger", "stranger", files(count=bare))
+    assert "stride" not in known_keys()
+    assert {"orders", "delta"} <= known_keys()
 
 
 def test_its_own_tools_and_tests_are_not_run(site: Path) -> None:
