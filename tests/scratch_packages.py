@@ -11,7 +11,7 @@ from lm_eval.api import registry as of_harness
 
 from lm_eval_leakage import registry
 from lm_eval_leakage.harness.table import declared_rows
-from lm_eval_leakage.harness.tasks import known_keys, templates
+from lm_eval_leakage.harness.tasks import audit_suffixes, known_keys, templates
 from lm_eval_leakage.probes import probes
 
 CACHES = (
