@@ -18,6 +18,7 @@ TIERS = [
     {"results"},
     {"logs", "probes", "statistics"},
     {"inference", "questions", "scoring"},
+    {"detector_ids"},
     {"registry", "records", "files", "texts"},
 ]
 MODULES = sorted(PACKAGE.rglob("*.py"))

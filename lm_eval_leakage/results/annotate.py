@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.logs.audits import benchmark_of, judged_in, with_audits
+from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import Run, find_runs, json_lines, sanitized
 from lm_eval_leakage.results.answers import accuracy_of, answers
@@ -63,7 +63,7 @@ def _annotation(runs: Sequence[Run], ease: Mapping[str, float], choices: Choices
     problems: list[Problem] = []
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
     calibrating = calibrating_of(model, choices.calibrating, problems)
-    audited = suspicions(judged_in(runs, problems), problems, choices.detector, calibrating)
+    audited = suspicions(lines_of_audits(runs, problems), problems, choices.detector, calibrating)
     joining = Joining(audited.found)
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
     rows = rows_of(model, parts, joining.unanswered(), _groups_of_audits(runs), audited.calibrated, ease)
@@ -93,12 +93,7 @@ def _part(one: Answered, joining: Joining, problems: list[Problem]) -> Part:
 
 
 def _groups_of_audits(runs: Sequence[Run]) -> dict[str, list[str]]:
-    return {
-        benchmark_of(group): [benchmark_of(member) for member in members]
-        for run in with_audits(runs)
-        for group, members in (run.results.get("group_subtasks") or {}).items()
-        if members
-    }
+    return {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
 
 
 def _groups(part: Part) -> Mapping[str, Sequence[str]]:

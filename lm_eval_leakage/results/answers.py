@@ -10,7 +10,7 @@ from pathlib import Path
 from sys import intern
 from typing import Any
 
-from lm_eval_leakage.logs.audit_line import content_of
+from lm_eval_leakage.logs.line_reader import content_of
 from lm_eval_leakage.logs.problems import NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.questions.fields import subject_of
 

@@ -19,8 +19,8 @@ from lm_eval_leakage.results.subject_prevalence import by_null
 from tests.results.harness_files import DETECTOR, answered, audited, confused, row, write_run
 
 N = 10
-OUTLIER = DETECTOR.replace("MaxOrder", "Outlier")
-KNOWN = Calibration("m", "bench", "by hand", {f"{DETECTOR}/statistic": KnownScores({EVERY_CLASS: [0.0] * 40}, [2.0])})
+OUTLIER = "outlier"
+KNOWN = Calibration("m", "bench", "by hand", {DETECTOR: KnownScores({EVERY_CLASS: [0.0] * 40}, [2.0])})
 
 
 def perm(of=range(N)) -> list[dict]:
@@ -49,7 +49,7 @@ def told(folder: Path) -> list[str]:
     by_null(folder, problems)
     assert [str(problem) for problem in problems if problem.incomplete] == by_annotate
     problems = []
-    identify([(folder, KNOWN)], problems, f"{DETECTOR}/statistic")
+    identify([(folder, KNOWN)], problems, DETECTOR)
     assert [str(problem) for problem in problems if problem.incomplete] == by_annotate
     if by_annotate:
         with pytest.raises(ValueError, match="--fail-if judges no incomplete log"):

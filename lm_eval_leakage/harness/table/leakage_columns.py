@@ -6,7 +6,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lm_eval_leakage.logs.audit_line import MARK, judged_lines
+from lm_eval_leakage.logs.audit_line import is_audit_line
+from lm_eval_leakage.logs.line_reader import audit_lines
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import KEPT, Run
 from lm_eval_leakage.results.answers import answers
@@ -25,7 +26,7 @@ def add_columns(results: dict[str, Any] | None) -> None:
     """To what `evaluate` returns: each task and group that was audited beside gets the columns of
     `lm-eval-leakage annotate`, under the filter's name `leakage`. Needs the samples (`--log_samples`)."""
     samples: Samples = (results or {}).get("samples") or {}
-    audits = {task: lines for task, lines in samples.items() if lines and MARK in lines[0]}
+    audits = {task: lines for task, lines in samples.items() if lines and is_audit_line(lines[0])}
     if results is None or not audits or len(audits) == len(samples):
         return
     try:
@@ -37,7 +38,7 @@ def add_columns(results: dict[str, Any] | None) -> None:
 def _add(results: dict[str, Any], audits: Samples, asked: Samples) -> None:
     problems: list[Problem] = []
     verdicts = (
-        (task, line) for task, lines in audits.items() for line in judged_lines(enumerate(lines), task, problems)
+        (task, line) for task, lines in audits.items() for line in audit_lines(enumerate(lines), task, problems)
     )
     joining = Joining(suspicions(verdicts, problems).found)
     run = Run("", "", {key: results.get(key) or {} for key in KEPT})

@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from lm_eval_leakage.detector_ids import detector_id
 from lm_eval_leakage.harness.models.asking import LeakageInstance
 from lm_eval_leakage.harness.models.processes import on_all
 from lm_eval_leakage.harness.models.token_scores import TokenAnswer
 from lm_eval_leakage.harness.table.aggregations import undecidable
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
 from lm_eval_leakage.harness.tasks.filters import LeakageFilter, judged_response
-from lm_eval_leakage.inference.known_scores import Calibrated, detector_name
+from lm_eval_leakage.inference.known_scores import Calibrated
 from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.probes import Probe
 from lm_eval_leakage.records import Answered, Evidence, Question, Skipped, UntestableQuestion, Verdict
@@ -66,7 +67,7 @@ class Judging:
 
     def _judge(self, pipeline: str, judge: LeakageFilter) -> None:
         reference = None if self.task.reference is None else self.task.reference.model
-        detector = detector_name(self.task.probe, judge.statistic, reference)
+        detector = detector_id(self.task.probe, judge.statistic, reference)
         verdicts: dict[int, Verdict] = dict(
             zip(self._answered, judge.apply(None, list(self._answered.values())), strict=True)
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 from lm_eval.api.task import ConfigurableTask
 
+from lm_eval_leakage.detector_ids import detector_id
 from lm_eval_leakage.harness.models.asking import REQUEST_TYPE, LeakageInstance, offer_asking
 from lm_eval_leakage.harness.models.model_of_run import lacking
 from lm_eval_leakage.harness.models.processes import refuse_wrong_rank
@@ -26,7 +27,7 @@ from lm_eval_leakage.harness.tasks.filters import JudgedResponse, JudgedText
 from lm_eval_leakage.harness.tasks.judging import Judging
 from lm_eval_leakage.harness.tasks.parameters import probe_of, reference_of, resume_of, with_parameters
 from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
-from lm_eval_leakage.inference.known_scores import detector_name
+from lm_eval_leakage.logs.version_1 import benchmark_of
 from lm_eval_leakage.probes import Probe
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.questions.guards import guards_of, templates_of
@@ -102,7 +103,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         """The names of those that will judge."""
         reference = None if self.reference is None else self.reference.model
         filters = [make_filter() for ensemble in self._filters for make_filter in ensemble.filters]
-        return [detector_name(self.probe, judge.statistic, reference) for judge in filters]
+        return [detector_id(self.probe, judge.statistic, reference) for judge in filters]
 
     def check_met(self, lm: object) -> None:
         """Raises RuntimeError where the requests were built without a look at the model that is to answer them."""
@@ -243,7 +244,12 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         first = results[0]
         assert first.verdict is not None, "a filter gave no verdict on a question's first response"
         names = [name for name in self._row_names if name in self.aggregation()]
-        return LoggedVerdict(first.verdict, first.guards, names, first.calibrated, first.detector)
+        return LoggedVerdict(first.verdict, first.guards, names, first.calibrated, first.detector, self.audited)
+
+    @property
+    def audited(self) -> str:
+        """The task that it asks about."""
+        return str((self.config.metadata or {}).get("audit_of") or benchmark_of(self.config.task))
 
     def guards(self, doc: Doc) -> tuple[str, ...]:
         """The guards on its question; raises UntestableQuestion where it has none."""
