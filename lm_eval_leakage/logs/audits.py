@@ -58,7 +58,7 @@ def _list(found: object) -> Sequence[Any]:
 def benchmarks_of_groups(run: Run) -> dict[str, list[str]]:
     """Groups of audits as the groups of what was audited, with its members."""
     groups = run.results.get("group_subtasks") or {}
-    names = {name: audited(run, name) for name in (*groups, *chain.from_iterable(groups.values()))}
+    names = {name: audited_task(run, name) for name in (*groups, *chain.from_iterable(groups.values()))}
     endings = {name.removeprefix(told) for name, told in names.items() if told and name.startswith(told)}
 
     def named(audit: str) -> str:
@@ -68,7 +68,7 @@ def benchmarks_of_groups(run: Run) -> dict[str, list[str]]:
     return {named(group): [named(member) for member in members] for group, members in groups.items() if members}
 
 
-def audited(run: Run, audit: str) -> str | None:
+def audited_task(run: Run, audit: str) -> str | None:
     """The task that an audit asks about, as its configuration has it; None where it does not say."""
     metadata = _config(run, audit).get("metadata")
     found = metadata.get("audit_of") if isinstance(metadata, Mapping) else None

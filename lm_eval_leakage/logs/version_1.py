@@ -85,7 +85,7 @@ def score_ids(keys: Iterable[str], *, kept: str) -> dict[str, str]:
 def _calls(text: str) -> list[tuple[str, dict[str, object]]]:
     """Class and arguments of both parts of `Probe(...)/Statistic(...)`."""
     match ast.parse(text, mode="eval").body:
-        case ast.BinOp(left=ast.Call() as probe, op=ast.Div(), right=ast.Call() as statistic):
+        case ast.BinOp(left=ast.Call(args=[]) as probe, op=ast.Div(), right=ast.Call(args=[]) as statistic):
             return [
                 (ast.unparse(part.func), {str(key.arg): ast.literal_eval(key.value) for key in part.keywords})
                 for part in (probe, statistic)

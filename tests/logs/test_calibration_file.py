@@ -25,7 +25,7 @@ def test_what_is_saved_is_read(tmp_path) -> None:
         ('{"results": {}}', "is no calibration file"),
         (
             json.dumps({"calibration": 9, "detectors": {}, "combined": None}),
-            "of version 9; this package reads 1 and 2",
+            "version 9; this package reads 1 and 2",
         ),
     ],
 )
