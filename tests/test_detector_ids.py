@@ -20,6 +20,24 @@ REGISTERED = [
     *(pytest.param(statistics.get(name), id=f"statistic {name}") for name in statistics.names()),
 ]
 
+EXAMPLES = [
+    (OptionOrders(), MaxOrder(), None, "max_order"),
+    (OptionOrders(orders=12), MaxOrder(), None, "max_order:orders=12"),
+    (OptionOrders(orders=0.5), MaxOrder(), None, "max_order:orders=0.5"),
+    (OptionOrders(), Outlier(delta=-0.1), None, "outlier:delta=-0.1"),
+    (OptionOrders(orders="paper"), Outlier(-0.1), None, "outlier:delta=-0.1,orders=paper"),
+    (
+        OptionOrders(orders="paper", move="movable"),
+        Outlier(-0.1),
+        None,
+        "outlier:delta=-0.1,move=movable,orders=paper",
+    ),
+    (OptionPairs(), MaxOrder(), None, "max_order@option_pairs"),
+    (OptionPairs(format="papers"), MaxOrder(), None, "max_order@option_pairs:format=papers"),
+    (OptionOrders(), MaxOrder(), "org/elder", "max_order:reference=org/elder"),
+    (OptionOrders(orders=12), MaxOrder(), "elder", "max_order:orders=12,reference=elder"),
+]
+
 
 def of_template(suffix: str) -> list[str]:
     shape = template(suffix)
@@ -33,25 +51,7 @@ def of_template(suffix: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("probe", "statistic", "reference", "written"),
-    [
-        (OptionOrders(), MaxOrder(), None, "max_order"),
-        (OptionOrders(orders=12), MaxOrder(), None, "max_order:orders=12"),
-        (OptionOrders(orders=0.5), MaxOrder(), None, "max_order:orders=0.5"),
-        (OptionOrders(), Outlier(delta=-0.1), None, "outlier:delta=-0.1"),
-        (
-            OptionOrders(orders="paper", move="movable"),
-            Outlier(-0.1),
-            None,
-            "outlier:delta=-0.1,move=movable,orders=paper",
-        ),
-        (OptionPairs(), MaxOrder(), None, "max_order@option_pairs"),
-        (OptionPairs(format="papers"), MaxOrder(), None, "max_order@option_pairs:format=papers"),
-        (OptionOrders(), MaxOrder(), "org/elder", "max_order:reference=org/elder"),
-        (OptionOrders(orders=12), MaxOrder(), "elder", "max_order:orders=12,reference=elder"),
-    ],
-)
+@pytest.mark.parametrize(("probe", "statistic", "reference", "written"), EXAMPLES)
 def test_an_id_is_the_statistic_and_what_differs_from_its_defaults(probe, statistic, reference, written) -> None:
     assert detector_id(probe, statistic, reference) == written
 

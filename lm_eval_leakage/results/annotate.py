@@ -23,7 +23,7 @@ from lm_eval_leakage.results.verdicts import Calibrating, calibrating_of, suspic
 class Choices:
     """What a user may choose.
 
-    detector: the statistic of which the columns speak; by default max_order where it was run
+    detector: id of the one whose flags the columns show; by default max_order where it was run
     calibrating: calibrations of the models, each used for its own
     references: folders of other models' runs, whose answers say how hard a question is
     aliases: other names of models, with the one that counts, where a model was run and audited under two
