@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 Scored = tuple[str, str, float]  # context, continuation, log-likelihood of the latter (nats)
@@ -22,10 +22,7 @@ def as_logged(sample: Mapping[str, Any]) -> dict[str, Any]:
             f"gen_args_{index}": {f"arg_{place}": part for place, part in enumerate(asked)}
             for index, asked in enumerate(sample["arguments"])
         },
-        "resps": [
-            [list(answer) if isinstance(answer, Sequence) and not isinstance(answer, str) else answer]
-            for (answer,) in sample["resps"]
-        ],
+        "resps": [[answer if isinstance(answer, str) else list(answer)] for (answer,) in sample["resps"]],
     }
 
 

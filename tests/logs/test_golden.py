@@ -8,7 +8,7 @@ import json
 import math
 import sys
 from array import array
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -244,3 +244,21 @@ def test_a_calibration_of_either_version_is_read(version: int) -> None:
     read = read_calibration(str(GOLDEN / f"calibration_version_{version}.json"))
     assert read == CALIBRATION
     assert list(read.detectors) == list(CALIBRATION.detectors)
+
+
+@dataclass(frozen=True)
+class Shadowing(Measurement):
+    """A statistic of others, whose values take names of the log."""
+
+    benchmark: str = "mine"
+    detector: float = 0.5
+    texts: tuple[str, ...] = ("a", "b")
+
+    def values(self) -> dict[str, float]:
+        return {"reason": 0.5}
+
+
+def test_what_every_line_says_is_not_overwritten_by_a_statistics_own_values() -> None:
+    line = written_line(Shadowing(), benchmark="bench", detector="shadowing", row_names=["reason", "skipped"])
+    assert (line["benchmark"], line["detector"], line["reason"]) == ("bench", "shadowing", None)
+    assert "texts" not in line
