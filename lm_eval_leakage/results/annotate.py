@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
+from lm_eval_leakage.logs.audit_tasks import benchmarks_of_groups, with_audits
+from lm_eval_leakage.logs.audits import lines_of_audits
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import Run, find_runs, json_lines, sanitized
 from lm_eval_leakage.results.answers import accuracy_of, answers

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lm_eval_leakage.logs.audits import audits_of
+from lm_eval_leakage.logs.audit_tasks import audits_of
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import Run, n_told
 

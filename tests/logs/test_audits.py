@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lm_eval_leakage.inference.known_scores import EVERY_CLASS, Calibration, KnownScores
-from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups
+from lm_eval_leakage.logs.audit_tasks import audited_task, benchmarks_of_groups
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.conditions import check_complete
