@@ -9,7 +9,7 @@ changes no id.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from hashlib import blake2b
 from types import MappingProxyType
@@ -45,7 +45,7 @@ def compose(
     return f"{who}:{','.join(told)}" if told else who
 
 
-def score_names(detector: str, ranks_by: tuple[str, ...] | list[str]) -> dict[str, str]:
+def score_names(detector: str, ranks_by: Sequence[str]) -> dict[str, str]:
     """Names of a detector's scores, by the values that rank questions: its id where there is one such value, else
     `id/value`."""
     return {key: detector if len(ranks_by) == 1 else f"{detector}/{key}" for key in ranks_by}

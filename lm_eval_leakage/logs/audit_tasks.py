@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
@@ -10,9 +11,15 @@ from typing import Any
 
 from lm_eval_leakage.logs.audit_line import looks_like_audit_line
 from lm_eval_leakage.logs.runs import Run
-from lm_eval_leakage.logs.version_1 import benchmark_of
 
 FIRST_LINES = 20  # of which one must be whole for an audit to be known by its log
+SUFFIX = re.compile(r"_(leakage|choice_confusion)(_[a-z_]+)?$")
+
+
+def benchmark_of(audit: str) -> str:
+    """`mmlu` of `mmlu_leakage_perm`, by the suffixes of our own audits; any other name stays. For what has no
+    `audit_of` in its metadata: audits with a YAML of their own, lines of version 1, runs without a log."""
+    return SUFFIX.sub("", audit)
 
 
 def audits_of(run: Run) -> dict[str, Path | None]:

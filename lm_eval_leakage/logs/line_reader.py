@@ -11,8 +11,9 @@ from typing import Any
 
 from lm_eval_leakage.detector_ids import score_names
 from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, VERSION, VERSION_KEY, Arms, AuditLine
+from lm_eval_leakage.logs.audit_tasks import benchmark_of
 from lm_eval_leakage.logs.problems import NOT_AS_WRITTEN, Problem
-from lm_eval_leakage.logs.version_1 import benchmark_of, id_of
+from lm_eval_leakage.logs.version_1 import id_of
 from lm_eval_leakage.questions.fields import content_id, question_from_doc
 from lm_eval_leakage.records import Question, UntestableQuestion
 

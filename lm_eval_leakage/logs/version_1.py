@@ -1,4 +1,4 @@
-"""What logs and calibration files of version 1 leave to be worked out: ids out of `repr`s, benchmarks out of names.
+"""Ids for the names that logs and calibration files of version 1 have.
 
 Version 1 named a detector `OptionOrders(max_orders=120, orders=None, ...)/MaxOrder()`, with ` against MODEL` where a
 reference model's log-likelihoods were taken off, and a score by that and `/statistic` or another value. The classes,
@@ -8,7 +8,6 @@ names and defaults below are those of that version, whatever they have become si
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -48,13 +47,7 @@ STATISTICS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {  # name, the pr
     "TokenEvidence": ("token_evidence", "published_text", {"k": "20"}),
 }
 OUTSIDE_ID = frozenset(("shards", "tasks_of_group", "benchmark", "reference", "reference_stderr"))
-AUDIT = re.compile(r"_(leakage|choice_confusion)(_[a-z_]+)?$")
 AGAINST = ") against "
-
-
-def benchmark_of(audit: str) -> str:
-    """`mmlu` of `mmlu_leakage_perm`, by the names that audits had; any other name stays."""
-    return AUDIT.sub("", audit)
 
 
 @cache

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.logs.audit_line import VERSION, VERSION_KEY
-from lm_eval_leakage.logs.version_1 import benchmark_of
+from lm_eval_leakage.logs.audit_tasks import benchmark_of
 
 DETECTOR = "max_order"
 CONFUSION = "paired_accuracy:score=letters"

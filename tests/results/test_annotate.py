@@ -13,7 +13,7 @@ from scipy.stats import binom, binomtest, false_discovery_control, norm
 from lm_eval_leakage import load_run
 from lm_eval_leakage.inference.combined import CombinedScore
 from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
-from lm_eval_leakage.logs.version_1 import benchmark_of
+from lm_eval_leakage.logs.audit_tasks import benchmark_of
 from lm_eval_leakage.results import column_registry as columns
 from lm_eval_leakage.results.annotate import Choices, annotate
 from lm_eval_leakage.results.measured import strata_of

@@ -27,7 +27,7 @@ from lm_eval_leakage.harness.tasks.filters import JudgedResponse, JudgedText
 from lm_eval_leakage.harness.tasks.judging import Judging
 from lm_eval_leakage.harness.tasks.parameters import probe_of, reference_of, resume_of, with_parameters
 from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
-from lm_eval_leakage.logs.version_1 import benchmark_of
+from lm_eval_leakage.logs.audit_tasks import benchmark_of
 from lm_eval_leakage.probes import Probe
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.questions.guards import guards_of, templates_of
