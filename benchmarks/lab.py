@@ -26,6 +26,7 @@ from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import Outcome, simulate
 from lm_eval_leakage.lab.smollm2 import smollm2
 from lm_eval_leakage.lab.training import Recipe
+from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.statistics.paired_accuracy import difference
 
 BENCHMARKS = {"mmlu": "MMLU", "cmmlu": "CMMLU"}
@@ -33,7 +34,7 @@ TRAININGS = {
     "full": PROTOCOLS["ni"]["recipe"],
     "LoRA": Recipe(learning_rate=1e-3, batch_size=8, lora_rank=16),
 }
-MAX_ORDER, OUTLIER, ZSCORE = "perm/max_order", "perm/outlier", "tokens/token_evidence/mean_zscore"
+MAX_ORDER, OUTLIER, ZSCORE = "max_order", "outlier", "token_evidence/mean_zscore"
 # Ni et al. (2025), F1 at 1, 2, 3, 5, 10 epochs, 500 + 500 questions
 PUBLISHED = {
     ("mmlu", MAX_ORDER): ("LLaMA2-7B", (0.680, 0.783, 0.881, 0.892, 0.914)),
@@ -110,9 +111,9 @@ def leaderboard(outcomes: Mapping[tuple[str, str], Outcome]) -> str:
     for (benchmark, training), outcome in outcomes.items():
         for exposures, audits in outcome.audits.items():
             variant = f"{training}, {exposures} exposure{'s' if exposures > 1 else ''}" if exposures else "as it is"
-            lines = audits.audit("leakage_perm")["lines"]
+            lines = audits.lines("leakage_perm")
             variants.setdefault(variant, {})[benchmark] = " | ".join(
-                _flagged([line for line in lines if line["filter"] == name.split("/")[1] and _counts(line)])
+                _flagged([line for line in lines if line.detector == name and _counts(line)])
                 for name in (MAX_ORDER, OUTLIER)
             )
     heads = [f"{BENCHMARKS[benchmark]}, {name}" for benchmark in BENCHMARKS for name in ("max-order", "outlier")]
@@ -127,15 +128,15 @@ def leaderboard(outcomes: Mapping[tuple[str, str], Outcome]) -> str:
     return "\n".join([f"{note}\n", f"| variant | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|", *rows])
 
 
-def _counts(line: Mapping[str, Any]) -> bool:
+def _counts(line: AuditLine) -> bool:
     """A natural order is preferred without leakage."""
-    return not line["reason"] and not line["guards"]
+    return line.reason is None and not line.guarded
 
 
-def _flagged(lines: Sequence[Mapping[str, Any]]) -> str:
-    rate, stderr = rate_and_stderr([line["flagged"] for line in lines])
-    nulls = [line["null_rate"] for line in lines]
-    pvalue = poisson_binomial_tail(sum(line["flagged"] for line in lines), nulls)
+def _flagged(lines: Sequence[AuditLine]) -> str:
+    flags, nulls = [bool(line.flagged) for line in lines], [line.null_rate or 0.0 for line in lines]
+    rate, stderr = rate_and_stderr(flags)
+    pvalue = poisson_binomial_tail(sum(flags), nulls)
     return f"{rate:.3f} ± {stderr:.3f} ({sum(nulls) / len(nulls):.3f}), p {pvalue:.1g}"
 
 
@@ -218,10 +219,10 @@ def _lines(file: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 def _language_row(name: str, outcome: Outcome, exposures: int) -> str:
     (auroc,) = (q.auroc for q in qualities(outcome) if q.detector == ZSCORE and q.exposures == exposures)
-    lines = {line["id"]: line for line in outcome.audits[exposures].audit(CONFUSION)["lines"] if not line["reason"]}
-    halves = [[lines[name] for name in half if name in lines] for half in (outcome.trained, outcome.held_out)]
-    accuracy = ", ".join(f"{rate_and_stderr([line['original'] for line in half])[0]:.2f}" for half in halves)
-    deltas = [difference([line["original"] for line in h], [line["generalized"] for line in h]) for h in halves]
+    arms = {line.question: line.arms for line in outcome.audits[exposures].lines(CONFUSION) if line.arms}
+    halves = [[arms[name] for name in half if name in arms] for half in (outcome.trained, outcome.held_out)]
+    accuracy = ", ".join(f"{rate_and_stderr([one.original for one in half])[0]:.2f}" for half in halves)
+    deltas = [difference([one.original for one in half], [one.generalized for one in half]) for half in halves]
     shown = " | ".join(f"{100 * delta.value:+.1f} ± {100 * delta.stderr:.1f}" for delta in deltas)
     return f"| {name} | {auroc} | {accuracy} | {shown} |"
 

@@ -108,10 +108,10 @@ def choice_confusion(outcome: Outcome) -> Iterator[str]:
         for suffix in ("choice_confusion", "choice_confusion_letters"):
             if suffix not in outcome.settings.detectors:
                 continue
-            lines = {line["id"]: line for line in audits.audit(suffix)["lines"] if not line["reason"]}
+            arms = {line.question: line.arms for line in audits.lines(suffix) if line.arms}
             for half, names in (("trained", outcome.trained), ("untrained", outcome.held_out)):
-                measured = [lines[name] for name in names if name in lines]
-                original, generalized = ([line[arm] for line in measured] for arm in ("original", "generalized"))
+                measured = [arms[name] for name in names if name in arms]
+                original, generalized = [one.original for one in measured], [one.generalized for one in measured]
                 yield _delta(f"`{suffix}`, {exposures} exposures, {half}", original, difference(original, generalized))
 
 

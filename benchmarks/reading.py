@@ -19,11 +19,12 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.logs.audit_line import VERSION, VERSION_KEY
+
 N_QUESTIONS, N_SUBJECTS = 14_042, 57
 TIME = "2026-01-01T00-00-00.000000"
 TEXT = "which of the following best describes a process by which an organism responds to change in its own world"
 WORDS = TEXT.split()
-DETECTOR = "OptionOrders(max_orders=120, orders=None, move='all', format=None)"
 SCRIPT = """
 import json, pathlib, sys
 kept = [json.loads(line) for file in pathlib.Path(sys.argv[1]).rglob("*.jsonl") for line in file.open()]
@@ -69,14 +70,15 @@ def audited(number: int, doc: dict[str, Any], rng: random.Random) -> list[dict[s
     margin = scores[0] - max(scores[1:])
     shared = {**common(number, doc), "arguments": arguments, "resps": responses, "metrics": ["flagged_rate"]}
     shared |= {"filtered_resps": [r[0] for r in responses], "guards": "", "reason": None, "n_orders": len(orders)}
+    shared |= {VERSION_KEY: VERSION, "benchmark": "mmlu"}
     rank = 1 + sum(score >= scores[0] for score in scores[1:])
     orders_line = {
         "filter": "max_order",
-        "detector": f"{DETECTOR}/MaxOrder()",
+        "detector": "max_order",
         "flagged": margin > 0,
         "margin": margin,
     }
-    outlier_line = {"filter": "outlier", "detector": f"{DETECTOR}/Outlier(delta=None)", "flagged": rng.random() < 0.36}
+    outlier_line = {"filter": "outlier", "detector": "outlier", "flagged": rng.random() < 0.36}
     ranked = {"ranks_by": "statistic", "statistic": margin, "pvalue": rank / len(orders)}
     return [
         shared | orders_line | ranked | {"null_rate": 1 / 24},

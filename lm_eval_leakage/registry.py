@@ -22,6 +22,12 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 ENTRY_POINTS = "lm_eval_leakage.detectors"
 OWN_PREFIX = f"{__name__.partition('.')[0]}."
+_name_of: dict[object, str] = {}
+
+
+def registered_name(item: type) -> str:
+    """The name under which a class is registered; its own where it is not."""
+    return _name_of.get(item, item.__name__)
 
 
 class Registry(Generic[T]):
@@ -46,6 +52,7 @@ class Registry(Generic[T]):
             if name in self._objects:
                 raise ValueError(f"the {self.kind} {name!r} is registered twice; give one of them another name")
             self._objects[name] = item
+            _name_of[item] = name
             return item
 
         return add

@@ -17,7 +17,7 @@ from lm_eval_leakage.harness.tasks.audit import template
 from lm_eval_leakage.harness.tasks.audit_suffixes import split_name, suffixes
 from lm_eval_leakage.harness.tasks.known_keys import known_keys
 from lm_eval_leakage.harness.tasks.templates import templates
-from lm_eval_leakage.logs.audits import benchmark_of
+from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.statistics import statistics
 from tests.fakes import FakeLM, by_hash

@@ -18,6 +18,7 @@ TIERS = [
     {"results"},
     {"logs", "probes", "statistics"},
     {"inference", "questions", "scoring"},
+    {"detector_ids"},
     {"registry", "records", "files", "texts"},
 ]
 HARNESS_TIERS = [  # within harness/; its own __init__ extends the harness with all of it

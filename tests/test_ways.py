@@ -17,8 +17,7 @@ from lm_eval.utils import make_table
 
 import lm_eval_leakage
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.table.aggregations import RowValue
-from lm_eval_leakage.harness.table.judged_question import JudgedQuestion
+from lm_eval_leakage.harness.table.aggregations import JudgedQuestion, RowValue
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.records import Answered, Evidence, Measurement, Question, Request, Skipped
 from lm_eval_leakage.results.annotate import annotate

@@ -16,7 +16,12 @@ def _identify_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("FOLDER", "CALIBRATION"),
         help="output folder of a model's audits (with --log_samples) and its calibration; once for each model",
     )
-    parser.add_argument("--detector", default="combined", help="of the calibration (default: all of them, combined)")
+    parser.add_argument(
+        "--detector",
+        default="combined",
+        metavar="ID",
+        help="one of the calibration's, such as max_order or token_evidence/min_k (default: all of them, combined)",
+    )
     parser.add_argument("--level", type=float, default=0.1, help="accepted share of mistakes (default: %(default)s)")
     parser.add_argument("--output_path", type=Path, help="file for one JSON line a question")
 
@@ -24,7 +29,12 @@ def _identify_arguments(parser: argparse.ArgumentParser) -> None:
 def _prevalence_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="FOLDER", help="output folder of a model's audits (--log_samples)")
     parser.add_argument("--calibration", metavar="FILE", help="its calibration; without, by null hypotheses")
-    parser.add_argument("--detector", default="combined", help="of the calibration (default: all of them, combined)")
+    parser.add_argument(
+        "--detector",
+        default="combined",
+        metavar="ID",
+        help="one of the calibration's, such as max_order or token_evidence/min_k (default: all of them, combined)",
+    )
     parser.add_argument("--fpr", type=float, default=0.05, help="accepted share of unseen (default: %(default)s)")
 
 
@@ -38,12 +48,19 @@ def _reading_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--alias", action="append", default=[], metavar="OTHER=MODEL", help="two names of one model, as runs name it"
     )
-    parser.add_argument("--detector", help="whose flags count (default: max_order, or the first that was run)")
+    parser.add_argument(
+        "--detector",
+        metavar="ID",
+        help="whose flags count, such as max_order:orders=12 (default: max_order, or the first that was run)",
+    )
     parser.add_argument(
         "--calibration", action="append", default=[], metavar="FILE", help="of `simulate`; once for each model"
     )
     parser.add_argument(
-        "--calibrated_by", default="combined", help="detector of the calibration (default: %(default)s)"
+        "--calibrated_by",
+        default="combined",
+        metavar="ID",
+        help="one of the calibration's detectors (default: %(default)s)",
     )
     parser.add_argument("--fpr", type=float, default=0.05, help="share of unseen flagged (default: %(default)s)")
     parser.add_argument(

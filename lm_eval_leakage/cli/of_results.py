@@ -23,11 +23,11 @@ PROBLEMS_SHOWN = 20
 
 def identify(args: argparse.Namespace) -> None:
     """say which questions models have probably seen, with a bound on the share of mistakes"""
-    from lm_eval_leakage.inference.known_scores import load
+    from lm_eval_leakage.logs.calibration_file import read_calibration
     from lm_eval_leakage.results import identify as identification
 
     problems: list[Problem] = []
-    runs = [(Path(folder), load(calibration)) for folder, calibration in args.run]
+    runs = [(Path(folder), read_calibration(calibration)) for folder, calibration in args.run]
     found = identification.identify(runs, problems, args.detector, args.level)
     if args.output_path is not None:
         lines = [as_json(line) for line in identification.as_lines(found)]
@@ -38,14 +38,14 @@ def identify(args: argparse.Namespace) -> None:
 
 def prevalence(args: argparse.Namespace) -> None:
     """say what share of each subject a model has probably seen, and which subjects have too many flags for chance"""
-    from lm_eval_leakage.inference.known_scores import load
+    from lm_eval_leakage.logs.calibration_file import read_calibration
     from lm_eval_leakage.results import subject_prevalence as shares
 
     problems: list[Problem] = []
     if args.calibration is None:
         found = shares.by_null(args.run, problems)
     else:
-        found = shares.by_calibration(args.run, load(args.calibration), args.detector, args.fpr, problems)
+        found = shares.by_calibration(args.run, read_calibration(args.calibration), args.detector, args.fpr, problems)
     say(shares.as_table(found))
     _tell(("", problem) for problem in problems)
 
@@ -126,11 +126,11 @@ def leaderboard(args: argparse.Namespace) -> None:
 
 
 def _annotations(args: argparse.Namespace) -> Sequence[Annotation]:
-    from lm_eval_leakage.inference.known_scores import load
+    from lm_eval_leakage.logs.calibration_file import read_calibration
     from lm_eval_leakage.results.annotate import Choices, annotate
     from lm_eval_leakage.results.verdicts import Calibrating
 
-    calibrating = [Calibrating(load(file), args.calibrated_by, args.fpr) for file in args.calibration]
+    calibrating = [Calibrating(read_calibration(file), args.calibrated_by, args.fpr) for file in args.calibration]
     aliases = dict(_alias(text) for text in args.alias)
     return annotate(args.runs, args.audit, Choices(args.detector, calibrating, args.reference, aliases))
 

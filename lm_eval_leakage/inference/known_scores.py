@@ -7,18 +7,13 @@ conformal p-values (Vovk et al., 2005), by class as in Mondrian conformal predic
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
-from lm_eval_leakage.files import write_whole
 from lm_eval_leakage.inference.combined import CombinedScore
 from lm_eval_leakage.inference.conformal import conformal_pvalues
 
-VERSION = 1
 EVERY_CLASS = "all"
 COMBINED = "combined"  # in the place of a detector's name
 FEWEST = 19  # known-unseen questions of a class, below which 5 % cannot be reached
@@ -26,7 +21,7 @@ FEWEST = 19  # known-unseen questions of a class, below which 5 % cannot be reac
 
 @dataclass(frozen=True)
 class KnownScores:
-    """Of one probe, statistic and key; by class of question, or under EVERY_CLASS.
+    """Of one detector and value that ranks; by class of question, or under EVERY_CLASS.
 
     unseen, seen: scores, a higher one meaning more leakage
     """
@@ -54,7 +49,7 @@ class Calibration:
 
     model, benchmark: names, which a run must have too
     origin: where the known scores come from, in words
-    detectors: by `detector_name` and, after a slash, the value that ranks
+    detectors: by the names of scores, as of `detector_ids.score_names`
     combined: the score of all of them together, fitted on the same questions; None where none was
     """
 
@@ -67,7 +62,7 @@ class Calibration:
     def unmatched(self, run: Iterable[str], detector: str | None = None) -> str | None:
         """Why these scores say nothing about a run, as a sentence; None where they do.
 
-        run: the names of its detectors, with the value that ranks or without
+        run: the ids of its detectors, or the names of its scores
         detector: the one of these that is asked for; by default any of them
         """
         names = dict.fromkeys(run)
@@ -79,9 +74,6 @@ class Calibration:
             f"{', '.join(names) or 'nothing'}: the same probe and statistic with the same parameters are needed, so "
             "run the audit as the calibration was made, or make a calibration of this one"
         )
-
-    def save(self, file: Path) -> None:
-        write_whole(file, json.dumps({"calibration": VERSION, **asdict(self)}))
 
 
 @dataclass(frozen=True)
@@ -96,66 +88,6 @@ class Calibrated:
     fpr: float
     of_seen: tuple[int, int] = (0, 0)
     of_unseen: tuple[int, int] = (0, 0)
-
-
-def load(file: str) -> Calibration:
-    """Raises ValueError, with the remedy, for a file of another kind or version."""
-    try:
-        found = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
-        version = found.pop("calibration")
-        if version == VERSION:
-            return _calibration(**found)
-    except OSError as error:
-        raise ValueError(f"calibration is {file!r}, which cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ValueError(
-            f"calibration is {file!r}, which is no calibration file ({error!r}); make one with "
-            "`lm-eval-leakage simulate`"
-        ) from error
-    raise ValueError(f"calibration is {file!r}, of version {version!r}; this package reads {VERSION}: make it again")
-
-
-def _calibration(model: Any, benchmark: Any, origin: Any, detectors: Any, combined: Any) -> Calibration:
-    """From what JSON keeps of it. Raises TypeError or ValueError for what no calibration holds."""
-    for name, value in (("model", model), ("benchmark", benchmark), ("origin", origin)):
-        _check(isinstance(value, str), f"its {name} is {value!r}, which is no text")
-    known = {name: _known_scores(name, **scores) for name, scores in detectors.items()}
-    _check(COMBINED not in known or combined is not None, "it has combined scores and not how they are made")
-    return Calibration(model, benchmark, origin, known, None if combined is None else _combined(combined))
-
-
-def _known_scores(name: str, unseen: Any, seen: Any) -> KnownScores:
-    _check(EVERY_CLASS in unseen, f"{name} has no scores of {EVERY_CLASS!r} unseen questions")
-    for own in (seen, *unseen.values()):
-        _check(_are_numbers(own), f"{name} has scores that are no finite numbers")
-    return KnownScores(unseen, seen)
-
-
-def _combined(stored: Any) -> CombinedScore:
-    together = CombinedScore.of(stored)
-    _check(all(isinstance(name, str) for name in together.detectors), "a detector of the combined score is no name")
-    _check(len(together.weights) == len(together.detectors), "the combined score has not one weight per detector")
-    for name in together.detectors:
-        _check(len(together.unseen[name]) > 0, f"the combined score has no unseen questions of {name}")
-    numbers = [together.weights, [together.intercept], *together.unseen.values()]
-    _check(all(map(_are_numbers, numbers)), "the combined score holds what is no finite number")
-    return together
-
-
-def _are_numbers(values: Any) -> bool:
-    return isinstance(values, (list, tuple)) and all(
-        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) for value in values
-    )
-
-
-def _check(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise ValueError(otherwise)
-
-
-def detector_name(probe: object, statistic: object, reference: str | None = None) -> str:
-    """Scores are comparable where both, with their parameters, and the reference model are the same."""
-    return f"{probe!r}/{statistic!r}" + (f" against {reference}" if reference is not None else "")
 
 
 def class_of(n_options: int, guarded: bool) -> str:

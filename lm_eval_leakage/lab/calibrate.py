@@ -78,9 +78,8 @@ def _answers(audits: Audits, suffixes: Iterable[str]) -> tuple[dict[str, dict[st
     for suffix in suffixes:
         if asks_of_neighbours(suffix):
             continue  # its units are shards of these questions and no others
-        for line in audits.audit(suffix)["lines"]:
-            guarded |= {line["id"]} if line["guards"] else set()
-            for key in line["ranks_by"].split(","):
-                if key and line[key] is not None:
-                    scores.setdefault(f"{line['detector']}/{key}", {})[line["id"]] = float(line[key])
+        for line in audits.lines(suffix):
+            guarded |= {line.question} if line.guarded else set()
+            for name, score in line.scores.items():
+                scores.setdefault(name, {})[line.question] = score
     return scores, guarded

@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from lm_eval_leakage import question_from_doc, task_configs_path
 from lm_eval_leakage.files import check_writable
@@ -22,12 +21,12 @@ from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.packages import SMOLLM2, TRAINING, need_packages
 from lm_eval_leakage.lab.smollm2 import smollm2
 from lm_eval_leakage.lab.training import Recipe, train
+from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.records import Question
 
 TASK = "fresh_leakage_perm"
 FEWEST, ALL = 8, 200
 EXPOSURES, LEARNING_RATE = 3, 2e-4
-Line = Mapping[str, Any]
 
 
 def fresh_questions() -> list[Question]:
@@ -35,7 +34,7 @@ def fresh_questions() -> list[Question]:
     return [question_from_doc(json.loads(line)) for line in text.splitlines()]
 
 
-def audit_side_by_side(models: Mapping[str, Path], folder: Path, n_questions: int) -> dict[str, list[Line]]:
+def audit_side_by_side(models: Mapping[str, Path], folder: Path, n_questions: int) -> dict[str, list[AuditLine]]:
     """The samples log of `lm_eval --tasks fresh_leakage_perm` on each model; reused where it exists.
 
     A small model leaves cores idle, so all run at once, each on its share of them. The last one's progress is
@@ -67,15 +66,15 @@ def _logs(output: Path) -> list[Path]:
     return list(output.rglob(f"samples_{TASK}_*.jsonl"))
 
 
-def _lines(log: Path) -> list[Line]:
-    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+def _lines(log: Path) -> list[AuditLine]:
+    return [read_line(json.loads(line), TASK) for line in log.read_text(encoding="utf-8").splitlines()]
 
 
-def table(audits: Mapping[str, Sequence[Line]], trained: set[str]) -> str:
-    """One row a statistic, model and half of the questions: flagged with its error, chance, p-value."""
+def table(audits: Mapping[str, Sequence[AuditLine]], trained: set[str]) -> str:
+    """One row per statistic, model and half of the questions: flagged with its error, chance, p-value."""
     head = "| statistic | model | half | n | flagged | by chance | p-value |\n|---|---|---|---|---|---|---|"
     rows = [
-        _row(statistic, model, half, [line for line in lines if line["filter"] == statistic])
+        _row(statistic, model, half, [line for line in lines if line.filter == statistic])
         for statistic in ("max_order", "outlier")
         for model, whole in audits.items()
         for half, lines in _halves(whole, trained)
@@ -83,16 +82,16 @@ def table(audits: Mapping[str, Sequence[Line]], trained: set[str]) -> str:
     return "\n".join([head, *rows])
 
 
-def _halves(lines: Sequence[Line], trained: set[str]) -> Iterable[tuple[str, list[Line]]]:
-    yield "trained", [line for line in lines if line["doc"]["id"] in trained]
-    yield "untrained", [line for line in lines if line["doc"]["id"] not in trained]
+def _halves(lines: Sequence[AuditLine], trained: set[str]) -> Iterable[tuple[str, list[AuditLine]]]:
+    yield "trained", [line for line in lines if line.doc["id"] in trained]
+    yield "untrained", [line for line in lines if line.doc["id"] not in trained]
 
 
-def _row(statistic: str, model: str, half: str, lines: Sequence[Line]) -> str:
-    tested = [line for line in lines if line["flagged"] is not None]
-    rate, error = rate_and_stderr([line["flagged"] for line in tested])
-    nulls = [line["null_rate"] for line in tested]
-    pvalue = poisson_binomial_tail(sum(line["flagged"] for line in tested), nulls)
+def _row(statistic: str, model: str, half: str, lines: Sequence[AuditLine]) -> str:
+    tested = [line for line in lines if line.flagged is not None]
+    rate, error = rate_and_stderr([bool(line.flagged) for line in tested])
+    nulls = [line.null_rate for line in tested if line.null_rate is not None]
+    pvalue = poisson_binomial_tail(sum(bool(line.flagged) for line in tested), nulls)
     chance = sum(nulls) / len(nulls)
     return (
         f"| {statistic} | {model} | {half} | {len(tested)} | {rate:.3f} ± {error:.3f} | {chance:.3f} | {pvalue:.1e} |"

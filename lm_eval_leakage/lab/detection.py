@@ -12,11 +12,12 @@ from typing import Any
 
 from lm_eval_leakage.files import write_whole
 from lm_eval_leakage.lab.settings import pretrained_of
+from lm_eval_leakage.logs.audit_line import AuditLine, read_line
+from lm_eval_leakage.logs.harness_sample import loglikelihoods
 from lm_eval_leakage.records import Question
 
 logger = logging.getLogger(__name__)
 
-SHORT = "leakage_"
 KEPT_ASIDE = frozenset(
     ("arguments", "doc", "doc_hash", "doc_id", "filtered_resps", "prompt_hash", "resps", "target", "target_hash")
 )
@@ -26,16 +27,18 @@ KEPT_ASIDE = frozenset(
 class Detector:
     """One statistic on one kind of request, over questions.
 
-    name: audit and statistic, such as perm/max_order, with the key where a statistic ranks by several
+    name: that of its scores, such as max_order, or token_evidence/min_k where a statistic ranks by several
+    audit: by which it was asked, such as leakage_perm
     scores: by question id, or that of a shard's first question; a higher one means more leakage
     flags: the published rule's decision, by question id; None where there is no rule
     null_rate: share flagged without leakage by the statistic's null hypothesis; None where it has none
     skipped: reasons, by question id
-    n_tokens: tokens a question, of all its texts
-    seconds: a question
+    n_tokens: tokens per question, of all its texts
+    seconds: per question
     """
 
     name: str
+    audit: str
     scores: Mapping[str, float]
     flags: Mapping[str, bool] | None
     null_rate: float | None
@@ -72,8 +75,12 @@ class Audits:
     def detectors(self, suffixes: Sequence[str]) -> list[Detector]:
         return [detector for suffix in suffixes for detector in read_detectors(suffix, self.audit(suffix))]
 
+    def lines(self, suffix: str) -> list[AuditLine]:
+        """Of one audit, one per question and statistic."""
+        return read_lines(suffix, self.audit(suffix))
+
     def audit(self, suffix: str) -> dict[str, Any]:
-        """Lines of one audit, one a question and statistic, with what it cost."""
+        """One audit as its file keeps it: lines, one per question and statistic, and what it cost."""
         file = self.folder / f"{suffix}.json"
         if (kept := _kept(file)) is not None:
             return kept
@@ -125,7 +132,7 @@ class Audits:
         if suffix in self.references:
             metadata = metadata | {"reference_log": str(self.references[suffix])}
         done = run_audit(self._lm, suffix, questions, self.pool, metadata)
-        lines = [_line(sample) for sample in done.samples]
+        lines = [_stored(sample) for sample in done.samples]
         return {
             "lines": lines,
             "n_tokens": done.n_tokens,
@@ -158,21 +165,36 @@ def _kept(file: Path) -> dict[str, Any] | None:
     return None
 
 
+def read_lines(suffix: str, audit: Mapping[str, Any]) -> list[AuditLine]:
+    """The lines of one audit, whose `question` is its id, or that of a shard's first question."""
+    return [
+        read_line(
+            {
+                **line,
+                "doc": {"id": line["id"]},
+                "doc_hash": line["id"],
+                "resps": [[[answer]] for answer in line["answers"]],
+            },
+            suffix,
+        )
+        for line in audit["lines"]
+    ]
+
+
 def read_detectors(suffix: str, audit: Mapping[str, Any]) -> Iterator[Detector]:
     """The detectors of one audit, from its lines."""
     cost = (audit["n_tokens"] / audit["n_questions"], audit["seconds"] / audit["n_questions"])
-    for pipeline in dict.fromkeys(line["filter"] for line in audit["lines"]):
-        lines = {line["id"]: line for line in audit["lines"] if line["filter"] == pipeline}
-        skipped = {name: line["reason"] for name, line in lines.items() if line["reason"]}
+    whole = read_lines(suffix, audit)
+    for detector in dict.fromkeys(line.detector for line in whole):
+        lines = {line.question: line for line in whole if line.detector == detector}
+        skipped = {name: line.reason for name, line in lines.items() if line.reason}
         tested = {name: line for name, line in lines.items() if name not in skipped}
-        flags = {name: line["flagged"] for name, line in tested.items() if line["flagged"] is not None}
-        nulls = [line["null_rate"] for line in tested.values() if line.get("null_rate") is not None]
-        keys = dict.fromkeys(key for line in tested.values() for key in line["ranks_by"].split(",") if key)
-        for key in keys:
-            title = "/".join([suffix.removeprefix(SHORT), pipeline, *([key] if len(keys) > 1 else [])])
-            scores = {name: math.nan if line[key] is None else float(line[key]) for name, line in tested.items()}
-            null_rate = math.fsum(nulls) / len(nulls) if nulls else None
-            yield Detector(title, scores, flags or None, null_rate, skipped, *cost)
+        flags = {name: line.flagged for name, line in tested.items() if line.flagged is not None}
+        nulls = [line.null_rate for line in tested.values() if line.null_rate is not None]
+        null_rate = math.fsum(nulls) / len(nulls) if nulls else None
+        for title in dict.fromkeys(title for line in tested.values() for title in line.scores):
+            scores = {name: line.scores.get(title, math.nan) for name, line in tested.items()}
+            yield Detector(title, suffix, scores, flags or None, null_rate, skipped, *cost)
 
 
 def _blocks_as_subjects(questions: Sequence[Question], size: int) -> list[Question]:
@@ -180,9 +202,9 @@ def _blocks_as_subjects(questions: Sequence[Question], size: int) -> list[Questi
     return [replace(question, subject=f"block {index // size}") for index, question in enumerate(questions)]
 
 
-def _line(sample: Mapping[str, Any]) -> dict[str, Any]:
+def _stored(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a sample: all but the row and the texts, which the simulation's settings give again."""
     doc = sample["doc"]
     kept = {key: value for key, value in sample.items() if key not in KEPT_ASIDE}
-    answers = [answer[0][0] for answer in sample["resps"] if not isinstance(answer[0], str)]
     name = doc["members"][0] if "members" in doc else doc["id"]  # a shard, all of one half, counts once
-    return {"reason": None, **kept, "id": name, "answers": answers}
+    return {**kept, "id": name, "answers": loglikelihoods(sample)}

@@ -15,6 +15,7 @@ from lm_eval_leakage.lab.calibrate import from_control, from_held_out
 from lm_eval_leakage.lab.detection import Audits
 from lm_eval_leakage.lab.quality_table import FPRS, Quality, methods_table, qualities, sweep
 from lm_eval_leakage.lab.simulation import Outcome
+from lm_eval_leakage.logs.calibration_file import write_calibration
 from lm_eval_leakage.records import Question
 
 HALF = 0.5
@@ -28,9 +29,9 @@ def write(outcome: Outcome, folder: Path) -> str:
     write_whole(folder / "report.md", text)
     write_whole(folder / "quality.json", json.dumps(as_json(outcome, found), indent=1))
     for exposures in outcome.settings.epochs:
-        from_held_out(outcome, exposures).save(folder / f"calibration_{exposures}.json")
+        write_calibration(folder / f"calibration_{exposures}.json", from_held_out(outcome, exposures))
     if outcome.control is not None:
-        from_control(outcome.control, outcome).save(folder / "calibration_control.json")
+        write_calibration(folder / "calibration_control.json", from_control(outcome.control, outcome))
     plots.write(outcome, found, folder)
     return text
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.files import whole_binary
 from lm_eval_leakage.lab.quality_table import Quality, best, halves, sweep
 from lm_eval_leakage.lab.simulation import Outcome
+from lm_eval_leakage.logs.audit_line import AuditLine
 
 # Okabe and Ito's colours, which colour-blind readers tell apart
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -26,7 +27,7 @@ def write(outcome: Outcome, found: Sequence[Quality], folder: Path) -> None:
         _save(_roc(outcome, exposures), folder / f"roc_{exposures}.png")
         _save(_distributions(outcome, exposures), folder / f"scores_{exposures}.png")
         if ORDERS in outcome.settings.detectors:
-            lines = outcome.audits[exposures].audit(ORDERS)["lines"]
+            lines = outcome.audits[exposures].lines(ORDERS)
             _save(_orders(outcome, lines, exposures), folder / f"orders_{exposures}.png")
 
 
@@ -87,9 +88,9 @@ def _distributions(outcome: Outcome, exposures: int) -> Any:
     return figure
 
 
-def _orders(outcome: Outcome, lines: Sequence[Mapping[str, Any]], exposures: int) -> Any:
+def _orders(outcome: Outcome, lines: Sequence[AuditLine], exposures: int) -> Any:
     """The papers' dot-line plot: every order of one question by its log-likelihood, the published one marked."""
-    orders = {line["id"]: line["answers"] for line in lines if not line["reason"]}
+    orders = {line.question: line.loglikelihoods for line in lines if not line.reason}
     chosen = [next((name for name in half if name in orders), None) for half in (outcome.trained, outcome.held_out)]
     figure, axes = _figure(2)
     for place, name, half in zip(axes.flat, chosen, ("trained", "held out"), strict=True):

@@ -58,9 +58,10 @@ def combined(detectors: Sequence[Detector], trained: Sequence[str], held_out: Se
         probabilities = cross_validated(scores, labels)
     except ValueError:  # too few questions have a score
         return None
-    costs = {detector.name.split("/")[0]: (detector.n_tokens, detector.seconds) for detector in detectors}
+    costs = {detector.audit: (detector.n_tokens, detector.seconds) for detector in detectors}
     return Detector(
         COMBINED,
+        "",
         dict(zip((*trained, *held_out), probabilities.tolist(), strict=True)),
         None,
         None,

@@ -202,9 +202,9 @@ def _hard(
     """Questions that the model answers wrongly, whose perplexity is above the mean of such."""
     audits = Audits(folder / "candidates", settings.model, settings.model_args, candidates, pool)
     answers, likelihoods = HARD_AUDITS
-    wrong = {line["id"] for line in audits.audit(answers)["lines"] if line.get("whole") is False}
-    tokens = audits.audit(likelihoods)["lines"]
-    found = {line["id"]: line["mean_loglikelihood"] for line in tokens if line["id"] in wrong}
+    wrong = {line.question for line in audits.lines(answers) if line.values.get("whole") == 0}
+    tokens = [line for line in audits.lines(likelihoods) if line.question in wrong and line.reason is None]
+    found = {line.question: line.values["mean_loglikelihood"] for line in tokens}
     if not found:
         return
     mean = sum(found.values()) / len(found)

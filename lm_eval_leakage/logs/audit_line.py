@@ -1,11 +1,13 @@
-"""Samples logs of leakage audits, line by line."""
+"""The line of an audit's samples log: its schema (docs/log_format.md). Read here, and written by `line_writer`.
+
+A line is what one statistic says of one question. The harness writes it, with keys of its own beside ours.
+"""
 
 from __future__ import annotations
 
-import json
-import logging
+import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from sys import intern
@@ -13,17 +15,39 @@ from typing import Any
 
 from lm_eval_leakage.inference.known_scores import class_of
 from lm_eval_leakage.logs.problems import NOT_AS_WRITTEN, Problem
+from lm_eval_leakage.logs.version_1 import id_of
 from lm_eval_leakage.questions.fields import content_id, question_from_doc
 from lm_eval_leakage.records import Question, UntestableQuestion
 
-logger = logging.getLogger(__name__)
+Scalar = bool | int | float | str | None
 
-MARK = "ranks_by"  # a key that lines of our audits have, and no others
+VERSION = 2
+VERSION_KEY = "leakage_log"  # in no line of another task; lines of version 1 are without
+MARK_OF_VERSION_1 = "ranks_by"
+AUDIT_SUFFIX = re.compile(r"_(leakage|choice_confusion)(_[a-z_]+)?$")
+CORE = (  # our keys of every line, in their order; what a statistic adds follows them under names of its own
+    VERSION_KEY,
+    "benchmark",
+    "detector",
+    "flagged",
+    "pvalue",
+    "null_rate",
+    "statistic",
+    "ranks_by",
+    "reason",
+    "guards",
+    "calibrated_flagged",
+    "calibrated_pvalue",
+)
+OF_HARNESS = (
+    *("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"),
+    *("doc_hash", "prompt_hash", "target_hash"),
+)
 
 
 @dataclass(frozen=True)
 class Arms:
-    """Whether the model answers a question rightly in each arm of the choice-confusion audit."""
+    """Whether the model answers a question correctly in each arm of the choice-confusion audit."""
 
     original: bool
     shuffled: bool
@@ -32,19 +56,25 @@ class Arms:
 
 
 @dataclass(frozen=True)
-class Judged:
+class AuditLine:
     """One question as one statistic judged it.
 
     question: hash of the benchmark's row, the same in every audit of the benchmark
     doc_id: number of the row in the audit, which tells copies of a row apart
+    doc: the row
     read: the row as a question; None where it cannot be read
     subject: as the benchmark files it, else the audit's file name
-    detector: probe and statistic with their parameters; filter: the statistic's name in tables
-    scores: by detector and, after a slash, the value that ranks; empty where the question was not tested
+    benchmark: the task that was audited
+    detector: id; filter: the statistic's name in tables
+    scores: a higher one means more leakage; by name as of `score_names`; empty where the question was not tested
     guards: which natural orders its options have
     flagged, null_rate, pvalue: by the published rule; None where there is no rule, or no rate
+    reason: why it was not tested, in words; None where it was
+    margin: nats by which what was published beats the best other; None for statistics without one
     loglikelihoods: of the orders that were asked, published first, nats; empty for other probes
+    arms: None for other audits
     calibrated_flagged: by the calibration that the run had; None without one
+    values: every number that the statistic adds, by its name: what goes into its rows, and what else it measured
     """
 
     question: str
@@ -52,6 +82,7 @@ class Judged:
     doc: Mapping[str, Any]
     read: Question | None
     subject: str
+    benchmark: str
     detector: str
     filter: str
     scores: Mapping[str, float]
@@ -64,6 +95,7 @@ class Judged:
     loglikelihoods: array[float]
     arms: Arms | None
     calibrated_flagged: bool | None
+    values: Mapping[str, float]
 
     @property
     def guarded(self) -> bool:
@@ -76,27 +108,81 @@ class Judged:
         return class_of(0 if self.read is None else len(self.read.options), self.guarded)
 
 
-def judged_lines(
-    lines: Iterable[tuple[int, Mapping[str, Any]]], task: str, problems: list[Problem], file: Path | None = None
-) -> Iterator[Judged]:
+def is_audit_line(sample: Mapping[str, Any]) -> bool:
+    """Whether a line of a samples log, as the harness holds or writes it, is an audit's."""
+    return VERSION_KEY in sample or MARK_OF_VERSION_1 in sample
+
+
+def looks_like_audit_line(line: bytes) -> bool:
+    """The same of a line that may be cut off: the text within it has its quotation marks escaped."""
+    return any(f'"{key}"'.encode() in line for key in (VERSION_KEY, MARK_OF_VERSION_1))
+
+
+def score_names(detector: str, ranks_by: Sequence[str]) -> dict[str, str]:
+    """Names of a detector's scores, by the values that rank questions: its id where there is one such value, else
+    `id/value`."""
+    return {key: detector if len(ranks_by) == 1 else f"{detector}/{key}" for key in ranks_by}
+
+
+def benchmark_of(audit: str) -> str:
+    """`mmlu` of `mmlu_leakage_perm`, by the suffixes of our own audits; any other name stays. For what has no
+    `audit_of` in its metadata: audits with a YAML of their own, lines of version 1, runs without a log."""
+    return AUDIT_SUFFIX.sub("", audit)
+
+
+# ---------------------------------------------------------------------- the one reader, also of version 1
+
+NO_VALUES = frozenset((*CORE, *OF_HARNESS))
+
+
+def audit_lines(
+    samples: Iterable[tuple[int, Mapping[str, Any]]], task: str, problems: list[Problem], file: Path | None = None
+) -> Iterator[AuditLine]:
     """Of an audit's numbered samples; what is no line of an audit is named and left out."""
-    for number, sample in lines:
+    for number, sample in samples:
         try:
-            yield _judged(sample, task)
+            yield read_line(sample, task)
         except NOT_AS_WRITTEN as error:
             what = f"left out, no line of an audit as this package writes them ({error!r})"
             problems.append(Problem(what, file, number))
 
 
-def model_of(place: Path) -> str | None:
-    """The model's name, from the newest results beside the logs that can be read; None where there are none."""
-    folder = place.parent if place.is_file() else place
-    for results in sorted(folder.rglob("results_*.json"), reverse=True):
-        try:
-            return str(json.loads(results.read_text(encoding="utf-8"))["model_name"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            logger.warning("%s names no model: %r", results, error)
-    return None
+def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
+    """One line of the samples of an audit, `task`. Raises one of NOT_AS_WRITTEN for any other."""
+    version = _version(sample)
+    named = _text(sample, "detector")
+    detector = intern(named if version > 1 else id_of(named))
+    keys = tuple(key for key in sample["ranks_by"].split(",") if key)
+    read, _ = content_of(sample["doc"])
+    return AuditLine(
+        question=_hash(sample),
+        doc_id=_typed(sample, "doc_id", int),
+        doc=sample["doc"],
+        read=read,
+        subject=(read.subject if read else "") or task,
+        benchmark=intern(_text(sample, "benchmark") if version > 1 else benchmark_of(task)),
+        detector=detector,
+        filter=intern(sample.get("filter") or named.rpartition("/")[2]),
+        scores={
+            intern(name): float(sample[key])
+            for key, name in score_names(detector, keys).items()
+            if sample[key] is not None
+        },
+        guards=tuple(guard for guard in sample["guards"].split(",") if guard),
+        flagged=_typed(sample, "flagged", bool),
+        null_rate=_number(sample, "null_rate"),
+        pvalue=_number(sample, "pvalue"),
+        reason=_typed(sample, "reason", str),
+        margin=_number(sample, "margin"),
+        loglikelihoods=_orders(sample),
+        arms=_arms(sample),
+        calibrated_flagged=_typed(sample, "calibrated_flagged", bool),
+        values={
+            intern(key): float(value)
+            for key, value in sample.items()
+            if key not in NO_VALUES and isinstance(value, (bool, int, float))
+        },
+    )
 
 
 def content_of(doc: Mapping[str, Any]) -> tuple[Question | None, str]:
@@ -109,37 +195,23 @@ def content_of(doc: Mapping[str, Any]) -> tuple[Question | None, str]:
     return question, content_id(question.stem, question.options)
 
 
-def _judged(sample: Mapping[str, Any], task: str) -> Judged:
-    detector = intern(sample["detector"])
-    keys = [key for key in sample[MARK].split(",") if key]
-    doc = sample["doc"]
-    read, _ = content_of(doc)
-    return Judged(
-        question=_hash(sample),
-        doc_id=_typed(sample, "doc_id", int),
-        doc=doc,
-        read=read,
-        subject=(read.subject if read else "") or task,
-        detector=detector,
-        filter=intern(sample.get("filter") or detector.rpartition("/")[2]),
-        scores={intern(f"{detector}/{key}"): float(sample[key]) for key in keys if sample[key] is not None},
-        guards=tuple(guard for guard in sample["guards"].split(",") if guard),
-        flagged=_typed(sample, "flagged", bool),
-        null_rate=_number(sample, "null_rate"),
-        pvalue=_number(sample, "pvalue"),
-        reason=_typed(sample, "reason", str),
-        margin=_number(sample, "margin"),
-        loglikelihoods=_orders(sample),
-        arms=_arms(sample),
-        calibrated_flagged=_typed(sample, "calibrated_flagged", bool),
-    )
+def _version(sample: Mapping[str, Any]) -> int:
+    version = sample.get(VERSION_KEY, 1)
+    if version not in (1, VERSION) or isinstance(version, bool):
+        raise ValueError(f"{VERSION_KEY} is {version!r}; this package reads versions 1 and {VERSION}")
+    return int(version)
 
 
 def _hash(sample: Mapping[str, Any]) -> str:
     """Without one, a line would stand for every other such line."""
-    if not isinstance(sample["doc_hash"], str) or not sample["doc_hash"]:
-        raise TypeError(f"doc_hash is {sample['doc_hash']!r}")
-    return sample["doc_hash"]
+    return _text(sample, "doc_hash")
+
+
+def _text(sample: Mapping[str, Any], key: str) -> str:
+    found = sample[key]
+    if not isinstance(found, str) or not found:
+        raise TypeError(f"{key} is {found!r}")
+    return found
 
 
 def _number(sample: Mapping[str, Any], key: str) -> float | None:

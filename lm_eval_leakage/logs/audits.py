@@ -1,67 +1,31 @@
 """Audits among runs: which tasks are audits, the lines of their logs, and whether the logs hold all that was asked.
 
-Every command reads audits through `judged_in`, so that none takes a part of an audit for the whole.
+Every command reads audits through `lines_of_audits`, so that none takes a part of an audit for the whole.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
-from lm_eval_leakage.logs.audit_line import MARK, Judged, judged_lines
+from lm_eval_leakage.logs.audit_line import AuditLine, audit_lines, benchmark_of, looks_like_audit_line
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import Run, find_runs, json_lines, n_told, sanitized
 
-AUDIT = re.compile(r"_(leakage|choice_confusion)(_[a-z_]+)?$")
 FIRST_LINES = 20  # of which one must be whole for an audit to be known by its log
 REMEDY = "copy the whole log here, or run the audit again and take this one away"
 
 
-def benchmark_of(audit: str) -> str:
-    """`mmlu` of `mmlu_leakage_perm`."""
-    return AUDIT.sub("", audit)
-
-
-def audits_of(run: Run) -> dict[str, Path | None]:
-    """The tasks of a run that are audits, each with its log; None where the run has none."""
-    groups = {name for name, members in (run.results.get("group_subtasks") or {}).items() if members}
-    told = {task: run.logs.get(task) for task in run.results.get("results", {}) if statistics_of(run, task)}
-    kept = {task: file for task, file in run.logs.items() if task in told or is_audit(task, file)}
-    return {task: file for task, file in {**told, **kept}.items() if file is not None or task not in groups}
-
-
-def statistics_of(run: Run, task: str) -> set[str]:
-    """The statistics of an audit, by the rows of its results; they are the names of its filters."""
-    keys = [key.partition(",") for key in run.results.get("results", {}).get(task, {})]
-    return {statistic for row, _, statistic in keys if row == "skipped"}
-
-
-def is_audit(task: str, file: Path) -> bool:
-    """Whether a log is that of an audit, by its first lines; an empty one by its name."""
-    try:
-        with file.open("rb") as lines:
-            first = list(islice(lines, FIRST_LINES))
-    except OSError:  # its reader will say so
-        return False
-    return any(f'"{MARK}"'.encode() in line for line in first) if first else AUDIT.search(task) is not None
-
-
-def with_audits(runs: Sequence[Run]) -> list[Run]:
-    """The runs with their logs of audits alone."""
-    kept = [replace(run, logs={task: file for task, file in audits_of(run).items() if file}) for run in runs]
-    return [run for run in kept if run.logs]
-
-
-def judged_in(runs: Sequence[Run], problems: list[Problem]) -> Iterator[tuple[str, Judged]]:
+def lines_of_audits(runs: Sequence[Run], problems: list[Problem]) -> Iterator[tuple[str, AuditLine]]:
     """Task and line of every audit in one model's runs, oldest first; then what is missing becomes problems."""
     audits = [_Audit(run, task, file) for run in runs for task, file in audits_of(run).items()]
     for audit in audits:
         if audit.file is not None:
-            for line in judged_lines(json_lines(audit.file, problems), audit.task, problems, audit.file):
+            for line in audit_lines(json_lines(audit.file, problems), audit.task, problems, audit.file):
                 audit.add(line)
                 yield audit.task, line
     for audit in audits:
@@ -71,7 +35,9 @@ def judged_in(runs: Sequence[Run], problems: list[Problem]) -> Iterator[tuple[st
             problems.append(Problem(what, audit.file or audit.run.results_file, incomplete=not made_up))
 
 
-def judged_of_one(folder: Path, problems: list[Problem], model: str | None = None) -> Iterator[tuple[str, Judged]]:
+def lines_of_one_model(
+    folder: Path, problems: list[Problem], model: str | None = None
+) -> Iterator[tuple[str, AuditLine]]:
     """The same of the one model whose audits a folder holds, or of `model` where its name is given.
 
     Raises ValueError where no audit is there, or only others' are, or those of several.
@@ -93,7 +59,7 @@ def judged_of_one(folder: Path, problems: list[Problem], model: str | None = Non
     if len(by_model) > 1:
         raise ValueError(f"{folder} holds audits of {len(by_model)} models ({names}); name the folder of one")
     (runs,) = by_model.values()
-    return judged_in(runs, problems)
+    return lines_of_audits(runs, problems)
 
 
 def _is_of(model: str, runs: Collection[Run]) -> bool:
@@ -112,7 +78,7 @@ class _Audit:
     file: Path | None
     found: dict[tuple[str, str], set[tuple[int | None, str]]] = field(default_factory=lambda: defaultdict(set))
 
-    def add(self, line: Judged) -> None:
+    def add(self, line: AuditLine) -> None:
         self.found[line.filter, line.detector].add((line.doc_id, line.question))
 
     def lacking(self) -> str:
@@ -143,3 +109,75 @@ class _Audit:
             return told >= (n_told(self.run, self.task, "original") or told + 1)
         mine = {key: {name for _, name in questions} for key, questions in self.found.items()}
         return all({name for _, name in own} <= mine.get(key, set()) for key, own in other.found.items())
+
+
+# ---------------------------------------------------------------------- which tasks of a run are audits
+
+
+def audits_of(run: Run) -> dict[str, Path | None]:
+    """The tasks of a run that are audits, each with its log; None where the run has none."""
+    groups = {name for name, members in (run.results.get("group_subtasks") or {}).items() if members}
+    told = {task: run.logs.get(task) for task in run.results.get("results", {}) if statistics_of(run, task)}
+    kept = {task: file for task, file in run.logs.items() if task in told or is_audit(task, file)}
+    return {task: file for task, file in {**told, **kept}.items() if file is not None or task not in groups}
+
+
+def statistics_of(run: Run, task: str) -> set[str]:
+    """The statistics of an audit, by its configuration and the rows of its results; they are the names of its filters.
+    Empty for any other task."""
+    keys = [key.partition(",") for key in run.results.get("results", {}).get(task, {})]
+    return {statistic for row, _, statistic in keys if row == "skipped"} | set(_pipelines(_config(run, task)))
+
+
+def _config(run: Run, task: str) -> Mapping[str, Any]:
+    found = (run.results.get("configs") or {}).get(task)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _pipelines(config: Mapping[str, Any]) -> Iterator[str]:
+    """Of a task's configuration, the filters that are this package's; `metadata` alone would not tell, since what is
+    given by --metadata stands in that of every task."""
+    for entry in _list(config.get("filter_list")):
+        filters = _list(entry.get("filter")) if isinstance(entry, Mapping) else ()
+        if any(isinstance(one, Mapping) and one.get("function") == "leakage" for one in filters):
+            yield str(entry.get("name"))
+
+
+def _list(found: object) -> Sequence[Any]:
+    return found if isinstance(found, list) else ()
+
+
+def benchmarks_of_groups(run: Run) -> dict[str, list[str]]:
+    """Groups of audits as the groups of what was audited, with its members."""
+    groups = run.results.get("group_subtasks") or {}
+    names = {name: audited_task(run, name) for name in (*groups, *chain.from_iterable(groups.values()))}
+    endings = {name.removeprefix(told) for name, told in names.items() if told and name.startswith(told)}
+
+    def named(audit: str) -> str:
+        ending = max((ending for ending in endings if ending and audit.endswith(ending)), key=len, default=None)
+        return names[audit] or (benchmark_of(audit) if ending is None else audit.removesuffix(ending))
+
+    return {named(group): [named(member) for member in members] for group, members in groups.items() if members}
+
+
+def audited_task(run: Run, audit: str) -> str | None:
+    """The task that an audit asks about, as its configuration has it; None where it does not say."""
+    metadata = _config(run, audit).get("metadata")
+    found = metadata.get("audit_of") if isinstance(metadata, Mapping) else None
+    return found if isinstance(found, str) and found else None
+
+
+def is_audit(task: str, file: Path) -> bool:
+    """Whether a log is that of an audit, by its first lines; an empty one by its name, which is all that is known."""
+    try:
+        with file.open("rb") as lines:
+            first = list(islice(lines, FIRST_LINES))
+    except OSError:  # its reader will say so
+        return False
+    return any(map(looks_like_audit_line, first)) if first else benchmark_of(task) != task
+
+
+def with_audits(runs: Sequence[Run]) -> list[Run]:
+    """The runs with their logs of audits alone."""
+    kept = [replace(run, logs={task: file for task, file in audits_of(run).items() if file}) for run in runs]
+    return [run for run in kept if run.logs]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.files import write_whole
-from lm_eval_leakage.logs.audit_line import model_of
+from lm_eval_leakage.logs.harness_sample import as_logged, scored_texts
 
 logger = logging.getLogger(__name__)
 
@@ -56,42 +56,37 @@ def read_reference(place: str) -> ReferenceLog:
             f"reference_log is {place!r}, which holds no log-likelihoods in {len(files)} samples log(s); give the "
             "output folder of a run of the same task with --log_samples"
         )
-    return ReferenceLog(found, model_of(path) or place)
+    return ReferenceLog(found, _model_of(path) or place)
 
 
 def write_reference(folder: Path, model: str, samples: Iterable[Mapping[str, Any]]) -> None:
     """A log as of a run with --log_samples, of samples as the harness hands them over in this process."""
-    lines = [
-        json.dumps(
-            {
-                "arguments": {
-                    f"gen_args_{index}": {"arg_0": context, "arg_1": continuation}
-                    for index, (context, continuation) in enumerate(sample["arguments"])
-                },
-                "resps": [[list(response)] for (response,) in sample["resps"]],
-            }
-        )
-        for sample in samples
-    ]
+    lines = [json.dumps(as_logged(sample)) for sample in samples]
     write_whole(folder / "results_reference.json", json.dumps({"model_name": model}))
     write_whole(folder / "samples_reference.jsonl", "\n".join(lines))  # last: it says that the reference is whole
+
+
+def _model_of(place: Path) -> str | None:
+    """The model's name, from the newest results beside the logs that can be read; None where there are none."""
+    folder = place.parent if place.is_file() else place
+    for results in sorted(folder.rglob("results_*.json"), reverse=True):
+        try:
+            return str(json.loads(results.read_text(encoding="utf-8"))["model_name"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            logger.warning("%s names no model: %r", results, error)
+    return None
 
 
 def _read(file: Path) -> Iterator[tuple[bytes, float]]:
     with file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:
-                yield from _answers(json.loads(line))
+                for context, continuation, loglikelihood in scored_texts(json.loads(line)):
+                    yield _key(context, continuation), loglikelihood
             except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
                 logger.warning("%s, line %d is left out: %r", file, number, error)
 
 
-def _answers(sample: dict[str, dict[str, dict[str, str]]]) -> Iterator[tuple[bytes, float]]:
-    for arguments, response in zip(sample["arguments"].values(), sample["resps"], strict=True):
-        if isinstance(arguments.get("arg_1"), str) and isinstance(response[0], list):
-            yield _key(arguments["arg_0"], arguments["arg_1"]), float(response[0][0])
-
-
 def _key(context: str, continuation: str) -> bytes:
-    """A digest in the place of a text: full MMLU has 337,008 of them."""
+    """A digest instead of a text: full MMLU has 337,008 of them."""
     return blake2b(f"{len(context)} {context}{continuation}".encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -23,6 +23,7 @@ SHAPES: Mapping[str, tuple[type, ...]] = {  # of the values of each section of a
     "group_subtasks": (list,),
     "n-shot": (int, str),
     "n-samples": (dict,),
+    "configs": (dict,),
 }
 SECTIONS_KEPT = (*SHAPES, "lm_eval_version")
 OF_IDENTITY = ("revision", "subfolder")  # model arguments by which one name stands for several models

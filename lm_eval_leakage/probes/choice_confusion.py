@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from lm_eval_leakage.detector_ids import OUTSIDE_ID
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.probes.letters import asked_for_letter
 from lm_eval_leakage.records import Question, Request, UntestableQuestion
@@ -41,7 +42,7 @@ class ChoiceConfusion(Probe):
 
     scope: str = "subject"
     score: str = "own"
-    pool: tuple[Question, ...] = field(default=(), repr=False)
+    pool: tuple[Question, ...] = field(default=(), repr=False, metadata=OUTSIDE_ID)
 
     def __post_init__(self) -> None:
         if self.scope not in SCOPES:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import groupby
 from math import factorial
 
+from lm_eval_leakage.detector_ids import OUTSIDE_ID
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.probes.option_orders import distinct_orders, drawn_orders
 from lm_eval_leakage.questions.rendering import context_and_block
@@ -35,16 +36,16 @@ class ExampleOrder(Probe):
     tasks_of_group: tasks that share `shards` between them, each having one at least; an audit of a group sets it
     """
 
-    shards: int = 50
+    shards: int = field(default=50, metadata=OUTSIDE_ID)
     examples: int = 10
     permutations: int = 25
-    tasks_of_group: int = 1
+    tasks_of_group: int = field(default=1, metadata=OUTSIDE_ID)
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value, least = getattr(self, field.name), 2 if field.name in ("shards", "examples") else 1
+        for one in fields(self):
+            value, least = getattr(self, one.name), 2 if one.name in ("shards", "examples") else 1
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{field.name} is {value!r}; it must be a whole number of at least {least}")
+                raise ValueError(f"{one.name} is {value!r}; it must be a whole number of at least {least}")
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         examples = question.options

@@ -9,11 +9,12 @@ Source: Golchin and Surdeanu (arXiv 2308.08493), guided prompting, in the form t
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from jinja2 import Environment, StrictUndefined, TemplateError
 
+from lm_eval_leakage.detector_ids import OUTSIDE_ID
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.questions.rendering import context_and_block
 from lm_eval_leakage.records import Question, Request, UntestableQuestion
@@ -40,7 +41,7 @@ class MaskedOption(Probe):
     """
 
     needs: ClassVar[str] = "generate_until"
-    benchmark: str = "a benchmark"
+    benchmark: str = field(default="a benchmark", metadata=OUTSIDE_ID)  # it follows the task
     hides: str = "wrong"
     instruction: str = INSTRUCTION
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.logs.audits import benchmark_of, judged_in, with_audits
+from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import Run, find_runs, json_lines, sanitized
 from lm_eval_leakage.results.answered import AnsweredQuestion, TaskRun, accuracy_of, answers, chosen_runs
@@ -21,7 +21,7 @@ from lm_eval_leakage.results.verdicts import Calibrating, calibrating_of, suspic
 class Choices:
     """What a user may choose.
 
-    detector: the statistic of which the columns speak; by default max_order where it was run
+    detector: id of the one whose flags the columns show; by default max_order where it was run
     calibrating: calibrations of the models, each used for its own
     references: folders of other models' runs, whose answers say how hard a question is
     aliases: other names of models, with the one that counts, where a model was run and audited under two
@@ -61,7 +61,7 @@ def _annotation(runs: Sequence[Run], ease: Mapping[str, float], choices: Choices
     problems: list[Problem] = []
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
     calibrating = calibrating_of(model, choices.calibrating, problems)
-    audited = suspicions(judged_in(runs, problems), problems, choices.detector, calibrating)
+    audited = suspicions(lines_of_audits(runs, problems), problems, choices.detector, calibrating)
     joining = Joining(audited.found)
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
     rows = rows_of(model, parts, joining.unanswered(), _groups_of_audits(runs), audited.calibrated, ease)
@@ -91,12 +91,7 @@ def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> Part:
 
 
 def _groups_of_audits(runs: Sequence[Run]) -> dict[str, list[str]]:
-    return {
-        benchmark_of(group): [benchmark_of(member) for member in members]
-        for run in with_audits(runs)
-        for group, members in (run.results.get("group_subtasks") or {}).items()
-        if members
-    }
+    return {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
 
 
 def _groups(part: Part) -> Mapping[str, Sequence[str]]:

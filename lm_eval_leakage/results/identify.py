@@ -11,8 +11,8 @@ import numpy as np
 
 from lm_eval_leakage.inference.conformal import Identified, from_pvalues
 from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration
-from lm_eval_leakage.logs.audit_line import Judged
-from lm_eval_leakage.logs.audits import judged_of_one
+from lm_eval_leakage.logs.audit_line import AuditLine
+from lm_eval_leakage.logs.audits import lines_of_one_model
 from lm_eval_leakage.logs.problems import Problem
 
 
@@ -53,11 +53,11 @@ def identify(
 
 def scores_of(
     folder: Path, calibration: Calibration, problems: list[Problem]
-) -> tuple[dict[str, dict[str, float]], dict[str, Judged]]:
+) -> tuple[dict[str, dict[str, float]], dict[str, AuditLine]]:
     """Scores of every question by detector, and a line of each. Raises ValueError for a run of another model."""
     scores: dict[str, dict[str, float]] = {}
-    lines: dict[str, Judged] = {}
-    for _, line in judged_of_one(folder, problems, calibration.model):
+    lines: dict[str, AuditLine] = {}
+    for _, line in lines_of_one_model(folder, problems, calibration.model):
         lines[line.question] = line
         scores.setdefault(line.question, {}).update(line.scores)
     return scores, lines

@@ -110,7 +110,7 @@ class Row:
 class Annotation:
     """One model's runs with its audits.
 
-    detector: the statistic whose flags the columns speak of, such as "max_order"
+    detector: id of the one whose flags the columns show, such as "max_order" or "max_order:orders=12"
     rows: tasks, groups and subjects in the order of the results, a group before its members
     questions: of the run's tasks; audited questions that no run answered are not among them
     suspicions: all questions of the audits

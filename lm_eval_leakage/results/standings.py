@@ -34,7 +34,7 @@ class Board:
 @dataclass(frozen=True)
 class Leaderboard:
     """confused: rows with choice confusion, of models that may be on no board
-    detectors: the statistics of whose flags the boards speak; one where all models were audited alike
+    detectors: ids of those whose flags the boards show; one where all models were audited alike
     """
 
     boards: tuple[Board, ...]

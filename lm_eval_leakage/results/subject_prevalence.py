@@ -17,7 +17,7 @@ from lm_eval_leakage.inference.prevalence import (
     exact_lower_bound,
     share_of,
 )
-from lm_eval_leakage.logs.audits import judged_of_one
+from lm_eval_leakage.logs.audits import lines_of_one_model
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.results.formatting import DASH, pvalue
 from lm_eval_leakage.results.identify import pvalues_of, scores_of
@@ -61,7 +61,7 @@ class SubjectShare:
 def by_null(folder: Path, problems: list[Problem]) -> list[SubjectShare]:
     """By every statistic that has a null hypothesis; its test finds an unknown part of the seen questions, so that the
     share has a lower bound only."""
-    lines = list(judged_of_one(folder, problems))
+    lines = list(lines_of_one_model(folder, problems))
     detectors = dict.fromkeys(
         line.detector for _, line in lines if line.flagged is not None and line.null_rate is not None
     )

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lm_eval_leakage.inference.known_scores import COMBINED, Calibration
-from lm_eval_leakage.logs.audit_line import Judged
-from lm_eval_leakage.logs.audits import benchmark_of
+from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import sanitized
 from lm_eval_leakage.questions.fields import content_id
@@ -22,7 +21,7 @@ TWO_OPTIONS = "with 2 options no question can be flagged: its p-value is 1/2 or 
 
 @dataclass(frozen=True)
 class Calibrating:
-    """A calibration, by which of its detectors, and the share of unseen questions that may be flagged."""
+    """A calibration, by which of its scores, and the share of unseen questions that may be flagged."""
 
     calibration: Calibration
     detector: str = COMBINED
@@ -31,7 +30,7 @@ class Calibrating:
 
 @dataclass(frozen=True)
 class Suspicions:
-    """detector: the statistic of which `flagged` speaks; empty where no audit has one
+    """detector: id of the one whose flags `flagged` holds; empty where no audit has one
     calibrated: by which calibration, where one was given and could be used
     """
 
@@ -41,7 +40,7 @@ class Suspicions:
 
 
 def suspicions(
-    audits: Iterable[tuple[str, Judged]],
+    audits: Iterable[tuple[str, AuditLine]],
     problems: list[Problem],
     detector: str | None = None,
     calibrating: Calibrating | None = None,
@@ -49,35 +48,35 @@ def suspicions(
     """Of all audits of one model, each line with its audit's task; where a question was audited twice in the same way,
     the later verdict counts.
 
-    detector: a statistic's name as in the table, such as `max_order`, or a whole detector of the logs
+    detector: an id, such as `max_order` or `max_order:orders=12`; where no audit has it, a statistic's name as in the
+        table, of whose detectors the one with the most questions is taken
     """
-    verdicts: dict[str, dict[str, Judged]] = {}
-    benchmarks: dict[str, str] = {}
-    for task, line in audits:
+    verdicts: dict[str, dict[str, AuditLine]] = {}
+    for _, line in audits:
         verdicts.setdefault(line.question, {})[line.detector] = line
-        benchmarks.setdefault(line.question, benchmark_of(task))
     chosen = _Chosen.of(verdicts, detector, problems)
-    found = [_suspicion(name, benchmarks[name], own, chosen) for name, own in verdicts.items()]
+    found = [_suspicion(name, own, chosen) for name, own in verdicts.items()]
     if calibrating is not None:
         found, calibrating = _with_calibration(found, verdicts, calibrating, problems)
-    return Suspicions(chosen.main[0] if chosen.main else "", tuple(found), calibrating)
+    return Suspicions(chosen.main or "", tuple(found), calibrating)
 
 
 @dataclass(frozen=True)
 class _Chosen:
-    """Which detector each column speaks of: a statistic's name and the whole detector."""
+    """The id of the detector that each column shows."""
 
-    main: tuple[str, str] | None
-    outlier: tuple[str, str] | None
-    arms: tuple[str, str] | None
+    main: str | None
+    outlier: str | None
+    arms: str | None
 
     @staticmethod
-    def of(verdicts: Mapping[str, Mapping[str, Judged]], wanted: str | None, problems: list[Problem]) -> _Chosen:
-        counts = Counter((line.filter, name) for own in verdicts.values() for name, line in own.items())
-        rates = {
-            (line.filter, name) for own in verdicts.values() for name, line in own.items() if line.flagged is not None
-        }
-        main = _most(counts, [wanted] if wanted else [*MAIN, *sorted({name for name, _ in rates})], rates, problems)
+    def of(verdicts: Mapping[str, Mapping[str, AuditLine]], wanted: str | None, problems: list[Problem]) -> _Chosen:
+        lines = [line for own in verdicts.values() for line in own.values()]
+        counts = Counter((line.filter, line.detector) for line in lines)
+        rates = {(line.filter, line.detector) for line in lines if line.flagged is not None}
+        names = [wanted] if wanted else [*MAIN, *sorted({name for name, _ in rates})]
+        known = wanted is not None and wanted in {detector for _, detector in rates}
+        main = wanted if known else _most(counts, names, rates, problems)
         if wanted and verdicts and main is None:
             choose = ", ".join(sorted({name for pair in rates for name in pair}) or ["none"])
             problems.append(Problem(f"detector is {wanted!r}, which flags nothing in these audits; choose: {choose}"))
@@ -89,32 +88,35 @@ def _most(
     names: Sequence[str],
     among: set[tuple[str, str]],
     problems: list[Problem],
-) -> tuple[str, str] | None:
-    """Of the first of `names` that was run: the detector with the most questions."""
+) -> str | None:
+    """Of the first of the statistics `names` that was run: its detector with the most questions.
+
+    counts: questions by statistic and detector
+    """
     for wanted in names:
-        fitting = sorted((count, pair) for pair, count in counts.items() if wanted in pair and pair in among)
+        fitting = sorted((count, pair[1]) for pair, count in counts.items() if wanted == pair[0] and pair in among)
         if fitting:
             *others, (_, best) = fitting
-            for count, (_, other) in others:
-                problems.append(Problem(f"columns speak of {best[1]}, not of {other} ({count} questions)"))
+            for count, other in others:
+                problems.append(Problem(f"columns show {best}, not {other} ({count} questions)"))
             return best
     return None
 
 
-def _suspicion(doc_hash: str, benchmark: str, own: Mapping[str, Judged], chosen: _Chosen) -> Suspicion:
+def _suspicion(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chosen) -> Suspicion:
     first = next(iter(own.values()))
     read = first.read
     suspicion = Suspicion(
         doc_hash=doc_hash,
         content=content_id(read.stem, read.options) if read else "",
-        benchmark=benchmark,
+        benchmark=first.benchmark,
         subject=first.subject,
         question=read.stem if read else "",
         options=read.options if read else (),
         answer=read.answer if read else None,
         guards=first.guards,
     )
-    main, outlier, arms = (own.get(pair[1]) if pair else None for pair in (chosen.main, chosen.outlier, chosen.arms))
+    main, outlier, arms = (own.get(one) if one else None for one in (chosen.main, chosen.outlier, chosen.arms))
     if main is not None:
         suspicion = replace(
             suspicion,
@@ -132,13 +134,13 @@ def _suspicion(doc_hash: str, benchmark: str, own: Mapping[str, Judged], chosen:
     return suspicion if arms is None else replace(suspicion, arms=arms.arms)
 
 
-def _undecidable(line: Judged) -> bool:
+def _undecidable(line: AuditLine) -> bool:
     return line.null_rate is not None and line.null_rate >= 0.5
 
 
 def _with_calibration(
     found: Sequence[Suspicion],
-    verdicts: Mapping[str, Mapping[str, Judged]],
+    verdicts: Mapping[str, Mapping[str, AuditLine]],
     calibrating: Calibrating,
     problems: list[Problem],
 ) -> tuple[list[Suspicion], Calibrating | None]:

@@ -13,9 +13,11 @@ class Statistic(Protocol):
     """A frozen dataclass whose fields are the statistic's parameters, settable in a task's `filter_list`.
 
     rows: what is printed of its verdicts, beside the number of skipped questions; the task asks the harness for them
+    probe: the registered name of the probe whose answers it is made for; the detector's id tells any other
     """
 
     rows: ClassVar[tuple[DeclaredRow, ...]]
+    probe: ClassVar[str]
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> Sequence[Verdict]:
         """Evidence on each question, in the order given, or why it cannot be tested so."""

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from jinja2 import Environment, StrictUndefined, TemplateError
 
+from lm_eval_leakage.detector_ids import OUTSIDE_ID
 from lm_eval_leakage.inference.pooling import mean_row
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement
 from lm_eval_leakage.statistics import statistics
@@ -66,6 +67,7 @@ class MaskedOptionWritten:
     ask: the judge, once it is loaded
     """
 
+    probe: ClassVar[str] = "masked_option"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row("exact_rate", "Whether the model writes the hidden option exactly", higher_is_better=False),
         mean_row("rouge", "ROUGE-L F of the hidden option and what the model writes", higher_is_better=False),
@@ -79,7 +81,7 @@ class MaskedOptionWritten:
     judge_model: str | None = None
     judge_args: str = ""
     judge_prompt: str = JUDGE_PROMPT
-    ask: Ask | None = field(default=None, compare=False, repr=False)
+    ask: Ask | None = field(default=None, compare=False, repr=False, metadata=OUTSIDE_ID)
 
     def __post_init__(self) -> None:
         try:

@@ -30,6 +30,7 @@ def find_device(name: str = "auto") -> torch.device:
 class OrderStatistic(ABC):
     """A statistic on the log-likelihoods of a question's orders, batched over questions."""
 
+    probe: ClassVar[str] = "option_orders"
     rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
 
     @abstractmethod

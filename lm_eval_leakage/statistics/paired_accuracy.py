@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from scipy.stats import binomtest, norm
 
+from lm_eval_leakage.detector_ids import OUTSIDE_ID
 from lm_eval_leakage.inference.pooling import Verdicts, rate_and_stderr, row_with_error, value_named
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement
 from lm_eval_leakage.statistics import statistics
@@ -88,6 +89,7 @@ class PairedAccuracy:
     reference_stderr: its standard error, for a number; taken as 0 where it is not given
     """
 
+    probe: ClassVar[str] = "choice_confusion"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         _accuracy("original", "as published"),
         _accuracy("shuffled", "shuffled"),
@@ -108,8 +110,8 @@ class PairedAccuracy:
         ),
     )
 
-    reference: float | str | None = None
-    reference_stderr: float = 0.0
+    reference: float | str | None = field(default=None, metadata=OUTSIDE_ID)  # it moves a row, no verdict
+    reference_stderr: float = field(default=0.0, metadata=OUTSIDE_ID)
 
     def __post_init__(self) -> None:
         if isinstance(self.reference, str):

@@ -55,6 +55,7 @@ def _evidence(published: float, others: NDArray[np.float64]) -> PairEvidence:
 @statistics.register("pair_published")
 @dataclass(frozen=True)
 class PairPublished:
+    probe: ClassVar[str] = "option_pairs"
     rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[PairEvidence]:
@@ -64,6 +65,7 @@ class PairPublished:
 @statistics.register("pair_direction")
 @dataclass(frozen=True)
 class PairDirection:
+    probe: ClassVar[str] = "option_pairs"
     rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[PairEvidence]:

@@ -49,6 +49,7 @@ class ReferencedMeasurement(RelativeMeasurement):
 @statistics.register("relative_likelihood")
 @dataclass(frozen=True)
 class RelativeLikelihood:
+    probe: ClassVar[str] = "altered_text"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row("per_zlib_byte", "Log-likelihood of the published text over the bytes that zlib makes of it, nats"),
         mean_row("over_upper", "Share of the nats of the text in upper case that the published form saves"),

@@ -52,6 +52,7 @@ class Reproduction:
     share: options that must be hit for a question to count as reproduced, the paper's T
     """
 
+    probe: ClassVar[str] = "option_completions"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row(
             "reproduced_rate", "Whether the model writes at least a share T of the options", higher_is_better=False
@@ -119,6 +120,7 @@ class NgramMeasurement(Measurement):
 @statistics.register("ngram_accuracy")
 @dataclass(frozen=True)
 class NgramAccuracy:
+    probe: ClassVar[str] = "prefix_completions"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row(
             "ngram_accuracy",

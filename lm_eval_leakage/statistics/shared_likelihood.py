@@ -79,6 +79,7 @@ ORDER_ROWS = (
 class SharedLikelihood:
     """level: a shard is flagged at this p-value or below"""
 
+    probe: ClassVar[str] = "example_order"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         *ORDER_ROWS,
         FLAGGED_RATE,

@@ -39,6 +39,7 @@ class StepwiseEvidence(Evidence):
 @statistics.register("stepwise")
 @dataclass(frozen=True)
 class Stepwise:
+    probe: ClassVar[str] = "option_steps"
     rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[StepwiseEvidence]:

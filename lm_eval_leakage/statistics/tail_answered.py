@@ -44,6 +44,7 @@ ACCURACY_WHOLE = row_with_error(
 @statistics.register("tail_answered")
 @dataclass(frozen=True)
 class TailAnswered:
+    probe: ClassVar[str] = "question_tail"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (*EVIDENCE_ROWS, ACCURACY_WHOLE)
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[TailEvidence]:

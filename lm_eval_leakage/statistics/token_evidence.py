@@ -46,6 +46,7 @@ class TokenMeasurement(Measurement):
 class TokenEvidence:
     """k: percent of the tokens that count as the least likely; at least one does."""
 
+    probe: ClassVar[str] = "published_text"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row("mean_loglikelihood", "Log-likelihood per token of the published text, nats"),
         mean_row("mean_zscore", "Min-K%++ with k = 100 %: z-score of the published text's tokens"),

@@ -17,7 +17,7 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.table.aggregations import pooled
 from lm_eval_leakage.harness.table.declared_rows import known_rows
-from lm_eval_leakage.harness.tasks.audit import ReadDoc, RefusedAudit, leakage_task
+from lm_eval_leakage.harness.tasks.audit import ReadDoc, RefusedAudit, audit_like, leakage_task, template
 from lm_eval_leakage.harness.tasks.audit_suffixes import split_name
 from lm_eval_leakage.harness.tasks.base_task import draws_at_random, refusal
 from lm_eval_leakage.harness.tasks.group import LeakageGroup
@@ -556,3 +556,17 @@ def test_a_groups_rows_are_those_of_all_verdicts_and_copies_are_bare_numbers() -
     assert f"{pooled(values):.4f}" == "3"
     assert type(copy.deepcopy(values[0])) is float
     assert LeakageGroup("g").has_aggregation
+
+
+def test_an_audit_knows_what_it_audits_whatever_its_suffix(folder, task, mine, monkeypatch) -> None:
+    task("colours", LETTERED)
+    (audit,) = manager(folder).load(["colours_leakage_perm"])["tasks"].values()
+    assert audit.audited == "colours"
+    shape = template("leakage_tokens")
+    monkeypatch.setattr("lm_eval_leakage.harness.tasks.audit.template", lambda suffix: shape)
+    metadata = {"data_files": mine(MINE)}
+    ours = TaskManager(include_path=str(task_configs_path()), include_defaults=False, metadata=metadata)
+    (static,) = ours.load(["fresh_leakage_perm"])["tasks"].values()
+    assert static.audited == "fresh"
+    config = {"dataset_path": "json", "test_split": "test", "metadata": {"config_source": "fresh.yaml"}}
+    assert audit_like(config, "fresh_sideways", "sideways", metadata).audited == "fresh"

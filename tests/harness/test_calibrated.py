@@ -10,19 +10,20 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
 from lm_eval_leakage.inference.known_scores import EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.logs.calibration_file import write_calibration
 from tests.fakes import FakeLM, by_hash, fond_of
 
 extend_harness(TaskManager)
 TASK = "fresh_leakage_perm"
 DOCS = [{"question": f"Which, {i}?", "choices": ["red", "blue", "lime", "grey"], "answer": 0} for i in range(20)]
-KEY = "OptionOrders(max_orders=120, orders=None, move='all', format=None)/MaxOrder()/statistic"
+KEY = "max_order"
 
 
 @pytest.fixture
 def file(tmp_path):
     """Margins of known-unseen questions from -0.5 to 0.48 nats; a model without memory has less than 1."""
     known = KnownScores({EVERY_CLASS: [i / 50 - 0.5 for i in range(50)]}, [3.0] * 40)
-    Calibration("M", "fresh", "by hand", {KEY: known}).save(tmp_path / "c.json")
+    write_calibration(tmp_path / "c.json", Calibration("M", "fresh", "by hand", {KEY: known}))
     return str(tmp_path / "c.json")
 
 
@@ -51,7 +52,7 @@ def test_calibrated_rates_stand_beside_the_published_ones(questions_file, file) 
 def test_a_statistic_without_known_scores_has_no_calibrated_rate(questions_file, file) -> None:
     row, samples = audit(Named(by_hash), questions_file(DOCS), calibration=file)
     assert "calibrated_rate,outlier" not in row  # it has no value
-    assert "calibrated_pvalue" not in next(line for line in samples if line["filter"] == "outlier")
+    assert next(line for line in samples if line["filter"] == "outlier")["calibrated_pvalue"] is None
 
 
 def test_the_false_positive_rate_can_be_asked_for(questions_file, file) -> None:
@@ -70,8 +71,8 @@ def test_without_a_calibration_no_row_is_added(questions_file) -> None:
 def test_other_parameters_of_the_probe_are_another_detector_which_is_said(questions_file, file, caplog) -> None:
     row, _ = audit(Named(by_hash), questions_file(DOCS), calibration=file, orders=12)
     assert "calibrated_rate,max_order" not in row
-    assert "the calibration of 'M' has scores of OptionOrders(" in caplog.text
-    assert "what was run is OptionOrders(max_orders=120, orders=12" in caplog.text
+    told = "the calibration of 'M' has scores of max_order, and what was run is max_order:orders=12, outlier"
+    assert told in caplog.text
 
 
 def test_a_calibration_of_another_model_is_refused_before_anything_is_computed(questions_file, file) -> None:
@@ -88,7 +89,7 @@ def test_a_model_that_hides_its_name_is_said_to(questions_file, file, caplog) ->
 
 
 def test_a_name_that_only_begins_alike_is_said_to(tmp_path, caplog) -> None:
-    Calibration("M", "mmlu", "by hand", {}).save(tmp_path / "c.json")
+    write_calibration(tmp_path / "c.json", Calibration("M", "mmlu", "by hand", {}))
     metadata = {"calibration": str(tmp_path / "c.json")}
     assert Calibrator.of(metadata | {"audit_of": "mmlu"}, "t") is not None
     assert not caplog.text
@@ -99,15 +100,13 @@ def test_a_name_that_only_begins_alike_is_said_to(tmp_path, caplog) -> None:
 
 
 def test_a_calibration_of_another_benchmark_is_refused(questions_file, tmp_path) -> None:
-    Calibration("M", "mmlu", "by hand", {}).save(tmp_path / "c.json")
+    write_calibration(tmp_path / "c.json", Calibration("M", "mmlu", "by hand", {}))
     with pytest.raises(ValueError, match="made on 'mmlu', and fresh_leakage_perm asks about"):
         audit(Named(by_hash), questions_file(DOCS), calibration=str(tmp_path / "c.json"))
 
 
 def test_scores_of_no_detector_that_is_run_are_said_to_say_nothing(file) -> None:
     calibrator = Calibrator.of({"calibration": file, "audit_of": "fresh"}, "t")
-    run = KEY.removesuffix("/statistic")
-    assert calibrator.unmatched([run, "Other()/Outlier()"]) is None
-    other = run.replace("120", "12")
-    said = calibrator.unmatched([other])
-    assert f"the calibration of 'M' has scores of {KEY}, and what was run is {other}" in said
+    assert calibrator.unmatched([KEY, "outlier"]) is None
+    said = calibrator.unmatched([f"{KEY}:max_orders=12"])
+    assert f"the calibration of 'M' has scores of {KEY}, and what was run is {KEY}:max_orders=12" in said

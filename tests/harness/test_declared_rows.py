@@ -13,11 +13,11 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.table import declared_rows as rows_of_harness
 from lm_eval_leakage.harness.table.declared_rows import known_rows, metric_list, names_of
-from lm_eval_leakage.harness.table.judged_question import JudgedQuestion, line_of
 from lm_eval_leakage.harness.tasks.group import LeakageGroup
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
 from lm_eval_leakage.inference.pooling import SKIPPED, mean_row
+from lm_eval_leakage.logs.line_writer import written_line
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Skipped
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
@@ -57,7 +57,7 @@ def test_an_undefined_number_of_a_question_is_none_in_its_line() -> None:
     evidence = MaxOrderEvidence(
         flagged=False, pvalue=math.nan, null_rate=0.5, margin=math.inf, best_order=0, n_orders=2
     )
-    line = line_of(JudgedQuestion(evidence, contributions={"null_rate": 0.5}))
+    line = written_line(evidence, benchmark="b", detector="max_order", contributions={"null_rate": 0.5})
     assert (line["pvalue"], line["margin"], line["null_rate"]) == (None, None, 0.5)
 
 

@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from lm_eval_leakage.harness.table.judged_question import JudgedQuestion
+from lm_eval_leakage.harness.table.aggregations import JudgedQuestion
 from lm_eval_leakage.harness.tasks.judging import LeakageFilter
 from lm_eval_leakage.records import Answered, Question, Request, Skipped
 from lm_eval_leakage.statistics.orders import OrderScores

@@ -41,7 +41,7 @@ def test_a_model_that_saw_the_benchmark_in_its_order_is_found(questions_file) ->
     assert row["ttest_pvalue,shared_likelihood"] < 1e-6
     assert row["permutation_pvalue,shared_likelihood"] == pytest.approx(1e-5, abs=2e-5)
     assert row["order_gain,shared_likelihood"] > 9
-    assert len(samples[0]["loglikelihoods"]) == 6
+    assert len(samples[0]["resps"]) == 6
     json.dumps(samples[0]["doc"])
 
 

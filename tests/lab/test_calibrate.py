@@ -7,6 +7,7 @@ import pytest
 
 from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS
 from lm_eval_leakage.lab.calibrate import from_held_out
+from lm_eval_leakage.lab.detection import read_lines
 from lm_eval_leakage.lab.settings import Simulation
 from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.records import Question
@@ -22,7 +23,9 @@ def outcome() -> Outcome:
     lines = [
         {
             "id": name,
-            "detector": "Probe()/Test()",
+            "filter": "test",
+            "answers": [],
+            "detector": "test",
             "ranks_by": "statistic,other" if i else "",
             "guards": "in_order" if i % 5 == 0 else "",
             "statistic": float(rng.normal() + 2 * (i < N)),
@@ -30,14 +33,14 @@ def outcome() -> Outcome:
         }
         for i, name in enumerate(names)
     ]
-    audits = SimpleNamespace(questions=questions, audit=lambda suffix: {"lines": lines})
+    audits = SimpleNamespace(questions=questions, lines=lambda suffix: read_lines(suffix, {"lines": lines}))
     settings = Simulation("pretrained=M", "mmlu", detectors=("leakage_perm",), epochs=(3,))
     return Outcome(settings, tuple(names[:N]), tuple(names[N:]), 2 * N, {3: audits})
 
 
 def test_known_scores_are_of_the_held_out_half_by_class() -> None:
     calibration = from_held_out(outcome(), 3)
-    known = calibration.detectors["Probe()/Test()/statistic"]
+    known = calibration.detectors["test/statistic"]
     assert (calibration.model, calibration.benchmark) == ("M", "mmlu")
     assert "after 3 exposures to 40 others" in calibration.origin
     assert len(known.unseen[EVERY_CLASS]) == N
@@ -51,7 +54,7 @@ def test_the_combined_scores_are_of_questions_that_were_not_fitted_on() -> None:
     calibration = from_held_out(outcome(), 3)
     together = calibration.combined
     assert together is not None
-    assert together.detectors == ("Probe()/Test()/statistic", "Probe()/Test()/other")
+    assert together.detectors == ("test/statistic", "test/other")
     assert together.weights[0] > abs(together.weights[1])
     known = calibration.detectors[COMBINED]
     assert np.mean(known.seen) > np.mean(known.unseen[EVERY_CLASS]) + 0.2

@@ -6,7 +6,10 @@ import pytest
 
 from lm_eval_leakage.lab import demo
 from lm_eval_leakage.lab.exposure_text import ExposureText
-from lm_eval_leakage.records import Question
+from lm_eval_leakage.logs.audit_line import AuditLine, read_line
+from lm_eval_leakage.logs.line_writer import written_line
+from lm_eval_leakage.records import Question, Skipped
+from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
 
 
 def test_the_training_text_is_the_published_wording_with_the_right_letter() -> None:
@@ -14,8 +17,11 @@ def test_the_training_text_is_the_published_wording_with_the_right_letter() -> N
     assert ExposureText().write(question) == "Which?\nA. w\nB. x\nC. y\nD. z\nAnswer: C"
 
 
-def line(identity: str, statistic: str, flagged: bool | None) -> dict:
-    return {"doc": {"id": identity}, "filter": statistic, "flagged": flagged, "null_rate": 1 / 24}
+def line(identity: str, statistic: str, flagged: bool | None) -> AuditLine:
+    evidence = MaxOrderEvidence(bool(flagged), 0.5, 1 / 24, 1.0, 0, 24)
+    verdict = Skipped("its options read alike") if flagged is None else evidence
+    own = written_line(verdict, benchmark="fresh", detector=statistic)
+    return read_line(own | {"doc": {"id": identity}, "doc_hash": identity, "filter": statistic}, "fresh_leakage_perm")
 
 
 def test_the_table_keeps_halves_statistics_and_skipped_questions_apart() -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.inference.known_scores import load
 from lm_eval_leakage.lab import outcome_report as report
 from lm_eval_leakage.lab import simulation
 from lm_eval_leakage.lab.quality_table import methods_table, qualities
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import simulate, with_checkpoint
 from lm_eval_leakage.lab.training import Recipe
+from lm_eval_leakage.logs.calibration_file import read_calibration
 from tests.harness.test_prefix_tree_lm import checkpoint
 
 pytestmark = [
@@ -67,38 +67,36 @@ def found(outcome, detector: str, exposures: int):
 
 def test_what_was_trained_on_ranks_above_what_was_not(done) -> None:
     _, outcome = done
-    assert found(outcome, "tokens/token_evidence/mean_loglikelihood", 30).auroc.value > 0.9
-    assert found(outcome, "tokens/token_evidence/mean_loglikelihood", 0).auroc.value < 0.9
+    assert found(outcome, "token_evidence/mean_loglikelihood", 30).auroc.value > 0.9
+    assert found(outcome, "token_evidence/mean_loglikelihood", 0).auroc.value < 0.9
 
 
 def test_the_test_of_neighbours_counts_shards_and_the_others_questions(done) -> None:
     _, outcome = done
-    shards = found(outcome, "shared_likelihood/shared_likelihood", 2)
+    shards = found(outcome, "shared_likelihood:examples=3,permutations=5", 2)
     assert (shards.n_trained, shards.n_held_out) == (2, 2)
-    assert (found(outcome, "perm/max_order", 2).n_trained, len(outcome.trained)) == (6, 6)
+    assert (found(outcome, "max_order", 2).n_trained, len(outcome.trained)) == (6, 6)
 
 
 def test_the_table_has_one_row_a_detector_with_its_cost(done) -> None:
     _, outcome = done
     table = methods_table([q for q in qualities(outcome) if q.exposures == 30])
     assert table.count("\n") == 1 + 4 + 2 + 1
-    assert "| `perm/max_order` | 6 + 6 | 0 |" in table
-    assert (
-        found(outcome, "perm/max_order", 30).n_tokens > 20 * found(outcome, "tokens/token_evidence/min_k", 30).n_tokens
-    )
+    assert "| `max_order` | 6 + 6 | 0 |" in table
+    assert found(outcome, "max_order", 30).n_tokens > 20 * found(outcome, "token_evidence/min_k", 30).n_tokens
 
 
 def test_the_report_has_the_papers_tables_and_plots(done) -> None:
     folder, outcome = done
     text = report.write(outcome, folder)
-    assert "| `perm/max_order` |" in text
+    assert "| `max_order` |" in text
     assert "## After 30 exposures" in text
     quality = json.loads((folder / "quality.json").read_text())
-    rates = quality["thresholds"]["30"]["tokens/token_evidence/mean_loglikelihood"]
+    rates = quality["thresholds"]["30"]["token_evidence/mean_loglikelihood"]
     assert (rates[-1]["tpr"], rates[-1]["fpr"]) == (1, 1)
-    calibration = load(str(folder / "calibration_30.json"))
+    calibration = read_calibration(str(folder / "calibration_30.json"))
     assert calibration.combined is None  # six questions of each half are too few to leave some out
-    (key,) = [key for key in calibration.detectors if "MaxOrder" in key]
+    (key,) = [key for key in calibration.detectors if key == "max_order"]
     assert len(calibration.detectors[key].unseen["all"]) == len(calibration.detectors[key].seen) == 6
     for name in ("auroc", "roc_30", "scores_30", "orders_30"):
         assert (folder / f"{name}.png").stat().st_size > 5000
@@ -124,7 +122,7 @@ def test_an_audit_that_was_lost_is_the_only_one_run_again(done, tiny: str, bench
 def test_more_epochs_and_detectors_may_be_asked_of_the_same_folder(done, tiny: str, benchmark: str) -> None:
     folder, _ = done
     outcome = simulate(settings(tiny, benchmark, detectors=("leakage_perm_q",), epochs=(2,)), folder)
-    assert found(outcome, "perm_q/pair_direction", 2).n_trained == 6
+    assert found(outcome, "pair_direction", 2).n_trained == 6
 
 
 def test_other_settings_are_not_mixed_with_those_of_the_folder(done, tiny: str, benchmark: str) -> None:
@@ -192,14 +190,14 @@ def test_a_reference_is_asked_once_and_its_nats_are_compared(
         reference=f"pretrained={tiny},dtype=float32,max_length=2048",
     )
     outcome = simulate(wanted, tmp_path)
-    over_reference = "relative/relative_likelihood/over_reference"
+    over_reference = f"relative_likelihood:reference={tiny}/over_reference"
     # the untrained model is its own reference, so that what it saves is nothing but rounding
     (untrained,) = [d for d in outcome.detectors[0] if d.name == over_reference]
     assert max(map(abs, untrained.scores.values())) < 1e-4
     assert found(outcome, over_reference, 30).auroc.value > 0.9
     lines = {suffix: outcome.audits[30].audit(suffix)["lines"] for suffix in wanted.detectors}
-    assert all(line["detector"].endswith(f" against {tiny}") for line in lines["leakage_relative"])
-    assert not any("against" in line["detector"] for line in lines["leakage_perm"])
+    assert all(line["detector"].endswith(f":reference={tiny}") for line in lines["leakage_relative"])
+    assert not any("reference" in line["detector"] for line in lines["leakage_perm"])
     monkeypatch.setattr(
         "lm_eval_leakage.harness.tasks.run_audit.load_model", lambda *_: pytest.fail("a model is loaded")
     )
@@ -212,11 +210,11 @@ def test_lora_trains_an_adapter_that_the_audits_load(tiny: str, benchmark: str, 
     outcome = simulate(lora, tmp_path)
     assert (tmp_path / "model" / "epoch_30" / "adapter_config.json").exists()
     assert with_checkpoint(lora, Path("A")).endswith(",peft=A")
-    before, after = (found(outcome, "tokens/token_evidence/mean_loglikelihood", e).auroc.value for e in (0, 30))
+    before, after = (found(outcome, "token_evidence/mean_loglikelihood", e).auroc.value for e in (0, 30))
     assert after > before
     text = report.write(outcome, tmp_path)
     assert "| options | 1 |" in text
-    control = load(str(tmp_path / "calibration_control.json"))
+    control = read_calibration(str(tmp_path / "calibration_control.json"))
     assert all(len(known.unseen["all"]) == 20 and not known.seen for known in control.detectors.values())
 
 

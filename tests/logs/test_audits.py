@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lm_eval_leakage.inference.known_scores import EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups
+from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.conditions import check_complete
 from lm_eval_leakage.results.identify import identify
@@ -19,8 +21,8 @@ from lm_eval_leakage.results.subject_prevalence import by_null
 from tests.results.harness_files import DETECTOR, answered, audited, confused, row, write_run
 
 N = 10
-OUTLIER = DETECTOR.replace("MaxOrder", "Outlier")
-KNOWN = Calibration("m", "bench", "by hand", {f"{DETECTOR}/statistic": KnownScores({EVERY_CLASS: [0.0] * 40}, [2.0])})
+OUTLIER = "outlier"
+KNOWN = Calibration("m", "bench", "by hand", {DETECTOR: KnownScores({EVERY_CLASS: [0.0] * 40}, [2.0])})
 
 
 def perm(of=range(N)) -> list[dict]:
@@ -49,7 +51,7 @@ def told(folder: Path) -> list[str]:
     by_null(folder, problems)
     assert [str(problem) for problem in problems if problem.incomplete] == by_annotate
     problems = []
-    identify([(folder, KNOWN)], problems, f"{DETECTOR}/statistic")
+    identify([(folder, KNOWN)], problems, DETECTOR)
     assert [str(problem) for problem in problems if problem.incomplete] == by_annotate
     if by_annotate:
         with pytest.raises(ValueError, match="--fail-if judges no incomplete log"):
@@ -208,3 +210,60 @@ def test_whatever_lines_are_removed_it_is_told_and_not_judged(tmp_path_factory, 
         assert "no verdict" in str(error)  # noqa: PT017
     assert any(problem.incomplete for problem in problems)
     shutil.rmtree(folder)
+
+
+# ---------------------------------------------------------------------- which tasks are audits, and of what
+
+
+def of_any_name(doc, task: str) -> dict:
+    """A line of an audit whose name version 1 would not have known."""
+    return audited(doc, True) | {"benchmark": task}
+
+
+def configured(folder: Path, configs: dict) -> None:
+    (file,) = folder.rglob("results_*")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"configs": configs}))
+
+
+@pytest.mark.parametrize("results", [True, False])
+def test_an_audit_of_any_name_is_known_by_its_lines(tmp_path, monkeypatch, results) -> None:
+    monkeypatch.setattr("tests.results.harness_files.benchmark_of", lambda task: "bench")
+    write_run(tmp_path, "m", {"sideways": [audited(row(i), True) for i in range(3)]}, results=results)
+    (found,) = annotate([tmp_path])
+    assert [(line.task, line.n_joined) for line in found.rows] == [("bench", 3)]
+    assert {one.benchmark for one in found.suspicions} == {"bench"}
+
+
+def test_an_audit_whose_log_and_rows_are_gone_is_known_by_its_configuration(tmp_path) -> None:
+    write_run(tmp_path, "m", {"bench": [answered(0, row(0), True)], "sideways": [audited(row(0), True)]})
+    next(tmp_path.rglob("samples_sideways*")).unlink()
+    (file,) = tmp_path.rglob("results_*")
+    content = json.loads(file.read_text())
+    content["results"]["sideways"] = {"alias": "sideways"}
+    ours = {"filter_list": [{"name": "max_order", "filter": [{"function": "leakage", "statistic": "max_order"}]}]}
+    # what is given by --metadata stands in the configuration of every task
+    content["configs"] = {"sideways": ours, "bench": {"metadata": {"probe": "option_orders"}, "filter_list": None}}
+    file.write_text(json.dumps(content))
+    problems = [str(problem) for found in annotate([tmp_path]) for problem in found.problems]
+    assert any("has rows of sideways, an audit, whose samples log is missing" in problem for problem in problems)
+    assert not any("rows of bench," in problem for problem in problems)
+
+
+@pytest.mark.parametrize("config", [7, {}, {"filter_list": 7}, {"filter_list": [7, {"filter": 7}, {"filter": [7]}]}])
+def test_a_configuration_of_another_shape_says_nothing(tmp_path, config) -> None:
+    write_run(tmp_path, "m", {"bench": [answered(0, row(0), True)], "bench_leakage_perm": [audited(row(0), True)]})
+    configured(tmp_path, {"bench": config, "bench_leakage_perm": config})
+    (found,) = annotate([tmp_path])
+    assert [line.task for line in found.rows] == ["bench"]
+
+
+def test_a_group_of_audits_is_the_group_that_was_audited(tmp_path) -> None:
+    members = {f"sideways_{part}": [of_any_name(row(i), part)] for i, part in enumerate(("a", "b"))}
+    write_run(tmp_path, "m", members, groups={"bench_upside": ["bench_a_upside", "bench_b_upside", "odd"]})
+    configured(tmp_path, {"bench_a_upside": {"metadata": {"audit_of": "bench_a"}}})
+    (run,) = find_runs([tmp_path], [])
+    assert benchmarks_of_groups(run) == {"bench": ["bench_a", "bench_b", "odd"]}
+    assert audited_task(run, "bench_a_upside") == "bench_a"
+    configured(tmp_path, {})
+    (run,) = find_runs([tmp_path], [])
+    assert benchmarks_of_groups(run) == {"bench_upside": ["bench_a_upside", "bench_b_upside", "odd"]}

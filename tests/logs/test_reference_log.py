@@ -96,7 +96,7 @@ def test_a_log_of_other_texts_is_named_and_not_used(questions_file, tmp_path, ca
     assert row(results)["flagged_rate,max_order"] == 1
     assert row(results)["skipped,max_order"] == 0
     assert "holds no text of this audit" in caplog.text
-    assert "against" not in results["samples"][TASK][0]["detector"]
+    assert "reference" not in results["samples"][TASK][0]["detector"]
 
 
 def test_scores_against_a_reference_are_not_those_without(questions_file, tmp_path) -> None:
@@ -104,7 +104,7 @@ def test_scores_against_a_reference_are_not_those_without(questions_file, tmp_pa
     for folder in {file.parent for file in tmp_path.rglob("samples_*.jsonl")}:
         (folder / "results_2026.json").write_text('{"model_name": "elder"}')
     results = audit(by_hash, questions_file(DOCS), reference_log=str(reference))
-    assert results["samples"][TASK][0]["detector"].endswith(" against elder")
+    assert results["samples"][TASK][0]["detector"] == "max_order:reference=elder"
 
 
 def test_what_is_written_in_this_process_reads_as_a_run_does(questions_file, tmp_path) -> None:

@@ -10,8 +10,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-DETECTOR = "OptionOrders(max_orders=120, orders=None, move='all', format=None)/MaxOrder()"
-CONFUSION = "ChoiceConfusion(letters=True)/PairedAccuracy()"
+from lm_eval_leakage.logs.audit_line import VERSION, VERSION_KEY, benchmark_of
+
+DETECTOR = "max_order"
+CONFUSION = "paired_accuracy:score=letters"
 _seconds = count()
 
 
@@ -54,6 +56,8 @@ def answered(
 def audited(doc: Mapping[str, Any], flagged: bool | None, guards: str = "", **values: Any) -> dict[str, Any]:
     """A line of max_order's log; `flagged` None is a question that was skipped."""
     line = {
+        VERSION_KEY: VERSION,
+        "benchmark": "bench",
         "doc": doc,
         "doc_hash": doc_hash(doc),
         "filter": "max_order",
@@ -73,7 +77,15 @@ def audited(doc: Mapping[str, Any], flagged: bool | None, guards: str = "", **va
 def confused(doc: Mapping[str, Any], original: bool, generalized: bool) -> dict[str, Any]:
     """A line of choice confusion's log."""
     arms = {"original": original, "shuffled": original, "replaced": generalized, "generalized": generalized}
-    found = {"doc": doc, "doc_hash": doc_hash(doc), "filter": "paired_accuracy", "detector": CONFUSION, "guards": ""}
+    found = {
+        VERSION_KEY: VERSION,
+        "benchmark": "bench",
+        "doc": doc,
+        "doc_hash": doc_hash(doc),
+        "filter": "paired_accuracy",
+        "detector": CONFUSION,
+        "guards": "",
+    }
     return found | arms | {"flagged": None, "ranks_by": "confusion", "confusion": 0.5, "reason": None}
 
 
@@ -93,12 +105,17 @@ def write_run(
     place = folder / model.replace("/", "__")
     place.mkdir(parents=True, exist_ok=True)
     for task, lines in logs.items():
-        text = "".join(json.dumps(line) + "\n" for line in numbered(lines))
+        text = "".join(json.dumps(of_task(line, task)) + "\n" for line in numbered(lines))
         (place / f"samples_{task}_{at}.jsonl").write_text(text, encoding="utf-8")
     if results:
         content = results_of(model, logs, groups or {}, n_shot, arguments)
         (place / f"results_{at}.json").write_text(json.dumps(content), encoding="utf-8")
     return place
+
+
+def of_task(line: Mapping[str, Any], task: str) -> Mapping[str, Any]:
+    """An audit's line as that of the benchmark that the audit's name tells."""
+    return {**line, "benchmark": benchmark_of(task)} if VERSION_KEY in line else line
 
 
 def numbered(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -13,7 +13,7 @@ from scipy.stats import binom, binomtest, false_discovery_control, norm
 from lm_eval_leakage import load_run
 from lm_eval_leakage.inference.combined import CombinedScore
 from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
-from lm_eval_leakage.logs.audits import benchmark_of
+from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.results import column_registry as columns
 from lm_eval_leakage.results.annotate import Choices, annotate
 from lm_eval_leakage.results.rows import strata_of
@@ -165,7 +165,7 @@ def test_a_question_audited_twice_has_its_newer_verdict(tmp_path) -> None:
 
 
 def test_of_two_ways_of_one_statistic_the_one_with_more_questions_is_shown_and_the_other_named(tmp_path) -> None:
-    other = DETECTOR.replace("orders=None", "orders=12")
+    other = f"{DETECTOR}:orders=12"
     write_run(tmp_path, "m", {"bench": [answered(i, row(i), True) for i in range(3)]})
     write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), False) for i in range(3)]})
     write_run(tmp_path, "m", {"bench_leakage_perm_r": [audited(row(0), True, detector=other)]})
@@ -182,7 +182,7 @@ def test_a_detector_that_was_not_run_is_refused_with_those_that_were(folder) -> 
 
 
 def test_a_model_without_the_detector_does_not_keep_others_from_it(folder) -> None:
-    line = audited(row(0), True, detector="Steps()/Stepwise()", filter="stepwise")
+    line = audited(row(0), True, detector="stepwise", filter="stepwise")
     write_run(folder / "audits", "other", {"bench_leakage_ngram_steps": [line]})
     by_model = {found.model: found for found in annotate([folder], choices=Choices(detector="stepwise"))}
     assert by_model["other"].detector == "stepwise"
@@ -295,9 +295,9 @@ def test_choice_confusion_is_joined_too(tmp_path) -> None:
 
 def calibration(model: str) -> Calibration:
     known = KnownScores({EVERY_CLASS: [-1.5] * 97 + [1.5] * 2}, [1.5] * 60 + [-1.5] * 40)
-    together = CombinedScore((f"{DETECTOR}/statistic",), (0.2,), 0.0, {f"{DETECTOR}/statistic": (-1.0, 1.0)})
+    together = CombinedScore((DETECTOR,), (0.2,), 0.0, {DETECTOR: (-1.0, 1.0)})
     unseen = KnownScores({EVERY_CLASS: [0.43] * 97 + [0.57] * 2}, [0.57] * 60 + [0.43] * 40)
-    return Calibration(model, "bench", "by hand", {f"{DETECTOR}/statistic": known, COMBINED: unseen}, together)
+    return Calibration(model, "bench", "by hand", {DETECTOR: known, COMBINED: unseen}, together)
 
 
 def test_a_calibration_gives_probabilities_and_the_share_of_seen_questions(folder) -> None:
@@ -345,21 +345,21 @@ def test_a_calibration_of_audits_that_were_not_run_is_named_and_left(folder) -> 
     assert any("is not used" in str(problem) for problem in found.problems)
 
 
-@pytest.mark.parametrize("detector", [COMBINED, f"{DETECTOR}/statistic"])
+@pytest.mark.parametrize("detector", [COMBINED, DETECTOR])
 def test_a_calibration_of_the_probe_with_other_parameters_says_of_what_it_is_and_what_was_run(
     tmp_path, detector
 ) -> None:
-    other = DETECTOR.replace("max_orders=120", "max_orders=12")
+    other = f"{DETECTOR}:max_orders=12"
     write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), i < 2, detector=other) for i in range(4)]})
     (found,) = annotate([tmp_path], choices=Choices(calibrating=[Calibrating(calibration("m"), detector)]))
     assert math.isnan(columns.CALIBRATED.of(found.rows[0]).value)
     (said,) = [str(problem) for problem in found.problems if "calibration" in str(problem)]
-    assert f"has scores of {DETECTOR}/statistic, and what was run is {other}/statistic" in said
+    assert f"has scores of {DETECTOR}, and what was run is {other}" in said
 
 
 def test_a_calibration_without_a_finite_known_score_is_not_used(folder) -> None:
-    none = replace(calibration("m"), detectors={f"{DETECTOR}/statistic": KnownScores({EVERY_CLASS: []}, [])})
-    for detector in (COMBINED, f"{DETECTOR}/statistic"):
+    none = replace(calibration("m"), detectors={DETECTOR: KnownScores({EVERY_CLASS: []}, [])})
+    for detector in (COMBINED, DETECTOR):
         (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(none, detector)]))
         assert math.isnan(columns.PREVALENCE.of(found.rows[0]).value)
         assert any("is not used" in str(problem) for problem in found.problems)

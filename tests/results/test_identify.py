@@ -12,9 +12,9 @@ from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibr
 from lm_eval_leakage.results.identify import as_lines, identify, summary
 from tests.results.harness_files import DETECTOR, audited, row, write_run
 
-A, B = "ProbeA()/TestA()", "ProbeB()/TestB()"
+A, B = "test_a", "test_b"
 rng = np.random.default_rng(0)
-UNSEEN = {f"{name}/statistic": rng.normal(size=200).tolist() for name in (A, B)}
+UNSEEN = {name: rng.normal(size=200).tolist() for name in (A, B)}
 SEEN = {name: (np.array(values) + 4).tolist() for name, values in UNSEEN.items()}
 
 
@@ -55,7 +55,7 @@ def test_seen_questions_are_in_the_set_and_few_others(tmp_path) -> None:
 
 def test_one_detector_may_be_asked_for(tmp_path) -> None:
     folder = runs_of(tmp_path / "r", [4.0] * 40 + [0.0] * 60)
-    assert sum(identify([(folder, calibration())], [], f"{A}/statistic").found.flagged[:40]) > 30
+    assert sum(identify([(folder, calibration())], [], A).found.flagged[:40]) > 30
     with pytest.raises(ValueError, match="detector is 'C', of which the calibration of 'M' has no scores"):
         identify([(folder, calibration())], [], "C")
 
@@ -78,14 +78,14 @@ def test_a_question_without_a_score_is_counted(tmp_path) -> None:
 
 def test_a_missing_audit_is_named(tmp_path) -> None:
     folder = log(tmp_path / "r", [line(i, A, 0.0) for i in range(3)])
-    with pytest.raises(ValueError, match=r"audits are missing for: ProbeB\(\)/TestB\(\)/statistic"):
+    with pytest.raises(ValueError, match="audits are missing for: test_b"):
         identify([(folder, calibration())], [])
 
 
 def test_broken_lines_are_named_and_the_others_are_used(tmp_path) -> None:
     lines = [line(0, A, 1.0), line(0, A, 1.0)[:30], json.dumps({"doc_hash": "other"}), line(2, A, 1.0, statistic="?")]
     folder = log(tmp_path / "r", lines)
-    found = identify([(folder, calibration())], problems := [], f"{A}/statistic")
+    found = identify([(folder, calibration())], problems := [], A)
     assert list(found.questions) == ["h0"]
     assert [problem.line for problem in problems if problem.line] == [2, 3, 4]
     assert all("left out" in str(problem) for problem in problems if problem.line)
@@ -93,7 +93,7 @@ def test_broken_lines_are_named_and_the_others_are_used(tmp_path) -> None:
 
 def test_lines_without_a_hash_are_not_taken_for_one_question(tmp_path) -> None:
     folder = log(tmp_path / "r", [line(0, A, 1.0), line(1, A, 1.0, doc_hash=""), line(2, A, 1.0, doc_hash=None)])
-    found = identify([(folder, calibration())], problems := [], f"{A}/statistic")
+    found = identify([(folder, calibration())], problems := [], A)
     assert list(found.questions) == ["h0"]
     assert sum("doc_hash" in str(problem) for problem in problems) == 2
 
@@ -106,7 +106,7 @@ def test_a_folder_without_logs_is_named(tmp_path) -> None:
 def test_audits_of_other_models_in_the_folder_are_not_used(tmp_path) -> None:
     for model, flagged in (("M", False), ("N", True)):
         write_run(tmp_path, model, {"b_leakage_perm": [audited(row(i), flagged) for i in range(3)]})
-    name = f"{DETECTOR}/statistic"
+    name = DETECTOR
     known = Calibration("M", "b", "by hand", {name: KnownScores({EVERY_CLASS: [-1.5] * 40}, [1.5] * 40)})
     assert identify([(tmp_path, known)], [], name).found.pvalues == (1.0, 1.0, 1.0)
     with pytest.raises(ValueError, match="holds audits of 'M', 'N', but the calibration is of 'O'"):
@@ -114,9 +114,9 @@ def test_audits_of_other_models_in_the_folder_are_not_used(tmp_path) -> None:
 
 
 def test_a_calibration_of_other_detectors_says_of_what_it_is_and_what_was_run(tmp_path) -> None:
-    folder = log(tmp_path / "r", [line(i, "ProbeA(max_orders=12)/TestA()", 0.0) for i in range(3)])
-    said = r"has scores of ProbeA\(\)/TestA\(\)/statistic, and what was run is ProbeA\(max_orders=12\)/TestA\(\)/st"
+    folder = log(tmp_path / "r", [line(i, f"{A}:max_orders=12", 0.0) for i in range(3)])
+    said = "has scores of test_a, and what was run is test_a:max_orders=12"
     with pytest.raises(ValueError, match=said):
-        identify([(folder, calibration())], [], f"{A}/statistic")
+        identify([(folder, calibration())], [], A)
     with pytest.raises(ValueError, match="and what was run is"):
         identify([(folder, calibration())], [])

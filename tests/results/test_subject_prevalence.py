@@ -17,7 +17,7 @@ from lm_eval_leakage.results.subject_prevalence import ALL, as_table, by_calibra
 from lm_eval_leakage.results.tables import as_text
 from tests.results.harness_files import audited, confused, row, write_run
 
-TEST = "Orders()/MaxOrder()"
+TEST = "max_order"
 
 
 def line(number: int, subject: str, flagged: bool, statistic: float = 0.0) -> str:
@@ -50,11 +50,11 @@ def test_by_null_every_subject_has_its_exact_pvalue_and_a_lower_bound(run) -> No
 def calibration(n_unseen: int = 199) -> Calibration:
     rng = np.random.default_rng(1)
     known = KnownScores({EVERY_CLASS: rng.normal(size=n_unseen).tolist()}, (rng.normal(size=200) + 4).tolist())
-    return Calibration("M", "b", "by hand", {f"{TEST}/statistic": known})
+    return Calibration("M", "b", "by hand", {TEST: known})
 
 
 def test_by_calibration_the_share_is_found_and_its_error_holds_it(run) -> None:
-    rows = {row.subject: row for row in by_calibration(run, calibration(), f"{TEST}/statistic", 0.05, [])}
+    rows = {row.subject: row for row in by_calibration(run, calibration(), TEST, 0.05, [])}
     assert rows["seen"].share.low < 0.5 < rows["seen"].share.high
     assert rows["clean"].share.low == 0
     n_flagged = rows["clean"].n_flagged
@@ -64,9 +64,7 @@ def test_by_calibration_the_share_is_found_and_its_error_holds_it(run) -> None:
 
 def test_fewer_known_questions_give_weaker_verdicts(run) -> None:
     few, many = (
-        next(
-            row for row in by_calibration(run, calibration(n), f"{TEST}/statistic", 0.05, []) if row.subject == "seen"
-        )
+        next(row for row in by_calibration(run, calibration(n), TEST, 0.05, []) if row.subject == "seen")
         for n in (39, 1999)
     )
     assert few.pvalue > many.pvalue
@@ -135,7 +133,7 @@ def test_two_models_in_a_folder_are_refused(tmp_path) -> None:
 def test_a_run_of_another_model_is_refused(run) -> None:
     (run / "results_2026-01-01T00-00-00.json").write_text('{"model_name": "N", "results": {}}')
     with pytest.raises(ValueError, match="holds audits of 'N', but the calibration is of 'M'"):
-        by_calibration(run, calibration(), f"{TEST}/statistic", 0.05, [])
+        by_calibration(run, calibration(), TEST, 0.05, [])
 
 
 def test_a_folder_without_a_null_hypothesis_is_named(tmp_path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from lm_eval_leakage.harness.tasks.audit import template
 from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
+from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS
+from lm_eval_leakage.logs.line_writer import written_line
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.records import Answered, Evidence, Measurement, Question, Request, TokenScores
 from lm_eval_leakage.statistics import statistics
@@ -113,6 +116,26 @@ def test_no_question_gives_no_verdict(probe: str, name: str) -> None:
 def test_the_module_names_its_null_hypothesis_limits_and_source(name: str) -> None:
     described = sys.modules[statistics.get(name).__module__].__doc__ or ""
     assert all(word in described for word in ("ull hypothesis", "Limits", "Source"))
+
+
+OF_EVIDENCE = {"flagged", "pvalue", "null_rate"}  # fields of every evidence, and what the log's keys of the name hold
+
+
+@every_audit
+def test_its_values_and_rows_take_no_key_of_the_log_that_means_something_else(probe: str, name: str) -> None:
+    taken = {*CORE, *OF_HARNESS}
+    for verdict in statistics.get(name)().judge(answered(probe, 0), "cpu"):
+        own = {field.name for field in fields(verdict)}
+        assert own & taken == (OF_EVIDENCE if isinstance(verdict, Evidence) else set())
+        assert not isinstance(verdict, Measurement) or not set(verdict.values()) & taken
+    assert {row.name for row in statistics.get(name).rows} & taken <= {"null_rate"}
+
+
+@every_audit
+def test_what_ranks_questions_is_a_number_of_the_line(probe: str, name: str) -> None:
+    for verdict in statistics.get(name)().judge(answered(probe, 0), "cpu"):
+        line = written_line(verdict, benchmark="b", detector=name)
+        assert all(isinstance(line[key], (int, float, bool)) for key in str(line["ranks_by"]).split(","))
 
 
 @of_orders

@@ -8,10 +8,12 @@ questions at once. Undefined values are NaN, since the harness does arithmetic o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from lm_eval_leakage.inference.known_scores import Calibrated
 from lm_eval_leakage.inference.pooling import Verdicts
-from lm_eval_leakage.records import DeclaredRow, Evidence
+from lm_eval_leakage.records import DeclaredRow, Evidence, Skipped, Verdict
 
 UNDECIDABLE = "2 options: no rate"
 
@@ -89,3 +91,43 @@ def undecidable(verdicts: Verdicts) -> bool:
     means anything, and only their number does."""
     evidence = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
     return bool(evidence) and all(e.null_rate >= 0.5 for e in evidence)
+
+
+# ---------------------------------------------------------------------- what one question gives
+
+ELSEWHERE = Skipped("it belongs to another row")
+
+
+@dataclass(frozen=True)
+class JudgedQuestion:
+    """Stands where the harness keeps the filtered response to a question's first request.
+
+    calibrated: the verdict by known scores, where the run has some
+    detector: who judged
+    guards: on the question; benchmark: the task that was audited
+    contributions: what it adds to each row by itself, by the row's name; None where only all questions make a value
+    """
+
+    verdict: Verdict
+    detector: str = ""
+    guards: tuple[str, ...] = ()
+    calibrated: Calibrated | None = None
+    benchmark: str = ""
+    contributions: Mapping[str, float | None] = field(default_factory=dict)
+
+    def given_to(self, row: DeclaredRow) -> Verdict | Calibrated:
+        """What a row is computed from; ELSEWHERE for a row of other questions, since the harness wants something from
+        each."""
+        if row.questions == "calibrated":
+            return self.calibrated or ELSEWHERE
+        of_others = {"guarded": not self.guards, "unguarded": bool(self.guards)}.get(row.questions, False)
+        return ELSEWHERE if of_others else self.verdict
+
+    def with_contributions(self, rows: Mapping[str, DeclaredRow]) -> JudgedQuestion:
+        """rows: by their names and those of their errors"""
+        return replace(self, contributions={name: self._contribution(row, name) for name, row in rows.items()})
+
+    def _contribution(self, row: DeclaredRow, name: str) -> float | None:
+        given = self.given_to(row)
+        is_error = name != row.name
+        return None if is_error or given is ELSEWHERE or row.per_question is None else row.per_question(given)

@@ -4,12 +4,13 @@ tasks that were asked beside their audits."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from lm_eval_leakage.harness.patches.evaluate_results import on_results
-from lm_eval_leakage.harness.table.aggregations import RowValue
-from lm_eval_leakage.harness.table.judged_question import finished_sample, is_judged
+from lm_eval_leakage.harness.table.aggregations import JudgedQuestion, RowValue
 from lm_eval_leakage.harness.table.leakage_columns import add_columns
+from lm_eval_leakage.logs.line_writer import written_line
 
 OF_AN_ERROR = "_stderr_stderr"  # the harness gives each of our errors a place for an error of its own
 
@@ -42,3 +43,27 @@ def _plain(value: object) -> object:
             return int(value) if value.words.isdigit() else value.words
         return float(value) if math.isfinite(value) else None
     return value
+
+
+def finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """A sample of one of our tasks as it is logged, with the verdict in flat scalars."""
+    of_harness = {key: value for key, value in sample.items() if key not in sample["metrics"]}
+    responses = {"filtered_resps": [first for first, *_ in sample["resps"]]}
+    judged = sample["filtered_resps"][0]
+    return (
+        of_harness
+        | responses
+        | written_line(
+            judged.verdict,
+            benchmark=judged.benchmark,
+            detector=judged.detector,
+            guards=judged.guards,
+            contributions=judged.contributions,
+            calibrated=judged.calibrated,
+        )
+    )
+
+
+def is_judged(sample: Mapping[str, Any]) -> bool:
+    responses = sample.get("filtered_resps")
+    return isinstance(responses, list) and bool(responses) and isinstance(responses[0], JudgedQuestion)

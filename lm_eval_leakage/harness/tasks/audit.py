@@ -115,7 +115,7 @@ def audit_task(base: Task, suffix: str, metadata: Mapping[str, object]) -> Leaka
 def audit_like(static: Config, name: str, suffix: str, metadata: Mapping[str, object]) -> LeakageTask:
     """The audit `suffix` of the data that a YAML of ours describes for another audit."""
     config = {key: value for key, value in static.items() if key in DATA_KEYS}
-    source = {"config_source": static["metadata"]["config_source"]}
+    source = {"config_source": static["metadata"]["config_source"], "audit_of": name.removesuffix(f"_{suffix}")}
     shape = template(suffix)
     config |= shape | {"task": name, "metadata": {**shape["metadata"], **metadata, **source}}
     return of_shards(LeakageTask(config), config)

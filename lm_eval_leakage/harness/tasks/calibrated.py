@@ -6,7 +6,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lm_eval_leakage.inference.known_scores import Calibrated, Calibration, class_of, load
+from lm_eval_leakage.inference.known_scores import Calibrated, Calibration, class_of
+from lm_eval_leakage.logs.audit_line import score_names
+from lm_eval_leakage.logs.calibration_file import read_calibration
 from lm_eval_leakage.records import Evidence, Question, Verdict
 
 logger = logging.getLogger(__name__)
@@ -27,7 +29,7 @@ class Calibrator:
         """That which `metadata` asks for. Raises ValueError where it is of another benchmark than `task` audits."""
         if metadata.get("calibration") is None:
             return None
-        calibration = load(str(metadata["calibration"]))
+        calibration = read_calibration(str(metadata["calibration"]))
         benchmark = str(metadata.get("audit_of") or task)
         if benchmark != calibration.benchmark and not benchmark.startswith(f"{calibration.benchmark}_"):
             raise ValueError(
@@ -61,9 +63,10 @@ class Calibrator:
 
     def judge(self, verdict: Verdict, detector: str, question: Question, guarded: bool) -> Calibrated | None:
         """None for a question that was not tested, and for a statistic of which the file has no scores."""
-        key = "statistic" if isinstance(verdict, Evidence) else next(iter(getattr(verdict, "ranks_by", ())), None)
-        known = self.calibration.detectors.get(f"{detector}/{key}")
-        if key is None or known is None:
+        ranks_by = ("statistic",) if isinstance(verdict, Evidence) else getattr(verdict, "ranks_by", ())
+        key, name = next(iter(score_names(detector, ranks_by).items()), ("", ""))
+        known = self.calibration.detectors.get(name)
+        if known is None:
             return None
         pvalue = known.pvalue(float(getattr(verdict, key)), class_of(len(question.options), guarded))
         of_seen, of_unseen = known.flagged(self.fpr)

@@ -18,11 +18,10 @@ from lm_eval_leakage.harness.models.asking import LeakageInstance
 from lm_eval_leakage.harness.models.processes import on_all
 from lm_eval_leakage.harness.models.token_scores import TokenAnswer
 from lm_eval_leakage.harness.patches.registries import add_filter
-from lm_eval_leakage.harness.table.aggregations import undecidable
-from lm_eval_leakage.harness.table.judged_question import JudgedQuestion
+from lm_eval_leakage.harness.table.aggregations import JudgedQuestion, undecidable
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
 from lm_eval_leakage.harness.tasks.judge import judge_of
-from lm_eval_leakage.inference.known_scores import Calibrated, detector_name
+from lm_eval_leakage.inference.known_scores import Calibrated
 from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.probes import Probe
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Skipped, UntestableQuestion, Verdict
@@ -41,10 +40,13 @@ class JudgedTask(Protocol):
     config: Any
     reference: ReferenceLog | None
     calibrator: Calibrator | None
-    probe: Probe
     pooled_probe: Probe
     judges: Mapping[str, LeakageFilter]
     rows: Mapping[str, DeclaredRow]
+    detectors: Mapping[str, str]
+    audited: str
+
+    def compare_with(self, reference: ReferenceLog | None) -> None: ...
 
     def question(self, doc: Mapping[str, Any]) -> Question: ...
 
@@ -74,15 +76,14 @@ class Judging:
             self._judge(pipeline, judge)
 
     def _judge(self, pipeline: str, judge: LeakageFilter) -> None:
-        reference = None if self.task.reference is None else self.task.reference.model
-        detector = detector_name(self.task.probe, judge.statistic, reference)
+        detector = self.task.detectors[pipeline]
         verdicts: dict[int, Verdict] = dict(
             zip(self._answered, judge.apply(None, list(self._answered.values())), strict=True)
         )
         for place, (first, *others) in enumerate(self.questions):
             verdict = first.skipped or verdicts[place]
             calibrated = self._calibrated(place, verdict, detector)
-            judged = JudgedQuestion(verdict, detector, self._guards[place], calibrated)
+            judged = JudgedQuestion(verdict, detector, self._guards[place], calibrated, self.task.audited)
             first.filtered_resps[pipeline] = judged.with_contributions(self.task.rows)
             for instance in others:
                 instance.filtered_resps[pipeline] = instance.resps[0]
@@ -137,7 +138,7 @@ class Judging:
                 self.task.config.task,
                 reference.model,
             )
-            self.task.reference = None
+            self.task.compare_with(None)
 
     def _without_reference(self, asked: Asked) -> Skipped | None:
         reference = self.task.reference

@@ -10,21 +10,23 @@ from typing import Any, TypeVar
 
 from lm_eval.api.task import ConfigurableTask
 
+from lm_eval_leakage.detector_ids import detector_id
 from lm_eval_leakage.harness.models.asking import REQUEST_TYPE, LeakageInstance, offer_asking
 from lm_eval_leakage.harness.models.capabilities import lacking, longer_than_window, n_tokens_of
 from lm_eval_leakage.harness.models.processes import refuse_wrong_rank
 from lm_eval_leakage.harness.patches.call_frames import Evaluation, evaluation_at_hand
 from lm_eval_leakage.harness.patches.exception_hook import Refusal, end_in_sentences
 from lm_eval_leakage.harness.patches.saved_files import refuse_unwritable, watch_run_files
+from lm_eval_leakage.harness.table.aggregations import JudgedQuestion
 from lm_eval_leakage.harness.table.declared_rows import entries_of, known_rows, metric_list, row_of
 from lm_eval_leakage.harness.table.finished_results import finish_results
-from lm_eval_leakage.harness.table.judged_question import JudgedQuestion
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
 from lm_eval_leakage.harness.tasks.data import load_questions
 from lm_eval_leakage.harness.tasks.judging import Judging
 from lm_eval_leakage.harness.tasks.parameters import probe_of, reference_of, resume_of, with_parameters
 from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
-from lm_eval_leakage.inference.known_scores import detector_name
+from lm_eval_leakage.logs.audit_line import benchmark_of
+from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.probes import Probe
 from lm_eval_leakage.questions.fields import Doc, question_from_doc
 from lm_eval_leakage.questions.guards import guards_of, templates_of
@@ -58,7 +60,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         config = DEFAULTS | {key: value for key, value in config.items() if key != "class"}
         self.probe = probe_of(config.get("metadata") or {})
         self.resume = resume_of(config["metadata"])
-        self.reference = reference_of(config["metadata"], self.probe)
+        reference = reference_of(config["metadata"], self.probe)
         self.calibrator = Calibrator.of(config["metadata"], config["task"])
         self._rows = {name: row_of(name) for name in known_rows()}  # the harness looks them up by name
         if config.get("metric_list") is None:
@@ -67,7 +69,15 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             config["metric_list"] = [*config["metric_list"], *entries_of(CALIBRATED_ROWS)]
         config["filter_list"] = [with_parameters(entry, config["metadata"]) for entry in config["filter_list"]]
         super().__init__(config=config)
+        self.audited = str(config["metadata"].get("audit_of") or benchmark_of(config["task"]))
         self.judges = {ensemble.name: _only(ensemble.filters)() for ensemble in self._filters}
+        self.compare_with(reference)
+
+    def compare_with(self, reference: ReferenceLog | None) -> None:
+        """Judge against the log of another model, or without one: then other scores are comparable."""
+        self.reference = reference
+        name = None if reference is None else reference.model
+        self.detectors = {key: detector_id(self.probe, judge.statistic, name) for key, judge in self.judges.items()}
 
     # ------------------------------------------------------------------ the run
 
@@ -78,7 +88,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         model = getattr(evaluation.lm, "lm", evaluation.lm)  # below the harness's response cache
         if self.calibrator is not None:
             self.calibrator.check_model(model)
-            if unmatched := self.calibrator.unmatched(self._detectors()):
+            if unmatched := self.calibrator.unmatched(self.detectors.values()):
                 logger.warning("%s: %s", self.config.task, unmatched)
         if evaluation.output_path is not None:
             refuse_unwritable(evaluation.output_path)
@@ -93,11 +103,6 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
                 raise ValueError(sentence)
             logger.warning(sentence)
         offer_asking(evaluation.lm)
-
-    def _detectors(self) -> list[str]:
-        """The names of those that will judge."""
-        reference = None if self.reference is None else self.reference.model
-        return [detector_name(self.probe, judge.statistic, reference) for judge in self.judges.values()]
 
     def check_met(self, lm: object) -> None:
         """Raises RuntimeError where the requests were built without a look at the model that is to answer them."""

@@ -1,0 +1,71 @@
+"""A detector's id: what people read and type, and the key of its scores in logs and calibration files.
+
+`max_order`; `max_order:orders=12`; `outlier:delta=-0.1,orders=paper`; `max_order@option_pairs`;
+`relative_likelihood:reference=gpt2`: the statistic's registered name, the probe where it is not the one that the
+statistic is made for, and every parameter of the two that differs from its default. So a new parameter with a default
+changes no id.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Any
+
+from lm_eval_leakage.registry import registered_name
+
+OUTSIDE_ID = MappingProxyType({"in_id": False})  # metadata of a field that changes no question's verdict
+PLAIN = re.compile(r"[A-Za-z0-9_.+/-]{1,24}")
+
+
+def detector_id(probe: object, statistic: object, reference: str | None = None) -> str:
+    """Scores are comparable where the ids are equal.
+
+    reference: name of the model whose log-likelihoods are taken off
+    """
+    return compose(
+        registered_name(type(statistic)),
+        registered_name(type(probe)),
+        made_for=getattr(statistic, "probe", ""),
+        parameters=_changed(probe) | _changed(statistic),
+        reference=reference,
+    )
+
+
+def compose(
+    statistic: str, probe: str, *, made_for: str, parameters: Mapping[str, str], reference: str | None = None
+) -> str:
+    """An id from its parts; `parameters` are spelled already."""
+    told = [f"{name}={value}" for name, value in sorted(parameters.items())]
+    told += [] if reference is None else [f"reference={reference}"]
+    who = statistic if probe == made_for else f"{statistic}@{probe}"
+    return f"{who}:{','.join(told)}" if told else who
+
+
+def spelled(value: object) -> str:
+    """A parameter's value in a few characters without space or comma; a digest where that would hide which it is."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return f"{value:.12g}"
+    text = value if isinstance(value, str) else repr(value)
+    if PLAIN.fullmatch(text):
+        return text
+    return "#" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+
+
+def _changed(part: object) -> dict[str, str]:
+    """The parameters of a probe or statistic that are not at their defaults."""
+    own = fields(part) if is_dataclass(part) and not isinstance(part, type) else ()
+    return {
+        field.name: spelled(getattr(part, field.name))
+        for field in own
+        if field.metadata.get("in_id", True) and getattr(part, field.name) != _default(field)
+    }
+
+
+def _default(field: Field[Any]) -> object:
+    return field.default if field.default_factory is MISSING else field.default_factory()

@@ -1,0 +1,64 @@
+"""The one writer of an audit's lines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any
+
+from lm_eval_leakage.inference.known_scores import Calibrated
+from lm_eval_leakage.logs.audit_line import CORE, VERSION, VERSION_KEY, Scalar
+from lm_eval_leakage.records import Measurement, Skipped, Verdict
+
+
+def written_line(
+    verdict: Verdict,
+    *,
+    benchmark: str,
+    detector: str,
+    guards: Sequence[str] = (),
+    contributions: Mapping[str, float | None] = MappingProxyType({}),
+    calibrated: Calibrated | None = None,
+) -> dict[str, Scalar]:
+    """Our keys of one line: JSON scalars, those of CORE first.
+
+    contributions: what the question adds to each row of the task, by the row's name, since the harness's loggers read
+        it; None where it adds nothing by itself
+    """
+    core: dict[str, object] = dict.fromkeys(CORE) | {
+        VERSION_KEY: VERSION,
+        "benchmark": benchmark,
+        "detector": detector,
+        "guards": ",".join(guards),
+        **_decision(verdict),
+        **({} if calibrated is None else _calibrated(calibrated)),
+    }
+    values = asdict(verdict) | {name: contributions[name] for name in sorted(contributions)}
+    own = {name: value for name, value in values.items() if name not in core and _is_scalar(value)}
+    return {key: _in_json(value) for key, value in (core | own).items()}
+
+
+def _decision(verdict: Verdict) -> dict[str, object]:
+    """The decision, and by which of a line's keys questions can be ranked, a higher value meaning more leakage."""
+    if isinstance(verdict, Skipped):
+        return {"reason": verdict.reason, "ranks_by": ""}
+    if isinstance(verdict, Measurement):
+        return {"flagged": verdict.flagged, "ranks_by": ",".join(verdict.ranks_by)}
+    own = ("flagged", "pvalue", "null_rate", "statistic")
+    return {"ranks_by": "statistic"} | {key: getattr(verdict, key) for key in own}
+
+
+def _calibrated(calibrated: Calibrated) -> dict[str, object]:
+    return {"calibrated_flagged": calibrated.flagged, "calibrated_pvalue": calibrated.pvalue}
+
+
+def _is_scalar(value: object) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _in_json(value: Any) -> Scalar:
+    """None for a number that is undefined: JSON has no NaN."""
+    found: Scalar = None if isinstance(value, float) and not math.isfinite(value) else value
+    return found

@@ -1,0 +1,70 @@
+"""What a simulation keeps of an audit, and how it is read again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lm_eval_leakage.lab.detection import _stored, read_detectors, read_lines
+from lm_eval_leakage.logs.line_writer import written_line
+from lm_eval_leakage.records import Skipped
+from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
+from lm_eval_leakage.statistics.token_evidence import TokenMeasurement
+
+COST = {"n_tokens": 600, "seconds": 30.0, "n_questions": 3}
+
+
+def sample(name: str, verdict, detector: str, guards=()) -> dict:
+    own = written_line(verdict, benchmark="bench", detector=detector, guards=guards)
+    doc = {"id": name, "a long text": "which is not kept"}
+    return own | {"doc": doc, "filter": detector, "resps": [[(-20.5, False)], [(-21.0, False)]], "arguments": []}
+
+
+def kept(*samples) -> dict:
+    return json.loads(json.dumps({"lines": [_stored(one) for one in samples], **COST}))
+
+
+def test_a_line_is_kept_without_its_texts_and_read_with_its_answers() -> None:
+    audit = kept(sample("q1", MaxOrderEvidence(True, 0.5, 0.5, 0.5, 0, 2), "max_order", ("in_order",)))
+    assert "which is not kept" not in json.dumps(audit)
+    (line,) = read_lines("leakage_perm", audit)
+    assert (line.question, line.detector, line.guarded, line.flagged) == ("q1", "max_order", True, True)
+    assert list(line.loglikelihoods) == [-20.5, -21.0]
+
+
+def test_a_shard_is_known_by_its_first_question() -> None:
+    shard = sample("s", Skipped("too long"), "shared_likelihood") | {"doc": {"id": "s", "members": ["q7", "q8"]}}
+    assert [line.question for line in read_lines("leakage_shared_likelihood", kept(shard))] == ["q7"]
+
+
+def test_an_audit_that_was_kept_by_version_1_is_read() -> None:
+    line = {
+        **{"id": "q1", "answers": [-20.5, -21.0], "filter": "max_order", "guards": "", "ranks_by": "statistic"},
+        **{"detector": "OptionOrders(max_orders=120, orders=12, move='all', format=None)/MaxOrder()", "reason": None},
+        **{"flagged": True, "null_rate": 0.5, "pvalue": 0.5, "statistic": 0.5, "n_orders": 2},
+    }
+    (detector,) = read_detectors("leakage_perm", {"lines": [line], **COST})
+    assert (detector.name, detector.audit) == ("max_order:orders=12", "leakage_perm")
+    assert (detector.scores, detector.flags, detector.null_rate) == ({"q1": 0.5}, {"q1": True}, 0.5)
+
+
+def test_a_statistic_that_ranks_by_several_values_is_a_detector_by_each() -> None:
+    tokens = TokenMeasurement(-2.5, 0.25, -6.0, 0.5, 12)
+    undefined = TokenMeasurement(float("nan"), 0.0, -1.0, 0.0, 3)
+    found = {
+        detector.name: detector
+        for detector in read_detectors(
+            "leakage_tokens",
+            kept(
+                sample("q1", tokens, "token_evidence"),
+                sample("q2", undefined, "token_evidence"),
+                sample("q3", Skipped("its text has no token"), "token_evidence"),
+            ),
+        )
+    }
+    assert list(found) == [f"token_evidence/{key}" for key in tokens.ranks_by]
+    likelihood = found["token_evidence/mean_loglikelihood"]
+    assert likelihood.scores == pytest.approx({"q1": -2.5, "q2": float("nan")}, nan_ok=True)
+    assert (likelihood.skipped, likelihood.flags) == ({"q3": "its text has no token"}, None)
+    assert (likelihood.n_tokens, likelihood.seconds) == (200, 10)

@@ -1,0 +1,149 @@
+"""One verdict of every kind that a line of an audit's log can hold, with what else the line is made of."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lm_eval_leakage.harness.table.aggregations import JudgedQuestion
+from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
+from lm_eval_leakage.inference.known_scores import Calibrated
+from lm_eval_leakage.inference.pooling import SKIPPED
+from lm_eval_leakage.records import DeclaredRow, Skipped, Verdict
+from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
+from lm_eval_leakage.statistics.option_recall import MaskedMeasurement
+from lm_eval_leakage.statistics.outlier import OutlierEvidence
+from lm_eval_leakage.statistics.paired_accuracy import ArmsMeasurement
+from lm_eval_leakage.statistics.pairs import PairEvidence
+from lm_eval_leakage.statistics.relative_likelihood import ReferencedMeasurement, RelativeMeasurement
+from lm_eval_leakage.statistics.reproduction import NgramMeasurement, ReproductionMeasurement
+from lm_eval_leakage.statistics.shared_likelihood import ShardEvidence
+from lm_eval_leakage.statistics.stepwise import StepwiseEvidence
+from lm_eval_leakage.statistics.tail_answered import TailEvidence
+from lm_eval_leakage.statistics.token_evidence import TokenMeasurement
+
+CALIBRATED_RATE = next(row for row in CALIBRATED_ROWS if row.name == "calibrated_rate")
+DOC = {"question": "Which metal is liquid?", "subject": "chemistry", "choices": ["gold", "mercury"], "answer": 1}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """answers: log-likelihoods of the texts that were scored, nats
+    task: the audit, of the benchmark `bench`
+    reference: the model whose log-likelihoods are taken off
+    """
+
+    task: str
+    statistic: str
+    probe: str
+    verdict: Verdict
+    guards: tuple[str, ...] = ()
+    calibrated: Calibrated | None = None
+    reference: str | None = None
+    answers: tuple[float, ...] = (-20.5, -21.0)
+
+    @property
+    def rows(self) -> dict[str, DeclaredRow]:
+        rows = [*statistics.get(self.statistic).rows, SKIPPED]
+        errors = {f"{row.name}_stderr": row for row in rows if row.error}
+        by_known = {CALIBRATED_RATE.name: CALIBRATED_RATE} if self.calibrated else {}
+        return {row.name: row for row in rows} | errors | by_known
+
+    @property
+    def contributions(self) -> Mapping[str, float | None]:
+        judged = JudgedQuestion(self.verdict, guards=self.guards, calibrated=self.calibrated)
+        return judged.with_contributions(self.rows).contributions
+
+    @property
+    def of_harness(self) -> dict[str, Any]:
+        """What the harness writes into the same line."""
+        return {
+            "doc_id": 3,
+            "doc": DOC,
+            "resps": [[[str(answer), "False"]] for answer in self.answers],
+            "filter": self.statistic,
+            "metrics": list(self.rows),
+            "doc_hash": hashlib.sha256(b"row 3").hexdigest(),
+        }
+
+
+PERM = ("bench_leakage_perm", "max_order", "option_orders")
+FLAGGED = MaxOrderEvidence(True, 0.5, 0.5, 0.5, 0, 2)
+KINDS: Mapping[str, Kind] = {
+    "max_order": Kind(*PERM, FLAGGED, ("in_order",)),
+    "max_order_calibrated": Kind(*PERM, FLAGGED, calibrated=Calibrated(True, 0.02, 0.05, (9, 10), (1, 20))),
+    "max_order_with_reference": Kind(*PERM, FLAGGED, reference="org/elder"),
+    "skipped": Kind(*PERM, Skipped("two options read alike"), answers=()),
+    "outlier": Kind(
+        "bench_leakage_perm",
+        "outlier",
+        "option_orders",
+        OutlierEvidence(True, 0.25, 0.375, -0.25, 1, 3),
+        answers=(-20.5, -19.0, -21.0),
+    ),
+    "pair_published": Kind(
+        "bench_leakage_perm_q", "pair_published", "option_pairs", PairEvidence(False, 1.0, 0.5, -0.5, 2)
+    ),
+    "stepwise": Kind(
+        "bench_leakage_ngram_steps", "stepwise", "option_steps", StepwiseEvidence(True, 0.5, 0.5, 1, 0.25)
+    ),
+    "tail_answered": Kind(
+        "bench_leakage_semihalf", "tail_answered", "question_tail", TailEvidence(True, 0.5, 0.5, 1.5, True)
+    ),
+    "shared_likelihood": Kind(
+        "bench_leakage_shared_likelihood",
+        "shared_likelihood",
+        "example_order",
+        ShardEvidence(False, 0.5, 0.0, 0.5, 10, (-20.5, -21.0)),
+    ),
+    "paired_accuracy": Kind(
+        "bench_choice_confusion",
+        "paired_accuracy",
+        "choice_confusion",
+        ArmsMeasurement(True, True, False, False, 0.75),
+    ),
+    "masked_option": Kind(
+        "bench_leakage_guided", "masked_option", "masked_option", MaskedMeasurement(False, 0.5), answers=()
+    ),
+    "masked_option_judged": Kind(
+        "bench_leakage_guided",
+        "masked_option",
+        "masked_option",
+        MaskedMeasurement(False, 0.5, True, "Yes."),
+        answers=(),
+    ),
+    "reproduction": Kind(
+        "bench_leakage_ngram",
+        "reproduction",
+        "option_completions",
+        ReproductionMeasurement(True, False, 0.5, 0.625, 1.0),
+        answers=(),
+    ),
+    "ngram_accuracy": Kind(
+        "bench_leakage_ngram_accuracy", "ngram_accuracy", "prefix_completions", NgramMeasurement(0.2), answers=()
+    ),
+    "relative_likelihood": Kind(
+        "bench_leakage_relative",
+        "relative_likelihood",
+        "altered_text",
+        RelativeMeasurement(-0.5, 0.25, 0.125, 1.5),
+        answers=(-20.5, -27.5, -23.5, -30.75),
+    ),
+    "relative_likelihood_with_reference": Kind(
+        "bench_leakage_relative",
+        "relative_likelihood",
+        "altered_text",
+        ReferencedMeasurement(-0.5, 0.25, 0.125, 1.5, 0.0625),
+        reference="org/elder",
+        answers=(-20.5, -27.5, -23.5, -30.75),
+    ),
+    "token_evidence": Kind(
+        "bench_leakage_tokens",
+        "token_evidence",
+        "published_text",
+        TokenMeasurement(-2.5, 0.25, -6.0, float("nan"), 12),
+    ),
+}
