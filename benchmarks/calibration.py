@@ -19,7 +19,7 @@ from scipy.stats import binomtest
 from lm_eval_leakage.inference.combined import fit
 from lm_eval_leakage.inference.conformal import conformal_pvalues, identify
 from lm_eval_leakage.lab.detection import Detector, read_detectors
-from lm_eval_leakage.lab.quality_table import COMBINED, combined, scores_of_all
+from lm_eval_leakage.lab.quality_table import COMBINED_HEADING, combined, scores_of_all
 
 FPR, LEVEL = 0.05, 0.1
 
@@ -116,7 +116,7 @@ def main() -> None:
                 "| detector | flagged, with its 95 % interval | holds | share of trained flagged |\n|---|---|---|---|"
             )
             elsewhere = scores(args.other, exposures, audits)
-            elsewhere[COMBINED] = combined_elsewhere(args.lab, args.other, exposures, audits)
+            elsewhere[COMBINED_HEADING] = combined_elsewhere(args.lab, args.other, exposures, audits)
             print("\n".join(threshold_rows(found, elsewhere)) + "\n")
 
 

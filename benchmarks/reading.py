@@ -19,7 +19,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.logs.audit_line import VERSION, VERSION_KEY
+from lm_eval_leakage.logs.audit_line import LINE_VERSION, VERSION_KEY
 
 N_QUESTIONS, N_SUBJECTS = 14_042, 57
 TIME = "2026-01-01T00-00-00.000000"
@@ -70,7 +70,7 @@ def audited(number: int, doc: dict[str, Any], rng: random.Random) -> list[dict[s
     margin = scores[0] - max(scores[1:])
     shared = {**common(number, doc), "arguments": arguments, "resps": responses, "metrics": ["flagged_rate"]}
     shared |= {"filtered_resps": [r[0] for r in responses], "guards": "", "reason": None, "n_orders": len(orders)}
-    shared |= {VERSION_KEY: VERSION, "benchmark": "mmlu"}
+    shared |= {VERSION_KEY: LINE_VERSION, "benchmark": "mmlu"}
     rank = 1 + sum(score >= scores[0] for score in scores[1:])
     orders_line = {
         "filter": "max_order",

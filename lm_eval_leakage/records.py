@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+ARMS = ("original", "shuffled", "replaced", "generalized")  # of choice confusion: what is done to the options
+
 
 class UntestableQuestion(ValueError):
     """A question that a probe cannot ask about; its message is the reason that reports show."""

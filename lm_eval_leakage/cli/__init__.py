@@ -9,8 +9,9 @@ from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
 from lm_eval_leakage.cli.ending import end_in_words, refuse
-from lm_eval_leakage.cli.outputs import Command, checked
+from lm_eval_leakage.cli.outputs import checked
 from lm_eval_leakage.harness.patches import pth_hook as hook
+from lm_eval_leakage.harness.patches.cli_parser import Command
 
 
 def path(_: argparse.Namespace | None = None) -> None:

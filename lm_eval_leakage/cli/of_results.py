@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, say
-from lm_eval_leakage.cli.outputs import Command
 from lm_eval_leakage.files import write_whole
+from lm_eval_leakage.harness.patches.cli_parser import Command
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.texts import as_json, visible
 
@@ -80,7 +80,7 @@ def clean(args: argparse.Namespace) -> None:
 
     from lm_eval_leakage.harness.clean.clean_files import write_clean
     from lm_eval_leakage.results.answered import outermost
-    from lm_eval_leakage.results.clean import by_calibration, clean_name, clean_sets
+    from lm_eval_leakage.results.clean_sets import by_calibration, clean_name, clean_sets
 
     annotations = _annotations(args)
     judged = by_calibration(annotations) if args.calibrated else annotations

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import functools
-from collections.abc import Callable
 
 from lm_eval_leakage.files import check_writable
+from lm_eval_leakage.harness.patches.cli_parser import Command
 
 WRITES_FOLDER = {"annotate": "output_path", "clean": "output_path"}
 WRITES_FILE = {"identify": "output_path", "report": "output", "leaderboard": "output"}
-
-Command = Callable[[argparse.Namespace], None]
 
 
 def checked(command: Command) -> Command:

@@ -16,7 +16,7 @@ from lm_eval_leakage.inference.conformal import conformal_pvalues
 
 EVERY_CLASS = "all"
 COMBINED = "combined"  # in the place of a detector's name
-FEWEST = 19  # known-unseen questions of a class, below which 5 % cannot be reached
+FEWEST_OF_CLASS = 19  # known-unseen questions of a class, below which 5 % cannot be reached
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class KnownScores:
     def pvalue(self, score: float, of_class: str) -> float:
         """By the known-unseen questions of the class where there are enough, else by all of them."""
         own = self.unseen.get(of_class, ())
-        (pvalue,) = conformal_pvalues([score], own if len(own) >= FEWEST else self.unseen[EVERY_CLASS])
+        (pvalue,) = conformal_pvalues([score], own if len(own) >= FEWEST_OF_CLASS else self.unseen[EVERY_CLASS])
         return float(pvalue)
 
     def flagged(self, fpr: float) -> tuple[tuple[int, int], tuple[int, int]]:

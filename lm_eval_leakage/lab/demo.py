@@ -25,7 +25,7 @@ from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.records import Question
 
 TASK = "fresh_leakage_perm"
-FEWEST, ALL = 8, 200
+FEWEST_QUESTIONS, N_FRESH = 8, 200
 EXPOSURES, LEARNING_RATE = 3, 2e-4
 
 
@@ -99,8 +99,8 @@ def _row(statistic: str, model: str, half: str, lines: Sequence[AuditLine]) -> s
 
 
 def _asked_for(value: str) -> int:
-    if not value.isdecimal() or not FEWEST <= int(value) <= ALL:
-        sys.exit(f"DEMO_QUESTIONS is {value!r}; choose a whole number from {FEWEST} to {ALL}")
+    if not value.isdecimal() or not FEWEST_QUESTIONS <= int(value) <= N_FRESH:
+        sys.exit(f"DEMO_QUESTIONS is {value!r}; choose a whole number from {FEWEST_QUESTIONS} to {N_FRESH}")
     return int(value)
 
 

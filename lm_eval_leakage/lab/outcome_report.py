@@ -19,7 +19,7 @@ from lm_eval_leakage.logs.calibration_file import write_calibration
 from lm_eval_leakage.records import Question
 
 HALF = 0.5
-LOW_FPR, FPR = FPRS
+LOW_FPR, FPR_SHOWN = FPRS
 
 
 def write(outcome: Outcome, folder: Path) -> str:
@@ -46,7 +46,7 @@ def markdown(outcome: Outcome, found: Sequence[Quality]) -> str:
         "## AUROC by exposures",
         _by_exposures(found, lambda quality: str(quality.auroc)),
         "## TPR at 5 % FPR by exposures",
-        _by_exposures(found, lambda quality: str(quality.tpr[FPR])),
+        _by_exposures(found, lambda quality: str(quality.tpr[FPR_SHOWN])),
         "## TPR at 1 % FPR by exposures",
         _by_exposures(found, lambda quality: str(quality.tpr[LOW_FPR])),
         "## The published rules: precision, recall, F1, FPR",
@@ -81,7 +81,7 @@ def _rule(quality: Quality) -> str:
 def powers(found: Sequence[Quality]) -> dict[str, float | None]:
     """Exposures at which TPR at 5 % FPR reaches one half, linear between those measured; None where it never does."""
     return {
-        name: reaches_half([(q.exposures, q.tpr[FPR].value) for q in found if q.detector == name])
+        name: reaches_half([(q.exposures, q.tpr[FPR_SHOWN].value) for q in found if q.detector == name])
         for name in dict.fromkeys(quality.detector for quality in found)
     }
 

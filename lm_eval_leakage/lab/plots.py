@@ -13,7 +13,7 @@ from lm_eval_leakage.logs.audit_line import AuditLine
 
 # Okabe and Ito's colours, which colour-blind readers tell apart
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-SHOWN = 6  # detectors of a plot
+DETECTORS_SHOWN = 6  # detectors of a plot
 ORDERS = "leakage_perm"
 
 
@@ -51,7 +51,7 @@ def _save(figure: Any, file: Path) -> None:
 def _curves(outcome: Outcome, found: Sequence[Quality]) -> Any:
     figure, ((axes,),) = _figure()
     last = max(outcome.audits)
-    for colour, name in zip(COLOURS, best(outcome, last, SHOWN), strict=False):
+    for colour, name in zip(COLOURS, best(outcome, last, DETECTORS_SHOWN), strict=False):
         own = [quality for quality in found if quality.detector == name]
         exposures = [quality.exposures for quality in own]
         axes.plot(exposures, [quality.auroc.value for quality in own], "o-", color=colour, label=name)
@@ -66,7 +66,7 @@ def _curves(outcome: Outcome, found: Sequence[Quality]) -> Any:
 def _roc(outcome: Outcome, exposures: int) -> Any:
     figure, ((axes,),) = _figure()
     scores = {detector.name: detector.scores for detector in outcome.detectors[exposures]}
-    for colour, name in zip(COLOURS, best(outcome, exposures, SHOWN), strict=False):
+    for colour, name in zip(COLOURS, best(outcome, exposures, DETECTORS_SHOWN), strict=False):
         points = list(sweep(scores[name], outcome))
         x, y = [0.0, *(point["fpr"] for point in points)], [0.0, *(point["tpr"] for point in points)]
         axes.step(x, y, where="post", color=colour, label=name)

@@ -16,7 +16,7 @@ from lm_eval_leakage.lab.detection import Detector
 from lm_eval_leakage.lab.simulation import Outcome
 
 FPRS = (0.01, 0.05)
-COMBINED = "combined (cross-validated)"
+COMBINED_HEADING = "combined (cross-validated)"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def combined(detectors: Sequence[Detector], trained: Sequence[str], held_out: Se
         return None
     costs = {detector.audit: (detector.n_tokens, detector.seconds) for detector in detectors}
     return Detector(
-        COMBINED,
+        COMBINED_HEADING,
         "",
         dict(zip((*trained, *held_out), probabilities.tolist(), strict=True)),
         None,

@@ -25,7 +25,7 @@ from lm_eval_leakage.records import TokenScores
 logger = logging.getLogger(__name__)
 
 FOLDER = "leakage_answers"  # below a run's output folder
-SUFFIX = ".sqlite"
+DATABASE_SUFFIX = ".sqlite"
 ANSWERS_AT_ONCE = 4096
 SECONDS_AT_ONCE = 2.0  # what a kill may cost
 KEYS_OF_A_QUERY = 500
@@ -117,11 +117,11 @@ class AnswerStore:
         return blake2b(key, digest_size=16, key=self._salt).digest()
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob(f"*{SUFFIX}"))
+        return sorted(self.folder.glob(f"*{DATABASE_SUFFIX}"))
 
     def _opened(self) -> sqlite3.Connection:
         self.folder.mkdir(parents=True, exist_ok=True)
-        name = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns():x}{SUFFIX}"
+        name = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns():x}{DATABASE_SUFFIX}"
         database = sqlite3.connect(self.folder / name)
         database.execute("PRAGMA journal_mode=DELETE")  # no side files are left, and no shared memory is needed
         database.execute("PRAGMA synchronous=NORMAL")

@@ -21,7 +21,7 @@ from lm_eval_leakage.records import Question, UntestableQuestion
 
 Scalar = bool | int | float | str | None
 
-VERSION = 2
+LINE_VERSION = 2
 VERSION_KEY = "leakage_log"  # in no line of another task; lines of version 1 are without
 MARK_OF_VERSION_1 = "ranks_by"
 AUDIT_SUFFIX = re.compile(r"_(leakage|choice_confusion)(_[a-z_]+)?$")
@@ -197,8 +197,8 @@ def content_of(doc: Mapping[str, Any]) -> tuple[Question | None, str]:
 
 def _version(sample: Mapping[str, Any]) -> int:
     version = sample.get(VERSION_KEY, 1)
-    if version not in (1, VERSION) or isinstance(version, bool):
-        raise ValueError(f"{VERSION_KEY} is {version!r}; this package reads versions 1 and {VERSION}")
+    if version not in (1, LINE_VERSION) or isinstance(version, bool):
+        raise ValueError(f"{VERSION_KEY} is {version!r}; this package reads versions 1 and {LINE_VERSION}")
     return int(version)
 
 

@@ -16,11 +16,11 @@ from lm_eval_leakage.inference.combined import CombinedScore
 from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
 from lm_eval_leakage.logs.version_1 import score_ids
 
-VERSION = 2
+CALIBRATION_VERSION = 2
 
 
 def write_calibration(file: Path, calibration: Calibration) -> None:
-    write_whole(file, json.dumps({"calibration": VERSION, **asdict(calibration)}))
+    write_whole(file, json.dumps({"calibration": CALIBRATION_VERSION, **asdict(calibration)}))
 
 
 def read_calibration(file: str) -> Calibration:
@@ -28,9 +28,9 @@ def read_calibration(file: str) -> Calibration:
     try:
         found = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
         version = found.pop("calibration")
-        if version in (1, VERSION) and not isinstance(version, bool):
+        if version in (1, CALIBRATION_VERSION) and not isinstance(version, bool):
             calibration = _calibration(**found)
-            return calibration if version == VERSION else _with_ids(calibration)
+            return calibration if version == CALIBRATION_VERSION else _with_ids(calibration)
     except OSError as error:
         raise ValueError(f"calibration is {file!r}, which cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
@@ -39,7 +39,8 @@ def read_calibration(file: str) -> Calibration:
             "`lm-eval-leakage simulate`"
         ) from error
     raise ValueError(
-        f"calibration is {file!r}, of version {version!r}; this package reads 1 and {VERSION}: make it again"
+        f"calibration is {file!r}, of version {version!r}; this package reads 1 and {CALIBRATION_VERSION}: make it "
+        "again"
     )
 
 

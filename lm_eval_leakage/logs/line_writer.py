@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lm_eval_leakage.inference.known_scores import Calibrated
-from lm_eval_leakage.logs.audit_line import CORE, VERSION, VERSION_KEY, Scalar
+from lm_eval_leakage.logs.audit_line import CORE, LINE_VERSION, VERSION_KEY, Scalar
 from lm_eval_leakage.records import Measurement, Skipped, Verdict
 
 
@@ -28,7 +28,7 @@ def written_line(
         it; None where it adds nothing by itself
     """
     core: dict[str, object] = dict.fromkeys(CORE) | {
-        VERSION_KEY: VERSION,
+        VERSION_KEY: LINE_VERSION,
         "benchmark": benchmark,
         "detector": detector,
         "guards": ",".join(guards),

@@ -19,7 +19,7 @@ from lm_eval_leakage.logs.harness_sample import as_logged, scored_texts
 
 logger = logging.getLogger(__name__)
 
-Text = tuple[str, str]
+TextPair = tuple[str, str]
 
 
 class ReferenceLog:
@@ -34,7 +34,7 @@ class ReferenceLog:
     def __len__(self) -> int:
         return len(self._loglikelihoods)
 
-    def of(self, texts: Sequence[Text]) -> list[float] | None:
+    def of(self, texts: Sequence[TextPair]) -> list[float] | None:
         """Of all the texts; None where one was not asked of the reference."""
         found = [self._loglikelihoods.get(_key(*text)) for text in texts]
         return None if None in found else [value for value in found if value is not None]

@@ -46,7 +46,7 @@ STATISTICS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {  # name, the pr
     "TailAnswered": ("tail_answered", "question_tail", {}),
     "TokenEvidence": ("token_evidence", "published_text", {"k": "20"}),
 }
-OUTSIDE_ID = frozenset(("shards", "tasks_of_group", "benchmark", "reference", "reference_stderr"))
+LEFT_OUT = frozenset(("shards", "tasks_of_group", "benchmark", "reference", "reference_stderr"))
 AGAINST = ") against "
 
 
@@ -87,5 +87,5 @@ def _calls(text: str) -> list[tuple[str, dict[str, object]]]:
 
 
 def _changed(given: Mapping[str, object], defaults: Mapping[str, str]) -> dict[str, str]:
-    told = {name: spelled(value) for name, value in given.items() if name not in OUTSIDE_ID}
+    told = {name: spelled(value) for name, value in given.items() if name not in LEFT_OUT}
     return {name: value for name, value in told.items() if value != defaults.get(name)}

@@ -25,7 +25,6 @@ from lm_eval_leakage.texts import brief
 
 SCOPES = ("subject", "all")
 SCORES = ("own", "letters", "texts")
-ARMS = ("original", "shuffled", "replaced", "generalized")
 
 Arm = tuple[tuple[str, ...], int]  # options as shown, and the place of the right one
 

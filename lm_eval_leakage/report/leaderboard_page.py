@@ -8,7 +8,7 @@ from typing import Any
 
 from lm_eval_leakage.report.dots import DotChart, Dots, dot_chart, share_end
 from lm_eval_leakage.report.environment import render as render_template
-from lm_eval_leakage.report.table import PageColumn, of_row, tabulate
+from lm_eval_leakage.report.page_tables import PageColumn, of_row, tabulate
 from lm_eval_leakage.results.cells import EMPTY, Cell, bar_cell, count_cell, error_cell, text_cell
 from lm_eval_leakage.results.column import Column
 from lm_eval_leakage.results.column_registry import (

@@ -11,7 +11,7 @@ from lm_eval_leakage.report.environment import render as render_template
 from lm_eval_leakage.report.flagged import Listed, listed, n_bytes
 from lm_eval_leakage.report.headline import Say, benchmarks, headline, headlines, in_short
 from lm_eval_leakage.report.histograms import margin_histogram, rank_histograms
-from lm_eval_leakage.report.table import PageColumn, Table, of_row, tabulate
+from lm_eval_leakage.report.page_tables import PageColumn, Table, of_row, tabulate
 from lm_eval_leakage.results.cells import Cell
 from lm_eval_leakage.results.column_registry import ARM_COLUMNS, ARMS_IN_WORDS, MODEL, TASK, displayed
 from lm_eval_leakage.results.result_types import Annotation, Row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from lm_eval_leakage.results.clean import RULES, CleanSet
+from lm_eval_leakage.results.clean_sets import RULES, CleanSet
 from lm_eval_leakage.texts import as_json, as_yaml
 
 

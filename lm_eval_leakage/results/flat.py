@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from lm_eval_leakage.inference.pooling import Estimate
+from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.results.column_registry import recorded
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Row
-
-Scalar = str | int | float | bool | None
 
 
 def flat_row(row: Row) -> dict[str, Scalar]:

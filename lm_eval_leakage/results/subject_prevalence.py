@@ -27,7 +27,7 @@ from lm_eval_leakage.results.result_types import Suspicion
 from lm_eval_leakage.results.verdicts import suspicions
 from lm_eval_leakage.texts import visible
 
-ALL = "(all)"
+ALL_SUBJECTS = "(all)"
 UNBOUND = Prevalence(math.nan, 0.0, 1.0)
 SUBJECT = ("subject", f"n, {ALL_TESTED}", f"flagged, {ALL_TESTED}", "by chance")
 OF_NULL = (*SUBJECT, P, P_ADJUSTED, f"flagged, {NO_GUARD}", P_UNGUARDED, f"seen share, {NO_GUARD}, 95 %")
@@ -39,10 +39,10 @@ OF_CALIBRATION = (
 
 @dataclass(frozen=True)
 class SubjectShare:
-    """One subject, or ALL of them, as one detector flags it.
+    """One subject, or ALL_SUBJECTS of them, as one detector flags it.
 
     n, n_flagged, null_rate, pvalue: of all tested questions, as `annotate` has them; with a calibration, by it
-    adjusted: the p-value for the number of subjects (Benjamini-Hochberg); NaN for ALL, which is none of them
+    adjusted: the p-value for the number of subjects (Benjamini-Hochberg); NaN for ALL_SUBJECTS, which is none of them
     unguarded: of the questions whose options have no natural order; None with a calibration, whose classes do that
     share: estimate of the seen questions; without a calibration, of the unguarded ones
     """
@@ -81,7 +81,7 @@ def _of_detector(detector: str, found: Sequence[Suspicion]) -> Iterator[SubjectS
     verdicts = by_subject(
         {name: own.flags for name, own in flags.items()}, {name: own.null_rates for name, own in flags.items()}
     )
-    for subject, own in {ALL: list(chain.from_iterable(subjects.values())), **subjects}.items():
+    for subject, own in {ALL_SUBJECTS: list(chain.from_iterable(subjects.values())), **subjects}.items():
         whole, unguarded = flags_of(own), flags_of(own, unguarded=True)
         adjusted = verdicts[subject].adjusted if subject in verdicts else math.nan
         share = exact_lower_bound(unguarded.n_flagged, unguarded.n, unguarded.null_rate) if unguarded.n else UNBOUND
@@ -100,7 +100,7 @@ def by_calibration(
     subjects: dict[str, list[bool]] = defaultdict(list)
     for name, own in pvalues.items():
         subjects[lines[name].subject].append(own <= fpr)
-    flags = {ALL: [flag for own in subjects.values() for flag in own], **subjects}
+    flags = {ALL_SUBJECTS: [flag for own in subjects.values() for flag in own], **subjects}
     adjusted = {name: verdict.adjusted for name, verdict in by_subject_calibrated(subjects, observed_fpr).items()}
     verdicts = {
         subject: by_subject_calibrated({subject: own}, observed_fpr)[subject] for subject, own in flags.items()
@@ -123,7 +123,7 @@ def by_calibration(
 
 def as_table(found: Sequence[SubjectShare]) -> str:
     """Markdown; the subjects with the least p-values first, after all together."""
-    rows = sorted(found, key=lambda row: (row.detector, row.subject != ALL, row.pvalue))
+    rows = sorted(found, key=lambda row: (row.detector, row.subject != ALL_SUBJECTS, row.pvalue))
     parts: dict[str, Cells] = {}
     for row in rows:
         head = OF_CALIBRATION if row.unguarded is None else OF_NULL

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.files import whole_file, write_whole
+from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.results.column_registry import in_harness
-from lm_eval_leakage.results.flat import Scalar, flat_question, flat_row, same_columns
+from lm_eval_leakage.results.flat import flat_question, flat_row, same_columns
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL
 

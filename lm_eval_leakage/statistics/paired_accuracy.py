@@ -19,11 +19,9 @@ from scipy.stats import binomtest, norm
 
 from lm_eval_leakage.detector_ids import OUTSIDE_ID
 from lm_eval_leakage.inference.pooling import Verdicts, rate_and_stderr, row_with_error, value_named
-from lm_eval_leakage.records import Answered, DeclaredRow, Measurement
+from lm_eval_leakage.records import ARMS, Answered, DeclaredRow, Measurement
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.tail_answered import margin_and_rank
-
-ARMS = ("original", "shuffled", "replaced", "generalized")
 
 
 @dataclass(frozen=True)

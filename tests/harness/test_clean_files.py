@@ -10,7 +10,7 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.files import PART
 from lm_eval_leakage.harness.clean.clean_files import write_clean
-from lm_eval_leakage.results.clean import CleanSet, Kept
+from lm_eval_leakage.results.clean_sets import CleanSet, Kept
 from tests.limits import full_disk
 
 N = 10

@@ -18,7 +18,7 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness.clean import clean_task
 from lm_eval_leakage.harness.clean.clean_files import write_clean
-from lm_eval_leakage.results.clean import CleanSet, clean_sets
+from lm_eval_leakage.results.clean_sets import CleanSet, clean_sets
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Suspicion
 from tests.fakes import FakeLM, by_hash
 

@@ -7,8 +7,8 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, VERSION
-from lm_eval_leakage.logs.calibration_file import VERSION as CALIBRATION_VERSION
+from lm_eval_leakage.logs.audit_line import CORE, LINE_VERSION, OF_HARNESS
+from lm_eval_leakage.logs.calibration_file import CALIBRATION_VERSION
 from lm_eval_leakage.records import Evidence
 from tests.logs.kinds import KINDS
 from tests.test_detector_ids import EXAMPLES
@@ -58,7 +58,7 @@ def test_the_example_is_a_golden_line_but_for_what_is_shortened() -> None:
 
 
 def test_the_versions_are_those_of_the_package() -> None:
-    assert f"version of this format, {VERSION} |" in DOCS
+    assert f"version of this format, {LINE_VERSION} |" in DOCS
     assert f"`calibration` (the version, {CALIBRATION_VERSION})" in DOCS
 
 

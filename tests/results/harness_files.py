@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.logs.audit_line import VERSION, VERSION_KEY, benchmark_of
+from lm_eval_leakage.logs.audit_line import LINE_VERSION, VERSION_KEY, benchmark_of
 
 DETECTOR = "max_order"
 CONFUSION = "paired_accuracy:score=letters"
@@ -56,7 +56,7 @@ def answered(
 def audited(doc: Mapping[str, Any], flagged: bool | None, guards: str = "", **values: Any) -> dict[str, Any]:
     """A line of max_order's log; `flagged` None is a question that was skipped."""
     line = {
-        VERSION_KEY: VERSION,
+        VERSION_KEY: LINE_VERSION,
         "benchmark": "bench",
         "doc": doc,
         "doc_hash": doc_hash(doc),
@@ -78,7 +78,7 @@ def confused(doc: Mapping[str, Any], original: bool, generalized: bool) -> dict[
     """A line of choice confusion's log."""
     arms = {"original": original, "shuffled": original, "replaced": generalized, "generalized": generalized}
     found = {
-        VERSION_KEY: VERSION,
+        VERSION_KEY: LINE_VERSION,
         "benchmark": "bench",
         "doc": doc,
         "doc_hash": doc_hash(doc),

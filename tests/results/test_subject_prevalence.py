@@ -13,7 +13,7 @@ from lm_eval_leakage.results import column_registry as columns
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.formatting import pvalue
 from lm_eval_leakage.results.measured import P_UNGUARDED, P
-from lm_eval_leakage.results.subject_prevalence import ALL, as_table, by_calibration, by_null
+from lm_eval_leakage.results.subject_prevalence import ALL_SUBJECTS, as_table, by_calibration, by_null
 from lm_eval_leakage.results.tables import as_text
 from tests.results.harness_files import audited, confused, row, write_run
 
@@ -38,13 +38,13 @@ def run(tmp_path):
 
 def test_by_null_every_subject_has_its_exact_pvalue_and_a_lower_bound(run) -> None:
     rows = {row.subject: row for row in by_null(run, [])}
-    assert (rows["seen"].n_flagged, rows["clean"].n_flagged, rows[ALL].n_flagged) == (20, 1, 21)
+    assert (rows["seen"].n_flagged, rows["clean"].n_flagged, rows[ALL_SUBJECTS].n_flagged) == (20, 1, 21)
     assert rows["seen"].pvalue == pytest.approx(binom.sf(19, 40, 1 / 24))
     assert rows["seen"].adjusted == pytest.approx(2 * rows["seen"].pvalue)
     assert rows["clean"].pvalue == pytest.approx(binom.sf(0, 60, 1 / 24))
     assert rows["seen"].share.low > 0.3
     assert rows["clean"].share.low == 0
-    assert math.isnan(rows[ALL].adjusted)
+    assert math.isnan(rows[ALL_SUBJECTS].adjusted)
 
 
 def calibration(n_unseen: int = 199) -> Calibration:
@@ -72,7 +72,7 @@ def test_fewer_known_questions_give_weaker_verdicts(run) -> None:
 
 def test_the_table_begins_with_all_and_goes_by_pvalue(run) -> None:
     table = as_table(by_null(run, [])).splitlines()
-    assert [row.split("|")[1].strip() for row in table[4:]] == [ALL, "seen", "clean"]
+    assert [row.split("|")[1].strip() for row in table[4:]] == [ALL_SUBJECTS, "seen", "clean"]
     assert "20 of 40 (50.0%)" in table[5]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness.census.findings import COVERED, FAILED, REFUSED, Finding, folder_of, judge
+from lm_eval_leakage.harness.census.findings import COVERED, FAILED, NOT_AUDITED, Finding, folder_of, judge
 from lm_eval_leakage.harness.patches.task_index import Entry, Kind
 from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 
@@ -72,9 +72,9 @@ def as_markdown(found: Sequence[Finding]) -> str:
         table.setdefault(finding.folder, Counter())[finding.status] += 1
     total = Counter(finding.status for finding in found)
     rows = [("all", total), *sorted(table.items())]
-    lines = [f"| folder | {COVERED} | {REFUSED} | {FAILED} |", "|---|---|---|---|"]
-    lines += [f"| {name} | {n[COVERED]} | {n[REFUSED]} | {n[FAILED]} |" for name, n in rows]
-    for status in (COVERED, REFUSED, FAILED):
+    lines = [f"| folder | {COVERED} | {NOT_AUDITED} | {FAILED} |", "|---|---|---|---|"]
+    lines += [f"| {name} | {n[COVERED]} | {n[NOT_AUDITED]} | {n[FAILED]} |" for name, n in rows]
+    for status in (COVERED, NOT_AUDITED, FAILED):
         lines += ["", f"{status.capitalize()}: {total[status]}", ""]
         lines += [f"- {line}" for line in _reasons([finding for finding in found if finding.status == status])]
     return "\n".join(lines)

@@ -31,7 +31,7 @@ from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
 SHAPING = ("task", "output_type", "generation_kwargs", "process_docs", "doc_to_text", "doc_to_choice", "doc_to_target")
 SALTS = ("amber", "cobalt")
 SECONDS = 5.0
-COVERED, REFUSED, FAILED = "covered", "refused", "failed"
+COVERED, NOT_AUDITED, FAILED = "covered", "refused", "failed"
 
 
 @dataclass(frozen=True)
@@ -119,15 +119,15 @@ def folder_of(entry: Entry) -> str:
 def judge(config: Mapping[str, Any]) -> tuple[str, str]:
     """Status and reason of a task of this configuration."""
     if "class" in config:
-        return REFUSED, "it is written in Python and renders no prompt and choices of one row"
+        return NOT_AUDITED, "it is written in Python and renders no prompt and choices of one row"
     try:
         task = SentinelTask(config)
     except Refusal:
         raise
     except Exception as error:  # whatever a task's own module raises
-        return REFUSED, f"the harness itself cannot load it here ({type(error).__name__}: {_without_paths(error)})"
+        return NOT_AUDITED, f"the harness itself cannot load it here ({type(error).__name__}: {_without_paths(error)})"
     if (constant := _constant(task)) is not None:
-        return REFUSED, refusal_of_constant(constant, len(constant))
+        return NOT_AUDITED, refusal_of_constant(constant, len(constant))
     reasons: Counter[str] = Counter()
     errors: Counter[str] = Counter()
     attempts = _attempts(task)
@@ -144,7 +144,7 @@ def judge(config: Mapping[str, Any]) -> tuple[str, str]:
             break
         form = _mended(task, form, found) or next(attempts, None)
     if reasons:
-        return REFUSED, reasons.most_common(1)[0][0]
+        return NOT_AUDITED, reasons.most_common(1)[0][0]
     return FAILED, f"no made-up row fits what it does with its data ({errors.most_common(1)[0][0]})"
 
 

@@ -21,7 +21,7 @@ from lm_eval_leakage.harness.patches.task_index import Kind
 from lm_eval_leakage.harness.patches.yaml_files import task_settings
 from lm_eval_leakage.harness.tasks.base_task import draws_at_random
 from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.results.clean import CleanSet, clean_name
+from lm_eval_leakage.results.clean_sets import CleanSet, clean_name
 from lm_eval_leakage.results.clean_texts import render_group, render_questions, render_task
 
 HARNESS_TASKS = Path(lm_eval.tasks.__file__).resolve().parent

@@ -28,7 +28,7 @@ from lm_eval_leakage.logs.answer_store import Answer, AnswerStore
 logger = logging.getLogger(__name__)
 
 IN_A_ROW = 5  # questions, drawn at random, that fail one after the other: it is not they that are at fault
-SHOWN = 60  # characters of a request in a message
+REQUEST_SHOWN = 60  # characters of a request in a message
 FIRST_PORTION = 256  # requests that a backend is asked at once which may report its answers at the end only
 SECONDS_OF_PORTION = 60.0  # what a kill may cost there
 
@@ -78,7 +78,7 @@ def _is_finite(answer: Answer) -> bool:
 
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return text if len(text) <= REQUEST_SHOWN else f"{text[:REQUEST_SHOWN]}..."
 
 
 class _Keeping(CacheHook):  # type: ignore[misc]

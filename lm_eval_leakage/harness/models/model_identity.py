@@ -23,7 +23,7 @@ HOW_IT_RUNS = frozenset(
     )
 )
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".nemo", ".json", ".model", ".txt")
-CHUNKS, CHUNK = 8, 4096  # bytes of a file that are looked at: weights that were trained on differ everywhere
+CHUNKS, BYTES_AT_ONCE = 8, 4096  # bytes of a file that are looked at: weights that were trained on differ everywhere
 VALUES = 64  # of each tensor
 
 
@@ -77,13 +77,13 @@ def _files_digest(place: Path) -> str:
         with file.open("rb") as stream:
             for start in _starts(size):
                 stream.seek(start)
-                digest.update(stream.read(CHUNK))
+                digest.update(stream.read(BYTES_AT_ONCE))
     return digest.hexdigest()
 
 
 def _starts(size: int) -> Iterator[int]:
     """Places all over a file, its beginning and end among them; all of a small one."""
-    last = max(0, size - CHUNK)
+    last = max(0, size - BYTES_AT_ONCE)
     yield from sorted({last * place // (CHUNKS - 1) for place in range(CHUNKS)})
 
 

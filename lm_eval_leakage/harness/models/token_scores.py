@@ -18,7 +18,7 @@ from lm_eval_leakage.harness.patches.hf_model import logits_of, offer_method
 from lm_eval_leakage.records import TokenScores
 
 METHOD = "token_scores"
-CHUNK = 1 << 26  # numbers of a distribution's table that are held in float32 at once
+NUMBERS_AT_ONCE = 1 << 26  # numbers of a distribution's table that are held in float32 at once
 CHUNK_ON_CPU = 1 << 22  # tables this small are taken from memory at hand; larger ones are fetched anew from the system
 
 
@@ -83,7 +83,7 @@ def _distribution_columns(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tens
     length)`, computed in chunks, for a table of all of them may be larger than the model."""
     rows, length, vocabulary = logits.shape
     flat, wanted = logits.reshape(-1, vocabulary), targets.reshape(-1)
-    step = max(1, (CHUNK_ON_CPU if logits.device.type == "cpu" else CHUNK) // vocabulary)
+    step = max(1, (CHUNK_ON_CPU if logits.device.type == "cpu" else NUMBERS_AT_ONCE) // vocabulary)
     parts = []
     for start in range(0, len(flat), step):
         logs = torch.log_softmax(flat[start : start + step].float(), dim=-1)

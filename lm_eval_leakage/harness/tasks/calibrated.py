@@ -13,13 +13,13 @@ from lm_eval_leakage.records import Evidence, Question, Verdict
 
 logger = logging.getLogger(__name__)
 
-FPR = 0.05
+DEFAULT_FPR = 0.05
 
 
 class Calibrator:
     """Flags by the scores of known-unseen questions, at a false-positive rate of `fpr`."""
 
-    def __init__(self, calibration: Calibration, fpr: float = FPR) -> None:
+    def __init__(self, calibration: Calibration, fpr: float = DEFAULT_FPR) -> None:
         if isinstance(fpr, bool) or not isinstance(fpr, (int, float)) or not 0 < fpr < 1:
             raise ValueError(f"fpr is {fpr!r}; it is a false-positive rate, above 0 and below 1")
         self.calibration, self.fpr = calibration, fpr
@@ -43,7 +43,7 @@ class Calibrator:
                 benchmark,
                 calibration.benchmark,
             )
-        return cls(calibration, metadata.get("fpr", FPR))
+        return cls(calibration, metadata.get("fpr", DEFAULT_FPR))
 
     def check_model(self, lm: object) -> None:
         """Raises ValueError for a calibration of another model; says so where the model does not tell its name."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from lm_eval_leakage.files import write_whole
-from lm_eval_leakage.results.clean import (
+from lm_eval_leakage.results.clean_sets import (
     FLAGGED,
     UNSCORED,
     UNTESTED,
