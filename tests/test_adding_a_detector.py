@@ -264,7 +264,7 @@ def test_annotate_puts_the_evidence_beside_the_tasks_accuracy(run, capsys, monke
     assert row["n_tested"] == len(DOCS)
     (annotation,) = annotate([out])
     assert annotation.detector == "published_rotation"
-    assert {one.benchmark for one in annotation.suspicions} == {"colours"}
+    assert {one.benchmark for one in annotation.audited_questions} == {"colours"}
 
 
 def test_the_page_shows_the_evidence(run) -> None:

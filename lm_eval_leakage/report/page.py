@@ -58,7 +58,7 @@ def render(annotations: Sequence[Annotation]) -> str:
 
 def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
     """An equal share of the budget for each model; what one does not need goes to those that need more."""
-    n_flagged = [sum(bool(found.flagged) for found in annotation.suspicions) for annotation in annotations]
+    n_flagged = [sum(bool(found.flagged) for found in annotation.audited_questions) for annotation in annotations]
     lists: dict[int, Listed] = {}
     for place in sorted(range(len(annotations)), key=n_flagged.__getitem__):
         lists[place] = listed(annotations[place], budget // (len(annotations) - len(lists)))
@@ -67,9 +67,9 @@ def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
 
 
 def _section(annotation: Annotation, say: Say) -> Section:
-    suspicions = annotation.suspicions
-    ranks, margins = rank_histograms(suspicions), margin_histogram(suspicions)
-    n_tested = sum(found.flagged is not None or found.pvalue is not None for found in suspicions)
+    audited_questions = annotation.audited_questions
+    ranks, margins = rank_histograms(audited_questions), margin_histogram(audited_questions)
+    n_tested = sum(found.flagged is not None or found.pvalue is not None for found in audited_questions)
     n_ranked = sum(histogram.n for histogram in ranks.drawn) + sum(n for _, n in ranks.undrawn)
     return Section(
         annotation,

@@ -12,9 +12,9 @@ from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, w
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import Run, find_runs, json_lines, sanitized
 from lm_eval_leakage.results.answered import AnsweredQuestion, TaskRun, accuracy_of, answers, chosen_runs
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Suspicion
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 from lm_eval_leakage.results.rows import Part, rows_of
-from lm_eval_leakage.results.verdicts import Calibrating, calibrating_of, suspicions
+from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _annotation(runs: Sequence[Run], ease: Mapping[str, float], choices: Choices
     problems: list[Problem] = []
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
     calibrating = calibrating_of(model, choices.calibrating, problems)
-    audited = suspicions(lines_of_audits(runs, problems), problems, choices.detector, calibrating)
+    audited = audited_questions(lines_of_audits(runs, problems), problems, choices.detector, calibrating)
     joining = Joining(audited.found)
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
     rows = rows_of(model, parts, joining.unanswered(), _groups_of_audits(runs), audited.calibrated, ease)
@@ -135,8 +135,8 @@ def _origins(runs: Sequence[Run], parts: Sequence[Part]) -> dict[str, Any]:
 class Joining:
     """One model's audited questions, to which answers of its runs are brought task by task."""
 
-    def __init__(self, suspicions: Iterable[Suspicion]) -> None:
-        self._by_hash = {one.doc_hash: one for one in suspicions}
+    def __init__(self, audited_questions: Iterable[AuditedQuestion]) -> None:
+        self._by_hash = {one.doc_hash: one for one in audited_questions}
         self._by_content = {one.content: one for one in self._by_hash.values() if one.content}
         self._used: set[str] = set()
         self._touched: set[str] = set()
@@ -160,15 +160,15 @@ class Joining:
             )
             for answer in answers
         ]
-        joined = [question.suspicion for question in found if question.suspicion is not None]
-        self._used |= {suspicion.doc_hash for suspicion in joined}
-        self._touched |= {suspicion.benchmark for suspicion in joined}
-        self._missed[one.task] = [question.doc_id for question in found if question.suspicion is None]
+        joined = [question.audited for question in found if question.audited is not None]
+        self._used |= {audited.doc_hash for audited in joined}
+        self._touched |= {audited.benchmark for audited in joined}
+        self._missed[one.task] = [question.doc_id for question in found if question.audited is None]
         return found
 
-    def unanswered(self) -> dict[str, list[Suspicion]]:
+    def unanswered(self) -> dict[str, list[AuditedQuestion]]:
         """Audited questions by benchmark, of those benchmarks that no run answered at all."""
-        found: dict[str, list[Suspicion]] = defaultdict(list)
+        found: dict[str, list[AuditedQuestion]] = defaultdict(list)
         for one in self._by_hash.values():
             if one.benchmark not in self._touched:
                 found[one.benchmark].append(one)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lm_eval_leakage.results.answered import accuracy_of
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Suspicion
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 
 RULES = {"weak": "flagged", "strong": "flagged and answered rightly"}
 FLAGGED, UNSCORED, UNTESTED = "flagged", "flagged, answer unknown", "untested"
@@ -87,22 +87,22 @@ def by_calibration(annotations: Sequence[Annotation]) -> list[Annotation]:
 
     Raises ValueError for a model without any, whose questions would all be left out.
     """
-    without = [one.model for one in annotations if all(s.calibrated_flagged is None for s in one.suspicions)]
+    without = [one.model for one in annotations if all(s.calibrated_flagged is None for s in one.audited_questions)]
     if without:
         raise ValueError(f"no calibrated flags of {', '.join(without)}; give a calibration of each model, or none")
     return [
         replace(
             one,
             detector="calibrated scores",
-            questions=tuple(replace(q, suspicion=_calibrated(q.suspicion)) for q in one.questions),
-            suspicions=tuple(filter(None, map(_calibrated, one.suspicions))),
+            questions=tuple(replace(q, audited=_calibrated(q.audited)) for q in one.questions),
+            audited_questions=tuple(filter(None, map(_calibrated, one.audited_questions))),
         )
         for one in annotations
     ]
 
 
-def _calibrated(suspicion: Suspicion | None) -> Suspicion | None:
-    return None if suspicion is None else replace(suspicion, flagged=suspicion.calibrated_flagged)
+def _calibrated(audited: AuditedQuestion | None) -> AuditedQuestion | None:
+    return None if audited is None else replace(audited, flagged=audited.calibrated_flagged)
 
 
 class _View:
@@ -114,8 +114,8 @@ class _View:
         rows = {(question.task, question.doc_id): question for question in reversed(annotation.questions)}
         for question in sorted(rows.values(), key=lambda question: question.doc_id):  # once, with few examples or many
             self._asked.setdefault(question.task, {}).setdefault(question.doc_hash, []).append(question)
-        self._by_hash = {suspicion.doc_hash: suspicion for suspicion in annotation.suspicions}
-        self._by_content = {suspicion.content: suspicion for suspicion in annotation.suspicions if suspicion.content}
+        self._by_hash = {audited.doc_hash: audited for audited in annotation.audited_questions}
+        self._by_content = {audited.content: audited for audited in annotation.audited_questions if audited.content}
 
     def copies(self, task: str) -> Mapping[str, Sequence[AnnotatedQuestion]]:
         """The questions of the model's run of the task, by hash; benchmarks repeat a few of their rows."""
@@ -123,25 +123,25 @@ class _View:
 
     def knows(self, task: str, hashes: Iterable[str]) -> bool:
         """Whether its audits tested anything of the task; a run that nobody audited has no say."""
-        asked = (question.suspicion for copies in self.copies(task).values() for question in copies)
+        asked = (question.audited for copies in self.copies(task).values() for question in copies)
         return any(one is not None and one.flagged is not None for one in (*asked, *map(self._by_hash.get, hashes)))
 
     def why_not(self, question: AnnotatedQuestion, rule: str) -> str | None:
         """Why it is left out, by the gravest of its copies; None where it is not."""
         copies = self.copies(question.task).get(question.doc_hash)
         if copies:
-            found = {_why_not(copy.suspicion, copy.scores, rule) for copy in copies}
+            found = {_why_not(copy.audited, copy.scores, rule) for copy in copies}
         else:  # audited, but not answered in a run
-            suspicion = self._by_hash.get(question.doc_hash) or self._by_content.get(question.content)
-            found = {_why_not(suspicion, {}, rule)}
+            audited = self._by_hash.get(question.doc_hash) or self._by_content.get(question.content)
+            found = {_why_not(audited, {}, rule)}
         return next((why for why in GRAVEST_FIRST if why in found), None)
 
 
-def _why_not(suspicion: Suspicion | None, scores: Mapping[str, float], rule: str) -> str | None:
-    if suspicion is None or suspicion.flagged is None:
+def _why_not(audited: AuditedQuestion | None, scores: Mapping[str, float], rule: str) -> str | None:
+    if audited is None or audited.flagged is None:
         return UNTESTED
-    if rule == "weak" or not suspicion.flagged:
-        return FLAGGED if suspicion.flagged else None
+    if rule == "weak" or not audited.flagged:
+        return FLAGGED if audited.flagged else None
     metric = accuracy_of(scores)
     return UNSCORED if metric is None else FLAGGED if scores[metric] == 1 else None
 

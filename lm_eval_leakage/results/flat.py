@@ -32,9 +32,9 @@ def flat_question(question: AnnotatedQuestion) -> dict[str, Scalar]:
         "doc_hash": question.doc_hash,
         "subject": question.subject,
         **question.scores,
-        "audited": question.suspicion is not None,
+        "audited": question.audited is not None,
     }
-    one = question.suspicion
+    one = question.audited
     if one is None:
         return found
     return found | {

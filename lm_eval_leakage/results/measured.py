@@ -24,7 +24,7 @@ from lm_eval_leakage.inference.pooling import (
     share,
 )
 from lm_eval_leakage.inference.prevalence import share_of
-from lm_eval_leakage.results.result_types import Suspicion
+from lm_eval_leakage.results.result_types import AuditedQuestion
 from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.statistics.paired_accuracy import difference
 
@@ -61,13 +61,13 @@ class Flags:
         return poisson_binomial_tail(self.n_flagged, self.null_rates)
 
 
-def flags_of(questions: Iterable[Suspicion], unguarded: bool = False) -> Flags:
+def flags_of(questions: Iterable[AuditedQuestion], unguarded: bool = False) -> Flags:
     """Of all tested questions, or of those whose options have no natural order by their wording."""
     tested = [one for one in questions if one.null_rate is not None and not (unguarded and one.guards)]
     return Flags([_is_flagged(one) for one in tested], [one.null_rate or 0.0 for one in tested])
 
 
-def _is_flagged(one: Suspicion) -> bool:
+def _is_flagged(one: AuditedQuestion) -> bool:
     if one.flagged is not None:
         return one.flagged
     return one.pvalue is not None and one.null_rate is not None and one.pvalue <= one.null_rate
@@ -81,7 +81,7 @@ class Entry:
     stratum: questions of one stratum are taken to be as hard
     """
 
-    suspicion: Suspicion | None
+    audited: AuditedQuestion | None
     score: float | None = None
     stratum: Hashable = ""
 
@@ -94,12 +94,12 @@ class Measured:
     calibrating: Calibrating | None = None
 
     @cached_property
-    def joined(self) -> list[Suspicion]:
+    def joined(self) -> list[AuditedQuestion]:
         """Of the questions that were matched to an audit."""
-        return [entry.suspicion for entry in self.entries if entry.suspicion is not None]
+        return [entry.audited for entry in self.entries if entry.audited is not None]
 
     @cached_property
-    def tested(self) -> list[Suspicion]:
+    def tested(self) -> list[AuditedQuestion]:
         """Of those that the main detector tested."""
         return [one for one in self.joined if one.flagged is not None]
 
@@ -163,9 +163,9 @@ class Measured:
     def answered(self) -> list[tuple[bool, float, Hashable]]:
         """Flag, score and stratum of each question that was tested and answered."""
         return [
-            (entry.suspicion.flagged, entry.score, entry.stratum)
+            (entry.audited.flagged, entry.score, entry.stratum)
             for entry in self.entries
-            if entry.suspicion and entry.suspicion.flagged is not None and entry.score is not None
+            if entry.audited and entry.audited.flagged is not None and entry.score is not None
         ]
 
     @cached_property

@@ -12,7 +12,7 @@ from lm_eval_leakage.logs.problems import Problem
 
 
 @dataclass(frozen=True)
-class Suspicion:
+class AuditedQuestion:
     """What a model's audits say of one question.
 
     benchmark: the audited task's name; subject: as the benchmark files the question, else the same
@@ -68,7 +68,7 @@ class AnnotatedQuestion:
     subject: str
     length: int
     scores: Mapping[str, float]
-    suspicion: Suspicion | None
+    audited: AuditedQuestion | None
     log: str = ""
     n_shot: str = ""
 
@@ -113,7 +113,7 @@ class Annotation:
     detector: id of the one whose flags the columns show, such as "max_order" or "max_order:orders=12"
     rows: tasks, groups and subjects in the order of the results, a group before its members
     questions: of the run's tasks; audited questions that no run answered are not among them
-    suspicions: all questions of the audits
+    audited_questions: all questions of the audits
     groups: members of each group of the runs
     problems: what could not be read or joined, and what was passed over
     origins: files and versions that it was made of
@@ -123,7 +123,7 @@ class Annotation:
     detector: str
     rows: tuple[Row, ...]
     questions: tuple[AnnotatedQuestion, ...]
-    suspicions: tuple[Suspicion, ...]
+    audited_questions: tuple[AuditedQuestion, ...]
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     origins: Mapping[str, Any] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from lm_eval_leakage.logs.runs import Run, n_told
 from lm_eval_leakage.results.answered import ACCURACIES, TaskRun, leaves, outer_first, outermost
 from lm_eval_leakage.results.column_registry import PVALUE_ADJUSTED, PVALUE_ALL, values_of
 from lm_eval_leakage.results.measured import Entry, Measured
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Row, Suspicion
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row
 from lm_eval_leakage.results.verdicts import Calibrating
 
 GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
@@ -48,7 +48,7 @@ class _Named:
 def rows_of(
     model: str,
     parts: Sequence[Part],
-    unanswered: Mapping[str, Sequence[Suspicion]],
+    unanswered: Mapping[str, Sequence[AuditedQuestion]],
     groups_of_audits: Mapping[str, Sequence[str]],
     calibrating: Calibrating | None,
     ease: Mapping[str, float],
@@ -136,7 +136,7 @@ def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[
         [ease.get(question.doc_hash, ease.get(question.content)) for question in questions],
     )
     return [
-        Entry(question.suspicion, question.scores.get(metric), stratum)
+        Entry(question.audited, question.scores.get(metric), stratum)
         for question, stratum in zip(questions, strata, strict=True)
     ]
 
@@ -162,11 +162,11 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def _of_audits(
     model: str,
-    unanswered: Mapping[str, Sequence[Suspicion]],
+    unanswered: Mapping[str, Sequence[AuditedQuestion]],
     members: Mapping[str, Sequence[str]],
     calibrating: Calibrating | None,
 ) -> Iterator[Row]:
-    def row(name: str, level: str, found: Sequence[Suspicion], group: str) -> Row:
+    def row(name: str, level: str, found: Sequence[AuditedQuestion], group: str) -> Row:
         named = _Named(model, name, level, "", {}, len(found), group, "")
         return _row(named, "", UNKNOWN, [Entry(one) for one in found], calibrating)
 
@@ -177,7 +177,7 @@ def _of_audits(
     for benchmark, found in unanswered.items():
         group = outermost(benchmark, members)
         yield row(benchmark, TASK_LEVEL, found, group)
-        subjects: dict[str, list[Suspicion]] = defaultdict(list)
+        subjects: dict[str, list[AuditedQuestion]] = defaultdict(list)
         for one in found:
             subjects[one.subject].append(one)
         for subject, part in sorted(subjects.items()) if len(subjects) > 1 else ():

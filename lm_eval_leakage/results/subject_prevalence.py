@@ -23,8 +23,8 @@ from lm_eval_leakage.results.formatting import DASH, pvalue
 from lm_eval_leakage.results.identify import pvalues_of, scores_of
 from lm_eval_leakage.results.markup import Cells, markdown_of
 from lm_eval_leakage.results.measured import ALL_TESTED, NO_GUARD, P_ADJUSTED, P_UNGUARDED, Flags, P, flags_of
-from lm_eval_leakage.results.result_types import Suspicion
-from lm_eval_leakage.results.verdicts import suspicions
+from lm_eval_leakage.results.result_types import AuditedQuestion
+from lm_eval_leakage.results.verdicts import audited_questions
 from lm_eval_leakage.texts import visible
 
 ALL_SUBJECTS = "(all)"
@@ -69,11 +69,11 @@ def by_null(folder: Path, problems: list[Problem]) -> list[SubjectShare]:
         raise ValueError(
             f"{folder} holds no verdict of a statistic with a null hypothesis; run leakage_perm, or give a calibration"
         )
-    return [share for name in detectors for share in _of_detector(name, suspicions(lines, [], name).found)]
+    return [share for name in detectors for share in _of_detector(name, audited_questions(lines, [], name).found)]
 
 
-def _of_detector(detector: str, found: Sequence[Suspicion]) -> Iterator[SubjectShare]:
-    subjects: dict[str, list[Suspicion]] = defaultdict(list)
+def _of_detector(detector: str, found: Sequence[AuditedQuestion]) -> Iterator[SubjectShare]:
+    subjects: dict[str, list[AuditedQuestion]] = defaultdict(list)
     for one in found:
         if one.null_rate is not None:
             subjects[one.subject].append(one)

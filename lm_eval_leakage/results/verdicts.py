@@ -12,7 +12,7 @@ from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import sanitized
 from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.results.identify import pvalues_of
-from lm_eval_leakage.results.result_types import Suspicion
+from lm_eval_leakage.results.result_types import AuditedQuestion
 
 MAIN = ("max_order", "pair_published", "stepwise")  # whose flags the columns show: the first that was run
 OUTLIER, ARMS = "outlier", "paired_accuracy"
@@ -29,22 +29,22 @@ class Calibrating:
 
 
 @dataclass(frozen=True)
-class Suspicions:
+class AuditedQuestions:
     """detector: id of the one whose flags `flagged` holds; empty where no audit has one
     calibrated: by which calibration, where one was given and could be used
     """
 
     detector: str
-    found: tuple[Suspicion, ...]
+    found: tuple[AuditedQuestion, ...]
     calibrated: Calibrating | None
 
 
-def suspicions(
+def audited_questions(
     audits: Iterable[tuple[str, AuditLine]],
     problems: list[Problem],
     detector: str | None = None,
     calibrating: Calibrating | None = None,
-) -> Suspicions:
+) -> AuditedQuestions:
     """Of all audits of one model, each line with its audit's task; where a question was audited twice in the same way,
     the later verdict counts.
 
@@ -55,10 +55,10 @@ def suspicions(
     for _, line in audits:
         verdicts.setdefault(line.question, {})[line.detector] = line
     chosen = _Chosen.of(verdicts, detector, problems)
-    found = [_suspicion(name, own, chosen) for name, own in verdicts.items()]
+    found = [_audited_question(name, own, chosen) for name, own in verdicts.items()]
     if calibrating is not None:
         found, calibrating = _with_calibration(found, verdicts, calibrating, problems)
-    return Suspicions(chosen.main or "", tuple(found), calibrating)
+    return AuditedQuestions(chosen.main or "", tuple(found), calibrating)
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,10 @@ def _most(
     return None
 
 
-def _suspicion(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chosen) -> Suspicion:
+def _audited_question(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chosen) -> AuditedQuestion:
     first = next(iter(own.values()))
     read = first.read
-    suspicion = Suspicion(
+    audited = AuditedQuestion(
         doc_hash=doc_hash,
         content=content_id(read.stem, read.options) if read else "",
         benchmark=first.benchmark,
@@ -118,8 +118,8 @@ def _suspicion(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chosen) -> 
     )
     main, outlier, arms = (own.get(one) if one else None for one in (chosen.main, chosen.outlier, chosen.arms))
     if main is not None:
-        suspicion = replace(
-            suspicion,
+        audited = replace(
+            audited,
             flagged=None if _undecidable(main) else main.flagged,
             pvalue=main.pvalue,
             null_rate=main.null_rate,
@@ -130,8 +130,8 @@ def _suspicion(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chosen) -> 
             calibrated_flagged=main.calibrated_flagged,
         )
     if outlier is not None:
-        suspicion = replace(suspicion, outlier=outlier.flagged, outlier_null_rate=outlier.null_rate)
-    return suspicion if arms is None else replace(suspicion, arms=arms.arms)
+        audited = replace(audited, outlier=outlier.flagged, outlier_null_rate=outlier.null_rate)
+    return audited if arms is None else replace(audited, arms=arms.arms)
 
 
 def _undecidable(line: AuditLine) -> bool:
@@ -139,11 +139,11 @@ def _undecidable(line: AuditLine) -> bool:
 
 
 def _with_calibration(
-    found: Sequence[Suspicion],
+    found: Sequence[AuditedQuestion],
     verdicts: Mapping[str, Mapping[str, AuditLine]],
     calibrating: Calibrating,
     problems: list[Problem],
-) -> tuple[list[Suspicion], Calibrating | None]:
+) -> tuple[list[AuditedQuestion], Calibrating | None]:
     """Verdicts of the benchmark that the calibration is of, or of parts of it; the others have none."""
     calibration, together = calibrating.calibration, calibrating.calibration.combined
     own = {one.doc_hash: verdicts[one.doc_hash] for one in found if _is_part(one.benchmark, calibration.benchmark)}
@@ -163,7 +163,7 @@ def _with_calibration(
         problems.append(Problem(f"the calibration of {calibration.model!r} is not used: {error}"))
         return list(found), None
 
-    def calibrated(one: Suspicion) -> Suspicion:
+    def calibrated(one: AuditedQuestion) -> AuditedQuestion:
         if one.doc_hash not in pvalues:
             return replace(one, calibrated_flagged=None)
         known = scores[one.doc_hash]

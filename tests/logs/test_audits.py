@@ -231,7 +231,7 @@ def test_an_audit_of_any_name_is_known_by_its_lines(tmp_path, monkeypatch, resul
     write_run(tmp_path, "m", {"sideways": [audited(row(i), True) for i in range(3)]}, results=results)
     (found,) = annotate([tmp_path])
     assert [(line.task, line.n_joined) for line in found.rows] == [("bench", 3)]
-    assert {one.benchmark for one in found.suspicions} == {"bench"}
+    assert {one.benchmark for one in found.audited_questions} == {"bench"}
 
 
 def test_an_audit_whose_log_and_rows_are_gone_is_known_by_its_configuration(tmp_path) -> None:
