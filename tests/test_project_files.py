@@ -122,7 +122,7 @@ def test_the_drawing_has_the_rooms_in_the_bands_of_the_import_test() -> None:
     drawing = re.search(r"```\n(.*?)```", (ROOT / "docs/architecture.md").read_text(), re.S)[1]
     bands = re.split(r"^\+-.*$", drawing, flags=re.M)[1:-1]
     known = set().union(*TIERS)
-    drawn = [set(re.findall(r"(?:^|[|\s])([a-z]+)(?:/|\.py)\s", band)) & known for band in bands]
+    drawn = [set(re.findall(r"(?:^|[|\s])([a-z_]+)(?:/|\.py)\s", band)) & known for band in bands]
     assert drawn == TIERS
 
 

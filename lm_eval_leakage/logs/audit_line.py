@@ -9,6 +9,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -75,6 +76,7 @@ class AuditLine:
     arms: None for other audits
     calibrated_flagged: by the calibration that the run had; None without one
     values: every number that the statistic adds, by its name: what goes into its rows, and what else it measured
+    row_names: those of them, and others, that are rows of the task
     """
 
     question: str
@@ -96,6 +98,7 @@ class AuditLine:
     arms: Arms | None
     calibrated_flagged: bool | None
     values: Mapping[str, float]
+    row_names: tuple[str, ...] = ()
 
     @property
     def guarded(self) -> bool:
@@ -182,6 +185,7 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
             for key, value in sample.items()
             if key not in NO_VALUES and isinstance(value, (bool, int, float))
         },
+        row_names=_once(tuple(sample.get("metrics") or ())),
     )
 
 
@@ -193,6 +197,12 @@ def content_of(doc: Mapping[str, Any]) -> tuple[Question | None, str]:
     except (UntestableQuestion, TypeError):
         return None, ""
     return question, content_id(question.stem, question.options)
+
+
+@cache
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The same object for the same names, of which every line of an audit has all."""
+    return tuple(map(intern, names))
 
 
 def _version(sample: Mapping[str, Any]) -> int:

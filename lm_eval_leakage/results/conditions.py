@@ -18,7 +18,7 @@ COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-FORM = re.compile(r"\s*(?P<column>\w+)\s*(?P<comparison><=|>=|<|>)\s*(?P<bound>\S+)\s*")
+FORM = re.compile(r"\s*(?P<column>[^<>\s]+)\s*(?P<comparison><=|>=|<|>)\s*(?P<bound>\S+)\s*")
 
 
 def check_complete(problems: Iterable[Problem]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.results.other_detectors import DetectorValue, Values
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class AuditedQuestion:
     arms: of choice confusion; None without that audit
     probability: that the model has seen it, by the calibration's combined score; None without a calibration
     calibrated_flagged: whether its calibrated p-value is at most the asked false-positive rate
+    others: values of the detectors that no field above is about, by id
     """
 
     doc_hash: str
@@ -50,6 +52,7 @@ class AuditedQuestion:
     arms: Arms | None = None
     probability: float | None = None
     calibrated_flagged: bool | None = None
+    others: Mapping[str, Values] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Row:
     n_joined: questions of the run that were matched to an audit; n_tested: those that the main detector tested
     values: what the audits say, by the key of a column; the column itself reads it: `FLAGGED.of(row)`
     group: the outermost group that the task or group is in; empty where it is in none
+    others: what the detectors measured that no column is about
     flags: of the tested questions, by the hash of their row
     origin: the results file that its accuracy is from; empty where there is none
     """
@@ -97,6 +101,7 @@ class Row:
     n_tested: int
     values: Mapping[str, str | int | float | Estimate] = field(default_factory=dict)
     group: str = ""
+    others: Sequence[DetectorValue] = ()
     flags: Mapping[str, bool] = field(default_factory=dict)
     origin: str = ""
 

@@ -16,6 +16,7 @@ from lm_eval_leakage.logs.runs import Run, n_told
 from lm_eval_leakage.results.answered import ACCURACIES, TaskRun, leaves, outer_first, outermost
 from lm_eval_leakage.results.column_registry import PVALUE_ADJUSTED, PVALUE_ALL, values_of
 from lm_eval_leakage.results.measured import Entry, Measured
+from lm_eval_leakage.results.other_detectors import detector_values
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row
 from lm_eval_leakage.results.verdicts import Calibrating
 
@@ -112,6 +113,7 @@ def _row(
 ) -> Row:
     measured = Measured(entries, calibrating)
     values = values_of(measured)
+    others = [one.others for one in measured.joined if one.others]
     return Row(
         model=named.model,
         task=named.task,
@@ -124,6 +126,7 @@ def _row(
         n_tested=len(measured.tested),
         values=values,
         group=named.group,
+        others=detector_values(others) if others else (),
         flags={one.doc_hash: bool(one.flagged) for one in measured.tested},
         origin=named.origin,
     )

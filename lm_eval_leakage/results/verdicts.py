@@ -12,10 +12,11 @@ from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import sanitized
 from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.results.identify import pvalues_of
+from lm_eval_leakage.results.other_detectors import values_of_line
 from lm_eval_leakage.results.result_types import AuditedQuestion
 
 MAIN = ("max_order", "pair_published", "stepwise")  # whose flags the columns show: the first that was run
-OUTLIER, ARMS = "outlier", "paired_accuracy"
+OUTLIER = "outlier"
 TWO_OPTIONS = "with 2 options no question can be flagged: its p-value is 1/2 or 1"
 
 
@@ -69,6 +70,10 @@ class _Chosen:
     outlier: str | None
     arms: str | None
 
+    @property
+    def shown(self) -> tuple[str | None, ...]:
+        return self.main, self.outlier, self.arms
+
     @staticmethod
     def of(verdicts: Mapping[str, Mapping[str, AuditLine]], wanted: str | None, problems: list[Problem]) -> _Chosen:
         lines = [line for own in verdicts.values() for line in own.values()]
@@ -80,7 +85,9 @@ class _Chosen:
         if wanted and verdicts and main is None:
             choose = ", ".join(sorted({name for pair in rates for name in pair}) or ["none"])
             problems.append(Problem(f"detector is {wanted!r}, which flags nothing in these audits; choose: {choose}"))
-        return _Chosen(main, _most(counts, [OUTLIER], rates, problems), _most(counts, [ARMS], set(counts), problems))
+        with_arms = {(line.filter, line.detector) for line in lines if line.arms is not None}
+        arms = _most(counts, sorted({name for name, _ in with_arms}), with_arms, problems)
+        return _Chosen(main, _most(counts, [OUTLIER], rates, problems), arms)
 
 
 def _most(
@@ -115,6 +122,7 @@ def _audited_question(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chos
         options=read.options if read else (),
         answer=read.answer if read else None,
         guards=first.guards,
+        others={name: values_of_line(line) for name, line in own.items() if name not in chosen.shown},
     )
     main, outlier, arms = (own.get(one) if one else None for one in (chosen.main, chosen.outlier, chosen.arms))
     if main is not None:
