@@ -29,7 +29,7 @@ def flat_row(row: Row) -> dict[str, Scalar]:
 
 
 def flat_question(question: AnnotatedQuestion) -> dict[str, Scalar]:
-    """A question's answer and verdicts, in scalars; None where a thing is not known of it."""
+    """A question's answer and verdicts as scalars; None for what is unknown."""
     of_run = {column.key: column.of_run(question) for column in RUN_COLUMNS if column.of_run}
     found: dict[str, Scalar] = {**of_run, **question.scores, IS_AUDITED.key: question.audited is not None}
     one = question.audited
@@ -40,8 +40,8 @@ def flat_question(question: AnnotatedQuestion) -> dict[str, Scalar]:
 
 
 def same_columns(records: Sequence[dict[str, Scalar]]) -> list[dict[str, Scalar]]:
-    """Every record with the columns that any of them knows something of, so that readers which guess types from the
-    first lines (`datasets`, pandas) meet no column that is empty."""
+    """Every record with the columns that any of them has a value for, so that readers that guess types from the first
+    lines (`datasets`, pandas) meet no empty column."""
     known = dict.fromkeys(name for record in records for name, value in record.items() if value is not None)
     return [{name: record.get(name) for name in known} for record in records]
 

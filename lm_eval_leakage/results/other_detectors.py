@@ -1,4 +1,4 @@
-"""What detectors measured that no column of the registry is about, so that every audit of a run is in its results."""
+"""Values of the detectors that have no column in the registry, so that every audit shows up in the results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lm_eval_leakage.inference.pooling import (
 from lm_eval_leakage.logs.audit_line import AuditLine
 
 NO_VALUES_OF_THEIR_OWN = {row.name for row in (SKIPPED, FLAGGED_RATE_GUARDED, FLAGGED_RATE_UNGUARDED)}
-Values = Mapping[str, float]  # of one detector on one question, by name
+Values = Mapping[str, float]  # values of one detector on one question, by name
 
 
 @dataclass(frozen=True)

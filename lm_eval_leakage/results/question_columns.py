@@ -1,4 +1,4 @@
-"""The columns of a question in annotated samples and in `load_run`, each in one entry: key, meaning, value."""
+"""The registry of per-question columns, in annotated samples and `load_run`: key, meaning and value of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuest
 
 @dataclass(frozen=True)
 class QuestionColumn:
-    """of_run: its value from the run's answer; of_audit: from what the audits found; one of the two is given"""
+    """of_run: the value from the run's answer; of_audit: from the audits; exactly one of the two is given"""
 
     key: str
     meaning: str
@@ -56,6 +56,6 @@ AUDIT_COLUMNS: Sequence[QuestionColumn] = (
 
 
 def question_columns() -> list[QuestionColumn]:
-    """All, in the order of the files; the metrics of the run come before IS_AUDITED, the values of other detectors
-    last."""
+    """All of them in the order of the files, where the run's metrics come before IS_AUDITED and the values of other
+    detectors last."""
     return [*RUN_COLUMNS, IS_AUDITED, *AUDIT_COLUMNS]

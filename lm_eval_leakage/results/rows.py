@@ -1,4 +1,4 @@
-"""Rows of tasks, groups and subjects: what the harness gave, and our columns beside it."""
+"""Builds the rows of tasks, groups and subjects: the harness's values and our columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
 
 @dataclass(frozen=True)
 class Part:
-    """A task as a run answered it, with its questions; none where the run kept no samples."""
+    """A task in a run with its questions; none if the run kept no samples."""
 
     answered: TaskRun
     questions: Sequence[AnnotatedQuestion]
@@ -33,8 +33,8 @@ class Part:
 
 @dataclass(frozen=True)
 class _Named:
-    """What a row is of. `told`: its metrics as the harness gave them, `n`: its number of questions by the harness,
-    `group`: the outermost one that it is in, `origin`: the results file."""
+    """What a row is about. `told`: metrics as the harness reported them, `n`: number of questions it reported,
+    `group`: the outermost group that contains it, `origin`: the results file."""
 
     model: str
     task: str
@@ -54,11 +54,11 @@ def rows_of(
     calibrating: Calibrating | None,
     ease: Mapping[str, float],
 ) -> list[Row]:
-    """Groups first, then each task with its subjects; then the same of benchmarks that were audited and answered in no
-    run.
+    """Groups first, then each task with its subjects; then the same for benchmarks that were audited but answered in
+    no run.
 
-    groups_of_audits: their members, by the names of the benchmarks
-    ease: share of reference models that answer a question rightly, by its hash or content
+    groups_of_audits: groups of the audited benchmarks, with their members
+    ease: share of reference models that answer a question correctly, by its hash or content
     """
     rows: list[Row] = []
     for named, questions in [*_groups(model, parts), *_tasks(model, parts)]:
@@ -99,7 +99,7 @@ def _tasks(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequence
 def _of_metrics(
     named: _Named, questions: Sequence[AnnotatedQuestion], calibrating: Calibrating | None, ease: Mapping[str, float]
 ) -> Iterator[Row]:
-    """A row for each accuracy; for the first metric where there is none."""
+    """A row per accuracy; for the first metric if there is no accuracy."""
     metrics = list(named.told) or list(dict.fromkeys(key for question in questions for key in question.scores))
     for metric in [key for key in metrics if key.split(",")[0] in ACCURACIES] or metrics[:1]:
         entries = _entries(questions, metric, ease)
@@ -215,7 +215,8 @@ def _family(row: Row) -> tuple[str, str]:
 def strata_of(
     subjects: Sequence[str], lengths: Sequence[int], ease: Sequence[float | None]
 ) -> list[tuple[str, int, int | None]]:
-    """Subject, third of the subject's questions by length, third of [0, 1] of what reference models answer rightly."""
+    """Stratum of each question: its subject, the tercile of its length within the subject, and the third of [0, 1] in
+    which the share of reference models that answer it correctly lies."""
     by_subject: dict[str, list[int]] = {}
     for subject, length in zip(subjects, lengths, strict=True):
         by_subject.setdefault(subject, []).append(length)

@@ -1,4 +1,4 @@
-"""What share of each subject a model has probably seen, and which subjects have more flags than chance gives."""
+"""Estimates which share of each subject a model has seen, and which subjects have more flags than chance explains."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ UNBOUND = Prevalence(math.nan, 0.0, 1.0)
 
 @dataclass(frozen=True)
 class SubjectShare:
-    """One subject, or ALL_SUBJECTS of them, as one detector flags it.
+    """One subject, or ALL_SUBJECTS together, by the flags of one detector.
 
     n, n_flagged, null_rate, pvalue: of all tested questions, as `annotate` has them; with a calibration, by it
-    adjusted: the p-value for the number of subjects (Benjamini-Hochberg); NaN for ALL_SUBJECTS, which is none of them
-    unguarded: of the questions whose options have no natural order; empty with a calibration, whose classes do that
-    share: estimate of the seen questions; without a calibration, of the unguarded ones
+    adjusted: the p-value for the number of subjects (Benjamini-Hochberg); NaN for ALL_SUBJECTS
+    unguarded: of the questions whose options have no natural order; empty with a calibration
+    share: estimated share of seen questions; without a calibration, among the unguarded ones
     """
 
     detector: str
@@ -55,8 +55,7 @@ class SubjectShare:
 
 
 def by_null(folder: Path, problems: list[Problem]) -> list[SubjectShare]:
-    """By every statistic that has a null hypothesis; its test finds an unknown part of the seen questions, so that the
-    share has a lower bound only."""
+    """By every statistic with a null hypothesis. Its power is unknown, so that the share has only a lower bound."""
     lines = list(lines_of_one_model(folder, problems))
     detectors = dict.fromkeys(
         line.detector for _, line in lines if line.flagged is not None and line.null_rate is not None

@@ -1,4 +1,4 @@
-"""What all audits of a model say of each question of a benchmark."""
+"""Collects the verdicts of all of a model's audits on each question."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lm_eval_leakage.results.identify import pvalues_of
 from lm_eval_leakage.results.other_detectors import values_of_line
 from lm_eval_leakage.results.result_types import AuditedQuestion
 
-MAIN = ("max_order", "pair_published", "stepwise")  # whose flags the columns show: the first that was run
+MAIN = ("max_order", "pair_published", "stepwise")  # the columns show the flags of the first of these that was run
 OUTLIER = "outlier"
 TWO_OPTIONS = "with 2 options no question can be flagged: its p-value is 1/2 or 1"
 
 
 @dataclass(frozen=True)
 class Calibrating:
-    """A calibration, by which of its scores, and the share of unseen questions that may be flagged."""
+    """A calibration, the detector whose scores are used, and the false-positive rate on unseen questions."""
 
     calibration: Calibration
     detector: str = COMBINED
@@ -31,8 +31,8 @@ class Calibrating:
 
 @dataclass(frozen=True)
 class AuditedQuestions:
-    """detector: id of the one whose flags `flagged` holds; empty where no audit has one
-    calibrated: by which calibration, where one was given and could be used
+    """detector: id of the one whose flags `flagged` holds; empty if no audit has one
+    calibrated: the calibration that was used; None if none was given or could be used
     """
 
     detector: str
@@ -46,11 +46,11 @@ def audited_questions(
     detector: str | None = None,
     calibrating: Calibrating | None = None,
 ) -> AuditedQuestions:
-    """Of all audits of one model, each line with its audit's task; where a question was audited twice in the same way,
+    """From all audits of one model, each line with its audit's task. If a question was audited twice in the same way,
     the later verdict counts.
 
-    detector: an id, such as `max_order` or `max_order:orders=12`; where no audit has it, a statistic's name as in the
-        table, of whose detectors the one with the most questions is taken
+    detector: an id, such as `max_order` or `max_order:orders=12`; if no audit has it, a statistic's name as in the
+    table, whose detector with the most questions is used
     """
     verdicts: dict[str, dict[str, AuditLine]] = {}
     for _, line in audits:
@@ -96,7 +96,7 @@ def _most(
     among: set[tuple[str, str]],
     problems: list[Problem],
 ) -> str | None:
-    """Of the first of the statistics `names` that was run: its detector with the most questions.
+    """The detector with the most questions of the first of the statistics `names` that was run.
 
     counts: questions by statistic and detector
     """
@@ -152,7 +152,8 @@ def _with_calibration(
     calibrating: Calibrating,
     problems: list[Problem],
 ) -> tuple[list[AuditedQuestion], Calibrating | None]:
-    """Verdicts of the benchmark that the calibration is of, or of parts of it; the others have none."""
+    """Adds calibrated verdicts on questions of the calibration's benchmark or parts of it; other questions have
+    none."""
     calibration, together = calibrating.calibration, calibrating.calibration.combined
     own = {one.doc_hash: verdicts[one.doc_hash] for one in found if _is_part(one.benchmark, calibration.benchmark)}
     for benchmark in sorted({one.benchmark for one in found if one.doc_hash not in own}):
@@ -190,7 +191,7 @@ def _is_part(benchmark: str, whole: str) -> bool:
 
 
 def calibrating_of(model: str, given: Sequence[Calibrating], problems: list[Problem]) -> Calibrating | None:
-    """The one that is of this model; a calibration does not tell revisions apart."""
+    """The calibration of this model; calibrations do not distinguish revisions."""
     names = {sanitized(model), sanitized(model.partition(" revision=")[0])}
     own = [one for one in given if sanitized(one.calibration.model) in names]
     if given and not own:

@@ -144,7 +144,7 @@ def test_of_several_runs_the_one_with_the_most_questions_then_the_newest_is_read
     (found,) = annotate([tmp_path])
     assert rows_of(found)["bench", "acc,none"].accuracy.value == 1
     assert len(found.questions) == N
-    assert sum("passed over" in str(problem) for problem in found.problems) == 2
+    assert sum("is ignored for" in str(problem) for problem in found.problems) == 2
 
 
 def test_runs_with_other_numbers_of_examples_have_rows_of_their_own(tmp_path) -> None:

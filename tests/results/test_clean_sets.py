@@ -269,7 +269,7 @@ def test_a_tasks_yaml_reads_back_whatever_the_names_are(task, path, models) -> N
         "metadata": {"version": 1.0, "base": task, "base_yaml": path, "questions": "list.json"},
     }
     assert f"1 of 1 questions of {task}" in how
-    assert "flagged and answered rightly" in how
+    assert "flagged and answered correctly" in how
     assert ", ".join(models) in how
 
 
