@@ -185,7 +185,7 @@ def test_an_entry_point_that_names_no_package_is_named(site: Path, entry_point: 
     with caplog.at_level(logging.WARNING):
         assert "max_order" in statistics.names()
     assert "n_texts" not in statistics.names()
-    assert f"names {entry_point!r}, of which nothing can be used" in caplog.text
+    assert f"names {entry_point!r}, which cannot be used" in caplog.text
 
 
 def test_a_package_inside_another_may_bring_them(site: Path) -> None:
