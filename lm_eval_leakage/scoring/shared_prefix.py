@@ -80,7 +80,7 @@ class SharedPrefixScorer:
 
 
 def runs_with_shared_prefix(texts: Sequence[Text]) -> list[list[int]]:
-    """Indices of the texts, sorted by tokens, in runs where each text shares half of its tokens with the one before."""
+    """Indices of the texts, sorted by tokens, in runs where each shares half of its tokens with the one before."""
     runs: list[list[int]] = []
     for index in sorted(range(len(texts)), key=lambda index: texts[index].tokens.tolist()):
         text = texts[index]
@@ -92,8 +92,8 @@ def runs_with_shared_prefix(texts: Sequence[Text]) -> list[list[int]]:
 
 
 def shared_prefix_length(texts: Sequence[Text]) -> int:
-    """Length of the common prefix of all texts for which no logits are needed: they are needed from the token before
-    the first scored one."""
+    """Length of the common prefix of all texts that needs no logits; the token before the first scored one
+    is the first that needs them."""
     rows = [text.tokens[: -text.n_scored - 1] for text in texts]
     shortest = min(map(len, rows))
     differs = np.flatnonzero((np.stack([row[:shortest] for row in rows]) != rows[0][:shortest]).any(axis=0))

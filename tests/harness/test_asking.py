@@ -68,7 +68,7 @@ def test_a_run_that_was_cut_off_goes_on_from_there(named, questions_file, tmp_pa
     named.stops_after = 100
     with pytest.raises(KeyboardInterrupt):
         run(metadata, tmp_path)
-    assert f"100 answers are kept in {tmp_path / 'leakage_answers'}" in caplog.text
+    assert f"100 answers are saved in {tmp_path / 'leakage_answers'}" in caplog.text
     named.stops_after = None
     with caplog.at_level("INFO"):
         resumed = run(metadata, tmp_path, "pretrained=a,batch_size=7")  # the batch size changes no answer
@@ -90,7 +90,7 @@ def test_answers_of_another_model_are_not_used(named, questions_file, tmp_path, 
     with caplog.at_level("INFO"):
         run(questions_file([GOOD]), tmp_path, arguments)
     assert [len(model.asked) for model in named.made] == [24, 24]
-    assert "holds answers of another model, which are not used" in caplog.text
+    assert "has answers of another model, which are not used" in caplog.text
 
 
 def test_a_model_whose_files_have_changed_is_another(named, questions_file, tmp_path) -> None:
@@ -158,7 +158,7 @@ def test_too_few_answers_cost_the_questions_that_have_them_alone(questions_file)
     reasons = [line["reason"] for line in lines(results, "max_order")]
     assert reasons == [
         None,
-        "the backend gave 0 answers to 120 requests, so that none can be told from another",
+        "the backend gave 0 answers to 120 requests, so they cannot be matched",
         None,
         None,
     ]
@@ -193,7 +193,7 @@ def test_an_answer_that_is_none_costs_its_question_alone(questions_file, bad) ->
     results = evaluate(Misbehaving(spoils_one), questions_file(DOCS))
     first, dawn, *others = lines(results, "max_order")
     assert dawn["reason"].startswith("the backend answered request 3 ('\\nA. ")
-    assert dawn["reason"].endswith("it must be a log-likelihood and a truth value")
+    assert dawn["reason"].endswith("it must be a log-likelihood and a boolean")
     assert [line["reason"] for line in (first, *others)] == [None] * 3
 
 

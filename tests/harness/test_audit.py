@@ -418,7 +418,8 @@ def test_a_users_file_of_other_fields_is_refused_with_those_that_it_has_and_thos
         )
     reason = str(refused.value)
     assert (
-        "mine.jsonl', whose rows have the fields ['frage', 'wahl'], and colours can make no question of them" in reason
+        "mine.jsonl', whose rows have the fields ['frage', 'wahl'], and colours cannot read them as questions"
+        in reason
     )
     assert "own rows have ['question', 'choices', 'answer']; rename the fields to those" in reason
 
@@ -428,7 +429,7 @@ def test_one_file_is_not_asked_for_every_task_of_a_group_or_tag(folder, task, mi
         task(name, LETTERED, tag="hues")
     write_group(folder, "few", "more")
     for name in ("everything_leakage_perm", "hues_leakage_perm"):
-        with pytest.raises(RefusedAudit, match="2 tasks, each of which would ask about that one file; name one of"):
+        with pytest.raises(RefusedAudit, match="2 tasks, each of which would audit that one file; name one of"):
             asked(folder, name, mine(MINE))
     assert asked(folder, "few_leakage_perm", mine(MINE))[0][0] == "Which is mine?"
 
@@ -437,7 +438,7 @@ def test_one_file_is_not_asked_for_every_benchmark_of_our_own_group(mine) -> Non
     known = TaskManager(
         include_path=str(task_configs_path()), include_defaults=False, metadata={"data_files": mine(MINE)}
     )
-    with pytest.raises(RefusedAudit, match="leakage_perm stands for 7 tasks"):
+    with pytest.raises(RefusedAudit, match="leakage_perm has 7 tasks"):
         known.load(["leakage_perm"])
     assert "mmlu_leakage_perm" in known.load(["mmlu_leakage_perm"])["tasks"]
 
@@ -467,7 +468,7 @@ def test_a_task_object_is_audited_without_names(folder, task) -> None:
     results = simple_evaluate(model=lm, tasks=[audit], task_manager=manager(folder))
     assert len(lm.asked) == 6
     assert "flagged_rate,max_order" in results["results"]["colours_leakage_perm"]
-    with pytest.raises(ValueError, match="no audit is made by the probe 'nothing'"):
+    with pytest.raises(ValueError, match="no audit uses the probe 'nothing'"):
         leakage_task(base, probe="nothing")
 
 
@@ -511,7 +512,7 @@ def test_with_two_options_no_rate_is_shown_and_the_pooled_test_speaks(folder, ta
     assert row["dataset_pvalue,max_order"] == pytest.approx(1 / 8)
     assert row["skipped,outlier"] == 3
     assert "2 options: no rate" in make_table(results)
-    assert "3 of 3 questions show the sign, 2 would by chance" in caplog.text
+    assert "3 of 3 questions meet the criterion, 2 would by chance" in caplog.text
     assert json.loads(json.dumps(float(row["skipped,outlier"]))) == 3
 
 

@@ -78,14 +78,14 @@ def test_other_parameters_of_the_probe_are_another_detector_which_is_said(questi
 def test_a_calibration_of_another_model_is_refused_before_anything_is_computed(questions_file, file) -> None:
     lm = Named(by_hash)
     lm.pretrained = "N"
-    with pytest.raises(ValueError, match="the calibration is of the model 'M', and this run's is 'N'"):
+    with pytest.raises(ValueError, match="the calibration is of the model 'M', but this run's model is 'N'"):
         audit(lm, questions_file(DOCS), calibration=file)
     assert not lm.asked
 
 
 def test_a_model_that_hides_its_name_is_said_to(questions_file, file, caplog) -> None:
     audit(FakeLM(by_hash), questions_file(DOCS), calibration=file)
-    assert "FakeLM hides its name; the calibration is of 'M'" in caplog.text
+    assert "FakeLM has no known name; the calibration is of the model 'M'" in caplog.text
 
 
 def test_a_name_that_only_begins_alike_is_said_to(tmp_path, caplog) -> None:
@@ -94,14 +94,14 @@ def test_a_name_that_only_begins_alike_is_said_to(tmp_path, caplog) -> None:
     assert Calibrator.of(metadata | {"audit_of": "mmlu"}, "t") is not None
     assert not caplog.text
     Calibrator.of(metadata | {"audit_of": "mmlu_pro"}, "t")
-    assert "t asks about 'mmlu_pro' by a calibration made on 'mmlu'" in caplog.text
-    with pytest.raises(ValueError, match="made on 'mmlu', and t asks about 'mmlux'"):
+    assert "t audits 'mmlu_pro' with a calibration made on 'mmlu'" in caplog.text
+    with pytest.raises(ValueError, match="made on 'mmlu', but t audits 'mmlux'"):
         Calibrator.of(metadata | {"audit_of": "mmlux"}, "t")
 
 
 def test_a_calibration_of_another_benchmark_is_refused(questions_file, tmp_path) -> None:
     write_calibration(tmp_path / "c.json", Calibration("M", "mmlu", "by hand", {}))
-    with pytest.raises(ValueError, match="made on 'mmlu', and fresh_leakage_perm asks about"):
+    with pytest.raises(ValueError, match="made on 'mmlu', but fresh_leakage_perm audits"):
         audit(Named(by_hash), questions_file(DOCS), calibration=str(tmp_path / "c.json"))
 
 

@@ -17,7 +17,7 @@ def test_a_text_longer_than_the_window_is_named_with_the_remedy() -> None:
     short = FakeLM(by_hash, max_length=3)
     assert longer_than_window(short, [("one two", " three")]) is None
     reason = longer_than_window(short, [("one two", " three four")])
-    assert reason == "its text has 4 tokens; the model's window holds 3, so raise max_length if it can be"
+    assert reason == "its text has 4 tokens; the model's window holds 3, so raise max_length if possible"
 
 
 def test_turns_of_a_chat_are_left_to_the_model() -> None:

@@ -23,7 +23,7 @@ def test_every_question_gets_a_verdict_in_its_place() -> None:
 
 
 def test_rows_of_the_data_are_refused_with_the_remedy() -> None:
-    with pytest.raises(ValueError, match="belongs to a task of the class LeakageTask"):
+    with pytest.raises(ValueError, match="works only in tasks of the class LeakageTask"):
         LeakageFilter("max_order", device="cpu").apply([[(-1.0, False)]], [{"question": "Which?"}])
 
 

@@ -70,7 +70,7 @@ def test_a_question_that_cannot_be_read_is_counted_with_its_reason(questions_fil
     broken = [*DOCS, {"question": "What?", "choices": [], "answer": 0}]
     with caplog.at_level(logging.WARNING):
         audit(FakeLM(by_hash), questions_file(broken))
-    assert "1 question(s) belong to no shard: " in caplog.text
+    assert "1 question(s) are in no shard: " in caplog.text
 
 
 def test_a_limit_counts_shards(questions_file) -> None:

@@ -186,7 +186,7 @@ def test_a_question_longer_than_the_models_window_is_skipped_before_it_is_scored
     long = GOOD | {"question": "Why " + "very " * 60 + "long?"}
     lm = FakeLM(by_hash, max_length=40)
     first, second = lines(evaluate(lm, questions_file([long, GOOD])), "max_order")
-    assert first["reason"] == "its text has 70 tokens; the model's window holds 40, so raise max_length if it can be"
+    assert first["reason"] == "its text has 70 tokens; the model's window holds 40, so raise max_length if possible"
     assert second["flagged"] is not None
     assert not [context for context, _ in lm.asked if "long?" in context]
 
@@ -218,7 +218,7 @@ def test_under_a_chat_template_the_question_is_the_users_turn(questions_file) ->
         ({"probe": "optionorders"}, r"unknown probe 'optionorders'; choose one of: .*option_orders"),
         ({"max_orders": 1}, "max_orders is 1; it must be"),
         ({"format": "tex"}, "format is 'tex'"),
-        ({"data_files": "nowhere.jsonl"}, "'nowhere.jsonl', and there is no such file"),
+        ({"data_files": "nowhere.jsonl"}, "'nowhere.jsonl', but there is no such file"),
         ({"data_files": "questions.xlsx"}, "must end in one of: .json, .jsonl, .parquet"),
     ],
 )
@@ -286,7 +286,7 @@ def test_an_empty_data_set_is_refused(tmp_path) -> None:
         {"question": datasets.Value("string"), "choices": datasets.List(datasets.Value("string"))}
     )
     datasets.Dataset.from_dict({"question": [], "choices": []}, features=features).to_parquet(file)
-    with pytest.raises(ValueError, match=r"none.parquet', which holds no table of questions"):
+    with pytest.raises(ValueError, match=r"none.parquet', which cannot be read as a table of questions"):
         evaluate(FakeLM(by_hash), {"data_files": str(file)})
 
 

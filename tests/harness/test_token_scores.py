@@ -86,7 +86,7 @@ def test_answers_survive_the_way_between_processes() -> None:
 
 def test_a_backend_without_distributions_is_named_with_those_that_have_them() -> None:
     reason = lacking(FakeLM(by_hash), "token_scores")
-    assert reason == "FakeLM does not show the distribution of the next token (`hf` and `hf-prefix-tree` do)"
+    assert reason == "FakeLM does not give the next-token distribution (`hf` and `hf-prefix-tree` do)"
     assert lacking(FakeLM(by_hash), "loglikelihood") is None
 
 
@@ -161,6 +161,6 @@ def test_what_a_model_cannot_do_is_said_before_anything_is_computed_and_the_rest
     )
     assert found["results"]["fresh_leakage_tokens"]["skipped,token_evidence"] == 1
     (line,) = found["samples"]["fresh_leakage_tokens"]
-    assert line["reason"].startswith("FakeLM does not show the distribution of the next token")
+    assert line["reason"].startswith("FakeLM does not give the next-token distribution")
     assert found["results"]["fresh_leakage_perm"]["skipped,max_order"] == 0
-    assert "fresh_leakage_tokens cannot run: FakeLM does not show the distribution" in caplog.text
+    assert "fresh_leakage_tokens cannot run: FakeLM does not give the next-token distribution" in caplog.text

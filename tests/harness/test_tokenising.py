@@ -51,5 +51,5 @@ def test_more_requests_than_a_batch_keep_their_order(monkeypatch) -> None:
 
 
 def test_a_context_of_spaces_alone_is_named_with_the_remedy() -> None:
-    with pytest.raises(ValueError, match="the context '  ' .before 'x'. is white space only"):
+    with pytest.raises(ValueError, match="the context '  ' .before 'x'. is only white space"):
         list(encoded_pairs(OnlyTokens(False, None), [("  ", "x")]))
