@@ -140,7 +140,7 @@ def test_a_task_manager_of_other_parameters_is_left_as_it_is_with_a_warning(capl
     find_audits(Manager)
     assert Manager.__init__ is before
     (sentence,) = caplog.messages
-    assert sentence.startswith("leakage tasks are found by `--include_path")
+    assert sentence.startswith("leakage tasks are found only with `--include_path")
     assert "takes no include_path, include_defaults, metadata" in sentence
 
 
@@ -219,7 +219,7 @@ def test_without_the_check_of_options_a_run_goes_on_with_a_warning(caplog, monke
     monkeypatch.delattr("lm_eval.config.evaluate_config.EvaluatorConfig.process_tasks")
     check_options(lambda config, index: pytest.fail("there is nothing to check"))
     (sentence,) = caplog.messages
-    assert sentence.startswith("mistakes in a run's options are noticed only once the model is loaded")
+    assert sentence.startswith("mistakes in a run's options are noticed only after the model is loaded")
 
 
 def test_without_a_registry_of_models_the_tasks_are_still_known(caplog, monkeypatch) -> None:
@@ -255,7 +255,7 @@ def test_a_simple_evaluate_of_other_parameters_costs_the_kept_answers_and_says_s
     met = evaluate("a model", {"task": 1})
     assert (met.lm, met.tasks, met.output_path) == ("a model", {"task": 1}, None)
     (sentence,) = caplog.messages
-    assert sentence.startswith("answers are not kept for a run that is started again")
+    assert sentence.startswith("answers are not saved for resuming a run")
 
 
 def test_an_evaluate_of_other_variables_is_refused_before_the_model_works(questions_file, monkeypatch) -> None:
@@ -267,7 +267,7 @@ def test_an_evaluate_of_other_variables_is_refused_before_the_model_works(questi
 
     evaluate.__module__ = "lm_eval.evaluator"
     monkeypatch.setattr("lm_eval.evaluator.evaluate", evaluate)
-    with pytest.raises(OtherHarness, match="a leakage task cannot see the model that will answer it"):
+    with pytest.raises(OtherHarness, match="a leakage task cannot find the model that will answer its requests"):
         evaluate(FakeLM(by_hash), [task])
 
 
@@ -276,14 +276,16 @@ def test_requests_without_a_type_are_refused_before_the_model_works(monkeypatch)
         pass
 
     monkeypatch.setattr("lm_eval.api.instance.Instance", lambda kind, doc, arguments: None)
-    with pytest.raises(OtherHarness, match="leakage tasks cannot be asked"):
+    with pytest.raises(OtherHarness, match="leakage tasks cannot run"):
         offer_request_type(Model(), "leakage", lambda lm, requests: [])
     assert not hasattr(Model, "leakage")
 
 
 def test_without_the_place_where_results_are_put_together_tasks_are_refused_in_a_sentence(monkeypatch) -> None:
     monkeypatch.setattr("lm_eval.evaluator_utils.EvalAcc._to_eval_results", lambda self: None)
-    with pytest.raises(OtherHarness, match="the results of leakage tasks cannot be finished.*takes no samples"):
+    with pytest.raises(
+        OtherHarness, match="the results of leakage tasks cannot be post-processed.*has no parameter samples"
+    ):
         on_results(lambda results: None)
 
 
@@ -296,7 +298,7 @@ def test_a_tracker_that_saves_in_another_way_is_left_as_it_is_with_a_warning(cap
     watch_run_files()
     assert EvaluationTracker.save_results_aggregated is save
     (sentence,) = caplog.messages
-    assert sentence.startswith("nobody checks whether the files of a run's results are whole")
+    assert sentence.startswith("it is not checked whether the files of a run's results are complete")
     assert f"{TRACKER}.save_results_aggregated knows no output_path, date_id" in sentence
 
 
@@ -363,4 +365,4 @@ def test_without_a_way_to_the_logits_hf_offers_no_token_scores(caplog, monkeypat
     assert not hf_model.offer_method(model, "token_scores", lambda lm, requests: [])
     assert not hasattr(model, "token_scores")
     assert caplog.records[0].levelno == logging.WARNING
-    assert caplog.messages[0].startswith("`hf` shows no distribution of the next token")
+    assert caplog.messages[0].startswith("`hf` gives no next-token distribution")
