@@ -78,9 +78,9 @@ TASKS = {
         "the options stand inside the contexts",
     ),
     "one": ('"{{question}}"', '"{{[answer_text]}}"', "refused", "the task offers 1 choice"),
-    "no_module": ("!function missing.function", '["A", "B"]', "refused", "the harness itself cannot load it here"),
-    "broken": ("!function utils.breaks", '["A", "B"]', "failed", "no made-up row fits what it does with its data"),
-    "endless": ("!function utils.waits_for_ever", '["A", "B"]', "failed", "no made-up row fits what it does with its"),
+    "no_module": ("!function missing.function", '["A", "B"]', "refused", "the harness itself cannot load it"),
+    "broken": ("!function utils.breaks", '["A", "B"]', "failed", "no made-up row works with its code"),
+    "endless": ("!function utils.waits_for_ever", '["A", "B"]', "failed", "no made-up row works with its"),
 }
 PROCESSED = {"processed": "as_query", "random": "shuffled"}
 

@@ -234,7 +234,7 @@ def test_another_version_of_the_base_task_is_said_and_shown(base, task, caplog) 
     task(shape=SHAPE.replace("version: 3", "version: 4"))
     clean = run(folder, "colours_clean")
     assert clean["versions"]["colours_clean"] == 4
-    assert "colours is of version 4 here; its questions were chosen with version 3" in caplog.text
+    assert "colours has version 4 here; its questions were chosen with version 3" in caplog.text
 
 
 def test_data_are_prepared_once_for_all_that_ask_for_the_questions(base, task) -> None:
@@ -295,7 +295,7 @@ def test_members_without_a_clean_task_are_named(base, task) -> None:
         sets, {"all": ["colours", "shades"], "none": ["shades"]}, base.parent / "clean", manager(base)
     )
     assert list(map(str, problems)) == [
-        "all_clean is without shades: there is no clean task of them",
+        "all_clean lacks shades, which have no clean task",
         "no group none_clean is written: none of its tasks has a clean one",
     ]
     assert not (base.parent / "clean" / "none_clean.yaml").exists()
@@ -324,11 +324,11 @@ def test_what_cannot_be_a_clean_task_is_named_and_costs_itself_only(base, task) 
     said = {str(problem) for problem in write_clean(sets, {}, base.parent / "clean", manager(base))}
     beginnings = {
         "no all_flagged_clean is written: nothing remains of the 10 questions (flagged: 10)",
-        "no own_class_clean is written: own_class is a task of a class of its own, whose questions",
+        "no own_class_clean is written: own_class is a task with its own class, whose questions",
         "no bright_clean is written: bright is a tag, whose questions",
-        "no gone_clean is written: no YAML of gone is known to the harness; give its folder as include_path",
+        "no gone_clean is written: the harness knows no YAML of gone; give its folder as include_path",
         f"no broken_clean is written: {base / 'broken.yaml'} cannot be loaded (AttributeError",
-        "random draws at random when it prepares its rows; where they come out otherwise",
+        "random draws random numbers when it prepares its rows; if they come out differently",
     }
     assert len(said) == len(beginnings)
     assert all(any(one.startswith(beginning) for one in said) for beginning in beginnings)
@@ -352,7 +352,10 @@ def test_files_of_another_run_are_not_overwritten_unasked(base, task) -> None:
     before = {file.name: file.read_text() for file in folder.iterdir() if file.is_file()}
     assert write_clean(sets_of(full, thirds), {}, folder, manager(base)) == []
     others = sets_of(full, lambda doc_id: not thirds(doc_id))
-    with pytest.raises(ValueError, match="colours_clean.yaml .*is of another run; choose a new folder, or overwrite"):
+    with pytest.raises(
+        ValueError,
+        match="colours_clean.yaml .*has different content, from another run; choose a new folder, or overwrite",
+    ):
         write_clean(others, {}, folder, manager(base))
     assert {file.name: file.read_text() for file in folder.iterdir() if file.is_file()} == before
     assert write_clean(others, {}, folder, manager(base), overwrite=True) == []

@@ -138,7 +138,9 @@ def test_the_rows_of_two_statistics_stand_where_they_have_a_value(registered, qu
 
 def test_a_statistic_without_rows_is_refused_before_the_model_works(registered, questions_file) -> None:
     registered("silent", Silent)
-    with pytest.raises(ValueError, match="the statistic 'silent' declares no rows, so that nothing of it would be"):
+    with pytest.raises(
+        ValueError, match="the statistic 'silent' declares no rows, so nothing would be printed for it"
+    ):
         evaluated(questions_file, [GOOD], "silent")
 
 

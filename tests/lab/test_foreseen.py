@@ -56,7 +56,7 @@ def test_what_can_be_done_is_begun(settings: Simulation, tmp_path: Path) -> None
     [
         ({"n_questions": 40}, "n_questions is 40, but 10 of 10 are eligible; ask for fewer"),
         ({"n_questions": 40, "select": "hard"}, "n_questions is 40, but 10 of 10 are eligible; ask for fewer"),
-        ({"detectors": ("leakage_prem",)}, "'leakage_prem' is no audit; choose one of: .*leakage_perm"),
+        ({"detectors": ("leakage_prem",)}, "'leakage_prem' is not an audit; choose one of: .*leakage_perm"),
         ({"model": "hff"}, "'hff'"),
         ({"detectors": ("leakage_tokens",), "model": "local-completions"}, "leakage_tokens cannot run: local-comple"),
         ({"select": "hard", "model": "local-completions"}, "leakage_tokens cannot run: local-completions does not"),

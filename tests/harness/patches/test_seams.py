@@ -141,7 +141,7 @@ def test_a_task_manager_of_other_parameters_is_left_as_it_is_with_a_warning(capl
     assert Manager.__init__ is before
     (sentence,) = caplog.messages
     assert sentence.startswith("leakage tasks are found only with `--include_path")
-    assert "takes no include_path, include_defaults, metadata" in sentence
+    assert "has no parameter include_path, include_defaults, metadata" in sentence
 
 
 def test_a_task_manager_with_further_parameters_keeps_them() -> None:
@@ -299,7 +299,7 @@ def test_a_tracker_that_saves_in_another_way_is_left_as_it_is_with_a_warning(cap
     assert EvaluationTracker.save_results_aggregated is save
     (sentence,) = caplog.messages
     assert sentence.startswith("it is not checked whether the files of a run's results are complete")
-    assert f"{TRACKER}.save_results_aggregated knows no output_path, date_id" in sentence
+    assert f"{TRACKER}.save_results_aggregated does not use output_path, date_id" in sentence
 
 
 def test_without_the_template_environment_rows_are_read_more_slowly(caplog, monkeypatch) -> None:
