@@ -144,7 +144,7 @@ def trial(settings: Any, folder: Path, whole: dict[str, str], kill: Callable[[Pa
         "checkpoints": at,
         "epochs": epochs,
         "resumed": again == 0,
-        "from": [line.split("goes on ")[1][:13] for line in log.splitlines() if "the training goes on " in line],
+        "from": [line.split("resumes ")[1][:13] for line in log.splitlines() if "the training resumes " in line],
         "same": result(folder) == whole,
         "left": left_over(folder),
     }

@@ -32,8 +32,8 @@ def test_a_checkpoint_whose_saving_was_killed_is_set_aside_for_the_one_before(tm
     first = after_a_kill(tmp_path, n_files)
     assert newest_whole(tmp_path, before=3) == first
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["broken-checkpoint-20", "checkpoint-10"]
-    assert "checkpoint-20 was not saved whole; it is set aside as broken-checkpoint-20" in caplog.text
-    assert f"goes on after epoch 1, from {first}" in caplog.text
+    assert "checkpoint-20 was not saved completely; it is renamed to broken-checkpoint-20" in caplog.text
+    assert f"resumes after epoch 1, from {first}" in caplog.text
     assert newest_whole(tmp_path, before=3) == first
 
 

@@ -83,5 +83,5 @@ def test_ordinary_texts_are_as_many_as_asked(tmp_path) -> None:
     assert len(drawn) == 8
     assert {drawn.count(text) for text in ("one", "two", "three")} <= {2, 3}
     file.write_text("\n")
-    with pytest.raises(ValueError, match="holds no text"):
+    with pytest.raises(ValueError, match="has no text"):
         ordinary_texts(file, 1, rng=random.Random(0))

@@ -89,7 +89,7 @@ def test_what_cannot_be_done_is_said_before_any_work(
 def test_a_file_of_no_use_is_said_before_any_work(settings, tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / "file.txt").write_bytes(content)
     wanted = replace(settings, **{name: str(tmp_path / "file.txt")})
-    with pytest.raises(ValueError, match="file.txt (cannot be read|holds no text|has no version of question)"):
+    with pytest.raises(ValueError, match="file.txt (cannot be read|has no text|has no version of question)"):
         simulation.simulate(wanted, tmp_path / "lab")
 
 
@@ -99,7 +99,7 @@ def test_a_file_of_no_use_is_said_before_any_work(settings, tmp_path: Path, name
 )
 def test_a_missing_package_is_said_before_any_work(settings, tmp_path: Path, monkeypatch, package, recipe) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    message = f"{package} is needed and not installed; `pip install 'lm-eval-leakage.lab.'`"
+    message = f"{package} is needed but not installed; `pip install 'lm-eval-leakage.lab.'`"
     with pytest.raises(ImportError, match=message):
         simulation.simulate(replace(settings, recipe=recipe), tmp_path / "lab")
     assert not (tmp_path / "lab").exists()
@@ -140,7 +140,7 @@ def test_half_a_claim_that_nothing_was_made_under_counts_for_nothing(settings: S
         with pytest.raises(AtWorkError):
             simulation.simulate(settings, folder)
         assert json.loads((folder / CLAIM).read_text())["n_questions"] == 8
-        with pytest.raises(ValueError, match="holds a simulation with seed = 0, not 1"):
+        with pytest.raises(ValueError, match="has a simulation with seed = 0, not 1"):
             simulation.simulate(replace(settings, seed=1), folder)
 
 
@@ -156,7 +156,7 @@ def test_results_of_unknown_settings_are_not_mixed_with_others(settings: Simulat
 def test_two_simulations_in_one_folder_are_refused_in_a_sentence(settings: Simulation, tmp_path: Path) -> None:
     with (
         sole_use(tmp_path / "lab"),
-        pytest.raises(ValueError, match="lab is in use by another simulation; wait for its end, or give another"),
+        pytest.raises(ValueError, match="lab is in use by another simulation; wait until it ends, or give another"),
     ):
         simulation.simulate(settings, tmp_path / "lab")
     with pytest.raises(AtWorkError):
@@ -194,6 +194,6 @@ def test_an_audit_that_was_cut_is_run_again_and_said(tmp_path: Path, half: str, 
     question = Question("1", "Which?", ("a", "b"))
     audits = Audits(tmp_path, "hf", "pretrained=nowhere", [question], [question])
     assert audits.audit("leakage_perm") == whole
-    assert "leakage_perm.json is cut or damaged; its audit is run again" in caplog.text
+    assert "leakage_perm.json is truncated or damaged; its audit is run again" in caplog.text
     monkeypatch.setattr(Audits, "_run", lambda *_: pytest.fail("run a third time"))
     assert audits.audit("leakage_perm") == whole

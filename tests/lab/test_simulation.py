@@ -127,7 +127,7 @@ def test_more_epochs_and_detectors_may_be_asked_of_the_same_folder(done, tiny: s
 
 def test_other_settings_are_not_mixed_with_those_of_the_folder(done, tiny: str, benchmark: str) -> None:
     folder, _ = done
-    with pytest.raises(ValueError, match="holds a simulation with seed = 0, not 1; give another output folder"):
+    with pytest.raises(ValueError, match="has a simulation with seed = 0, not 1; give another output folder"):
         simulate(settings(tiny, benchmark, seed=1), folder)
 
 
@@ -174,7 +174,7 @@ def test_memory_that_runs_out_is_told_with_the_remedy(tiny: str, benchmark: str,
         raise torch.OutOfMemoryError("device is full")
 
     monkeypatch.setattr(Trainer, "training_step", full)
-    with pytest.raises(ValueError, match="ran out of memory with batch_size 6 and lora_rank None; lower the one"):
+    with pytest.raises(ValueError, match="ran out of memory with batch_size 6 and lora_rank None; lower the first"):
         simulate(settings(tiny, benchmark), tmp_path)
 
 
@@ -244,7 +244,7 @@ def test_hard_questions_are_answered_wrongly_and_less_likely_than_the_mean(
         ({"epochs": ()}, r"epochs is \(\)"),
         ({"model_args": "dtype=float32"}, "it must name the model as pretrained="),
         ({"reference": "OTHER"}, "reference is 'OTHER'; it must name the model as pretrained="),
-        ({"reference": "pretrained=M"}, r"none of the audits that are compared with it \(leakage_relative\) is among"),
+        ({"reference": "pretrained=M"}, r"none of the audits that use it \(leakage_relative\) is among"),
     ],
 )
 def test_settings_that_make_no_sense_are_named(tiny: str, benchmark: str, change, message: str) -> None:
