@@ -111,7 +111,7 @@ original = census.constants
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_made_up_row_tells_what_can_be_audited(name: str, found) -> None:
+def test_a_made_up_row_shows_whether_a_task_can_be_audited(name: str, found) -> None:
     *_, status, reason = TASKS[name]
     assert (found[name].status, found[name].reason[: len(reason)]) == (status, reason)
 
@@ -122,7 +122,7 @@ def test_every_task_is_found_once_under_its_folder(found) -> None:
     assert {finding.folder for finding in findings} == {"made_up"}
 
 
-def test_of_a_group_its_tasks_are_told(found) -> None:
+def test_findings_on_a_group_are_those_of_its_tasks(found) -> None:
     assert [(finding.task, finding.status) for finding in found["listed"]] == [
         ("letters", "covered"),
         ("words", "refused"),

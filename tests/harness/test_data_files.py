@@ -86,7 +86,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("data", "reason"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_is_no_json_is_refused_with_its_file_and_line(tmp_path: Path, data: bytes, reason: str) -> None:
+def test_invalid_json_is_refused_with_its_file_and_line(tmp_path: Path, data: bytes, reason: str) -> None:
     file = tmp_path / "mine.jsonl"
     file.write_bytes(data)
     with pytest.raises(ValueError, match="data_files is") as refused:
@@ -106,7 +106,7 @@ def test_what_is_no_json_is_refused_with_its_file_and_line(tmp_path: Path, data:
         ("mine.parquet", "cannot be read as a table of questions"),
     ],
 )
-def test_what_is_no_file_of_questions_is_refused(tmp_path: Path, name: str, reason: str) -> None:
+def test_a_file_that_is_not_a_question_file_is_refused(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "folder.jsonl").mkdir()
     for written in ("mine.jsonl.gz", "mine.csv", "mine.parquet"):
         (tmp_path / written).write_text("PAR1 or not")
@@ -115,7 +115,7 @@ def test_what_is_no_file_of_questions_is_refused(tmp_path: Path, name: str, reas
 
 
 @pytest.mark.parametrize("given", [3, None, ["a.jsonl"], {"test": "a.jsonl"}, "", "a\0.jsonl", True])
-def test_a_path_that_is_none_is_refused(given: object) -> None:
+def test_an_invalid_path_is_refused(given: object) -> None:
     with pytest.raises(ValueError, match="it must be the path of one file"):
         read_file(given)
 

@@ -1,4 +1,4 @@
-"""Batched token ids against the harness's own, one pair at a time."""
+"""Batched tokenisation against the harness's own, which encodes one pair at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXTS = st.text(st.sampled_from("ab \nä中🦊</s>"), max_size=8) | st.sampled_
 
 
 class OnlyTokens(HFLM):
-    """The harness's `hf` as far as it turns requests into tokens."""
+    """The tokenising part of the harness's `hf`."""
 
     def __init__(self, adds_bos: bool, add_bos_token: bool | None) -> None:
         self.tokenizer = tokenizer_over_bytes(adds_bos)

@@ -1,4 +1,4 @@
-"""What a simulation ends in is said before a model is loaded, and costs nothing."""
+"""Errors that a simulation would end in are raised before a model is loaded, without any work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 
 class AtWorkError(Exception):
-    """A model is loaded, or the trainer is."""
+    """Raised when a model or the trainer is loaded."""
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def settings(tmp_path: Path) -> Simulation:
     return Simulation("pretrained=nowhere", str(file), n_questions=8, epochs=(1,), detectors=("leakage_perm",))
 
 
-def test_what_can_be_done_is_begun(settings: Simulation, tmp_path: Path) -> None:
+def test_valid_settings_start_the_work(settings: Simulation, tmp_path: Path) -> None:
     with pytest.raises(AtWorkError):
         simulation.simulate(settings, tmp_path / "lab")
     assert json.loads((tmp_path / "lab" / CLAIM).read_text())["n_questions"] == 8
@@ -68,7 +68,7 @@ def test_what_can_be_done_is_begun(settings: Simulation, tmp_path: Path) -> None
     ],
     ids=str,
 )
-def test_what_cannot_be_done_is_said_before_any_work(
+def test_invalid_settings_are_an_error_before_any_work(
     settings: Simulation, tmp_path: Path, change, message: str, monkeypatch
 ) -> None:
     from lm_eval.tasks import TaskManager
@@ -79,14 +79,14 @@ def test_what_cannot_be_done_is_said_before_any_work(
     monkeypatch.setattr(given_questions, "TaskManager", quick)
     with pytest.raises(ValueError, match=message):
         simulation.simulate(replace(settings, **change), tmp_path / "lab")
-    # nothing is claimed, so that the mended command may use the folder
+    # no settings are recorded, so that the corrected command may use the folder
     with pytest.raises(AtWorkError):
         simulation.simulate(settings, tmp_path / "lab")
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"", b"\n\n"])
 @pytest.mark.parametrize("name", ["versions", "ordinary"])
-def test_a_file_of_no_use_is_said_before_any_work(settings, tmp_path: Path, name: str, content: bytes) -> None:
+def test_an_unusable_file_is_an_error_before_any_work(settings, tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / "file.txt").write_bytes(content)
     wanted = replace(settings, **{name: str(tmp_path / "file.txt")})
     with pytest.raises(ValueError, match="file.txt (cannot be read|has no text|has no version of question)"):
@@ -97,7 +97,7 @@ def test_a_file_of_no_use_is_said_before_any_work(settings, tmp_path: Path, name
     ("package", "recipe"),
     [("matplotlib", Recipe()), ("accelerate", Recipe()), ("peft", Recipe(lora_rank=8))],
 )
-def test_a_missing_package_is_said_before_any_work(settings, tmp_path: Path, monkeypatch, package, recipe) -> None:
+def test_a_missing_package_is_an_error_before_any_work(settings, tmp_path: Path, monkeypatch, package, recipe) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     message = f"{package} is needed but not installed; `pip install 'lm-eval-leakage.lab.'`"
     with pytest.raises(ImportError, match=message):
@@ -111,7 +111,7 @@ def test_lora_alone_needs_peft(settings: Simulation, tmp_path: Path, monkeypatch
         simulation.simulate(settings, tmp_path / "lab")
 
 
-def test_an_output_folder_that_is_a_file_is_said_before_any_work(settings: Simulation, tmp_path: Path) -> None:
+def test_an_output_folder_that_is_a_file_is_an_error_before_any_work(settings: Simulation, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="questions.jsonl is a file; choose a folder"):
         simulation.simulate(settings, tmp_path / "questions.jsonl")
 
@@ -132,7 +132,7 @@ def test_a_users_mistake_is_a_sentence_on_stderr_and_exit_code_2(
 # ---------------------------------------------------------------------- the folder
 
 
-def test_half_a_claim_that_nothing_was_made_under_counts_for_nothing(settings: Simulation, tmp_path: Path) -> None:
+def test_an_incomplete_claim_without_results_is_ignored(settings: Simulation, tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     for half in ("", '{"model_args": "pre', "[]"):
         folder.mkdir(exist_ok=True)
@@ -163,7 +163,7 @@ def test_two_simulations_in_one_folder_are_refused_in_a_sentence(settings: Simul
         simulation.simulate(settings, tmp_path / "lab")
 
 
-def test_a_kill_gives_the_folder_back(tmp_path: Path) -> None:
+def test_a_kill_releases_the_folder(tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path; from lm_eval_leakage.lab.claim import sole_use\n"
         "with sole_use(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(60)"
@@ -187,7 +187,7 @@ def test_a_claim_is_written_once(settings: Simulation, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("half", ["", '{"lines": [', "[]", "{}"])
-def test_an_audit_that_was_cut_is_run_again_and_said(tmp_path: Path, half: str, monkeypatch, caplog) -> None:
+def test_a_truncated_audit_is_run_again_with_a_warning(tmp_path: Path, half: str, monkeypatch, caplog) -> None:
     whole = {"lines": [], "n_tokens": 1, "seconds": 1.0, "n_questions": 1}
     monkeypatch.setattr(Audits, "_run", lambda *_: whole)
     (tmp_path / "leakage_perm.json").write_text(half)

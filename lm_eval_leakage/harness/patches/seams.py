@@ -47,7 +47,7 @@ SEAMS = (
         "lm_eval.tasks.manager:TaskManager.__init__",
         "adds the folder of our YAMLs to the search path; lm_eval reads no entry points for tasks",
         "leakage tasks are found only with `--include_path $(lm-eval-leakage path)`",
-        TESTS + "test_a_task_manager_of_other_parameters_is_left_as_it_is_with_a_warning",
+        TESTS + "test_a_task_manager_with_other_parameters_is_left_unchanged_with_a_warning",
         parameters=("include_path", "include_defaults", "metadata"),
     ),
     Seam(
@@ -72,7 +72,7 @@ SEAMS = (
         "lm_eval.tasks._factory:TaskFactory.build",
         "is also called for audits, which are made from the task that it builds",
         "audits of any task by name are not available",
-        TESTS + "test_without_a_private_module_the_rest_goes_on",
+        TESTS + "test_without_a_private_module_the_rest_works",
         parameters=("entry", "overrides", "registry"),
         names=("_build_task",),
     ),
@@ -81,7 +81,7 @@ SEAMS = (
         "lm_eval.tasks._factory:TaskFactory._load_full_config",
         "returns the settings of one of our own YAMLs, for another audit of the same data",
         "audits of any task by name are not available",
-        TESTS + "test_without_a_private_module_the_rest_goes_on",
+        TESTS + "test_without_a_private_module_the_rest_works",
         parameters=("entry", "overrides"),
     ),
     Seam(
@@ -89,7 +89,7 @@ SEAMS = (
         "lm_eval.tasks._index:Entry",
         "is the index's entry for a task: its kind, its YAML, its settings; also for `census`, `ls` and `clean`",
         "audits of any task by name are not available",
-        TESTS + "test_without_a_private_module_the_rest_goes_on",
+        TESTS + "test_without_a_private_module_the_rest_works",
         parameters=("name", "kind", "yaml_path", "cfg", "tags"),
     ),
     Seam(
@@ -97,7 +97,7 @@ SEAMS = (
         "lm_eval.tasks._index:Kind",
         "distinguishes tasks from groups and tags in the index",
         "audits of any task by name are not available",
-        TESTS + "test_without_a_private_module_the_rest_goes_on",
+        TESTS + "test_without_a_private_module_the_rest_works",
     ),
     Seam(
         PATCHES + "yaml_files.py",
@@ -123,7 +123,7 @@ SEAMS = (
         "is the only place before the model is loaded where the keys of `--metadata` and the model's arguments are "
         "still separate",
         "mistakes in a run's options are noticed only after the model is loaded",
-        TESTS + "test_without_the_check_of_options_a_run_goes_on_with_a_warning",
+        TESTS + "test_without_the_check_of_options_a_run_continues_with_a_warning",
         parameters=("metadata",),
     ),
     Seam(
@@ -156,7 +156,7 @@ SEAMS = (
         "its local variables hold the model and the run's tasks; lm_eval passes neither to a task before its requests "
         "are built",
         "a leakage task cannot find the model that will answer its requests",
-        TESTS + "test_an_evaluate_of_other_variables_is_refused_before_the_model_works",
+        TESTS + "test_an_evaluate_with_other_variables_is_refused_before_the_model_works",
         refuses=True,
         names=("lm", "eval_tasks", "build_all_requests"),
     ),
@@ -165,7 +165,7 @@ SEAMS = (
         "lm_eval.evaluator:simple_evaluate",
         "its arguments hold the output path and the model's name; lm_eval passes neither to a task",
         "answers are not saved for resuming a run, and the output path is not checked before the run",
-        TESTS + "test_a_simple_evaluate_of_other_parameters_costs_the_kept_answers_and_says_so",
+        TESTS + "test_a_simple_evaluate_with_other_parameters_loses_the_saved_answers_and_says_so",
         parameters=("model", "model_args", "evaluation_tracker"),
     ),
     Seam(
@@ -183,7 +183,7 @@ SEAMS = (
         "lm_eval.evaluator_utils:EvalAcc._to_eval_results",
         "is the only place where results and samples of a run are together before they are printed and saved",
         "the results of leakage tasks cannot be post-processed",
-        TESTS + "test_without_the_place_where_results_are_put_together_tasks_are_refused_in_a_sentence",
+        TESTS + "test_without_the_assembly_of_results_tasks_are_refused_in_a_sentence",
         refuses=True,
         parameters=("samples",),
     ),
@@ -194,7 +194,7 @@ SEAMS = (
             "turns an error while saving into a log message and lets the run exit with 0; we check afterwards "
             "whether the file is complete",
             "it is not checked whether the files of a run's results are complete",
-            TESTS + "test_a_tracker_that_saves_in_another_way_is_left_as_it_is_with_a_warning",
+            TESTS + "test_a_tracker_that_saves_in_another_way_is_left_unchanged_with_a_warning",
             parameters=parameters,
             names=("output_path", "date_id"),
         )
@@ -231,7 +231,7 @@ SEAMS = (
         "lm_eval.models.huggingface:HFLM._loglikelihood_tokens",
         "is overridden: everything that `hf` scores passes through it, including rolling log-likelihoods",
         "`--model hf-prefix-tree` is not available; use `--model hf`",
-        TESTS + "test_hf_prefix_tree_is_refused_where_hf_is_made_otherwise",
+        TESTS + "test_hf_prefix_tree_is_refused_if_hf_is_implemented_differently",
         refuses=True,
         parameters=("requests", "disable_tqdm", "override_bs"),
     ),
@@ -240,7 +240,7 @@ SEAMS = (
         "lm_eval.models.huggingface:HFLM.rank",
         "reads `_rank`, which we correct on several nodes, since that of `hf` starts at 0 on each",
         "`--model hf-prefix-tree` is not available; use `--model hf`",
-        TESTS + "test_hf_prefix_tree_is_refused_where_hf_is_made_otherwise",
+        TESTS + "test_hf_prefix_tree_is_refused_if_hf_is_implemented_differently",
         refuses=True,
         names=("_rank",),
     ),
@@ -259,7 +259,7 @@ SEAMS = (
         "is called by every backend as answers come, so that they are saved if a run is killed; ours wraps that "
         "of the run during our requests",
         "answers are saved only when a call to the model returns, about once a minute",
-        "tests/harness/test_asking.py::test_a_backend_that_reports_at_the_end_is_asked_in_portions",
+        "tests/harness/test_asking.py::test_a_backend_that_reports_at_the_end_is_called_in_portions",
         parameters=("attr", "req", "res"),
     ),
 )

@@ -56,7 +56,7 @@ def test_results_that_could_not_be_saved_are_an_error_and_are_printed(saved, tmp
     assert "|flagged_rate" in capsys.readouterr().out.replace(" ", "")
 
 
-def test_samples_that_are_not_whole_are_an_error(saved, monkeypatch) -> None:
+def test_incomplete_samples_are_an_error(saved, monkeypatch) -> None:
     tracker, results, samples = saved
     tracker.save_results_aggregated(results, samples)
     monkeypatch.setattr(
