@@ -1,9 +1,9 @@
-"""A detector's id: what people read and type, and the key of its scores in logs and calibration files.
+"""Detector ids: short, stable names that people read and type, and the keys of scores in logs and calibration files.
 
 `max_order`; `max_order:orders=12`; `outlier:delta=-0.1,orders=paper`; `max_order@option_pairs`;
-`relative_likelihood:reference=gpt2`: the statistic's registered name, the probe where it is not the one that the
-statistic is made for, and every parameter of the two that differs from its default. So a new parameter with a default
-changes no id.
+`relative_likelihood:reference=gpt2`: the statistic's registered name, the probe if it is not the one that the
+statistic is made for, and every parameter of either that differs from its default. So adding a parameter with a
+default changes no id.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 
 from lm_eval_leakage.registry import registered_name
 
-OUTSIDE_ID = MappingProxyType({"in_id": False})  # metadata of a field that changes no question's verdict
+OUTSIDE_ID = MappingProxyType({"in_id": False})  # field metadata: the parameter affects no question's verdict
 PLAIN = re.compile(r"[A-Za-z0-9_.+/-]{1,24}")
 
 
 def detector_id(probe: object, statistic: object, reference: str | None = None) -> str:
-    """Scores are comparable where the ids are equal.
+    """The id of a probe and statistic with their parameters; scores are comparable only if their ids are equal.
 
-    reference: name of the model whose log-likelihoods are taken off
+    reference: name of the reference model whose log-likelihoods are subtracted
     """
     return compose(
         registered_name(type(statistic)),
@@ -38,15 +38,15 @@ def detector_id(probe: object, statistic: object, reference: str | None = None) 
 def compose(
     statistic: str, probe: str, *, made_for: str, parameters: Mapping[str, str], reference: str | None = None
 ) -> str:
-    """An id from its parts; `parameters` are spelled already."""
-    told = [f"{name}={value}" for name, value in sorted(parameters.items())]
-    told += [] if reference is None else [f"reference={reference}"]
+    """An id from its parts; the values of `parameters` are already formatted by `spelled`."""
+    shown = [f"{name}={value}" for name, value in sorted(parameters.items())]
+    shown += [] if reference is None else [f"reference={reference}"]
     who = statistic if probe == made_for else f"{statistic}@{probe}"
-    return f"{who}:{','.join(told)}" if told else who
+    return f"{who}:{','.join(shown)}" if shown else who
 
 
 def spelled(value: object) -> str:
-    """A parameter's value in a few characters without space or comma; a digest where that would hide which it is."""
+    """A parameter's value as a few characters without spaces or commas; a digest of any other text."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (int, float)):

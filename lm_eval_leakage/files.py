@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: the one place where the package writes."""
+"""Atomic file writes: a file or folder appears complete or not at all. All output of the package goes through here."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-PART = ".part"  # ends the temporary name of what is being written; no reader of ours looks at such a name
+PART = ".part"  # suffix of temporary names; our readers ignore such files
 DEVICES = (Path("/dev"), Path("/dev/fd"))
 
 
 @contextmanager
 def whole_binary(file: Path) -> Iterator[BinaryIO]:
-    """A file that takes its name only when all of it is on disk: a kill, a full disk or an error inside the block
-    leaves the old file, or none. Folders that are missing are made.
+    """A file that gets its name only when all of it is on disk: if the process is killed, the disk is full or the
+    block raises, the old file remains, or none. Missing folders are created.
 
-    What is no regular file, such as /dev/stdout, is written as it is. Raises OSError where the file cannot be written.
+    Anything but a regular file, such as /dev/stdout, is written directly. Raises OSError if that fails.
     """
     if _is_device(file):
         with file.open("wb") as stream:
             yield stream
         return
-    place = file.resolve()  # a link stays a link
+    place = file.resolve()  # a symbolic link stays a link
     place.parent.mkdir(parents=True, exist_ok=True)
     part = place.with_name(f".{place.name}.{os.getpid()}{PART}")
     try:
@@ -40,8 +40,8 @@ def whole_binary(file: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def whole_file(file: Path) -> Iterator[TextIO]:
-    """A text file (UTF-8), as `whole_binary`. A lone surrogate, which no encoding can write, is replaced by a question
-    mark."""
+    """A text file (UTF-8), written like `whole_binary`. A lone surrogate, which UTF-8 cannot encode, is replaced by a
+    question mark."""
     with whole_binary(file) as stream:
         text = TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="")
         yield text
@@ -50,13 +50,13 @@ def whole_file(file: Path) -> Iterator[TextIO]:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """`text` as a file, by `whole_file`."""
+    """Writes `text` to `file` atomically (see `whole_file`)."""
     with whole_file(file) as stream:
         stream.write(text)
 
 
 def move_whole(finished: Path, folder: Path) -> None:
-    """Puts a finished folder in its place in one step, so that a kill never leaves half of one there."""
+    """Moves a finished folder to its final path in one step: a kill never leaves an incomplete one there."""
     beside = folder.with_name(folder.name + PART)
     shutil.rmtree(beside, ignore_errors=True)
     beside.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def move_whole(finished: Path, folder: Path) -> None:
 
 
 def to_disk(folder: Path) -> None:
-    """Has the system write out every file of a folder, which it may else do much later."""
+    """Flushes every file of a folder to disk (fsync), which the system might otherwise do much later."""
     for file in folder.rglob("*"):
         if file.is_file():
             with file.open("rb") as stream:
@@ -74,14 +74,15 @@ def to_disk(folder: Path) -> None:
 
 
 def set_aside(place: Path, why: str) -> Path:
-    """Renames what is of no use, so that nothing reads it and nothing is lost; an earlier one of that name goes."""
+    """Renames an unusable file or folder to `<why>-<name>`, so that nothing reads it and nothing is lost; replaces an
+    earlier one of that name."""
     aside = place.with_name(f"{why}-{place.name}")
     remove_whole(aside)
     return place.rename(aside)
 
 
 def remove_whole(folder: Path) -> None:
-    """A folder that a kill in the middle of its removal leaves under another name, where there is one at all."""
+    """Removes a folder if it exists. It is renamed first: a kill halfway leaves no incomplete one under its name."""
     beside = folder.with_name(folder.name + PART)
     shutil.rmtree(beside, ignore_errors=True)
     if folder.exists():
@@ -90,8 +91,8 @@ def remove_whole(folder: Path) -> None:
 
 
 def check_writable(place: Path, *, folder: bool = False) -> None:
-    """Raises ValueError, with the reason, where a file, or a `folder`, cannot be written at `place`: known before the
-    work whose result is written there. Nothing is made."""
+    """Raises ValueError, with the reason, if a file (or a `folder`) cannot be written at `place`, so that this is
+    known before the work whose result goes there. Creates nothing."""
     there = place.absolute()
     present = next(path for path in (there, *there.parents) if path.exists())
     if present == there and there.is_dir() != folder:
@@ -99,11 +100,13 @@ def check_writable(place: Path, *, folder: bool = False) -> None:
         raise ValueError(f"{place} is {is_one}; choose {wanted}")
     if present != there and not present.is_dir():
         raise ValueError(f"{place} cannot be written, since {present} is a file; choose another place")
-    holder = there.resolve().parent if there.is_file() else present  # a file is replaced there, not changed
+    holder = (
+        there.resolve().parent if there.is_file() else present
+    )  # an existing file is replaced by renaming, not changed
     if not (os.access(present, os.W_OK) and os.access(holder, os.W_OK)):
         raise ValueError(f"{place} cannot be written ({holder} is read-only); choose another place")
 
 
 def _is_device(file: Path) -> bool:
-    """Also /dev/stdout where that is a file: it is the shell's, which has it open."""
+    """Whether it is no regular file; also /dev/stdout redirected to a file, which the shell has open."""
     return (file.exists() and not file.is_file()) or file.absolute().parent in DEVICES

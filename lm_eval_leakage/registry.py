@@ -1,8 +1,8 @@
-"""Detectors find their parts by name: a module registers what it defines, nothing else lists it.
+"""Registries that map names to probes and statistics: a module registers what it defines, and nothing else lists it.
 
-Other distributions bring detectors by an entry point of the group `lm_eval_leakage.detectors`, whose value is a
-package of theirs. It is imported at the first lookup of a probe or statistic; whatever is wrong with it costs that
-package alone.
+Other distributions add detectors through an entry point in the group `lm_eval_leakage.detectors`, whose value names
+one of their packages. That package is imported at the first lookup of a probe or statistic; if it is broken, only its
+own detectors are unavailable.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _name_of: dict[object, str] = {}
 
 
 def registered_name(item: type) -> str:
-    """The name under which a class is registered; its own where it is not."""
+    """The name under which a class is registered, or its own name if it is not registered."""
     return _name_of.get(item, item.__name__)
 
 
 class Registry(Generic[T]):
     """The named objects that the modules of one package, and of other distributions, define.
 
-    kind: what they are called in messages, such as "probe"
-    package: imported whole at the first lookup, so that a new module needs no other edit
+    kind: what the objects are called in messages, such as "probe"
+    package: all its modules are imported at the first lookup, so that adding a module needs no other edit
     """
 
     _all: ClassVar[list[Registry[Any]]] = []
@@ -48,7 +48,7 @@ class Registry(Generic[T]):
     def register(self, name: str) -> Callable[[T], T]:
         def add(item: T) -> T:
             if not _module(item).startswith(OWN_PREFIX):
-                import_whole(self.package)  # so that the name of one of ours is taken already
+                import_whole(self.package)  # first, so that our own names are already taken
             if name in self._objects:
                 raise ValueError(f"the {self.kind} {name!r} is registered twice; give one of them another name")
             self._objects[name] = item
@@ -73,7 +73,7 @@ class Registry(Generic[T]):
 
 
 def import_whole(package: str) -> None:
-    """A package with its modules; a sub-package's own modules are for that to import."""
+    """Imports a package and its modules, but not the modules of its sub-packages."""
     for module in pkgutil.iter_modules(import_module(package).__path__):
         if module.name != "__main__":
             import_module(f"{package}.{module.name}")
@@ -84,9 +84,9 @@ def import_whole(package: str) -> None:
 
 @dataclass(frozen=True)
 class DetectorPackage:
-    """A package of another distribution that brings detectors.
+    """A package of another distribution that defines detectors.
 
-    folder: where its modules and its templates are
+    folder: contains its modules and its audit templates
     """
 
     name: str
@@ -98,7 +98,7 @@ class DetectorPackage:
 
 @cache
 def detector_packages() -> tuple[DetectorPackage, ...]:
-    """Those that are installed, by name; none is imported for this."""
+    """The installed detector packages, sorted by name; none is imported by this call."""
     names = sorted({point.value for point in entry_points(group=ENTRY_POINTS)})
     return tuple(package for package in map(_found, names) if package is not None)
 
@@ -109,8 +109,8 @@ def package_of(item: object) -> DetectorPackage | None:
 
 
 def leave_out(package: DetectorPackage, why: object) -> None:
-    """Go on without its probes and statistics."""
-    logger.warning("no detector of the package %s is available: %s; mend or uninstall it", package.name, why)
+    """Removes its probes and statistics from all registries, with a warning."""
+    logger.warning("no detector of the package %s is available: %s; fix or uninstall it", package.name, why)
     for registry in Registry._all:
         registry._forget(package)
 
@@ -121,9 +121,9 @@ def _found(name: str) -> DetectorPackage | None:
         if spec is not None and spec.submodule_search_locations:
             return DetectorPackage(name, Path(spec.submodule_search_locations[0]))
         why = "there is no package of that name"
-    except Exception as error:  # a parent of it is imported, and may raise anything
+    except Exception as error:  # find_spec imports the parent package, which may raise anything
         why = repr(error)
-    logger.warning("the entry point of %s names %r, of which nothing can be used: %s", ENTRY_POINTS, name, why)
+    logger.warning("an entry point in %s names %r, which cannot be used: %s", ENTRY_POINTS, name, why)
     return None
 
 
@@ -132,7 +132,7 @@ def _import_detector_packages() -> None:
     for package in detector_packages():
         try:
             import_whole(package.name)
-        except Exception as error:  # of a stranger's module
+        except Exception as error:  # third-party code may raise anything
             leave_out(package, repr(error))
 
 

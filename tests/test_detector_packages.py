@@ -154,13 +154,21 @@ def test_an_audit_of_a_package_that_is_broken_ends_in_a_sentence(site: Path, que
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("_leakage_perm_yaml", TEMPLATE, "describes the audit 'leakage_perm' already; give this file another name"),
-        ("_counting_yaml", TEMPLATE, "would be called 'counting'; call the file _leakage_<name>_yaml"),
-        ("_leakage_top10_yaml", TEMPLATE, "would be called 'leakage_top10'; call the file _leakage_<name>_yaml"),
+        ("_leakage_perm_yaml", TEMPLATE, "already describes the audit 'leakage_perm'; give this file another name"),
+        ("_counting_yaml", TEMPLATE, "would be called 'counting'; name the file _leakage_<name>_yaml"),
+        ("_leakage_top10_yaml", TEMPLATE, "would be called 'leakage_top10'; name the file _leakage_<name>_yaml"),
         ("_leakage_bad_yaml", "a: [", "it cannot be read"),
         ("_leakage_bad_yaml", "- 1", "it cannot be read"),
-        ("_leakage_bad_yaml", "metadata:\n  probe: option_orders\n", "must name the statistics in `filter_list`"),
-        ("_leakage_bad_yaml", TEMPLATE.replace("  probe: option_orders\n", ""), "and in `metadata` the probe"),
+        (
+            "_leakage_bad_yaml",
+            "metadata:\n  probe: option_orders\n",
+            "must name the probe in `metadata` and the statistics in `filter_list`",
+        ),
+        (
+            "_leakage_bad_yaml",
+            TEMPLATE.replace("  probe: option_orders\n", ""),
+            "must name the probe in `metadata` and the statistics",
+        ),
     ],
 )
 def test_a_template_that_cannot_be_used_is_left_out_in_a_sentence(site, name, content, why: str, caplog) -> None:
@@ -185,7 +193,7 @@ def test_an_entry_point_that_names_no_package_is_named(site: Path, entry_point: 
     with caplog.at_level(logging.WARNING):
         assert "max_order" in statistics.names()
     assert "n_texts" not in statistics.names()
-    assert f"names {entry_point!r}, of which nothing can be used" in caplog.text
+    assert f"names {entry_point!r}, which cannot be used" in caplog.text
 
 
 def test_a_package_inside_another_may_bring_them(site: Path) -> None:

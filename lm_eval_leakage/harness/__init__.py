@@ -1,6 +1,6 @@
-"""What connects the detectors to lm_eval: its tasks, rows, models and command line.
+"""Integration with lm_eval: leakage audits as its tasks, their rows in its results table, our models and commands.
 
-`patches` is the only room that touches lm_eval's insides; docs/harness_seams.md lists what it touches.
+Only `patches` touches lm_eval's private parts; docs/harness_seams.md lists which.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Any
 
 
 def extend_harness(task_manager_class: type) -> None:
-    """Have lm_eval know our tasks and models, and audits of any task by name.
+    """Makes our tasks and models, and audits of any task by name, available in lm_eval.
 
-    Hooks that users have enabled call this function by its name and must still find it after an upgrade: do not move
-    or rename it. They do so while lm_eval is being imported, so that the rest is imported only when it is needed.
+    Do not move or rename this function: the hooks that users have enabled import it by name and must still find it
+    after an upgrade. They call it while lm_eval is being imported, so other imports are delayed until they are needed.
     """
     from lm_eval_leakage.harness.patches.registries import add_models
     from lm_eval_leakage.harness.patches.run_options import check_options

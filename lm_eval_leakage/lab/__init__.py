@@ -1,1 +1,1 @@
-"""Contamination on purpose, where the truth is known."""
+"""Simulated contamination: trains models on part of a benchmark, to measure detectors where the truth is known."""

@@ -1,4 +1,4 @@
-"""Known scores out of a simulation, as a file that audits accept."""
+"""Builds calibration files for audits from the scores of a simulation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def from_held_out(outcome: Outcome, exposures: int) -> Calibration:
-    """Known-unseen are the held-out questions, asked of the copy after so many exposures to the others."""
+    """A calibration with the held-out questions as known-unseen, scored after `exposures` to the trained ones."""
     return known_scores(
         outcome.audits[exposures],
         outcome,
@@ -26,7 +26,7 @@ def from_held_out(outcome: Outcome, exposures: int) -> Calibration:
 
 
 def from_control(audits: Audits, outcome: Outcome) -> Calibration:
-    """Known-unseen are questions that nobody has published, such as `fresh`, asked of the model itself."""
+    """A calibration with unpublished questions, such as `fresh`, as known-unseen, scored by the model itself."""
     names = [question.id for question in audits.questions]
     return known_scores(audits, outcome, names, (), f"{len(names)} questions that were never published")
 
@@ -34,7 +34,7 @@ def from_control(audits: Audits, outcome: Outcome) -> Calibration:
 def known_scores(
     audits: Audits, outcome: Outcome, unseen: Iterable[str], seen: Iterable[str], origin: str
 ) -> Calibration:
-    """Of every detector of single questions, and where seen questions are known too, of all of them combined."""
+    """The known scores of every detector of single questions and, if seen questions are known, of all combined."""
     unseen, seen = list(unseen), list(seen)
     scores, guarded = _answers(audits, outcome.settings.detectors)
     n_options = {question.id: len(question.options) for question in audits.questions}
@@ -55,8 +55,8 @@ def known_scores(
 def _together(
     scores: Mapping[str, Mapping[str, float]], seen: Sequence[str], unseen: Sequence[str]
 ) -> tuple[CombinedScore | None, dict[str, float]]:
-    """The combined score, and each question's by a score that was fitted on others, so that its own label is not in
-    it; None where there are too few questions with scores."""
+    """The combined score, and each question's combined score by cross-validation, fitted without its own label; None
+    if too few questions have scores."""
     if min(len(unseen), len(seen)) < FOLDS:
         return None, {}
     labels = [True] * len(seen) + [False] * len(unseen)
@@ -70,14 +70,14 @@ def _together(
 
 
 def _answers(audits: Audits, suffixes: Iterable[str]) -> tuple[dict[str, dict[str, float]], set[str]]:
-    """Scores by detector and question, and the questions that have a guard."""
+    """Scores by detector and question, and the ids of the questions that have a guard."""
     from lm_eval_leakage.harness.tasks.given_questions import asks_of_neighbours
 
     scores: dict[str, dict[str, float]] = {}
     guarded: set[str] = set()
     for suffix in suffixes:
         if asks_of_neighbours(suffix):
-            continue  # its units are shards of these questions and no others
+            continue  # it tests shards, not single questions
         for line in audits.lines(suffix):
             guarded |= {line.question} if line.guarded else set()
             for name, score in line.scores.items():

@@ -1,7 +1,7 @@
-"""Checkpoints from which a training that was killed goes on: each is whole, or it is not used.
+"""Checkpoints from which an interrupted training resumes; incomplete ones are not used.
 
-The trainer writes a checkpoint file by file. A list of its files, with their sizes, is written after them all are on
-disk, and only then is the one before removed: after the first, there is a whole one at any moment.
+The trainer writes a checkpoint file by file. A list of its files, with their sizes, is written after all of them are
+on disk, and only then is the previous checkpoint removed: after the first, there is always a complete one.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ LIST = "files_of_checkpoint.json"
 
 
 def newest_whole(state: Path, before: int) -> Path | None:
-    """The newest whole checkpoint after fewer than `before` epochs; those that are not whole are set aside."""
+    """The newest complete checkpoint after fewer than `before` epochs; incomplete ones are renamed."""
     for checkpoint in _checkpoints(state):
         if _epoch(checkpoint) is None:
             aside = set_aside(checkpoint, "broken")
-            logger.warning("%s was not saved whole; it is set aside as %s", checkpoint, aside.name)
+            logger.warning("%s was not saved completely; it is renamed to %s", checkpoint, aside.name)
     found = {epoch: checkpoint for epoch, checkpoint in _whole(state).items() if epoch < before}
     if not found:
         return None
-    logger.warning("the training goes on after epoch %d, from %s", max(found), found[max(found)])
+    logger.warning("the training resumes after epoch %d, from %s", max(found), found[max(found)])
     return found[max(found)]
 
 
 def remove_used(state: Path, up_to: int) -> None:
-    """Removes the checkpoints of a training of `up_to` epochs that is done; those of a longer one stay."""
+    """Removes the checkpoints of a finished training of `up_to` epochs, but not those of a longer one."""
     if max(_whole(state), default=0) <= up_to:
         remove_whole(state)
 
 
 def seal(checkpoint: Path, epoch: int) -> None:
-    """Says that all of `checkpoint` is on disk, and removes the ones beside it."""
+    """Marks `checkpoint` as complete, once all of it is on disk, and removes the other checkpoints."""
     to_disk(checkpoint)
     sizes = {file.relative_to(checkpoint).as_posix(): file.stat().st_size for file in _files(checkpoint)}
     write_whole(checkpoint / LIST, json.dumps({"epoch": epoch, "files": sizes}))
@@ -50,7 +50,7 @@ def seal(checkpoint: Path, epoch: int) -> None:
 
 
 def sealing() -> Any:
-    """Seals what the trainer saves, as a callback of it."""
+    """A trainer callback that seals every checkpoint that the trainer saves."""
     from transformers import TrainerCallback
 
     class Sealing(TrainerCallback):  # type: ignore[misc]
@@ -66,12 +66,12 @@ def _checkpoints(state: Path) -> list[Path]:
 
 
 def _whole(state: Path) -> dict[int, Path]:
-    """The whole checkpoints, by epoch."""
+    """The complete checkpoints, by epoch."""
     return {epoch: place for place in _checkpoints(state) if (epoch := _epoch(place)) is not None}
 
 
 def _epoch(checkpoint: Path) -> int | None:
-    """After how many epochs a checkpoint is, None where it is not whole."""
+    """The number of epochs after which a checkpoint was saved; None if it is incomplete."""
     try:
         sealed = json.loads((checkpoint / LIST).read_text(encoding="utf-8"))
         whole = all((checkpoint / name).stat().st_size == size for name, size in sealed["files"].items())

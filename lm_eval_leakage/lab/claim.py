@@ -1,4 +1,4 @@
-"""The folder of a simulation: for one process at a time, and for one set of settings."""
+"""Locks a simulation's output folder: for one process at a time, and for one set of settings."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MAY_CHANGE = ("epochs", "detectors")
 
 @contextmanager
 def sole_use(folder: Path) -> Iterator[None]:
-    """`folder` for this process alone; a kill gives it back. Raises ValueError where another process has it, or where
-    it cannot be written."""
+    """Locks `folder` for this process; the lock is released if the process is killed. Raises ValueError if another
+    process has it, or if it cannot be written."""
     from filelock import FileLock, Timeout
 
     check_writable(folder, folder=True)
@@ -30,7 +30,7 @@ def sole_use(folder: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout as error:
         raise ValueError(
-            f"{folder} is in use by another simulation; wait for its end, or give another output folder"
+            f"{folder} is in use by another simulation; wait until it ends, or give another output folder"
         ) from error
     try:
         yield
@@ -39,29 +39,29 @@ def sole_use(folder: Path) -> Iterator[None]:
 
 
 def check_claim(settings: Simulation, folder: Path) -> None:
-    """Raises ValueError where `folder` holds results of other settings, which must not be mixed with these; epochs and
-    detectors may be added to."""
+    """Raises ValueError if `folder` has results of different settings, which must not be mixed with these; epochs and
+    detectors may be added."""
     file = folder / CLAIM
     if not file.exists():
         return
     there, wanted = _read_claim(file), _claim_of(settings)
     if there is None and {entry.name for entry in folder.iterdir()} <= {CLAIM, LOCK}:
-        return  # nothing was made under it
+        return  # no results belong to it
     if there is None:
         raise ValueError(
-            f"{file} does not say of which settings the results beside it are (it is cut or damaged); give another "
-            "output folder, or remove that one"
+            f"{file} does not say which settings the results next to it have (it is truncated or damaged); give "
+            "another output folder, or remove that one"
         )
     for key in {**there, **wanted}:
         if there.get(key) != wanted.get(key):
             raise ValueError(
-                f"{folder} holds a simulation with {key} = {there.get(key)!r}, not {wanted.get(key)!r}; give "
+                f"{folder} has a simulation with {key} = {there.get(key)!r}, not {wanted.get(key)!r}; give "
                 "another output folder, or remove that one"
             )
 
 
 def claim(settings: Simulation, folder: Path) -> None:
-    """Says of which settings the results in `folder` are."""
+    """Records the settings of the results in `folder`."""
     if _read_claim(folder / CLAIM) is None:
         write_whole(folder / CLAIM, json.dumps(_claim_of(settings), indent=1))
 
@@ -70,12 +70,12 @@ def _claim_of(settings: Simulation) -> dict[str, Any]:
     wanted: Mapping[str, Any] = json.loads(json.dumps(asdict(settings)))
     fixed = {key: value for key, value in wanted.items() if key not in MAY_CHANGE}
     if settings.recipe.schedule != "constant":
-        fixed["last epoch"] = max(settings.epochs)  # the schedule ends there
+        fixed["last epoch"] = max(settings.epochs)  # the learning-rate schedule ends there
     return fixed
 
 
 def _read_claim(file: Path) -> dict[str, Any] | None:
-    """None where there is none, or half of one."""
+    """The recorded settings; None if there are none or the file is incomplete."""
     try:
         there = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

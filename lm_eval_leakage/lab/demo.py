@@ -1,7 +1,7 @@
-"""The whole idea in one run: a real model, a copy of it that has seen half of `fresh`, and the audit of both.
+"""Demo: audits a real model and a copy of it that was trained on half of the benchmark `fresh`.
 
-`fresh` is the bundled benchmark, written for this project and never published, so what the audit says of the
-untouched model is chance, and what it says of the copy's trained half is leakage by construction.
+`fresh` is bundled with this package, was written for it and never published before. So flags on the original model are
+due to chance, and flags on the half that the copy was trained on are due to leakage, by construction.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def fresh_questions() -> list[Question]:
 
 
 def audit_side_by_side(models: Mapping[str, Path], folder: Path, n_questions: int) -> dict[str, list[AuditLine]]:
-    """The samples log of `lm_eval --tasks fresh_leakage_perm` on each model; reused where it exists.
+    """The samples log of `lm_eval --tasks fresh_leakage_perm` on each model; an existing one is reused.
 
-    A small model leaves cores idle, so all run at once, each on its share of them. The last one's progress is
-    shown, which is that of all: they are asked the same questions.
+    A small model leaves CPU cores idle, so all run in parallel, each on its share of the cores. Only the last one's
+    progress is shown, as all have the same requests.
     """
     outputs = {name: folder / f"audit_{name}_{n_questions}" for name in models}
     missing = [name for name, output in outputs.items() if not _logs(output)]
@@ -52,7 +52,7 @@ def audit_side_by_side(models: Mapping[str, Path], folder: Path, n_questions: in
         running[name] = subprocess.Popen(command, env=environment, stdout=quiet, stderr=quiet)
     for name, process in running.items():
         if process.wait() != 0:
-            sys.exit(f"the audit of {name} failed; run the command above alone to see why")
+            sys.exit(f"the audit of {name} failed; run the command above by itself to see why")
     return {name: _lines(max(_logs(output))) for name, output in outputs.items()}
 
 
@@ -71,7 +71,7 @@ def _lines(log: Path) -> list[AuditLine]:
 
 
 def table(audits: Mapping[str, Sequence[AuditLine]], trained: set[str]) -> str:
-    """One row per statistic, model and half of the questions: flagged with its error, chance, p-value."""
+    """One row per statistic, model and half of the questions: flagged rate with its error, rate by chance, p-value."""
     head = "| statistic | model | half | n | flagged | by chance | p-value |\n|---|---|---|---|---|---|---|"
     rows = [
         _row(statistic, model, half, [line for line in lines if line.filter == statistic])
@@ -115,15 +115,15 @@ def main() -> None:
     asked = fresh_questions()[:n_questions]
     seen = random.Random(0).sample(asked, n_questions // 2)
     original = smollm2(folder / "smollm2")
-    print(f"continuing a copy of SmolLM2-135M on {len(seen)} of the {n_questions} questions", flush=True)
+    print(f"training a copy of SmolLM2-135M on {len(seen)} of the {n_questions} questions", flush=True)
     texts = [ExposureText().write(question) for question in seen]
     place = folder / f"contaminated_{n_questions}"
     copy = train(original, place, texts, Recipe(learning_rate=LEARNING_RATE), [EXPOSURES])[EXPOSURES]
     audits = audit_side_by_side({"original": original, "contaminated": copy}, folder, n_questions)
     print("\n" + table(audits, {question.id for question in seen}))
     print(
-        "\nOnly the contaminated model has seen the trained half: there alone the published order stands out.\n"
-        "The outlier test looks for any order that stands out, and its published threshold flags a third by chance."
+        "\nOnly the contaminated model has seen the trained half: only there is the published order preferred.\n"
+        "The outlier test looks for any preferred order, and its published threshold flags a third by chance."
     )
 
 

@@ -1,4 +1,4 @@
-"""Audits of chosen questions with one model, kept in files so that a kill costs one audit at most."""
+"""Runs audits of given questions with one model, and caches each in a file, so that a kill loses at most one audit."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ KEPT_ASIDE = frozenset(
 
 @dataclass(frozen=True)
 class Detector:
-    """One statistic on one kind of request, over questions.
+    """Results of one detector over questions.
 
-    name: that of its scores, such as max_order, or token_evidence/min_k where a statistic ranks by several
-    audit: by which it was asked, such as leakage_perm
-    scores: by question id, or that of a shard's first question; a higher one means more leakage
-    flags: the published rule's decision, by question id; None where there is no rule
-    null_rate: share flagged without leakage by the statistic's null hypothesis; None where it has none
+    name: name of its score, such as max_order, or token_evidence/min_k if a statistic has several
+    audit: suffix of the audit, such as leakage_perm
+    scores: by question id (for a shard, that of its first question); a higher score means more leakage
+    flags: the published rule's decision, by question id; None if there is no rule
+    null_rate: expected share of flagged questions under the statistic's null hypothesis; None if it has none
     skipped: reasons, by question id
-    n_tokens: tokens per question, of all its texts
-    seconds: per question
+    n_tokens: mean number of tokens per question, of all its requests
+    seconds: mean time per question
     """
 
     name: str
@@ -48,11 +48,11 @@ class Detector:
 
 
 class Audits:
-    """What a model answers to audits of `questions`, computed once and read from `folder` after that.
+    """Audits of `questions` with one model; each is run once, and read from `folder` after that.
 
-    model, model_args: as for lm_eval; the model is loaded when an audit is missing
-    block: neighbours that were drawn together, which are one shard of the test of their order
-    references: log of another model's answers, for each audit that is compared with one
+    model, model_args: as for lm_eval; the model is loaded only if an audit is missing
+    block: number of neighbouring questions that were drawn together; they form one shard in tests of question order
+    references: log of the reference model's answers, for each audit that uses one
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class Audits:
         return [detector for suffix in suffixes for detector in read_detectors(suffix, self.audit(suffix))]
 
     def lines(self, suffix: str) -> list[AuditLine]:
-        """Of one audit, one per question and statistic."""
+        """The lines of one audit, one per question and statistic."""
         return read_lines(suffix, self.audit(suffix))
 
     def audit(self, suffix: str) -> dict[str, Any]:
-        """One audit as its file keeps it: lines, one per question and statistic, and what it cost."""
+        """One audit as stored in its file: lines, one per question and statistic, and its cost."""
         file = self.folder / f"{suffix}.json"
         if (kept := _kept(file)) is not None:
             return kept
@@ -89,14 +89,14 @@ class Audits:
         return answers
 
     def answered(self, suffixes: Sequence[str]) -> Audits:
-        """These audits, all run, with the model's memory given back."""
+        """Runs all these audits and unloads the model."""
         for suffix in suffixes:
             self.audit(suffix)
         self.unload()
         return self
 
     def foresee(self, suffixes: Sequence[str]) -> None:
-        """Raises ValueError for what would end one of these audits and can be known before a model is loaded."""
+        """Raises ValueError for anything that would end one of these audits and is known before a model is loaded."""
         from lm_eval_leakage.harness.tasks.given_questions import audit_of
 
         for suffix in suffixes:
@@ -104,8 +104,8 @@ class Audits:
             audit_of(questions, suffix, self.pool, metadata)
 
     def answer_as_reference(self, folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
-        """The model's answers to each audit as a log in a sub-folder, for others to be compared with; what is there
-        already is used."""
+        """Writes the model's answers to each audit as a log in a sub-folder, as a reference for other models; existing
+        logs are reused."""
         from lm_eval_leakage.harness.tasks.run_audit import load_model, run_audit
         from lm_eval_leakage.logs.reference_log import write_reference
 
@@ -120,7 +120,7 @@ class Audits:
         return logs
 
     def unload(self) -> None:
-        """Gives the model's memory back."""
+        """Frees the model's memory."""
         self._lm = None
 
     def _run(self, suffix: str) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class Audits:
 
 
 def _kept(file: Path) -> dict[str, Any] | None:
-    """An audit's answers; None where there are none, or where they cannot be read."""
+    """A cached audit; None if there is none or it cannot be read."""
     if not file.exists():
         return None
     try:
@@ -161,12 +161,12 @@ def _kept(file: Path) -> dict[str, Any] | None:
         answers = None
     if isinstance(answers, dict) and "lines" in answers:
         return answers
-    logger.warning("%s is cut or damaged; its audit is run again", file)
+    logger.warning("%s is truncated or damaged; its audit is run again", file)
     return None
 
 
 def read_lines(suffix: str, audit: Mapping[str, Any]) -> list[AuditLine]:
-    """The lines of one audit, whose `question` is its id, or that of a shard's first question."""
+    """The lines of one audit; `question` is the question's id (for a shard, that of its first question)."""
     return [
         read_line(
             {
@@ -182,7 +182,7 @@ def read_lines(suffix: str, audit: Mapping[str, Any]) -> list[AuditLine]:
 
 
 def read_detectors(suffix: str, audit: Mapping[str, Any]) -> Iterator[Detector]:
-    """The detectors of one audit, from its lines."""
+    """The detectors of one audit, computed from its lines."""
     cost = (audit["n_tokens"] / audit["n_questions"], audit["seconds"] / audit["n_questions"])
     whole = read_lines(suffix, audit)
     for detector in dict.fromkeys(line.detector for line in whole):
@@ -198,13 +198,15 @@ def read_detectors(suffix: str, audit: Mapping[str, Any]) -> Iterator[Detector]:
 
 
 def _blocks_as_subjects(questions: Sequence[Question], size: int) -> list[Question]:
-    """Shards never go beyond a subject, so this makes every block a shard."""
+    """Gives every block its own subject, which makes it a shard, since shards never span two subjects."""
     return [replace(question, subject=f"block {index // size}") for index, question in enumerate(questions)]
 
 
 def _stored(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of a sample: all but the row and the texts, which the simulation's settings give again."""
+    """The stored part of a sample: all but the row and the texts, which follow from the simulation's settings."""
     doc = sample["doc"]
     kept = {key: value for key, value in sample.items() if key not in KEPT_ASIDE}
-    name = doc["members"][0] if "members" in doc else doc["id"]  # a shard, all of one half, counts once
+    name = (
+        doc["members"][0] if "members" in doc else doc["id"]
+    )  # a shard, whose questions are all in one half, counts once
     return {**kept, "id": name, "answers": loglikelihoods(sample)}

@@ -1,4 +1,4 @@
-"""A question as a training set may hold it: what leaks is rarely the text that an audit asks about."""
+"""Writes a question as a training set may contain it, which is rarely the exact text that an audit scores."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ EXPOSED_LAYOUTS = ("audited", "usual", "papers", "prose")
 
 @dataclass(frozen=True)
 class ExposureText:
-    """order: "published", or "shuffled", one order a question, drawn by its id (scenario b of Ni et al.)
-    layout: "audited", the task's own; "usual", "papers", as of `option_orders`; "prose", options without letters
+    """order: order of the options: "published", or "shuffled", one random order per question (scenario b of Ni et al.)
+    layout: "audited", the task's own; "usual" or "papers", as in `option_orders`; "prose", options without letters
     answer: whether the right letter follows
-    header: whether the subject stands before, as in Yao et al.
+    header: whether a line with the subject precedes the question, as in Yao et al.
     """
 
     order: str = "published"
@@ -60,12 +60,12 @@ class ExposureText:
 
 
 def documents(texts: Sequence[str], neighbours: int) -> list[str]:
-    """Texts of neighbours joined as in a benchmark's file, so many to a document."""
+    """Joins the texts of neighbouring questions, as in a benchmark's file, `neighbours` per document."""
     return ["\n\n".join(texts[start : start + neighbours]) for start in range(0, len(texts), neighbours)]
 
 
 def check_files(versions: str | None, ordinary: str | None) -> None:
-    """Raises ValueError, with the remedy, where a file that is given cannot be read or holds nothing of use."""
+    """Raises ValueError, with the remedy, if a given file cannot be read or has no usable content."""
     if versions is not None:
         in_other_words([], Path(versions))
     if ordinary is not None:
@@ -73,8 +73,8 @@ def check_files(versions: str | None, ordinary: str | None) -> None:
 
 
 def in_other_words(questions: Sequence[Question], file: Path) -> list[Question]:
-    """The questions as `file` words them: JSON lines with `of`, the id or the stem of the original, beside `question`,
-    `choices` and, where the order differs from the original's, `answer`. Every question must be there.
+    """The questions in the wording of `file`: JSON lines with `of`, the id or the stem of the original, `question`,
+    `choices` and, if the order differs from the original's, `answer`. Every question must be in it.
     """
     versions: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(_lines(file), 1):
@@ -94,7 +94,7 @@ def in_other_words(questions: Sequence[Question], file: Path) -> list[Question]:
         if found is None:
             raise ValueError(
                 f"{file} has no version of question {question.id!r} ({question.stem[:60]!r}); add a line for it, or "
-                "select among the questions that it has"
+                "use only questions that it has"
             )
         answer = found.get("answer", question.answer)
         options = tuple(map(str, found["choices"]))
@@ -103,10 +103,10 @@ def in_other_words(questions: Sequence[Question], file: Path) -> list[Question]:
 
 
 def ordinary_texts(file: Path, count: int, *, rng: random.Random) -> list[str]:
-    """`count` lines of `file` at random, each as often as the others where there are fewer."""
+    """`count` random lines of `file`; if it has fewer, each is repeated equally often."""
     lines = [line for line in _lines(file) if line.strip()]
     if not lines:
-        raise ValueError(f"{file} holds no text; give one a line")
+        raise ValueError(f"{file} has no text; give one text per line")
     whole, rest = divmod(count, len(lines))
     return lines * whole + rng.sample(lines, rest)
 

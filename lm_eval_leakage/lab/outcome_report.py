@@ -1,4 +1,4 @@
-"""What a simulation found, as JSON, Markdown and plots."""
+"""Reports the outcome of a simulation as JSON, Markdown and plots."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOW_FPR, FPR_SHOWN = FPRS
 
 
 def write(outcome: Outcome, folder: Path) -> str:
-    """`quality.json`, `report.md`, a calibration file and plots in `folder`; the Markdown is returned."""
+    """Writes `quality.json`, `report.md`, calibration files and plots to `folder`; returns the Markdown."""
     found = list(qualities(outcome))
     text = markdown(outcome, found)
     write_whole(folder / "report.md", text)
@@ -37,25 +37,25 @@ def write(outcome: Outcome, folder: Path) -> str:
 
 
 def markdown(outcome: Outcome, found: Sequence[Quality]) -> str:
-    """The papers' tables: what each detector tells after each number of exposures."""
+    """The papers' tables: how well each detector works after each number of exposures."""
     settings = outcome.settings
     parts = [
-        f"# What detectors see of {settings.benchmark} in a copy of {settings.model_args}",
+        f"# How well detectors find {settings.benchmark} in a copy of {settings.model_args} trained on it",
         f"{len(outcome.trained)} questions trained on, {len(outcome.held_out)} held out, of {outcome.n_eligible} "
-        f"eligible; seed {settings.seed}. Intervals are 95 % bootstraps over questions.",
+        f"eligible; seed {settings.seed}. Intervals are 95 % bootstrap intervals over questions.",
         "## AUROC by exposures",
         _by_exposures(found, lambda quality: str(quality.auroc)),
         "## TPR at 5 % FPR by exposures",
         _by_exposures(found, lambda quality: str(quality.tpr[FPR_SHOWN])),
         "## TPR at 1 % FPR by exposures",
         _by_exposures(found, lambda quality: str(quality.tpr[LOW_FPR])),
-        "## The published rules: precision, recall, F1, FPR",
+        "## The published rules: precision / recall / F1 / FPR",
         _by_exposures([quality for quality in found if quality.rule is not None], _rule),
-        "## Exposures at which half of the contaminated questions would be flagged at 5 % FPR",
+        "## Exposures at which half of the trained questions would be flagged at 5 % FPR",
         _powers(found),
     ]
     if outcome.control is not None:
-        parts += [f"## Is {settings.control} of the benchmark's kind?", _kinds(outcome, outcome.control)]
+        parts += [f"## Is {settings.control} similar to the benchmark?", _kinds(outcome, outcome.control)]
     for exposures in sorted(outcome.audits):
         parts += [f"## After {exposures} exposures", methods_table([q for q in found if q.exposures == exposures])]
     return "\n\n".join(parts) + "\n"
@@ -79,7 +79,7 @@ def _rule(quality: Quality) -> str:
 
 
 def powers(found: Sequence[Quality]) -> dict[str, float | None]:
-    """Exposures at which TPR at 5 % FPR reaches one half, linear between those measured; None where it never does."""
+    """Exposures at which the TPR at 5 % FPR reaches one half, linearly interpolated; None if it never does."""
     return {
         name: reaches_half([(q.exposures, q.tpr[FPR_SHOWN].value) for q in found if q.detector == name])
         for name in dict.fromkeys(quality.detector for quality in found)
@@ -87,7 +87,7 @@ def powers(found: Sequence[Quality]) -> dict[str, float | None]:
 
 
 def reaches_half(curve: Sequence[tuple[int, float]]) -> float | None:
-    """The first crossing of one half by a curve of (exposures, TPR)."""
+    """The first crossing of 1/2 by a curve of (exposures, TPR)."""
     before: tuple[int, float] | None = None
     for exposures, tpr in sorted(curve):
         if tpr >= HALF:
@@ -100,13 +100,13 @@ def reaches_half(curve: Sequence[tuple[int, float]]) -> float | None:
 
 
 def _kinds(outcome: Outcome, control: Audits) -> str:
-    """Whether known-unseen questions could be exchanged with the benchmark's, by what leakage does not change."""
+    """Whether control questions are exchangeable with the benchmark's, in properties that leakage cannot change."""
     found = exchangeability(kinds(control.questions), kinds(outcome.audits[0].questions))
     rows = [f"| {name} | {pvalue:.2g} |" for name, pvalue in found.items()]
     return "\n".join(
         [
-            "P-values of Kolmogorov-Smirnov tests. A small one says that the control differs from the benchmark, "
-            "so that thresholds from `calibration_control.json` may not hold.\n",
+            "P-values of Kolmogorov-Smirnov tests. A small one means that the control differs from the benchmark, "
+            "so that thresholds from `calibration_control.json` may not be valid.\n",
             "| property | p |\n|---|---|",
             *rows,
         ]
@@ -114,7 +114,7 @@ def _kinds(outcome: Outcome, control: Audits) -> str:
 
 
 def kinds(questions: Sequence[Question]) -> dict[str, list[float]]:
-    """Lengths and counts of questions."""
+    """Lengths of stems and options, and numbers of options, of questions."""
     return {
         "characters of the stem": [float(len(question.stem)) for question in questions],
         "characters of an option": [
@@ -130,7 +130,7 @@ def _powers(found: Sequence[Quality]) -> str:
 
 
 def as_json(outcome: Outcome, found: Sequence[Quality]) -> dict[str, object]:
-    """All figures, with each detector's rates at every threshold."""
+    """All results, including each detector's rates at every threshold."""
     return {
         "settings": asdict(outcome.settings),
         "trained": outcome.trained,

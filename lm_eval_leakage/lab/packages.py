@@ -1,4 +1,4 @@
-"""Packages that only the lab needs, looked for before any work."""
+"""Checks, before any work, that the optional packages of the lab are installed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ INSTALLED_AS = {"sklearn": "scikit-learn"}
 
 
 def need_packages(names: Iterable[str], extra: str = "lab") -> None:
-    """Raises ImportError, with the remedy, where one of them is not installed. None is imported."""
+    """Raises ImportError, with the remedy, if one of them is not installed. Imports none of them."""
     missing = [INSTALLED_AS.get(name, name) for name in names if not _is_there(name)]
     if missing:
         is_missing = "is" if len(missing) == 1 else "are"
         raise ImportError(
-            f"{', '.join(missing)} {is_missing} needed and not installed; `pip install 'lm-eval-leakage[{extra}]'`"
+            f"{', '.join(missing)} {is_missing} needed but not installed; `pip install 'lm-eval-leakage[{extra}]'`"
         )
 
 

@@ -11,14 +11,14 @@ from lm_eval_leakage.lab.quality_table import Quality, best, halves, sweep
 from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.logs.audit_line import AuditLine
 
-# Okabe and Ito's colours, which colour-blind readers tell apart
+# Okabe and Ito's colours, which colour-blind readers can distinguish
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-DETECTORS_SHOWN = 6  # detectors of a plot
+DETECTORS_SHOWN = 6  # detectors per plot
 ORDERS = "leakage_perm"
 
 
 def write(outcome: Outcome, found: Sequence[Quality], folder: Path) -> None:
-    """`auroc.png`, `roc_K.png`, `scores_K.png` and, where orders were asked about, `orders_K.png`, for K exposures."""
+    """Writes `auroc.png` and, for K exposures, `roc_K.png`, `scores_K.png` and, for orders, `orders_K.png`."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -58,7 +58,7 @@ def _curves(outcome: Outcome, found: Sequence[Quality]) -> Any:
         low, high = [quality.auroc.low for quality in own], [quality.auroc.high for quality in own]
         axes.fill_between(exposures, low, high, color=colour, alpha=0.12)
     axes.axhline(0.5, color="grey", linestyle=":")
-    axes.set(xlabel="exposures", ylabel="AUROC", title="trained against held-out questions")
+    axes.set(xlabel="exposures", ylabel="AUROC", title="trained versus held-out questions")
     axes.legend(fontsize="x-small")
     return figure
 
@@ -71,7 +71,11 @@ def _roc(outcome: Outcome, exposures: int) -> Any:
         x, y = [0.0, *(point["fpr"] for point in points)], [0.0, *(point["tpr"] for point in points)]
         axes.step(x, y, where="post", color=colour, label=name)
     axes.plot([0, 1], [0, 1], ":", color="grey")
-    axes.set(xlabel="share of held-out flagged", ylabel="share of trained flagged", title=f"{exposures} exposures")
+    axes.set(
+        xlabel="share of held-out questions flagged",
+        ylabel="share of trained questions flagged",
+        title=f"{exposures} exposures",
+    )
     axes.legend(fontsize="x-small")
     return figure
 
@@ -89,7 +93,7 @@ def _distributions(outcome: Outcome, exposures: int) -> Any:
 
 
 def _orders(outcome: Outcome, lines: Sequence[AuditLine], exposures: int) -> Any:
-    """The papers' dot-line plot: every order of one question by its log-likelihood, the published one marked."""
+    """The papers' dot-line plot: log-likelihood of every order of a question, with the published order marked."""
     orders = {line.question: line.loglikelihoods for line in lines if not line.reason}
     chosen = [next((name for name in half if name in orders), None) for half in (outcome.trained, outcome.held_out)]
     figure, axes = _figure(2)

@@ -1,4 +1,4 @@
-"""How well each detector told trained questions from held-out ones, as a table."""
+"""How well each detector separates trained from held-out questions (AUROC, TPR at fixed FPR), as a table."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ COMBINED_HEADING = "combined (cross-validated)"
 
 @dataclass(frozen=True)
 class Quality:
-    """One detector after one number of exposures.
+    """The quality of one detector after one number of exposures.
 
-    rule: decisions of the published rule, None where there is none
-    tpr: at each FPR of FPRS
+    rule: quality of the published rule's decisions; None if there is no rule
+    tpr: true-positive rate at each false-positive rate in FPRS
     """
 
     detector: str
@@ -41,7 +41,7 @@ class Quality:
 
 
 def qualities(outcome: Outcome) -> Iterator[Quality]:
-    """Of every detector after every number of exposures, and of all of them together."""
+    """The quality of every detector, and of all combined, after every number of exposures."""
     for exposures, detectors in sorted(outcome.detectors.items()):
         together = combined(detectors, outcome.trained, outcome.held_out)
         for detector in detectors if together is None else [*detectors, together]:
@@ -49,8 +49,8 @@ def qualities(outcome: Outcome) -> Iterator[Quality]:
 
 
 def combined(detectors: Sequence[Detector], trained: Sequence[str], held_out: Sequence[str]) -> Detector | None:
-    """The cross-validated score of all detectors of single questions; None where there is but one, or too few
-    questions to leave some out."""
+    """The cross-validated combined score of all detectors of single questions; None if there is only one, or too few
+    questions for cross-validation."""
     scores, labels = scores_of_all(detectors, trained, held_out)
     if len(scores) < 2 or min(len(trained), len(held_out)) < FOLDS:
         return None
@@ -74,8 +74,8 @@ def combined(detectors: Sequence[Detector], trained: Sequence[str], held_out: Se
 def scores_of_all(
     detectors: Sequence[Detector], trained: Sequence[str], held_out: Sequence[str]
 ) -> tuple[dict[str, list[float]], list[bool]]:
-    """Scores by detector, in the order of the questions given, with which of them were trained on. NaN where a
-    question could not be tested; tests of neighbours, which have no score for each question, are left out."""
+    """Scores by detector, in the given order of the questions, and which of these were trained on. NaN if a question
+    could not be tested; tests of question order, which have no score per question, are left out."""
     names = (*trained, *held_out)
     scores = {
         detector.name: [detector.scores.get(name, math.nan) for name in names]
@@ -111,13 +111,13 @@ def quality(detector: Detector, exposures: int, trained: Sequence[str], held_out
 
 
 HEAD = (
-    "| method | n | skipped | flagged, trained | flagged, untrained | by its null | AUROC | TPR at 5 % FPR | "
-    "tokens a question | seconds a question |\n|---|---|---|---|---|---|---|---|---|---|"
+    "| method | n | skipped | flagged, trained | flagged, held out | null rate | AUROC | TPR at 5 % FPR | "
+    "tokens per question | seconds per question |\n|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
 def methods_table(found: Sequence[Quality]) -> str:
-    """One row a method: what the published rule flags of both halves, how the scores rank them, and the price."""
+    """One row per method: rates flagged by the published rule in both halves, how scores rank them, and the cost."""
     return "\n".join([HEAD, *map(_row, found)])
 
 
@@ -141,7 +141,7 @@ def _rate(flagged: int, others: int) -> str:
 
 
 def sweep(scores: Mapping[str, float], outcome: Outcome) -> Iterator[dict[str, float]]:
-    """TPR and FPR of flagging scores of at least each threshold, from the highest to the lowest."""
+    """TPR and FPR of flagging scores at or above each threshold, from the highest to the lowest."""
     own, others = halves(scores, outcome)
     for threshold in np.unique(np.concatenate([own, others]))[::-1].tolist():
         yield {
@@ -158,6 +158,6 @@ def halves(scores: Mapping[str, float], outcome: Outcome) -> tuple[np.ndarray, n
 
 
 def best(outcome: Outcome, exposures: int, count: int) -> list[str]:
-    """The detectors of highest AUROC."""
+    """The `count` detectors with the highest AUROC."""
     found = {d.name: auroc(*halves(d.scores, outcome)) for d in outcome.detectors[exposures]}
     return sorted(found, key=lambda name: -found[name])[:count]

@@ -1,4 +1,4 @@
-"""Which questions a copy of the model is trained on, and which are held out."""
+"""Selects the questions that a copy of the model is trained on, and those that are held out."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from itertools import groupby
 
 from lm_eval_leakage.records import Question
 
-FEWEST_DRAWN = 4  # two trained and two held out: the fewest that have a spread
+FEWEST_DRAWN = 4  # two trained and two held out, the minimum for a variance
 
 
 @dataclass(frozen=True)
 class Split:
-    """trained, held_out: whole blocks of neighbours, in the benchmark's order
-    n_eligible: questions from which they were drawn
+    """trained, held_out: questions in the benchmark's order, in whole blocks of neighbours
+    n_eligible: number of questions from which they were drawn
     """
 
     trained: tuple[Question, ...]
@@ -31,12 +31,12 @@ def split(
     block: int = 1,
     rng: random.Random,
 ) -> Split:
-    """`n_questions` at random, half of them to train on.
+    """Draws `n_questions` at random, half of them to train on.
 
-    block: neighbours in the benchmark that are drawn together, for methods that ask about their order
+    block: number of neighbours in the benchmark that are drawn together, for tests of their order
 
-    A question that reads like an earlier one is left out, since its twin could be in the other half. Raises
-    ValueError where too few questions are left.
+    A question with the same text as an earlier one is left out, since its twin could be in the other half. Raises
+    ValueError if too few questions are left.
     """
     blocks = list(_blocks(_distinct(questions), eligible, block))
     n_blocks = 2 * (n_questions // (2 * block))
@@ -67,7 +67,7 @@ def _distinct(questions: Sequence[Question]) -> list[Question]:
 def _blocks(
     questions: Sequence[Question], eligible: Callable[[Question], bool], size: int
 ) -> Iterator[tuple[Question, ...]]:
-    """Runs of `size` eligible neighbours of one subject, which do not overlap."""
+    """Non-overlapping runs of `size` eligible neighbours of one subject."""
     for (_, fit), run in groupby(questions, key=lambda question: (question.subject, eligible(question))):
         neighbours = tuple(run)
         if fit:

@@ -1,4 +1,4 @@
-"""What a simulation does, and the settings of the papers."""
+"""Settings of a simulation, and the protocols of the papers."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ SELECTIONS = ("random", "hard")
 
 @dataclass(frozen=True)
 class Simulation:
-    """What is done; every field is kept beside the results, which belong to these settings and no others.
+    """Settings of a simulation; they are stored with its results, and must not be mixed with others.
 
     model, model_args: as for lm_eval; model_args hold `pretrained=`
     benchmark: a task, group or tag of the harness, or a file of questions
-    n_questions: trained and held out together
-    epochs: exposures after which the detectors are run; 0, the untrained model, always is
-    detectors: names of audits
-    select: "random" (Ni et al.), or "hard": answered wrongly, and less likely than the mean of such (Hidayat et al.)
-    max_tokens: only questions of at most so many
-    neighbours: questions of one training document, as in a benchmark's file; also drawn together
-    block: neighbours drawn together, for tests of their order, though trained one by one
-    versions: file of paraphrased or translated questions, which are trained on in the place of their originals
-    ordinary: file of ordinary texts, one a line, that the training set holds too
-    ordinary_ratio: how many of them for each document of questions
-    reference: arguments of another model, of the same kind, that has not seen the benchmark
-    against_reference: the audits whose log-likelihoods are compared with the reference's
-    control: benchmark or file that nobody has seen, such as "fresh", on which the untrained model is audited too
+    n_questions: trained and held-out questions in total
+    epochs: numbers of exposures after which audits are run; 0, the untrained model, is always included
+    detectors: suffixes of audits
+    select: "random" (Ni et al.), or "hard": answered incorrectly, and with a perplexity above the mean of such
+        questions (Hidayat et al.)
+    max_tokens: maximum length of a question
+    neighbours: questions per training document, as in a benchmark's file; these are also drawn together
+    block: neighbours drawn together, for tests of their order, but trained on one by one
+    versions: file of paraphrased or translated questions to train on instead of the originals
+    ordinary: file of ordinary texts, one per line, to add to the training set
+    ordinary_ratio: number of them per document of questions
+    reference: model_args of a reference model, run by the same `model`, that has not seen the benchmark
+    against_reference: the audits that subtract the reference's log-likelihoods
+    control: benchmark or file of known-unseen questions, such as "fresh"; the untrained model is audited on it too
     """
 
     model_args: str
@@ -66,23 +67,23 @@ class Simulation:
                 raise ValueError(f"{name} is {value!r}; it must name the model as pretrained=FOLDER_OR_NAME")
         if self.reference is not None and not set(self.against_reference) & set(self.detectors):
             raise ValueError(
-                f"reference is {self.reference!r}, but none of the audits that are compared with it "
+                f"reference is {self.reference!r}, but none of the audits that use it "
                 f"({', '.join(self.against_reference)}) is among the detectors; add one, or leave it out"
             )
 
     @property
     def together(self) -> int:
-        """Neighbours that are drawn together."""
+        """Number of neighbours that are drawn together."""
         return max(self.block, self.neighbours)
 
     @property
     def pretrained(self) -> str:
-        """The model, as `model_args` names it."""
+        """The model that `model_args` names."""
         return pretrained_of(self.model_args)
 
 
 def pretrained_of(model_args: str) -> str:
-    """The model that arguments name."""
+    """The value of `pretrained` in a model's arguments."""
     return next(part.split("=", 1)[1] for part in model_args.split(",") if part.startswith("pretrained="))
 
 

@@ -1,4 +1,4 @@
-"""A copy of a model, contaminated on purpose, and what each detector sees of it."""
+"""Simulates contamination: trains a copy of a model on part of a benchmark, and runs audits after each epoch."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from lm_eval_leakage.lab.settings import Simulation
 from lm_eval_leakage.lab.training import train
 from lm_eval_leakage.records import Question
 
-CANDIDATES = 6  # questions looked at for each one that is wanted, where hard ones are selected
-HARD_AUDITS = ("leakage_semihalf", "leakage_tokens")  # by which a hard one is told
+CANDIDATES = 6  # questions examined per question wanted, if hard ones are selected
+HARD_AUDITS = ("leakage_semihalf", "leakage_tokens")  # these decide which questions are hard
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the detectors said after each number of exposures.
+    """The audits after each number of exposures.
 
-    trained, held_out: ids
+    trained, held_out: question ids
     audits: by number of exposures
-    control: of the untrained model on questions that nobody has seen
+    control: audits of the untrained model on known-unseen questions
     """
 
     settings: Simulation
@@ -39,14 +39,14 @@ class Outcome:
 
     @cached_property
     def detectors(self) -> dict[int, list[Detector]]:
-        """By number of exposures."""
+        """The detectors by number of exposures."""
         return {exposures: audits.detectors(self.settings.detectors) for exposures, audits in self.audits.items()}
 
 
 def simulate(settings: Simulation, folder: Path) -> Outcome:
-    """Trains and audits in `folder`, where what is there already is used: a kill costs one epoch or one audit.
+    """Trains and audits in `folder`; existing results are reused, so a kill loses at most one epoch or one audit.
 
-    What can be known to fail is said before any work: ValueError and ImportError, each with the remedy.
+    Raises ValueError or ImportError, with the remedy, before any work if a failure can be foreseen.
     """
     need_packages([*TRAINING, *REPORT, *(() if settings.recipe.lora_rank is None else LORA)])
     with sole_use(folder):
@@ -57,8 +57,8 @@ def simulate(settings: Simulation, folder: Path) -> Outcome:
 @dataclass(frozen=True)
 class _Material:
     """pool: the benchmark's questions
-    drawn: of them, as they are drawn at random
-    control: questions that nobody has seen
+    drawn: the trained and held-out questions, drawn at random from the pool
+    control: known-unseen questions
     """
 
     pool: Sequence[Question]
@@ -67,7 +67,7 @@ class _Material:
 
 
 def _foresee(settings: Simulation, folder: Path) -> _Material:
-    """What the work begins with, looked at with all else that it will need."""
+    """Loads the questions, and checks everything that the simulation will need."""
     from lm_eval_leakage.harness.checks.foreseen import check_model
     from lm_eval_leakage.harness.tasks.given_questions import questions_of
 
@@ -95,7 +95,7 @@ def _outcome(settings: Simulation, folder: Path, material: _Material) -> Outcome
         audits = _audits(settings, folder / f"audits_{epoch}", questions, pool, checkpoint, references)
         return audits.answered(settings.detectors)
 
-    found = {0: after(0)}  # before the training, which takes longest
+    found = {0: after(0)}  # before the training, which takes the longest
     control = None if settings.control is None else _control(settings, folder / "control", material.control)
     model = folder / "model"
     trained = train(settings.pretrained, model, texts, settings.recipe, settings.epochs, seed=settings.seed)
@@ -111,7 +111,7 @@ def _audits(
     checkpoint: Path | None = None,
     references: Mapping[str, Path] | None = None,
 ) -> Audits:
-    """Of the model as it is, or of its trained copy."""
+    """Audits of the original model, or of its trained copy."""
     return Audits(
         folder,
         settings.model,
@@ -127,7 +127,7 @@ def _audits(
 def _references(
     settings: Simulation, folder: Path, questions: Sequence[Question], pool: Sequence[Question]
 ) -> dict[str, Path]:
-    """Logs of another model's answers to the audits that are compared with them."""
+    """Logs of the reference model's answers, by the audits that use them."""
     if settings.reference is None:
         return {}
     wanted = [suffix for suffix in settings.against_reference if suffix in settings.detectors]
@@ -160,7 +160,7 @@ def _ids(questions: Sequence[Question]) -> tuple[str, ...]:
 
 
 def with_checkpoint(settings: Simulation, checkpoint: Path) -> str:
-    """The model's arguments for a trained copy: in the model's place, or as an adapter on it."""
+    """The model's arguments for a trained copy: another `pretrained`, or the original with a LoRA adapter."""
     if settings.recipe.lora_rank is not None:
         return f"{settings.model_args},peft={checkpoint}"
     parts = settings.model_args.split(",")
@@ -168,7 +168,7 @@ def with_checkpoint(settings: Simulation, checkpoint: Path) -> str:
 
 
 def _unique(questions: Sequence[Question]) -> list[Question]:
-    """Ids that occur again, in another task of a group, are told apart."""
+    """Makes ids distinct that occur in several tasks of a group."""
     seen: dict[str, int] = {}
     named = []
     for question in questions:
@@ -199,7 +199,7 @@ def _fits(settings: Simulation) -> Callable[[Question], bool]:
 def _hard(
     settings: Simulation, candidates: Sequence[Question], pool: Sequence[Question], folder: Path
 ) -> Iterator[str]:
-    """Questions that the model answers wrongly, whose perplexity is above the mean of such."""
+    """Questions that the model answers incorrectly, with a perplexity above the mean of such questions."""
     audits = Audits(folder / "candidates", settings.model, settings.model_args, candidates, pool)
     answers, likelihoods = HARD_AUDITS
     wrong = {line.question for line in audits.lines(answers) if line.values.get("whole") == 0}

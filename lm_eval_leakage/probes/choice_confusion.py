@@ -1,13 +1,13 @@
-"""The question as published, and with its options shuffled, replaced, and both.
+"""The question with its options as published, shuffled, replaced, and both (four arms; "choice confusion").
 
-Every wrong option gives its place to the right answer of another question, so that all options are right
-answers and only one answers this question. A model that understands the question finds it more easily; one
-that remembers the published options does not. The published method replaces and shuffles at once, which
-confounds two effects, so each has an arm of its own here.
+Replacing: every wrong option is replaced by the right answer to another question, so that all options are right
+answers but only one answers this question. A model that understands the question then finds it more easily; one
+that memorised the published options does not. The published method replaces and shuffles at once, which confounds
+two effects, so each has its own arm here.
 Null hypothesis: a clean model gains from replacing, and its accuracy does not depend on the order of the
 options; how much it gains is not known, so a verdict needs a clean reference. Limits: a model at chance has
-no gain to lose; replaced options may be right by accident. Source: Yao et al., EMNLP 2024 (arXiv 2406.13236),
-who published neither scope nor seed nor the treatment of duplicates.
+no gain to lose; replacements may be right by accident. Source: Yao et al., EMNLP 2024 (arXiv 2406.13236), who did
+not publish the scope, the seed or the treatment of duplicates.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from lm_eval_leakage.texts import brief
 SCOPES = ("subject", "all")
 SCORES = ("own", "letters", "texts")
 
-Arm = tuple[tuple[str, ...], int]  # options as shown, and the place of the right one
+Arm = tuple[tuple[str, ...], int]  # options as shown, and the index of the right one
 
 
 @probes.register("choice_confusion")
 @dataclass(frozen=True)
 class ChoiceConfusion(Probe):
-    """Requests: for each of ARMS, one an option.
+    """Requests: one per arm (ARMS) and option.
 
-    scope: replacements are right answers of the same "subject", or of "all" questions of the task
-    score: "letters" after a prompt that shows the options; "texts" of the options after one that does not; "own" as
-        the task itself does
+    scope: replacements are right answers to questions of the same "subject", or to "all" questions of the task
+    score: "letters" after a prompt that shows the options; "texts" of the options after a prompt that does not; "own"
+        for whichever of the two the task itself does
     """
 
     scope: str = "subject"
@@ -50,15 +50,15 @@ class ChoiceConfusion(Probe):
             raise ValueError(f"score is {self.score!r}; choose one of: {', '.join(SCORES)}")
 
     def with_pool(self, questions: Callable[[], Sequence[Question]]) -> ChoiceConfusion:
-        """The same with the questions whose right answers may stand in for wrong options."""
+        """The same probe with the questions whose right answers may replace wrong options."""
         return replace(self, pool=tuple(questions()))
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         return tuple(request for options, _ in self.arms(question) for request in self._asked(question, options))
 
     def arms(self, question: Question) -> tuple[Arm, ...]:
-        """Options and right place of each of ARMS; the shuffled arms share their order, the replaced ones their
-        replacements."""
+        """Options and index of the right one for each arm; the two shuffled arms have the same order, the two replaced
+        arms the same replacements."""
         gold = question.answer
         if gold is None:
             raise UntestableQuestion("its right answer is not known")
@@ -82,7 +82,7 @@ class ChoiceConfusion(Probe):
         return tuple(place for _, place in self.arms(question))
 
     def _replacements(self, question: Question, count: int, rng: random.Random) -> list[str]:
-        """Right answers of other questions, different in words from the right one and from each other."""
+        """Right answers to other questions, whose words differ from those of the right answer and from each other."""
         assert question.answer is not None
         own = _words(question.options[question.answer])
         found = [text for words, text in self._right_answers.get(self._drawer(question), {}).items() if words != own]
@@ -98,7 +98,7 @@ class ChoiceConfusion(Probe):
 
     @cached_property
     def _right_answers(self) -> dict[str, dict[str, str]]:
-        """By subject, or all together: the right answers of the pool, each once, by their words."""
+        """The distinct right answers of the pool by their normalised words, per subject or all together (key "")."""
         drawers: dict[str, dict[str, str]] = {}
         for question in self.pool:
             if question.answer is not None:

@@ -1,9 +1,9 @@
-"""Neighbouring questions of the benchmark as one text, in the published order and in others.
+"""Neighbouring questions of the benchmark (a shard) as one text, in the published order and in random orders.
 
 Null hypothesis: the order in which a benchmark lists its questions makes no difference to a model that has not seen
-it. Limits: neighbours that speak of each other (one passage, several questions) break it without leakage, and so do
-questions sorted by topic, wherefore no shard goes beyond its subject; a model that saw the questions one by one, in
-another order, shows nothing. Source: Oren et al. (arXiv 2310.17623), sharded likelihood comparison, a baseline of
+it. Limits: neighbours that refer to each other (several questions on one passage) break it without leakage, and so do
+questions sorted by topic, so no shard spans two subjects; a model that was trained on the questions in another order
+shows nothing. Source: Oren et al. (arXiv 2310.17623), sharded likelihood comparison, a baseline of
 Yao et al., EMNLP 2024 (arXiv 2406.13236).
 """
 
@@ -27,13 +27,13 @@ BETWEEN = "\n\n"
 @probes.register("example_order")
 @dataclass(frozen=True)
 class ExampleOrder(Probe):
-    """A shard's examples take the place of a question's options; request 0 is their published order.
+    """A shard's examples are passed as the options of a question; request 0 is their published order.
 
-    shards: how many are asked about, at even distances over the benchmark (50 in both papers)
-    examples: questions of one shard; the last ones are left out where the model's window ends before
-    permutations: other orders of each shard, without repetition. The papers take 250; the mean of 25 has nearly the
-        error of that of 250 at a tenth of the price, since the t-test's noise is that of the shards.
-    tasks_of_group: tasks that share `shards` between them, each having one at least; an audit of a group sets it
+    shards: how many shards are tested, evenly spaced over the benchmark (50 in both papers)
+    examples: questions per shard; the last ones are left out if they do not fit into the model's window
+    permutations: other orders per shard, without repetition. The papers take 250; the mean of 25 has nearly the same
+        error at a tenth of the cost, since most of the t-test's noise is between shards.
+    tasks_of_group: number of tasks that share `shards`, each having at least one; set by the audit of a group
     """
 
     shards: int = field(default=50, metadata=OUTSIDE_ID)
@@ -50,7 +50,7 @@ class ExampleOrder(Probe):
     def requests(self, question: Question) -> tuple[Request, ...]:
         examples = question.options
         if len(set(examples)) < len(examples):
-            raise UntestableQuestion("two of its examples read alike, and so do some of their orders")
+            raise UntestableQuestion("two of its examples are identical, so some of their orders cannot be told apart")
         if len(examples) < 2:
             raise UntestableQuestion(f"it has {len(examples)} example(s); an order needs at least 2")
         context = question.stem + BETWEEN if question.stem else ""
@@ -81,7 +81,7 @@ class ExampleOrder(Probe):
 
 
 def published_text(question: Question) -> str:
-    """The question with its options as published; the question alone where they have no labels for so many."""
+    """The question with its options as published, or the question alone if there are more options than labels."""
     context, block = context_and_block(question)
     try:
         return (context + block(question.options)).strip()

@@ -1,4 +1,4 @@
-"""A question put as benchmarks put it: its options shown and a letter asked for, or shown up to a label."""
+"""Prompts in the benchmark's own form: options shown and a letter asked for, or options shown up to a label."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from lm_eval_leakage.records import Question, Request, UntestableQuestion
 
 
 def asked_for_letter(question: Question, options: Sequence[str], stem: str | None = None) -> tuple[Request, ...]:
-    """One request a letter, in the benchmark's own prompt where that shows options.
+    """One request per letter, in the benchmark's own prompt if that shows the options.
 
     options: in the order to show, as many as the question has
-    stem: words that stand in the place of everything before the options
+    stem: text that replaces everything before the options
     """
     before, block = context_and_block(question)
     after = "\nAnswer:" if question.frame is None else question.frame.after
@@ -39,11 +39,11 @@ def up_to_label(question: Question, place: int, format_name: str | None = None) 
     before, block = context_and_block(question, format_name)
     left = len(question.options) - place
     shown = block([*question.options[:place], *[""] * left])
-    mark = next((sign for sign in map(chr, PRIVATE_USE) if sign not in shown), None)
+    mark = next((character for character in map(chr, PRIVATE_USE) if character not in shown), None)
     if mark is None:
-        raise UntestableQuestion("its text holds every sign that could mark a place in it")
+        raise UntestableQuestion("its text uses every character that could serve as a marker")
     following = block([*question.options[:place], mark, *[""] * (left - 1)])
     return (before + shown[: following.index(mark)]).rstrip()
 
 
-PRIVATE_USE = range(0xE000, 0xF900)  # code points without a meaning
+PRIVATE_USE = range(0xE000, 0xF900)  # Unicode's private-use area, unlikely in any text

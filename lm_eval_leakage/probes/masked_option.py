@@ -1,6 +1,6 @@
-"""The question with one option hidden, and the benchmark's name, for the model to write the option.
+"""Guided prompting: the question with one option masked, and the benchmark's name; the model is to write the option.
 
-Null hypothesis: none that gives a rate; an option that the others imply is found without leakage. Limits: needs
+Null hypothesis: none that gives a rate; an option that the others imply can be guessed without leakage. Limits: needs
 generation, and a model that follows instructions; a wrong option is hidden, since a right one can be worked out.
 Source: Golchin and Surdeanu (arXiv 2308.08493), guided prompting, in the form that Yao et al., EMNLP 2024 (arXiv
 2406.13236) use for options; the wording is ours.
@@ -35,13 +35,14 @@ HIDES = ("wrong", "right", "any")
 class MaskedOption(Probe):
     """One request; its continuation is the hidden option.
 
-    benchmark: the name that the model is given
-    hides: "wrong": a wrong option, drawn by the question's id, of any where the answer is not known; "right"; "any"
-    instruction: Jinja template with `benchmark`, `mask` and `question`, which shows the mask among the options
+    benchmark: the benchmark's name in the prompt
+    hides: which option is hidden: a "wrong" one (any if the answer is not known), the "right" one, or "any"; drawn
+        with the question's id as seed
+    instruction: Jinja template of `benchmark`, `mask` and `question`, the text with the mask in place of the option
     """
 
     needs: ClassVar[str] = "generate_until"
-    benchmark: str = field(default="a benchmark", metadata=OUTSIDE_ID)  # it follows the task
+    benchmark: str = field(default="a benchmark", metadata=OUTSIDE_ID)  # set from the task's name
     hides: str = "wrong"
     instruction: str = INSTRUCTION
 
@@ -52,8 +53,8 @@ class MaskedOption(Probe):
             self._instructed("")
         except TemplateError as error:
             raise ValueError(
-                f"instruction is {self.instruction!r}, which cannot be rendered ({error}); it may name benchmark, "
-                "mask and question"
+                f"instruction is {self.instruction!r}, which cannot be rendered ({error}); its variables are "
+                "benchmark, mask and question"
             ) from error
 
     def requests(self, question: Question) -> tuple[Request, ...]:
@@ -65,11 +66,11 @@ class MaskedOption(Probe):
         return (Request(self._instructed(before + block(shown)), f" {question.options[hidden].strip()}"),)
 
     def hidden(self, question: Question) -> int:
-        """The place of the option that is hidden, the same for the same question."""
+        """Index of the option that is hidden; deterministic for a given question."""
         places = range(len(question.options))
         if self.hides == "right":
             if question.answer is None:
-                raise UntestableQuestion("its right answer is not known, and it is what hides=right hides")
+                raise UntestableQuestion("its right answer is not known, so hides=right cannot hide it")
             return question.answer
         wrong = [place for place in places if self.hides == "any" or place != question.answer]
         return random.Random(question.id).choice(wrong)

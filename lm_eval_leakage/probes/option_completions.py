@@ -1,8 +1,8 @@
-"""The question with its options up to a label, for the model to go on.
+"""The question with its options up to a label; the model is to write the next option ("n-gram").
 
 Null hypothesis: none that gives a rate; options that follow a template are reproduced without leakage, so the rate
-at which a completion matches another option of the question stands beside. Limits: needs generation; a paraphrase
-is not seen. Source: Hidayat et al., 2025 (arXiv 2505.24263), "n-gram".
+at which a completion matches another option of the question is reported as a control. Limits: needs generation; does
+not recognise paraphrases. Source: Hidayat et al., 2025 (arXiv 2505.24263), "n-gram".
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from lm_eval_leakage.records import Question, Request, UntestableQuestion
 @probes.register("option_completions")
 @dataclass(frozen=True)
 class OptionCompletions(Probe):
-    """Request k: everything up to the label of option k, with the true options before it; its continuation is
-    option k, which a model that remembers the benchmark writes.
+    """Request k: everything up to the label of option k, with the published options before it; its continuation
+    is option k, which a model that memorised the benchmark writes.
 
-    format: as of `option_orders`
+    format: as in `option_orders`
     """
 
     needs: ClassVar[str] = "generate_until"

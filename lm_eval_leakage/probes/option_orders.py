@@ -1,6 +1,6 @@
-"""Every order of a question's options, each asked for as one block of lettered lines.
+"""Every order of a question's options, each scored as one block of lettered lines.
 
-Null hypothesis of the statistics on it: the orders are exchangeable, a model that has not seen the question
+Null hypothesis of the statistics on it: the orders are exchangeable; a model that has not seen the question
 prefers none of them. Limits: options with a natural order (ascending numbers, "all of the above", True
 before False) break it without any leakage; `guards` names such questions. Source: Ni et al., AAAI 2025
 (arXiv 2409.01790); drawing orders is the permutation-R of Hidayat et al., 2025 (arXiv 2505.24263).
@@ -32,16 +32,17 @@ PAPER_ORDERS = (0, 1, 2, 6, 9, 10, 12, 13, 18, 19, 20, 22)  # of 24, Hidayat et 
 class OptionOrders(Probe):
     """Context = the question, continuation = its options in one order; order 0 is the published one.
 
-    Orders that read alike (a repeated option) are asked once. All n! are asked up to `max_orders`, 120 by
-    default and so up to 5 options; beyond, orders are drawn without replacement, seeded from the question's id.
+    Orders that read the same (because of a repeated option) are scored once. All n! orders are scored up to
+    `max_orders`, by default 120, so up to 5 options; above that, orders are drawn without replacement, with the
+    question's id as seed.
 
-    max_orders: the most orders of one question
-    orders: fewer orders on purpose: a count (12), a share of the distinct orders (0.5), or "paper", the 12 of 24
-        orders that Hidayat et al. name and half of the orders otherwise; None for all
-    move: "all" options, or "movable": those that speak of others ("all of the above") or are named by letter keep
-        their place, so that every order makes sense
+    max_orders: maximum number of orders per question
+    orders: a smaller number of orders: a count (12), a share of the distinct orders (0.5), or "paper", the 12 of 24
+        orders that Hidayat et al. list, and half of the orders for other numbers of options; None for all
+    move: which options change place: "all", or only "movable" ones: options that refer to others ("all of the above")
+        or that are named by letter keep their place, so that every order makes sense
     format: "usual" ("A. ", as the harness renders options) or "papers" ("question:" and "A:", Ni et al.); None for
-        the benchmark's own prompt where that shows the options, else the usual one
+        the benchmark's own prompt if it shows the options, else the usual one
     """
 
     max_orders: int = 120
@@ -70,8 +71,8 @@ class OptionOrders(Probe):
         )
 
     def chosen_orders(self, question: Question) -> list[Order]:
-        """The orders to ask about, as indices of the published options, the published order first."""
-        # What differs only in the white space around it reads the same.
+        """The orders to score, as indices of the published options, the published order first."""
+        # Options that differ only in surrounding white space read the same.
         options = [option.strip() for option in question.options]
         held = anchored(options) if self.move == "movable" else set()
         moved = [place for place in range(len(options)) if place not in held]
@@ -101,11 +102,11 @@ def _why_fixed(options: Sequence[str], moved: Sequence[str]) -> str:
         return "it has one option"
     if len(moved) == len(options):
         return f"its {len(options)} options are identical ({brief(options[0])})"
-    return f"{len(options) - len(moved)} of its {len(options)} options keep their place, as they speak of others"
+    return f"{len(options) - len(moved)} of its {len(options)} options keep their place, as they refer to others"
 
 
 def _with_held(order: Order, moved: Sequence[int], n_options: int) -> Order:
-    """An order of the places `moved` as an order of all options, of which the others stay."""
+    """Extends an order of the places `moved` to all options; the other options keep their places."""
     places = list(range(n_options))
     for place, source in zip(moved, order, strict=True):
         places[place] = moved[source]
@@ -113,7 +114,7 @@ def _with_held(order: Order, moved: Sequence[int], n_options: int) -> Order:
 
 
 def distinct_orders(options: Sequence[str]) -> Iterator[Order]:
-    """Every order of `options` that reads differently, once, in lexicographic order of the indices."""
+    """Each order of `options` that reads differently, in lexicographic order of the indices."""
 
     def extend(chosen: Order, left: Order) -> Iterator[Order]:
         if not left:

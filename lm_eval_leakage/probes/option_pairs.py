@@ -1,9 +1,9 @@
-"""Ordered pairs of two options as a question of two: n(n-1) short texts in the place of n! long ones.
+"""Ordered pairs of a question's options, as if it had only two: n(n-1) short texts instead of n! long ones.
 
-Null hypothesis: which of two options stands first makes no difference to a model that has not seen them in the
-published order. Limits: as published, texts of different words are compared, and short options win; the
-like-for-like statistic compares a pair with its own reverse. Natural orders break the null as they do for whole
-orders. Source: Hidayat et al., 2025 (arXiv 2505.24263), "permutation-Q".
+Null hypothesis: which of two options comes first makes no difference to a model that has not seen them in the
+published order. Limits: the published statistic compares texts of different words, so that short options win; the
+like-for-like statistic compares a pair with its own reverse. Natural orders break the null hypothesis as they do for
+whole orders. Source: Hidayat et al., 2025 (arXiv 2505.24263), "permutation-Q".
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class OptionPairs(Probe):
         if len(options) < 2:
             raise UntestableQuestion(f"it has {len(options)} option(s); at least 2 are needed")
         if len(set(options)) < len(options):
-            raise UntestableQuestion("two of its options read alike, and so does a pair and its reverse")
+            raise UntestableQuestion(
+                "two of its options are identical, so a pair of them reads the same in both orders"
+            )
         style = option_format(self.format)
         context = stem_text(question, style)
         return tuple(

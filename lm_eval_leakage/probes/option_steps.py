@@ -1,7 +1,7 @@
-"""Which of the options that are left does the model expect next? The n-gram idea without generation.
+"""Which of the remaining options does the model expect next? The n-gram method by log-likelihood, without generation.
 
-Null hypothesis: the options stand in random order, so that at each step every one that is left is equally likely
-to be the published one. Limits: natural orders break it as they do for whole orders. Source: ours, after the n-gram
+Null hypothesis: the options are in random order, so that at each step every remaining option is equally likely to
+be the published one. Limits: natural orders break it as they do for whole orders. Source: ours, after the n-gram
 method of Hidayat et al., 2025 (arXiv 2505.24263).
 """
 
@@ -18,10 +18,10 @@ from lm_eval_leakage.records import Question, Request, UntestableQuestion
 @probes.register("option_steps")
 @dataclass(frozen=True)
 class OptionSteps(Probe):
-    """For every place but the last: each option from this one on, after the label of the place and the true options
-    before it; the published one first. n(n+1)/2 - 1 texts.
+    """For every place but the last: each option published there or later, after the published options before it and
+    the label of the place; the published one first. n(n+1)/2 - 1 requests.
 
-    format: as of `option_orders`
+    format: as in `option_orders`
     """
 
     format: str | None = None
@@ -35,7 +35,7 @@ class OptionSteps(Probe):
         if len(options) < 2:
             raise UntestableQuestion(f"it has {len(options)} option(s); at least 2 are needed")
         if len({option.strip() for option in options}) < len(options):
-            raise UntestableQuestion("two of its options read alike, and neither can be told from the other")
+            raise UntestableQuestion("two of its options are identical and cannot be told apart")
         before = [up_to_label(question, place, self.format) for place in range(len(options) - 1)]
         return tuple(
             Request(text, f" {option.strip()}\n") for place, text in enumerate(before) for option in options[place:]

@@ -1,7 +1,7 @@
-"""The published text up to several places in it, for the model to go on.
+"""The published text cut off at several places; the model is to continue it.
 
 Null hypothesis: none that gives a rate; common phrases are continued without leakage. Limits: needs generation;
-what chance gives depends on the text. Source: Xu et al. (arXiv 2404.18824), n-gram accuracy.
+the rate by chance depends on the text. Source: Xu et al. (arXiv 2404.18824), n-gram accuracy.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from lm_eval_leakage.records import Question, Request, UntestableQuestion
 @probes.register("prefix_completions")
 @dataclass(frozen=True)
 class PrefixCompletions(Probe):
-    """Requests: the text of question and options up to `starts` equally spaced words; the continuation is the rest.
+    """Requests: question and options up to each of `starts` equally spaced words; the continuation is the rest.
 
-    starts: how many places
-    n: how many tokens the model writes at each
+    starts: number of places where the text is cut off
+    n: number of tokens that the model writes at each
     """
 
     needs: ClassVar[str] = "generate_until"

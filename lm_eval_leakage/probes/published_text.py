@@ -1,8 +1,8 @@
-"""The question with its options as published, as one text whose every token is scored.
+"""The question with its options as published, as one text in which every token is scored.
 
-Null hypothesis: none; a text's likelihood has no expectation of its own. Limits: domain, style and length move every
-score, so questions are compared with others that are known to be unseen; only backends that show the
-distribution of the next token can answer. Source: Shi et al. (arXiv 2310.16789), Zhang et al. (arXiv
+Null hypothesis: none; a text's likelihood has no expected value. Limits: domain, style and length affect every score,
+so scores mean something only next to those of known-unseen questions; needs a backend that gives the full next-token
+distribution. Source: Shi et al. (arXiv 2310.16789), Zhang et al. (arXiv
 2404.02936).
 """
 
@@ -21,7 +21,7 @@ from lm_eval_leakage.records import Question, Request, UntestableQuestion
 class PublishedText(Probe):
     """One request: the whole text; it has no context.
 
-    format: as of `option_orders`
+    format: as in `option_orders`
     """
 
     needs: ClassVar[str] = "token_scores"

@@ -1,8 +1,8 @@
-"""The options with only the end of the question, and with the whole of it.
+"""The options after only the end of the question, and after the whole question ("semi-half").
 
-Null hypothesis: without the question's beginning the right letter is no more likely than any other, so that it
-is found by one in n. Limits: many questions are answered by their last words, or by their options alone; read the
-rate beside the accuracy on the whole question. Source: Hidayat et al., 2025 (arXiv 2505.24263), "semi-half".
+Null hypothesis: without the beginning of the question, the right letter is no more likely than any other, so that it
+is chosen with probability 1 / n. Limits: many questions can be answered from their last words or from their options
+alone; compare the rate with the accuracy on whole questions. Source: Hidayat et al., 2025 (arXiv 2505.24263).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MOST_WORDS = 7  # Hidayat et al. (2025)
 @probes.register("question_tail")
 @dataclass(frozen=True)
 class QuestionTail(Probe):
-    """Requests: one a letter with the whole question, then one a letter with its end.
+    """Requests: one per letter after the whole question, then one per letter after its end.
 
-    words: the most words that are kept; never more than half of the question
+    words: maximum number of words that are kept; never more than half of the question
     """
 
     words: int = MOST_WORDS
@@ -39,7 +39,7 @@ class QuestionTail(Probe):
         return whole + asked_for_letter(question, question.options, stem=self.tail(question))
 
     def tail(self, question: Question) -> str:
-        """The last words; a question of one word is kept whole."""
+        """The question's last words; a question of one word is kept whole."""
         words = question.stem.split()
         kept = min(self.words, len(words) // 2) or 1
         return " ".join(words[-kept:])

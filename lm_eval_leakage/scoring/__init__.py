@@ -1,1 +1,1 @@
-"""Log-likelihoods of texts that share prefixes, each shared token computed once."""
+"""Efficient log-likelihoods of texts that share prefixes: each shared token is computed once."""

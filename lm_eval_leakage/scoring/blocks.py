@@ -1,8 +1,8 @@
-"""Who sees whom in a piece of a prefix tree, as small dense blocks in the place of one large sparse mask.
+"""Attention masks of a prefix tree as small dense blocks instead of one large sparse mask.
 
-A block is a run of nodes in depth-first order. Its nodes see ancestors in two places only: in the block itself,
+A block is a run of nodes in depth-first order. The ancestors of its nodes are in two places only: in the block itself,
 and on the path from the root to the block's first node. So a block of b nodes at depth d attends to d + b keys,
-however large the tree, and memory grows with the nodes, not with their square.
+however large the tree, and memory grows linearly with the number of nodes, not quadratically.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ PATH_LENGTHS = sorted({0, *(round(16 * 2 ** (step / 2)) // 16 * 16 for step in r
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Blocks of one shape. Keys are counted over the carried nodes (ancestors of the piece's first node, from
-    the root) and then the piece's own; a block at the end may be padded, and so may be a path."""
+    """Blocks of one shape. Keys are numbered over the carried nodes (ancestors of the piece's first node, from the
+    root) and then over the piece's own; the last block may be padded, and so may paths."""
 
-    index: IntArray  # (n_blocks,), place among the piece's blocks
+    index: IntArray  # (n_blocks,), index among the piece's blocks
     keys: IntArray  # (n_blocks, n_path + size)
     seen: npt.NDArray[np.bool_]  # (n_blocks, size, n_path + size)
     query_depths: IntArray  # (n_blocks, size)
@@ -31,14 +31,16 @@ class Blocks:
 
 
 def last_at_each_depth(depths: IntArray, carried: int) -> IntArray:
-    """The path to the node that follows a piece: by depth, the last of the carried nodes and `depths`."""
+    """The path to the node that follows a piece: at each depth, the last of the carried nodes and of `depths`."""
     path = np.arange(max(carried, int(depths.max(initial=0)) + 1), dtype=np.int32)
-    path[depths] = carried + np.arange(len(depths), dtype=np.int32)  # of several at a depth, the last stays
+    path[depths] = carried + np.arange(
+        len(depths), dtype=np.int32
+    )  # if several have the same depth, the last one is kept
     return path
 
 
 def blocks_of(depths: IntArray, carried: int, size: int) -> list[Blocks]:
-    """The blocks of a piece with nodes at `depths`, whose first node has the depth `carried`; by path length."""
+    """The blocks of a piece with nodes at `depths`, whose first node has depth `carried`, grouped by path length."""
     n_blocks = -(-len(depths) // size)
     padded = np.zeros(n_blocks * size, np.int32)
     padded[: len(depths)] = depths
@@ -68,7 +70,7 @@ def blocks_of(depths: IntArray, carried: int, size: int) -> list[Blocks]:
 
 
 def _paths(depths: IntArray, carried: int, size: int) -> Iterator[IntArray]:
-    """For each block, the keys from the root to its first node, without that."""
+    """For each block, the keys from the root to its first node, excluding that node."""
     path = np.arange(max(carried, int(depths.max()) + 1), dtype=np.int32)
     for first in range(0, len(depths), size):
         yield path[: depths[first]].copy()

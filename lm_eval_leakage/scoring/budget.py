@@ -1,4 +1,4 @@
-"""How many tokens a forward pass may hold."""
+"""How many tokens fit into a forward pass: an estimate from free memory, halved when memory runs out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 logger = logging.getLogger(__name__)
 FEWEST_TOKENS = 16
-MOST_TOKENS = {"cuda": 16384, "cpu": 2048}  # on a CPU more gains no speed (measured); for a GPU it is a guess
+MOST_TOKENS = {"cuda": 16384, "cpu": 2048}  # more is no faster on a CPU (measured); a guess for GPUs
 
 
 def _alone(max_tokens: int) -> int:
@@ -20,27 +20,27 @@ def _alone(max_tokens: int) -> int:
 
 @dataclass
 class TokenBudget:
-    """Tokens a forward pass may hold; halved when memory runs out, and never raised again.
+    """Maximum number of tokens per forward pass; halved when memory runs out, and never raised again.
 
-    agree: gives what all processes that hold parts of the model can hold, of what this one can
+    agree: maps this process's budget to the smallest one of all processes that hold parts of the model
     """
 
     max_tokens: int
     agree: Callable[[int], int] = _alone
 
     def lower(self, error: Exception) -> None:
-        """Halve the budget if `error` says that memory ran out; any other error is raised as it came."""
+        """Halves the budget if `error` says that memory ran out; re-raises any other error."""
         from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 
         if not should_reduce_batch_size(error) or self.max_tokens <= FEWEST_TOKENS:
             raise error
         self.max_tokens = self.agree(max(FEWEST_TOKENS, self.max_tokens // 2))
-        logger.warning("out of memory; going on with max_tokens=%d", self.max_tokens)
+        logger.warning("out of memory; continuing with max_tokens=%d", self.max_tokens)
         clear_device_cache(garbage_collection=True)
 
 
 def default_max_tokens(model: Any, device: torch.device) -> int:
-    """As many tokens as fit into half of the free memory, between 256 and what full speed needs."""
+    """As many tokens as fit into half of the free memory, between 256 and the number needed for full speed."""
     fit = free_memory(device) // 2 // bytes_per_token(model)
     return max(256, min(fit, MOST_TOKENS.get(device.type, MOST_TOKENS["cpu"])))
 
@@ -56,8 +56,8 @@ def free_memory(device: torch.device) -> int:
 
 
 def bytes_per_token(model: Any) -> int:
-    """A generous estimate of what one more token in a forward pass takes: a layer's activations, twice over, and
-    the keys and values that are gathered for attention."""
+    """A generous estimate of the memory for one more token in a forward pass: twice a layer's activations, and the
+    keys and values that are gathered for attention."""
     config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     hidden = int(getattr(config, "hidden_size", 1024))
     inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)

@@ -1,7 +1,7 @@
-"""Texts as one prefix tree over token ids, in depth-first order: what texts share is in it once.
+"""Prefix tree (trie) of tokenised texts in depth-first order: a prefix that several texts share is in it once.
 
 A *node* is a token that the model reads: every token of a text but its last. A *target* is a token whose
-log-likelihood somebody asks for; it is predicted at its parent node. Depth is position in the text, from 0.
+log-likelihood is requested; it is predicted at its parent node. Depth is the position in the text, from 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ IntArray = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """Token ids `(n_tokens,)`, of which the last `n_scored` are asked for; the first token is never asked for."""
+    """Token ids `(n_tokens,)`, of which the last `n_scored` are scored; the first token is never scored."""
 
     tokens: IntArray
     n_scored: int
@@ -27,14 +27,14 @@ class Text:
         object.__setattr__(self, "tokens", np.asarray(self.tokens, np.int32))
         if not 0 < self.n_scored < len(self.tokens):
             raise ValueError(
-                f"{self.n_scored} of {len(self.tokens)} tokens are to be scored; that must be at least one, and at "
-                "least one must stand before them"
+                f"{self.n_scored} of {len(self.tokens)} tokens are to be scored; at least one must be, and at least "
+                "one token must come before them"
             )
 
 
 @dataclass(frozen=True)
 class ScoredText:
-    """What the model says of one text: the sum over its scored tokens (nats), and whether each was the likeliest."""
+    """One text's result: summed log-likelihood of its scored tokens (nats), and whether each was the most likely."""
 
     text: int
     loglikelihood: float
@@ -43,8 +43,8 @@ class ScoredText:
 
 @dataclass(frozen=True, eq=False)
 class PrefixTree:
-    """The tree in depth-first order. Any slice of the nodes can be computed from the keys and values of the
-    ancestors of its first node alone, for every other ancestor of its nodes is in the slice itself."""
+    """The tree in depth-first order. Any slice of the nodes can be computed given only the keys and values of the
+    ancestors of its first node, since every other ancestor of its nodes is in the slice itself."""
 
     node_tokens: IntArray  # (n_nodes,)
     node_depths: IntArray  # (n_nodes,)
@@ -53,14 +53,14 @@ class PrefixTree:
     target_parents: IntArray  # (n_targets,), index of a node
     by_parent: IntArray  # the targets in the order of their parents
     order: IntArray  # (n_texts,), the texts in tree order
-    lengths: IntArray  # (n_texts,), as all below in tree order
+    lengths: IntArray  # (n_texts,), in tree order, as all below
     scored_from: IntArray  # (n_texts,), depth of the first scored token
-    nodes_until: IntArray  # (n_texts,), so many nodes hold this text and those before it
-    targets_until: IntArray  # (n_texts,)
+    nodes_until: IntArray  # (n_texts,), number of nodes of this text and those before it
+    targets_until: IntArray  # (n_texts,), number of targets of this text and those before it
 
     @property
     def n_row_tokens(self) -> int:
-        """Tokens that the texts would have as rows of their own."""
+        """Number of tokens to compute if every text had its own row."""
         return int((self.lengths - 1).sum())
 
     @cached_property
@@ -73,15 +73,15 @@ class PrefixTree:
 
 
 def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
-    """The tree of `texts`, which may repeat or begin one another; linear in their tokens but for the sort."""
-    keys = [text.tokens.astype(">u4").tobytes() for text in texts]  # bytes sort as the tokens do
+    """The tree of `texts`, which may be equal or prefixes of each other; linear in their tokens except for sorting."""
+    keys = [text.tokens.astype(">u4").tobytes() for text in texts]  # big-endian bytes sort like the tokens
     order = np.array(sorted(range(len(texts)), key=keys.__getitem__), np.int32)
     del keys
     rows = [texts[text].tokens for text in order]
     lengths = np.array([len(row) for row in rows], np.int32)
     scored_from = lengths - np.array([texts[text].n_scored for text in order], np.int32)
     shared = _shared_with_previous(rows)
-    # A text that goes on where the one before it ends: that one's last token was no node yet.
+    # If a text continues the one before it, that one's last token is not a node yet.
     fresh = np.minimum(shared, np.concatenate([[0], lengths[:-1] - 1])).astype(np.int32) if rows else shared
     nodes_until = np.cumsum(lengths - 1 - fresh, dtype=np.int32)
     asked = _asked_for(shared, lengths, scored_from)
@@ -91,7 +91,7 @@ def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
     node_tokens, node_depths = np.empty((2, n_nodes), np.int32)
     target_tokens, target_depths, target_parents = np.empty((3, n_targets), np.int32)
     counting = np.arange(lengths.max(initial=0), dtype=np.int32)
-    path = np.empty_like(counting)  # by depth, the nodes of the text at hand
+    path = np.empty_like(counting)  # the nodes of the current text, by depth
     for row, begin, old, new, node, target in zip(rows, fresh, shared, asked, nodes_until, targets_until, strict=True):
         nodes = slice(node - (len(row) - 1 - begin), node)
         node_tokens[nodes] = row[begin:-1]
@@ -119,7 +119,7 @@ def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
 
 
 def _shared_with_previous(rows: Sequence[IntArray]) -> IntArray:
-    """How many tokens each row has in common with the one before it, from its beginning."""
+    """Length of the common prefix of each row and the one before it."""
     shared = np.zeros(len(rows), np.int32)
     for index in range(1, len(rows)):
         before, row = rows[index - 1], rows[index]
@@ -131,8 +131,8 @@ def _shared_with_previous(rows: Sequence[IntArray]) -> IntArray:
 
 
 def _asked_for(shared: IntArray, lengths: IntArray, scored_from: IntArray) -> list[npt.NDArray[np.bool_]]:
-    """For each text, which of the tokens that it does not share with the one before it are scored: in itself,
-    or in one of the texts after it that share them."""
+    """For each text, which of the tokens that it does not share with the one before it are scored, in this text or in
+    a later one that shares them."""
     asked = np.zeros(lengths.max(initial=0), np.bool_)
     found = []
     for old, length, begin in zip(shared[::-1], lengths[::-1], scored_from[::-1], strict=True):
@@ -143,7 +143,7 @@ def _asked_for(shared: IntArray, lengths: IntArray, scored_from: IntArray) -> li
 
 
 class PathSums:
-    """Sums along the texts as the log-likelihoods of the tree's targets become known, from its first node on."""
+    """Sums the log-likelihoods of the tree's targets along each text, as they become known in tree order."""
 
     def __init__(self, tree: PrefixTree) -> None:
         self.tree = tree
@@ -154,7 +154,7 @@ class PathSums:
         self._n_answered = 0
 
     def answers(self, n_nodes: int) -> Iterator[ScoredText]:
-        """The texts that the first `n_nodes` nodes complete and that were not answered yet."""
+        """Results of the texts that are complete after the first `n_nodes` nodes and have not been yielded yet."""
         tree = self.tree
         first, stop = self._n_answered, int(np.searchsorted(tree.nodes_until, n_nodes, side="right"))
         for rank in range(first, stop):

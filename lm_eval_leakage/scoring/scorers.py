@@ -1,4 +1,4 @@
-"""Ways to score texts, each exact for the models that it suits; they answer as they go along."""
+"""Scorers: log-likelihoods of many texts, yielded as they are computed; here, the one by tree attention."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
 
 
 class Scorer(Protocol):
-    """Scores texts in any order; `name` is for messages."""
+    """Scores texts and yields results in any order; `name` is for messages."""
 
     name: str
     budget: TokenBudget
@@ -25,7 +25,7 @@ class Scorer(Protocol):
 
 
 class TreeScorer:
-    """Every prefix is computed once, by tree attention."""
+    """Computes every shared prefix once, by tree attention."""
 
     name = "tree attention"
 
@@ -53,9 +53,9 @@ class TreeScorer:
 
 
 def reference(model: Any, device: torch.device, text: Text) -> tuple[float, bool]:
-    """The model's own answer on one text, as a row of its own: what every other way has to agree with."""
+    """The model's own result on one text in its own row: the ground truth that every scorer must agree with."""
     known = inspect.signature(getattr(model, "get_base_model", lambda: model)().forward).parameters
-    # A long text's logits may not fit; where the model can be told which are wanted, it is.
+    # A long text's logits may not fit into memory, so request only the needed ones if the model supports it.
     wanted = {"logits_to_keep": text.n_scored} if "logits_to_keep" in known else {}
     with torch.inference_mode():
         logits = model(tokens_of(text, device)[None, :-1], **wanted).logits[0]
@@ -63,7 +63,7 @@ def reference(model: Any, device: torch.device, text: Text) -> tuple[float, bool
 
 
 def summed(logits: Tensor, text: Text) -> tuple[float, bool]:
-    """Sum over the scored tokens of a row of logits, and whether each is the likeliest."""
+    """Summed log-likelihood of the scored tokens from a row of logits, and whether each token is the most likely."""
     asked = logits[-text.n_scored :]
     tokens = tokens_of(text, logits.device)[-text.n_scored :]
     logprobs, greedy = logprobs_and_greedy(asked, torch.arange(len(asked), device=logits.device), tokens)

@@ -1,4 +1,4 @@
-"""Texts that begin alike, with what they share read once and kept in a model's own cache of keys and values."""
+"""Scorer that computes the common prefix of texts once and keeps it in the model's own key-value cache."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LOGITS_OF_TAILS = 2**26  # values
 
 
 class SharedPrefixScorer:
-    """What a run of texts shares at its beginning is computed once and kept in the model's own cache of keys and
-    values; the rests are rows of a batch. For models whose attention cannot be exchanged."""
+    """Computes the common prefix of a run of texts once, keeps it in the model's own key-value cache, and scores the
+    remainders as a batch. For models whose attention cannot be replaced."""
 
     name = "a shared-prefix cache"
 
@@ -33,7 +33,7 @@ class SharedPrefixScorer:
         known = inspect.signature(getattr(model, "get_base_model", lambda: model)().forward).parameters
         self._takes_positions = "position_ids" in known
         if "past_key_values" not in known:
-            raise UnsuitedModelError("it keeps no cache of keys and values")
+            raise UnsuitedModelError("it has no key-value cache")
 
     @torch.inference_mode()
     def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
@@ -80,7 +80,7 @@ class SharedPrefixScorer:
 
 
 def runs_with_shared_prefix(texts: Sequence[Text]) -> list[list[int]]:
-    """Texts in the order of their tokens, in runs in which each shares half of its tokens with the one before it."""
+    """Indices of the texts, sorted by tokens, in runs where each shares half of its tokens with the one before."""
     runs: list[list[int]] = []
     for index in sorted(range(len(texts)), key=lambda index: texts[index].tokens.tolist()):
         text = texts[index]
@@ -92,8 +92,8 @@ def runs_with_shared_prefix(texts: Sequence[Text]) -> list[list[int]]:
 
 
 def shared_prefix_length(texts: Sequence[Text]) -> int:
-    """Tokens that all texts begin with and that need no logits; from the one before the first scored token on,
-    tokens do."""
+    """Length of the common prefix of all texts that needs no logits; the token before the first scored one
+    is the first that needs them."""
     rows = [text.tokens[: -text.n_scored - 1] for text in texts]
     shortest = min(map(len, rows))
     differs = np.flatnonzero((np.stack([row[:shortest] for row in rows]) != rows[0][:shortest]).any(axis=0))

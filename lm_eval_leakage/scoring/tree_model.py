@@ -1,4 +1,4 @@
-"""A transformers model that reads prefix trees: its own layers and its own head, around our attention."""
+"""Runs a transformers model on prefix trees: its own layers and head, with its attention replaced by ours."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from lm_eval_leakage.scoring.tree_attention import (
 )
 
 ATTENTION_NAME = "lm_eval_leakage_prefix_tree"
-LOGITS_AT_ONCE = {"cuda": 2**27, "cpu": 2**24}  # values, of which float32 takes 512 and 64 MiB
-SOFTMAX_AT_ONCE = 2**22  # values: 16 MiB, which a CPU's cache holds
+LOGITS_AT_ONCE = {"cuda": 2**27, "cpu": 2**24}  # values: 512 and 64 MiB in float32
+SOFTMAX_AT_ONCE = 2**22  # values: 16 MiB, which fits into a CPU's cache
 
 _piece_at_hand: ContextVar[Piece] = ContextVar("piece_at_hand")
 FloatArray = npt.NDArray[np.float32]
@@ -34,8 +34,8 @@ BoolArray = npt.NDArray[np.bool_]
 class TreeModel:
     """Log-likelihoods of a tree's targets by a causal language model of transformers.
 
-    model: with a backbone, a head, and attention and masks that can be exchanged; the model itself is left as
-        it is but for the time of a pass
+    model: must have a separate backbone and head, and replaceable attention and masks; the model is changed only
+        during a forward pass
     """
 
     def __init__(self, model: Any) -> None:
@@ -49,12 +49,12 @@ class TreeModel:
 
     @torch.inference_mode()
     def score(self, piece: Piece, device: torch.device) -> tuple[IntArray, FloatArray, BoolArray]:
-        """The targets below the piece's nodes: indices, log-likelihoods (nats), and whether each is the likeliest."""
+        """Targets below the piece's nodes: indices, log-likelihoods (nats), and whether each is the most likely."""
         tree = piece.tree
         targets = tree.targets_below(piece.first, piece.stop)
         output = self._read(piece, device)
         hidden = output.last_hidden_state[0]
-        # one row of logits a node, whatever the number of its targets
+        # one row of logits per node, whatever its number of targets
         nodes, node_of = np.unique(tree.target_parents[targets] - piece.first, return_inverse=True)
         logprobs, greedy = np.empty(len(targets), np.float32), np.empty(len(targets), np.bool_)
         at_once = LOGITS_AT_ONCE.get(device.type, LOGITS_AT_ONCE["cpu"])
@@ -76,17 +76,19 @@ class TreeModel:
             output = self.backbone(
                 input_ids=tokens,
                 position_ids=depths,
-                attention_mask=torch.ones_like(tokens),  # without one, jumps in position read as packed sequences
+                attention_mask=torch.ones_like(
+                    tokens
+                ),  # without one, jumps in position are taken for packed sequences
                 use_cache=False,
                 return_dict=True,
             )
         if not piece.calls:
-            raise UnsuitedModelError("its attention cannot be exchanged")
+            raise UnsuitedModelError("its attention cannot be replaced")
         return output
 
     def _logits(self, output: Any, hidden: Tensor) -> Tensor:
-        """The model's own logits, soft caps and scales included, `(n, vocabulary)`: its forward pass, with the
-        backbone's answer at hand."""
+        """The model's own logits, including soft caps and scales, `(n, vocabulary)`: its forward pass with a backbone
+        that returns `hidden`."""
         answer = type(output)(last_hidden_state=hidden[None])
         own = self.backbone.__dict__.get("forward")
         asked = False
@@ -129,8 +131,8 @@ def vocabulary_size(model: Any) -> int:
 
 
 def logprobs_and_greedy(logits: Tensor, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-likelihood of each token in its row of `logits`, and whether it is the row's likeliest (the first of
-    several), by float32 whatever the dtype of the logits."""
+    """Log-likelihood of each token in its row of `logits`, and whether it is the most likely one (the first, if tied);
+    computed in float32 whatever the dtype of the logits."""
     logprobs = torch.empty(len(rows), dtype=torch.float32, device=logits.device)
     greedy = torch.empty(len(rows), dtype=torch.bool, device=logits.device)
     step = max(1, SOFTMAX_AT_ONCE // logits.shape[1]) if logits.device.type == "cpu" else len(logits)
@@ -144,7 +146,7 @@ def logprobs_and_greedy(logits: Tensor, rows: Tensor, tokens: Tensor) -> tuple[T
 
 
 def _is_first_maximum(logits: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
-    """`logits.argmax(1)[rows] == tokens`, several times as fast on a CPU, where argmax is slow and max is not."""
+    """`logits.argmax(1)[rows] == tokens`, but several times faster on a CPU, where argmax is slow and max is not."""
     greedy = logits[rows, tokens] == logits.amax(dim=1)[rows]
     (candidates,) = torch.where(greedy)
     greedy[candidates] = logits[rows[candidates]].float().argmax(dim=1) == tokens[candidates]
@@ -161,11 +163,11 @@ def _reading(piece: Piece) -> Iterator[None]:
 
 
 def _register() -> None:
-    """Make our attention and masks known to transformers under `NAME`."""
+    """Registers our attention and masks with transformers under ATTENTION_NAME."""
     try:
         from transformers import AttentionInterface, AttentionMaskInterface
     except ImportError as error:
-        raise UnsuitedModelError("this version of transformers has no exchangeable attention and masks") from error
+        raise UnsuitedModelError("this version of transformers has no replaceable attention and masks") from error
     AttentionInterface.register(ATTENTION_NAME, _attention)
     AttentionMaskInterface.register(ATTENTION_NAME, _mask)
 
@@ -188,7 +190,7 @@ def _attention(
     **_: object,
 ) -> tuple[Tensor, None]:
     if not isinstance(attention_mask, TreeMask):
-        raise UnsuitedModelError("it makes its masks by itself")
+        raise UnsuitedModelError("it creates its own attention masks")
     if position_bias is not None:
-        raise UnsuitedModelError("its attention has a bias by place in the row")
+        raise UnsuitedModelError("its attention has a position bias")
     return tree_attention(query, key, value, attention_mask, scaling=scaling, softcap=softcap, sinks=s_aux), None

@@ -1,4 +1,4 @@
-"""Statistics: what a model's answers mean. One test a module, found by its registered name, batched in torch."""
+"""Statistics: what a model's answers to a question mean. One test or measurement per module, found by name."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from lm_eval_leakage.registry import Registry
 class Statistic(Protocol):
     """A frozen dataclass whose fields are the statistic's parameters, settable in a task's `filter_list`.
 
-    rows: what is printed of its verdicts, beside the number of skipped questions; the task asks the harness for them
-    probe: the registered name of the probe whose answers it is made for; the detector's id tells any other
+    rows: the rows of the results table that are computed from its verdicts, in addition to the number of skipped
+        questions
+    probe: the registered name of the probe whose answers it is made for; with another one, the detector's id names it
     """
 
     rows: ClassVar[tuple[DeclaredRow, ...]]
     probe: ClassVar[str]
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> Sequence[Verdict]:
-        """Evidence on each question, in the order given, or why it cannot be tested so."""
+        """One verdict per question, in the order given: evidence, a measurement, or the reason why it was skipped."""
         ...
 
 

@@ -1,6 +1,6 @@
-"""The isolation score of a maximum in closed form: an isolation forest of infinitely many trees, without trees.
+"""Exact isolation-forest score of a question's highest log-likelihood, in the limit of infinitely many trees.
 
-Source of the score: Liu, Ting and Zhou, ICDM 2008 (isolation forest), as scikit-learn implements it.
+Source of the score: isolation forest, Liu, Ting and Zhou, ICDM 2008, as scikit-learn implements it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ QUESTIONS_AT_ONCE = 2048  # a slice of 2,048 x 120 scores stays in a CPU's cache
 def isolation_scores(scores: OrderScores) -> Tensor:
     """Exact isolation score of each question's most likely order, `(n_questions,)`, float64.
 
-    What an isolation forest of infinitely many trees would give when every tree is grown on all points of
-    the row (scikit-learn's default up to 256 points) and asked for their maximum. A tree cuts the interval
-    that its points span at a uniform place, down to depth ceil(log2 n). Of points x_0 >= x_1 >= .. the node
-    that holds the maximum always holds x_0 .. x_i, so its expected path length follows from a recursion over
-    i: the next node ends at j < i with probability (x_j - x_(j+1)) / (x_0 - x_i). A node of equal points, or
-    at the last depth, counts as c(its size).
+    The score that an isolation forest of infinitely many trees gives to the maximum of the row if every tree is grown
+    on all points of the row (scikit-learn's default for up to 256 points). A tree splits the interval that its points
+    span at a uniformly random place, down to depth ceil(log2 n). With points x_0 >= x_1 >= .., the node that holds the
+    maximum always holds x_0 .. x_i for some i, so its expected path length follows from a recursion over i: the next
+    node ends at j < i with probability (x_j - x_(j+1)) / (x_0 - x_i). A node of equal points, or at the last depth,
+    counts as c(its size).
     """
     slices = [torch.split(part, QUESTIONS_AT_ONCE) for part in (scores.loglikelihoods, scores.n_orders)]
     return torch.cat([_isolation_scores(rows, n_orders) for rows, n_orders in zip(*slices, strict=True)])
 
 
 def _isolation_scores(rows: Tensor, n_orders: Tensor) -> Tensor:
-    # The padding (-inf) sorts last; what is computed from it stays in its columns, which nobody reads.
+    # The padding (-inf) sorts last; values computed from it stay in its columns, which are never read.
     ordered = rows.sort(dim=1, descending=True).values
     span = ordered[:, :1] - ordered
     gaps = ordered[:, :-1] - ordered[:, 1:]

@@ -2,8 +2,8 @@
 
 Null hypothesis: the orders of a question are exchangeable, so that each is the most likely one with
 probability 1 / n_orders. Limits: a natural order of the options (ascending numbers, "all of the above") is
-preferred without leakage, which makes 15-20 % of clean MMLU questions flagged instead of 4.2 %. Source:
-Ni et al., AAAI 2025 (arXiv 2409.01790), scenario a; mended: only orders that read differently are compared,
+preferred without leakage, so that 15-20 % of unseen MMLU questions are flagged instead of 4.2 %. Source:
+Ni et al., AAAI 2025 (arXiv 2409.01790), scenario a; corrected: only orders that read differently are compared,
 and a tie counts against leakage.
 """
 
@@ -20,9 +20,9 @@ from lm_eval_leakage.statistics.orders import OrderScores, OrderStatistic
 
 @dataclass(frozen=True)
 class MaxOrderEvidence(Evidence):
-    """flagged: no other order is as likely as the published one.
+    """flagged: no other order is as likely as the published one
 
-    pvalue: rank of the published order among all (1 = most likely, a tie ranks it below) over their number
+    pvalue: rank of the published order (1 = most likely; ties rank it lower) over the number of orders
     margin: nats by which the published order beats the best other one; negative where it does not
     best_order: index of the most likely order, 0 being the published one
     n_orders: how many orders were compared

@@ -1,8 +1,8 @@
-"""Is what the model writes in the place of a hidden option that option?
+"""Does the model write the hidden option? Exact match, ROUGE-L and, optionally, the opinion of a judge model.
 
-Null hypothesis: none that gives a rate. Limits: as of the probe; a judge is a model too, and its opinion is no better
-than it is: read some of its replies in the samples log. Source: Golchin and Surdeanu (arXiv 2308.08493), whose judge
-is a chat model; exact match and ROUGE-L are our default, since they need no second model and give the same twice.
+Null hypothesis: none that gives a rate. Limits: those of the probe; a judge can be wrong, so read some of its replies
+in the samples log. Source: Golchin and Surdeanu (arXiv 2308.08493), whose judge is a chat model; exact match and
+ROUGE-L are our default, since they need no second model and are reproducible.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Reply with one word, Yes or No."""
 
 @dataclass(frozen=True)
 class MaskedMeasurement(Measurement):
-    """exact: what was written is the hidden option, white space, case and a last full stop aside
-    rouge: ROUGE-L F of the two
-    judged: whether the judge says that they mean the same; None without a judge, or where its reply says neither
-    judge_reply: what it said
+    """exact: the text written is the hidden option, ignoring white space, case and a final full stop
+    rouge: ROUGE-L F-measure of the two
+    judged: whether the judge says that they mean the same; None without a judge, or if its reply has no yes or no
+    judge_reply: the judge's reply
     """
 
     ranks_by: ClassVar[tuple[str, ...]] = ("rouge",)
@@ -58,13 +58,13 @@ class MaskedMeasurement(Measurement):
 @statistics.register("masked_option")
 @dataclass(frozen=True)
 class MaskedOptionWritten:
-    """Of what was written, the first line that is not empty counts.
+    """Compares the hidden option with the first non-empty line that the model wrote.
 
-    judge_model: name of a model of the harness that says of each question whether both texts mean the same, such as
+    judge_model: name of a harness model that says for each question whether both texts mean the same, such as
         local-chat-completions; None for no judge
-    judge_args: its arguments, written as for --model_args
-    judge_prompt: Jinja template with `question`, `option` and `written`, which asks for Yes or No
-    ask: the judge, once it is loaded
+    judge_args: its arguments, in the syntax of --model_args
+    judge_prompt: Jinja template of `question`, `option` and `written` that asks for Yes or No
+    ask: the loaded judge
     """
 
     probe: ClassVar[str] = "masked_option"
@@ -88,8 +88,8 @@ class MaskedOptionWritten:
             self._prompt("", "", "")
         except TemplateError as error:
             raise ValueError(
-                f"judge_prompt is {self.judge_prompt!r}, which cannot be rendered ({error}); it may name question, "
-                "option and written"
+                f"judge_prompt is {self.judge_prompt!r}, which cannot be rendered ({error}); its variables are "
+                "question, option and written"
             ) from error
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[MaskedMeasurement]:
@@ -110,7 +110,7 @@ class MaskedOptionWritten:
 
 
 def opinion(reply: str | None) -> bool | None:
-    """The last yes or no of a reply, which is where a model that thinks aloud ends; None where there is neither."""
+    """The last yes or no in a reply, since reasoning may come before the verdict; None if there is neither."""
     words = re.findall(r"\b(yes|no)\b", (reply or "").casefold())
     return words[-1] == "yes" if words else None
 

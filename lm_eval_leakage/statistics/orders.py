@@ -1,4 +1,4 @@
-"""Log-likelihoods of many questions' orders as one padded batch on one device."""
+"""Base of the statistics on option orders: log-likelihoods of many questions as one padded batch on one device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def find_device(name: str = "auto") -> torch.device:
-    """The named device; "auto" is the first accelerator that computes in float64, else the CPU."""
+    """The named device; "auto" is the current accelerator if it supports float64, else the CPU."""
     if name != "auto":
         return torch.device(name)
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
@@ -35,11 +35,11 @@ class OrderStatistic(ABC):
 
     @abstractmethod
     def __call__(self, scores: OrderScores) -> Sequence[Evidence | Skipped]:
-        """Evidence on each question of the batch, in its order, or why it cannot be tested so."""
+        """One verdict per question of the batch, in its order."""
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> Sequence[Evidence | Skipped]:
-        """The same on answers; on the CPU where the device fails, for the model may have left it no memory, and
-        hours of its work stand behind these answers."""
+        """Verdicts on answers; computed on the CPU if the device fails, since the model may have left no memory there
+        and its answers may have taken hours."""
         rows = [question.answers for question in answered]
         try:
             return self(OrderScores.from_rows(rows, device))
@@ -56,7 +56,7 @@ class OrderScores:
 
     loglikelihoods: nats, float64, `(n_questions, n_orders)`; column 0 is the published order; a question with
         fewer orders is padded with -inf at the end of its row
-    n_orders: `(n_questions,)`, how many of a row's columns count
+    n_orders: `(n_questions,)`, number of columns of each row that are not padding
     """
 
     loglikelihoods: Tensor
@@ -64,11 +64,11 @@ class OrderScores:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[float]], device: str = "auto") -> OrderScores:
-        """A batch from one sequence of log-likelihoods a question, on `device`."""
+        """A batch on `device` from one sequence of log-likelihoods per question."""
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         if len(rows) and lengths.min() < 2:
             bad = int(lengths.argmin())
-            raise ValueError(f"row {bad} has {lengths[bad]} orders; at least 2 are needed to compare")
+            raise ValueError(f"row {bad} has {lengths[bad]} orders; at least 2 are needed")
         values = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=int(lengths.sum()))
         if not np.isfinite(values).all():
             bad = int(np.repeat(np.arange(len(rows)), lengths)[~np.isfinite(values)][0])

@@ -1,11 +1,11 @@
-"""Outlier test: does one order stand out above all others, whichever it is?
+"""Outlier test: is one order, whichever it is, much more likely than all others?
 
 Null hypothesis: the log-likelihoods of a question's orders are independent draws from one normal
 distribution. Limits: the published thresholds flag 35 % of such draws with 24 orders and 48 % with 120;
-`null_rate` says how many. With 2 orders the score is always 0, so such questions are skipped, and with 6
+`null_rate` gives the rate. With 2 orders the score is always 0, so such questions are skipped, and with 6
 (3 options) the published thresholds flag almost nothing. Source: Ni et al., AAAI 2025 (arXiv 2409.01790),
-scenario b (a model that saw the options shuffled), there with scikit-learn's IsolationForest of 100 trees
-fitted to each question; here the limit of infinitely many trees, which has no randomness.
+scenario b (a model trained on shuffled options), there with scikit-learn's IsolationForest of 100 trees
+fitted to each question; here the limit of infinitely many trees, which is deterministic.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from lm_eval_leakage.statistics.outlier_null import null_cdf
 FOUR_OPTIONS_DELTA = -0.20  # Ni et al. (2025), Table 2; they also report -0.17 and -0.15
 FIVE_OPTIONS_DELTA = -0.25  # Ni et al. (2025), 5 options
 ORDERS_OF_PAPER = math.factorial(4)
-TWO_ORDERS = Skipped("2 orders, of which neither can stand out; the outlier test needs at least 3")
+TWO_ORDERS = Skipped("it has 2 orders, and neither can be an outlier; the outlier test needs at least 3")
 
 
 @dataclass(frozen=True)
 class OutlierEvidence(Evidence):
-    """flagged: the most likely order's score is below delta.
+    """flagged: the most likely order's score is below delta
 
     outlier_score: isolation score of the most likely order, on the scale of scikit-learn's
         `decision_function`: 0.5 - 2 ** (-expected path length / c(n_orders)), lower = stands out more
-    pvalue: probability that independent normal scores reach such a score
+    pvalue: probability under the null hypothesis of a score at most as high
     best_order: index of the most likely order, 0 being the published one
     n_orders: how many orders were compared
     """
@@ -48,8 +48,8 @@ class OutlierEvidence(Evidence):
 @statistics.register("outlier")
 @dataclass(frozen=True)
 class Outlier(OrderStatistic):
-    """delta: flag below this score, between -0.5 and 0; None takes the paper's value for the number of orders,
-    that of 4 options up to 24 orders and that of 5 options above."""
+    """delta: questions with a score below this are flagged, between -0.5 and 0; None for the paper's value: that for 4
+    options up to 24 orders, that for 5 options above"""
 
     delta: float | None = None
 

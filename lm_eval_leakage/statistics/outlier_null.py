@@ -1,13 +1,12 @@
-"""How often exchangeable normal scores look like an outlier: the null distribution of the isolation score.
+"""Null distribution of the outlier test's isolation score: how often independent normal scores look like an outlier.
 
-`outlier_null.npz` beside this file is made by
+`outlier_null.npz` next to this file is made by
 
     python -m lm_eval_leakage.statistics.outlier_null
 
-which draws DRAWS rows of independent standard normal scores for each number of orders (an isolation score
-does not change when scores are shifted or scaled) and counts the rows at or below each point of a grid. A
-rate of 0.3 read from it has a standard error of 0.0007; linear interpolation between the grid's points adds
-less than 0.001.
+which draws DRAWS rows of independent standard normal scores for each number of orders (the isolation score
+is invariant to shifting and scaling) and counts the rows at or below each point of a grid. A rate of 0.3 has a
+standard error of 0.0007; linear interpolation between the points of the grid adds less than 0.001.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ GRID = np.linspace(-0.5, 0.0, 201)
 def _table() -> tuple[Floats, Floats, Floats]:
     with np.load(TABLE) as stored:
         n_orders, grid = stored["n_orders"].astype(np.float64), stored["grid"].astype(np.float64)
-        # One draw more than was made, so that no rate is 0 (Phipson and Smyth, 2010).
+        # The observed score counts as one more draw, so that no rate is 0 (Phipson and Smyth, 2010).
         return n_orders, grid, (stored["counts"] + 1.0) / (float(stored["draws"]) + 1.0)
 
 
 def null_cdf(n_orders: int, score: float) -> float:
-    """Probability that the highest of `n_orders` exchangeable normal scores has an isolation score of at most
-    `score` (on scikit-learn's `decision_function` scale). Interpolated between tabulated numbers of orders;
-    above the last one (1,000) its value is used. Above 0, where the grid ends, it is 1, which errs on the safe side.
+    """Probability that the highest of `n_orders` independent normal scores has an isolation score of at most
+    `score` (on the scale of scikit-learn's `decision_function`). Interpolated between tabulated numbers of orders;
+    above 1,000, the value for 1,000 is used. For scores above 0, where the grid ends, it is 1, which is conservative.
     """
     tabulated, grid, share = _table()
     if n_orders < tabulated[0]:
-        raise ValueError(f"n_orders is {n_orders}; at least 2 orders are needed to compare")
+        raise ValueError(f"n_orders is {n_orders}; at least 2 are needed")
     above = min(int(np.searchsorted(tabulated, n_orders)), len(tabulated) - 1)
     below = above if tabulated[above] == n_orders else max(above - 1, 0)
     rates = [float(np.interp(score, grid, share[row], right=1.0)) for row in (below, above)]
@@ -54,7 +53,7 @@ def null_cdf(n_orders: int, score: float) -> float:
 
 
 def draw_counts(n_orders: int, draws: int, *, rng: torch.Generator, rows: int = 50_000) -> NDArray[np.int64]:
-    """How many of `draws` rows of standard normal scores fall at or below each point of the grid."""
+    """How many of `draws` rows of standard normal scores have an isolation score at or below each point of GRID."""
     counts = np.zeros(len(GRID), dtype=np.int64)
     for start in range(0, draws, rows):
         count = min(rows, draws - start)

@@ -1,9 +1,9 @@
-"""Is a question still answered when its options are shuffled, replaced, or both?
+"""Is a question still answered correctly when its options are shuffled, replaced, or both?
 
-Null hypothesis of McNemar's test: answers are as often lost as won between the original and the generalized
-question. Limits: it says that accuracy changed, not why; a clean model gains, so a verdict on leakage needs the
-difference of a clean reference. Source: Yao et al., EMNLP 2024 (arXiv 2406.13236): accuracy(generalized) -
-accuracy(original); the two arms between, the errors and the test are ours.
+Null hypothesis (McNemar's test): between the original and the generalized question, as many answers become wrong as
+become right. Limits: the test says that accuracy changed, not why; a clean model gains, so a verdict on leakage needs
+the difference of a clean reference model. Source: Yao et al., EMNLP 2024 (arXiv 2406.13236): accuracy(generalized) -
+accuracy(original); the two intermediate arms, the errors and the test are ours.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from lm_eval_leakage.statistics.tail_answered import margin_and_rank
 
 @dataclass(frozen=True)
 class ArmsMeasurement(Measurement):
-    """Whether the right option was chosen, in each arm; a tie is not right.
+    """Whether the right option was chosen, in each arm; a tie counts as wrong.
 
-    confusion: nats by which the right option stands out more among the published options than among replaced and
-        shuffled ones
-    reference, reference_stderr: a clean model's delta, None where none was given
+    confusion: margin of the right option over the best other among the published options, minus its margin among the
+        replaced and shuffled ones, nats
+    reference, reference_stderr: a clean model's delta and its standard error; None if not given
     """
 
     ranks_by: ClassVar[tuple[str, ...]] = ("confusion",)
@@ -83,8 +83,8 @@ def _delta(name: str, arm: str, meaning: str) -> DeclaredRow:
 @dataclass(frozen=True)
 class PairedAccuracy:
     """reference: a clean model's `delta` on the same task, with which this model's is compared: a number, or the
-        results file of its run, as FILE or, where that holds several tasks, FILE#TASK
-    reference_stderr: its standard error, for a number; taken as 0 where it is not given
+        results file of its run, as FILE or, if it has several tasks, FILE#TASK
+    reference_stderr: its standard error, if `reference` is a number
     """
 
     probe: ClassVar[str] = "choice_confusion"
@@ -93,22 +93,22 @@ class PairedAccuracy:
         _accuracy("shuffled", "shuffled"),
         _accuracy("replaced", "replaced"),
         _accuracy("generalized", "replaced and shuffled"),
-        _delta("delta_shuffled", "shuffled", "what is lost with remembered letters"),
-        _delta("delta_replaced", "replaced", "what is lost with remembered options"),
+        _delta("delta_shuffled", "shuffled", "the loss if letters are memorised"),
+        _delta("delta_replaced", "replaced", "the loss if options are memorised"),
         _delta("delta", "generalized", "what a clean model gains (Yao et al., 2024)"),
         DeclaredRow(
             "mcnemar_pvalue",
-            "Two-sided exact p-value of `delta`: that answers are as often lost as won.",
+            "Two-sided exact McNemar p-value of `delta`: as many answers become wrong as right.",
             lambda verdicts: _change(verdicts, "generalized").pvalue,
         ),
         DeclaredRow(
             "reference_pvalue",
-            "Probability of a delta at least as far below that of the clean reference; undefined without one.",
+            "Probability of a delta at least as far below the clean reference's; undefined without a reference.",
             _against_reference,
         ),
     )
 
-    reference: float | str | None = field(default=None, metadata=OUTSIDE_ID)  # it moves a row, no verdict
+    reference: float | str | None = field(default=None, metadata=OUTSIDE_ID)  # affects a row, but no verdict
     reference_stderr: float = field(default=0.0, metadata=OUTSIDE_ID)
 
     def __post_init__(self) -> None:
@@ -127,7 +127,7 @@ class PairedAccuracy:
         arms = [answered.answers[start : start + n_options] for start in range(0, 4 * n_options, n_options)]
         margins = [margin_and_rank(scores, gold)[0] for scores, gold in zip(arms, answered.gold, strict=True)]
         original, shuffled, replaced, generalized = (margin > 0 for margin in margins)
-        assert not isinstance(self.reference, str), "a file has been read when the statistic was made"
+        assert not isinstance(self.reference, str), "__post_init__ replaces a file by its delta"
         return ArmsMeasurement(
             original,
             shuffled,
@@ -140,7 +140,7 @@ class PairedAccuracy:
 
 
 def delta_of_run(reference: str) -> tuple[float, float]:
-    """`delta` and its standard error from the results file of the harness that FILE or FILE#TASK names."""
+    """`delta` and its standard error from the results file of lm_eval that FILE or FILE#TASK names."""
     name, _, task = reference.partition("#")
     file = Path(name).expanduser()
     try:
@@ -152,7 +152,7 @@ def delta_of_run(reference: str) -> tuple[float, float]:
     rows = {name: row for name, row in results.items() if DELTA in row and task in ("", name)}
     if len(rows) != 1:
         raise ValueError(
-            f"reference is {reference!r}; {len(rows)} tasks of that file have a delta ({', '.join(rows) or 'none'}), "
+            f"reference is {reference!r}; {len(rows)} tasks of that file have a delta ({', '.join(rows) or 'none'}); "
             "name one as FILE#TASK"
         )
     (row,) = rows.values()
@@ -164,10 +164,10 @@ DELTA, DELTA_STDERR = "delta,paired_accuracy", "delta_stderr,paired_accuracy"
 
 @dataclass(frozen=True)
 class Difference:
-    """Accuracy after minus accuracy before, on the same questions; NaN where it is undefined.
+    """Accuracy after minus accuracy before, on the same questions; NaN if undefined.
 
-    stderr: of paired differences
-    pvalue: McNemar's, two-sided and exact
+    stderr: standard error of the paired difference
+    pvalue: of McNemar's test, two-sided and exact
     """
 
     value: float
@@ -176,8 +176,8 @@ class Difference:
 
 
 def difference(before: Sequence[bool], after: Sequence[bool]) -> Difference:
-    """The change between two arms. The standard error is the sample standard deviation of the questions' own
-    differences (-1, 0, 1) over sqrt n; the p-value is the binomial one of the questions that changed."""
+    """The change between two arms. The standard error is the sample standard deviation of the differences per question
+    (-1, 0, 1) over sqrt n; the p-value is that of a binomial test on the questions whose correctness changed."""
     n = len(before)
     lost = sum(b and not a for b, a in zip(before, after, strict=True))
     won = sum(a and not b for b, a in zip(before, after, strict=True))

@@ -1,11 +1,12 @@
-"""Is the published order preferred between two options at a time?
+"""Does the model prefer the published order of two options at a time?
 
-`pair_published`, as published: the first two options in their order are the likeliest of all ordered pairs. Null
-hypothesis: all n(n-1) pairs are equally likely to be it. It compares different words, so that a short pair wins
-whatever its order. `pair_direction`, like for like: the gain of every pair over its own reverse, summed in the
-published direction, beats that sum in every other order of the options. Null hypothesis: the orders are
-exchangeable, so that each wins with probability 1 / n!. Limits: a natural order of the options breaks both.
-Source: Hidayat et al., 2025 (arXiv 2505.24263), permutation-Q; the second is our mending of it.
+`pair_published`, as in the paper: flags if the first two options in their order are the most likely of all ordered
+pairs. Null hypothesis: each of the n(n-1) pairs is equally likely to be that. It compares texts of different words, so
+a short pair wins in either order. `pair_direction`, like for like: flags if the log-likelihood gain of each pair over
+its own reverse, summed over the pairs in the published direction, is higher than that sum for every other order of the
+options. Null hypothesis: the orders are exchangeable, so that each has the highest sum with probability 1 / n!.
+Limits: a natural order of the options breaks both. Source: Hidayat et al., 2025 (arXiv 2505.24263), permutation-Q;
+`pair_direction` is our correction of it.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ DRAWN = 5_000
 
 @dataclass(frozen=True)
 class PairEvidence(Evidence):
-    """flagged: nothing compared is as likely as the published
+    """flagged: no other pair (or order) is as likely as the published one
 
-    pvalue: share of what is compared, the published included, that is at least as likely; ties count against
-    margin: nats by which the published beats the best other; negative where it does not
-    n_compared: pairs, or orders
+    pvalue: share of the pairs (or orders), the published one included, that are at least as likely
+    margin: nats by which the published one beats the best other one; negative where it does not
+    n_compared: number of pairs (or orders), the published one included
     """
 
     margin: float
@@ -81,17 +82,17 @@ class PairDirection:
 
 
 def _gains(loglikelihoods: Sequence[float], n_options: int) -> NDArray[np.float64]:
-    """`(n_options, n_options)`: nats by which option i before j beats j before i."""
+    """`(n_options, n_options)`: log-likelihood of option i before j minus that of j before i, nats."""
     ordered = np.zeros((n_options, n_options))
     for (i, j), score in zip(permutations(range(n_options), 2), loglikelihoods, strict=True):
         ordered[i, j] = score
-    # rounded, so that orders whose sums differ by the order of addition only are ties
+    # rounded, so that sums that differ only by floating-point error are ties
     gains: NDArray[np.float64] = np.round(ordered - ordered.T, 9)
     return gains
 
 
 def _orders(n_options: int, *, rng: random.Random) -> list[tuple[int, ...]]:
-    """Orders of the options, the published one first: all, or DRAWN others where there are too many."""
+    """Orders of the options, the published one first: all, or up to DRAWN random others if there are too many."""
     if n_options <= EXACT_UP_TO:
         return list(islice(permutations(range(n_options)), math.factorial(n_options)))
     drawn = [tuple(rng.sample(range(n_options), n_options)) for _ in range(DRAWN)]

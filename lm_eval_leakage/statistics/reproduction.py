@@ -1,9 +1,10 @@
-"""Does the model write the published options, or the published text?
+"""Does the model, when it generates, reproduce the published options (ROUGE-L) or text (n-gram accuracy)?
 
 Null hypothesis: none that gives a rate. For options, the rate at which completions match the next option of the
-question instead of their own is the control: what templates and shared words give. Limits: as of the probes.
-Source: n-gram reproduction of Hidayat et al., 2025 (arXiv 2505.24263), ROUGE-L above 0.75 for an option, flagged
-from a share T = 0.25 of the options on; n-gram accuracy of Xu et al. (arXiv 2404.18824).
+question instead of their own is the control: the rate due to templates and shared words. Limits: those of the probes.
+Source: n-gram reproduction of Hidayat et al., 2025 (arXiv 2505.24263): an option is reproduced if its ROUGE-L is above
+0.75, and a question is flagged if a share of at least T = 0.25 of its options is; n-gram accuracy of Xu et al. (arXiv
+2404.18824).
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ T = 0.25  # Hidayat et al. (2025): one of four options
 
 @dataclass(frozen=True)
 class ReproductionMeasurement(Measurement):
-    """reproduced: share of hits is at least T
-    control: the same when each completion is compared with the option after its own
+    """reproduced: whether the hit rate is at least T
+    control: the same if each completion is compared with the option after its own
     hit_rate: share of the options that are reproduced
-    mean_rouge, best_rouge: mean and highest ROUGE-L F of a completion and its option
+    mean_rouge, best_rouge: mean and highest ROUGE-L F-measure of a completion and its option
     """
 
     ranks_by: ClassVar[tuple[str, ...]] = ("mean_rouge", "best_rouge")
@@ -48,17 +49,17 @@ class ReproductionMeasurement(Measurement):
 @statistics.register("reproduction")
 @dataclass(frozen=True)
 class Reproduction:
-    """rouge: a completion above this ROUGE-L F is a hit
-    share: options that must be hit for a question to count as reproduced, the paper's T
+    """rouge: a completion with a ROUGE-L F-measure above this is a hit
+    share: share of the options that must be hit for a question to count as reproduced; the paper's T
     """
 
     probe: ClassVar[str] = "option_completions"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row(
-            "reproduced_rate", "Whether the model writes at least a share T of the options", higher_is_better=False
+            "reproduced_rate", "Whether the model reproduces at least a share T of the options", higher_is_better=False
         ),
         mean_row(
-            "control_rate", "The same when completions are compared with the next option: what shared words give"
+            "control_rate", "The same with completions compared with the next option: the rate due to shared words"
         ),
     )
 
@@ -93,14 +94,16 @@ class Reproduction:
 
 @cache
 def _scorer() -> Any:
-    from rouge_score.rouge_scorer import RougeScorer  # here, since it imports nltk and scikit-learn, over a second
+    from rouge_score.rouge_scorer import (
+        RougeScorer,
+    )  # imported here, since it imports nltk and scikit-learn, which takes over a second
 
     return RougeScorer(["rougeL"], use_stemmer=True)
 
 
 def rouge_l(option: str, completion: str) -> float:
-    """F of ROUGE-L between an option and what was written in its place, stemmed; of texts without a word of Latin
-    letters or digits, which the scorer does not see, 1 where the completion begins with the option and else 0."""
+    """ROUGE-L F-measure of an option and the completion written for it, with stemming. The scorer ignores everything
+    but Latin letters and digits; for an option without any, 1 if the completion begins with the option, else 0."""
     if not _scorer()._tokenizer.tokenize(option):
         return float(bool(option.strip()) and completion.strip().startswith(option.strip()))
     return float(_scorer().score(option, completion)["rougeL"].fmeasure)
@@ -108,7 +111,7 @@ def rouge_l(option: str, completion: str) -> float:
 
 @dataclass(frozen=True)
 class NgramMeasurement(Measurement):
-    """ngram_accuracy: share of the places where what was written is exactly how the text goes on"""
+    """ngram_accuracy: share of the places where the model writes exactly the continuation of the text"""
 
     ranks_by: ClassVar[tuple[str, ...]] = ("ngram_accuracy",)
     ngram_accuracy: float
@@ -124,7 +127,7 @@ class NgramAccuracy:
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row(
             "ngram_accuracy",
-            "Share of places where the model writes exactly how the published text goes on",
+            "Share of places where the model writes exactly the continuation of the published text",
             higher_is_better=False,
         ),
     )

@@ -1,10 +1,10 @@
-"""Is a benchmark's own order of its questions likelier than others, over many shards of it?
+"""Is the published order of a benchmark's questions more likely than other orders, over many shards of it?
 
-Null hypothesis: the orders of a shard are exchangeable. Then the published one's gain over the mean of the others has
-mean 0, which a one-sided t-test over shards asks about, and each of a shard's orders is equally likely to be the
-published one, which gives exact p-values without a normal approximation. Limits: as of the probe; the verdict is on
-the data set, and a flagged shard is one of twenty-six by chance. Source: Oren et al. (arXiv 2310.17623), the t-test;
-the exact test, and the verdict on each shard, are ours.
+Null hypothesis: the orders of a shard are exchangeable. Then the published order's gain over the mean of the others
+has mean 0, which a one-sided t-test over shards tests, and each of a shard's orders is equally likely to be the
+published one, which gives an exact permutation test without a normal approximation. Limits: those of the probe; the
+verdict is on the data set, since one shard in 26 is flagged by chance. Source: the t-test, Oren et al. (arXiv
+2310.17623); the permutation test and the verdict on each shard are ours.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from lm_eval_leakage.statistics.tail_answered import margin_and_rank
 
 SHARD_LEVEL = 0.05
 N_PERMUTATIONS = 99_999
-RESAMPLED_AT_ONCE = 1 << 22  # numbers
+RESAMPLED_AT_ONCE = 1 << 22  # values
 
 
 @dataclass(frozen=True)
 class ShardEvidence(Evidence):
-    """flagged: few enough of the other orders are as likely as the published one, by `level`
+    """flagged: the p-value is at most `level`
 
-    pvalue: rank of the published order over the number of orders; a tie ranks it below
+    pvalue: rank of the published order over the number of orders; ties rank it lower
     gain: nats by which the published order beats the mean of the others
-    n_examples: questions of the shard that fitted the model's window
-    loglikelihoods: nats, of the published order and then of the others
+    n_examples: number of questions of the shard that fitted into the model's window
+    loglikelihoods: of the published order and then of the others, nats
     """
 
     gain: float
@@ -57,7 +57,7 @@ def _gains(verdicts: Verdicts) -> list[float]:
 ORDER_ROWS = (
     row_with_error(
         "order_gain",
-        "Nats by which a shard's published order beats the mean of others; mean over shards.",
+        "Nats by which a shard's published order beats the mean of other orders; mean over shards.",
         lambda verdicts: mean_and_stderr(_gains(verdicts)),
         higher_is_better=False,
     ),
@@ -68,7 +68,7 @@ ORDER_ROWS = (
     ),
     DeclaredRow(
         "permutation_pvalue",
-        "Probability, without leakage, of published orders at least as likely in sum over shards (exact).",
+        "Permutation test: probability, without leakage, of a sum over shards at least as high (exact).",
         lambda verdicts: permutation_pvalue([shard.loglikelihoods for shard in _shards(verdicts)]),
     ),
 )
@@ -84,7 +84,7 @@ class SharedLikelihood:
         *ORDER_ROWS,
         FLAGGED_RATE,
         NULL_RATE,
-    )  # guards are about single questions
+    )  # no row about guards, which apply to single questions
     level: float = SHARD_LEVEL
 
     def __post_init__(self) -> None:
@@ -110,19 +110,19 @@ class SharedLikelihood:
 
 
 def ttest_pvalue(gains: Sequence[float]) -> float:
-    """One-sided p-value of Student's t-test that the mean gain of the shards is above 0; NaN where it is undefined."""
+    """One-sided p-value of Student's t-test that the mean gain of the shards is above 0; NaN if undefined."""
     if len(gains) < 2 or len(set(gains)) == 1:
         return math.nan
     return float(ttest_1samp(gains, 0.0, alternative="greater").pvalue)
 
 
 def permutation_pvalue(shards: Sequence[Sequence[float]], n_resamples: int = N_PERMUTATIONS) -> float:
-    """Probability of a sum over shards at least as high as the published orders', when each shard's published order
-    is any of its orders with equal probability.
+    """Probability that the sum over shards, with a random order of each, is at least that of the published orders.
 
-    shards: nats, one sequence a shard with the published order first; lengths may differ
+    shards: nats, one sequence per shard with the published order first; lengths may differ
 
-    Monte Carlo with the observed sum among the draws, so exact at every level; no finer than 1 / (n_resamples + 1).
+    Monte Carlo with the observed sum among the draws, so exact at every level; the smallest possible p-value is
+    1 / (n_resamples + 1).
     """
     if not shards:
         return math.nan
@@ -134,5 +134,5 @@ def permutation_pvalue(shards: Sequence[Sequence[float]], n_resamples: int = N_P
         drawn = np.zeros(min(at_once, n_resamples - start))
         for gain in gains:
             drawn += gain[rng.integers(len(gain), size=len(drawn))]
-        at_least_as_high += int((drawn >= -1e-9).sum())  # a sum of the same numbers is a tie, however it is rounded
+        at_least_as_high += int((drawn >= -1e-9).sum())  # with a tolerance, so that equal sums tie despite rounding
     return at_least_as_high / (n_resamples + 1)

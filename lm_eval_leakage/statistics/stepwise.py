@@ -1,9 +1,10 @@
-"""At how many places does the model expect the published option next, of those that are left?
+"""At how many places does the model expect the published option next, among the remaining ones?
 
-Null hypothesis: the options stand in random order. Whatever the model prefers, the published option is then its first
+Null hypothesis: the options are in random order. Whatever the model prefers, the published option is then its first
 choice at place k with probability 1 / (n - k), independently of the places before, so that the number of such places
-is Poisson-binomial and all of them happen with probability 1 / n!. Limits: a natural order of the options breaks it.
-Source: ours, after the n-gram method of Hidayat et al., 2025 (arXiv 2505.24263).
+follows a Poisson-binomial distribution, and it is the first choice at every place with probability 1 / n!. Limits: a
+natural order of the options breaks it. Source: ours, after the n-gram method of Hidayat et al., 2025 (arXiv
+2505.24263).
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from lm_eval_leakage.statistics.tail_answered import margin_and_rank
 
 @dataclass(frozen=True)
 class StepwiseEvidence(Evidence):
-    """flagged: the published option is the first choice at every place; a tie is not
+    """flagged: the published option is the first choice at every place; a tie does not count
 
     pvalue: probability of at least as many such places
-    n_expected: at how many places it is
-    least_margin: nats by which it beats the best other that is left, at the place where it does so least
+    n_expected: number of places where it is the first choice
+    least_margin: smallest margin over all places of the published option over the best other remaining one, nats
     """
 
     n_expected: int

@@ -1,8 +1,8 @@
-"""Is the question answered rightly when only its end is shown?
+"""Is the question answered correctly when only its end is shown?
 
 Null hypothesis: without its beginning, every letter is equally likely to be the model's choice, so that one in
-n is right. Limits: questions that common sense answers from their options break it; the accuracy on the whole
-question stands beside the rate. Source: Hidayat et al., 2025 (arXiv 2505.24263), "semi-half".
+n is right. Limits: questions that common sense can answer from their options break it; compare the rate with the
+accuracy on whole questions. Source: Hidayat et al., 2025 (arXiv 2505.24263), "semi-half".
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from lm_eval_leakage.statistics import statistics
 class TailEvidence(Evidence):
     """flagged: the right letter is likelier than every other after the question's end
 
-    pvalue: rank of the right letter there, over the number of options; ties count against
-    margin: nats by which it beats the best other; negative where it does not
-    whole: whether it is chosen after the whole question
+    pvalue: rank of the right letter there, over the number of options; ties rank it lower
+    margin: nats by which it beats the best other letter; negative where it does not
+    whole: whether the right letter is chosen after the whole question
     """
 
     margin: float
@@ -53,7 +53,7 @@ class TailAnswered:
 
 def _evidence(answered: Answered) -> TailEvidence:
     gold = answered.question.answer
-    assert gold is not None, "the probe asks about questions with a known answer only"
+    assert gold is not None, "the probe tests only questions with a known answer"
     n_options = len(answered.question.options)
     whole, tail = answered.answers[:n_options], answered.answers[n_options:]
     margin, rank = margin_and_rank(tail, gold)
@@ -61,7 +61,7 @@ def _evidence(answered: Answered) -> TailEvidence:
 
 
 def margin_and_rank(loglikelihoods: Sequence[float], gold: int) -> tuple[float, int]:
-    """Nats by which one choice beats the best other, and its rank, 1 being the likeliest; ties rank it below."""
+    """Nats by which choice `gold` beats the best other one, and its rank (1 = most likely; ties rank it lower)."""
     others = [score for place, score in enumerate(loglikelihoods) if place != gold]
     right = loglikelihoods[gold]
     return right - max(others), 1 + sum(score >= right for score in others)

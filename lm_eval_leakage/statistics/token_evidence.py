@@ -1,9 +1,10 @@
-"""How likely is every token of the published text, for itself and among what else might have come?
+"""Membership inference from token log-probabilities: mean log-likelihood, Min-K% and Min-K%++ of the published text.
 
-Null hypothesis: none, and so no p-value and no flag; the values rank questions, and need known-unseen ones to be
-compared with. A higher one means more leakage. Limits: they rise with every text that is easy to predict. Source:
-Min-K% of Shi et al. (arXiv 2310.16789); Min-K%++ of Zhang et al. (arXiv 2404.02936), whose z-score of a token is
-(log p(token) - mean) / standard deviation of log p(v), v drawn from the model's own distribution.
+Null hypothesis: none, and so no p-value and no flag; the values rank questions and need a calibration set of
+known-unseen questions. A higher value means more leakage. Limits: any text that is easy to predict has high values,
+seen or not. Source: Min-K% of Shi et al. (arXiv 2310.16789); Min-K%++ of Zhang et al. (arXiv 2404.02936), whose
+z-score of a token is (log p(token) - mean) / standard deviation of log p(v), with v drawn from the model's own
+next-token distribution.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ K = 20.0  # percent of a text's tokens, in the range of both papers
 
 @dataclass(frozen=True)
 class TokenMeasurement(Measurement):
-    """mean_loglikelihood: nats a token
-    mean_zscore: Min-K%++ of the whole text
+    """mean_loglikelihood: nats per token
+    mean_zscore: mean z-score of all tokens (Min-K%++ with k = 100 %)
     min_k: mean log-probability of the k % least likely tokens, nats
     min_k_zscore: mean of the k % lowest z-scores (Min-K%++)
-    n_tokens: how many were scored
+    n_tokens: number of scored tokens
     """
 
     ranks_by: ClassVar[tuple[str, ...]] = ("mean_loglikelihood", "mean_zscore", "min_k", "min_k_zscore")
@@ -44,12 +45,12 @@ class TokenMeasurement(Measurement):
 @statistics.register("token_evidence")
 @dataclass(frozen=True)
 class TokenEvidence:
-    """k: percent of the tokens that count as the least likely; at least one does."""
+    """k: percentage of the tokens that count as the least likely; at least one token does"""
 
     probe: ClassVar[str] = "published_text"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row("mean_loglikelihood", "Log-likelihood per token of the published text, nats"),
-        mean_row("mean_zscore", "Min-K%++ with k = 100 %: z-score of the published text's tokens"),
+        mean_row("mean_zscore", "Min-K%++ with k = 100 %: z-score of the tokens of the published text"),
         mean_row("min_k", "Min-K%: log-probability of the k % least likely tokens, nats"),
         mean_row("min_k_zscore", "Min-K%++: the k % lowest z-scores of tokens"),
     )
@@ -65,7 +66,7 @@ class TokenEvidence:
     def _measure(self, tokens: TokenScores) -> TokenMeasurement | Skipped:
         loglikelihoods = np.array(tokens.loglikelihoods)
         if not len(loglikelihoods):
-            return Skipped("its text has no token that is scored")
+            return Skipped("its text has no scored token")
         zscores = z_scores(tokens)
         return TokenMeasurement(
             float(loglikelihoods.mean()),
@@ -81,7 +82,7 @@ class TokenEvidence:
 
 
 def z_scores(tokens: TokenScores) -> Floats:
-    """A token of a distribution without spread, where only one could come, is as likely as could be: 0."""
+    """Min-K%++ z-score of each token; 0 where the model is certain of the next token (standard deviation 0)."""
     own, mean, deviation = (np.array(c) for c in (tokens.loglikelihoods, tokens.means, tokens.deviations))
     scores: Floats = np.divide(own - mean, deviation, out=np.zeros_like(own), where=deviation > 1e-6)
     return scores

@@ -1,4 +1,4 @@
-"""Misbehaving backends, and runs that were cut off, through the harness's own `simple_evaluate`."""
+"""Misbehaving backends and interrupted runs, through the harness's own `simple_evaluate`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ N_REQUESTS = 24 + 120 + 12 + 24
 
 
 class Named(FakeLM):
-    """Made by name and arguments; reports answers as they come, as the backends of the harness do."""
+    """Created by name and arguments; reports answers as they come, like the backends of the harness."""
 
     made: list[Named]
     stops_after: int | None
@@ -63,21 +63,21 @@ def run(metadata, output: Path | None, arguments: str = "pretrained=a", **kwargs
 # ---------------------------------------------------------------------- resuming
 
 
-def test_a_run_that_was_cut_off_goes_on_from_there(named, questions_file, tmp_path, caplog) -> None:
+def test_an_interrupted_run_resumes(named, questions_file, tmp_path, caplog) -> None:
     metadata = questions_file(DOCS)
     named.stops_after = 100
     with pytest.raises(KeyboardInterrupt):
         run(metadata, tmp_path)
-    assert f"100 answers are kept in {tmp_path / 'leakage_answers'}" in caplog.text
+    assert f"100 answers are saved in {tmp_path / 'leakage_answers'}" in caplog.text
     named.stops_after = None
     with caplog.at_level("INFO"):
-        resumed = run(metadata, tmp_path, "pretrained=a,batch_size=7")  # the batch size changes no answer
+        resumed = run(metadata, tmp_path, "pretrained=a,batch_size=7")  # the batch size does not affect answers
     assert f"resumed: 100 of {N_REQUESTS} requests" in caplog.text
     assert len(named.made[-1].asked) == N_REQUESTS - 100
     assert resumed["samples"] == evaluate(FakeLM(by_hash), metadata)["samples"]
 
 
-def test_requests_of_equal_words_are_asked_once(named, questions_file, tmp_path) -> None:
+def test_equal_requests_are_sent_once(named, questions_file, tmp_path) -> None:
     first = run(questions_file([*DOCS, GOOD]), tmp_path)
     again = run(questions_file([*DOCS, GOOD]), tmp_path)
     assert [len(model.asked) for model in named.made] == [N_REQUESTS, 0]
@@ -90,7 +90,7 @@ def test_answers_of_another_model_are_not_used(named, questions_file, tmp_path, 
     with caplog.at_level("INFO"):
         run(questions_file([GOOD]), tmp_path, arguments)
     assert [len(model.asked) for model in named.made] == [24, 24]
-    assert "holds answers of another model, which are not used" in caplog.text
+    assert "has answers of another model, which are not used" in caplog.text
 
 
 def test_a_model_whose_files_have_changed_is_another(named, questions_file, tmp_path) -> None:
@@ -102,7 +102,7 @@ def test_a_model_whose_files_have_changed_is_another(named, questions_file, tmp_
     assert [len(model.asked) for model in named.made] == [24, 24, 0]
 
 
-def test_nothing_is_kept_where_it_is_not_wanted_or_nothing_is_saved(named, questions_file, tmp_path) -> None:
+def test_answers_are_not_saved_if_not_wanted_or_without_an_output_path(named, questions_file, tmp_path) -> None:
     run(questions_file([GOOD]) | {"resume": False}, tmp_path)
     assert list(tmp_path.rglob("*.sqlite")) == []
     run(questions_file([GOOD]), None)
@@ -117,7 +117,7 @@ def test_a_model_given_as_an_object_without_weights_is_never_taken_for_another(q
         assert len(lm.asked) == 24
 
 
-def test_numbers_that_are_not_finite_are_asked_for_again(named, questions_file, tmp_path, monkeypatch) -> None:
+def test_requests_with_non_finite_answers_are_sent_again(named, questions_file, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(named, "loglikelihood", lambda self, requests: [(math.nan, False)] * len(requests))
     assert run(questions_file([GOOD]), tmp_path)["results"][TASK]["skipped,max_order"] == 1
     monkeypatch.undo()
@@ -125,7 +125,7 @@ def test_numbers_that_are_not_finite_are_asked_for_again(named, questions_file, 
     assert run(questions_file([GOOD]), tmp_path)["results"][TASK]["skipped,max_order"] == 0
 
 
-def test_an_output_path_that_names_a_file_keeps_beside_it(named, questions_file, tmp_path) -> None:
+def test_with_a_file_as_output_path_answers_are_saved_next_to_it(named, questions_file, tmp_path) -> None:
     run(questions_file([GOOD]), tmp_path / "results.json")
     assert list((tmp_path / "leakage_answers").glob("*.sqlite"))
 
@@ -149,7 +149,7 @@ def of_dawn(request) -> bool:
     return "dawn" in request.args[0]
 
 
-def test_too_few_answers_cost_the_questions_that_have_them_alone(questions_file) -> None:
+def test_with_too_few_answers_only_the_affected_questions_are_skipped(questions_file) -> None:
     def loses_dawn(answers, requests, _):
         return [answer for answer, request in zip(answers, requests, strict=True) if not of_dawn(request)]
 
@@ -158,7 +158,7 @@ def test_too_few_answers_cost_the_questions_that_have_them_alone(questions_file)
     reasons = [line["reason"] for line in lines(results, "max_order")]
     assert reasons == [
         None,
-        "the backend gave 0 answers to 120 requests, so that none can be told from another",
+        "the backend gave 0 answers to 120 requests, so they cannot be matched",
         None,
         None,
     ]
@@ -185,7 +185,7 @@ def test_a_list_that_cannot_be_matched_is_named(questions_file, answer, reason) 
 
 
 @pytest.mark.parametrize("bad", [None, "text", (), (-1.0,), (None, False), ("-1", False), 3, [-1.0, True, 2]])
-def test_an_answer_that_is_none_costs_its_question_alone(questions_file, bad) -> None:
+def test_an_invalid_answer_skips_only_its_question(questions_file, bad) -> None:
     def spoils_one(answers, requests, _):
         first = next(index for index, request in enumerate(requests) if of_dawn(request))
         return [*answers[: first + 3], bad, *answers[first + 4 :]]
@@ -193,11 +193,11 @@ def test_an_answer_that_is_none_costs_its_question_alone(questions_file, bad) ->
     results = evaluate(Misbehaving(spoils_one), questions_file(DOCS))
     first, dawn, *others = lines(results, "max_order")
     assert dawn["reason"].startswith("the backend answered request 3 ('\\nA. ")
-    assert dawn["reason"].endswith("it must be a log-likelihood and a truth value")
+    assert dawn["reason"].endswith("it must be a log-likelihood and a boolean")
     assert [line["reason"] for line in (first, *others)] == [None] * 3
 
 
-def test_a_question_on_which_the_backend_fails_costs_itself_alone(questions_file, caplog) -> None:
+def test_a_question_on_which_the_backend_fails_is_the_only_one_skipped(questions_file, caplog) -> None:
     def fails_on_dawn(answers, requests, _):
         if any(map(of_dawn, requests)):
             raise ArithmeticError("no dawn here")
@@ -219,10 +219,10 @@ def test_a_backend_that_is_gone_ends_the_run_with_its_own_error(questions_file) 
     lm = Misbehaving(is_gone)
     with pytest.raises(ConnectionError, match="server went away"):
         evaluate(lm, questions_file([GOOD | {"question": f"Number {i}?"} for i in range(50)]))
-    assert lm.calls == 1 + 1 + IN_A_ROW  # whether it has the method, all together, then single questions
+    assert lm.calls == 1 + 1 + IN_A_ROW  # the check for the method, all together, then single questions
 
 
-def test_answers_that_were_reported_before_a_failure_are_kept(named, questions_file, tmp_path, monkeypatch) -> None:
+def test_answers_reported_before_a_failure_are_saved(named, questions_file, tmp_path, monkeypatch) -> None:
     named.stops_after = 30
     sound = named.loglikelihood
 
@@ -254,8 +254,8 @@ def test_what_a_response_must_be() -> None:
 # ---------------------------------------------------------------------- token scores
 
 
-def test_token_scores_are_kept_as_they_come(monkeypatch, tmp_path) -> None:
-    """By the real method of `hf`, with the model's own work left out."""
+def test_token_scores_are_saved_as_they_come(monkeypatch, tmp_path) -> None:
+    """With the real method of `hf`, but a fake forward pass."""
     from lm_eval.models.huggingface import HFLM
 
     from lm_eval_leakage.harness.models import token_scores
@@ -313,7 +313,7 @@ def test_token_scores_are_kept_as_they_come(monkeypatch, tmp_path) -> None:
     assert made[-1].scored == []
 
 
-def test_neighbours_that_are_all_bad_cost_themselves_alone(questions_file) -> None:
+def test_neighbouring_questions_that_all_fail_are_the_only_ones_skipped(questions_file) -> None:
     def fails_on_mars(answers, requests, _):
         if any("Mars" in request.args[0] for request in requests):
             raise ArithmeticError("no Mars here")
@@ -326,11 +326,11 @@ def test_neighbours_that_are_all_bad_cost_themselves_alone(questions_file) -> No
     assert results["results"][TASK]["skipped,max_order"] == 10
 
 
-def test_a_backend_that_reports_at_the_end_is_asked_in_portions(named, questions_file, tmp_path, monkeypatch) -> None:
+def test_a_backend_that_reports_at_the_end_is_called_in_portions(named, questions_file, tmp_path, monkeypatch) -> None:
     calls: list[int] = []
 
     def at_once(self, requests):
-        if not requests:  # whether it has the method
+        if not requests:  # the check for the method
             return []
         calls.append(len(requests))
         if len(calls) == self.stops_after:

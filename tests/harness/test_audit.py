@@ -77,7 +77,7 @@ def run(folder: Path, *names: str, lm: FakeLM | None = None, **options):
     return simple_evaluate(model=lm or FakeLM(by_hash), tasks=list(names), task_manager=manager(folder), **options)
 
 
-def test_any_task_has_an_audit_by_name_that_asks_in_its_own_words(folder, task) -> None:
+def test_any_task_has_an_audit_by_name_in_its_own_prompt(folder, task) -> None:
     task("colours", LETTERED)
     lm = FakeLM(by_hash)
     results = run(folder, "colours_leakage_perm", lm=lm)
@@ -87,7 +87,7 @@ def test_any_task_has_an_audit_by_name_that_asks_in_its_own_words(folder, task) 
     assert results["configs"]["colours_leakage_perm"]["metadata"]["audit_of"] == "colours"
 
 
-def test_a_task_that_shows_no_options_is_asked_with_the_usual_block(folder, task) -> None:
+def test_a_task_that_shows_no_options_is_audited_with_the_usual_block(folder, task) -> None:
     task("colours", TEXTS)
     lm = FakeLM(by_hash)
     run(folder, "colours_leakage_perm", lm=lm)
@@ -210,7 +210,7 @@ def test_names_are_matched_as_the_command_line_does(folder, task) -> None:
     assert known.match_tasks(["*s_leakage_perm"]) == ["colours_leakage_perm", "shades_leakage_perm"]
     assert known.match_tasks(["hues_leakage_perm", "shades"]) == ["hues_leakage_perm", "shades"]
     assert known.match_tasks(["nothing_leakage_perm", "colours_leakage_perm_leakage_perm"]) == []
-    assert "colours_leakage_perm" not in known.all_tasks  # not listed, for there is one of every task
+    assert "colours_leakage_perm" not in known.all_tasks  # not listed, since every task has one
 
 
 def test_an_unknown_name_is_unknown_as_before(folder) -> None:
@@ -232,12 +232,12 @@ MANY = [
 
 
 def knows_letters(context: str, continuation: str) -> float:
-    """A model that remembers the letter of every question, whatever stands there."""
+    """A model that memorised the letter of every question, whatever the options are."""
     number = int(context.split("number ")[1].split()[0])
     return 0.0 if continuation == " " + "ABCD"[number % 4] else -5.0
 
 
-def test_choice_confusion_tells_remembered_letters_from_remembered_options(folder, task) -> None:
+def test_choice_confusion_distinguishes_memorised_letters_from_memorised_options(folder, task) -> None:
     task("colours", LETTERED, MANY)
     row = run(folder, "colours_choice_confusion", lm=FakeLM(knows_letters))["results"]["colours_choice_confusion"]
     assert row["accuracy_original,paired_accuracy"] == 1
@@ -272,7 +272,7 @@ def test_a_question_without_enough_replacements_is_skipped_and_counted(folder, t
     assert reason.startswith("3 replacements are needed, and other questions of its subject 'alone' have 0")
 
 
-def test_semihalf_has_its_chance_and_the_whole_questions_accuracy_beside_it(folder, task) -> None:
+def test_semihalf_reports_its_null_rate_and_the_accuracy_on_whole_questions(folder, task) -> None:
     task("colours", LETTERED, MANY)
     lm = FakeLM(lambda context, continuation: 0.0 if continuation == " A" else by_hash(context, continuation))
     row = run(folder, "colours_leakage_semihalf", lm=lm)["results"]["colours_leakage_semihalf"]
@@ -300,7 +300,7 @@ def test_permutation_r_and_q_ask_for_what_the_paper_asks(folder, task) -> None:
 
 
 class Writer(FakeLM):
-    """Goes on with the text that it has seen."""
+    """Continues the texts that it has seen."""
 
     def __init__(self, *texts: str) -> None:
         super().__init__(by_hash)
@@ -378,7 +378,7 @@ def asked(folder: Path, name: str, file: str) -> list[tuple[str, str]]:
 MINE = {"question": "Which is mine?", "choices": ["oak", "elm", "ash", "yew"], "answer": 1}
 
 
-def test_a_users_file_is_asked_in_the_tasks_own_words(folder, task, mine) -> None:
+def test_a_users_file_is_audited_in_the_tasks_own_prompt(folder, task, mine) -> None:
     task("colours", LETTERED.replace("{{question}}", "Pick: {{question}}"))
     first, second = asked(folder, "colours_leakage_perm", mine(MINE))
     assert first == ("Pick: Which is mine?", "\nA. oak\nB. elm\nC. ash\nD. yew")
@@ -394,7 +394,7 @@ def test_a_users_file_is_prepared_as_the_tasks_own_data_are(folder, task, mine) 
     assert [question.prompt for question in audit.benchmark()] == ["WHICH IS MINE?\nAnswer:"]
 
 
-def test_a_users_file_that_the_task_cannot_render_is_asked_as_plain_questions_with_a_word(
+def test_a_users_file_that_the_task_cannot_render_is_audited_as_plain_questions_with_a_warning(
     folder, task, mine, caplog
 ) -> None:
     task("colours", TEXTS.replace("question", "stem"), [{"stem": row["question"]} | row for row in ROWS])
@@ -418,26 +418,27 @@ def test_a_users_file_of_other_fields_is_refused_with_those_that_it_has_and_thos
         )
     reason = str(refused.value)
     assert (
-        "mine.jsonl', whose rows have the fields ['frage', 'wahl'], and colours can make no question of them" in reason
+        "mine.jsonl', whose rows have the fields ['frage', 'wahl'], and colours cannot read them as questions"
+        in reason
     )
     assert "own rows have ['question', 'choices', 'answer']; rename the fields to those" in reason
 
 
-def test_one_file_is_not_asked_for_every_task_of_a_group_or_tag(folder, task, mine) -> None:
+def test_one_file_is_not_audited_once_per_task_of_a_group_or_tag(folder, task, mine) -> None:
     for name in ("few", "more"):
         task(name, LETTERED, tag="hues")
     write_group(folder, "few", "more")
     for name in ("everything_leakage_perm", "hues_leakage_perm"):
-        with pytest.raises(RefusedAudit, match="2 tasks, each of which would ask about that one file; name one of"):
+        with pytest.raises(RefusedAudit, match="2 tasks, each of which would audit that one file; name one of"):
             asked(folder, name, mine(MINE))
     assert asked(folder, "few_leakage_perm", mine(MINE))[0][0] == "Which is mine?"
 
 
-def test_one_file_is_not_asked_for_every_benchmark_of_our_own_group(mine) -> None:
+def test_one_file_is_not_audited_once_per_benchmark_of_our_own_group(mine) -> None:
     known = TaskManager(
         include_path=str(task_configs_path()), include_defaults=False, metadata={"data_files": mine(MINE)}
     )
-    with pytest.raises(RefusedAudit, match="leakage_perm stands for 7 tasks"):
+    with pytest.raises(RefusedAudit, match="leakage_perm has 7 tasks"):
         known.load(["leakage_perm"])
     assert "mmlu_leakage_perm" in known.load(["mmlu_leakage_perm"])["tasks"]
 
@@ -467,7 +468,7 @@ def test_a_task_object_is_audited_without_names(folder, task) -> None:
     results = simple_evaluate(model=lm, tasks=[audit], task_manager=manager(folder))
     assert len(lm.asked) == 6
     assert "flagged_rate,max_order" in results["results"]["colours_leakage_perm"]
-    with pytest.raises(ValueError, match="no audit is made by the probe 'nothing'"):
+    with pytest.raises(ValueError, match="no audit uses the probe 'nothing'"):
         leakage_task(base, probe="nothing")
 
 
@@ -500,7 +501,7 @@ def test_a_row_that_cannot_be_read_is_skipped_and_counted(folder, task) -> None:
     assert reasons == ["choice 1 is empty; it must have text"] * 2
 
 
-def test_with_two_options_no_rate_is_shown_and_the_pooled_test_speaks(folder, task, caplog) -> None:
+def test_with_two_options_the_pooled_test_is_shown_instead_of_a_rate(folder, task, caplog) -> None:
     pairs = [row | {"choices": row["choices"][:2], "answer": i % 2} for i, row in enumerate(ROWS)]
     task("pairs", TEXTS, pairs)
     seen = [f"{row['question']}\nA. {row['choices'][0]}\nB. {row['choices'][1]}" for row in pairs]
@@ -511,7 +512,7 @@ def test_with_two_options_no_rate_is_shown_and_the_pooled_test_speaks(folder, ta
     assert row["dataset_pvalue,max_order"] == pytest.approx(1 / 8)
     assert row["skipped,outlier"] == 3
     assert "2 options: no rate" in make_table(results)
-    assert "3 of 3 questions show the sign, 2 would by chance" in caplog.text
+    assert "3 of 3 questions meet the criterion, 2 would by chance" in caplog.text
     assert json.loads(json.dumps(float(row["skipped,outlier"]))) == 3
 
 

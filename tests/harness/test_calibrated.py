@@ -21,7 +21,7 @@ KEY = "max_order"
 
 @pytest.fixture
 def file(tmp_path):
-    """Margins of known-unseen questions from -0.5 to 0.48 nats; a model without memory has less than 1."""
+    """Margins of known-unseen questions from -0.5 to 0.48 nats; a model that memorised nothing has less than 1."""
     known = KnownScores({EVERY_CLASS: [i / 50 - 0.5 for i in range(50)]}, [3.0] * 40)
     write_calibration(tmp_path / "c.json", Calibration("M", "fresh", "by hand", {KEY: known}))
     return str(tmp_path / "c.json")
@@ -37,7 +37,7 @@ def audit(lm: FakeLM, data: dict[str, str], **metadata: object):
     return results["results"][TASK], results["samples"][TASK]
 
 
-def test_calibrated_rates_stand_beside_the_published_ones(questions_file, file) -> None:
+def test_calibrated_rates_are_reported_with_the_published_ones(questions_file, file) -> None:
     seen = [f"Which, {i}?\nA. red\nB. blue\nC. lime\nD. grey" for i in range(5)]
     row, samples = audit(Named(fond_of(*seen)), questions_file(DOCS), calibration=file)
     lines = [line for line in samples if line["filter"] == "max_order"]
@@ -55,10 +55,10 @@ def test_a_statistic_without_known_scores_has_no_calibrated_rate(questions_file,
     assert next(line for line in samples if line["filter"] == "outlier")["calibrated_pvalue"] is None
 
 
-def test_the_false_positive_rate_can_be_asked_for(questions_file, file) -> None:
+def test_the_false_positive_rate_can_be_set(questions_file, file) -> None:
     seen = [f"Which, {i}?\nA. red\nB. blue\nC. lime\nD. grey" for i in range(5)]
     row, _ = audit(Named(fond_of(*seen)), questions_file(DOCS), calibration=file, fpr=0.01)
-    assert row["calibrated_rate,max_order"] == 0  # 1 / 51 is the least that 50 known questions can say
+    assert row["calibrated_rate,max_order"] == 0  # 1 / 51 is the lowest p-value that 50 known questions allow
     with pytest.raises(ValueError, match="fpr is 2; it is a false-positive rate"):
         audit(Named(by_hash), questions_file(DOCS), calibration=file, fpr=2)
 
@@ -68,7 +68,9 @@ def test_without_a_calibration_no_row_is_added(questions_file) -> None:
     assert not [name for name in row if name.startswith("calibrated")]
 
 
-def test_other_parameters_of_the_probe_are_another_detector_which_is_said(questions_file, file, caplog) -> None:
+def test_with_other_parameters_of_the_probe_there_is_a_warning_of_another_detector(
+    questions_file, file, caplog
+) -> None:
     row, _ = audit(Named(by_hash), questions_file(DOCS), calibration=file, orders=12)
     assert "calibrated_rate,max_order" not in row
     told = "the calibration of 'M' has scores of max_order, and what was run is max_order:orders=12, outlier"
@@ -78,34 +80,34 @@ def test_other_parameters_of_the_probe_are_another_detector_which_is_said(questi
 def test_a_calibration_of_another_model_is_refused_before_anything_is_computed(questions_file, file) -> None:
     lm = Named(by_hash)
     lm.pretrained = "N"
-    with pytest.raises(ValueError, match="the calibration is of the model 'M', and this run's is 'N'"):
+    with pytest.raises(ValueError, match="the calibration is of the model 'M', but this run's model is 'N'"):
         audit(lm, questions_file(DOCS), calibration=file)
     assert not lm.asked
 
 
-def test_a_model_that_hides_its_name_is_said_to(questions_file, file, caplog) -> None:
+def test_a_model_without_a_known_name_gets_a_warning(questions_file, file, caplog) -> None:
     audit(FakeLM(by_hash), questions_file(DOCS), calibration=file)
-    assert "FakeLM hides its name; the calibration is of 'M'" in caplog.text
+    assert "FakeLM has no known name; the calibration is of the model 'M'" in caplog.text
 
 
-def test_a_name_that_only_begins_alike_is_said_to(tmp_path, caplog) -> None:
+def test_a_benchmark_name_that_only_begins_the_same_gets_a_warning(tmp_path, caplog) -> None:
     write_calibration(tmp_path / "c.json", Calibration("M", "mmlu", "by hand", {}))
     metadata = {"calibration": str(tmp_path / "c.json")}
     assert Calibrator.of(metadata | {"audit_of": "mmlu"}, "t") is not None
     assert not caplog.text
     Calibrator.of(metadata | {"audit_of": "mmlu_pro"}, "t")
-    assert "t asks about 'mmlu_pro' by a calibration made on 'mmlu'" in caplog.text
-    with pytest.raises(ValueError, match="made on 'mmlu', and t asks about 'mmlux'"):
+    assert "t audits 'mmlu_pro' with a calibration made on 'mmlu'" in caplog.text
+    with pytest.raises(ValueError, match="made on 'mmlu', but t audits 'mmlux'"):
         Calibrator.of(metadata | {"audit_of": "mmlux"}, "t")
 
 
 def test_a_calibration_of_another_benchmark_is_refused(questions_file, tmp_path) -> None:
     write_calibration(tmp_path / "c.json", Calibration("M", "mmlu", "by hand", {}))
-    with pytest.raises(ValueError, match="made on 'mmlu', and fresh_leakage_perm asks about"):
+    with pytest.raises(ValueError, match="made on 'mmlu', but fresh_leakage_perm audits"):
         audit(Named(by_hash), questions_file(DOCS), calibration=str(tmp_path / "c.json"))
 
 
-def test_scores_of_no_detector_that_is_run_are_said_to_say_nothing(file) -> None:
+def test_a_calibration_without_scores_of_any_detector_of_the_run_gets_a_warning(file) -> None:
     calibrator = Calibrator.of({"calibration": file, "audit_of": "fresh"}, "t")
     assert calibrator.unmatched([KEY, "outlier"]) is None
     said = calibrator.unmatched([f"{KEY}:max_orders=12"])

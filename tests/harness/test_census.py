@@ -78,9 +78,9 @@ TASKS = {
         "the options stand inside the contexts",
     ),
     "one": ('"{{question}}"', '"{{[answer_text]}}"', "refused", "the task offers 1 choice"),
-    "no_module": ("!function missing.function", '["A", "B"]', "refused", "the harness itself cannot load it here"),
-    "broken": ("!function utils.breaks", '["A", "B"]', "failed", "no made-up row fits what it does with its data"),
-    "endless": ("!function utils.waits_for_ever", '["A", "B"]', "failed", "no made-up row fits what it does with its"),
+    "no_module": ("!function missing.function", '["A", "B"]', "refused", "the harness itself cannot load it"),
+    "broken": ("!function utils.breaks", '["A", "B"]', "failed", "no made-up row works with its code"),
+    "endless": ("!function utils.waits_for_ever", '["A", "B"]', "failed", "no made-up row works with its"),
 }
 PROCESSED = {"processed": "as_query", "random": "shuffled"}
 
@@ -111,7 +111,7 @@ original = census.constants
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_made_up_row_tells_what_can_be_audited(name: str, found) -> None:
+def test_a_made_up_row_shows_whether_a_task_can_be_audited(name: str, found) -> None:
     *_, status, reason = TASKS[name]
     assert (found[name].status, found[name].reason[: len(reason)]) == (status, reason)
 
@@ -122,7 +122,7 @@ def test_every_task_is_found_once_under_its_folder(found) -> None:
     assert {finding.folder for finding in findings} == {"made_up"}
 
 
-def test_of_a_group_its_tasks_are_told(found) -> None:
+def test_findings_on_a_group_are_those_of_its_tasks(found) -> None:
     assert [(finding.task, finding.status) for finding in found["listed"]] == [
         ("letters", "covered"),
         ("words", "refused"),

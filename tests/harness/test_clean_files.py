@@ -1,4 +1,4 @@
-"""The folder of clean tasks, when its writing ends in the middle."""
+"""The folder of clean tasks, if writing it is interrupted."""
 
 from __future__ import annotations
 

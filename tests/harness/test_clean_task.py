@@ -1,4 +1,4 @@
-"""A written folder of clean tasks, run by the harness as anybody would."""
+"""A folder of clean tasks, run by the harness as a user would."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lm_eval_leakage.results.clean_sets import CleanSet, clean_sets
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 from tests.fakes import FakeLM, by_hash
 
-pytestmark = pytest.mark.model  # each test has several runs of the harness, a minute in all
+pytestmark = pytest.mark.model  # each test runs the harness several times, a minute in all
 
 N = 10
 ROWS = [{"q": f"Colour {i}?", "options": [f"red {i}", f"grün {i}"], "answer": i % 2} for i in range(N)]
@@ -80,7 +80,7 @@ def run(folder: Path, *names: str, **options: Any) -> dict[str, Any]:
 
 
 def sets_of(results: Mapping[str, Any], flagged: Callable[[int], bool | None], **options: Any) -> list[CleanSet]:
-    """Of a real run's samples, with verdicts made up by doc id."""
+    """The sets from a real run's samples, with verdicts made up by doc id."""
     questions = [
         AnnotatedQuestion(
             task=name,
@@ -105,7 +105,7 @@ def thirds(doc_id: int) -> bool:
 
 
 def cleaned(base: Path, *names: str, flagged: Callable[[int], bool | None] = thirds, **options: Any) -> Path:
-    """The folder of the clean tasks of a real run."""
+    """Writes the clean tasks of a real run; returns their folder."""
     folder = base.parent / "clean"
     assert write_clean(sets_of(run(base, *names, **options), flagged), {}, folder, manager(base)) == []
     return folder
@@ -123,7 +123,7 @@ PROCESSED = "process_docs: !function utils.louder\nfewshot_split: dev\nfewshot_c
 
 
 @pytest.mark.parametrize("more", ["", PROCESSED], ids=["rows as they are", "process_docs"])
-def test_the_questions_asked_are_those_left_with_the_hashes_and_scores_of_the_full_run(base, task, more) -> None:
+def test_a_clean_run_has_the_kept_questions_with_the_hashes_and_scores_of_the_full_run(base, task, more) -> None:
     task(more=more)
     full = run(base, "colours")
     clean = run(cleaned(base, "colours"), "colours_clean")
@@ -228,13 +228,13 @@ def test_a_base_task_that_has_moved_is_named(base, task) -> None:
         run(folder, "colours_clean")
 
 
-def test_another_version_of_the_base_task_is_said_and_shown(base, task, caplog) -> None:
+def test_another_version_of_the_base_task_gets_a_warning_and_is_shown(base, task, caplog) -> None:
     task()
     folder = cleaned(base, "colours")
     task(shape=SHAPE.replace("version: 3", "version: 4"))
     clean = run(folder, "colours_clean")
     assert clean["versions"]["colours_clean"] == 4
-    assert "colours is of version 4 here; its questions were chosen with version 3" in caplog.text
+    assert "colours has version 4 here; its questions were chosen with version 3" in caplog.text
 
 
 def test_data_are_prepared_once_for_all_that_ask_for_the_questions(base, task) -> None:
@@ -260,7 +260,7 @@ def test_an_alias_says_that_the_task_is_clean(base, task) -> None:
     assert results["results"]["colours_clean"]["alias"] == "bright colours_clean"
 
 
-def test_kept_requests_of_another_list_are_not_asked(base, task, tmp_path, monkeypatch) -> None:
+def test_cached_requests_of_another_list_are_not_used(base, task, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("lm_eval.caching.cache.PATH", str(tmp_path / "cache"))
     task()
     full = run(base, "colours")
@@ -295,7 +295,7 @@ def test_members_without_a_clean_task_are_named(base, task) -> None:
         sets, {"all": ["colours", "shades"], "none": ["shades"]}, base.parent / "clean", manager(base)
     )
     assert list(map(str, problems)) == [
-        "all_clean is without shades: there is no clean task of them",
+        "all_clean lacks shades, which have no clean task",
         "no group none_clean is written: none of its tasks has a clean one",
     ]
     assert not (base.parent / "clean" / "none_clean.yaml").exists()
@@ -312,7 +312,7 @@ def test_a_group_shows_only_means_that_all_members_have(base, task) -> None:
     assert str(problem) == "all_clean shows no accuracy: its tasks have no metric in common"
 
 
-def test_what_cannot_be_a_clean_task_is_named_and_costs_itself_only(base, task) -> None:
+def test_sets_that_cannot_be_clean_tasks_are_named_and_the_others_written(base, task) -> None:
     for name in ("colours", "all_flagged", "own_class", "random", "broken"):
         task(name, more="process_docs: !function utils.shuffled\n" if name == "random" else "")
     full = run(base, "colours", "all_flagged", "own_class", "random", "broken")
@@ -324,11 +324,11 @@ def test_what_cannot_be_a_clean_task_is_named_and_costs_itself_only(base, task) 
     said = {str(problem) for problem in write_clean(sets, {}, base.parent / "clean", manager(base))}
     beginnings = {
         "no all_flagged_clean is written: nothing remains of the 10 questions (flagged: 10)",
-        "no own_class_clean is written: own_class is a task of a class of its own, whose questions",
+        "no own_class_clean is written: own_class is a task with its own class, whose questions",
         "no bright_clean is written: bright is a tag, whose questions",
-        "no gone_clean is written: no YAML of gone is known to the harness; give its folder as include_path",
+        "no gone_clean is written: the harness knows no YAML of gone; give its folder as include_path",
         f"no broken_clean is written: {base / 'broken.yaml'} cannot be loaded (AttributeError",
-        "random draws at random when it prepares its rows; where they come out otherwise",
+        "random draws random numbers when it prepares its rows; if they come out differently",
     }
     assert len(said) == len(beginnings)
     assert all(any(one.startswith(beginning) for one in said) for beginning in beginnings)
@@ -352,7 +352,10 @@ def test_files_of_another_run_are_not_overwritten_unasked(base, task) -> None:
     before = {file.name: file.read_text() for file in folder.iterdir() if file.is_file()}
     assert write_clean(sets_of(full, thirds), {}, folder, manager(base)) == []
     others = sets_of(full, lambda doc_id: not thirds(doc_id))
-    with pytest.raises(ValueError, match="colours_clean.yaml .*is of another run; choose a new folder, or overwrite"):
+    with pytest.raises(
+        ValueError,
+        match="colours_clean.yaml .*has different content, from another run; choose a new folder, or overwrite",
+    ):
         write_clean(others, {}, folder, manager(base))
     assert {file.name: file.read_text() for file in folder.iterdir() if file.is_file()} == before
     assert write_clean(others, {}, folder, manager(base), overwrite=True) == []

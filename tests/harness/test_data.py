@@ -14,7 +14,7 @@ def config(**fields) -> SimpleNamespace:
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hub of one data set whose subsets hold two questions each."""
+    """A hub with one data set, whose subsets have two questions each."""
 
     def load_dataset(path: str, name: str | None, split: str) -> datasets.Dataset:
         assert path == "hub/set"
@@ -23,7 +23,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
 
 
-def test_subjects_are_read_as_one_and_kept_apart_by_a_column(hub) -> None:
+def test_subjects_are_concatenated_with_a_column_that_names_them(hub) -> None:
     rows = load_questions(config(dataset_name=["law", "art"]), "val")
     assert rows["question"][:] == ["law val 1", "law val 2", "art val 1", "art val 2"]
     assert rows["subject"][:] == ["law", "law", "art", "art"]
@@ -35,7 +35,7 @@ def test_one_subset_is_read_as_it_stands(hub) -> None:
     assert rows["question"][0] == "all test 1"
 
 
-def test_a_file_beside_the_yaml_is_found_from_anywhere(tmp_path) -> None:
+def test_a_file_next_to_the_yaml_is_found_from_any_working_directory(tmp_path) -> None:
     (tmp_path / "own.jsonl").write_text('{"question": "Q?", "choices": ["a", "b"]}\n')
     source = {"config_source": str(tmp_path / "own.yaml")}
     rows = load_questions(

@@ -64,15 +64,21 @@ def test_numbers_of_thousands_of_digits_and_half_surrogate_pairs_are_texts_that_
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 REFUSED = {
-    "nothing": (b"", "holds no question; give it one row"),
-    "an empty list": (b"[]", "holds no question; give it one row"),
+    "nothing": (b"", "has no questions; give it one row"),
+    "an empty list": (b"[]", "has no questions; give it one row"),
     "Latin-1": (LINE.encode() + b"\n" + LINE.encode("latin-1"), "line 2 is not UTF-8 (byte 0xe9); save the file as"),
     "UTF-16": (LINE.encode("utf-16"), "line 1 is not UTF-8 (byte 0xff)"),
-    "a broken line": (f"{LINE}\n\n{LINE[:20]}\n{LINE}".encode(), "line 3 is no JSON (Unterminated string starting at"),
-    "a broken list": (f"[{LINE},\n{LINE[:20]}]".encode(), "line 2 is no JSON"),
-    "lists 100,000 deep": (LINE.encode() + b'\n{"question": ' + DEEP + b"}", "line 2 is no JSON (lists in lists"),
-    "a list 100,000 deep": (DEEP, "line 1 is no JSON (lists in lists"),
-    "lists 100 deep": (b'{"question": ' + b"[" * 100 + b"]" * 100 + b"}", "line 1 holds lists in lists, more than 50"),
+    "a broken line": (
+        f"{LINE}\n\n{LINE[:20]}\n{LINE}".encode(),
+        "line 3 is not valid JSON (Unterminated string starting at",
+    ),
+    "a broken list": (f"[{LINE},\n{LINE[:20]}]".encode(), "line 2 is not valid JSON"),
+    "lists 100,000 deep": (
+        LINE.encode() + b'\n{"question": ' + DEEP + b"}",
+        "line 2 is not valid JSON (too deeply nested lists",
+    ),
+    "a list 100,000 deep": (DEEP, "line 1 is not valid JSON (too deeply nested lists"),
+    "lists 100 deep": (b'{"question": ' + b"[" * 100 + b"]" * 100 + b"}", "line 1 has lists nested more than 50"),
     "lists for rows": (b'{"a": 1}\n["a"]', "line 2 is ['a']; each must be an object"),
     "numbers in a list": (b"[1, 2]", "entry 1 is 1; each must be an object"),
     "a compressed file": (gzip.compress(LINE.encode()), "compressed; unpack it with gunzip"),
@@ -80,7 +86,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("data", "reason"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_is_no_json_is_refused_with_its_file_and_line(tmp_path: Path, data: bytes, reason: str) -> None:
+def test_invalid_json_is_refused_with_its_file_and_line(tmp_path: Path, data: bytes, reason: str) -> None:
     file = tmp_path / "mine.jsonl"
     file.write_bytes(data)
     with pytest.raises(ValueError, match="data_files is") as refused:
@@ -95,12 +101,12 @@ def test_what_is_no_json_is_refused_with_its_file_and_line(tmp_path: Path, data:
     [
         ("folder.jsonl", "a folder; name one file in it"),
         ("none.jsonl", "there is no such file; check the path"),
-        ("mine.jsonl.gz", "unpack it first; the file must end in one of: .json, .jsonl, .parquet"),
-        ("mine.csv", "the file must end in one of"),
-        ("mine.parquet", "holds no table of questions"),
+        ("mine.jsonl.gz", "unpack it first; its name must end in one of: .json, .jsonl, .parquet"),
+        ("mine.csv", "its name must end in one of"),
+        ("mine.parquet", "cannot be read as a table of questions"),
     ],
 )
-def test_what_is_no_file_of_questions_is_refused(tmp_path: Path, name: str, reason: str) -> None:
+def test_a_file_that_is_not_a_question_file_is_refused(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "folder.jsonl").mkdir()
     for written in ("mine.jsonl.gz", "mine.csv", "mine.parquet"):
         (tmp_path / written).write_text("PAR1 or not")
@@ -109,7 +115,7 @@ def test_what_is_no_file_of_questions_is_refused(tmp_path: Path, name: str, reas
 
 
 @pytest.mark.parametrize("given", [3, None, ["a.jsonl"], {"test": "a.jsonl"}, "", "a\0.jsonl", True])
-def test_a_path_that_is_none_is_refused(given: object) -> None:
+def test_an_invalid_path_is_refused(given: object) -> None:
     with pytest.raises(ValueError, match="it must be the path of one file"):
         read_file(given)
 

@@ -61,7 +61,7 @@ def test_an_undefined_number_of_a_question_is_none_in_its_line() -> None:
     assert (line["pvalue"], line["margin"], line["null_rate"]) == (None, None, 0.5)
 
 
-# ---------------------------------------------------------------------- a statistic of a stranger
+# ---------------------------------------------------------------------- a statistic of another package
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Silent(Lengths):
 
 @pytest.fixture
 def registered(monkeypatch):
-    """Registers a statistic as a module of its own would, and forgets it and its rows after the test."""
+    """Registers a statistic as its own module would, and removes it and its rows after the test."""
     for known in (statistics, rows_of_harness):
         name = "_objects" if known is statistics else "_known"
         monkeypatch.setattr(known, name, dict(getattr(known, name)))
@@ -129,7 +129,7 @@ def test_a_new_measurement_prints_the_rows_that_it_declares_without_another_edit
     assert "mean_orders" in [entry.metric for entry in LeakageGroup("g").aggregate_metric_list]
 
 
-def test_the_rows_of_two_statistics_stand_where_they_have_a_value(registered, questions_file) -> None:
+def test_the_rows_of_two_statistics_are_shown_only_where_they_have_a_value(registered, questions_file) -> None:
     registered("lengths", Lengths)
     row = evaluated(questions_file, [GOOD, FIVE], "lengths", "max_order")["results"]["inline"]
     assert {"mean_orders,lengths", "flagged_rate,max_order", "skipped,lengths", "skipped,max_order"} <= row.keys()
@@ -138,7 +138,9 @@ def test_the_rows_of_two_statistics_stand_where_they_have_a_value(registered, qu
 
 def test_a_statistic_without_rows_is_refused_before_the_model_works(registered, questions_file) -> None:
     registered("silent", Silent)
-    with pytest.raises(ValueError, match="the statistic 'silent' declares no rows, so that nothing of it would be"):
+    with pytest.raises(
+        ValueError, match="the statistic 'silent' declares no rows, so nothing would be printed for it"
+    ):
         evaluated(questions_file, [GOOD], "silent")
 
 

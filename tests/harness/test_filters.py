@@ -23,7 +23,7 @@ def test_every_question_gets_a_verdict_in_its_place() -> None:
 
 
 def test_rows_of_the_data_are_refused_with_the_remedy() -> None:
-    with pytest.raises(ValueError, match="belongs to a task of the class LeakageTask"):
+    with pytest.raises(ValueError, match="works only in tasks of the class LeakageTask"):
         LeakageFilter("max_order", device="cpu").apply([[(-1.0, False)]], [{"question": "Which?"}])
 
 
@@ -61,7 +61,7 @@ def test_an_error_of_the_statistic_itself_is_not_hidden(monkeypatch: pytest.Monk
         LeakageFilter("max_order", device="cpu").judge(answered([-1.0, -2.0], [-1.0, -3.0]))
 
 
-def test_a_question_on_which_the_statistic_fails_costs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_on_which_the_statistic_fails_is_the_only_one_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = OrderScores.from_rows
 
     def fails_on_minus_nine(rows, device="auto"):

@@ -1,4 +1,4 @@
-"""What one question does to our own code after the model's work costs that question alone."""
+"""An error of our own code on one question, after the model's work, skips only that question."""
 
 from __future__ import annotations
 

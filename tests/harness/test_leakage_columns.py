@@ -44,7 +44,7 @@ def tasks(tmp_path):
 
 @pytest.fixture
 def model():
-    """It has seen the first questions with their options as published, and knows their answers."""
+    """A model that has seen the first questions with their options as published, and knows their answers."""
     texts = []
     for row in ROWS[:SEEN]:
         shown = "".join(f"\n{letter}. {option}" for letter, option in zip("ABC", row["choices"], strict=True))
@@ -56,7 +56,7 @@ def model():
     return FakeLM(fond_of(*texts))
 
 
-def test_a_task_asked_beside_its_audit_shows_the_columns_in_its_own_rows(tasks, model) -> None:
+def test_a_task_in_the_same_run_as_its_audit_shows_the_columns_in_its_own_rows(tasks, model) -> None:
     results = simple_evaluate(model=model, tasks=["capitals", "capitals_leakage_perm"], task_manager=tasks)
     row = results["results"]["capitals"]
     flagged = [

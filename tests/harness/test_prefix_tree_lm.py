@@ -142,7 +142,7 @@ def test_only_what_a_cache_lacks_is_scored_again(llama, tmp_path) -> None:
     assert n_scored == [len(MIXED) - 7]
 
 
-# ---------------------------------------------------------------------- what it cannot take
+# ---------------------------------------------------------------------- unsuitable models and requests
 
 
 @pytest.mark.parametrize("name", [*CACHED, *NEITHER])
@@ -208,7 +208,7 @@ def test_what_goes_wrong_only_on_long_texts_is_found_before_they_are_scored(llam
         return usual(blocks, mask_function, device) & (torch.from_numpy(blocks.key_depths)[:, None, :] != 90)
 
     monkeypatch.setattr(tree_attention, "_seen", blind_beyond_90)
-    lm._verified = 85  # as if the probe had been shorter
+    lm._verified = 85  # as if the texts of the check had been shorter
     assert_as_hf(llama, lm)
     assert lm._scorer.name == "a shared-prefix cache"
     assert "tree attention is off by" in caplog.text
@@ -220,7 +220,7 @@ def test_a_rotary_embedding_that_changes_with_length_is_left_to_hf(n_tokens, as_
     model = checkpoint(tmp_path, max_position_embeddings=64, rope_parameters=rope)
     pairs = [("a" * (n_tokens - 1), "bc"), ("a" * 5, "b")]
     assert_as_hf(model, lm_of(model), pairs)
-    assert ("rotary embedding changes" in caplog.text) == as_hf
+    assert ("rotary embedding depends on" in caplog.text) == as_hf
 
 
 def test_an_encoder_decoder_is_scored_as_hf_does(tmp_path, caplog) -> None:
@@ -259,7 +259,7 @@ def test_a_budget_that_makes_no_sense_is_named(llama, max_tokens) -> None:
         lm_of(llama, max_tokens=max_tokens)
 
 
-def test_a_batch_size_is_said_to_be_for_generation_only(llama, caplog) -> None:
+def test_a_batch_size_gets_a_warning_that_it_is_for_generation_only(llama, caplog) -> None:
     lm_of(llama, batch_size=16)
     assert "batch_size=16 applies to generation only" in caplog.text
 
@@ -299,7 +299,7 @@ def test_the_budget_follows_free_memory(monkeypatch) -> None:
         assert budgets.default_max_tokens(model, torch.device("cpu")) == expected
 
 
-def test_the_probe_tells_noise_from_an_error(llama, monkeypatch, caplog) -> None:
+def test_the_check_at_start_up_distinguishes_rounding_noise_from_an_error(llama, monkeypatch, caplog) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(prefix_tree_lm, "NOISE", dict.fromkeys(prefix_tree_lm.NOISE, -1.0))
     assert lm_of(llama)._scorer is None
@@ -307,7 +307,7 @@ def test_the_probe_tells_noise_from_an_error(llama, monkeypatch, caplog) -> None
 
 
 def test_the_rank_counts_the_processes_of_all_nodes(monkeypatch) -> None:
-    """`hf` takes the number within the node, so that two nodes of one process would both be the first."""
+    """`hf` takes the rank within the node, so that on two nodes of one process each, both would be the first."""
 
     def on_the_second_node(self, *_: object, **__: object) -> None:
         self._rank, self._world_size, self.backend = 0, 2, "seq2seq"

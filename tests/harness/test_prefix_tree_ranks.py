@@ -14,7 +14,7 @@ from tests.harness.shared_model import BUDGET, PAIRS
 from tests.harness.test_prefix_tree_lm import asked, checkpoint, lm_of
 
 
-@pytest.mark.model  # processes of their own
+@pytest.mark.model  # starts processes
 def test_processes_that_hold_one_model_read_the_same_pieces(tmp_path: Path) -> None:
     model = checkpoint(tmp_path / "model")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]

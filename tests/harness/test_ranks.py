@@ -1,4 +1,4 @@
-"""Data parallelism for real: processes that share the questions over torch.distributed (gloo)."""
+"""Real data parallelism: processes that share the questions over torch.distributed (gloo)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lm_eval_leakage.harness.models.processes import (
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import EMPTY, FIVE, GOOD, ONE, SAME, TASK, TWINS, evaluate
 
-# every other question goes to the second process, which so has none that can be tested
+# every other question goes to the second process, which therefore has no testable one
 DOCS = [GOOD, ONE, TWINS, EMPTY, FIVE, SAME, GOOD | {"question": "Again?"}]
 
 
@@ -64,7 +64,7 @@ def run_rank(rank: int, world_size: int, metadata: dict, folder: str) -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.model  # several interpreters, one after the other
+@pytest.mark.model  # starts several interpreters in sequence
 @pytest.mark.filterwarnings("ignore")
 def test_the_rows_do_not_depend_on_the_number_of_processes(questions_file, tmp_path) -> None:
     metadata = questions_file(DOCS)
@@ -85,14 +85,14 @@ def test_one_process_decides_alone() -> None:
     refuse_wrong_rank(0, 1)
 
 
-# ---------------------------------------------------------------------- going on with another number of processes
+# ---------------------------------------------------------------------- resuming with another number of processes
 
 MANY = [GOOD | {"question": f"Colour {number}?"} for number in range(15)]
 N_REQUESTS = 15 * 24
 
 
 class Kept(RankedLM):
-    """Reports what it answers, and fails after so many answers."""
+    """Reports its answers, and fails after a given number of them."""
 
     def __init__(self, stop_after: int | None) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ def run_kept(rank: int, world_size: int, kind: type, stop_after: int | None, met
         "Maker", (), {"create_from_arg_string": staticmethod(lambda *_: lm)}
     )
     manager = TaskManager(include_path=task_configs_path(), include_defaults=False, metadata=metadata)
-    # replicas on two nodes that share no disk: each has an output folder of its own
+    # replicas on two nodes without a shared disk: each has its own output folder
     output = f"{folder}/../kept" + (f"_{rank}" if kind is Replica else "")
     try:
         results = simple_evaluate(
@@ -156,18 +156,18 @@ def spawned(tmp_path: Path, name: str, n_processes: int, kind: type, stop_after:
 
 
 def texts(asked: list[list[list[str]]]) -> set[tuple[str, ...]]:
-    """All requests of all ranks, without the one that a rank with nothing to ask repeats."""
+    """All requests of all ranks, without the dummy request of a rank that has none."""
     return {tuple(request) for own in asked for request in own} - {("Skipped", " question")}
 
 
 @pytest.mark.model
 @pytest.mark.filterwarnings("ignore")
-def test_any_number_of_processes_goes_on_with_what_another_number_began(questions_file, tmp_path) -> None:
+def test_a_run_can_be_resumed_with_another_number_of_processes(questions_file, tmp_path) -> None:
     metadata = questions_file(MANY)
     begun, _ = spawned(tmp_path, "two", 2, Kept, 50, metadata)
     assert [len(own) for own in begun] == [50, 50]
     asked, samples = spawned(tmp_path, "three", 3, Kept, None, metadata)
-    assert len({len(own) for own in asked}) == 1  # all ranks come along
+    assert len({len(own) for own in asked}) == 1  # all ranks make the same number of calls
     assert not texts(begun) & texts(asked)
     assert len(texts(begun) | texts(asked)) == N_REQUESTS
     whole = evaluate(FakeLM(by_hash), metadata)["samples"][TASK]
@@ -183,11 +183,11 @@ def test_any_number_of_processes_goes_on_with_what_another_number_began(question
 
 @pytest.mark.model
 @pytest.mark.filterwarnings("ignore")
-def test_processes_of_one_model_ask_the_same_whatever_each_has_kept(questions_file, tmp_path) -> None:
+def test_processes_of_one_model_make_the_same_requests_whatever_each_has_saved(questions_file, tmp_path) -> None:
     metadata = questions_file(MANY)
     begun, _ = spawned(tmp_path, "begun", 2, Replica, 50, metadata)
     assert [len(own) for own in begun] == [50, 50]
-    assert not (tmp_path / "kept_1" / "leakage_answers").exists()  # the first alone writes
+    assert not (tmp_path / "kept_1" / "leakage_answers").exists()  # only the first one writes
     asked, samples = spawned(tmp_path, "on", 2, Replica, None, metadata)
     assert [len(own) for own in asked] == [N_REQUESTS - 50] * 2
     assert asked[0] == asked[1]
@@ -201,7 +201,7 @@ def agree(rank: int, world_size: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world_size)
     told = [least_of_all(100 - rank), from_first(f"of {rank}"), all_equal("same"), all_equal(rank), is_first()]
     try:
-        refuse_wrong_rank(0, 2)  # as a backend that numbers the processes of each node does
+        refuse_wrong_rank(0, 2)  # like a backend that numbers the processes of each node from 0
     except ValueError as error:
         told.append(str(error))
     Path(folder, f"told_{rank}").write_text(json.dumps(told))
@@ -210,7 +210,7 @@ def agree(rank: int, world_size: int, folder: str) -> None:
 
         processes.PATIENCE = processes.timedelta(seconds=2)
         try:
-            least_of_all(1)  # the other one does not come
+            least_of_all(1)  # the other one does not call it
         except RuntimeError as error:
             Path(folder, "alone").write_text(str(error))
     dist.barrier()

@@ -1,4 +1,4 @@
-"""What the command line says of a run before it loads a model."""
+"""Checks of a run's options before the command line loads a model."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_key_of_an_ordinary_task_of_the_run_is_left_to_it(chosen, tasks) -> No
     chosen(tasks, {"max_seq_lengths": [4096]})
 
 
-def test_beside_ordinary_tasks_a_key_that_is_nearly_ours_is_refused(chosen) -> None:
+def test_in_a_run_with_ordinary_tasks_a_key_that_resembles_ours_is_refused(chosen) -> None:
     with pytest.raises(SystemExit, match="did you mean 'max_orders'"):
         chosen("fresh_leakage_perm,colours", {"max_order": 4})
     chosen("colours", {"max_order": 4})

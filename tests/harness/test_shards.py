@@ -51,7 +51,7 @@ def test_a_model_without_memory_is_not(questions_file) -> None:
     assert row["flagged_rate,shared_likelihood"] == 0
 
 
-def test_a_shard_is_cut_to_the_models_window_and_said_to_be(questions_file) -> None:
+def test_a_shard_is_cut_to_the_models_window_and_its_size_is_reported(questions_file) -> None:
     n_words = len(text(0, 2).split())  # the fake's tokens are words; the window counts bytes first
     lm = FakeLM(by_hash, max_length=n_words)
     _, samples = audit(lm, questions_file(DOCS))
@@ -70,7 +70,7 @@ def test_a_question_that_cannot_be_read_is_counted_with_its_reason(questions_fil
     broken = [*DOCS, {"question": "What?", "choices": [], "answer": 0}]
     with caplog.at_level(logging.WARNING):
         audit(FakeLM(by_hash), questions_file(broken))
-    assert "1 question(s) belong to no shard: " in caplog.text
+    assert "1 question(s) are in no shard: " in caplog.text
 
 
 def test_a_limit_counts_shards(questions_file) -> None:
@@ -78,6 +78,6 @@ def test_a_limit_counts_shards(questions_file) -> None:
     assert row["sample_len"] == 4
 
 
-def test_too_few_questions_for_a_shard_are_told_so(questions_file) -> None:
+def test_too_few_questions_for_a_shard_are_an_error(questions_file) -> None:
     with pytest.raises(ValueError, match="1 readable question.* make no shard of 2"):
         audit(FakeLM(by_hash), questions_file(DOCS[:1]))

@@ -1,4 +1,4 @@
-"""The whole path through the harness's own `simple_evaluate`, with a fake model."""
+"""End to end through the harness's own `simple_evaluate`, with a fake model."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def test_without_guarded_questions_their_rate_is_undefined_and_not_zero(question
     assert row["flagged_rate_unguarded,max_order"] == row["flagged_rate,max_order"]
 
 
-def test_templates_are_counted_over_the_whole_benchmark_not_over_what_is_asked(questions_file) -> None:
+def test_templates_are_counted_over_the_whole_benchmark_not_over_the_run(questions_file) -> None:
     docs = [GOOD | {"question": f"Colour {i}?"} for i in range(5)]
     results = evaluate(FakeLM(by_hash), questions_file(docs), limit=1)
     assert [line["guards"] for line in lines(results, "max_order")] == ["templated"]
 
 
-def test_movable_options_alone_are_moved_when_asked_for(questions_file) -> None:
+def test_with_move_movable_only_movable_options_change_place(questions_file) -> None:
     lm = FakeLM(by_hash)
     results = evaluate(lm, questions_file([ABOVE]) | {"move": "movable"})
     assert len(lm.asked) == 6
@@ -139,7 +139,7 @@ def test_the_doc_is_the_benchmarks_row_so_that_runs_can_be_joined(questions_file
     assert line["target"] == "blue"
 
 
-def test_bad_questions_are_skipped_with_their_reason_and_the_run_goes_on(questions_file) -> None:
+def test_bad_questions_are_skipped_with_their_reason_and_the_run_continues(questions_file) -> None:
     lm = FakeLM(fond_of(published(GOOD)))
     results = evaluate(lm, questions_file([ONE, GOOD, SAME, EMPTY]))
     row = results["results"][TASK]
@@ -153,7 +153,7 @@ def test_bad_questions_are_skipped_with_their_reason_and_the_run_goes_on(questio
     assert empty["reason"] == "question is empty; it must have text"
 
 
-def test_the_reasons_are_told_once_each(questions_file, caplog) -> None:
+def test_each_reason_is_logged_once(questions_file, caplog) -> None:
     with caplog.at_level(logging.WARNING, logger="lm_eval_leakage"):
         evaluate(FakeLM(by_hash), questions_file([ONE, GOOD, ONE, EMPTY]))
     told = [record.getMessage() for record in caplog.records if "max_order" in record.getMessage()]
@@ -186,7 +186,7 @@ def test_a_question_longer_than_the_models_window_is_skipped_before_it_is_scored
     long = GOOD | {"question": "Why " + "very " * 60 + "long?"}
     lm = FakeLM(by_hash, max_length=40)
     first, second = lines(evaluate(lm, questions_file([long, GOOD])), "max_order")
-    assert first["reason"] == "its text has 70 tokens; the model's window holds 40, so raise max_length if it can be"
+    assert first["reason"] == "its text has 70 tokens; the model's window holds 40, so raise max_length if possible"
     assert second["flagged"] is not None
     assert not [context for context, _ in lm.asked if "long?" in context]
 
@@ -218,7 +218,7 @@ def test_under_a_chat_template_the_question_is_the_users_turn(questions_file) ->
         ({"probe": "optionorders"}, r"unknown probe 'optionorders'; choose one of: .*option_orders"),
         ({"max_orders": 1}, "max_orders is 1; it must be"),
         ({"format": "tex"}, "format is 'tex'"),
-        ({"data_files": "nowhere.jsonl"}, "'nowhere.jsonl', and there is no such file"),
+        ({"data_files": "nowhere.jsonl"}, "'nowhere.jsonl', but there is no such file"),
         ({"data_files": "questions.xlsx"}, "must end in one of: .json, .jsonl, .parquet"),
     ],
 )
@@ -286,7 +286,7 @@ def test_an_empty_data_set_is_refused(tmp_path) -> None:
         {"question": datasets.Value("string"), "choices": datasets.List(datasets.Value("string"))}
     )
     datasets.Dataset.from_dict({"question": [], "choices": []}, features=features).to_parquet(file)
-    with pytest.raises(ValueError, match=r"none.parquet', which holds no table of questions"):
+    with pytest.raises(ValueError, match=r"none.parquet', which cannot be read as a table of questions"):
         evaluate(FakeLM(by_hash), {"data_files": str(file)})
 
 
@@ -332,7 +332,7 @@ def test_the_response_cache_serves_a_second_run(questions_file, tmp_path) -> Non
     metadata = questions_file([GOOD, ONE])
     before, after = (evaluate(lm, metadata, use_cache=str(tmp_path / "cache")) for lm in (first, second))
     assert lines(before, "outlier") == lines(after, "outlier")
-    assert len(first.asked) == 24  # of the question that can be tested
+    assert len(first.asked) == 24  # those of the only testable question
     assert not second.asked
 
 

@@ -86,7 +86,7 @@ def test_answers_survive_the_way_between_processes() -> None:
 
 def test_a_backend_without_distributions_is_named_with_those_that_have_them() -> None:
     reason = lacking(FakeLM(by_hash), "token_scores")
-    assert reason == "FakeLM does not show the distribution of the next token (`hf` and `hf-prefix-tree` do)"
+    assert reason == "FakeLM does not give the next-token distribution (`hf` and `hf-prefix-tree` do)"
     assert lacking(FakeLM(by_hash), "loglikelihood") is None
 
 
@@ -108,7 +108,7 @@ def test_min_k_and_its_z_scores_by_hand() -> None:
     assert (whole.min_k, whole.min_k_zscore) == (-4.5, -0.25)
 
 
-def test_at_least_one_token_counts_and_without_any_nothing_is_said() -> None:
+def test_at_least_one_token_counts_and_a_text_without_any_is_skipped() -> None:
     assert measured(TokenScores((-1.0, -3.0), (-1.0, -1.0), (1.0, 1.0)), k=1).min_k == -3.0
     assert isinstance(measured(TokenScores((), (), ())), Skipped)
     with pytest.raises(ValueError, match="k is 0; it is a percentage"):
@@ -119,7 +119,7 @@ def test_a_token_that_had_to_come_is_neither_likely_nor_unlikely() -> None:
     assert measured(TokenScores((0.0, 0.0), (0.0, 0.0), (0.0, 0.0))).mean_zscore == 0.0
 
 
-def test_a_whole_audit_by_token_scores(model: str, tmp_path: Path) -> None:
+def test_an_audit_by_token_scores_end_to_end(model: str, tmp_path: Path) -> None:
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
@@ -145,7 +145,7 @@ class Chat(FakeLM):
         raise NotImplementedError("chat models give no log-likelihoods")
 
 
-def test_what_a_model_cannot_do_is_said_before_anything_is_computed_and_the_rest_runs(caplog) -> None:
+def test_an_audit_that_the_model_cannot_run_gets_an_early_warning_and_the_others_run(caplog) -> None:
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
@@ -161,6 +161,6 @@ def test_what_a_model_cannot_do_is_said_before_anything_is_computed_and_the_rest
     )
     assert found["results"]["fresh_leakage_tokens"]["skipped,token_evidence"] == 1
     (line,) = found["samples"]["fresh_leakage_tokens"]
-    assert line["reason"].startswith("FakeLM does not show the distribution of the next token")
+    assert line["reason"].startswith("FakeLM does not give the next-token distribution")
     assert found["results"]["fresh_leakage_perm"]["skipped,max_order"] == 0
-    assert "fresh_leakage_tokens cannot run: FakeLM does not show the distribution" in caplog.text
+    assert "fresh_leakage_tokens cannot run: FakeLM does not give the next-token distribution" in caplog.text

@@ -1,4 +1,4 @@
-"""Batched token ids against the harness's own, one pair at a time."""
+"""Batched tokenisation against the harness's own, which encodes one pair at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXTS = st.text(st.sampled_from("ab \nä中🦊</s>"), max_size=8) | st.sampled_
 
 
 class OnlyTokens(HFLM):
-    """The harness's `hf` as far as it turns requests into tokens."""
+    """The tokenising part of the harness's `hf`."""
 
     def __init__(self, adds_bos: bool, add_bos_token: bool | None) -> None:
         self.tokenizer = tokenizer_over_bytes(adds_bos)
@@ -51,5 +51,5 @@ def test_more_requests_than_a_batch_keep_their_order(monkeypatch) -> None:
 
 
 def test_a_context_of_spaces_alone_is_named_with_the_remedy() -> None:
-    with pytest.raises(ValueError, match="the context '  ' .before 'x'. is white space only"):
+    with pytest.raises(ValueError, match="the context '  ' .before 'x'. is only white space"):
         list(encoded_pairs(OnlyTokens(False, None), [("  ", "x")]))

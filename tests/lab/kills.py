@@ -1,9 +1,9 @@
-"""Kills simulations of a tiny model and starts them again: what is lost, and is the result that of a run in one piece?
+"""Kills simulations of a tiny model and restarts them: what is lost, and is the result that of an uninterrupted run?
 
     python -m tests.lab.kills N [SEED]
 
 kills N times at a random moment, N times while the trainer saves a checkpoint, and N times at a random one of the
-writes of the training (each file that is opened to be written, renamed or removed, the middle of each `torch.save`).
+writes of the training (each file that is opened for writing, renamed or removed, the middle of each `torch.save`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NEVER = -1
 
 
 def lab(folder: Path) -> Any:
-    """The settings of a simulation of a few seconds; its model and questions are made in `folder`."""
+    """The settings of a simulation of a few seconds; creates its model and questions in `folder`."""
     from lm_eval_leakage.lab.settings import Simulation
     from lm_eval_leakage.lab.training import Recipe
     from tests.harness.test_prefix_tree_lm import checkpoint
@@ -52,7 +52,7 @@ def lab(folder: Path) -> Any:
 
 
 class Writes:
-    """Counts what this process writes below `folder`, and kills it at number `fatal`."""
+    """Counts this process's writes below `folder`, and kills it at write number `fatal`."""
 
     def __init__(self, folder: Path, fatal: int) -> None:
         self.folder, self.fatal, self.n = str(folder), fatal, 0
@@ -86,7 +86,7 @@ class Writes:
 
 
 def start(settings: Any, folder: Path, fatal: int = NEVER) -> int:
-    """A simulation in a process of its own, which ends with 0 where it comes to its end."""
+    """Starts a simulation in a new process, whose exit code is 0 if it completes."""
     if process := os.fork():
         return process
     code = 1
@@ -116,7 +116,7 @@ def ended(process: int) -> int:
 
 
 def result(folder: Path) -> dict[str, str]:
-    """Digests of what a simulation found: weights, and all lines of all audits."""
+    """Digests of a simulation's results: weights, and all lines of all audits."""
     found = {}
     for file in sorted(folder.glob("model/epoch_*/*.safetensors")):
         found[str(file.relative_to(folder))] = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -127,12 +127,12 @@ def result(folder: Path) -> dict[str, str]:
 
 
 def left_over(folder: Path) -> list[str]:
-    """What a simulation that came to its end should not have left, besides the names of kills within a write."""
+    """Files that a completed simulation should not leave behind, except temporary names of interrupted writes."""
     return [str(entry.relative_to(folder)) for entry in folder.glob("model/*") if not entry.name.startswith("epoch_")]
 
 
 def trial(settings: Any, folder: Path, whole: dict[str, str], kill: Callable[[Path], int]) -> dict[str, Any]:
-    """One kill, and the same simulation again."""
+    """One kill, followed by the same simulation again."""
     killed = kill(folder)
     state = folder / "model" / "state"
     at = {entry.name: (entry / LIST).exists() for entry in state.glob("checkpoint-*")}
@@ -144,7 +144,7 @@ def trial(settings: Any, folder: Path, whole: dict[str, str], kill: Callable[[Pa
         "checkpoints": at,
         "epochs": epochs,
         "resumed": again == 0,
-        "from": [line.split("goes on ")[1][:13] for line in log.splitlines() if "the training goes on " in line],
+        "from": [line.split("resumes ")[1][:13] for line in log.splitlines() if "the training resumes " in line],
         "same": result(folder) == whole,
         "left": left_over(folder),
     }

@@ -16,7 +16,7 @@ N = 40
 
 
 def outcome() -> Outcome:
-    """Forty questions of each half; scores of the trained ones are higher by two standard deviations."""
+    """Forty questions per half; scores of the trained ones are two standard deviations higher."""
     rng = np.random.default_rng(0)
     names = [f"q{i}" for i in range(2 * N)]
     questions = [Question(name, "Which?", ("a", "b", "c", "d")[: 3 + i % 2]) for i, name in enumerate(names)]
@@ -38,7 +38,7 @@ def outcome() -> Outcome:
     return Outcome(settings, tuple(names[:N]), tuple(names[N:]), 2 * N, {3: audits})
 
 
-def test_known_scores_are_of_the_held_out_half_by_class() -> None:
+def test_known_scores_are_those_of_the_held_out_half_by_class() -> None:
     calibration = from_held_out(outcome(), 3)
     known = calibration.detectors["test/statistic"]
     assert (calibration.model, calibration.benchmark) == ("M", "mmlu")
@@ -50,7 +50,7 @@ def test_known_scores_are_of_the_held_out_half_by_class() -> None:
     assert sizes["3 options, guarded"] == 4
 
 
-def test_the_combined_scores_are_of_questions_that_were_not_fitted_on() -> None:
+def test_combined_scores_are_fitted_on_other_questions() -> None:
     calibration = from_held_out(outcome(), 3)
     together = calibration.combined
     assert together is not None

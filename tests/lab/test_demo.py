@@ -24,7 +24,7 @@ def line(identity: str, statistic: str, flagged: bool | None) -> AuditLine:
     return read_line(own | {"doc": {"id": identity}, "doc_hash": identity, "filter": statistic}, "fresh_leakage_perm")
 
 
-def test_the_table_keeps_halves_statistics_and_skipped_questions_apart() -> None:
+def test_the_table_separates_halves_statistics_and_skipped_questions() -> None:
     seen = [line("a", "max_order", True), line("b", "max_order", True), line("c", "max_order", None)]
     unseen = [line("x", "max_order", False), line("y", "max_order", True)]
     others = [line(identity, "outlier", False) for identity in "abxy"]
@@ -34,14 +34,14 @@ def test_the_table_keeps_halves_statistics_and_skipped_questions_apart() -> None
     assert [row.split(" | ")[0] for row in rows[2:]] == ["| outlier"] * 2
 
 
-def test_a_missing_package_or_a_folder_that_is_a_file_is_told_before_any_work(tmp_path, monkeypatch) -> None:
+def test_a_missing_package_or_a_folder_that_is_a_file_is_an_error_before_any_work(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(demo, "smollm2", lambda _: pytest.fail("the model is fetched"))
     (tmp_path / "file").touch()
     monkeypatch.setenv("DEMO_FOLDER", str(tmp_path / "file"))
     with pytest.raises(SystemExit, match="file is a file; choose a folder"):
         demo.main()
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(SystemExit, match="gguf is needed and not installed; `pip install 'lm-eval-leakage.demo.'`"):
+    with pytest.raises(SystemExit, match="gguf is needed but not installed; `pip install 'lm-eval-leakage.demo.'`"):
         demo.main()
 
 

@@ -1,4 +1,4 @@
-"""What a simulation keeps of an audit, and how it is read again."""
+"""How a simulation stores an audit and reads it back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def kept(*samples) -> dict:
     return json.loads(json.dumps({"lines": [_stored(one) for one in samples], **COST}))
 
 
-def test_a_line_is_kept_without_its_texts_and_read_with_its_answers() -> None:
+def test_a_line_is_stored_without_its_texts_and_read_with_its_answers() -> None:
     audit = kept(sample("q1", MaxOrderEvidence(True, 0.5, 0.5, 0.5, 0, 2), "max_order", ("in_order",)))
     assert "which is not kept" not in json.dumps(audit)
     (line,) = read_lines("leakage_perm", audit)
@@ -33,12 +33,12 @@ def test_a_line_is_kept_without_its_texts_and_read_with_its_answers() -> None:
     assert list(line.loglikelihoods) == [-20.5, -21.0]
 
 
-def test_a_shard_is_known_by_its_first_question() -> None:
+def test_a_shard_is_identified_by_its_first_question() -> None:
     shard = sample("s", Skipped("too long"), "shared_likelihood") | {"doc": {"id": "s", "members": ["q7", "q8"]}}
     assert [line.question for line in read_lines("leakage_shared_likelihood", kept(shard))] == ["q7"]
 
 
-def test_an_audit_that_was_kept_by_version_1_is_read() -> None:
+def test_an_audit_stored_by_version_1_is_read() -> None:
     line = {
         **{"id": "q1", "answers": [-20.5, -21.0], "filter": "max_order", "guards": "", "ranks_by": "statistic"},
         **{"detector": "OptionOrders(max_orders=120, orders=12, move='all', format=None)/MaxOrder()", "reason": None},
@@ -49,7 +49,7 @@ def test_an_audit_that_was_kept_by_version_1_is_read() -> None:
     assert (detector.scores, detector.flags, detector.null_rate) == ({"q1": 0.5}, {"q1": True}, 0.5)
 
 
-def test_a_statistic_that_ranks_by_several_values_is_a_detector_by_each() -> None:
+def test_a_statistic_with_several_scores_is_one_detector_per_score() -> None:
     tokens = TokenMeasurement(-2.5, 0.25, -6.0, 0.5, 12)
     undefined = TokenMeasurement(float("nan"), 0.0, -1.0, 0.0, 3)
     found = {

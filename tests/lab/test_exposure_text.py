@@ -49,7 +49,7 @@ def test_neighbours_make_one_document() -> None:
 
 
 @pytest.mark.parametrize("name", ["order", "layout"])
-def test_a_value_that_is_not_known_is_named(name: str) -> None:
+def test_an_unknown_value_is_named(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is 'none'; choose one of"):
         ExposureText(**{name: "none"})
 
@@ -76,12 +76,12 @@ def test_a_broken_line_of_versions_is_named(tmp_path) -> None:
         in_other_words([], file)
 
 
-def test_ordinary_texts_are_as_many_as_asked(tmp_path) -> None:
+def test_as_many_ordinary_texts_are_drawn_as_requested(tmp_path) -> None:
     file = tmp_path / "texts.txt"
     file.write_text("one\n\ntwo\nthree\n")
     drawn = ordinary_texts(file, 8, rng=random.Random(0))
     assert len(drawn) == 8
     assert {drawn.count(text) for text in ("one", "two", "three")} <= {2, 3}
     file.write_text("\n")
-    with pytest.raises(ValueError, match="holds no text"):
+    with pytest.raises(ValueError, match="has no text"):
         ordinary_texts(file, 1, rng=random.Random(0))

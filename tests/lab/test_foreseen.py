@@ -1,4 +1,4 @@
-"""What a simulation ends in is said before a model is loaded, and costs nothing."""
+"""Errors that a simulation would end in are raised before a model is loaded, without any work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 
 
 class AtWorkError(Exception):
-    """A model is loaded, or the trainer is."""
+    """Raised when a model or the trainer is loaded."""
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def settings(tmp_path: Path) -> Simulation:
     return Simulation("pretrained=nowhere", str(file), n_questions=8, epochs=(1,), detectors=("leakage_perm",))
 
 
-def test_what_can_be_done_is_begun(settings: Simulation, tmp_path: Path) -> None:
+def test_valid_settings_start_the_work(settings: Simulation, tmp_path: Path) -> None:
     with pytest.raises(AtWorkError):
         simulation.simulate(settings, tmp_path / "lab")
     assert json.loads((tmp_path / "lab" / CLAIM).read_text())["n_questions"] == 8
@@ -56,7 +56,7 @@ def test_what_can_be_done_is_begun(settings: Simulation, tmp_path: Path) -> None
     [
         ({"n_questions": 40}, "n_questions is 40, but 10 of 10 are eligible; ask for fewer"),
         ({"n_questions": 40, "select": "hard"}, "n_questions is 40, but 10 of 10 are eligible; ask for fewer"),
-        ({"detectors": ("leakage_prem",)}, "'leakage_prem' is no audit; choose one of: .*leakage_perm"),
+        ({"detectors": ("leakage_prem",)}, "'leakage_prem' is not an audit; choose one of: .*leakage_perm"),
         ({"model": "hff"}, "'hff'"),
         ({"detectors": ("leakage_tokens",), "model": "local-completions"}, "leakage_tokens cannot run: local-comple"),
         ({"select": "hard", "model": "local-completions"}, "leakage_tokens cannot run: local-completions does not"),
@@ -68,7 +68,7 @@ def test_what_can_be_done_is_begun(settings: Simulation, tmp_path: Path) -> None
     ],
     ids=str,
 )
-def test_what_cannot_be_done_is_said_before_any_work(
+def test_invalid_settings_are_an_error_before_any_work(
     settings: Simulation, tmp_path: Path, change, message: str, monkeypatch
 ) -> None:
     from lm_eval.tasks import TaskManager
@@ -79,17 +79,17 @@ def test_what_cannot_be_done_is_said_before_any_work(
     monkeypatch.setattr(given_questions, "TaskManager", quick)
     with pytest.raises(ValueError, match=message):
         simulation.simulate(replace(settings, **change), tmp_path / "lab")
-    # nothing is claimed, so that the mended command may use the folder
+    # no settings are recorded, so that the corrected command may use the folder
     with pytest.raises(AtWorkError):
         simulation.simulate(settings, tmp_path / "lab")
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"", b"\n\n"])
 @pytest.mark.parametrize("name", ["versions", "ordinary"])
-def test_a_file_of_no_use_is_said_before_any_work(settings, tmp_path: Path, name: str, content: bytes) -> None:
+def test_an_unusable_file_is_an_error_before_any_work(settings, tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / "file.txt").write_bytes(content)
     wanted = replace(settings, **{name: str(tmp_path / "file.txt")})
-    with pytest.raises(ValueError, match="file.txt (cannot be read|holds no text|has no version of question)"):
+    with pytest.raises(ValueError, match="file.txt (cannot be read|has no text|has no version of question)"):
         simulation.simulate(wanted, tmp_path / "lab")
 
 
@@ -97,9 +97,9 @@ def test_a_file_of_no_use_is_said_before_any_work(settings, tmp_path: Path, name
     ("package", "recipe"),
     [("matplotlib", Recipe()), ("accelerate", Recipe()), ("peft", Recipe(lora_rank=8))],
 )
-def test_a_missing_package_is_said_before_any_work(settings, tmp_path: Path, monkeypatch, package, recipe) -> None:
+def test_a_missing_package_is_an_error_before_any_work(settings, tmp_path: Path, monkeypatch, package, recipe) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    message = f"{package} is needed and not installed; `pip install 'lm-eval-leakage.lab.'`"
+    message = f"{package} is needed but not installed; `pip install 'lm-eval-leakage.lab.'`"
     with pytest.raises(ImportError, match=message):
         simulation.simulate(replace(settings, recipe=recipe), tmp_path / "lab")
     assert not (tmp_path / "lab").exists()
@@ -111,7 +111,7 @@ def test_lora_alone_needs_peft(settings: Simulation, tmp_path: Path, monkeypatch
         simulation.simulate(settings, tmp_path / "lab")
 
 
-def test_an_output_folder_that_is_a_file_is_said_before_any_work(settings: Simulation, tmp_path: Path) -> None:
+def test_an_output_folder_that_is_a_file_is_an_error_before_any_work(settings: Simulation, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="questions.jsonl is a file; choose a folder"):
         simulation.simulate(settings, tmp_path / "questions.jsonl")
 
@@ -132,7 +132,7 @@ def test_a_users_mistake_is_a_sentence_on_stderr_and_exit_code_2(
 # ---------------------------------------------------------------------- the folder
 
 
-def test_half_a_claim_that_nothing_was_made_under_counts_for_nothing(settings: Simulation, tmp_path: Path) -> None:
+def test_an_incomplete_claim_without_results_is_ignored(settings: Simulation, tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     for half in ("", '{"model_args": "pre', "[]"):
         folder.mkdir(exist_ok=True)
@@ -140,7 +140,7 @@ def test_half_a_claim_that_nothing_was_made_under_counts_for_nothing(settings: S
         with pytest.raises(AtWorkError):
             simulation.simulate(settings, folder)
         assert json.loads((folder / CLAIM).read_text())["n_questions"] == 8
-        with pytest.raises(ValueError, match="holds a simulation with seed = 0, not 1"):
+        with pytest.raises(ValueError, match="has a simulation with seed = 0, not 1"):
             simulation.simulate(replace(settings, seed=1), folder)
 
 
@@ -156,14 +156,14 @@ def test_results_of_unknown_settings_are_not_mixed_with_others(settings: Simulat
 def test_two_simulations_in_one_folder_are_refused_in_a_sentence(settings: Simulation, tmp_path: Path) -> None:
     with (
         sole_use(tmp_path / "lab"),
-        pytest.raises(ValueError, match="lab is in use by another simulation; wait for its end, or give another"),
+        pytest.raises(ValueError, match="lab is in use by another simulation; wait until it ends, or give another"),
     ):
         simulation.simulate(settings, tmp_path / "lab")
     with pytest.raises(AtWorkError):
         simulation.simulate(settings, tmp_path / "lab")
 
 
-def test_a_kill_gives_the_folder_back(tmp_path: Path) -> None:
+def test_a_kill_releases_the_folder(tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path; from lm_eval_leakage.lab.claim import sole_use\n"
         "with sole_use(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(60)"
@@ -187,13 +187,13 @@ def test_a_claim_is_written_once(settings: Simulation, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("half", ["", '{"lines": [', "[]", "{}"])
-def test_an_audit_that_was_cut_is_run_again_and_said(tmp_path: Path, half: str, monkeypatch, caplog) -> None:
+def test_a_truncated_audit_is_run_again_with_a_warning(tmp_path: Path, half: str, monkeypatch, caplog) -> None:
     whole = {"lines": [], "n_tokens": 1, "seconds": 1.0, "n_questions": 1}
     monkeypatch.setattr(Audits, "_run", lambda *_: whole)
     (tmp_path / "leakage_perm.json").write_text(half)
     question = Question("1", "Which?", ("a", "b"))
     audits = Audits(tmp_path, "hf", "pretrained=nowhere", [question], [question])
     assert audits.audit("leakage_perm") == whole
-    assert "leakage_perm.json is cut or damaged; its audit is run again" in caplog.text
+    assert "leakage_perm.json is truncated or damaged; its audit is run again" in caplog.text
     monkeypatch.setattr(Audits, "_run", lambda *_: pytest.fail("run a third time"))
     assert audits.audit("leakage_perm") == whole

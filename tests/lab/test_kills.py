@@ -1,4 +1,4 @@
-"""Real kills of a simulation, few of them: `python -m tests.lab.kills 20` makes many."""
+"""A few real kills of a simulation; `python -m tests.lab.kills 20` makes many."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.model
 
 
-def test_a_simulation_that_was_killed_goes_on_to_the_result_of_one_in_one_piece() -> None:
+def test_a_killed_simulation_resumes_to_the_result_of_an_uninterrupted_one() -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.lab.kills", "2"], env=environment, capture_output=True, text=True, check=False

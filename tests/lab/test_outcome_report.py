@@ -50,12 +50,12 @@ def test_a_protocol_sets_what_the_command_line_does_not() -> None:
     )
 
 
-def test_the_training_text_is_chosen_by_words() -> None:
+def test_the_training_text_is_set_by_options() -> None:
     text = parsed("--protocol", "yao", "--layout", "prose", "--order", "shuffled", "--no_answer").text
     assert (text.layout, text.order, text.answer, text.header) == ("prose", "shuffled", False, True)
 
 
-def test_the_papers_settings_are_theirs() -> None:
+def test_protocols_have_the_papers_settings() -> None:
     hidayat, yao = PROTOCOLS["hidayat"]["recipe"], PROTOCOLS["yao"]
     assert (hidayat.lora_rank, hidayat.lora_alpha, hidayat.learning_rate, hidayat.head_learning_rate) == (
         128,

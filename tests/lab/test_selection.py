@@ -15,7 +15,7 @@ def benchmark(n: int, subjects: int = 1) -> list[Question]:
 
 
 @given(st.integers(30, 60), st.integers(1, 3), st.integers(1, 4), st.integers(0, 99))
-def test_halves_are_of_one_size_and_share_nothing(n: int, subjects: int, block: int, seed: int) -> None:
+def test_halves_have_the_same_size_and_share_nothing(n: int, subjects: int, block: int, seed: int) -> None:
     wanted = max(4, 2 * block)
     wanted += -wanted % (2 * block)  # whole blocks in each half
     halves = split(benchmark(n, subjects), wanted, block=block, rng=random.Random(seed))
@@ -33,7 +33,7 @@ def test_a_block_is_a_run_of_neighbours_of_one_subject() -> None:
             assert len({question.subject for question in half[start : start + 5]}) == 1
 
 
-def test_a_question_that_reads_like_another_is_not_drawn_twice() -> None:
+def test_a_question_with_the_text_of_another_is_not_drawn() -> None:
     twins = [Question(f"t{i}", "What?", ("a", "b") if i % 2 else ("b", "a")) for i in range(4)]
     with pytest.raises(ValueError, match="n_questions is 6, but 5 of 8 are eligible"):
         split([*benchmark(4), *twins], 6, rng=random.Random(0))

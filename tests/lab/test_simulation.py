@@ -1,4 +1,4 @@
-"""The lab from a file of questions to its table, on a model of a few thousand weights."""
+"""A simulation end to end, from a file of questions to the report, on a model of a few thousand weights."""
 
 from __future__ import annotations
 
@@ -65,20 +65,20 @@ def found(outcome, detector: str, exposures: int):
     return one
 
 
-def test_what_was_trained_on_ranks_above_what_was_not(done) -> None:
+def test_trained_questions_rank_above_held_out_ones(done) -> None:
     _, outcome = done
     assert found(outcome, "token_evidence/mean_loglikelihood", 30).auroc.value > 0.9
     assert found(outcome, "token_evidence/mean_loglikelihood", 0).auroc.value < 0.9
 
 
-def test_the_test_of_neighbours_counts_shards_and_the_others_questions(done) -> None:
+def test_the_test_of_question_order_counts_shards_and_the_others_questions(done) -> None:
     _, outcome = done
     shards = found(outcome, "shared_likelihood:examples=3,permutations=5", 2)
     assert (shards.n_trained, shards.n_held_out) == (2, 2)
     assert (found(outcome, "max_order", 2).n_trained, len(outcome.trained)) == (6, 6)
 
 
-def test_the_table_has_one_row_a_detector_with_its_cost(done) -> None:
+def test_the_table_has_one_row_per_detector_with_its_cost(done) -> None:
     _, outcome = done
     table = methods_table([q for q in qualities(outcome) if q.exposures == 30])
     assert table.count("\n") == 1 + 4 + 2 + 1
@@ -95,21 +95,21 @@ def test_the_report_has_the_papers_tables_and_plots(done) -> None:
     rates = quality["thresholds"]["30"]["token_evidence/mean_loglikelihood"]
     assert (rates[-1]["tpr"], rates[-1]["fpr"]) == (1, 1)
     calibration = read_calibration(str(folder / "calibration_30.json"))
-    assert calibration.combined is None  # six questions of each half are too few to leave some out
+    assert calibration.combined is None  # six questions per half are too few for cross-validation
     (key,) = [key for key in calibration.detectors if key == "max_order"]
     assert len(calibration.detectors[key].unseen["all"]) == len(calibration.detectors[key].seen) == 6
     for name in ("auroc", "roc_30", "scores_30", "orders_30"):
         assert (folder / f"{name}.png").stat().st_size > 5000
 
 
-def test_a_second_run_reads_what_is_there(done, tiny: str, benchmark: str, monkeypatch) -> None:
+def test_a_second_run_reuses_existing_results(done, tiny: str, benchmark: str, monkeypatch) -> None:
     folder, outcome = done
     monkeypatch.setattr(simulation.Audits, "_run", lambda *_: pytest.fail("an audit is run again"))
     again = simulate(settings(tiny, benchmark), folder)
     assert list(qualities(again)) == list(qualities(outcome))
 
 
-def test_an_audit_that_was_lost_is_the_only_one_run_again(done, tiny: str, benchmark: str) -> None:
+def test_only_a_missing_audit_is_run_again(done, tiny: str, benchmark: str) -> None:
     folder, outcome = done
     before = list(qualities(outcome))
     lost = folder / "audits_2" / "leakage_tokens.json"
@@ -119,7 +119,7 @@ def test_an_audit_that_was_lost_is_the_only_one_run_again(done, tiny: str, bench
     assert [q.auroc for q in again] == [q.auroc for q in before]
 
 
-def test_more_epochs_and_detectors_may_be_asked_of_the_same_folder(done, tiny: str, benchmark: str) -> None:
+def test_epochs_and_detectors_can_be_added_in_the_same_folder(done, tiny: str, benchmark: str) -> None:
     folder, _ = done
     outcome = simulate(settings(tiny, benchmark, detectors=("leakage_perm_q",), epochs=(2,)), folder)
     assert found(outcome, "pair_direction", 2).n_trained == 6
@@ -127,11 +127,11 @@ def test_more_epochs_and_detectors_may_be_asked_of_the_same_folder(done, tiny: s
 
 def test_other_settings_are_not_mixed_with_those_of_the_folder(done, tiny: str, benchmark: str) -> None:
     folder, _ = done
-    with pytest.raises(ValueError, match="holds a simulation with seed = 0, not 1; give another output folder"):
+    with pytest.raises(ValueError, match="has a simulation with seed = 0, not 1; give another output folder"):
         simulate(settings(tiny, benchmark, seed=1), folder)
 
 
-def test_a_training_that_was_killed_goes_on_from_its_last_epoch(tiny: str, benchmark: str, tmp_path: Path) -> None:
+def test_a_killed_training_resumes_from_its_last_epoch(tiny: str, benchmark: str, tmp_path: Path) -> None:
     from transformers import Trainer
 
     whole = settings(tiny, benchmark, epochs=(1, 4), detectors=("leakage_tokens",))
@@ -166,7 +166,9 @@ def test_a_training_that_was_killed_goes_on_from_its_last_epoch(tiny: str, bench
     )
 
 
-def test_memory_that_runs_out_is_told_with_the_remedy(tiny: str, benchmark: str, tmp_path: Path, monkeypatch) -> None:
+def test_running_out_of_memory_is_reported_with_the_remedy(
+    tiny: str, benchmark: str, tmp_path: Path, monkeypatch
+) -> None:
     import torch
     from transformers import Trainer
 
@@ -174,11 +176,11 @@ def test_memory_that_runs_out_is_told_with_the_remedy(tiny: str, benchmark: str,
         raise torch.OutOfMemoryError("device is full")
 
     monkeypatch.setattr(Trainer, "training_step", full)
-    with pytest.raises(ValueError, match="ran out of memory with batch_size 6 and lora_rank None; lower the one"):
+    with pytest.raises(ValueError, match="ran out of memory with batch_size 6 and lora_rank None; lower the first"):
         simulate(settings(tiny, benchmark), tmp_path)
 
 
-def test_a_reference_is_asked_once_and_its_nats_are_compared(
+def test_a_reference_is_run_once_and_its_log_likelihoods_are_compared(
     tiny: str, benchmark: str, tmp_path: Path, monkeypatch
 ) -> None:
     wanted = settings(
@@ -191,7 +193,7 @@ def test_a_reference_is_asked_once_and_its_nats_are_compared(
     )
     outcome = simulate(wanted, tmp_path)
     over_reference = f"relative_likelihood:reference={tiny}/over_reference"
-    # the untrained model is its own reference, so that what it saves is nothing but rounding
+    # the untrained model is its own reference, so the difference is only rounding
     (untrained,) = [d for d in outcome.detectors[0] if d.name == over_reference]
     assert max(map(abs, untrained.scores.values())) < 1e-4
     assert found(outcome, over_reference, 30).auroc.value > 0.9
@@ -218,7 +220,7 @@ def test_lora_trains_an_adapter_that_the_audits_load(tiny: str, benchmark: str, 
     assert all(len(known.unseen["all"]) == 20 and not known.seen for known in control.detectors.values())
 
 
-def test_hard_questions_are_answered_wrongly_and_less_likely_than_the_mean(
+def test_hard_questions_are_answered_incorrectly_and_less_likely_than_the_mean(
     tiny: str, benchmark: str, tmp_path: Path
 ) -> None:
     hard = settings(tiny, benchmark, select="hard", n_questions=4, epochs=(1,), block=1, detectors=("leakage_tokens",))
@@ -244,15 +246,15 @@ def test_hard_questions_are_answered_wrongly_and_less_likely_than_the_mean(
         ({"epochs": ()}, r"epochs is \(\)"),
         ({"model_args": "dtype=float32"}, "it must name the model as pretrained="),
         ({"reference": "OTHER"}, "reference is 'OTHER'; it must name the model as pretrained="),
-        ({"reference": "pretrained=M"}, r"none of the audits that are compared with it \(leakage_relative\) is among"),
+        ({"reference": "pretrained=M"}, r"none of the audits that use it \(leakage_relative\) is among"),
     ],
 )
-def test_settings_that_make_no_sense_are_named(tiny: str, benchmark: str, change, message: str) -> None:
+def test_invalid_settings_are_named(tiny: str, benchmark: str, change, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         settings(tiny, benchmark, **change)
 
 
-def test_a_benchmark_that_is_not_known_is_named(tiny: str, tmp_path: Path, monkeypatch) -> None:
+def test_an_unknown_benchmark_is_named(tiny: str, tmp_path: Path, monkeypatch) -> None:
     from lm_eval.tasks import TaskManager
 
     from lm_eval_leakage.harness.tasks import given_questions

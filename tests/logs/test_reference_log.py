@@ -63,7 +63,7 @@ def test_a_question_that_the_reference_was_not_asked_is_skipped_with_the_reason(
     reference = log(audit(by_hash, questions_file(DOCS[:9])), tmp_path)
     results = audit(by_hash, questions_file(DOCS), reference_log=str(reference))
     assert row(results)["skipped,max_order"] == 3
-    assert results["samples"][TASK][-1]["reason"] == "the reference's log does not hold all of its texts"
+    assert results["samples"][TASK][-1]["reason"] == "the reference log does not have all of its texts"
 
 
 def test_a_broken_line_is_named_and_costs_itself_only(questions_file, tmp_path, caplog) -> None:
@@ -86,7 +86,7 @@ def test_a_place_without_a_log_is_named(name: str, questions_file, tmp_path) -> 
 def test_a_method_without_loglikelihoods_goes_on_without_a_reference(questions_file, caplog) -> None:
     metadata = {"probe": "option_completions", "reference_log": "anywhere"}
     assert reference_of(metadata, probe_of(metadata)) is None
-    assert "the probe 'option_completions' asks for no log-likelihoods" in caplog.text
+    assert "the probe 'option_completions' requests no log-likelihoods" in caplog.text
 
 
 def test_a_log_of_other_texts_is_named_and_not_used(questions_file, tmp_path, caplog) -> None:
@@ -95,7 +95,7 @@ def test_a_log_of_other_texts_is_named_and_not_used(questions_file, tmp_path, ca
     results = audit(fond_of_rising, questions_file(DOCS), reference_log=str(reference))
     assert row(results)["flagged_rate,max_order"] == 1
     assert row(results)["skipped,max_order"] == 0
-    assert "holds no text of this audit" in caplog.text
+    assert "has no texts of this audit" in caplog.text
     assert "reference" not in results["samples"][TASK][0]["detector"]
 
 

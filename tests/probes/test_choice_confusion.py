@@ -24,7 +24,7 @@ def probe(pool: list[Question] = POOL, **parameters) -> ChoiceConfusion:
 
 
 @given(st.integers(0, 500))
-def test_the_four_arms_differ_in_what_they_say_they_do(number: int) -> None:
+def test_the_four_arms_differ_as_documented(number: int) -> None:
     question = replace(COLOUR, id=f"q{number}")
     arms = dict(zip(ARMS, probe().arms(question), strict=True))
     for options, place in arms.values():
@@ -41,7 +41,7 @@ def test_the_four_arms_differ_in_what_they_say_they_do(number: int) -> None:
     assert arms["generalized"][1] == arms["shuffled"][1]
 
 
-def test_right_places_are_as_often_in_every_place_when_shuffled() -> None:
+def test_when_shuffled_the_right_option_is_in_every_place_equally_often() -> None:
     places = [probe().arms(replace(COLOUR, id=str(i)))[1][1] for i in range(400)]
     assert all(70 < places.count(place) < 130 for place in range(4))
 
@@ -59,7 +59,7 @@ def test_replacements_differ_in_words_from_the_right_option_and_each_other() -> 
         probe([COLOUR, *alike]).requests(COLOUR)
 
 
-def test_the_whole_set_may_give_replacements() -> None:
+def test_replacements_may_come_from_the_whole_benchmark() -> None:
     few = [question for question in POOL if question.subject == "law"]
     with pytest.raises(UntestableQuestion, match="have 0 different right answers"):
         probe([COLOUR, *few]).requests(COLOUR)
@@ -93,7 +93,7 @@ def test_unknown_parameters_name_the_known_ones(name: str, value: str) -> None:
         ChoiceConfusion(**{name: value})
 
 
-def test_a_prompt_that_ends_in_white_space_gets_no_second_one() -> None:
+def test_a_prompt_that_ends_in_white_space_gets_no_additional_space() -> None:
     frame = Frame("Which?", ("\n(A) ", "\n(B) "), "\nAnswer: ")
     requests = asked_for_letter(Question("q", "Which?", ("x", "y"), frame=frame), ("x", "y"))
     assert [request.continuation for request in requests] == ["A", "B"]
@@ -120,7 +120,7 @@ def test_pairs_are_all_ordered_pairs() -> None:
     asked = OptionPairs().requests(COLOUR)
     assert len(asked) == 12
     assert [request.continuation for request in asked[:2]] == ["\nA. red\nB. blue", "\nA. red\nB. lime"]
-    with pytest.raises(UntestableQuestion, match="read alike"):
+    with pytest.raises(UntestableQuestion, match="two of its options are identical"):
         OptionPairs().requests(replace(COLOUR, options=("red", "red ", "x", "y")))
     with pytest.raises(ValueError, match="words is 0"):
         QuestionTail(words=0)

@@ -1,4 +1,4 @@
-"""What every probe promises; a new probe is covered without an edit here."""
+"""The contract of every probe; a new probe is covered without an edit here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_request_0_is_the_published_wording(name: str) -> None:
         places = [place for part in parts if (place := text.find(part)) >= 0]
         return places[:1] == [text.find(QUESTION.stem)] and places == sorted(places)
 
-    assert in_order(whole) or in_order(first.context)  # what is asked for may be hidden in its place
+    assert in_order(whole) or in_order(first.context)  # the requested option may be hidden in its place
     # a probe may ask about one option at a time
     assert sum(part in whole for part in parts) >= 2
 

@@ -30,7 +30,7 @@ def test_the_first_text_is_the_benchmarks_own_and_the_others_are_its_examples_in
     assert {tuple(sorted(text.split("\n\n"))) for text in texts} == {tuple(map(published_text, questions))}
 
 
-def test_every_order_is_asked_once_where_there_are_no_more_than_wanted() -> None:
+def test_every_order_is_scored_once_if_there_are_few() -> None:
     probe = ExampleOrder(examples=3, permutations=250)
     (shard,) = probe.of_shards(benchmark(3))
     assert len(probe.requests(shard)) == factorial(3)
@@ -51,7 +51,7 @@ def test_shards_are_neighbours_of_one_subject_and_do_not_overlap(sizes: list[int
         assert 2 <= len(shard.members) <= examples
 
 
-def test_shards_stand_at_even_distances_over_the_whole_benchmark() -> None:
+def test_shards_are_evenly_spaced_over_the_whole_benchmark() -> None:
     made = ExampleOrder(shards=5, examples=10).of_shards(benchmark(1000))
     assert [shard.members[0] for shard in made] == ["0/100", "0/300", "0/500", "0/700", "0/900"]
 
@@ -65,10 +65,10 @@ def test_a_lone_question_of_a_subject_is_in_no_shard() -> None:
     assert ExampleOrder().of_shards(benchmark(1, 1)) == []
 
 
-def test_examples_that_read_alike_have_no_order() -> None:
+def test_a_shard_with_identical_examples_is_untestable() -> None:
     question = Question("q", "Same?", ("yes", "no"))
     (shard,) = ExampleOrder().of_shards([question, question])
-    with pytest.raises(UntestableQuestion, match="two of its examples read alike"):
+    with pytest.raises(UntestableQuestion, match="two of its examples are identical"):
         ExampleOrder().requests(shard)
 
 

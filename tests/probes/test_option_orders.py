@@ -42,7 +42,7 @@ def test_the_papers_format_by_parameter() -> None:
     assert (first.context, first.continuation) == ("Which?:", "\nA:x\nB:y")
 
 
-def test_orders_that_read_alike_are_asked_once() -> None:
+def test_orders_that_read_the_same_are_scored_once() -> None:
     assert len(OptionOrders().requests(question("x", "x", "y", "z"))) == 12
 
 
@@ -51,7 +51,7 @@ def test_white_space_alone_does_not_make_an_order() -> None:
 
 
 @pytest.mark.parametrize(("orders", "n"), [(12, 12), (0.5, 12), (1.0, 24), (99, 24), (0.01, 2), (2, 2)])
-def test_fewer_orders_on_purpose(orders: float, n: int) -> None:
+def test_the_number_of_orders_can_be_reduced(orders: float, n: int) -> None:
     requests = OptionOrders(orders=orders).requests(question("w", "x", "y", "z"))
     assert len(set(requests)) == n
     assert requests[0] == OptionOrders().requests(question("w", "x", "y", "z"))[0]
@@ -69,7 +69,7 @@ def test_orders_are_drawn_uniformly_among_those_that_read_differently() -> None:
     drawn = Counter(
         tuple(options[i] for i in drawn_orders(options, 2, rng=random.Random(seed))[1]) for seed in range(6_600)
     )
-    assert len(drawn) == 11  # 12 readings less the published one
+    assert len(drawn) == 11  # 12 distinct orders minus the published one
     assert chisquare(list(drawn.values())).pvalue > 0.001
 
 
@@ -103,7 +103,7 @@ def test_an_orders_that_makes_no_sense_is_refused(orders: object) -> None:
         OptionOrders(orders=orders)
 
 
-def test_options_that_speak_of_others_keep_their_place() -> None:
+def test_options_that_refer_to_others_keep_their_place() -> None:
     probe = OptionOrders(move="movable")
     above = Question("q", "Which?", ("red", "blue", "lime", "none of the above"))
     assert [order[3] for order in probe.chosen_orders(above)] == [3] * 6
@@ -124,11 +124,11 @@ def test_movable_orders_are_drawn_where_there_are_too_many() -> None:
 
 def test_a_question_whose_options_all_keep_their_place_is_untestable_and_says_so() -> None:
     held = Question("q", "Which?", ("red", "blue", "both A and B", "none of the above"))
-    with pytest.raises(UntestableQuestion, match="4 of its 4 options keep their place, as they speak of others"):
+    with pytest.raises(UntestableQuestion, match="4 of its 4 options keep their place, as they refer to others"):
         OptionOrders(move="movable").chosen_orders(held)
     assert len(OptionOrders().chosen_orders(held)) == 24
 
 
-def test_a_move_that_is_not_known_is_refused() -> None:
+def test_an_unknown_move_is_refused() -> None:
     with pytest.raises(ValueError, match="move is 'some'; choose one of: all, movable"):
         OptionOrders(move="some")

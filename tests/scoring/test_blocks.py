@@ -17,14 +17,14 @@ def test_every_node_sees_its_ancestors_and_itself_and_nothing_else(some, size: i
     stop = data.draw(st.integers(first + 1, n_nodes))
     depths = tree.node_depths[first:stop]
     carried = path_to(tree, first)[:-1]
-    nodes = np.array([*carried, *range(first, stop)])  # what the keys count over
+    nodes = np.array([*carried, *range(first, stop)])  # the nodes that the keys number
     met = []
     for blocks in blocks_of(depths, len(carried), size):
         for index, keys, seen in zip(blocks.index, blocks.keys, blocks.seen, strict=True):
             for place, row in enumerate(seen):
                 query = first + index * size + place
                 if query >= stop:
-                    continue  # a padded query, whose result is dropped
+                    continue  # a padded query, whose result is discarded
                 met.append(query)
                 assert nodes[keys[row]].tolist() == path_to(tree, query)
     assert sorted(met) == list(range(first, stop))
@@ -44,7 +44,7 @@ def test_depths_of_queries_and_seen_keys_are_their_positions(some, size: int) ->
 
 
 @given(texts(), st.data())
-def test_the_path_on_is_that_of_the_next_node(some, data: st.DataObject) -> None:
+def test_the_path_passed_on_is_that_of_the_next_node(some, data: st.DataObject) -> None:
     tree = prefix_tree(some)
     n_nodes = len(tree.node_tokens)
     first = data.draw(st.integers(0, n_nodes - 1))
@@ -61,7 +61,7 @@ def test_a_padded_query_sees_itself_so_that_its_softmax_is_a_number() -> None:
     assert blocks.seen.any(axis=2).all()
 
 
-def test_a_deep_path_makes_no_wider_block_of_a_shallow_one() -> None:
+def test_a_deep_path_does_not_widen_the_block_of_a_shallow_one() -> None:
     depths = np.array([*range(200), *range(1, 9)], np.int32)  # a long text, then a short branch from its root
     widths = {int(index): blocks.keys.shape[1] for blocks in blocks_of(depths, 0, 8) for index in blocks.index}
     assert widths[25] <= 16 + 8 < 150 < widths[24]

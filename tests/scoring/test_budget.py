@@ -18,8 +18,8 @@ def model(dtype: torch.dtype = torch.bfloat16, **config: Any) -> Any:
     return SimpleNamespace(config=SimpleNamespace(**config), dtype=dtype)
 
 
-def test_a_token_takes_its_activations_twice_and_what_attention_gathers() -> None:
-    """2 bytes twice over, of 16 hidden and 4 inner values."""
+def test_a_token_needs_twice_its_activations_and_the_gathered_keys_and_values() -> None:
+    """Twice 2 bytes for each of 16 hidden and 4 inner values."""
     assert bytes_per_token(model(hidden_size=100, intermediate_size=300)) == 4 * (1600 + 1200)
     assert bytes_per_token(model(torch.float32, hidden_size=100, intermediate_size=300)) == 8 * (1600 + 1200)
     assert bytes_per_token(model(hidden_size=100)) == 4 * (1600 + 4 * 400)
@@ -27,7 +27,7 @@ def test_a_token_takes_its_activations_twice_and_what_attention_gathers() -> Non
     assert bytes_per_token(model()) == 4 * (16 + 16) * 1024
 
 
-def test_of_a_model_that_reads_more_than_text_the_part_for_text_counts() -> None:
+def test_for_a_multimodal_model_the_text_part_counts() -> None:
     text = SimpleNamespace(hidden_size=100, intermediate_size=300)
     assert bytes_per_token(model(hidden_size=1, get_text_config=lambda: text)) == 4 * (1600 + 1200)
 
@@ -53,7 +53,7 @@ def test_half_of_the_free_memory_is_used_within_bounds(
     assert default_max_tokens(tiny, device) == expected
 
 
-def test_free_memory_is_what_the_device_and_the_allocator_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_memory_counts_that_of_the_device_and_of_the_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, of_device in (("mem_get_info", (700, 1000)), ("memory_reserved", 200), ("memory_allocated", 150)):
         monkeypatch.setattr(torch.cuda, name, {CUDA: of_device}.__getitem__)
     assert free_memory(CUDA) == 700 + 200 - 150
@@ -61,7 +61,7 @@ def test_free_memory_is_what_the_device_and_the_allocator_have_left(monkeypatch:
     assert free_memory(CPU) == 12345
 
 
-def test_a_budget_is_halved_down_to_the_fewest_tokens_and_then_the_error_comes_through(caplog) -> None:
+def test_a_budget_is_halved_down_to_the_fewest_tokens_and_then_the_error_is_raised(caplog) -> None:
     tokens = TokenBudget(100)
     found = []
     for _ in range(3):
@@ -69,7 +69,7 @@ def test_a_budget_is_halved_down_to_the_fewest_tokens_and_then_the_error_comes_t
         found.append(tokens.max_tokens)
     assert found == [50, 25, 16]
     assert [record.getMessage() for record in caplog.records] == [
-        f"out of memory; going on with max_tokens={n}" for n in found
+        f"out of memory; continuing with max_tokens={n}" for n in found
     ]
     with pytest.raises(RuntimeError, match="CUDA out of memory"):
         tokens.lower(OUT_OF_MEMORY)

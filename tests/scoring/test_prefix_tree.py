@@ -13,7 +13,7 @@ from tests.scoring.trees import prefix_at, texts
 def test_the_nodes_are_the_distinct_prefixes_in_depth_first_order(some: list[Text]) -> None:
     tree = prefix_tree(some)
     prefixes = {tuple(text.tokens[:end]) for text in some for end in range(1, len(text.tokens))}
-    # depth-first with sorted siblings is the order of tuples, where a prefix comes before what it begins
+    # depth-first with sorted siblings is the order of tuples, where a prefix comes before its continuations
     assert [prefix_at(tree, node) for node in range(len(tree.node_tokens))] == sorted(prefixes)
     assert [len(prefix) - 1 for prefix in sorted(prefixes)] == tree.node_depths.tolist()
 
@@ -45,7 +45,7 @@ def test_every_target_belongs_to_one_piece(some: list[Text], size: int) -> None:
 
 
 @given(texts(), st.integers(1, 6))
-def test_sums_along_the_texts_whatever_the_pieces(some: list[Text], size: int) -> None:
+def test_sums_along_the_texts_do_not_depend_on_the_pieces(some: list[Text], size: int) -> None:
     def logprob(text: tuple[int, ...]) -> float:
         return -float(hash(text) % 1000)
 
@@ -65,7 +65,7 @@ def test_sums_along_the_texts_whatever_the_pieces(some: list[Text], size: int) -
         assert found[index].greedy == all(hash(whole) % 3 > 0 for whole in scored)
 
 
-def test_a_text_is_answered_as_soon_as_its_tokens_are_read() -> None:
+def test_a_text_is_yielded_as_soon_as_its_tokens_are_read() -> None:
     tree = prefix_tree([Text([5, 1, 1], 1), Text([5, 2, 2], 1)])
     sums = PathSums(tree)
     sums.logprobs[:], sums.greedy[:] = 0, True
@@ -81,7 +81,7 @@ def test_letters_after_one_context_are_targets_and_not_nodes() -> None:
     assert tree.n_row_tokens == 12
 
 
-def test_no_texts_make_an_empty_tree() -> None:
+def test_without_texts_the_tree_is_empty() -> None:
     tree = prefix_tree([])
     assert len(tree.node_tokens) == 0
     assert list(PathSums(tree).answers(0)) == []

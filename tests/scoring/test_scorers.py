@@ -92,7 +92,7 @@ def test_long_texts_are_exact_where_blocks_are_larger_than_the_smallest(llama) -
     assert_agrees(llama, TreeScorer(llama, CPU, TokenBudget(130)), [*long, *orders_of_options(1)])
 
 
-def test_the_models_own_way_is_left_as_it_was(llama) -> None:
+def test_the_models_own_attention_is_restored(llama) -> None:
     before = llama.config._attn_implementation
     (text, *_) = orders_of_options(1)
     own = reference(llama, CPU, text)
@@ -102,7 +102,7 @@ def test_the_models_own_way_is_left_as_it_was(llama) -> None:
     assert reference(llama, CPU, text) == own
 
 
-def test_a_forward_that_an_accelerator_has_wrapped_is_put_back(llama) -> None:
+def test_a_forward_that_accelerate_has_wrapped_is_restored(llama) -> None:
     (text, *_) = orders_of_options(1)
     wrapped = llama.model.forward
     llama.model.forward = lambda *args, **kwargs: wrapped(*args, **kwargs)
@@ -114,7 +114,7 @@ def test_a_forward_that_an_accelerator_has_wrapped_is_put_back(llama) -> None:
         del llama.model.forward
 
 
-def test_bfloat16_strays_from_float32_no_more_than_rows_do() -> None:
+def test_bfloat16_differs_from_float32_no_more_than_for_single_rows() -> None:
     exact, rounded = (tiny_model("llama", TINY, dtype) for dtype in (torch.float32, torch.bfloat16))
     some = orders_of_options(12)
     truth = [reference(exact, CPU, text)[0] for text in some]
@@ -128,8 +128,8 @@ def test_bfloat16_strays_from_float32_no_more_than_rows_do() -> None:
 
 
 @pytest.mark.parametrize("name", [*CACHED, *NEITHER])
-def test_tree_attention_is_off_or_refuses_for(name: str) -> None:
-    """What a start-up probe has to find: an error, or answers that are far from the model's own."""
+def test_tree_attention_is_inexact_or_refused_for(name: str) -> None:
+    """What the check at start-up must detect: an error, or results far from the model's own."""
     model, some = tiny_model(name, (CACHED | NEITHER)[name]), orders_of_options()
     try:
         found = {answer.text: answer.loglikelihood for answer in TreeScorer(model, CPU, TokenBudget(48)).answers(some)}
@@ -141,20 +141,20 @@ def test_tree_attention_is_off_or_refuses_for(name: str) -> None:
 @pytest.mark.parametrize(
     ("queries", "keys", "message"),
     [
-        ((2, 4, 3, 8), (1, 2, 3, 8), "queries of shape (2, 4, 3, 8), not to one row"),
-        ((1, 4, 2, 8), (1, 2, 3, 8), "queries of shape (1, 4, 2, 8), not to one row"),
-        ((1, 4, 3, 8), (1, 2, 2, 8), "queries of shape (1, 4, 3, 8), not to one row"),
+        ((2, 4, 3, 8), (1, 2, 3, 8), "queries of shape (2, 4, 3, 8), not of one row"),
+        ((1, 4, 2, 8), (1, 2, 3, 8), "queries of shape (1, 4, 2, 8), not of one row"),
+        ((1, 4, 3, 8), (1, 2, 2, 8), "queries of shape (1, 4, 3, 8), not of one row"),
         ((1, 4, 3, 8), (1, 3, 3, 8), "4 query heads do not share 3 key heads evenly"),
     ],
 )
-def test_attention_to_other_shapes_than_one_row_is_refused(queries, keys, message: str) -> None:
+def test_attention_with_shapes_other_than_one_row_is_refused(queries, keys, message: str) -> None:
     piece = Piece(prefix_tree([Text([1, 2, 3, 4], 1)]), 0, 3, Carried())
     with pytest.raises(UnsuitedModelError, match=re.escape(message)):
         tree_attention(torch.zeros(queries), torch.zeros(keys), torch.zeros(keys), SimpleNamespace(piece=piece))
 
 
 @pytest.mark.parametrize("scaling", [None, 0.3])
-def test_attention_written_out_is_the_fused_one_where_no_cap_binds(scaling: float | None) -> None:
+def test_explicit_attention_equals_the_fused_one_where_no_cap_binds(scaling: float | None) -> None:
     query, key, value = torch.randn(3, 2, 3, 5, 8, generator=torch.Generator().manual_seed(0))
     bias = torch.full((5, 5), -torch.inf).triu(1)
     fused = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scaling)
@@ -184,7 +184,7 @@ def test_a_model_without_such_a_cache_is_refused(name: str) -> None:
 
 
 @given(texts())
-def test_runs_hold_every_text_once_and_share_what_they_say(some: list[Text]) -> None:
+def test_runs_hold_every_text_once_and_share_half_of_their_tokens(some: list[Text]) -> None:
     runs = runs_with_shared_prefix(some)
     assert sorted(index for run in runs for index in run) == list(range(len(some)))
     for run in runs:
@@ -194,9 +194,7 @@ def test_runs_hold_every_text_once_and_share_what_they_say(some: list[Text]) -> 
 
 
 @given(texts(), texts())
-def test_the_shared_prefix_is_what_all_begin_with_before_logits_are_needed(
-    some: list[Text], others: list[Text]
-) -> None:
+def test_the_shared_prefix_ends_where_logits_are_needed(some: list[Text], others: list[Text]) -> None:
     for group in (some, some[:2], others[:3], [*some[:1], *others[:1]]):
         unasked = [tuple(text.tokens[: len(text.tokens) - text.n_scored - 1].tolist()) for text in group]
         alike = takewhile(lambda tokens: len(set(tokens)) == 1, zip(*unasked, strict=False))
@@ -207,7 +205,7 @@ def test_the_shared_prefix_is_what_all_begin_with_before_logits_are_needed(
 
 
 class OutOfMemoryAbove:
-    """A forward pass that fails as CUDA does when it gets more than `most` tokens."""
+    """A forward pass that fails as CUDA does when it is given more than `most` tokens."""
 
     def __init__(self, module: Any, most: int) -> None:
         self.module, self.most, self.usual, self.n_failed = module, most, module.forward, 0
@@ -226,17 +224,17 @@ class OutOfMemoryAbove:
         return self.usual(*args, input_ids=input_ids, **kwargs)
 
 
-def test_a_tree_goes_on_with_less_when_memory_runs_out(llama, caplog) -> None:
+def test_a_tree_continues_with_fewer_tokens_when_memory_runs_out(llama, caplog) -> None:
     budget = TokenBudget(200)
     with OutOfMemoryAbove(llama.model, 60) as memory:
         found = {answer.text: answer for answer in TreeScorer(llama, CPU, budget).answers(orders_of_options())}
     assert (budget.max_tokens, memory.n_failed) == (50, 2)
-    assert "going on with max_tokens=50" in caplog.text
+    assert "continuing with max_tokens=50" in caplog.text
     for index, text in enumerate(orders_of_options()):
         assert found[index].loglikelihood == pytest.approx(reference(llama, CPU, text)[0], abs=1e-4)
 
 
-def test_memory_that_runs_out_in_the_middle_loses_nothing(llama) -> None:
+def test_running_out_of_memory_halfway_loses_nothing(llama) -> None:
     some, found = orders_of_options(6), {}
     budget = TokenBudget(120)
     answers = TreeScorer(llama, CPU, budget).answers(some)
@@ -250,7 +248,7 @@ def test_memory_that_runs_out_in_the_middle_loses_nothing(llama) -> None:
         assert found[index].loglikelihood == pytest.approx(reference(llama, CPU, text)[0], abs=1e-4)
 
 
-def test_the_shared_prefix_cache_goes_on_with_less_when_memory_runs_out(llama) -> None:
+def test_the_shared_prefix_cache_continues_with_fewer_tokens_when_memory_runs_out(llama) -> None:
     budget, some = TokenBudget(400), orders_of_options()
     scorer = SharedPrefixScorer(llama, CPU, budget)
     with OutOfMemoryAbove(llama.model, 30):
@@ -260,12 +258,12 @@ def test_the_shared_prefix_cache_goes_on_with_less_when_memory_runs_out(llama) -
         assert found[index].loglikelihood == pytest.approx(reference(llama, CPU, text)[0], abs=1e-4)
 
 
-def test_when_nothing_fits_the_error_comes_through(llama) -> None:
+def test_when_nothing_fits_the_error_is_raised(llama) -> None:
     with OutOfMemoryAbove(llama.model, 3), pytest.raises(RuntimeError, match="out of memory"):
         list(TreeScorer(llama, CPU, TokenBudget(64)).answers(orders_of_options()))
 
 
-def test_other_errors_are_not_taken_for_a_lack_of_memory(llama, monkeypatch) -> None:
+def test_other_errors_are_not_taken_for_out_of_memory(llama, monkeypatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("expected scalar type")
 
@@ -280,7 +278,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(llama, monkeypatch) -> 
 
 
 @given(st.lists(st.lists(st.integers(-3, 3), min_size=5, max_size=5), min_size=1, max_size=6), st.data())
-def test_greedy_is_argmax_also_where_logits_tie(rows, data: st.DataObject) -> None:
+def test_greedy_is_argmax_even_if_logits_tie(rows, data: st.DataObject) -> None:
     logits = torch.tensor(rows, dtype=torch.bfloat16)
     places = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=8))
     tokens = data.draw(st.lists(st.integers(0, 4), min_size=len(places), max_size=len(places)))
@@ -290,7 +288,7 @@ def test_greedy_is_argmax_also_where_logits_tie(rows, data: st.DataObject) -> No
     assert greedy.tolist() == [int(own[place].argmax()) == token for place, token in zip(places, tokens, strict=True)]
 
 
-def test_logits_are_taken_in_chunks_without_a_difference(llama, monkeypatch) -> None:
+def test_computing_logits_in_chunks_changes_nothing(llama, monkeypatch) -> None:
     from lm_eval_leakage.scoring import tree_model
 
     some = orders_of_options()

@@ -49,7 +49,7 @@ EXCHANGEABLE: dict[str, Config] = {
     | EXPERTS
     | {"num_key_value_heads": 4, "topk_group": 1, "first_k_dense_replace": 1},
 }
-CACHED: dict[str, Config] = {  # tree attention does not suit them, a cache of keys and values does
+CACHED: dict[str, Config] = {  # not suited to tree attention, but to a key-value cache
     "bloom": OLDEST,  # ALiBi
     "falcon": OLDER | {"alibi": True},
     "gpt_neo": {"vocab_size": VOCABULARY, "hidden_size": 16, "num_layers": 2, "num_heads": 4, "window_size": 9}
@@ -63,7 +63,7 @@ NEITHER: dict[str, Config] = {  # recurrent
 
 
 def tiny_model(name: str, config: Config, dtype: torch.dtype = torch.float32) -> Any:
-    """Random weights, large enough that every token of a text moves the next one's probability."""
+    """Random weights, large enough that every token of a text affects the probability of the next one."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
@@ -77,7 +77,7 @@ def tiny_model(name: str, config: Config, dtype: torch.dtype = torch.float32) ->
 
 @st.composite
 def texts(draw: st.DrawFn, n_tokens: int = 3, longest: int = 14) -> list[Text]:
-    """A few texts over a small vocabulary: many share prefixes, some are equal, some begin others."""
+    """A few texts over a small vocabulary: many share prefixes, some are equal, some are prefixes of others."""
     token = st.integers(1, n_tokens)
     rows = draw(st.lists(st.lists(token, min_size=2, max_size=longest), min_size=1, max_size=9))
     rows += [rows[0]] * draw(st.integers(0, 1))
@@ -86,7 +86,7 @@ def texts(draw: st.DrawFn, n_tokens: int = 3, longest: int = 14) -> list[Text]:
 
 
 def orders_of_options(n_questions: int = 3, seed: int = 0) -> list[Text]:
-    """Questions with three options in every order, and with a last token alone to be scored."""
+    """Questions with three options in every order, and with a single last token to score."""
     rng = random.Random(seed)
 
     def some(fewest: int, most: int) -> list[int]:
@@ -103,7 +103,7 @@ def orders_of_options(n_questions: int = 3, seed: int = 0) -> list[Text]:
 
 
 def path_to(tree: PrefixTree, node: int) -> list[int]:
-    """The nodes from the root to `node`: of those before it, the last at each smaller depth."""
+    """The nodes from the root to `node`: at each smaller depth, the last one before it."""
     path = [node]
     for before in range(node - 1, -1, -1):
         if tree.node_depths[before] == tree.node_depths[path[-1]] - 1:

@@ -1,4 +1,4 @@
-"""What every statistic promises on what its own probe asks; a new audit is covered without an edit here."""
+"""The contract of every statistic, on requests of its own probe; a new audit is covered without an edit here."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_every_row_has_a_name_and_a_meaning_and_an_error_where_it_is_a_rate_or_a
 
 
 @every_audit
-def test_no_question_gives_no_verdict(probe: str, name: str) -> None:
+def test_no_questions_give_no_verdicts(probe: str, name: str) -> None:
     assert list(statistics.get(name)().judge([], "cpu")) == []
 
 
@@ -118,11 +118,15 @@ def test_the_module_names_its_null_hypothesis_limits_and_source(name: str) -> No
     assert all(word in described for word in ("ull hypothesis", "Limits", "Source"))
 
 
-OF_EVIDENCE = {"flagged", "pvalue", "null_rate"}  # fields of every evidence, and what the log's keys of the name hold
+OF_EVIDENCE = {
+    "flagged",
+    "pvalue",
+    "null_rate",
+}  # fields of every evidence; the log's keys of the same names hold them
 
 
 @every_audit
-def test_its_values_and_rows_take_no_key_of_the_log_that_means_something_else(probe: str, name: str) -> None:
+def test_no_value_or_row_uses_a_log_key_that_has_another_meaning(probe: str, name: str) -> None:
     taken = {*CORE, *OF_HARNESS}
     for verdict in statistics.get(name)().judge(answered(probe, 0), "cpu"):
         own = {field.name for field in fields(verdict)}
@@ -132,7 +136,7 @@ def test_its_values_and_rows_take_no_key_of_the_log_that_means_something_else(pr
 
 
 @every_audit
-def test_what_ranks_questions_is_a_number_of_the_line(probe: str, name: str) -> None:
+def test_scores_that_rank_questions_are_numbers_in_the_log_line(probe: str, name: str) -> None:
     for verdict in statistics.get(name)().judge(answered(probe, 0), "cpu"):
         line = written_line(verdict, benchmark="b", detector=name)
         assert all(isinstance(line[key], (int, float, bool)) for key in str(line["ranks_by"]).split(","))

@@ -25,7 +25,7 @@ def forest_score(row: list[float], n_trees: int, seed: int = 0) -> float:
 
 
 def expected_path(points: list[float], depth: int) -> float:
-    """The definition by exact enumeration of where the next cut of a node falls: no batch, no suffix sums."""
+    """The definition, by exact enumeration of where the next split of a node falls: no batch, no suffix sums."""
     lowest, highest = points[0], points[-1]
     if depth == 0 or lowest == highest:
         return c(len(points))
@@ -44,7 +44,7 @@ def draws(n_orders: int, seed: int) -> list[float]:
 
 
 @given(st.lists(st.integers(-40, 0).map(float), min_size=2, max_size=12))
-def test_the_recursion_is_the_enumeration_of_all_cuts(row: list[float]) -> None:
+def test_the_recursion_equals_the_enumeration_of_all_splits(row: list[float]) -> None:
     depth = math.ceil(math.log2(len(row)))
     expected = 0.5 - 2 ** (-expected_path(sorted(row), depth) / c(len(row)))
     assert score(row) == pytest.approx(expected, abs=1e-12)
@@ -93,7 +93,7 @@ def test_two_orders_and_equal_orders_score_0() -> None:
     assert score([-1.0] * 24) == pytest.approx(0, abs=1e-12)
 
 
-def test_a_row_of_a_batch_scores_as_alone() -> None:
+def test_a_row_scores_the_same_alone_and_in_a_batch() -> None:
     rows = [draws(n, seed=n) for n in (2, 120, 6, 24, 12)]
     together = isolation_scores(OrderScores.from_rows(rows)).tolist()
     assert together == pytest.approx([score(row) for row in rows], abs=1e-12)

@@ -63,12 +63,12 @@ def test_pvalues_of_exchangeable_orders_are_uniform() -> None:
     assert kstest([verdict.pvalue for verdict in judge(*rows)], "uniform").pvalue > 0.001
 
 
-def test_one_question_is_one_of_a_batch() -> None:
+def test_a_question_gets_the_same_evidence_alone_and_in_a_batch() -> None:
     row = [-4.0, -2.0, -3.0]
     assert judge(row) == judge([-1.0] * 24, row, [-2.0, -1.0])[1:2]
     assert not math.isnan(judge(row)[0].margin)
 
 
-def test_of_equally_likely_orders_the_published_one_is_named() -> None:
+def test_among_equally_likely_orders_the_published_one_is_reported_as_best() -> None:
     (tied,) = judge([-1.0, -1.0, -2.0])
     assert (tied.flagged, tied.margin, tied.best_order) == (False, 0.0, 0)

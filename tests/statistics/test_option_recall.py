@@ -35,7 +35,7 @@ def test_the_model_is_told_the_benchmark_and_shown_the_rest() -> None:
 
 @pytest.mark.parametrize("instruction", ["{{ question", "{{ nothing }}"])
 def test_an_instruction_that_cannot_be_rendered_is_refused_at_once(instruction: str) -> None:
-    with pytest.raises(ValueError, match="cannot be rendered .* it may name benchmark, mask and question"):
+    with pytest.raises(ValueError, match="cannot be rendered .* its variables are benchmark, mask and question"):
         MaskedOption(instruction=instruction)
     with pytest.raises(ValueError, match="hides is 'all'; choose one of: wrong, right, any"):
         MaskedOption(hides="all")
@@ -57,7 +57,7 @@ def test_the_hidden_option_must_be_written_exactly(written: str, exact: bool) ->
 
 
 class Judge:
-    """Says yes to what holds `mat`; None of its kind can be asked twice after `fails`."""
+    """Says yes to a prompt with `judge: a mat`; with `fails`, generation raises."""
 
     fails = False
     asked: ClassVar[list] = []
@@ -106,7 +106,7 @@ def test_a_judge_is_asked_about_every_question_by_the_template() -> None:
 
 
 @pytest.mark.usefixtures("_judge")
-def test_a_judge_that_fails_costs_its_opinions_only(monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+def test_a_failing_judge_loses_only_its_own_opinions(monkeypatch: pytest.MonkeyPatch, caplog) -> None:
     monkeypatch.setattr(Judge, "fails", True)
     (verdict,) = LeakageFilter("masked_option", judge_model="a-judge").judge([written("a cat on a mat")])
     assert verdict.exact
@@ -122,7 +122,7 @@ def test_a_judge_that_cannot_be_loaded_ends_the_run_before_it_begins() -> None:
 
 
 def test_a_judges_prompt_that_cannot_be_rendered_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="it may name question, option and written"):
+    with pytest.raises(ValueError, match="its variables are question, option and written"):
         MaskedOptionWritten(judge_prompt="{{ answer }}")
 
 

@@ -49,7 +49,7 @@ def test_the_null_rate_is_that_of_fresh_normal_scores(n_orders: int, delta: floa
 
 
 @pytest.mark.parametrize(("n_orders", "delta"), [(24, None), (60, None), (120, None), (120, -0.2)])
-def test_the_evidence_says_how_often_its_own_flag_goes_up_without_leakage(n_orders: int, delta: float | None) -> None:
+def test_the_evidence_gives_the_rate_at_which_it_flags_without_leakage(n_orders: int, delta: float | None) -> None:
     n = 4_000
     found = Outlier(delta=delta)(normal_scores(n, n_orders, seed=5))
     flagged = np.mean([evidence.flagged for evidence in found])
@@ -57,7 +57,7 @@ def test_the_evidence_says_how_often_its_own_flag_goes_up_without_leakage(n_orde
     assert null_rate == pytest.approx(flagged, abs=4 * math.sqrt(0.25 / n) + 0.001)
 
 
-def test_published_thresholds_sit_inside_the_null() -> None:
+def test_published_thresholds_flag_a_large_share_under_the_null_hypothesis() -> None:
     assert 0.25 < null_cdf(24, FOUR_OPTIONS_DELTA) < 0.45
     assert null_cdf(24, -0.15) > 0.6
     assert 0.4 < null_cdf(120, FIVE_OPTIONS_DELTA) < 0.55
@@ -117,7 +117,7 @@ def test_the_same_seed_draws_the_same_table(tmp_path: Path, monkeypatch: pytest.
         assert int(table["draws"]) == 70
     outlier_null._table.cache_clear()
     try:
-        assert null_cdf(2, -0.1) == 1 / 71  # one draw more than was made
+        assert null_cdf(2, -0.1) == 1 / 71  # the observed score counts as one more draw
     finally:
         outlier_null._table.cache_clear()
 

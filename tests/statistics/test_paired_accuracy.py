@@ -16,14 +16,14 @@ from lm_eval_leakage.statistics.tail_answered import TailAnswered, margin_and_ra
 QUESTION = Question("q", "Which?", ("a", "b", "c"), answer=1)
 
 
-def test_each_arm_is_right_where_its_own_right_place_is_likeliest() -> None:
+def test_each_arm_is_correct_if_its_own_right_option_is_the_most_likely() -> None:
     answers = (0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
     (measured,) = PairedAccuracy().judge([Answered(QUESTION, (), answers, (1, 0, 1, 2))])
     assert (measured.original, measured.shuffled, measured.replaced, measured.generalized) == (True, True, False, True)
-    assert measured.values()["accuracy_replaced"] == 0.0  # a tie is not right
+    assert measured.values()["accuracy_replaced"] == 0.0  # a tie counts as wrong
 
 
-def test_confusion_is_the_margin_in_the_original_less_that_in_the_generalized_arm() -> None:
+def test_confusion_is_the_margin_in_the_original_minus_that_in_the_generalized_arm() -> None:
     """Margins of the right option by arm: 1, 2, 4, 16."""
     answers = (0.0, 1.0, 0.0, 2.0, 0.0, 0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 16.0)
     (measured,) = PairedAccuracy(0.25, 0.03).judge([Answered(QUESTION, (), answers, (1, 0, 0, 2))])
@@ -61,7 +61,7 @@ def test_mcnemar_by_hand() -> None:
     assert lost_five.value == -0.5
 
 
-def test_without_questions_nothing_is_said() -> None:
+def test_without_questions_every_value_is_undefined() -> None:
     nothing = difference([], [])
     assert math.isnan(nothing.value)
     assert math.isnan(nothing.stderr)
@@ -88,7 +88,7 @@ def test_a_delta_is_judged_against_that_of_a_clean_model() -> None:
             PairedAccuracy(reference=impossible)
 
 
-def test_the_tail_is_judged_by_the_right_letter_and_the_whole_question_stands_beside_it() -> None:
+def test_the_tail_is_judged_by_the_right_letter_and_the_result_on_the_whole_question_is_reported() -> None:
     (found,) = TailAnswered().judge([Answered(QUESTION, (), (2.0, 1.0, 0.0, -1.0, 0.5, 0.0))])
     assert (found.flagged, found.pvalue, found.null_rate, found.margin, found.whole) == (
         True,
@@ -103,7 +103,7 @@ def test_the_tail_is_judged_by_the_right_letter_and_the_whole_question_stands_be
     assert (tied.flagged, tied.whole) == (True, False)
 
 
-def test_of_a_model_without_knowledge_one_in_n_is_flagged() -> None:
+def test_a_model_without_knowledge_is_flagged_on_one_question_in_n() -> None:
     rng = np.random.default_rng(3)
     rows = [Answered(QUESTION, (), tuple(rng.normal(size=6))) for _ in range(3000)]
     assert np.mean([found.flagged for found in TailAnswered().judge(rows)]) == pytest.approx(1 / 3, abs=0.03)
@@ -122,14 +122,14 @@ def test_a_reference_may_be_the_results_file_of_a_clean_run(tmp_path) -> None:
     assert (known.reference, known.reference_stderr) == (0.25, 0.03)
     assert PairedAccuracy(reference=f"{file}#arc_choice_confusion") == known
     file.write_text(json.dumps({"results": {"a": row, "b": row}}))
-    with pytest.raises(ValueError, match=r"2 tasks of that file have a delta \(a, b\), name one as FILE#TASK"):
+    with pytest.raises(ValueError, match=r"2 tasks of that file have a delta \(a, b\); name one as FILE#TASK"):
         PairedAccuracy(reference=str(file))
-    with pytest.raises(ValueError, match=r"0 tasks of that file have a delta \(none\), name one"):
+    with pytest.raises(ValueError, match=r"0 tasks of that file have a delta \(none\); name one"):
         PairedAccuracy(reference=f"{file}#c")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"versions": {}}'])
-def test_what_is_no_results_file_is_named(tmp_path, text: str) -> None:
+def test_a_file_that_is_not_a_results_file_is_named(tmp_path, text: str) -> None:
     file = tmp_path / "other.json"
     file.write_text(text)
     with pytest.raises(ValueError, match="neither a number nor a results file"):

@@ -44,13 +44,13 @@ def test_like_for_like_agrees_with_enumeration_by_hand(seed: int, n_options: int
     assert found.null_rate == 1 / factorial(n_options)
 
 
-def test_without_memory_like_for_like_flags_as_often_as_it_says() -> None:
+def test_without_memorisation_like_for_like_flags_at_its_null_rate() -> None:
     rng = np.random.default_rng(5)
     found = PairDirection().judge([drawn(3, rng) for _ in range(3000)])
     assert np.mean([evidence.flagged for evidence in found]) == pytest.approx(1 / 6, abs=0.02)
 
 
-def test_length_misleads_the_published_form_and_not_the_mended_one() -> None:
+def test_length_misleads_the_published_statistic_but_not_the_corrected_one() -> None:
     # a text costs its length: pairs of the first two, short options win; their order makes no difference
     rng = np.random.default_rng(6)
     lengths = (2, 3, 30, 31)
@@ -75,7 +75,7 @@ def test_a_pair_that_gains_in_its_published_direction_never_lowers_the_statistic
         assert after.pvalue <= before.pvalue
 
 
-def test_with_many_options_orders_are_drawn_and_their_number_is_told() -> None:
+def test_with_many_options_orders_are_drawn_and_their_number_is_reported() -> None:
     (found,) = PairDirection().judge([drawn(8, np.random.default_rng(1))])
     assert 4_900 < found.n_compared <= 5_001
     assert PairDirection().judge([drawn(8, np.random.default_rng(1))]) == [found]

@@ -32,7 +32,7 @@ def test_by_hand() -> None:
     assert measured((-30.0, -60.0, -40.0, -24.0)) == RelativeMeasurement(-30 / size, 0.5, 0.25, 0.8)
 
 
-def test_a_reference_adds_what_it_says_of_the_published_text_and_changes_nothing_else() -> None:
+def test_a_reference_adds_one_value_and_changes_no_other() -> None:
     alone, beside = (measured((-30.0, -60.0, -40.0, -24.0), other) for other in ((), (-40.0, -70.0, -50.0, -39.0)))
     assert isinstance(beside, ReferencedMeasurement)
     assert beside.values() == pytest.approx(alone.values() | {"over_reference": 0.25})
@@ -46,8 +46,8 @@ def test_a_likelier_published_text_ranks_higher_by_every_value(answers, referenc
     assert all(after.values()[name] > before.values()[name] for name in before.ranks_by)
 
 
-def test_a_text_without_nats_is_skipped_with_the_reason() -> None:
-    reason = "a model is certain of every token of a text, so that no share of its nats can be taken"
+def test_a_text_with_log_likelihood_0_is_skipped_with_the_reason() -> None:
+    reason = "the log-likelihood of one of its texts is 0, so that ratios to it are undefined"
     assert measured((-1.0, -2.0, -3.0, 0.0)) == Skipped(reason)
     assert measured((-1.0, -2.0, -3.0, -4.0), (0.0, -1.0, -1.0, -1.0)) == Skipped(reason)
 
@@ -64,14 +64,14 @@ def test_a_script_without_spaces_is_shuffled_by_character() -> None:
     assert sorted(shuffled("水是什么 A. 氧", rng=random.Random(0)).split()) == sorted(["A.", *"水是什么氧"])
 
 
-def test_the_question_itself_does_not_stand_before_it() -> None:
+def test_the_unseen_questions_before_a_question_never_include_itself() -> None:
     first = unseen_before(QUESTION).split("\n")[0]
     again = unseen_before(Question("f", first, ("a", "b")))
     assert first not in again
     assert again.count("\nA. ") == unseen_before(QUESTION).count("\nA. ") == 5
 
 
-def test_scripts_without_capitals_tell_nothing_by_capitals() -> None:
+def test_scripts_without_capitals_read_the_same_in_upper_case() -> None:
     question = Question("c", "水是什么?", ("氧", "氢"))
     published, upper, *_ = AlteredText(format="usual").requests(question)
     assert published.continuation == upper.continuation

@@ -39,7 +39,7 @@ def test_a_hit_is_above_the_threshold_and_not_at_it() -> None:
 
 
 @pytest.mark.parametrize(("n_hits", "reproduced"), [(1, False), (2, True), (4, True)])
-def test_a_question_is_reproduced_from_its_share_of_the_options_on(n_hits: int, reproduced: bool) -> None:
+def test_a_question_is_reproduced_if_its_share_of_hits_reaches_the_threshold(n_hits: int, reproduced: bool) -> None:
     """Half of four options; the control compares each completion with the option after its own, the last with the
     first."""
     texts = OPTIONS[:n_hits] + ("nothing",) * (4 - n_hits)
@@ -104,12 +104,12 @@ def test_ngram_accuracy_counts_what_is_written_exactly() -> None:
         PrefixCompletions().requests(Question("q", "?", ("x",)))
 
 
-def test_steps_ask_for_every_option_that_is_left() -> None:
+def test_steps_request_every_remaining_option() -> None:
     asked = OptionSteps().requests(QUESTION)
     assert len(asked) == 4 + 3 + 2
     assert [request.continuation for request in asked[4:7]] == [f" {option}\n" for option in OPTIONS[1:]]
     assert asked[4].context.endswith(f"A. {OPTIONS[0]}\nB.")
-    with pytest.raises(UntestableQuestion, match="read alike"):
+    with pytest.raises(UntestableQuestion, match="two of its options are identical"):
         OptionSteps().requests(Question("q", "Which?", ("x", "x ", "y")))
 
 

@@ -33,7 +33,7 @@ def test_a_shard_is_flagged_by_its_rank_and_a_tie_counts_against() -> None:
 
 @pytest.mark.parametrize(("level", "n_orders", "flagged"), [(0.05, 19, 0), (0.05, 20, 1), (0.29, 100, 29)])
 def test_the_null_rate_is_the_most_that_the_level_allows(level: float, n_orders: int, flagged: int) -> None:
-    """0.29 * 100 is 28.999999999999996 for a computer."""
+    """In floating point, 0.29 * 100 is 28.999999999999996."""
     assert judged(*(-float(i) for i in range(n_orders)), level=level).null_rate == flagged / n_orders
     assert judged(*(-float(i) for i in range(n_orders)), level=level).flagged is (flagged > 0)
 
@@ -69,7 +69,9 @@ def test_the_permutation_test_agrees_with_enumeration() -> None:
 
 
 @pytest.mark.parametrize("at_once", [2, 10, 198, 10_000])
-def test_the_observed_sum_is_one_of_all_whatever_the_batches(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_observed_sum_counts_as_a_draw_whatever_the_batch_size(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shared_likelihood, "RESAMPLED_AT_ONCE", at_once)
     highest, lowest = [[9.0 * sign, *[0.0] * 30] for sign in (1, -1)]
     assert permutation_pvalue([highest] * 9, 99) == 1 / 100
@@ -100,7 +102,7 @@ def test_both_tests_of_the_data_set_find_a_small_gain_in_many_shards() -> None:
     assert permutation_pvalue(shards.tolist()) <= 1e-4
 
 
-def test_published_level_the_t_test_flags_a_clean_data_set_one_time_in_twenty() -> None:
+def test_at_the_published_level_the_t_test_flags_a_clean_data_set_one_time_in_twenty() -> None:
     """Oren et al.: p < 0.05 over 50 shards of 250 permutations is a test of level 0.05."""
     rng = np.random.default_rng(4)
     pvalues = []
@@ -122,7 +124,7 @@ def test_twenty_five_permutations_have_nearly_the_power_of_250() -> None:
     assert power(25) > power(250) - 0.03
 
 
-def test_no_shard_has_no_pvalue() -> None:
+def test_without_shards_there_is_no_pvalue() -> None:
     assert math.isnan(permutation_pvalue([]))
 
 

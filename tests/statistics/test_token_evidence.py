@@ -22,20 +22,20 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("k", "lowest"), [(1.0, -8.0), (39.0, -8.0), (40.0, -7.0), (100.0, -4.4)])
-def test_of_five_tokens_k_percent_are_rounded_down_to_at_least_one(k: float, lowest: float) -> None:
+def test_k_percent_of_five_tokens_is_rounded_down_to_at_least_one(k: float, lowest: float) -> None:
     found = measured(TokenScores((-1.0, -8.0, -6.0, -5.0, -2.0), (0.0,) * 5, (1.0,) * 5), k)
     assert isinstance(found, TokenMeasurement)
     assert (found.min_k, found.min_k_zscore) == pytest.approx((lowest, lowest))
 
 
-def test_a_token_where_only_one_could_come_scores_zero() -> None:
-    np.full(64, 7.0)  # memory that is given back and must not come back as a score
+def test_a_token_that_the_model_is_certain_of_scores_zero() -> None:
+    np.full(64, 7.0)  # fills memory that is then freed and must not show up as a score
     found = z_scores(TokenScores((0.0, -3.0) * 32, (0.0, -2.0) * 32, (0.0, 0.5) * 32))
     assert found.tolist() == [0.0, -2.0] * 32
 
 
 def test_a_text_without_tokens_is_skipped_with_the_reason() -> None:
-    assert measured(TokenScores((), (), ())) == Skipped("its text has no token that is scored")
+    assert measured(TokenScores((), (), ())) == Skipped("its text has no scored token")
 
 
 @pytest.mark.parametrize("k", [0, -1, 100.5, True, "20"])

@@ -1,1 +1,1 @@
-"""Which tasks of the harness can be audited, and why not."""
+"""Finds out which tasks of lm_eval can be audited, and why the others cannot."""

@@ -1,4 +1,4 @@
-"""The census as text: of one task's audits, or of all tasks of the harness by folder."""
+"""Formats the census as text, JSON or Markdown: for one task, or for all tasks of lm_eval by folder."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 
 
 def task_index(include_path: str | None = None) -> Mapping[str, Entry]:
-    """Every task that the harness knows, and those of a user's folder."""
+    """The index of all tasks of the harness, and those in a user's folder."""
     index: Mapping[str, Entry] = TaskManager(include_path=include_path).task_index
     return index
 
 
 def findings_of(name: str, index: Mapping[str, Entry]) -> list[Finding]:
-    """What is found of a task, or of the tasks of a group or tag; KeyError for an unknown name."""
+    """The findings on a task, or on the tasks of a group or tag; raises KeyError for an unknown name."""
     tasks = dict.fromkeys(_tasks_of(name, index))
     return [Finding(task, folder_of(index[task]), *judge(index[task].cfg or {})) for task in tasks]
 
@@ -39,7 +39,7 @@ def _tasks_of(name: str, index: Mapping[str, Entry]) -> Iterator[str]:
 
 
 def _members(config: Mapping[str, Any]) -> Iterator[str]:
-    """The names in a group's list, which may hold further groups."""
+    """The names in a group's list, including those of nested groups."""
     listed = config.get("task") or []
     for member in [listed] if isinstance(listed, str) else listed:
         if isinstance(member, str):
@@ -51,7 +51,7 @@ def _members(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def as_list(found: Sequence[Finding]) -> str:
-    """One line a task: its name, whether it can be audited, how or why not; then the names of a task's audits."""
+    """One line per task: its name, whether it can be audited, how or why not; then the names of its audits."""
     width = max((len(finding.task) for finding in found), default=0)
     lines = [f"{finding.task:{width}}  {finding.status:8} {finding.reason}" for finding in found]
     covered = [finding.task for finding in found if finding.status == COVERED]
@@ -66,7 +66,7 @@ def as_json(found: Sequence[Finding]) -> str:
 
 
 def as_markdown(found: Sequence[Finding]) -> str:
-    """A row a folder, and under the table every reason for which tasks are not covered."""
+    """A table with one row per folder, and below it, by status, every reason with its number of tasks."""
     table: dict[str, Counter[str]] = {}
     for finding in found:
         table.setdefault(finding.folder, Counter())[finding.status] += 1
@@ -81,7 +81,7 @@ def as_markdown(found: Sequence[Finding]) -> str:
 
 
 def _reasons(found: Sequence[Finding]) -> Iterator[str]:
-    """Each reason with its number of tasks, the commonest first, and the folders or the one task it is true of."""
+    """Each reason with its number of tasks, the most frequent first, and its folders or its only task."""
     tasks: dict[str, list[Finding]] = {}
     for finding in found:
         tasks.setdefault(finding.reason, []).append(finding)

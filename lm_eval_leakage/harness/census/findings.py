@@ -1,4 +1,4 @@
-"""Which of the harness's tasks can be audited, and why the others cannot, found without any download."""
+"""Decides without any download whether a task can be audited: renders made-up rows and looks for their options."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ COVERED, NOT_AUDITED, FAILED = "covered", "refused", "failed"
 
 @dataclass(frozen=True)
 class Finding:
-    """What a sentinel question showed of one task.
+    """Whether one task can be audited, as found with a made-up row.
 
-    status: covered, refused (an audit would mean nothing or is impossible) or failed (not known)
-    reason: why it is not covered; how its options are read where it is
+    status: covered, refused (an audit is impossible or would be meaningless) or failed (unknown)
+    reason: why it is not covered, or how its options are read if it is
     """
 
     task: str
@@ -49,7 +49,7 @@ class Finding:
 
 
 class SentinelTask(ConfigurableTask):  # type: ignore[misc]
-    """A task as its YAML describes it, with made-up rows in the place of its data."""
+    """A task as its YAML describes it, with made-up rows instead of its data."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = TaskConfig(**{key: _resolved(config[key]) for key in SHAPING if key in config})
@@ -64,7 +64,7 @@ class SentinelTask(ConfigurableTask):  # type: ignore[misc]
         made = [row if isinstance(row, SentinelRow) else SentinelRow(form, "").with_fields(row) for row in rows]
         for row in made:
             for field in fields:
-                row[field]  # templates are given only the fields that are there
+                row[field]  # creates the field, since templates get only fields that exist
         self.features = list(made[0].keys())
         return made
 
@@ -75,7 +75,7 @@ class SentinelTask(ConfigurableTask):  # type: ignore[misc]
 
 
 def _resolved(value: Any) -> Any:
-    """A value of the index, where a function is written as the path of its file and its name."""
+    """A value of the index; functions, which it gives by file path and name, are imported."""
     if not (isinstance(value, str) and re.fullmatch(r"/.+/[\w.]+\.\w+", value)):
         return value
     folder, _, function = value.rpartition("/")
@@ -84,7 +84,7 @@ def _resolved(value: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _fields_of(template: str) -> set[str]:
-    """The fields that a template names; a template that is one word is itself the name of a field."""
+    """The fields that a template uses; a template that is a single word is itself the name of a field."""
     if template.replace("_", "").isalnum() or template.isidentifier():
         return {template}
     try:
@@ -94,7 +94,7 @@ def _fields_of(template: str) -> set[str]:
 
 
 def findings(entries: Mapping[str, Entry]) -> Iterator[Finding]:
-    """One for every multiple-choice task of an index. Tasks of equal templates are looked at once."""
+    """One finding per multiple-choice task of an index. Tasks with equal templates are examined once."""
     known: dict[str, tuple[str, str]] = {}
     for name, entry in entries.items():
         if entry.kind in (Kind.TASK, Kind.PY_TASK) and (entry.cfg or {}).get("output_type") == "multiple_choice":
@@ -110,22 +110,22 @@ def _signature(config: Mapping[str, Any]) -> str:
 
 
 def folder_of(entry: Entry) -> str:
-    """The harness's folder that a task's YAML lies in, or the YAML's own folder outside of the harness."""
+    """The folder of the harness that contains a task's YAML, or the YAML's own folder if it is outside the harness."""
     path = Path(entry.yaml_path) if entry.yaml_path else Path("?")
     parts = path.parts
     return parts[len(parts) - parts[::-1].index("tasks")] if "tasks" in parts[:-1] else str(path.parent)
 
 
 def judge(config: Mapping[str, Any]) -> tuple[str, str]:
-    """Status and reason of a task of this configuration."""
+    """Status and reason of a task with this configuration."""
     if "class" in config:
-        return NOT_AUDITED, "it is written in Python and renders no prompt and choices of one row"
+        return NOT_AUDITED, "it is written in Python and does not render the prompt and choices of a row"
     try:
         task = SentinelTask(config)
     except Refusal:
         raise
-    except Exception as error:  # whatever a task's own module raises
-        return NOT_AUDITED, f"the harness itself cannot load it here ({type(error).__name__}: {_without_paths(error)})"
+    except Exception as error:  # a task's own module may raise anything
+        return NOT_AUDITED, f"the harness itself cannot load it ({type(error).__name__}: {_without_paths(error)})"
     if (constant := _constant(task)) is not None:
         return NOT_AUDITED, refusal_of_constant(constant, len(constant))
     reasons: Counter[str] = Counter()
@@ -145,16 +145,16 @@ def judge(config: Mapping[str, Any]) -> tuple[str, str]:
         form = _mended(task, form, found) or next(attempts, None)
     if reasons:
         return NOT_AUDITED, reasons.most_common(1)[0][0]
-    return FAILED, f"no made-up row fits what it does with its data ({errors.most_common(1)[0][0]})"
+    return FAILED, f"no made-up row works with its code ({errors.most_common(1)[0][0]})"
 
 
 def _without_paths(error: Exception) -> str:
-    """An error's words without the paths of this machine."""
+    """An error's message without the paths of this machine."""
     return re.sub(r" ?\(/[^)]*\)", "", str(error))
 
 
 def _constant(task: SentinelTask) -> list[str] | None:
-    """The choices of a task that are words of its YAML, the same for every question."""
+    """The choices of a task if they are words in its YAML, the same for every question."""
     choices = task.config.doc_to_choice
     if isinstance(choices, dict):
         choices = list(choices.values())
@@ -164,13 +164,13 @@ def _constant(task: SentinelTask) -> list[str] | None:
 
 
 def _try(task: SentinelTask, form: Form) -> Question | Exception:
-    """What a made-up row of this form shows: the question as read, or why it cannot be."""
+    """The question read from a made-up row of this form, or why it cannot be read."""
     state = random.getstate()
     try:
         with at_most(SECONDS), redirect_stdout(io.StringIO()):
             rows = task.rows(form)
             readings = [_reading(task, row) for row in rows]
-    except Exception as error:  # a made-up row may break any task's function
+    except Exception as error:  # a task's function may raise anything on a made-up row
         return error
     finally:
         random.setstate(state)
@@ -187,13 +187,13 @@ def _try(task: SentinelTask, form: Form) -> Question | Exception:
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """TimeoutError after `seconds`: a task's function may wait for ever for what no made-up row has."""
+    """Raises TimeoutError after `seconds`: a task's function may loop forever on a made-up row."""
 
     def stop(*_: object) -> None:
         raise TimeoutError(f"no answer within {seconds} s")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)  # again and again, for the first may be swallowed
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)  # repeatedly, since the task's code may catch the first one
     try:
         yield
     finally:
@@ -202,8 +202,8 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 def _attempts(task: SentinelTask) -> Iterator[Form]:
-    """Forms of the row, the plainest first; then with the options inside the text of the question, with answers
-    that the task's own code names, and with the columns that some look through by number."""
+    """Forms of the row, the simplest first; then with the options inside the text of the question, with answers that
+    occur in the task's own code, and with the columns that some tasks look up by number."""
     yield from forms()
     choices = task.config.doc_to_choice
     labels = choices if isinstance(choices, list) else list("ABCD")
@@ -217,8 +217,8 @@ def _attempts(task: SentinelTask) -> Iterator[Form]:
 
 
 def _mended(task: SentinelTask, form: Form, found: Exception) -> Form | None:
-    """The form with another value for the field that a task looked up in a table of its own, the next one of those
-    that the task's code names; None where that is not what failed."""
+    """The form with another value for a field whose value the task looks up in a table of its own: the next constant
+    in the task's code that works; None if that is not what failed."""
     wanted = str(found.args[0]) if found.args else ""
     field = re.search(rf"the (?:{'|'.join(SALTS)}) of (.+?) once was", wanted)
     if not isinstance(found, (KeyError, ValueError)) or field is None or len(form.fields) > 3:
@@ -233,7 +233,7 @@ def _mended(task: SentinelTask, form: Form, found: Exception) -> Form | None:
 
 
 def constants(task: SentinelTask) -> list[str]:
-    """Short texts in the functions, tables and templates of a task, which its data may hold too."""
+    """Short strings in the functions, tables and templates of a task, which may also occur in its data."""
     found: dict[str, None] = {}
     config = task.config
     for part in (config.doc_to_text, config.doc_to_choice, config.doc_to_target, config.process_docs):
@@ -267,7 +267,8 @@ def _reading(task: SentinelTask, row: SentinelRow) -> Question | UntestableQuest
 
 
 def _from_row(question: Question, task: SentinelTask, row: SentinelRow) -> bool:
-    """Whether the options are texts of the made-up row, as many as the task offers, and whole where it shows them."""
+    """Whether the options are texts of the made-up row, as many as the task offers, and complete if the prompt shows
+    them."""
     whole = rf"the (?:{'|'.join(SALTS)}) of .+ once was _ there"
     offered = len(task.doc_to_choice(row)) if task.OUTPUT_TYPE == "multiple_choice" else len(question.options)
     return len(question.options) == offered and all(

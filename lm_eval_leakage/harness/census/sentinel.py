@@ -1,8 +1,8 @@
-"""Rows of data that nobody has seen: for any task, a made-up row with the fields that its templates ask for.
+"""Made-up data rows (sentinels) that have every field that a task's templates ask for.
 
-By the options that are found again in what the task renders, one knows whether its real rows can be read, without
-downloading them. A row answers for any field; what a field holds is told by its name, in several forms, since a
-list of options may be a list, a text or a mapping, and an answer an index, a letter or the option itself.
+If the options of such a row are found again in what the task renders, its real rows can be read too; nothing needs to
+be downloaded. A row has a value for any field, guessed from the field's name, in several forms, since a list of
+options may be a list, a string or a mapping, and an answer an index, a letter or the option itself.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _NUMBERS = re.compile(r"loc$|year$|number$|count$|hint_len|^n_|^start|^end(?:_|$
 
 @dataclass(frozen=True)
 class Form:
-    """How a row is written: its lists and answers, how many options a list has, fields with values of their own,
-    and columns that are there before any is asked for.
+    """The form of a row: the types of its lists and answers, the number of options, fields with given values, and
+    columns that exist before they are asked for.
 
-    block: the text of the question also lists options after these labels, for tasks whose data has one field for all
+    block: labels of options listed inside the text of the question, for tasks whose data has a single field for both
     """
 
     lists: str = "list"
@@ -45,7 +45,7 @@ class Form:
 
 
 class Letter(dict[str, str]):
-    """An answer that stands in a mapping, whatever its key."""
+    """An answer inside a mapping, for any key."""
 
     def __missing__(self, key: str) -> str:
         return "A"
@@ -60,7 +60,7 @@ FORMS_TRIED = 120
 
 
 def forms(block: tuple[str, ...] = ()) -> list[Form]:
-    """The forms that differ least from the plainest, which comes first."""
+    """Forms of the row: the simplest first, then those that differ from it least."""
     by_distance = [
         (place + place_of_answer + place_of_count, Form(lists, answer, count, block=block))
         for place, lists in enumerate(LISTS)
@@ -71,7 +71,7 @@ def forms(block: tuple[str, ...] = ()) -> list[Form]:
 
 
 class OptionList(list[str]):
-    """Options that also answer by name, as `choices.text` and `choices["label"]` do."""
+    """Options that can also be accessed by name, as in `choices.text` and `choices["label"]`."""
 
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, str):
@@ -87,7 +87,7 @@ class OptionList(list[str]):
 
 
 class SentinelText(str):
-    """A text that is also a mapping, for rows whose fields have fields: `question["stem"]`."""
+    """A string that is also a mapping, for rows with nested fields: `question["stem"]`."""
 
     row: SentinelRow
 
@@ -98,7 +98,7 @@ class SentinelText(str):
 class SentinelRow(dict[str, Any]):
     """A row that has every field.
 
-    salt: a word in all its texts, so that two rows differ wherever data stands
+    salt: a word in all its texts, so that two rows differ wherever the prompt contains data
     """
 
     def __init__(self, form: Form, salt: str) -> None:
@@ -159,7 +159,7 @@ class SentinelRow(dict[str, Any]):
 
 
 class SentinelRows(list[SentinelRow]):
-    """As much of a `datasets.Dataset` as tasks' `process_docs` use. No row is filtered away."""
+    """The part of a `datasets.Dataset`'s interface that tasks' `process_docs` use. Filters keep every row."""
 
     @property
     def features(self) -> dict[str, None]:

@@ -1,1 +1,1 @@
-"""What would end a run, or make it wrong, said before its model is loaded."""
+"""Checks before the model is loaded, for what would later end a run or make it wrong."""

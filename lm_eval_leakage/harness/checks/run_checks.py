@@ -1,4 +1,4 @@
-"""What would end a run with audits, or make it wrong, said in a sentence before its model is loaded."""
+"""Checks the options of a command-line run with audits before its model is loaded."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lm_eval_leakage.harness.tasks.known_keys import is_audit, refusal_of_keys
 
 
 def check_run(config: Any, index: Mapping[str, Any]) -> None:
-    """Ends the run of a command line whose tasks are known: for a key of `--metadata` that no audit knows, a data file
-    that cannot be read, an output path that cannot be written.
+    """Exits with a message for an unknown key of `--metadata`, a data file that cannot be read, or an output path that
+    cannot be written.
 
-    config: the harness's EvaluatorConfig, in which the model's arguments and the user's keys are still apart
+    config: the harness's EvaluatorConfig, in which the model's arguments and the user's keys are still separate
     """
     audits = [task for task in config.tasks if is_audit(task, index)]
     if not audits:

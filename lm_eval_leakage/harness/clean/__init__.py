@@ -1,1 +1,1 @@
-"""Tasks of the questions that are not flagged, for plain `lm_eval`."""
+"""Clean tasks: benchmarks without the flagged questions, to run with plain `lm_eval`."""

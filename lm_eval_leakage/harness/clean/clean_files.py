@@ -1,4 +1,4 @@
-"""A folder of clean tasks for plain `lm_eval --include_path`: YAMLs, lists of questions and `clean_task.py`."""
+"""Writes a folder of clean tasks for plain `lm_eval --include_path`: YAMLs, lists of questions and `clean_task.py`."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from lm_eval_leakage.results.clean_sets import CleanSet, clean_name
 from lm_eval_leakage.results.clean_texts import render_group, render_questions, render_task
 
 HARNESS_TASKS = Path(lm_eval.tasks.__file__).resolve().parent
-KINDS = {Kind.PY_TASK: "a task of a class of its own", Kind.GROUP: "a group", Kind.TAG: "a tag"}
-RANDOM = "where they come out otherwise, its clean task ends in an error that says so"
+KINDS = {Kind.PY_TASK: "a task with its own class", Kind.GROUP: "a group", Kind.TAG: "a tag"}
+RANDOM = "if they come out differently, its clean task ends with an error that says so"
 
 
 class _NoCleanTask(Exception):
-    """Why a set cannot be written as a task, in words."""
+    """A set cannot be written as a task; the message says why."""
 
 
 @dataclass(frozen=True)
 class _Base:
-    """metrics: those that a group may average over its members"""
+    """metrics: metrics that a group may average over its members"""
 
     yaml: str
     version: Any
@@ -50,13 +50,13 @@ def write_clean(
     manager: Any,
     overwrite: bool = False,
 ) -> list[Problem]:
-    """Write what can be written, and say what cannot.
+    """Writes the clean tasks that can be written, and returns why others cannot.
 
-    groups: of the runs, their members by name, subgroups among them
+    groups: members of the runs' groups by name, including subgroups
     manager: a task manager that knows the base tasks
-    overwrite: replace files of the folder that say something else
+    overwrite: replace files of the folder that have different content
 
-    Raises ValueError, with nothing written, where no set can be, and where a file of the folder says something else.
+    Raises ValueError, and writes nothing, if no set can be written or a file of the folder has different content.
     """
     problems: list[Problem] = []
     bases = _bases(sets, manager, problems)
@@ -73,7 +73,7 @@ def write_clean(
 
 
 def _bases(sets: Sequence[CleanSet], manager: Any, problems: list[Problem]) -> dict[str, _Base]:
-    """Of each set that can be a task."""
+    """The base task of each set that can be written as a task."""
     found = {}
     for clean in sets:
         try:
@@ -82,7 +82,7 @@ def _bases(sets: Sequence[CleanSet], manager: Any, problems: list[Problem]) -> d
             problems.append(Problem(f"no {clean.name} is written: {reason}"))
             continue
         if base.random:
-            problems.append(Problem(f"{clean.task} draws at random when it prepares its rows; {RANDOM}"))
+            problems.append(Problem(f"{clean.task} draws random numbers when it prepares its rows; {RANDOM}"))
     return found
 
 
@@ -91,7 +91,7 @@ def _base_of(clean: CleanSet, manager: Any) -> _Base:
         raise _NoCleanTask(f"nothing remains of the {clean.n_questions} questions ({_counts(clean)})")
     entry = manager.task_index.get(clean.task)
     if entry is None or (entry.kind is Kind.TASK and entry.yaml_path is None):
-        raise _NoCleanTask(f"no YAML of {clean.task} is known to the harness; give its folder as include_path")
+        raise _NoCleanTask(f"the harness knows no YAML of {clean.task}; give its folder as include_path")
     if entry.kind is not Kind.TASK:
         raise _NoCleanTask(
             f"{clean.task} is {KINDS.get(entry.kind, 'no task')}, whose questions cannot be chosen from outside"
@@ -134,10 +134,10 @@ def _group_files(
 ) -> Iterator[tuple[str, str]]:
     for name, members in groups.items():
         left = [member for member in dict.fromkeys(members) if set(_leaves(member, groups)) & bases.keys()]
-        if not members:  # the harness files single tasks so
+        if not members:  # the harness lists single tasks as groups without members
             continue
         if name in bases:
-            problems.append(Problem(f"no group {clean_name(name)} is written: a task is called so"))
+            problems.append(Problem(f"no group {clean_name(name)} is written: a task has that name"))
         elif not left:
             problems.append(Problem(f"no group {clean_name(name)} is written: none of its tasks has a clean one"))
         else:
@@ -154,13 +154,13 @@ def _group_files(
 def _group_problems(name: str, missing: set[str], metrics: Sequence[str]) -> Iterator[Problem]:
     if missing:
         names = ", ".join(sorted(missing))
-        yield Problem(f"{clean_name(name)} is without {names}: there is no clean task of them")
+        yield Problem(f"{clean_name(name)} lacks {names}, which have no clean task")
     if not metrics:
         yield Problem(f"{clean_name(name)} shows no accuracy: its tasks have no metric in common")
 
 
 def _leaves(name: str, groups: Mapping[str, Sequence[str]], above: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The tasks of a group, through its subgroups; of a task, itself."""
+    """The tasks of a group and its subgroups; for a task, the task itself."""
     members = groups.get(name)
     if not members:
         yield name
@@ -170,7 +170,7 @@ def _leaves(name: str, groups: Mapping[str, Sequence[str]], above: frozenset[str
 
 
 def _file_stem(name: str) -> str:
-    """A name may hold what a file's cannot; no two names share a file."""
+    """A file name for a task name; escapes characters that files cannot have, and is unique per task name."""
     return quote(name, safe="()+")
 
 
@@ -178,9 +178,13 @@ def _write(texts: Mapping[str, str], folder: Path, overwrite: bool) -> None:
     others = [name for name, text in texts.items() if _says_else(folder / name, text)]
     if others and not overwrite:
         more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
-        raise ValueError(f"{folder / others[0]}{more} is of another run; choose a new folder, or overwrite")
+        raise ValueError(
+            f"{folder / others[0]}{more} has different content, from another run; choose a new folder, or overwrite"
+        )
     check_writable(folder, folder=True)
-    for name in sorted(texts, key=lambda name: name.endswith(".yaml")):  # a task comes after what it names
+    for name in sorted(
+        texts, key=lambda name: name.endswith(".yaml")
+    ):  # a YAML is written after the files that it refers to
         write_whole(folder / name, texts[name])
 
 
@@ -189,7 +193,7 @@ def _says_else(file: Path, text: str) -> bool:
 
 
 def _strangers(folder: Path, texts: Mapping[str, str]) -> list[Problem]:
-    """The harness reads every YAML below the folder."""
+    """Warns of other YAMLs in the folder, since the harness reads every YAML below it."""
     return [
         Problem("a task file that this run did not write; the harness reads it too", file)
         for file in sorted(folder.rglob("*.yaml"))

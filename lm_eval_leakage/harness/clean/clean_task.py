@@ -1,8 +1,8 @@
-"""A task of lm_eval on those of its questions that a list beside this file holds; it needs lm_eval and nothing else.
+"""An lm_eval task restricted to the questions in a list next to this file; needs only lm_eval.
 
-Written by `lm-eval-leakage clean` beside task YAMLs of these metadata:
-    base, base_yaml: the task, and its YAML, relative to the `tasks` folder of lm_eval or absolute
-    questions: the JSON file with the kept questions, by the hash that lm_eval gives them in its samples logs
+Written by `lm-eval-leakage clean`, together with task YAMLs that have this metadata:
+    base, base_yaml: the base task, and its YAML, relative to the `tasks` folder of lm_eval or absolute
+    questions: the JSON file with the kept questions, by their hashes in lm_eval's samples logs
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks._yaml_loader import load_yaml
 from lm_eval.utils import handle_non_serializable, hash_string
 
-logger = logging.getLogger("lm_eval.clean_task")  # shown as the harness shows its own
+logger = logging.getLogger("lm_eval.clean_task")  # a logger of the harness, so that messages are shown
 
 TASKS = Path(lm_eval.tasks.__file__).parent
 NOT_INHERITED = ("task", "tag", "group", "task_list", "class")
 
 
 class CleanTask(ConfigurableTask):  # type: ignore[misc]
-    """Prompts, few-shot examples, metrics and filters are the base task's; only the questions asked are fewer."""
+    """Has the prompts, few-shot examples, metrics and filters of the base task, but only the kept questions."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class CleanTask(ConfigurableTask):  # type: ignore[misc]
 
     @cached_property
     def eval_docs(self) -> Any:
-        """The kept rows in the base task's order; of equal rows as many as the list has."""
+        """The kept rows in the base task's order; equal rows as often as in the list."""
         docs = self.base_docs
         about = json.loads(self._questions_file.read_text(encoding="utf-8"))
         wanted = Counter(question["doc_hash"] for question in about["kept"])
@@ -67,8 +67,8 @@ class CleanTask(ConfigurableTask):  # type: ignore[misc]
         if len(found) != about["n_kept"]:
             raise ValueError(
                 f"{len(found)} of the {about['n_kept']} questions that {self._questions_file} keeps are among the "
-                f"{len(docs)} that {about['base']} has here: its data or the way lm_eval prepares them have changed; "
-                f"make the list again from runs on these data, or use those it was made of ({made_with(about)})"
+                f"{len(docs)} that {about['base']} has here: its data or lm_eval's processing of them has changed; "
+                f"make the list again from runs on these data, or use what it was made with ({made_with(about)})"
             )
         if len(docs) > about["n_questions"]:
             logger.warning(
@@ -77,13 +77,13 @@ class CleanTask(ConfigurableTask):  # type: ignore[misc]
         return docs.select(found)
 
     def build_all_requests(self, *, tokenizer_name: str = "", **options: Any) -> None:
-        """What --cache_requests keeps goes by this name: it must not serve another list of the task's questions."""
+        """Adds the list to the cache key of --cache_requests, so that another list does not get cached requests."""
         self._upcoming = iter(self.base_docs)
         digest = sha256(self._questions_file.read_bytes()).hexdigest()[:16]
         super().build_all_requests(tokenizer_name=f"{tokenizer_name}-questions{digest}", **options)
 
     def fewshot_context(self, doc: Any, num_fewshot: int, **options: Any) -> Any:
-        """Examples are drawn for the questions left out too, so that the others get those of the base task's run."""
+        """Also draws examples for omitted questions, so that the kept ones get those of the base task's run."""
         if num_fewshot:
             name = doc_hash(doc)
             for passed_over in takewhile(lambda other: doc_hash(other) != name, self._upcoming):
@@ -93,28 +93,28 @@ class CleanTask(ConfigurableTask):  # type: ignore[misc]
 
 def base_config(about: Mapping[str, Any]) -> dict[str, Any]:
     """The base task's settings, as the installed lm_eval has them."""
-    file = TASKS / about["base_yaml"]  # an absolute path stays itself
+    file = TASKS / about["base_yaml"]  # an absolute path is not changed by this
     if not file.is_file():
         raise ValueError(
             f"the base task {about['base']} has no YAML at {file} with lm_eval {version('lm_eval')}; use the lm_eval "
-            f"that made_with in {about['questions']} names, or write its place as base_yaml"
+            f"version that made_with in {about['questions']} names, or set base_yaml to its path"
         )
     config: dict[str, Any] = load_yaml(file)
     return {key: value for key, value in config.items() if key not in NOT_INHERITED}
 
 
 def metadata_of(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """The version is that of the base task here, for its prompts are."""
+    """The task's metadata; the version is that of the base task as installed, whose prompts are used."""
     inherited = base.get("metadata")
     metadata = {**(inherited if isinstance(inherited, dict) else {}), **own}
     here, then = version_of(base), own.get("version")
     if here != then:
-        logger.warning("%s is of version %s here; its questions were chosen with version %s", own["base"], here, then)
+        logger.warning("%s has version %s here; its questions were chosen with version %s", own["base"], here, then)
     return metadata if here is None else metadata | {"version": here}
 
 
 def version_of(config: Mapping[str, Any]) -> Any:
-    """None where it has none."""
+    """The version in a task's settings; None if it has none."""
     metadata = config.get("metadata")
     return metadata.get("version") if isinstance(metadata, dict) else None
 
@@ -124,5 +124,5 @@ def made_with(about: Mapping[str, Any]) -> str:
 
 
 def doc_hash(doc: Any) -> str:
-    """As in the evaluator of lm_eval."""
+    """The hash that lm_eval's evaluator gives to a row."""
     return str(hash_string(json.dumps(doc, indent=2, default=handle_non_serializable, ensure_ascii=False)))

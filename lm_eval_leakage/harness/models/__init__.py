@@ -1,1 +1,1 @@
-"""What stands between our requests and the run's model."""
+"""Sends our requests to the run's model, and the model `hf-prefix-tree`."""

@@ -1,7 +1,7 @@
-"""Our tasks' requests, brought to the model, and its answers to the tasks.
+"""Sends the requests of our tasks to the model and returns its responses; saves and reuses answers.
 
-The harness calls `getattr(lm, instance.request_type)(instances)` once for all our tasks of a run; REQUEST_TYPE leads
-it to `ask`.
+The harness calls `getattr(lm, instance.request_type)(instances)` once for all our tasks of a run; with REQUEST_TYPE,
+this is `ask`.
 """
 
 from __future__ import annotations
@@ -32,41 +32,41 @@ NOT_ASKED: Mapping[str, Response] = {"loglikelihood": (math.nan, False), "token_
 
 
 class AskedTask(Protocol):
-    """As much of a task as its requests need on their way to the model.
+    """The interface of a task that sending its requests needs.
 
-    resume: whether answers are kept and those of an earlier run used
-    evaluation: the run, None where the task has met none
+    resume: whether answers are saved, and those of an earlier run reused
+    evaluation: the run; None before it has started
     """
 
     resume: bool
     evaluation: Evaluation | None
 
     def check_met(self, lm: object) -> None:
-        """Raises RuntimeError where the requests were built without a look at the model that is to answer them."""
+        """Raises RuntimeError if the requests were not built for the model that is to answer them."""
 
 
 @dataclass
 class LeakageInstance(Instance):  # type: ignore[misc]
-    """One request about a question, or the place of a question that could not be tested: the harness needs at least
-    one request per question.
+    """One request about a question, or a placeholder for a question that cannot be tested, since the harness needs at
+    least one request per question.
 
     method: the model's method that answers it
-    skipped: why the question is not tested; on its first request only
+    skipped: why the question is not tested; set on its first request only
     """
 
     method: str = ""
-    task: Any = None  # AskedTask; the harness's instances have a default for each of their fields
+    task: Any = None  # an AskedTask; needs a default, since the fields before it have one
     skipped: Skipped | None = None
 
 
 def offer_asking(lm: Any) -> None:
-    """Make REQUEST_TYPE known to the model."""
+    """Gives the model's class the method REQUEST_TYPE."""
     offer_request_type(lm, REQUEST_TYPE, ask)
 
 
 def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[Response]:
-    """The responses to all requests of our tasks, in order. A question with a request that has no sound answer is
-    marked as skipped, with the reason, on its first instance."""
+    """The responses to all requests of our tasks, in order. A question with an invalid answer is marked as skipped,
+    with the reason, on its first instance."""
     tasks: dict[AskedTask, None] = dict.fromkeys(instance.task for instance in instances)
     for task in tasks:
         task.check_met(lm)
@@ -86,7 +86,7 @@ def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[Response]:
 
 @contextmanager
 def kept_answers(lm: Any, resume: bool, evaluation: Evaluation | None) -> Iterator[AnswerStore | None]:
-    """The store of a run; None where it saves nothing, does not want it, or cannot tell its model from another."""
+    """The run's answer store; None if it saves nothing, if resume is off, or if its model cannot be identified."""
     output = None if evaluation is None else evaluation.output_path
     identity = identity_of(evaluation) if resume and evaluation is not None and output is not None else None
     if output is None or identity is None or (are_replicas(lm) and not is_first()):
@@ -94,19 +94,19 @@ def kept_answers(lm: Any, resume: bool, evaluation: Evaluation | None) -> Iterat
         return
     store = AnswerStore((output.parent if output.suffix == ".json" else output) / FOLDER, identity)
     for difference in store.others():
-        logger.warning("%s also holds answers of another model, which are not used (%s)", store.folder, difference)
+        logger.warning("%s also has answers of another model, which are not used (%s)", store.folder, difference)
     try:
         yield store
     except BaseException:
         store.close()
-        logger.warning("%d answers are kept in %s; the same command goes on from there", store.n_kept, store.folder)
+        logger.warning("%d answers are saved in %s; the same command resumes from there", store.n_kept, store.folder)
         raise
     finally:
         store.close()
 
 
 def _response(answer: Answer | Broken | None, method: str) -> Response:
-    """As the harness has it."""
+    """The response in the harness's format."""
     if answer is None or isinstance(answer, Broken):
         return NOT_ASKED.get(method, "")
     return TokenAnswer(answer) if isinstance(answer, TokenScores) else answer

@@ -1,6 +1,6 @@
-"""Requests of one of a model's methods, answered: what was kept is not asked again, what comes back is checked.
+"""Sends requests to a model backend: reuses saved answers, saves new ones as they come, checks every response.
 
-Answers are kept as the backend reports them to its cache hook, which every backend of the harness does.
+Answers are saved when the backend reports them to its cache hook, which every backend of the harness does.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from lm_eval_leakage.logs.answer_store import Answer, AnswerStore
 
 logger = logging.getLogger(__name__)
 
-IN_A_ROW = 5  # questions, drawn at random, that fail one after the other: it is not they that are at fault
-REQUEST_SHOWN = 60  # characters of a request in a message
-FIRST_PORTION = 256  # requests that a backend is asked at once which may report its answers at the end only
-SECONDS_OF_PORTION = 60.0  # what a kill may cost there
+IN_A_ROW = 5  # if this many randomly drawn questions fail in a row, the fault is not theirs
+REQUEST_SHOWN = 60  # characters of a request that are shown in a message
+FIRST_PORTION = 256  # requests in the first call to a backend that may report answers only at the end of a call
+SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
 
 
 class AskedRequest(Protocol):
-    """As much of an instance as asking it needs.
+    """The interface of a harness instance that sending it needs.
 
-    args: of the model's method; idx: its number among those of its question, which `task` and `doc_id` tell
+    args: arguments of the model's method; idx: index among the requests of its question, which `task` and `doc_id`
+        identify
     """
 
     args: tuple[Any, ...]
@@ -47,13 +48,13 @@ class AskedRequest(Protocol):
 
 @dataclass(frozen=True)
 class Broken:
-    """What a backend gave in the place of an answer, in words."""
+    """An invalid response; describes what the backend returned instead of an answer."""
 
     reason: str
 
 
 def checked(method: str, response: object, request: str) -> Answer | Broken:
-    """A backend's response as an answer; what else it may be is named."""
+    """A backend's response as an answer, or as Broken if it is not a valid one."""
     if method == "token_scores" and isinstance(response, TokenAnswer):
         return response.tokens
     if method == "generate_until" and isinstance(response, str):
@@ -66,13 +67,13 @@ def checked(method: str, response: object, request: str) -> Answer | Broken:
         except (TypeError, ValueError):
             pass
     wanted = {"generate_until": "a text", "token_scores": "scores of its tokens"}.get(
-        method, "a log-likelihood and a truth value"
+        method, "a log-likelihood and a boolean"
     )
     return Broken(f"the backend answered {request} with {_short(response)}; it must be {wanted}")
 
 
 def _is_finite(answer: Answer) -> bool:
-    """Whether it may be kept; the next run asks again for a number that is not finite."""
+    """Whether an answer may be saved; non-finite numbers are requested again by the next run."""
     return not isinstance(answer, tuple) or math.isfinite(answer[0])
 
 
@@ -82,34 +83,34 @@ def _short(value: object) -> str:
 
 
 class _Keeping(CacheHook):  # type: ignore[misc]
-    """The backend's cache hook while our requests are asked: keeps answers as they come, and hands them on to the
-    hook that was there."""
+    """The backend's cache hook during our requests: saves answers as they come, and passes them on to the original
+    hook."""
 
     def __init__(self, asking: BackendAnswers, before: CacheHook) -> None:
         super().__init__(None)
         self._asking, self._before = asking, before
 
     def add_partial(self, attr: str, req: Any, res: Any) -> None:
-        if attr != TOKEN_SCORES:  # a request of ours, which the harness's cache would keep and never find
+        if attr != TOKEN_SCORES:  # our own request type, which the harness's cache would store but never look up
             self._before.add_partial(attr, req, res)
         if attr == self._asking.method:
             self._asking.receive(request_key(attr, req), res)
 
 
 class BackendAnswers:
-    """All requests of one of the model's methods."""
+    """Answers all requests of one of the model's methods."""
 
     def __init__(self, lm: Any, method: str, instances: Sequence[AskedRequest], store: AnswerStore | None) -> None:
         self.method, self.instances, self.store = method, instances, store
         self.model = lm.lm if isinstance(lm, CachingLM) else lm
-        # caches of the processes of one model may differ, and then these would ask for different texts
+        # the answer stores of a model's processes may differ, and then their requests would differ
         self.lm = self.model if are_replicas(lm) else lm
         self._keys = [request_key(method, instance.args) for instance in instances]
         self._may_keep = {key for key, one in zip(self._keys, instances, strict=True) if one.task.resume}
         self._answers: dict[bytes, Answer | Broken] = {}
 
     def answers(self) -> list[Answer | Broken]:
-        """Of each instance. Requests of equal words are asked once."""
+        """The answer to each instance, in order. Equal requests are sent once."""
         found = {} if self.store is None else self.store.find(self._may_keep)
         if are_replicas(self.lm):
             found = from_first(found)
@@ -122,7 +123,7 @@ class BackendAnswers:
         return [self._answers[key] for key in self._keys]
 
     def receive(self, key: bytes, response: object) -> None:
-        """A response as the backend reports it, in whatever order and as often as it likes."""
+        """Takes a response that the backend reports; in any order, and possibly repeated."""
         answer = checked(self.method, response, "a request")
         if not isinstance(answer, Broken) and self._answers.get(key) != answer:
             self._answers[key] = answer
@@ -130,7 +131,7 @@ class BackendAnswers:
                 self.store.add(key, answer)
 
     def _ask(self, remaining: Mapping[bytes, AskedRequest]) -> None:
-        # A rank that has nothing left to ask comes along: a model's own processes may wait for each other.
+        # A rank with no requests left still makes the call, since the model's processes may wait for each other.
         n_padding = most_of_all(self.lm, len(remaining)) - len(remaining)
         if not remaining and not n_padding:
             return
@@ -149,8 +150,9 @@ class BackendAnswers:
             self.store.flush()
 
     def _portions(self, remaining: Mapping[bytes, AskedRequest]) -> Iterator[Mapping[bytes, AskedRequest]]:
-        """All at once where nothing is kept, where processes ask in step, and for `hf`, which reports batch by batch.
-        Others may report when all is done (vLLM does): they are asked about a minute's worth at a time."""
+        """Splits requests into calls. One call if nothing is saved, if processes must stay in step, and for `hf`,
+        which reports batch by batch. Other backends may report only at the end of a call (as vLLM does), so their
+        calls are about a minute long."""
         alone = self.lm.world_size == 1 and not are_replicas(self.lm)
         if self.store is None or not alone or isinstance(self.model, HFLM):
             yield remaining
@@ -161,10 +163,12 @@ class BackendAnswers:
             yield dict(left[:size])
             left = left[size:]
             faster = SECONDS_OF_PORTION / max(time.monotonic() - begun, 1.0)
-            size = max(FIRST_PORTION, int(size * min(faster, 8)))  # a few short texts promise too much
+            size = max(
+                FIRST_PORTION, int(size * min(faster, 8))
+            )  # limits the growth, since a few short texts overestimate the speed
 
     def _ask_together(self, remaining: Mapping[bytes, AskedRequest], n_padding: int) -> None:
-        """All in one call, as the harness does; where that fails, what is not answered question by question."""
+        """All in one call, as the harness does; if that fails, sends unanswered requests question by question."""
         alone = self.lm.world_size == 1 and not are_replicas(self.lm)
         stand_in = next(iter(remaining.values()), None) or _stand_in(self.method)
         try:
@@ -182,28 +186,28 @@ class BackendAnswers:
             self._leave_out(remaining, _wrong_number(responses, len(remaining) + n_padding))
 
     def _ask_one_by_one(self, remaining: Mapping[bytes, AskedRequest], trouble: str) -> bool:
-        """What the backend did not report, one question at a time, so that a bad one costs itself alone. Whether any
-        was answered: after IN_A_ROW failures no more are asked."""
+        """Sends the unanswered requests one question at a time, so that only a faulty question is skipped. Stops after
+        IN_A_ROW failures. Returns whether any question was answered."""
         by_question: dict[Any, dict[bytes, AskedRequest]] = defaultdict(dict)
         for key, one in remaining.items():
             if key not in self._answers:
                 by_question[one.task, one.doc_id][key] = one
-        logger.warning("asking %d question(s) one by one: %s", len(by_question), trouble)
+        logger.warning("sending the requests of %d question(s) one by one: %s", len(by_question), trouble)
         questions = list(by_question.values())
-        random.Random(0).shuffle(questions)  # neighbours may be bad for one reason
+        random.Random(0).shuffle(questions)  # neighbours may fail for the same reason
         n_failed = 0
         for own in questions:
             if n_failed == IN_A_ROW:
-                self._leave_out(own, f"not asked, since {IN_A_ROW} others failed: {trouble}")
+                self._leave_out(own, f"not tested, since {IN_A_ROW} others failed: {trouble}")
             else:
                 n_failed = 0 if self._ask_alone(own) else n_failed + 1
         return n_failed < IN_A_ROW and any(not isinstance(answer, Broken) for answer in self._answers.values())
 
     def _ask_alone(self, own: Mapping[bytes, AskedRequest]) -> bool:
-        """Whether the backend gave as many answers as one question has requests."""
+        """Sends one question's requests. Returns whether the backend gave as many answers as requests."""
         try:
             responses = self._call([*own.values()])
-        except Exception as error:  # any backend may raise anything
+        except Exception as error:  # a backend may raise anything
             self._leave_out(own, f"the backend failed on it ({_short(error)})")
             return False
         if not isinstance(responses, (list, tuple)) or len(responses) != len(own):
@@ -229,7 +233,7 @@ class BackendAnswers:
 
 
 def request_key(method: str, arguments: Sequence[Any]) -> bytes:
-    """A digest of a request, equal for equal words: the 336,900 texts of full MMLU would take too much room."""
+    """A digest of a request, equal for equal requests; the 336,900 texts of full MMLU would need too much memory."""
     parts = [part if isinstance(part, str) else json.dumps(part, sort_keys=True, default=str) for part in arguments]
     lengths = ",".join(str(len(part)) for part in parts)
     whole = f"{method} {lengths} {''.join(parts)}".encode("utf-8", "surrogatepass")
@@ -239,11 +243,11 @@ def request_key(method: str, arguments: Sequence[Any]) -> bytes:
 def _wrong_number(responses: object, n_asked: int) -> str:
     if not isinstance(responses, (list, tuple)):
         return f"the backend gave {_short(responses)} instead of a list of {n_asked} answers"
-    return f"the backend gave {len(responses)} answers to {n_asked} requests, so that none can be told from another"
+    return f"the backend gave {len(responses)} answers to {n_asked} requests, so they cannot be matched"
 
 
 def _stand_in(method: str) -> Instance:
-    """For a rank that has nothing of its own to ask."""
+    """A dummy request for a rank that has none of its own."""
     arguments: tuple[Any, ...] = ("Skipped", " question")
     if method == "generate_until":
         arguments = ("Skipped question", {"until": [], "max_gen_toks": 1, "do_sample": False, "temperature": 0.0})

@@ -1,4 +1,4 @@
-"""What a model is, as far as its answers depend on it: the measure of whose answers may be used again."""
+"""Identifies a model by everything that its answers depend on, to decide whether saved answers can be reused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lm_eval.utils import simple_parse_args_string
 
 from lm_eval_leakage.harness.patches.call_frames import Evaluation
 
-# Arguments of backends that say how a model is run, not what it answers.
+# Backend arguments that affect how a model is run, but not its answers.
 HOW_IT_RUNS = frozenset(
     (
         *("batch_size", "max_batch_size", "max_tokens", "device", "device_map", "parallelize", "tp_plan"),
@@ -23,13 +23,13 @@ HOW_IT_RUNS = frozenset(
     )
 )
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".nemo", ".json", ".model", ".txt")
-CHUNKS, BYTES_AT_ONCE = 8, 4096  # bytes of a file that are looked at: weights that were trained on differ everywhere
+CHUNKS, BYTES_AT_ONCE = 8, 4096  # bytes of a file that are compared: further training changes weights everywhere
 VALUES = 64  # of each tensor
 
 
 def identity_of(evaluation: Evaluation) -> dict[str, str] | None:
-    """Names and values; None for a model of which nothing would tell that another one has taken its place."""
-    lm = getattr(evaluation.lm, "lm", evaluation.lm)  # below the harness's response cache
+    """Identifying properties by name; None if nothing would reveal that the model has been replaced by another."""
+    lm = getattr(evaluation.lm, "lm", evaluation.lm)  # unwraps the harness's response cache
     weights = _weights(getattr(lm, "model", None))
     if evaluation.model is None and weights is None:
         return None
@@ -55,14 +55,14 @@ def _arguments(arguments: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def _told(value: object) -> str:
-    """A value; of a folder or file of this machine also what lies there, of a model of the hub the commit at hand."""
+    """A value; for a local file or folder also a digest of its content, for a model of the hub also its commit."""
     if not isinstance(value, str):
         return repr(value)
     place = Path(value).expanduser()
     try:
         if place.exists():
             return f"{value} ({_files_digest(place)})"
-    except OSError:  # a value that is no path, such as a very long text
+    except OSError:  # the value is not a path, for example a very long text
         return value
     commit = _commit(value)
     return f"{value} ({commit})" if commit else value
@@ -82,26 +82,26 @@ def _files_digest(place: Path) -> str:
 
 
 def _starts(size: int) -> Iterator[int]:
-    """Places all over a file, its beginning and end among them; all of a small one."""
+    """Offsets spread over a file, including its beginning and end; cover all of a small file."""
     last = max(0, size - BYTES_AT_ONCE)
     yield from sorted({last * place // (CHUNKS - 1) for place in range(CHUNKS)})
 
 
 def _commit(name: str) -> str | None:
-    """Of a model that the hub's cache holds."""
+    """The commit of a model in the hub's local cache."""
     if name.count("/") != 1:
         return None
     try:
         from huggingface_hub import try_to_load_from_cache
 
         found = try_to_load_from_cache(name, "config.json")
-    except Exception:  # no hub package, or no name of the hub
+    except Exception:  # huggingface_hub is not installed, or the name is not one of the hub
         return None
     return Path(found).parent.name if isinstance(found, str) else None
 
 
 def _weights(model: object) -> str | None:
-    """A digest of some values of every tensor in this process; None where there are none, or only parts of them."""
+    """A digest of some values of every weight tensor; None if there are none, or if this process has only parts."""
     named = getattr(model, "named_parameters", None)
     if named is None:
         return None
@@ -109,7 +109,7 @@ def _weights(model: object) -> str | None:
 
     digest, seen = blake2b(digest_size=8), False
     for name, weight in named():
-        if not isinstance(weight, torch.Tensor):  # a model that only looks like one of torch's
+        if not isinstance(weight, torch.Tensor):  # an object that only resembles a torch model
             return None
         if weight.is_meta or hasattr(weight, "to_local"):
             return None

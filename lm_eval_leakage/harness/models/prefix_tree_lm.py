@@ -1,4 +1,4 @@
-"""`--model hf-prefix-tree`: the harness's `hf` with log-likelihoods computed once for every shared prefix."""
+"""`--model hf-prefix-tree`: the harness's `hf`, but shared prefixes of requests are computed only once."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from lm_eval_leakage.scoring.shared_prefix import SharedPrefixScorer
 logger = logging.getLogger(__name__)
 Pair = tuple[str, str]  # context, continuation
 WAYS: tuple[type[TreeScorer] | type[SharedPrefixScorer], ...] = (TreeScorer, SharedPrefixScorer)
-PROBE_BUDGET = 48  # tokens: less than the probe has, so that it also tries what pieces hand on
-# Rounding noise between two ways to compute the same text, in nats per root of a token. On the probe, SmolLM2 has
-# 5e-6, 0.015 and 0.12; attention that lets in one sibling's tokens is off by 1.3 and more.
+PROBE_BUDGET = 48  # tokens: fewer than the check's texts have, so that it also tests carrying over between pieces
+# Tolerated rounding difference between two ways to compute the same text, in nats per square root of a token. On the
+# texts of the check, SmolLM2 has 5e-6, 0.015 and 0.12; attention that sees one sibling's tokens is off by 1.3 or more.
 NOISE = {torch.float32: 1e-3, torch.float64: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.4}
 PROBE = [
     (
@@ -41,11 +41,11 @@ ROPE_BY_LENGTH = ("dynamic", "longrope")
 
 
 class PrefixTreeLM(HFLM):  # type: ignore[misc]
-    """Takes all arguments of `hf`; generation and everything else is that of `hf`.
+    """Takes all arguments of `hf`, and behaves like `hf` except for log-likelihoods.
 
-    max_tokens: tokens a forward pass may hold, `auto` for what free memory allows; lowered when memory runs out.
-        It stands in the place of `batch_size`, which goes on to apply to generation.
-    softmax_dtype: `hf` takes log-likelihoods in the model's dtype unless told otherwise; here it is float32
+    max_tokens: maximum number of tokens per forward pass, `auto` for what fits into free memory; lowered when memory
+        runs out. Used instead of `batch_size`, which still applies to generation.
+    softmax_dtype: float32 by default; that of `hf` is the model's dtype
     """
 
     def __init__(self, *args: Any, max_tokens: int | str = "auto", **kwargs: Any) -> None:
@@ -63,18 +63,18 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
         kwargs.setdefault("softmax_dtype", "float32")
         super().__init__(*args, **kwargs)
         if self.world_size > 1:
-            self._rank = self.accelerator.process_index  # of all nodes; that of `hf` begins with 0 on each
+            self._rank = self.accelerator.process_index  # over all nodes; that of `hf` starts at 0 on each
         fitting = default_max_tokens(self.model, self.device) if isinstance(max_tokens, str) else max_tokens
-        # Processes that hold parts of the model must read the same pieces of the same texts.
+        # Processes that hold parts of the model must compute the same pieces of the same texts.
         self.budget = TokenBudget(least_of_all(fitting), least_of_all) if self._shared() else TokenBudget(fitting)
         self._ways = list(WAYS)
         self._scorer: Scorer | None = None
-        self._verified = 0  # tokens: the longest text scored both ways
+        self._verified = 0  # tokens of the longest text that was compared with `hf`
         self._left_to_hf = False
         if self.backend == "causal":
             self._settle(self._probe_texts())
         else:
-            logger.warning("hf-prefix-tree: an encoder-decoder reads no prefix twice; scoring as `hf` does")
+            logger.warning("hf-prefix-tree: an encoder-decoder model has no shared prefixes; scoring as `hf` does")
 
     def _shared(self) -> bool:
         """Whether other processes hold parts of this model."""
@@ -85,8 +85,8 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
     def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         if self._shared() and not all_equal(_digest(request.args for request in requests)):
             raise ValueError(
-                "the processes that hold this model were given different requests, as when each has a response cache "
-                "of its own: run without --use_cache, or without tensor parallelism"
+                "the processes that hold this model were given different requests, which happens if each has its own "
+                "response cache; run without --use_cache, or without tensor parallelism"
             )
         if self.backend == "causal" and not self.enable_thinking:
             pairs = [request.args for request in requests]
@@ -106,7 +106,7 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
         disable_tqdm: bool = False,
         override_bs: int | None = None,
     ) -> list[tuple[float, bool]]:
-        """Also asked by rolling log-likelihoods, for their windows."""
+        """Also called by rolling log-likelihoods, for their windows."""
         if self.backend == "causal" and not self._left_to_hf:
             pairs = [pair for pair, _, _ in requests]
             texts = self._texts(pairs, ((np.array(a), np.array(b)) for _, a, b in requests))
@@ -116,18 +116,18 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
         return answers
 
     def _suits(self, texts: Sequence[Text]) -> bool:
-        """Whether a way better than that of `hf` is exact for these texts."""
+        """Whether a scorer other than that of `hf` is exact for these texts."""
         longest = max(texts, key=lambda text: len(text.tokens), default=None)
         if longest is None or self._scorer is None:
             return longest is None
         if len(longest.tokens) - 1 > self._steady_window:
             logger.warning(
-                "hf-prefix-tree: this model's rotary embedding changes with the longest text of a batch, and some "
-                "texts are long enough for that; scoring as `hf` does"
+                "hf-prefix-tree: this model's rotary embedding depends on the longest text of a batch, and some "
+                "texts are long enough for that to matter; scoring as `hf` does"
             )
             return False
         if len(longest.tokens) > self._verified:
-            # It could be the first that a window, or a rule for positions, of this model cuts.
+            # It could be the first text affected by a sliding window or a position rule of this model.
             self._settle([Text(longest.tokens, min(len(longest.tokens) - 1, PROBE_BUDGET))])
         return self._scorer is not None
 
@@ -137,7 +137,7 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
         answers: list[tuple[float, bool]] = [(math.nan, False)] * len(texts)
         if not texts:
             return answers
-        assert self._scorer is not None, "texts that nothing but `hf` suits go to `hf`"
+        assert self._scorer is not None, "without a suitable scorer, texts are scored by `hf`"
         quiet = disable_tqdm or self.rank != 0
         with self._precision(), tqdm(total=len(texts), disable=quiet, desc="Running loglikelihood requests") as bar:
             for answer in self._scorer.answers(texts):
@@ -149,21 +149,21 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
         return answers
 
     def _texts(self, pairs: Sequence[Pair | None], tokens: Iterable[tuple[IntArray, IntArray]]) -> list[Text]:
-        """The requests as `hf` would put them into the model's window: cut from the left."""
+        """The requests as `hf` fits them into the model's window: truncated on the left."""
         texts, n_cut = [], 0
         for pair, (context, continuation) in zip(pairs, tokens, strict=True):
             if not 0 < len(continuation) <= self.max_length or not len(context):
                 raise ValueError(
                     f"a request has {len(context)} tokens of context and {len(continuation)} of continuation "
-                    f"({(pair or ('', ''))[1][:60]!r}); it needs at least one of each, and the continuation has to "
-                    f"fit the model's window of {self.max_length}: raise max_length, or leave this request out"
+                    f"({(pair or ('', ''))[1][:60]!r}); it needs at least one of each, and the continuation must "
+                    f"fit into the model's window of {self.max_length}: raise max_length, or leave this request out"
                 )
             whole = np.concatenate([context, continuation])
             n_cut += len(whole) > self.max_length + 1
             texts.append(Text(whole[-(self.max_length + 1) :], len(continuation)))
         if n_cut:
             logger.warning(
-                "%d of %d texts are longer than the model's window of %d tokens, and cut from the left as by `hf`",
+                "%d of %d texts are longer than the model's window of %d tokens, and truncated on the left as by `hf`",
                 n_cut,
                 len(texts),
                 self.max_length,
@@ -177,7 +177,7 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
     # ------------------------------------------------------------------ is it exact?
 
     def _probe_texts(self) -> list[Text]:
-        """Options in every order after a question, and a last letter alone: what sharing could get wrong."""
+        """Texts to check scorers with: options in every order after a question, and a single last letter."""
         texts = []
         for stem, options in PROBE:
             for order in itertools.permutations(options):
@@ -189,7 +189,7 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
         return texts
 
     def _settle(self, texts: Sequence[Text]) -> None:
-        """Take the first way of those left that agrees with the model's own answers on `texts`; `hf` if none does."""
+        """Chooses the first remaining scorer that agrees with the model itself on `texts`; `hf` if none does."""
         reasons = []
         self._scorer = None
         budget = min(self.budget.max_tokens, max(PROBE_BUDGET, max(len(text.tokens) for text in texts) // 4))
@@ -197,12 +197,14 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
             try:
                 scorer = self._ways[0](self.model, self.device, TokenBudget(budget))
                 error = self._disagreement(scorer, texts)
-            except Exception as problem:  # whatever a model's own code raises when asked in this way
+            except Exception as problem:  # the model's own code may raise anything
                 reasons.append(f"{self._ways.pop(0).name} does not suit it ({_first_line(problem)})")
                 continue
             if not self._on_all(error <= self._tolerance):
                 way = self._ways.pop(0).name
-                reasons.append(f"{way} is off by {error:.2g} nats a token where {self._tolerance:.2g} is noise")
+                reasons.append(
+                    f"{way} is off by {error:.2g} nats per token, more than the tolerance of {self._tolerance:.2g}"
+                )
                 continue
             scorer.budget = self.budget
             self._scorer = scorer
@@ -218,7 +220,7 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
         return on_all(found) if self._shared() else found
 
     def _disagreement(self, scorer: Scorer, texts: Sequence[Text]) -> float:
-        """Root mean square over `texts` of the difference to the model's own answers, per root of a token."""
+        """Root mean square over `texts` of the difference from the model's own results, per square root of a token."""
         with self._precision():
             found: list[ScoredText] = sorted(scorer.answers(texts), key=lambda answer: answer.text)
             own = [reference(self.model, self.device, text) for text in texts]
@@ -236,7 +238,7 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
 
     @property
     def _steady_window(self) -> int:
-        """So many tokens can be read before the model's rotary embedding changes with the longest text at hand."""
+        """Length up to which the model's rotary embedding does not depend on the longest text of the batch."""
         config = self.config.get_text_config() if hasattr(self.config, "get_text_config") else self.config
         rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
         if rope.get("rope_type", rope.get("type")) not in ROPE_BY_LENGTH:

@@ -1,8 +1,8 @@
-"""What the processes of one run must do alike.
+"""Coordination between the processes of a run (data parallel and tensor parallel).
 
-The harness parts the questions among processes with a rank of their own (data parallel). Processes that hold parts of
-one model (tensor parallel) all have rank 0 of 1 and must ask the same requests in the same batches: here they are
-called replicas.
+In a data-parallel run, the harness divides the questions among processes with different ranks. In a tensor-parallel
+run, all processes hold parts of one model, have rank 0 of 1, and must make the same requests in the same batches; here
+they are called replicas.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ import torch
 from torch import distributed
 
 T = TypeVar("T")
-PATIENCE = timedelta(seconds=60)  # for a process that does not come to where the others are
+PATIENCE = timedelta(seconds=60)  # how long to wait for a process that does not reach the point of agreement
 
 
 def on_all(found: bool) -> bool:
-    """Whether every process of the run found it; each must ask. The harness parts the questions among them."""
+    """Whether `found` is true in every process of the run; all must call it."""
     return all(_of_every(found))
 
 
 def are_replicas(lm: Any) -> bool:
-    """Whether the processes of this run hold parts of one model, and so must be asked the same."""
+    """Whether the processes of this run hold parts of one model, and so must make the same requests."""
     return _n_processes() > 1 and lm.world_size == 1
 
 
 def refuse_wrong_rank(rank: int, world_size: int) -> None:
-    """Raises ValueError where the harness numbers the processes of each node from 0: it would ask some questions twice
-    and others never, and crash when it gathers the answers."""
+    """Raises ValueError if the harness numbers the processes of each node from 0: it would test some questions twice
+    and others never, and crash when it gathers the results."""
     if world_size > 1 and _n_processes() == world_size and distributed.get_rank() != rank:
         raise ValueError(
             f"this process is number {distributed.get_rank()} of {world_size}, but the model says {rank}: its backend "
             "numbers the processes of each node from 0, and the run would crash after all its work; use the model "
-            "hf-prefix-tree, or the processes of one node"
+            "hf-prefix-tree, or a single node"
         )
 
 
 def is_first() -> bool:
-    """Whether this is the first of all processes, which does what must be done once."""
+    """Whether this is the first of all processes, which does what must be done only once."""
     return _n_processes() == 1 or distributed.get_rank() == 0
 
 
@@ -54,16 +54,16 @@ def from_first(value: T) -> T:
 
 
 def least_of_all(value: int) -> int:
-    """The least value of any process. Raises RuntimeError within PATIENCE where another process does not ask, as
-    when it alone has run out of memory: the launcher then ends them all."""
+    """The smallest value of any process; all must call it. Raises RuntimeError after PATIENCE if another process does
+    not, for example because only that one has run out of memory; the launcher then ends them all."""
     if _n_processes() == 1:
         return value
     try:
         distributed.monitored_barrier(group=_side_group(), timeout=PATIENCE)
     except RuntimeError as error:
         raise RuntimeError(
-            "another process of this model did not come to agree on max_tokens, so it has failed or still computes; "
-            "start the run again with a lower max_tokens: what was answered is kept where the run has an output path"
+            "another process of this model did not join to agree on max_tokens, so it has failed or is still "
+            "computing; run again with a lower max_tokens (answers are kept if the run has an output path)"
         ) from error
     told = torch.tensor(value)
     distributed.all_reduce(told, distributed.ReduceOp.MIN, group=_side_group())
@@ -71,7 +71,7 @@ def least_of_all(value: int) -> int:
 
 
 def most_of_all(lm: Any, value: int) -> int:
-    """The greatest value of the ranks of a run, by the model's own means."""
+    """The largest value of all ranks of a run, gathered by the model's own methods."""
     if lm.world_size == 1:
         return value
     gathered = lm.all_gather(torch.tensor(value, device=lm.device))
@@ -98,7 +98,7 @@ def _of_every(value: T) -> list[T]:
 
 
 def _side_group() -> Any:
-    """A group of all processes on the CPU, whose messages never meet those of a model's own layers."""
+    """A process group on the CPU, so that our messages do not interfere with those of the model's layers."""
     return _side_group_of(distributed.group.WORLD)
 
 

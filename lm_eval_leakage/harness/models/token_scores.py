@@ -1,7 +1,7 @@
-"""What a model's own next-token distributions say of each token of a text: our interface, and its form for `hf`.
+"""Token scores: each token's log-probability, and the moments of its next-token distribution; implemented for `hf`.
 
-A backend offers it by a method `token_scores(requests)`, which takes requests of one text each and gives a
-`TokenAnswer` for every one, in order.
+A backend supports them with a method `token_scores(requests)`, which takes requests of one text each and returns one
+`TokenAnswer` per request, in order.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from lm_eval_leakage.harness.patches.hf_model import logits_of, offer_method
 from lm_eval_leakage.records import TokenScores
 
 METHOD = "token_scores"
-NUMBERS_AT_ONCE = 1 << 26  # numbers of a distribution's table that are held in float32 at once
-CHUNK_ON_CPU = 1 << 22  # tables this small are taken from memory at hand; larger ones are fetched anew from the system
+NUMBERS_AT_ONCE = 1 << 26  # values of the table of distributions that are in float32 at once
+CHUNK_ON_CPU = (
+    1 << 22
+)  # the allocator reuses memory of this size; larger blocks are requested from the system each time
 
 
 class TokenAnswer(tuple[float, bool]):
-    """A response as the harness and its loggers know it, (log-likelihood, False), with the scores of every token."""
+    """A response in the harness's format, (log-likelihood, False), with the scores of every token as an attribute."""
 
     tokens: TokenScores
 
@@ -37,16 +39,16 @@ class TokenAnswer(tuple[float, bool]):
 
 
 def offer_token_scores(lm: object) -> bool:
-    """Whether `lm` gives token scores; `hf` and what derives from it are given the method here."""
-    model = getattr(lm, "lm", lm)  # below the harness's response cache, which lets other methods through
+    """Whether `lm` supports token scores; adds the method to `hf` and its subclasses."""
+    model = getattr(lm, "lm", lm)  # unwraps the harness's response cache, which passes other methods through
     if not hasattr(model, "token_scores") and isinstance(model, HFLM) and model.backend == "causal":
         offer_method(model, METHOD, token_scores_of_hf)
     return hasattr(model, "token_scores")
 
 
 def token_scores_of_hf(lm: HFLM, requests: Sequence[Instance]) -> list[TokenAnswer]:
-    """Every token of each text, the first one after the model's own prefix (BOS or EOS). A text longer than the
-    window is scored up to its end."""
+    """Scores every token of each text, the first one after the model's own prefix token (BOS or EOS). A text longer
+    than the window is truncated to it."""
     texts = [lm.tok_encode(instance.args[0], add_special_tokens=False)[: lm.max_length - 1] for instance in requests]
     longest_first = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
     answers: dict[int, TokenAnswer] = {}
@@ -69,7 +71,7 @@ def _scores(lm: HFLM, texts: Sequence[Sequence[int]]) -> list[TokenScores]:
     longest = max(map(len, texts))
     rows = [[lm.prefix_token_id, *text, *[lm.eot_token_id] * (longest - len(text))] for text in texts]
     tokens = torch.tensor(rows, device=lm.device)
-    # padding stands at the end, where no token of the text sees it
+    # padding is at the end, where no token of the text attends to it
     logits = logits_of(lm, tokens[:, :-1])
     columns = _distribution_columns(logits, tokens[:, 1:])
     return [
@@ -79,8 +81,8 @@ def _scores(lm: HFLM, texts: Sequence[Sequence[int]]) -> list[TokenScores]:
 
 
 def _distribution_columns(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probability of each target, mean and standard deviation of log p(v) with v drawn from p; float32, `(rows,
-    length)`, computed in chunks, for a table of all of them may be larger than the model."""
+    """Log-probability of each target, and mean and standard deviation of log p(v) with v drawn from p; float32,
+    `(rows, length)`. Computed in chunks, since the full table may be larger than the model."""
     rows, length, vocabulary = logits.shape
     flat, wanted = logits.reshape(-1, vocabulary), targets.reshape(-1)
     step = max(1, (CHUNK_ON_CPU if logits.device.type == "cpu" else NUMBERS_AT_ONCE) // vocabulary)
@@ -88,7 +90,7 @@ def _distribution_columns(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tens
     for start in range(0, len(flat), step):
         logs = torch.log_softmax(flat[start : start + step].float(), dim=-1)
         chances = logs.exp()
-        finite = torch.where(chances > 0, logs, 0.0)  # a token that cannot come adds nothing, not 0 * -inf
+        finite = torch.where(chances > 0, logs, 0.0)  # a token with probability 0 adds 0 instead of 0 * -inf
         mean = (chances * finite).sum(-1)
         variance = (chances * (finite - mean[:, None]) ** 2).sum(-1)
         own = logs.gather(-1, wanted[start : start + step, None])[:, 0]

@@ -1,6 +1,6 @@
-"""Requests as token ids: the harness's own rules, many strings at a time and each distinct one once.
+"""Tokenises requests by the harness's own rules, but in batches and each distinct string once.
 
-The harness encodes each context and each whole text by itself, which takes longer than a GPU takes to score them.
+The harness encodes each context and each whole text separately, which takes longer than scoring them on a GPU.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ AT_ONCE = 2048  # requests
 def encoded_pairs(
     lm: Any, pairs: Sequence[tuple[str, str]], disable_tqdm: bool = True
 ) -> Iterator[tuple[IntArray, IntArray]]:
-    """Tokens of each (context, continuation), as `lm` would encode them one by one: the continuation is what
-    follows the context's tokens in the whole text, trailing spaces of the context belong to it, and a text without
-    context follows the prefix token."""
+    """Tokens of each (context, continuation), as `lm` would encode them one by one: the continuation is what follows
+    the context's tokens in the whole text, trailing spaces of the context are moved to the continuation, and a text
+    without context follows the prefix token."""
     bar = tqdm(total=len(pairs), disable=disable_tqdm, desc="Tokenizing inputs")
     for first in range(0, len(pairs), AT_ONCE):
         some = [_spaces_moved(*pair) for pair in pairs[first : first + AT_ONCE]]
@@ -42,7 +42,7 @@ def _spaces_moved(context: str, continuation: str) -> tuple[str, str]:
     kept = context.rstrip()
     if context and not kept:
         raise ValueError(
-            f"the context {context!r} (before {continuation[:60]!r}) is white space only, and that is moved to the "
+            f"the context {context!r} (before {continuation[:60]!r}) is only white space, which is moved to the "
             "continuation; give an empty context, or one with text"
         )
     return kept, context[len(kept) :] + continuation
@@ -55,8 +55,8 @@ def _after_prefix_token(lm: Any, tokens: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _encoded(lm: Any, strings: set[str], special: bool | None = None) -> dict[str, IntArray]:
-    """Token ids by string. `special`: with special tokens; None leaves it to the model's arguments, and adds none
-    to a string that begins with one."""
+    """Token ids by string. `special`: whether to add special tokens; None leaves it to the model's arguments, and adds
+    none to a string that begins with one."""
     prefix = lm.tokenizer.decode(lm.prefix_token_id)
     marked = {string for string in strings if special is None and string.startswith(prefix)}
     usual = lm.add_bos_token if special is None else special

@@ -1,6 +1,6 @@
-"""Everything that reaches into private parts of lm_eval, or changes them: one module for each part.
+"""All patches of lm_eval and all uses of its private parts, one module per part.
 
-docs/harness_seams.md is the table of them, made from `seams.py`: what is touched, why, which test notices a change,
-and what happens with another version of lm_eval. This room imports nothing else of `harness/`; what our tasks and
-models do there is handed in as functions.
+docs/harness_seams.md lists them, from `seams.py`: what is patched or used, why, which test notices a change, and what
+happens with another version of lm_eval. This package imports nothing else from `harness/`; the code of our tasks and
+models is passed in as functions.
 """

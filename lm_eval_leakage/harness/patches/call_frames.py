@@ -1,9 +1,9 @@
-"""The run of the harness in which a task is asked: its model, its other tasks, where its results go.
+"""Reads from the call stack the run that a task belongs to: its model, its other tasks, its output path.
 
-The harness passes none of this to a task. A task finds it in the calls that are under way: `build_all_requests` is
-called by `evaluate`, and that by `simple_evaluate`. Nothing of the harness is replaced for this, so that it does not
-matter who imported what first. A harness whose functions have other names for these things is noticed when the task
-builds its requests, before any work is done.
+The harness passes none of this to a task. A task finds it in the local variables of its callers: `build_all_requests`
+is called by `evaluate`, and that by `simple_evaluate`. Nothing in the harness is replaced for this, so import order
+does not matter. If the harness uses other variable names, this is noticed when the task builds its requests, before
+any work is done.
 
 `frame.f_back` and `frame.f_locals` are documented, though a Python need not have frames; CPython and PyPy do. In
 lm_eval 0.4.13 `Task.build_all_requests` is given rank, limit and chat template and no model; an argument or a context
@@ -23,10 +23,10 @@ from lm_eval_leakage.harness.patches.patching import is_as_known
 
 @dataclass(frozen=True)
 class Evaluation:
-    """lm: the model, with the harness's response cache around it where the run has one
-    tasks: all of the run, by name
-    model, model_args: as `--model` and `--model_args` name it; None where the model was handed over as an object
-    output_path: None where the run saves nothing
+    """lm: the model, wrapped in the harness's response cache if the run has one
+    tasks: all tasks of the run, by name
+    model, model_args: as given by `--model` and `--model_args`; None if the model was passed as an object
+    output_path: None if the run saves nothing
     """
 
     lm: Any
@@ -37,7 +37,7 @@ class Evaluation:
 
 
 def evaluation_at_hand() -> Evaluation | None:
-    """The evaluation by which the caller is called, however indirectly; None where there is none."""
+    """The evaluation that is currently calling, directly or indirectly; None if there is none."""
     found: Mapping[str, Any] | None = None
     frame = inspect.currentframe()
     while frame is not None:
@@ -48,7 +48,7 @@ def evaluation_at_hand() -> Evaluation | None:
             return _evaluation(found, frame.f_locals)
         frame = frame.f_back
     if found is None:
-        is_as_known("lm_eval.evaluator:evaluate")  # raises OtherHarness where that is why
+        is_as_known("lm_eval.evaluator:evaluate")  # raises OtherHarness if the reason is a different lm_eval
         return None
     is_as_known("lm_eval.evaluator:simple_evaluate")
     return _evaluation(found, {})

@@ -1,7 +1,7 @@
-"""Adds our commands to the command line of lm_eval, by the parser that it keeps to itself.
+"""Adds our commands to lm_eval's command line, through its private argument parser.
 
 lm_eval 0.4.13 builds its parser within `HarnessCLI` and offers no way to add a command; entry points for commands
-would replace this. With a command line that is built otherwise there are our own commands only, and a warning.
+would replace this. If lm_eval builds its parser differently, only our own commands are available, with a warning.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ EXAMPLE = "example:\n  lm-eval-leakage --model hf --model_args pretrained=gpt2 -
 
 
 def command_line(commands: Mapping[str, Command], arguments: Mapping[str, AddArguments], list_audits: Command) -> Any:
-    """An object of `parse_args()` and `execute(args)`. `run`, `ls` and `validate` are lm_eval's; so is the old form
-    without a subcommand.
+    """An object with `parse_args()` and `execute(args)`. `run`, `ls`, `validate` and the old form without a subcommand
+    are lm_eval's.
 
-    commands: our own by name; each prints what it finds, its docstring is its help
-    arguments: what adds a command's own arguments, for those that take any
-    list_audits: what `ls` does when it is given the name of a task
+    commands: our own commands by name; a command's docstring is its help text
+    arguments: functions that add a command's own arguments, for the commands that have any
+    list_audits: called by `ls` with the name of a task
     """
     cli = _of_harness() or _OwnCommandsOnly()
     parser, subparsers = cli._parser, cli._subparsers
@@ -41,12 +41,12 @@ def command_line(commands: Mapping[str, Command], arguments: Mapping[str, AddArg
 
 
 def _of_harness() -> Any:
-    """None where lm_eval builds its command line otherwise."""
+    """lm_eval's command line; None if it is built differently from what we know."""
     return found("lm_eval._cli:HarnessCLI")() if is_as_known("lm_eval._cli:HarnessCLI.__init__") else None
 
 
 class _OwnCommandsOnly:
-    """As much of HarnessCLI as is needed here."""
+    """The part of HarnessCLI's interface that is needed here."""
 
     def __init__(self) -> None:
         self._parser = argparse.ArgumentParser(prog=PROGRAM, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -61,7 +61,7 @@ class _OwnCommandsOnly:
 
 
 def _extend_ls(subparsers: Any, list_audits: Command) -> None:
-    """`ls` also takes the name of a task; argparse tells the arguments of a parser by `_actions` only."""
+    """Makes `ls` also accept the name of a task; argparse exposes a parser's arguments only as `_actions`."""
     parser = subparsers.choices.get("ls")
     what = next((action for action in getattr(parser, "_actions", ()) if action.dest == "what"), None)
     if parser is None or what is None or what.choices is None:

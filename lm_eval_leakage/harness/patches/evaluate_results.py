@@ -1,7 +1,7 @@
-"""Patches EvalAcc, where lm_eval puts the results and samples of a run together, to hand them over once more.
+"""Patches EvalAcc, where lm_eval assembles the results and samples of a run, to post-process them.
 
-Wrapping `evaluate` itself is not enough: code that imported it before us would go on calling the original. A callback
-of lm_eval on finished results would replace this.
+Wrapping `evaluate` itself is not enough: code that imported it before the patch would still call the original. A
+callback of lm_eval on finished results would replace this.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from lm_eval_leakage.harness.patches.patching import patched_once
 
 
 def on_results(finish: Callable[[dict[str, Any]], None]) -> None:
-    """Have `finish` change what `evaluate` is about to return."""
+    """Registers `finish`, which modifies what `evaluate` is about to return."""
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def _to_eval_results(self: Any, **kwargs: Any) -> Any:

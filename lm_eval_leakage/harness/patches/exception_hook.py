@@ -1,9 +1,9 @@
-"""Sets sys.excepthook, so that a run of lm_eval that must end early ends in a sentence where we know what to say.
+"""Sets sys.excepthook, so that errors meant for users end a run of lm_eval in one sentence without a traceback.
 
-`lm_eval run` catches nothing around an evaluation, so that what a task raises reaches the interpreter; ending the
+`lm_eval run` catches no exceptions of an evaluation, so what a task raises reaches the interpreter; exiting the
 process ourselves would hide the exception from code that called `simple_evaluate`. A command line of lm_eval that
 prints errors meant for users without a traceback would replace this. `sys.excepthook` is documented for this purpose;
-the hook that was there before is called for every other exception.
+the previous hook is called for every other exception.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ ENDS_IN_SENTENCES = "_ends_in_sentences_of_lm_eval_leakage"
 
 
 class Refusal(ValueError):
-    """A run that would be wrong, or would be lost; its message says why, and what to do."""
+    """A run whose results would be wrong or lost; the message says why, and what to do."""
 
 
 def end_in_sentences() -> None:
-    """Ctrl-C and refusals of ours end the interpreter without a traceback; everything else is reported as before."""
+    """Makes Ctrl-C and our refusals end the interpreter without a traceback; reports other exceptions as before."""
     before = sys.excepthook
     if hasattr(before, ENDS_IN_SENTENCES):
         return

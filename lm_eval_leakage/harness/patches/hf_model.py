@@ -1,4 +1,4 @@
-"""What this package uses of HFLM, the model `hf`, beyond its public methods."""
+"""Uses of private parts of HFLM, lm_eval's model `hf`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ HF = "lm_eval.models.huggingface:HFLM"
 
 
 def refuse_other_hf() -> None:
-    """Raises OtherHarness where `hf` has not what hf-prefix-tree overrides, before a model is loaded."""
+    """Raises OtherHarness, before a model is loaded, if `hf` lacks what hf-prefix-tree overrides."""
     for name in ("_loglikelihood_tokens", "rank"):
         is_as_known(f"{HF}.{name}")
 
 
 def offer_method(lm: Any, name: str, method: Callable[..., Any]) -> bool:
-    """Give one model of the class HFLM a method that reads its logits. Whether it has it now."""
+    """Adds a method that reads the logits to an HFLM model. Returns whether it was added."""
     if found(f"{HF}._model_call") is None:
         return False
     setattr(lm, name, MethodType(method, lm))
@@ -26,5 +26,5 @@ def offer_method(lm: Any, name: str, method: Callable[..., Any]) -> bool:
 
 
 def logits_of(lm: Any, tokens: Any) -> Any:
-    """The logits after every token, in the model's own precision."""
+    """The logits for every position, in the model's own precision."""
     return lm._model_call(tokens)

@@ -1,7 +1,6 @@
-"""Patches the template environment of lm_eval while rows are read: a template is compiled once, not once for each row.
+"""Patches lm_eval's Jinja environment while rows are read, so that a template is compiled once instead of per row.
 
-`doc_to_text` of a task compiles the template that it renders, whoever calls it; a cache in lm_eval's `apply_template`
-would replace this.
+A task's `doc_to_text` compiles its template at every call; a cache in lm_eval's `apply_template` would replace this.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from lm_eval_leakage.harness.patches.patching import found
 
 @contextmanager
 def templates_compiled_once() -> Iterator[None]:
-    """The harness compiles a template for every row, which takes longer than all the rest of reading one."""
+    """Caches compiled templates; the harness compiles one per row, which takes longer than the rest of reading it."""
     env = _environment()
-    if env is None or "from_string" in vars(env):  # not there, or patched by who calls us
+    if env is None or "from_string" in vars(env):  # not found, or already patched by a caller
         yield
         return
     env.from_string = _compiled
@@ -32,14 +31,14 @@ def templates_compiled_once() -> Iterator[None]:
 
 
 def fields_of(template: str) -> set[str]:
-    """The names of the fields that a template uses; raises jinja2.TemplateSyntaxError."""
+    """The names of the fields that a template uses; may raise jinja2.TemplateSyntaxError."""
     env = _environment() or jinja2.Environment()
     return set(jinja2.meta.find_undeclared_variables(env.parse(template)))
 
 
 @cache
 def _environment() -> Any:
-    """None where lm_eval has none."""
+    """lm_eval's Jinja environment; None if it has none."""
     return found("lm_eval.utils:env")
 
 

@@ -1,4 +1,4 @@
-"""How this room changes lm_eval: once, only what is as `seams.py` says, and otherwise in one sentence to the user."""
+"""Applies patches to lm_eval: each once, only if its target is as `seams.py` describes it, else with a message."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PATCHED = "_patched_by_lm_eval_leakage"
 
 
 class OtherHarness(Refusal):
-    """A lm_eval without something that a leakage task cannot do without."""
+    """The installed lm_eval lacks something that leakage tasks need."""
 
 
 def patched_once(target: str, wrap: Callable[[Any], Any], owner: Any = None) -> bool:
-    """Replace a function of lm_eval by `wrap(function)`, unless that was done before. Whether it is replaced now; if
-    not, the log says what is lost, or OtherHarness is raised, as the table has it.
+    """Replaces a function of lm_eval by `wrap(function)`, unless that was done before. Returns whether it is replaced
+    now; if not, logs what is lost or raises OtherHarness, according to the table.
 
-    owner: what the function is an attribute of, where that is at hand already
+    owner: the object whose attribute the function is, if the caller already has it
     """
     seam = seam_of(target)
     try:
@@ -45,12 +45,12 @@ def patched_once(target: str, wrap: Callable[[Any], Any], owner: Any = None) -> 
 
 
 def is_as_known(target: str) -> bool:
-    """Whether something of lm_eval that is used as it stands is as the table says; if not, as in `patched_once`."""
+    """Whether an object of lm_eval is as the table says; if not, logs or raises as in `patched_once`."""
     return found(target) is not None
 
 
 def found(target: str) -> Any:
-    """The same, and what it is; None where it is not there, or another."""
+    """The object itself if it is as the table says, else None, with a log message or OtherHarness."""
     seam = seam_of(target)
     try:
         there = getattr(_owner_of(target), seam.attribute)
@@ -64,14 +64,14 @@ def found(target: str) -> Any:
 
 
 def tell_loss(seam: Seam, difference: str) -> bool:
-    """Say what a user loses. Raises OtherHarness where nothing would be right without it, and returns False else."""
+    """Logs what the user loses and returns False; raises OtherHarness if leakage tasks cannot work without it."""
     try:
         installed = version("lm_eval")
     except PackageNotFoundError:
         installed = "(of unknown version)"
     sentence = (
-        f"{seam.without}: the lm_eval here ({installed}) differs from the one that lm_eval_leakage knows "
-        f"({KNOWN_VERSION}), for {difference}; install lm_eval {KNOWN_VERSION} or a newer lm_eval_leakage"
+        f"{seam.without}: the lm_eval here ({installed}) differs from the one that lm_eval_leakage supports "
+        f"({KNOWN_VERSION}): {difference}; install lm_eval {KNOWN_VERSION} or a newer lm_eval_leakage"
     )
     if seam.refuses:
         raise OtherHarness(sentence)
@@ -93,18 +93,18 @@ def _owner_of(target: str) -> Any:
 
 
 def _difference(there: Any, seam: Seam) -> str:
-    """What a function lacks of what the table says, in words; empty where it lacks nothing. A wrapper that another
-    package has put around it is taken for what it wraps."""
+    """What the function lacks compared with the table, in words; empty if nothing. Wrappers by other packages are
+    unwrapped first."""
     there = there.fget if isinstance(there, property) else inspect.unwrap(there)
     if there is object.__init__:
-        return f"{seam.target} is not there"
+        return f"{seam.target} does not exist"
     known = inspect.signature(there).parameters if seam.parameters else {}
     takes_anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     if missing := [name for name in seam.parameters if name not in known and not takes_anything]:
-        return f"{seam.target} takes no {', '.join(missing)}"
+        return f"{seam.target} has no parameter {', '.join(missing)}"
     code = getattr(there, "__code__", None)
     if code is not None and str(there.__module__).startswith("lm_eval."):
         named = {*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars}
         if missing := [name for name in seam.names if name not in named]:
-            return f"{seam.target} knows no {', '.join(missing)}"
+            return f"{seam.target} does not use {', '.join(missing)}"
     return ""

@@ -1,17 +1,17 @@
-"""The opt-in hook that makes plain `lm_eval` know what is ours: one line in a `.pth` file, removed by `disable`.
+"""The opt-in hook that makes our tasks available in plain `lm_eval`: one line in a `.pth` file, removed by `disable`.
 
-The interpreter runs that line at its start, so it imports `sys` and nothing else, and what is needed later is compiled
-later. It leaves a finder that waits for the harness's task manager to be imported, steps aside, lets it load and then
-extends it.
+The interpreter runs that line at every start, so it imports only `sys`, and the code that is needed later is compiled
+later. It installs an import finder that waits until the harness's task manager is imported, removes itself, lets the
+module load and then extends it.
 
-`site` executes a line of a `.pth` file that begins with `import` whenever the interpreter starts, and `sys.meta_path`
-is how Python lets others take part in an import; both are documented. Nothing of ours is imported unless lm_eval's
-task manager is. lm_eval 0.4.13 reads no entry points for tasks and imports no plugins, so that there is no other way
-into plain `lm_eval`; once it reads the group `lm_eval.tasks`, `harness_discovers_plugins` is true and `enable` says
-that there is nothing to do.
+`site` executes lines of a `.pth` file that begin with `import` when the interpreter starts, and `sys.meta_path` is
+Python's mechanism for import hooks; both are documented. Nothing of this package is imported unless lm_eval's task
+manager is. lm_eval 0.4.13 reads no entry points for tasks and imports no plugins, so there is no other way to extend
+plain `lm_eval`; once it reads the group `lm_eval.tasks`, `harness_discovers_plugins` is true and `enable` says that
+there is nothing to do.
 
-Plain `lm_eval` must live whatever is wrong with us: an error of ours is one warning. Where the package is gone, since
-pip removes it and not the hook, nothing is said: who removed it has no use for the advice, nor the command it names.
+Plain `lm_eval` must work whatever is wrong with this package: any error of ours becomes one warning. If the package
+has been uninstalled (pip leaves the hook behind), there is no warning, since the command that it names is gone too.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def extend(module):
 
 def warn(error):
     if sys.stderr is not None:
-        sys.stderr.write(f"warning: lm_eval goes on without leakage tasks, because of {{error!r}}; mend it, or "
+        sys.stderr.write(f"warning: lm_eval continues without leakage tasks, because of {{error!r}}; fix it, or "
                          "turn the hook off with `lm-eval-leakage disable`\\n")
 '''
 SOURCE = f'''
@@ -70,7 +70,7 @@ sys.meta_path.insert(0, LmEvalLeakageHook())
 
 
 def hook_file() -> Path:
-    """Where this environment's hook lies, or would lie."""
+    """Path of this environment's hook file, whether it exists or not."""
     return Path(sysconfig.get_path("purelib")) / HOOK_NAME
 
 
@@ -90,7 +90,7 @@ def write_hook(file: Path) -> None:
 
 
 def is_current(file: Path) -> bool:
-    """Whether the hook there is this version's."""
+    """Whether the hook file is that of this version."""
     return file.read_text(encoding="utf-8", errors="replace") == _line()
 
 

@@ -1,4 +1,4 @@
-"""Registers our models, filter and rows with lm_eval 0.4.13, which reads no entry points for them yet."""
+"""Registers our models, filter and rows with lm_eval; version 0.4.13 reads no entry points for them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ OF_METRICS = ("metric_registry", "aggregation_registry", "metric_agg_registry")
 
 
 def add_models() -> None:
-    """`--model` also knows ours. They are imported when asked for; the harness's own names come first, for it
-    takes an empty registry as the sign that they are still to be added."""
+    """Makes our models available to `--model`; they are imported only when used. The harness's own names are
+    added first, since it adds them only to an empty registry."""
     import_module("lm_eval.models")
     registry = found(f"{REGISTRY}:model_registry")
     for name, target in OUR_MODELS.items() if registry is not None else ():
@@ -24,7 +24,7 @@ def add_models() -> None:
 
 
 def add_filter(name: str, target: type) -> None:
-    """Where lm_eval reads entry points, it is there already."""
+    """Registers a filter, unless lm_eval has already found it by an entry point."""
     registry = found(f"{REGISTRY}:filter_registry")
     if name not in registry:
         registry.register(name, target=target)
@@ -35,7 +35,7 @@ def is_metric(name: str) -> bool:
 
 
 def add_metric(name: str, aggregation: Callable[..., float], higher_is_better: bool | None) -> None:
-    """A metric that is its own aggregation."""
+    """Registers a metric that is its own aggregation."""
     *of_metrics, of_directions = [_of_metrics(registry) for registry in (*OF_METRICS, "higher_is_better_registry")]
     for registry in of_metrics:
         registry.register(name, target=aggregation)
@@ -43,5 +43,5 @@ def add_metric(name: str, aggregation: Callable[..., float], higher_is_better: b
 
 
 def _of_metrics(registry: str) -> Any:
-    import_module("lm_eval.api.metrics")  # lm_eval takes an empty registry as the sign that its own are to be added
+    import_module("lm_eval.api.metrics")  # lm_eval adds its own metrics only to an empty registry
     return found(f"{REGISTRY}:{registry}")

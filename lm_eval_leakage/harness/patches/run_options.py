@@ -1,4 +1,4 @@
-"""Patches the command line's choice of tasks to also check a run's options, before its model is loaded."""
+"""Patches EvaluatorConfig.process_tasks to also check a run's options, before its model is loaded."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from lm_eval_leakage.harness.patches.patching import patched_once
 
 
 def check_options(check: Callable[[Any, Mapping[str, Any]], None]) -> None:
-    """Afterwards nobody can tell keys of `--metadata` from the model's arguments.
+    """Registers a check of the run's options. After this point, the keys of `--metadata` and the model's arguments are
+    mixed.
 
-    check: called with lm_eval's EvaluatorConfig and the index of its tasks; it may end the program
+    check: called with lm_eval's EvaluatorConfig and its task index; may exit the program
     """
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:

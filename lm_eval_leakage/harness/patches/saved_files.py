@@ -1,7 +1,7 @@
-"""Patches EvaluationTracker to check what lm_eval has saved of a run with our tasks.
+"""Patches EvaluationTracker to check that lm_eval has saved the files of a run with our tasks completely.
 
-lm_eval turns every error while saving into a line of its log and exits with 0. A `save_results_aggregated` that
-raises, or says whether it saved, would replace this.
+lm_eval turns every error while saving into a log message and exits with 0. A `save_results_aggregated` that raises, or
+returns whether it saved, would replace this.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ TRACKER = "lm_eval.loggers.evaluation_tracker:EvaluationTracker"
 
 
 class NotSaved(Refusal):
-    """A file of a run's results that is not whole."""
+    """A results file or samples log was not saved completely."""
 
 
 def refuse_unwritable(output: Path) -> None:
-    """Raises Refusal where the results could not be saved in `output`, as `--output_path` names it."""
+    """Raises Refusal if results cannot be saved in `output`, the value of `--output_path`."""
     folder = output.parent if output.suffix == ".json" else output
     try:
         probe = folder / f".lm_eval_leakage_{os.getpid()}"
@@ -34,13 +34,13 @@ def refuse_unwritable(output: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise Refusal(
-            f"output_path is {str(output)!r}, where nothing can be written ({error.strerror}); name a folder that can "
-            "be written, or make room"
+            f"output_path is {str(output)!r}, where nothing can be written ({error.strerror}); choose a writable "
+            "folder, or free some space"
         ) from error
 
 
 def watch_run_files() -> None:
-    """Have what the harness saves of our tasks be looked at. What it saves of others is left as it is."""
+    """Makes the harness check the files that it saves for our tasks; files of other tasks are not checked."""
     if patched_once(f"{TRACKER}.save_results_aggregated", _looked_at(_look_at_results)):
         patched_once(f"{TRACKER}.save_results_samples", _looked_at(_look_at_samples))
 
@@ -82,19 +82,19 @@ def _look_at_samples(tracker: Any, task_name: str, samples: Sequence[object]) ->
 
 
 def _refuse(tracker: Any, what: str) -> None:
-    """The tables first: they may be all that is left of hours."""
+    """Prints the tables first: they may be all that is left of hours of work."""
     results = tracker._results_with_audits
     print(make_table(results))
     if results.get("groups"):
         print(make_table(results, "groups"))
     raise NotSaved(
-        f"{what} could not be saved whole in {tracker.output_path} (full disk? no permission?); the tables above are "
-        "right, and after room is made the same command saves them from the answers that were kept"
+        f"{what} could not be saved completely in {tracker.output_path} (full disk? no permission?); the tables above "
+        "are correct; when there is space, the same command saves them from the answers that were kept"
     )
 
 
 def _has_audit(results: Mapping[str, Any]) -> bool:
-    """By what our tasks alone have in their settings."""
+    """Whether the results include an audit, recognised by settings that only our tasks have."""
     configs = (results.get("configs") or {}).values()
     return any("probe" in (config.get("metadata") or {}) for config in configs)
 

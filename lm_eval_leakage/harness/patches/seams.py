@@ -1,4 +1,4 @@
-"""The table of what this package touches of lm_eval's insides; docs/harness_seams.md shows it.
+"""The table of everything in lm_eval that this package patches or uses although private (docs/harness_seams.md).
 
 Each entry is compared with the installed lm_eval by tests/harness/patches/test_seams.py, and by `patching` before the
 object is used.
@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-KNOWN_VERSION = "0.4.13"  # of lm_eval, which the table describes
+KNOWN_VERSION = "0.4.13"  # the version of lm_eval that the table describes
 
 
 class Seam(NamedTuple):
-    """One object of lm_eval that is patched, or read though it is private.
+    """One object of lm_eval that is patched, or used although it is private.
 
-    module: of this package, that touches it
-    target: `module:Class.attribute` of lm_eval
-    why: what it is needed for, where lm_eval has no public way
-    without: what is lost with a lm_eval that has no such object; it ends the sentence that the user reads
-    test: that what `without` says is what happens
-    refuses: whether that is an error, raised before the model has worked; else it is a warning, and the run goes on
-    parameters: of the function, that must be there
-    names: variables and attributes that the function's code must name
+    module: the module of this package that patches or uses it
+    target: `module:Class.attribute` in lm_eval
+    why: what it is needed for, as lm_eval has no public way
+    without: what is lost if lm_eval has no such object; the message to the user begins with it
+    test: proves that what `without` says is what happens
+    refuses: whether that is an error, raised before the model has done any work; else a warning, and the run continues
+    parameters: parameters that the function must have
+    names: variables and attributes that the function's code must use
     """
 
     module: str
@@ -45,15 +45,15 @@ SEAMS = (
     Seam(
         PATCHES + "task_manager.py",
         "lm_eval.tasks.manager:TaskManager.__init__",
-        "adds the folder of our YAMLs to those that are searched; lm_eval reads no entry points for tasks",
-        "leakage tasks are found by `--include_path $(lm-eval-leakage path)` only",
-        TESTS + "test_a_task_manager_of_other_parameters_is_left_as_it_is_with_a_warning",
+        "adds the folder of our YAMLs to the search path; lm_eval reads no entry points for tasks",
+        "leakage tasks are found only with `--include_path $(lm-eval-leakage path)`",
+        TESTS + "test_a_task_manager_with_other_parameters_is_left_unchanged_with_a_warning",
         parameters=("include_path", "include_defaults", "metadata"),
     ),
     Seam(
         PATCHES + "task_manager.py",
         "lm_eval.tasks.manager:TaskManager.match_tasks",
-        "the command line checks names of tasks by it; it must also accept names such as `arc_easy_leakage_perm`",
+        "the command line checks task names with it; it must also accept names such as `arc_easy_leakage_perm`",
         "the command line knows only the audits that have a YAML of their own",
         TESTS + "test_without_match_tasks_the_command_line_knows_fewer_names_and_says_so",
         parameters=("task_list",),
@@ -61,7 +61,7 @@ SEAMS = (
     Seam(
         PATCHES + "task_index.py",
         "lm_eval.tasks.manager:TaskManager._load_spec",
-        "looks names up in `_index` and builds tasks by `_factory`, which are exchanged for ours: an audit of any of "
+        "looks names up in `_index` and builds tasks with `_factory`, which are replaced by ours: an audit of any of "
         "14,000 tasks is found by its name without being listed",
         "audits of any task by name are not available",
         TESTS + "test_without_an_index_to_extend_there_is_one_warning",
@@ -70,34 +70,34 @@ SEAMS = (
     Seam(
         PATCHES + "task_index.py",
         "lm_eval.tasks._factory:TaskFactory.build",
-        "is called for audits too, which are made of the task that it builds",
+        "is also called for audits, which are made from the task that it builds",
         "audits of any task by name are not available",
-        TESTS + "test_without_a_private_module_the_rest_goes_on",
+        TESTS + "test_without_a_private_module_the_rest_works",
         parameters=("entry", "overrides", "registry"),
         names=("_build_task",),
     ),
     Seam(
         PATCHES + "task_index.py",
         "lm_eval.tasks._factory:TaskFactory._load_full_config",
-        "gives the settings of one of our own YAMLs, for another audit of the same data",
+        "returns the settings of one of our own YAMLs, for another audit of the same data",
         "audits of any task by name are not available",
-        TESTS + "test_without_a_private_module_the_rest_goes_on",
+        TESTS + "test_without_a_private_module_the_rest_works",
         parameters=("entry", "overrides"),
     ),
     Seam(
         PATCHES + "task_index.py",
         "lm_eval.tasks._index:Entry",
-        "is what the index holds of a task: its kind, its YAML, its settings; also for `census`, `ls` and `clean`",
+        "is the index's entry for a task: its kind, its YAML, its settings; also for `census`, `ls` and `clean`",
         "audits of any task by name are not available",
-        TESTS + "test_without_a_private_module_the_rest_goes_on",
+        TESTS + "test_without_a_private_module_the_rest_works",
         parameters=("name", "kind", "yaml_path", "cfg", "tags"),
     ),
     Seam(
         PATCHES + "task_index.py",
         "lm_eval.tasks._index:Kind",
-        "tells tasks from groups and tags in the index",
+        "distinguishes tasks from groups and tags in the index",
         "audits of any task by name are not available",
-        TESTS + "test_without_a_private_module_the_rest_goes_on",
+        TESTS + "test_without_a_private_module_the_rest_works",
     ),
     Seam(
         PATCHES + "yaml_files.py",
@@ -111,8 +111,8 @@ SEAMS = (
     Seam(
         PATCHES + "yaml_files.py",
         "lm_eval.tasks._yaml_loader:_import_func_in_yml",
-        "imports a function that a task's settings in the index name by its path, for the census",
-        "the functions of tasks cannot be looked at, so there is no census",
+        "imports a function that a task's settings in the index give as a path, for the census",
+        "the functions of tasks cannot be imported, so there is no census",
         TESTS + "test_without_the_import_of_functions_the_census_is_refused_in_a_sentence",
         refuses=True,
         parameters=("qual", "base_dir"),
@@ -120,16 +120,16 @@ SEAMS = (
     Seam(
         PATCHES + "run_options.py",
         "lm_eval.config.evaluate_config:EvaluatorConfig.process_tasks",
-        "is the only place before the model is loaded where the keys of `--metadata` can be told from the model's "
-        "arguments",
-        "mistakes in a run's options are noticed only once the model is loaded",
-        TESTS + "test_without_the_check_of_options_a_run_goes_on_with_a_warning",
+        "is the only place before the model is loaded where the keys of `--metadata` and the model's arguments are "
+        "still separate",
+        "mistakes in a run's options are noticed only after the model is loaded",
+        TESTS + "test_without_the_check_of_options_a_run_continues_with_a_warning",
         parameters=("metadata",),
     ),
     Seam(
         PATCHES + "registries.py",
         "lm_eval.api.registry:model_registry",
-        "makes `--model hf-prefix-tree` known without importing it; lm_eval reads no entry points for models",
+        "registers `--model hf-prefix-tree` without importing it; lm_eval reads no entry points for models",
         "`--model hf-prefix-tree` is not available",
         TESTS + "test_without_a_registry_of_models_the_tasks_are_still_known",
     ),
@@ -137,7 +137,7 @@ SEAMS = (
         Seam(
             PATCHES + "registries.py",
             f"lm_eval.api.registry:{name}",
-            f"makes {what} known by name, while our task is imported; lm_eval reads no entry points for them",
+            f"registers {what} by name when our task is imported; lm_eval reads no entry points for them",
             "no leakage task can be loaded",
             TESTS + "test_without_a_registry_that_tasks_need_they_are_refused_in_a_sentence",
             refuses=True,
@@ -145,7 +145,7 @@ SEAMS = (
         for name, what in (
             ("filter_registry", "the filter `leakage`"),
             ("metric_registry", "the rows that our statistics declare"),
-            ("aggregation_registry", "how these rows are computed"),
+            ("aggregation_registry", "the functions that compute these rows"),
             ("metric_agg_registry", "the aggregation that belongs to a row"),
             ("higher_is_better_registry", "the direction of a row"),
         )
@@ -153,27 +153,27 @@ SEAMS = (
     Seam(
         PATCHES + "call_frames.py",
         "lm_eval.evaluator:evaluate",
-        "its local variables hold the model and the run's tasks; lm_eval hands a task neither before its requests are "
-        "built",
-        "a leakage task cannot see the model that will answer it",
-        TESTS + "test_an_evaluate_of_other_variables_is_refused_before_the_model_works",
+        "its local variables hold the model and the run's tasks; lm_eval passes neither to a task before its requests "
+        "are built",
+        "a leakage task cannot find the model that will answer its requests",
+        TESTS + "test_an_evaluate_with_other_variables_is_refused_before_the_model_works",
         refuses=True,
         names=("lm", "eval_tasks", "build_all_requests"),
     ),
     Seam(
         PATCHES + "call_frames.py",
         "lm_eval.evaluator:simple_evaluate",
-        "its arguments hold the output path and the model's name; lm_eval hands a task neither",
-        "answers are not kept for a run that is started again, and the output path is not checked before the run",
-        TESTS + "test_a_simple_evaluate_of_other_parameters_costs_the_kept_answers_and_says_so",
+        "its arguments hold the output path and the model's name; lm_eval passes neither to a task",
+        "answers are not saved for resuming a run, and the output path is not checked before the run",
+        TESTS + "test_a_simple_evaluate_with_other_parameters_loses_the_saved_answers_and_says_so",
         parameters=("model", "model_args", "evaluation_tracker"),
     ),
     Seam(
         PATCHES + "request_type.py",
         "lm_eval.api.instance:Instance",
-        "names the model's method that `evaluate` calls; the method `leakage` is given to the model's class, so that "
-        "answers of every kind are kept as they come and checked question by question",
-        "leakage tasks cannot be asked",
+        "names the model's method that `evaluate` calls; the method `leakage` is added to the model's class, so that "
+        "answers of every kind are saved as they come and checked question by question",
+        "leakage tasks cannot run",
         TESTS + "test_requests_without_a_type_are_refused_before_the_model_works",
         refuses=True,
         parameters=("request_type", "doc", "arguments", "idx"),
@@ -181,9 +181,9 @@ SEAMS = (
     Seam(
         PATCHES + "evaluate_results.py",
         "lm_eval.evaluator_utils:EvalAcc._to_eval_results",
-        "is the one place where results and samples of a run are together, before they are printed and saved",
-        "the results of leakage tasks cannot be finished",
-        TESTS + "test_without_the_place_where_results_are_put_together_tasks_are_refused_in_a_sentence",
+        "is the only place where results and samples of a run are together before they are printed and saved",
+        "the results of leakage tasks cannot be post-processed",
+        TESTS + "test_without_the_assembly_of_results_tasks_are_refused_in_a_sentence",
         refuses=True,
         parameters=("samples",),
     ),
@@ -191,10 +191,10 @@ SEAMS = (
         Seam(
             PATCHES + "saved_files.py",
             f"lm_eval.loggers.evaluation_tracker:EvaluationTracker.{name}",
-            "turns an error while it saves into a line of the log and lets the run end with 0; it is checked "
-            "afterwards whether the file is whole",
-            "nobody checks whether the files of a run's results are whole",
-            TESTS + "test_a_tracker_that_saves_in_another_way_is_left_as_it_is_with_a_warning",
+            "turns an error while saving into a log message and lets the run exit with 0; we check afterwards "
+            "whether the file is complete",
+            "it is not checked whether the files of a run's results are complete",
+            TESTS + "test_a_tracker_that_saves_in_another_way_is_left_unchanged_with_a_warning",
             parameters=parameters,
             names=("output_path", "date_id"),
         )
@@ -206,8 +206,8 @@ SEAMS = (
     Seam(
         PATCHES + "jinja_templates.py",
         "lm_eval.utils:env",
-        "compiles every template once for each row; while an audit reads rows, its `from_string` remembers them. The "
-        "census parses templates by it",
+        "compiles every template once per row; while an audit reads rows, its `from_string` is cached. The census "
+        "parses templates with it",
         "rows of tasks are read more slowly",
         TESTS + "test_without_the_template_environment_rows_are_read_more_slowly",
     ),
@@ -221,7 +221,7 @@ SEAMS = (
     Seam(
         PATCHES + "cli_parser.py",
         "lm_eval._cli:HarnessCLI.__init__",
-        "builds the parser of `lm-eval` in `_parser` and `_subparsers`, to which our commands are added",
+        "builds the parser of `lm-eval` in `_parser` and `_subparsers`, to which we add our commands",
         "`lm-eval-leakage` has its own commands only; run audits by `lm_eval`, after `lm-eval-leakage enable`",
         TESTS + "test_with_another_command_line_of_the_harness_our_own_commands_remain",
         names=("_parser", "_subparsers"),
@@ -229,37 +229,37 @@ SEAMS = (
     Seam(
         "lm_eval_leakage/harness/models/prefix_tree_lm.py",
         "lm_eval.models.huggingface:HFLM._loglikelihood_tokens",
-        "is overridden: everything that `hf` scores passes through it, rolling log-likelihoods too",
+        "is overridden: everything that `hf` scores passes through it, including rolling log-likelihoods",
         "`--model hf-prefix-tree` is not available; use `--model hf`",
-        TESTS + "test_hf_prefix_tree_is_refused_where_hf_is_made_otherwise",
+        TESTS + "test_hf_prefix_tree_is_refused_if_hf_is_implemented_differently",
         refuses=True,
         parameters=("requests", "disable_tqdm", "override_bs"),
     ),
     Seam(
         "lm_eval_leakage/harness/models/prefix_tree_lm.py",
         "lm_eval.models.huggingface:HFLM.rank",
-        "reads `_rank`, which is corrected on several nodes: that of `hf` begins with 0 on each",
+        "reads `_rank`, which we correct on several nodes, since that of `hf` starts at 0 on each",
         "`--model hf-prefix-tree` is not available; use `--model hf`",
-        TESTS + "test_hf_prefix_tree_is_refused_where_hf_is_made_otherwise",
+        TESTS + "test_hf_prefix_tree_is_refused_if_hf_is_implemented_differently",
         refuses=True,
         names=("_rank",),
     ),
     Seam(
         PATCHES + "hf_model.py",
         "lm_eval.models.huggingface:HFLM._model_call",
-        "gives the logits of every token, in the model's precision and on its device; models of this class are given "
-        "the method `token_scores`",
-        "`hf` shows no distribution of the next token, so that audits by token scores are skipped",
+        "returns the logits of every token, in the model's precision and on its device; we add the method "
+        "`token_scores` to models of this class",
+        "`hf` gives no next-token distribution, so audits by token scores are skipped",
         TESTS + "test_without_a_way_to_the_logits_hf_offers_no_token_scores",
         parameters=("inps",),
     ),
     Seam(
         "lm_eval_leakage/harness/models/backend_answers.py",
         "lm_eval.api.model:CacheHook.add_partial",
-        "is called by every backend as answers come, so that they are kept when a run is killed; ours stands before "
-        "that of the run while our requests are asked",
-        "answers are kept only as often as a model returns, about once a minute",
-        "tests/harness/test_asking.py::test_a_backend_that_reports_at_the_end_is_asked_in_portions",
+        "is called by every backend as answers come, so that they are saved if a run is killed; ours wraps that "
+        "of the run during our requests",
+        "answers are saved only when a call to the model returns, about once a minute",
+        "tests/harness/test_asking.py::test_a_backend_that_reports_at_the_end_is_called_in_portions",
         parameters=("attr", "req", "res"),
     ),
 )

@@ -1,9 +1,9 @@
-"""Exchanges a task manager's index and factory, so that `<any task>_leakage_perm` is found when it is asked for.
+"""Replaces a task manager's index and factory, so that `<any task>_leakage_perm` is found by name.
 
-`AuditIndex` answers for names that it does not list: 14,000 tasks with 13 audits each would be 180,000 entries, and
-`ls` would show them all. lm_eval has no other place where a name can be looked up: a task manager, the members of a
-group and the check of a command line all read this one mapping. An entry-point group for a function from name to task
-would replace both classes.
+`AuditIndex` finds names that it does not list: 14,000 tasks with 13 audits each would be 180,000 entries, and `ls`
+would show them all. lm_eval has no other place to look up a name: a task manager, the members of a group and the
+command line's check all read this one mapping. An entry-point group for functions from name to task would replace both
+classes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["AuditEntry", "AuditFactory", "AuditIndex", "Entry", "Kind", "know_au
 
 @dataclass
 class AuditEntry(Entry):  # type: ignore[misc]
-    """The audit of what another entry stands for."""
+    """The entry of an audit of another entry's task, group or tag."""
 
     base: Entry = field(kw_only=True)
     suffix: str = field(kw_only=True)
 
 
 class AuditIndex(dict[str, Entry]):
-    """The harness's index, which also answers for the audits of what it lists. It does not list them."""
+    """The harness's index, which also finds the audits of everything that it lists, without listing them."""
 
     def __init__(self, index: Mapping[str, Entry], audits: AuditsByName) -> None:
         super().__init__(index)
@@ -46,9 +46,9 @@ class AuditIndex(dict[str, Entry]):
         return AuditEntry(name=name, kind=Kind.PY_TASK, yaml_path=base.yaml_path, base=base, suffix=suffix)
 
     def _base_of(self, name: object) -> tuple[Entry, str] | None:
-        """What an audit's name is of: a task of the harness, or data that one of our own YAMLs describes."""
+        """The entry that an audit's name refers to: a task of the harness, or the data in one of our own YAMLs."""
         parts = self._audits.split_name(name) if isinstance(name, str) else None
-        if parts is None or self._audits.split_name(parts[0]) is not None:  # there is no audit of an audit
+        if parts is None or self._audits.split_name(parts[0]) is not None:  # an audit cannot be audited
             return None
         base, suffix = parts
         for known in self._audits.described_as(base):
@@ -60,10 +60,10 @@ class AuditIndex(dict[str, Entry]):
         return super().__contains__(name) or self._base_of(name) is not None
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default  # noqa: SIM401 (dict.get knows nothing of __missing__)
+        return self[name] if name in self else default  # noqa: SIM401 (dict.get ignores __missing__)
 
     def audits_like(self, pattern: str) -> list[str]:
-        """The audit of that name, or of every single task where it is a pattern (a group would hold them twice)."""
+        """The audits that match a name or pattern; a pattern matches only single tasks, since groups repeat them."""
         split_name = self._audits.split_name
         if pattern in self:
             return [] if super().__contains__(pattern) else [pattern]
@@ -77,7 +77,7 @@ class AuditIndex(dict[str, Entry]):
 
 
 class AuditFactory(TaskFactory):  # type: ignore[misc]
-    """Builds an audit from whatever the harness builds for the name it is of."""
+    """Builds an audit from what the harness builds for the audited name."""
 
     def __init__(self, metadata: Mapping[str, Any] | None, audits: AuditsByName) -> None:
         super().__init__(meta=metadata)
@@ -85,7 +85,7 @@ class AuditFactory(TaskFactory):  # type: ignore[misc]
 
     def build(self, entry: Entry, *, overrides: Mapping[str, Any] | None = None, registry: dict[str, Entry]) -> Any:
         if self._audits.split_name(entry.name) is not None:
-            end_in_sentences()  # first, since the rest may refuse this lm_eval
+            end_in_sentences()  # first, since the rest may raise OtherHarness
             self._audits.check_metadata(self._meta)
         if not isinstance(entry, AuditEntry):
             built = super().build(entry, overrides=overrides, registry=registry)
@@ -101,6 +101,6 @@ class AuditFactory(TaskFactory):  # type: ignore[misc]
 
 
 def know_audits(manager: Any, audits: AuditsByName) -> None:
-    """Have a task manager answer for the audits of all it knows."""
+    """Makes a task manager find the audits of everything that it knows."""
     index, factory = AuditIndex(manager._index, audits), AuditFactory(manager.metadata, audits)
     manager._index, manager._factory = index, factory

@@ -1,4 +1,4 @@
-"""Patches TaskManager to find our tasks, and to accept the names of audits of any task."""
+"""Patches TaskManager to find our tasks, and to accept names of audits of any task."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ TASK_MANAGER = "lm_eval.tasks.manager:TaskManager"
 
 
 def find_tasks(task_manager_class: type, audits: Callable[[], AuditsByName]) -> None:
-    """Have every task manager know our tasks, and the audits of whatever it knows.
+    """Makes every task manager find our tasks, and the audits of everything that it knows.
 
-    audits: called when a task manager is made, since the hook comes here while lm_eval is still being imported
+    audits: called when a task manager is created, since the hook calls this while lm_eval is still being imported
     """
     _search_our_folder(task_manager_class, audits)
     _match_audits(task_manager_class)
 
 
 def _search_our_folder(task_manager_class: type, audits: Callable[[], AuditsByName]) -> None:
-    """Every `TaskManager` with lm_eval's own tasks also indexes ours; a user's `include_path` still wins."""
+    """Makes every `TaskManager` with lm_eval's own tasks also index ours; a user's `include_path` has precedence."""
 
     def wrap(original: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(original)
-        if "include_path" not in signature.parameters:  # another package's wrapper of any arguments
+        if "include_path" not in signature.parameters:  # a wrapper by another package, with *args and **kwargs
             signature = inspect.signature(_known_arguments)
 
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
@@ -53,11 +53,11 @@ def _known_arguments(
     include_defaults: bool = True,
     metadata: Any = None,
 ) -> None:
-    """Those of `TaskManager` in lm_eval 0.4.13."""
+    """The parameters of `TaskManager` in lm_eval 0.4.13."""
 
 
 def _match_audits(task_manager_class: type) -> None:
-    """`match_tasks`, by which the command line checks names, also knows the audits of all tasks."""
+    """Makes `match_tasks`, with which the command line checks names, also find the audits of all tasks."""
 
     def wrap(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
         def match_tasks(self: Any, task_list: list[str]) -> list[str]:
@@ -72,15 +72,15 @@ def _match_audits(task_manager_class: type) -> None:
 
 
 def _know_audits(manager: Any, audits: Callable[[], AuditsByName]) -> None:
-    """Plain `lm_eval` must not break with a harness whose insides are others than those we know, nor with what may be
-    wrong with us."""
+    """Adds the audits; only warns on errors, since plain `lm_eval` must not break because of a different harness
+    version or a fault of this package."""
     try:
         from lm_eval_leakage.harness.patches.task_index import know_audits
 
         know_audits(manager, audits())
     except Exception as error:
         logger.warning(
-            "audits of any task by name are not available with this harness, because of %r; `lm-eval-leakage disable` "
-            "turns the hook off, where this is plain `lm_eval`",
+            "audits of any task by name are not available with this lm_eval, because of %r; if this is plain "
+            "`lm_eval`, `lm-eval-leakage disable` turns the hook off",
             error,
         )

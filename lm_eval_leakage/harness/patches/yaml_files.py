@@ -1,4 +1,4 @@
-"""Reads YAML files of tasks as lm_eval does, by functions that it keeps to itself."""
+"""Reads YAML files of tasks with lm_eval's private loader."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ LOADER = "lm_eval.tasks._yaml_loader"
 
 
 def task_settings(file: Path | str) -> dict[str, Any]:
-    """A task's settings, those that it includes among them, with its functions imported."""
+    """A task's settings, with its includes resolved and its functions imported."""
     return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=True))
 
 
 def function_named(name: str, folder: Path) -> Callable[..., Any]:
-    """The function `utils.process_docs` of a task whose YAML lies in `folder`."""
+    """The function such as `utils.process_docs` of a task whose YAML is in `folder`."""
     imported: Callable[..., Any] = found(f"{LOADER}:_import_func_in_yml")(name, folder)
     return imported

@@ -1,1 +1,1 @@
-"""Verdicts as rows of the harness's results table."""
+"""Computes the rows of lm_eval's results table from verdicts."""

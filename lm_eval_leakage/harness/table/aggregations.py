@@ -1,8 +1,8 @@
-"""How a row of the results table is made: an aggregation of the harness over the verdicts on all questions.
+"""Computes rows of the results table, as lm_eval aggregations over the verdicts on all questions.
 
-Every question contributes its whole verdict to every row, whether it was tested or not: under data
-parallelism the harness needs the same keys on every process, and a p-value of the data set needs all
-questions at once. Undefined values are NaN, since the harness does arithmetic on them.
+Every question contributes its whole verdict to every row, whether it was tested or not: with data parallelism, the
+harness needs the same keys on every process, and a p-value of the data set needs all questions at once. Undefined
+values are NaN, since the harness does arithmetic on them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ UNDECIDABLE = "2 options: no rate"
 
 
 class RowValue(float):
-    """A row's value that knows the verdicts behind it, so that a group's row is computed from all of them.
+    """A row's value that carries the verdicts it was computed from, so that a group can compute its row from them.
 
-    It must be a float: lm_eval 0.4.13 does arithmetic on what an aggregation returns and prints it by `%.4f`. It must
-    carry the verdicts: a group is given these values of its members and nothing else, and its p-value, or the rate of
-    all its questions, follows from no mean of theirs. Only `LeakageGroup` and `finish` look at what it carries; copied
-    or saved, it is the bare number. A group that is given its members' samples would replace it.
+    It must be a float: lm_eval 0.4.13 does arithmetic on what an aggregation returns and formats it with `%.4f`. It
+    must carry the verdicts: a group gets only these values of its members, and neither its p-value nor the rate over
+    all its questions is a mean of theirs. Only `LeakageGroup` and `finish` use the verdicts; copied or saved, it is a
+    plain number. If groups got their members' samples, this class would not be needed.
 
-    words: what the table shows in the place of a number that would mislead
+    words: shown in the table instead of a number that would mislead
     """
 
     row: Aggregation
@@ -42,7 +42,7 @@ class RowValue(float):
         return self.words or super().__format__(spec)
 
     def __reduce__(self) -> tuple[type[float], tuple[float]]:
-        """A copy, for a logger or another process, is the bare number."""
+        """A copy, for a logger or another process, is a plain number."""
         return float, (float(self),)
 
 
@@ -50,8 +50,8 @@ Aggregation = Callable[[Verdicts], RowValue]
 
 
 def aggregations_of(row: DeclaredRow) -> Iterator[Aggregation]:
-    """The row and its standard error, which is a row of its own: the harness computes errors for its own `mean` only,
-    and prints a row of this name as the ± of the other."""
+    """The row and its standard error, which is a separate row: the harness computes errors only for its own `mean`,
+    and prints a row named `<row>_stderr` as the ± of the other."""
 
     def aggregate(verdicts: Verdicts) -> RowValue:
         value = row.compute(verdicts)
@@ -74,38 +74,38 @@ def _error(row: DeclaredRow, compute: Callable[[Verdicts], float]) -> Aggregatio
 
 
 def _named(aggregate: Aggregation, name: str, meaning: str) -> Aggregation:
-    """The harness prints a row under the name of its function."""
+    """Names the function, since the harness prints a row under the name of its function."""
     aggregate.__name__ = aggregate.__qualname__ = name
     aggregate.__doc__ = meaning
     return aggregate
 
 
 def pooled(values: Sequence[RowValue]) -> RowValue:
-    """One row of several tasks as if their questions were one task's."""
+    """One row over several tasks, as if all their questions belonged to one task."""
     first, *_ = values
     return first.row([verdict for value in values for verdict in value.verdicts])
 
 
 def undecidable(verdicts: Verdicts) -> bool:
-    """Whether chance alone flags every second question or more, as it does with 2 options: then no flag on a question
-    means anything, and only their number does."""
+    """Whether at least half of the questions are flagged by chance, as with 2 options: then a single flag means
+    nothing, only their number does."""
     evidence = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
     return bool(evidence) and all(e.null_rate >= 0.5 for e in evidence)
 
 
-# ---------------------------------------------------------------------- what one question gives
+# ---------------------------------------------------------------------- the contribution of one question
 
 ELSEWHERE = Skipped("it belongs to another row")
 
 
 @dataclass(frozen=True)
 class JudgedQuestion:
-    """Stands where the harness keeps the filtered response to a question's first request.
+    """Takes the place of the filtered response to a question's first request.
 
-    calibrated: the verdict by known scores, where the run has some
-    detector: who judged
-    guards: on the question; benchmark: the task that was audited
-    contributions: what it adds to each row by itself, by the row's name; None where only all questions make a value
+    calibrated: the verdict by a calibration, if the run has one
+    detector: the detector's id
+    guards: the question's guards; benchmark: the audited task
+    contributions: the question's own value in each row, by the row's name; None if only all questions have a value
     """
 
     verdict: Verdict
@@ -116,15 +116,15 @@ class JudgedQuestion:
     contributions: Mapping[str, float | None] = field(default_factory=dict)
 
     def given_to(self, row: DeclaredRow) -> Verdict | Calibrated:
-        """What a row is computed from; ELSEWHERE for a row of other questions, since the harness wants something from
-        each."""
+        """What a row is computed from; ELSEWHERE if this question is not part of the row, since the harness needs a
+        value from each."""
         if row.questions == "calibrated":
             return self.calibrated or ELSEWHERE
         of_others = {"guarded": not self.guards, "unguarded": bool(self.guards)}.get(row.questions, False)
         return ELSEWHERE if of_others else self.verdict
 
     def with_contributions(self, rows: Mapping[str, DeclaredRow]) -> JudgedQuestion:
-        """rows: by their names and those of their errors"""
+        """rows: rows by name, and by the names of their standard errors"""
         return replace(self, contributions={name: self._contribution(row, name) for name, row in rows.items()})
 
     def _contribution(self, row: DeclaredRow, name: str) -> float | None:

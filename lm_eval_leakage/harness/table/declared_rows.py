@@ -1,4 +1,4 @@
-"""The rows that statistics declare, as the harness wants them: metrics, aggregations, a task's `metric_list`."""
+"""Registers the rows that statistics declare as lm_eval metrics, and builds the `metric_list` of a task."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _known: dict[str, tuple[DeclaredRow, tuple[Aggregation, ...]]] = {}
 
 
 def known_rows() -> dict[str, Aggregation]:
-    """Every row of every registered statistic and its error, by name; the harness knows them all afterwards.
+    """The rows of all registered statistics and their standard errors, by name; registers them with the harness.
 
-    Raises ValueError for a row that cannot be; one of another distribution's costs that its detectors.
+    Raises ValueError for an invalid row; if it is one of another distribution, that one's detectors are left out.
     """
     registered = [statistics.get(name) for name in statistics.names()]
     owners = {statistic: package_of(statistic) for statistic in registered}
@@ -37,14 +37,14 @@ def known_rows() -> dict[str, Aggregation]:
 
 
 def metric_list(pipelines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of a task whose `filter_list` this is. The harness prints every row of a task under every pipeline;
-    those that have no value there are left out afterwards."""
+    """The rows of a task with this `filter_list`. The harness prints every row of a task for every pipeline; rows
+    without a value there are removed afterwards."""
     names = [entry["statistic"] for pipeline in pipelines for entry in pipeline["filter"] if "statistic" in entry]
     return entries_of([*(row for name in dict.fromkeys(names) for row in _rows_of(name)), SKIPPED])
 
 
 def entries_of(rows: Sequence[DeclaredRow]) -> list[dict[str, Any]]:
-    """What a `metric_list` says of these rows, each once."""
+    """The `metric_list` entries of these rows, without duplicates."""
     return [
         {"metric": name, "aggregation": name, "higher_is_better": row.higher_is_better}
         for row in dict.fromkeys(rows)
@@ -57,7 +57,7 @@ def names_of(row: DeclaredRow) -> tuple[str, ...]:
 
 
 def row_of(name: str) -> DeclaredRow:
-    """The row, whether `name` is its own or that of its error."""
+    """The row that has this name, or whose standard error has it."""
     return _known[name if name in _known else name.removesuffix("_stderr")][0]
 
 
@@ -65,7 +65,7 @@ def _rows_of(statistic: str) -> tuple[DeclaredRow, ...]:
     declared = _declared(statistics.get(statistic))
     if not declared:
         raise ValueError(
-            f"the statistic {statistic!r} declares no rows, so that nothing of it would be printed; give its class "
+            f"the statistic {statistic!r} declares no rows, so nothing would be printed for it; give its class "
             "`rows`, such as EVIDENCE_ROWS of lm_eval_leakage.inference.pooling"
         )
     return declared
@@ -79,12 +79,12 @@ def _make_known(row: DeclaredRow) -> None:
     if row.name in _known:
         if _known[row.name][0] != row:
             raise ValueError(
-                f"the row {row.name!r} is declared twice, with two meanings; declare it once and share it, or give "
-                "one of them another name"
+                f"the row {row.name!r} is declared twice with different meanings; declare it once and share it, or "
+                "give one of them another name"
             )
         return
     if taken := [name for name in names_of(row) if is_metric(name)]:
-        raise ValueError(f"the row {taken[0]!r} has the name of a metric of the harness; give it another one")
+        raise ValueError(f"the row {taken[0]!r} has the name of a metric of the harness; give it another name")
     made = tuple(aggregations_of(row))
     _known[row.name] = row, made
     for aggregation in made:

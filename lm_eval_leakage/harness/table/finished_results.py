@@ -1,5 +1,7 @@
-"""What `evaluate` returns of our tasks: strict JSON, without rows that have no value, and with leakage columns on the
-tasks that were asked beside their audits."""
+"""Post-processes the results of our tasks: removes rows without a value, and adds leakage columns to audited tasks.
+
+Afterwards, results and samples are strict JSON.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,16 @@ from lm_eval_leakage.harness.table.aggregations import JudgedQuestion, RowValue
 from lm_eval_leakage.harness.table.leakage_columns import add_columns
 from lm_eval_leakage.logs.line_writer import written_line
 
-OF_AN_ERROR = "_stderr_stderr"  # the harness gives each of our errors a place for an error of its own
+OF_AN_ERROR = "_stderr_stderr"  # the harness adds such an entry for each of our standard errors
 
 
 def finish_results() -> None:
-    """Have the results of every run with our tasks finished, where the harness puts them together."""
+    """Post-processes the results of every run with our tasks, where the harness assembles them."""
     on_results(finish)
 
 
 def finish(results: dict[str, Any]) -> None:
-    """Changes rows of our tasks and their groups only; adds columns to others that were audited beside."""
+    """Changes only rows of our tasks and their groups; adds columns to other tasks audited in the same run."""
     for section in ("results", "groups"):
         for row in (results.get(section) or {}).values():
             if any(isinstance(value, RowValue) for value in row.values()):
@@ -37,7 +39,7 @@ def finish(results: dict[str, Any]) -> None:
 
 
 def _plain(value: object) -> object:
-    """None for what has no value: JSON knows no NaN."""
+    """A row's value as JSON has it: the words shown instead of a number, or None for NaN."""
     if isinstance(value, RowValue):
         if value.words is not None:
             return int(value) if value.words.isdigit() else value.words
@@ -46,7 +48,7 @@ def _plain(value: object) -> object:
 
 
 def finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """A sample of one of our tasks as it is logged, with the verdict in flat scalars."""
+    """A sample of one of our tasks in the form in which it is logged, with the verdict as flat scalars."""
     of_harness = {key: value for key, value in sample.items() if key not in sample["metrics"]}
     responses = {"filtered_resps": [first for first, *_ in sample["resps"]]}
     judged = sample["filtered_resps"][0]

@@ -1,4 +1,4 @@
-"""Leakage columns in the harness's own table, where one run asks a task and audits of it."""
+"""Adds leakage columns to the harness's own table if a run includes both a task and audits of it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Samples = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def add_columns(results: dict[str, Any], audits: Collection[str]) -> None:
-    """To what `evaluate` returns: each task and group that was audited beside gets the columns of
-    `lm-eval-leakage annotate`, under the filter's name `leakage`. Needs the samples (`--log_samples`)."""
+    """Adds to the return value of `evaluate`: each task and group that was audited in the same run gets the columns of
+    `lm-eval-leakage annotate`, under the filter name `leakage`. Needs the samples (`--log_samples`)."""
     samples: Samples = results["samples"]
     try:
         _add(
@@ -30,8 +30,8 @@ def add_columns(results: dict[str, Any], audits: Collection[str]) -> None:
             {task: lines for task, lines in samples.items() if task in audits},
             {task: lines for task, lines in samples.items() if task not in audits},
         )
-    except Exception as error:  # hours of a run must not be lost to a table
-        logger.warning("no leakage columns in this table (%r); `lm-eval-leakage annotate` may tell more", error)
+    except Exception as error:  # an error in a table must not lose hours of a run
+        logger.warning("no leakage columns in this table (%r); `lm-eval-leakage annotate` may say why", error)
 
 
 def _add(results: dict[str, Any], audits: Samples, asked: Samples) -> None:

@@ -1,6 +1,6 @@
-"""A leakage audit of any task of the harness: its own questions, read from what it renders, asked by our probes.
+"""Builds the leakage audit of any lm_eval task or group: its questions, read from the prompts that it renders.
 
-`<task>_<suffix>` is the audit that the template `_<suffix>_yaml` describes, of the task or group `<task>`.
+`<task>_<suffix>` is the audit of `<task>` that the template `_<suffix>_yaml` describes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ORDINALS = ("first", "second", "third")
 
 
 class ReadDoc(dict[str, Any]):
-    """A row of a task's data that is read once, however often the harness asks for it."""
+    """A row of a task's data, read as a question only once."""
 
     def __init__(self, row: Mapping[str, Any], read: Callable[[Doc], Question]) -> None:
         super().__init__(well_formed_parts(row))
@@ -48,7 +48,7 @@ class ReadDoc(dict[str, Any]):
 
 
 class ReadDocs(list[ReadDoc]):
-    """The rows of a task, with the names of their columns where the harness looks for them."""
+    """The rows of a task, with their column names in `features`, as the harness expects."""
 
     @property
     def features(self) -> dict[str, None]:
@@ -56,7 +56,7 @@ class ReadDocs(list[ReadDoc]):
 
 
 class TaskAudit(LeakageTask):
-    """`base`'s questions, as `base` asks them, under the probe and the statistics of `config`."""
+    """Audits `base`'s questions, in `base`'s own prompts, with the probe and statistics of `config`."""
 
     def __init__(self, base: ConfigurableTask, config: Config) -> None:
         self.base = base
@@ -66,41 +66,43 @@ class TaskAudit(LeakageTask):
         audited = rows_of(self.base, self.config.metadata or {})
         docs = ReadDocs(ReadDoc(row, audited.read) for row in audited.rows)
         if not docs:
-            raise RefusedAudit(f"{self.base.config.task} has no question")
+            raise RefusedAudit(f"{self.base.config.task} has no questions")
         if reason := refusal([doc.reading for doc in islice(docs, QUESTIONS_TRIED)], audited.in_data):
             raise RefusedAudit(reason)
         if (place := constant_answer([doc.reading for doc in islice(docs, QUESTIONS_TRIED)])) is not None:
             logger.warning(
-                "%s: the right option is always the %s published one, so its place is the data set's and not the "
-                "question's; a model that knows the answers may prefer the published order without having seen it",
+                "%s: the right option is always the %s published one, so a model that knows the answers may prefer "
+                "the published order without having seen it",
                 self.config.task,
                 ORDINALS[place] if place < len(ORDINALS) else f"{place + 1}th",
             )
         self.dataset = {self.config.test_split: docs}
 
     def question(self, doc: Doc) -> Question:
-        assert isinstance(doc, ReadDoc), "an audit is asked about rows of its own"
+        assert isinstance(doc, ReadDoc), "an audit gets only rows of its own"
         if isinstance(doc.reading, UntestableQuestion):
             raise doc.reading
         return doc.reading
 
 
 def leakage_task(task: ConfigurableTask, probe: str = "option_orders", **metadata: object) -> LeakageTask:
-    """The audit of a harness task by a probe, for `lm_eval.simple_evaluate(tasks=[...])`.
+    """The audit of an lm_eval task with a probe, for `lm_eval.simple_evaluate(tasks=[...])`.
 
     metadata: the probe's parameters, such as max_orders=24
 
-    Raises RefusedAudit, with the reason, where an audit would be impossible or would mean nothing.
+    Raises RefusedAudit, with the reason, if an audit is impossible or would be meaningless.
     """
-    for suffix in reversed(suffixes()):  # the shortest name is the method's own
+    for suffix in reversed(suffixes()):  # the shortest name is the default variant of a method
         if template(suffix).get("metadata", {}).get("probe") == probe:
             return audit_task(task, suffix, metadata)
-    raise ValueError(f"no audit is made by the probe {probe!r}; choose one of those of {', '.join(suffixes())}")
+    raise ValueError(f"no audit uses the probe {probe!r}; choose the probe of one of: {', '.join(suffixes())}")
 
 
 def audit_task(base: Task, suffix: str, metadata: Mapping[str, object]) -> LeakageTask:
     if not isinstance(base, ConfigurableTask):
-        raise RefusedAudit(f"{base.task_name} is written in Python and renders no prompt and choices of one row")
+        raise RefusedAudit(
+            f"{base.task_name} is written in Python and does not render the prompt and choices of a row"
+        )
     config, name = template(suffix), base.config.task
     config |= {
         "task": f"{name}_{suffix}",
@@ -113,7 +115,7 @@ def audit_task(base: Task, suffix: str, metadata: Mapping[str, object]) -> Leaka
 
 
 def audit_like(static: Config, name: str, suffix: str, metadata: Mapping[str, object]) -> LeakageTask:
-    """The audit `suffix` of the data that a YAML of ours describes for another audit."""
+    """The audit `suffix` of the data set in one of our YAMLs, which describes another audit of it."""
     config = {key: value for key, value in static.items() if key in DATA_KEYS}
     source = {"config_source": static["metadata"]["config_source"], "audit_of": name.removesuffix(f"_{suffix}")}
     shape = template(suffix)
@@ -124,9 +126,9 @@ def audit_like(static: Config, name: str, suffix: str, metadata: Mapping[str, ob
 def audits_of(
     built: Task | Group | Sequence[Task], suffix: str, metadata: Mapping[str, object]
 ) -> LeakageTask | LeakageGroup | list[LeakageTask]:
-    """The audits of what a name of the harness stands for: a task, a group, or a tag's tasks.
+    """The audits of what an lm_eval name denotes: a task, a group, or the tasks of a tag.
 
-    A member that cannot be audited is left out, with its reason in the log; RefusedAudit is raised where none can.
+    A member that cannot be audited is left out, and the log says why; raises RefusedAudit if none can be audited.
     """
     if isinstance(built, Task):
         return audit_task(built, suffix, metadata)
@@ -136,7 +138,7 @@ def audits_of(
     refuse_one_file_for_many("the tag", len(built), metadata, suffix)
     members = [audit for task in built if (audit := _or_refused(task, suffix, metadata)) is not None]
     if not members:
-        raise RefusedAudit("none of its tasks can be audited; the log gives the reason of each")
+        raise RefusedAudit("none of its tasks can be audited; the log says why for each")
     return [member for member in members if isinstance(member, LeakageTask)]
 
 

@@ -1,4 +1,4 @@
-"""The names of audits, for the task managers of the harness; what makes an audit is imported with the first one."""
+"""Resolves audit names for lm_eval's task managers; the code that builds audits is imported only when one is."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from lm_eval_leakage.harness.tasks.audit_suffixes import FIRST_AUDIT, split_name
 
 
 class AuditsOfTasks:
-    """`AuditsByName` for the audits that `task_configs` describes."""
+    """Implements `AuditsByName` for the audits described by templates."""
 
     def split_name(self, name: str) -> tuple[str, str] | None:
         return split_name(name)
 
     def described_as(self, base: str) -> tuple[str, ...]:
-        """Data of ours stand in the index under the name of their first audit."""
+        """Our own data sets are in the index under the name of their first audit."""
         return base, f"{base}_{FIRST_AUDIT}"
 
     def check_metadata(self, metadata: Mapping[str, Any]) -> None:
@@ -45,5 +45,5 @@ class AuditsOfTasks:
 
 
 def find_audits(task_manager_class: type) -> None:
-    """Have every task manager know our tasks, and the audits of whatever it knows."""
+    """Makes every task manager find our tasks, and audits of all tasks that it knows."""
     find_tasks(task_manager_class, AuditsOfTasks)

@@ -1,6 +1,6 @@
-"""Names of audits, `<task>_<suffix>`, told from other names without anything else of this package.
+"""Recognises audit names, `<task>_<suffix>`.
 
-Plain `lm_eval` with the hook asks this of every task that it runs; nothing that takes long to import belongs here.
+Plain `lm_eval` with the hook calls this for every task that it runs, so nothing slow may be imported here.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from functools import cache
 
 from lm_eval_leakage.harness.tasks.templates import templates
 
-FIRST_AUDIT = "leakage_perm"  # the one that our YAMLs describe for each benchmark
+FIRST_AUDIT = "leakage_perm"  # the audit that has a YAML of its own for each of our benchmarks
 
 
 @cache
 def suffixes() -> tuple[str, ...]:
-    """The audits that any task can have, longest name first."""
+    """Suffixes of all audits, longest first."""
     return tuple(sorted(templates(), key=lambda name: (-len(name), name)))
 
 
 def split_name(name: str) -> tuple[str, str] | None:
-    """`arc_easy_leakage_perm` as `arc_easy` and `leakage_perm`; None where the name is not an audit's."""
+    """`arc_easy_leakage_perm` as `arc_easy` and `leakage_perm`; None if it is not an audit's name."""
     for suffix in suffixes():
         if name.endswith(f"_{suffix}"):
             return name.removesuffix(f"_{suffix}"), suffix
@@ -27,5 +27,5 @@ def split_name(name: str) -> tuple[str, str] | None:
 
 
 def names_an_audit(task: object) -> bool:
-    """Whether a name stands for an audit of ours, or for a group of them."""
+    """Whether a name denotes an audit of ours, or a group of audits."""
     return isinstance(task, str) and (split_name(task) is not None or task in suffixes())

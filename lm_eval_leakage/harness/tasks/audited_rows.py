@@ -1,4 +1,4 @@
-"""The rows that an audit of a harness task asks about: the task's own, or those of a file in their place."""
+"""Chooses the rows that an audit of an lm_eval task tests: its own, or those of a user's file (`data_files`)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
 
-QUESTIONS_TRIED = 50  # questions by which a task is judged before it is audited
+QUESTIONS_TRIED = 50  # number of questions that decide whether a task can be audited
 
 
 class RefusedAudit(ValueError):
-    """A task of which an audit would be impossible or would mean nothing; its message is the reason."""
+    """An audit that is impossible or would be meaningless; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class AuditedRows:
     """rows: as the harness hashes and logs them
-    read: what makes a question of each
-    in_data: texts of a row before the task made anything of it
+    read: reads a row as a question
+    in_data: texts of a row before the task processed it
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -39,8 +39,8 @@ class AuditedRows:
 
 
 def rows_of(base: ConfigurableTask, metadata: Mapping[str, object]) -> AuditedRows:
-    """`base`'s rows, or those of the file that `data_files` names: in `base`'s own words where it can render them,
-    else as plain questions, which the log says. Raises RefusedAudit where the file's rows are neither."""
+    """`base`'s rows, or those of the file that `data_files` names: in `base`'s own prompt if it can render them,
+    else as plain questions, with a warning. Raises RefusedAudit if the file's rows can be read in neither way."""
     if "data_files" not in metadata:
         return AuditedRows(base.eval_docs, reader_of(base), texts_before(base))
     given = read_file(metadata["data_files"])
@@ -51,7 +51,7 @@ def rows_of(base: ConfigurableTask, metadata: Mapping[str, object]) -> AuditedRo
     if not _some_readable(given, question_from_doc):
         raise RefusedAudit(_misfit(base, given, str(metadata["data_files"]), read))
     logger.warning(
-        "%s cannot render the rows of data_files=%s (%s), so they are asked as plain questions and not in its prompt",
+        "%s cannot render the rows of data_files=%s (%s), so they are audited as plain questions, not in its prompt",
         base.config.task,
         metadata["data_files"],
         _reason(given, read),
@@ -60,11 +60,11 @@ def rows_of(base: ConfigurableTask, metadata: Mapping[str, object]) -> AuditedRo
 
 
 def _prepared(base: ConfigurableTask, rows: Any) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """The rows as the task prepares its own, where it can, and as they stand."""
+    """The rows after the task's own preprocessing, if that works, and then without it."""
     if callable(base.config.process_docs):
         try:
             yield base.config.process_docs(rows)
-        except Exception as error:  # whatever a task's function makes of fields that it does not know
+        except Exception as error:  # a task's function may raise anything on unknown fields
             logger.debug("%s cannot prepare these rows: %r", base.config.task, error)
     yield rows
 
@@ -74,7 +74,7 @@ def _some_readable(rows: Sequence[Mapping[str, Any]], read: Callable[[Doc], Ques
 
 
 def _reading(row: Mapping[str, Any], read: Callable[[Doc], Question]) -> str | None:
-    """Why a row cannot be read; None where it can."""
+    """Why a row cannot be read; None if it can."""
     try:
         read(row)
     except UntestableQuestion as error:
@@ -83,7 +83,7 @@ def _reading(row: Mapping[str, Any], read: Callable[[Doc], Question]) -> str | N
 
 
 def _reason(rows: Sequence[Mapping[str, Any]], read: Callable[[Doc], Question]) -> str:
-    return f"of the first: {_reading(rows[0], read)}"
+    return f"the first row: {_reading(rows[0], read)}"
 
 
 def _misfit(base: ConfigurableTask, rows: Any, file: str, read: Callable[[Doc], Question]) -> str:
@@ -92,15 +92,15 @@ def _misfit(base: ConfigurableTask, rows: Any, file: str, read: Callable[[Doc], 
     needed = f"{base.config.task}'s own rows have {brief(own)}; " if own else ""
     return (
         f"data_files is {file!r}, whose rows have the fields {brief(list(rows.column_names))}, and {base.config.task} "
-        f"can make no question of them ({_reason(rows, read)}); {needed}rename the fields to those, or to question, "
+        f"cannot read them as questions ({_reason(rows, read)}); {needed}rename the fields to those, or to question, "
         "choices and answer"
     )
 
 
 def refuse_one_file_for_many(name: str, n_tasks: int, metadata: Mapping[str, object], suffix: str) -> None:
-    """Raises RefusedAudit where one file would be asked about once for each task of a group or tag."""
+    """Raises RefusedAudit if one file would be audited once per task of a group or tag."""
     if n_tasks > 1 and "data_files" in metadata:
         raise RefusedAudit(
-            f"data_files is {metadata['data_files']!r}, and {name} stands for {n_tasks} tasks, each of which would "
-            f"ask about that one file; name one of the tasks, or fresh_{suffix}, which asks about plain questions"
+            f"data_files is {metadata['data_files']!r}, but {name} has {n_tasks} tasks, each of which would "
+            f"audit that one file; name one of the tasks, or fresh_{suffix}, which audits plain questions"
         )

@@ -1,4 +1,4 @@
-"""What a task of the harness shows of its rows, and whether an audit of it would mean anything."""
+"""Reads questions from the prompts that an lm_eval task renders, and decides whether an audit would be meaningful."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lm_eval_leakage.questions.row_texts import texts_in
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
 
-ENOUGH = 20  # equal answers that are no accident
+ENOUGH = 20  # this many equal answers are no coincidence
 
 
 def reader_of(task: ConfigurableTask) -> Callable[[Doc], Question]:
-    """How a row of `task` is read as a question."""
+    """A function that reads a row of `task` as a question."""
     config = task.config
     shuffled = any(map(draws_at_random, (config.process_docs, config.doc_to_text, config.doc_to_choice)))
     offers_choices = config.output_type == "multiple_choice"
@@ -34,7 +34,7 @@ def reader_of(task: ConfigurableTask) -> Callable[[Doc], Question]:
                     target=task.doc_to_target(doc),
                     shuffled=shuffled,
                 )
-        except Exception as error:  # templates and functions of any task may raise anything
+        except Exception as error:  # a task's templates and functions may raise anything
             raise UntestableQuestion(f"the task cannot render this row ({brief(error)})") from error
         return read_question(doc, rendered)
 
@@ -42,11 +42,11 @@ def reader_of(task: ConfigurableTask) -> Callable[[Doc], Question]:
 
 
 def refusal(readings: Sequence[Question | UntestableQuestion], in_data: Collection[str] = ()) -> str | None:
-    """Why a task whose first questions read so is not audited; None where it is.
+    """Why a task with these first questions is not audited; None if it is.
 
-    in_data: texts of a row before the task made anything of it. Options that many questions share are still the
-        benchmark's own where they stand there (Moral Scenarios), and a guard tells of them; words that only the
-        task's template holds (entailment, neutral) have no published order.
+    in_data: texts of a row before the task processed it. Options that many questions share are the benchmark's own if
+        they are among these texts (Moral Scenarios), and a guard marks them; words that are only in the task's
+        template (entailment, neutral) have no published order.
     """
     questions = [reading for reading in readings if isinstance(reading, Question)]
     if not questions:
@@ -65,22 +65,22 @@ def refusal_of_constant(options: Sequence[str], n_options: int) -> str:
 
 
 def texts_before(task: ConfigurableTask) -> frozenset[str]:
-    """The texts of the first row of a task's data, as it came."""
+    """The texts of the first row of a task's data, before any processing."""
     split = task.config.test_split or task.config.validation_split or task.config.training_split
     try:
         return frozenset(texts_in(task.dataset[split][0]))
-    except (KeyError, IndexError, TypeError, AttributeError):  # data of a kind of its own
+    except (KeyError, IndexError, TypeError, AttributeError):  # data of an unusual type
         return frozenset()
 
 
 def constant_answer(readings: Sequence[Question | UntestableQuestion]) -> int | None:
-    """The place of the right option where it is the same in all of at least ENOUGH questions."""
+    """The index of the right option if it is the same in all questions, and there are at least ENOUGH."""
     answers = [reading.answer for reading in readings if isinstance(reading, Question)]
     return answers[0] if len(answers) >= ENOUGH and len(set(answers)) == 1 else None
 
 
 def draws_at_random(function: object) -> bool:
-    """Whether a task's function, or one of its module that it calls, draws random numbers."""
+    """Whether a task's function, or a function of the same module that it calls, draws random numbers."""
     return isinstance(function, FunctionType) and bool(_names_in(function) & {"shuffle", "permutation", "sample"})
 
 

@@ -1,4 +1,4 @@
-"""A task's verdicts by known scores: `--metadata calibration=FILE`."""
+"""Flags questions by a calibration set of known-unseen scores: `--metadata calibration=FILE`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_FPR = 0.05
 
 
 class Calibrator:
-    """Flags by the scores of known-unseen questions, at a false-positive rate of `fpr`."""
+    """Flags questions by comparison with the scores of known-unseen questions, at a false-positive rate of `fpr`."""
 
     def __init__(self, calibration: Calibration, fpr: float = DEFAULT_FPR) -> None:
         if isinstance(fpr, bool) or not isinstance(fpr, (int, float)) or not 0 < fpr < 1:
@@ -26,19 +26,19 @@ class Calibrator:
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any], task: str) -> Calibrator | None:
-        """That which `metadata` asks for. Raises ValueError where it is of another benchmark than `task` audits."""
+        """The calibrator that `metadata` asks for, if any. Raises ValueError if it is not of `task`'s benchmark."""
         if metadata.get("calibration") is None:
             return None
         calibration = read_calibration(str(metadata["calibration"]))
         benchmark = str(metadata.get("audit_of") or task)
         if benchmark != calibration.benchmark and not benchmark.startswith(f"{calibration.benchmark}_"):
             raise ValueError(
-                f"calibration is {metadata['calibration']!r}, made on {calibration.benchmark!r}, and {task} asks "
-                f"about {benchmark!r}; make one on that, or leave it out"
+                f"calibration is {metadata['calibration']!r}, made on {calibration.benchmark!r}, but {task} "
+                f"audits {benchmark!r}; make one on that benchmark, or leave it out"
             )
         if "audit_of" in metadata and benchmark != calibration.benchmark:
             logger.warning(
-                "%s asks about %r by a calibration made on %r; it holds if the one is a part of the other",
+                "%s audits %r with a calibration made on %r; it is valid only if the one is a part of the other",
                 task,
                 benchmark,
                 calibration.benchmark,
@@ -46,23 +46,25 @@ class Calibrator:
         return cls(calibration, metadata.get("fpr", DEFAULT_FPR))
 
     def check_model(self, lm: object) -> None:
-        """Raises ValueError for a calibration of another model; says so where the model does not tell its name."""
+        """Raises ValueError for a calibration of another model; warns if the model's name is not known."""
         names = [getattr(lm, key, None) for key in ("pretrained", "model")]
         name = next((name for name in names if isinstance(name, str)), None)
         if name is None:
-            logger.warning("%s hides its name; the calibration is of %r", type(lm).__name__, self.calibration.model)
+            logger.warning(
+                "%s has no known name; the calibration is of the model %r", type(lm).__name__, self.calibration.model
+            )
         elif name != self.calibration.model:
             raise ValueError(
-                f"the calibration is of the model {self.calibration.model!r}, and this run's is {name!r}; scores of "
-                "one say nothing about the other, so make a calibration of this one, or leave it out"
+                f"the calibration is of the model {self.calibration.model!r}, but this run's model is {name!r}; "
+                "scores of one say nothing about the other, so make a calibration of this model, or leave it out"
             )
 
     def unmatched(self, detectors: Iterable[str]) -> str | None:
-        """Why `judge` will say nothing about any question of a run with these detectors, as a sentence; else None."""
+        """Why the file has no scores for any of these detectors; None if it has some."""
         return self.calibration.unmatched(detectors)
 
     def judge(self, verdict: Verdict, detector: str, question: Question, guarded: bool) -> Calibrated | None:
-        """None for a question that was not tested, and for a statistic of which the file has no scores."""
+        """The calibrated verdict; None if the question was not tested or the file has no scores for the detector."""
         ranks_by = ("statistic",) if isinstance(verdict, Evidence) else getattr(verdict, "ranks_by", ())
         key, name = next(iter(score_names(detector, ranks_by).items()), ("", ""))
         known = self.calibration.detectors.get(name)

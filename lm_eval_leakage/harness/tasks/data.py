@@ -1,4 +1,4 @@
-"""Where a task's questions come from: the hub, several subjects of it, or a local file."""
+"""Loads a task's data: from the Hugging Face hub, several subsets there, or a local file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ FILE_TYPES = ("json", "parquet")
 
 
 def load_questions(config: TaskConfig, split: str) -> datasets.Dataset | Rows:
-    """The rows of one split, from the file that `--metadata data_files=..` gives in the place of the task's own
-    data set, from a file beside the task's YAML, or from the hub; a list of `dataset_name`s is read as one."""
+    """The rows of one split: from the file that `--metadata data_files=..` gives instead of the task's own data set,
+    from a file next to the task's YAML, or from the hub; a list of `dataset_name`s is concatenated."""
     metadata = config.metadata or {}
     if "data_files" in metadata:
         return read_file(metadata["data_files"])

@@ -1,7 +1,7 @@
-"""A local file of questions: one row each, or a sentence that names the file, the line and the remedy.
+"""Reads a local file of questions (JSON, JSON lines, Parquet); errors name the file, the line and the remedy.
 
-JSON is read here, line by line: pyarrow's reader, which `datasets` uses, ends the interpreter (a segmentation fault)
-on deeply nested lists, takes options that look like dates for dates, and refuses columns of mixed types.
+JSON is parsed here, line by line, since pyarrow's reader, which `datasets` uses, crashes the interpreter (segmentation
+fault) on deeply nested lists, parses options that look like dates as dates, and refuses columns of mixed types.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from lm_eval_leakage.questions.fields import well_formed_parts
 from lm_eval_leakage.texts import brief
 
 ENDINGS = (".json", ".jsonl", ".parquet")
-DEEPEST = 50  # lists in lists; no question needs more than a few, and other readers of the row end at some hundreds
-MOST_DIGITS = 4_000  # of a number that Python reads as one
+DEEPEST = 50  # nested lists; questions need only a few levels, and later code fails at some hundreds
+MOST_DIGITS = 4_000  # above this, Python refuses to parse an integer
 
 FileRow = dict[str, Any]
 
 
 class Rows(list[FileRow]):
-    """Rows in memory, with the names of their columns where the harness looks for them, and what tasks' functions
-    most often call on a data set."""
+    """Rows in memory with the attributes and methods of `datasets.Dataset` that the harness and tasks' functions use
+    most often."""
 
     @property
     def features(self) -> dict[str, None]:
@@ -44,14 +44,14 @@ class Rows(list[FileRow]):
 
 
 def read_file(given: object) -> datasets.Dataset | Rows:
-    """The rows of a file; `Rows` where its columns are of mixed types, which a data set cannot hold.
+    """The rows of a file; `Rows` if its columns have mixed types, which a `datasets.Dataset` cannot hold.
 
-    Raises ValueError, or an OSError of the same form, in one sentence.
+    Raises ValueError or OSError with a one-sentence message.
     """
     file = _checked(given)
     rows = _parquet(file) if file.suffix == ".parquet" else _table(_json_rows(file))
     if not len(rows):
-        raise ValueError(f"data_files is {str(file)!r}, which holds no question; give it one row for each")
+        raise ValueError(f"data_files is {str(file)!r}, which has no questions; give it one row per question")
     return rows
 
 
@@ -63,9 +63,9 @@ def _checked(given: object) -> Path:
         raise IsADirectoryError(f"data_files is {str(file)!r}, a folder; name one file in it")
     if file.suffix not in ENDINGS:
         unpack = "unpack it first; " if file.suffix in (".gz", ".zip", ".bz2", ".xz", ".zst") else ""
-        raise ValueError(f"data_files is {str(file)!r}; {unpack}the file must end in one of: {', '.join(ENDINGS)}")
+        raise ValueError(f"data_files is {str(file)!r}; {unpack}its name must end in one of: {', '.join(ENDINGS)}")
     if not file.exists():
-        raise FileNotFoundError(f"data_files is {str(file)!r}, and there is no such file; check the path")
+        raise FileNotFoundError(f"data_files is {str(file)!r}, but there is no such file; check the path")
     return file
 
 
@@ -74,7 +74,8 @@ def _parquet(file: Path) -> datasets.Dataset:
         return datasets.load_dataset("parquet", data_files=str(file), split="train")
     except (ValueError, OSError, pa.ArrowException, datasets.exceptions.DatasetGenerationError) as error:
         raise ValueError(
-            f"data_files is {str(file)!r}, which holds no table of questions ({brief(error)}); give one question a row"
+            f"data_files is {str(file)!r}, which cannot be read as a table of questions ({brief(error)}); give one "
+            "row per question"
         ) from error
 
 
@@ -90,7 +91,7 @@ def _table(rows: list[FileRow]) -> datasets.Dataset | Rows:
 
 
 def _json_rows(file: Path) -> list[FileRow]:
-    """The objects of a file of lines, of one list, or of one object."""
+    """The JSON objects of a file: one per line, a list of them, or a single one."""
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -121,7 +122,7 @@ def _decoded(data: bytes, file: Path) -> str:
 
 def _lines(text: str, file: Path) -> Iterator[tuple[int, object]]:
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    if len(lines) > 1 and lines[0][1].strip() == "{":  # one object over several lines
+    if len(lines) > 1 and lines[0][1].strip() == "{":  # a single object over several lines
         yield 1, _parsed(text, file, 1)
         return
     for number, line in lines:
@@ -134,8 +135,10 @@ def _parsed(text: str, file: Path, line: int) -> Any:
     except json.JSONDecodeError as error:
         place, why = line + error.lineno - 1, f"{error.msg}, column {error.colno}"
     except RecursionError:
-        place, why = line, "lists in lists in lists"
-    raise ValueError(f"data_files is {str(file)!r}, whose line {place} is no JSON ({why}); mend the line or remove it")
+        place, why = line, "too deeply nested lists"
+    raise ValueError(
+        f"data_files is {str(file)!r}, whose line {place} is not valid JSON ({why}); fix or remove that line"
+    )
 
 
 def _number(digits: str) -> int | str:
@@ -150,15 +153,14 @@ def _row(value: object, place: str, file: Path) -> FileRow:
         )
     if _depth(value) > DEEPEST:
         raise ValueError(
-            f"data_files is {str(file)!r}, whose {place} holds lists in lists, more than {DEEPEST} deep; mend it or "
-            "remove it"
+            f"data_files is {str(file)!r}, whose {place} has lists nested more than {DEEPEST} deep; fix or remove it"
         )
     row: FileRow = well_formed_parts(value)
     return row
 
 
 def _depth(value: object) -> int:
-    """How deep lists and objects stand in each other, counted no further than is allowed."""
+    """Nesting depth of lists and objects, counted up to DEEPEST + 1."""
     level, depth = [value], 0
     while level and depth <= DEEPEST:
         parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, (dict, list))]

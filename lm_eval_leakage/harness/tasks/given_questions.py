@@ -1,4 +1,4 @@
-"""Questions of a benchmark as records, and audits of any choice of them."""
+"""Loads the questions of a benchmark as records, and builds audits of any subset of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPLIT = "test"
 
 
 class GivenQuestions(LeakageTask):
-    """An audit of `questions`, which `pool`, all of the benchmark, holds."""
+    """An audit of `questions`, a subset of `pool`, which is the whole benchmark."""
 
     def __init__(self, questions: Sequence[Question], pool: Sequence[Question], config: Config) -> None:
         self._questions = {question.id: question for question in questions}
@@ -41,14 +41,14 @@ class GivenQuestions(LeakageTask):
 
 
 def asks_of_neighbours(suffix: str) -> bool:
-    """Whether an audit's units are shards of neighbouring questions, and not single questions."""
+    """Whether an audit tests shards of neighbouring questions instead of single questions."""
     return probes.get(template(suffix)["metadata"]["probe"])().of_shards(()) is not None
 
 
 def audit_of(
     questions: Sequence[Question], suffix: str, pool: Sequence[Question], metadata: Mapping[str, object]
 ) -> LeakageTask:
-    """The audit `suffix` of questions whose ids differ."""
+    """The audit `suffix` of `questions`, whose ids must be distinct."""
     shape = template(suffix)
     config = shape | {"task": suffix, "dataset_path": "memory", "test_split": SPLIT}
     config["metadata"] = {**shape["metadata"], **metadata}
@@ -58,7 +58,7 @@ def audit_of(
 def questions_of(benchmark: str, include_path: str | None = None) -> list[Question]:
     """All questions of a task, group or tag of the harness, as its audit reads them, or of a local file.
 
-    A group of which we keep one data set, such as mmlu, is read as that.
+    A group for which we have a YAML with one data set, such as mmlu, is read as that data set.
     """
     find_audits(TaskManager)
     if benchmark.endswith(ENDINGS):

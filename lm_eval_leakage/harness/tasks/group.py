@@ -1,4 +1,4 @@
-"""A group of audits, whose rows count every question of its members once."""
+"""A group of audits: its rows are computed over all questions of its members, each counted once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from lm_eval_leakage.harness.table.declared_rows import known_rows
 
 
 class LeakageGroup(Group):  # type: ignore[misc]
-    """Rows over all questions of all members: rates weigh a member by its tested questions, and p-values are those
-    of the whole. (The harness's own groups know means only, and a mean of p-values means nothing.)"""
+    """Rows over all questions of all members: rates weight a member by its number of tested questions, and p-values
+    are computed over all questions. (The harness's own groups only take means, and a mean of p-values is
+    meaningless.)"""
 
     def __init__(self, name: str) -> None:
         names = [name for name in known_rows() if not name.endswith("_stderr")]

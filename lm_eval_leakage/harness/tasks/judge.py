@@ -1,4 +1,4 @@
-"""A model of the harness as the judge of what another one wrote."""
+"""Uses a harness model as a judge of texts that another model generated."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ GENERATION = {"until": [], "max_gen_toks": 256, "do_sample": False, "temperature
 
 @cache
 def judge_of(model: str, arguments: str) -> Ask:
-    """Replies of a model, by its name and arguments as for `--model` and `--model_args`, loaded once.
+    """A function from prompts to replies of a model, given by name and arguments as for `--model` and `--model_args`;
+    the model is loaded once.
 
-    A judge that fails costs its opinions only: the log says why, and the run's own results stand.
+    If the judge fails, only its opinions are missing: the log says why, and the run's own results are kept.
     """
     try:
         judge = get_model(model).create_from_arg_string(arguments)
-    except Exception as error:  # whatever keeps a backend from loading
+    except Exception as error:  # a backend may raise anything while loading
         raise ValueError(f"judge_model {model!r} with judge_args {arguments!r} cannot be used: {error}") from error
 
     def ask(prompts: Sequence[str]) -> Sequence[str | None]:
@@ -33,7 +34,7 @@ def judge_of(model: str, arguments: str) -> Ask:
             turns = [(_as_chat(judge, prompt), dict(GENERATION)) for prompt in prompts]
             asked = [Instance("generate_until", {}, turn, index) for index, turn in enumerate(turns)]
             return [str(reply) for reply in judge.generate_until(asked)]
-        except Exception as error:  # hours of the other model's work must not be lost to a server that went away
+        except Exception as error:  # a judge's failure must not lose hours of the other model's work
             logger.warning("the judge %s gave no opinion on %d question(s): %s", model, len(prompts), error)
             return [None] * len(prompts)
 
@@ -41,7 +42,7 @@ def judge_of(model: str, arguments: str) -> Ask:
 
 
 def _as_chat(judge: Any, prompt: str) -> Any:
-    """The prompt as a user's turn; as it stands for a model without a chat template."""
+    """The prompt as a user's turn; unchanged for a model without a chat template."""
     try:
         return judge.apply_chat_template([{"role": "user", "content": prompt}])
     except (NotImplementedError, ValueError):

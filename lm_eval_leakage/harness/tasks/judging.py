@@ -1,6 +1,6 @@
-"""From the responses about a task's questions to verdicts: statistics as filters of the harness, guards, calibrations.
+"""Turns the model's responses into verdicts: statistics as lm_eval filters, guards, calibration.
 
-Whatever one question does to our own code after the model's work costs that question alone.
+An error of our own code on one question, after the model has done its work, skips only that question.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from lm_eval_leakage.statistics.orders import find_device
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-REASONS_SHOWN = 5  # in the run's messages; the samples log has every question's
+REASONS_SHOWN = 5  # in log messages; the samples log has the reason of every question
 Asked = Sequence[LeakageInstance]  # all requests about one question
 
 
 class JudgedTask(Protocol):
-    """As much of a task as its verdicts need."""
+    """The interface of a task that computing verdicts needs."""
 
     config: Any
     reference: ReferenceLog | None
@@ -54,7 +54,7 @@ class JudgedTask(Protocol):
 
 
 class Judging:
-    """The verdicts on `questions`, this process's, of one task."""
+    """Computes the verdicts on this process's `questions` of one task."""
 
     def __init__(self, task: JudgedTask, questions: Sequence[Asked]) -> None:
         self.task, self.questions = task, questions
@@ -62,7 +62,7 @@ class Judging:
         self._guards: dict[int, tuple[str, ...]] = {}
 
     def judge(self) -> None:
-        """Fills each pipeline's filtered responses; the first of a question holds the verdict."""
+        """Fills each pipeline's filtered responses; the verdict is the first response of a question."""
         self._drop_unused_reference()
         for place, asked in enumerate(self.questions):
             self._guards[place] = self._or_skipped(asked, "the search for natural orders", self._guards_of, ())
@@ -93,8 +93,8 @@ class Judging:
         try:
             return compute(asked)
         except UntestableQuestion:
-            return otherwise  # it has its reason since its requests were built
-        except Exception as error:  # hours of the model's work must not be lost to one question
+            return otherwise  # its reason was recorded when its requests were built
+        except Exception as error:  # one question must not lose hours of the model's work
             asked[0].skipped = asked[0].skipped or Skipped(f"{what} failed on it ({error!r})")
             return otherwise
 
@@ -134,7 +134,7 @@ class Judging:
         reference = self.task.reference
         if reference is not None and on_all(all(map(self._without_reference, self.questions))):
             logger.warning(
-                "%s: the log of %s holds no text of this audit, which is judged without a reference",
+                "%s: the log of %s has no texts of this audit, which is judged without a reference",
                 self.task.config.task,
                 reference.model,
             )
@@ -144,19 +144,19 @@ class Judging:
         reference = self.task.reference
         if reference is None or reference.of([instance.args for instance in asked]) is not None:
             return None
-        return Skipped("the reference's log does not hold all of its texts")
+        return Skipped("the reference log does not have all of its texts")
 
     # ------------------------------------------------------------------ messages
 
     def _report(self, pipeline: str) -> None:
-        """What the table has no room for: reasons of skipped questions, and why a rate may be missing."""
+        """Logs what the table has no room for: why questions were skipped, and why a rate may be missing."""
         name = self.task.config.task
         verdicts = [asked[0].filtered_resps[pipeline].verdict for asked in self.questions]
         evidence = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
         if undecidable(evidence):
             logger.warning(
-                "%s, %s: with 2 options no question's p-value is below 1/2, so none can be flagged and no rate is "
-                "shown; %d of %d questions show the sign, %d would by chance: read dataset_pvalue",
+                "%s, %s: with 2 options no question's p-value is below 1/2, so a flag means little and no rate is "
+                "shown; %d of %d questions meet the criterion, %d would by chance: see dataset_pvalue",
                 name,
                 pipeline,
                 sum(verdict.flagged for verdict in evidence),
@@ -175,8 +175,8 @@ class LeakageFilter(Filter):  # type: ignore[misc]
     """Judges all questions of a leakage task at once by one statistic.
 
     statistic: registered name, such as max_order
-    device: where it is computed; auto takes an accelerator where there is one
-    parameters: the statistic's own, such as delta
+    device: where it is computed; auto uses an accelerator if there is one
+    parameters: those of the statistic, such as delta
     """
 
     def __init__(self, statistic: str, device: str = "auto", **parameters: object) -> None:
@@ -191,10 +191,10 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         self.device = device
 
     def apply(self, resps: object, docs: Sequence[object]) -> list[Verdict]:
-        """The verdicts on `docs`, which are questions with their answers: a leakage task hands them over so."""
+        """The verdicts on `docs`, which a leakage task passes as questions with their answers."""
         if not all(isinstance(doc, Answered) for doc in docs):
             raise ValueError(
-                "the filter leakage belongs to a task of the class LeakageTask, which knows the questions"
+                "the filter `leakage` works only in tasks of the class LeakageTask, which pass it the questions"
             )
         return self.judge([doc for doc in docs if isinstance(doc, Answered)])
 
@@ -205,11 +205,11 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         return [refusal or next(tested) for refusal in refused]
 
     def _judged(self, sound: Sequence[Answered]) -> Sequence[Verdict]:
-        """All at once; where the statistic fails on them, one by one, so that a bad question costs itself alone. An
-        error on each of several is the statistic's own, and is raised."""
+        """Judges all at once; if the statistic raises, one by one, so that only the offending questions are skipped.
+        If it raises on every one of several, the error is the statistic's own and is raised."""
         try:
             return self.statistic.judge(sound, self.device) if sound else []
-        except Exception:  # the model's work must not be lost to one question
+        except Exception:  # one question must not lose the model's work
             verdicts = [self._judged_alone(question) for question in sound]
             if len(sound) > 1 and all(isinstance(verdict, Skipped) for verdict in verdicts):
                 raise

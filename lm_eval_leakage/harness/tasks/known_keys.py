@@ -1,7 +1,7 @@
-"""Keys of `--metadata` that no audit knows: refused before the model is loaded, with the nearest known one.
+"""Refuses unknown keys of `--metadata` before the model is loaded, and suggests the nearest known key.
 
-A run's `--metadata` is that of all its tasks, and the harness adds the model's arguments to it. So of a run that also
-has other tasks (RULER takes `max_seq_lengths`) only a key that is nearly one of ours is refused.
+All tasks of a run share its `--metadata`, and the harness adds the model's arguments to it. So in a run that also has
+other tasks (RULER takes `max_seq_lengths`), only a key that closely resembles one of ours is refused.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from lm_eval_leakage.statistics import statistics
 logger = logging.getLogger(__name__)
 
 OWN_KEYS = {
-    "data_files": "a local file in the place of a task's own data",
-    "calibration": "a file of known scores to flag by",
+    "data_files": "a local file of questions instead of the task's own data",
+    "calibration": "a calibration file; flags questions by its known scores",
     "fpr": "the false-positive rate of a calibration's flags",
-    "reference_log": "another model's samples log, whose log-likelihoods are taken off",
-    "resume": "whether answers are kept and an audit that was ended goes on",
-    "probe": "the probe, by its name",
-    "version": "of the task, for the results file",
-    "description": "of the task, in words",
-    "audit_of": "the task that an audit asks about",
+    "reference_log": "a reference model's samples log, whose log-likelihoods are subtracted",
+    "resume": "whether answers are saved, so that an interrupted audit can be resumed",
+    "probe": "name of the probe",
+    "version": "version of the task, for the results file",
+    "description": "description of the task",
+    "audit_of": "the task that is audited",
 }
-CLOSE = 0.8  # of difflib's ratio: a letter more, less or exchanged in a word of five
+CLOSE = 0.8  # difflib ratio: one letter added, dropped or replaced in a word of five
 
 
 @functools.cache
 def known_keys() -> frozenset[str]:
     """Every key that an audit reads: our own, and the parameters of all probes and statistics."""
     registered = [probes.get(name) for name in probes.names()] + [statistics.get(name) for name in statistics.names()]
-    with_parameters: Any = filter(is_dataclass, registered)  # of another distribution, it may be none
+    with_parameters: Any = filter(is_dataclass, registered)  # those of other packages may not be dataclasses
     parameters = (field for chosen in with_parameters for field in fields(chosen))
     return frozenset({*OWN_KEYS, *(field.name for field in parameters if field.repr)})
 
 
 def refusal_of_keys(keys: Iterable[str], *, of_audits_only: bool) -> str | None:
-    """Why a run with these keys of the user's own is refused; None where each is known, or may be another task's."""
+    """Why a run with these user-given keys is refused; None if each is known or may belong to another task."""
     for key in keys:
         close = get_close_matches(key, known_keys(), n=1, cutoff=CLOSE)
         if key in known_keys() or not (close or of_audits_only):
@@ -55,17 +55,17 @@ def refusal_of_keys(keys: Iterable[str], *, of_audits_only: bool) -> str | None:
 
 
 def is_audit(task: object, index: Mapping[str, Any]) -> bool:
-    """Whether a name of a run stands for audits of ours that read no other keys than ours."""
+    """Whether a run's task name denotes audits of ours that read no keys other than ours."""
     if not isinstance(task, str):
         return False
     base = getattr(index[task], "base", None) if task in index else None
-    makes_its_data = "custom_dataset" in (getattr(base, "cfg", None) or {})  # from the keys of --metadata
+    makes_its_data = "custom_dataset" in (getattr(base, "cfg", None) or {})  # from keys of --metadata
     return names_an_audit(task) and not makes_its_data
 
 
 @functools.cache
 def warn_of_misspelled_keys(keys: frozenset[str]) -> None:
-    """From Python a task manager's metadata holds the model's arguments too, so what is nearly one of ours may still
-    be one of them."""
+    """Only warns: when called from Python, a task manager's metadata also holds the model's arguments, one of which
+    may resemble one of our keys."""
     if refusal := refusal_of_keys(sorted(keys), of_audits_only=False):
         logger.warning("%s", refusal.replace("--metadata", "metadata"))

@@ -1,4 +1,4 @@
-"""What a task's `metadata`, so also `--metadata`, says to its probe and its statistics."""
+"""Reads the parameters of a task's probe and statistics from its `metadata` (YAML or `--metadata`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def probe_of(metadata: Mapping[str, Any]) -> Probe:
-    """The probe that `metadata` names. Its other keys may be anything: the harness puts model arguments there."""
+    """The probe that `metadata` names. Other keys are ignored, since the harness adds the model's arguments to it."""
     if "probe" not in metadata:
         raise ValueError(f"metadata names no probe; add `probe:` with one of: {', '.join(probes.names())}")
     chosen: Any = probes.get(metadata["probe"])
@@ -24,16 +24,16 @@ def probe_of(metadata: Mapping[str, Any]) -> Probe:
 
 
 def reference_of(metadata: Mapping[str, Any], probe: Probe) -> ReferenceLog | None:
-    """The log of another model whose log-likelihoods are taken off those of the run's model.
+    """The log of a reference model, whose log-likelihoods are subtracted from those of the run's model.
 
-    A run's `--metadata` is that of all its audits; one without log-likelihoods of given texts goes on without.
+    All audits of a run share its `--metadata`; an audit that does not score given texts ignores the reference.
     """
     if metadata.get("reference_log") is None:
         return None
     if probe.needs != "loglikelihood":
         logger.warning(
-            "reference_log is %r, but the probe %r asks for no log-likelihoods of given texts, of which a reference "
-            "could be taken off; its audit goes on without",
+            "reference_log is %r, but the probe %r requests no log-likelihoods of given texts from which a reference "
+            "could be subtracted; its audit ignores the reference",
             metadata["reference_log"],
             metadata["probe"],
         )
@@ -42,15 +42,15 @@ def reference_of(metadata: Mapping[str, Any], probe: Probe) -> ReferenceLog | No
 
 
 def resume_of(metadata: Mapping[str, Any]) -> bool:
-    """Whether answers are kept on disk as they come, and those of an earlier run used."""
+    """Whether answers are saved to disk as they come, and those of an earlier run are reused."""
     resume = metadata.get("resume", True)
     if not isinstance(resume, bool):
-        raise ValueError(f"resume is {resume!r}; give true, or false to keep no answers and use none")
+        raise ValueError(f"resume is {resume!r}; give true, or false to save no answers and reuse none")
     return resume
 
 
 def with_parameters(pipeline: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """A pipeline of the YAML with the parameters of its statistic that `metadata` (so the command line) sets."""
+    """A pipeline of the YAML, with the parameters of its statistic that `metadata` (or the command line) sets."""
     filters = []
     for entry in pipeline["filter"]:
         chosen: Any = statistics.get(entry["statistic"]) if "statistic" in entry else None

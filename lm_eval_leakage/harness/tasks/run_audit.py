@@ -1,4 +1,4 @@
-"""One audit of questions at hand, run in this process."""
+"""Runs one audit of given questions in this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lm_eval_leakage.statistics.orders import find_device
 @dataclass(frozen=True)
 class AuditRun:
     """samples: as the harness logs them
-    n_tokens: of all texts, with those that were written
+    n_tokens: of all requests, including the maximum number of generated tokens
     seconds: of the whole evaluation
     """
 
@@ -30,7 +30,7 @@ class AuditRun:
 
 
 def load_model(model: str, model_args: str) -> Any:
-    """By name and arguments as for the command line; on an accelerator where there is one and no device is named."""
+    """A harness model by name and arguments, as on the command line; on an accelerator by default, if there is one."""
     add_models()
     device = {} if "device=" in model_args else {"device": str(find_device())}
     return get_model(model).create_from_arg_string(model_args, device)
@@ -39,7 +39,7 @@ def load_model(model: str, model_args: str) -> Any:
 def run_audit(
     lm: Any, suffix: str, questions: Sequence[Question], pool: Sequence[Question], metadata: Mapping[str, object]
 ) -> AuditRun:
-    """The audit `suffix` of `questions` out of `pool`."""
+    """Runs the audit `suffix` on `questions`, which are part of the benchmark `pool`."""
     task = audit_of(questions, suffix, pool, metadata)
     no_others = TaskManager(include_defaults=False)
     begun = time.perf_counter()

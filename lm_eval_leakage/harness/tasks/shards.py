@@ -1,4 +1,4 @@
-"""An audit of neighbours: its rows are shards of the questions of another audit."""
+"""Audits of question order: the rows of such an audit are shards, runs of neighbouring questions."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ FEWEST_EXAMPLES = 2  # examples of a shard
 
 
 class ShardAudit(LeakageTask):
-    """The probe that `config` names, asked about shards of `source`'s questions. A limit counts shards.
+    """Tests shards of `source`'s questions with the probe that `config` names. `--limit` counts shards.
 
-    A question that cannot be read belongs to no shard: the log counts it with its reason.
+    Questions that cannot be read are in no shard: the log has their number and the reasons.
     """
 
     def __init__(self, source: LeakageTask, config: dict[str, Any]) -> None:
@@ -33,11 +33,11 @@ class ShardAudit(LeakageTask):
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
         questions, unreadable = _read(self.source)
         for reason, count in unreadable.most_common(REASONS_SHOWN):
-            logger.warning("%s: %d question(s) belong to no shard: %s", self.config.task, count, reason)
+            logger.warning("%s: %d question(s) are in no shard: %s", self.config.task, count, reason)
         self.shards = {shard.id: shard for shard in self.probe.of_shards(questions) or ()}
         if not self.shards:
             raise ValueError(
-                f"{self.config.task}: {len(questions)} readable question(s) make no shard of {FEWEST_EXAMPLES}"
+                f"{self.config.task}: {len(questions)} readable question(s) make no shard of {FEWEST_EXAMPLES} or more"
             )
         n_asked = sum(len(shard.options) for shard in self.shards.values())
         logger.info("%s: %d shards of %d questions in all", self.config.task, len(self.shards), n_asked)
@@ -45,7 +45,7 @@ class ShardAudit(LeakageTask):
         self.dataset = {self.config.test_split or self.config.validation_split: rows}
 
     def question(self, doc: Doc) -> Shard:
-        """The shard, without the examples that the model's window has no room for."""
+        """The shard, without the examples that do not fit into the model's window."""
         shard = self.shards[doc["shard"]]
         return replace(shard, options=shard.options[: self._n_shown.get(shard.id)])
 
@@ -60,12 +60,12 @@ class ShardAudit(LeakageTask):
                 self._n_shown[doc["shard"]] = shown - 1
 
     def guards(self, doc: Doc) -> tuple[str, ...]:
-        """None: guards are about the options of one question."""
+        """None, since guards apply to the options of a single question."""
         return ()
 
 
 def of_shards(audit: LeakageTask, config: dict[str, Any]) -> LeakageTask:
-    """`audit`, or where its probe asks about shards, the audit of shards of its questions."""
+    """`audit` itself, or, if its probe tests shards, the audit of shards of its questions."""
     return audit if audit.probe.of_shards(()) is None else ShardAudit(audit, config)
 
 

@@ -1,4 +1,4 @@
-"""A leakage audit as a harness task: the probe writes its requests, the filters' evidence becomes its rows."""
+"""A leakage audit as an lm_eval task: a probe makes its requests, and statistics (as filters) compute its rows."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ from lm_eval_leakage.records import DeclaredRow, Question, Request, Skipped, Unt
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-ChatTemplate = Callable[..., str]  # or, for a chat model behind an API, turns as JSON in a tuple
+ChatTemplate = Callable[..., str]  # for a chat model behind an API, it returns the turns as JSON in a tuple
 
 
 class LongerThanWindow(UntestableQuestion):
-    """A question that would have to be truncated for the model of the run."""
+    """A question that does not fit into the window of the run's model."""
 
 
-DEFAULTS: dict[str, Any] = {"output_type": "loglikelihood", "num_fewshot": 0}  # of a task's YAML
-NOTHING = ("", "")  # the arguments of a request that is never asked
+DEFAULTS: dict[str, Any] = {"output_type": "loglikelihood", "num_fewshot": 0}  # for keys that a task's YAML leaves out
+NOTHING = ("", "")  # arguments of a placeholder request that is never sent to the model
 
 
 class LeakageTask(ConfigurableTask):  # type: ignore[misc]
-    """One probe over one benchmark. A YAML names the probe in `metadata` (`probe: option_orders`, beside the
-    probe's parameters) and the statistics in `filter_list`; `--metadata` overrides the former. Its rows are those
-    that the statistics declare, or those of its `metric_list` where it has one.
+    """One probe on one benchmark. Its YAML names the probe in `metadata` (`probe: option_orders`, with the probe's
+    parameters) and the statistics in `filter_list`; `--metadata` overrides the former. Its rows are those that the
+    statistics declare, or those of its `metric_list` if it has one.
     """
 
-    evaluation: Evaluation | None = None  # the run, known once the harness begins to evaluate
-    lm: object | None = None  # its model
-    lacking: str | None = None  # what that cannot do of what the probe needs
+    evaluation: Evaluation | None = None  # the run; set once the harness begins to evaluate
+    lm: object | None = None  # the run's model
+    lacking: str | None = None  # why the model cannot answer the probe's requests; None if it can
 
     def __init__(self, config: dict[str, Any]) -> None:
         config = DEFAULTS | {key: value for key, value in config.items() if key != "class"}
@@ -62,7 +62,9 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         self.resume = resume_of(config["metadata"])
         reference = reference_of(config["metadata"], self.probe)
         self.calibrator = Calibrator.of(config["metadata"], config["task"])
-        self._rows = {name: row_of(name) for name in known_rows()}  # the harness looks them up by name
+        self._rows = {
+            name: row_of(name) for name in known_rows()
+        }  # also registers them, since the harness looks metrics up by name
         if config.get("metric_list") is None:
             config["metric_list"] = metric_list(config["filter_list"])
         if self.calibrator is not None:
@@ -74,7 +76,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         self.compare_with(reference)
 
     def compare_with(self, reference: ReferenceLog | None) -> None:
-        """Judge against the log of another model, or without one: then other scores are comparable."""
+        """Sets the reference model's log, or none. It is part of the detector ids: scores with and without differ."""
         self.reference = reference
         name = None if reference is None else reference.model
         self.detectors = {key: detector_id(self.probe, judge.statistic, name) for key, judge in self.judges.items()}
@@ -82,10 +84,10 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     # ------------------------------------------------------------------ the run
 
     def meet(self, evaluation: Evaluation) -> None:
-        """The run that asks the task, before it does any work for it. Raises ValueError where the calibration is of
-        another model, where the results cannot be saved, and where the model can serve none of the run's tasks; if it
-        can serve others, this one's questions are skipped with the reason."""
-        model = getattr(evaluation.lm, "lm", evaluation.lm)  # below the harness's response cache
+        """Connects the task to the run, before any work is done. Raises ValueError if the calibration is of another
+        model, if the results cannot be saved, or if the model can answer none of the run's tasks; if it can answer
+        others, the questions of this task are skipped with the reason."""
+        model = getattr(evaluation.lm, "lm", evaluation.lm)  # unwraps the harness's response cache
         if self.calibrator is not None:
             self.calibrator.check_model(model)
             if unmatched := self.calibrator.unmatched(self.detectors.values()):
@@ -105,11 +107,11 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         offer_asking(evaluation.lm)
 
     def check_met(self, lm: object) -> None:
-        """Raises RuntimeError where the requests were built without a look at the model that is to answer them."""
+        """Raises RuntimeError if the requests were not built for the model that is to answer them."""
         if self.lm is None or getattr(self.lm, "lm", self.lm) is not getattr(lm, "lm", lm):
             raise RuntimeError(
-                f"{self.config.task}: its requests were built for another model or for none, so that nothing is known "
-                "of the window of this one; ask the task by the harness's own simple_evaluate or evaluate"
+                f"{self.config.task}: its requests were built for another model or for none, so they may not fit the "
+                "window of this one; run the task by lm_eval's own simple_evaluate or evaluate"
             )
 
     # ------------------------------------------------------------------ questions
@@ -118,17 +120,17 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         split = self.config.test_split or self.config.validation_split
         questions = load_questions(self.config, split)
         if not len(questions):
-            raise ValueError(f"{self.config.task}: split {split!r} has no question; name another split or file")
+            raise ValueError(f"{self.config.task}: split {split!r} has no questions; name another split or file")
         given = "data_files" in (self.config.metadata or {})
         if given and "question" in questions.column_names:
-            self.config.process_docs = None  # it is written for the fields of the hub's data set, not for ours
+            self.config.process_docs = None  # written for the fields of the hub's data set, not for ours
         self.dataset = {split: questions}
 
     def fewshot_docs(self) -> None:
-        """No examples: the audit asks for the benchmark's text as it stands."""
+        """No few-shot examples: the audit scores the benchmark's own text."""
 
     def question(self, doc: Doc) -> Question:
-        """The question that `doc` holds; raises UntestableQuestion, with the reason, where there is none."""
+        """The question in `doc`; raises UntestableQuestion, with the reason, if there is none."""
         return question_from_doc(doc)
 
     def doc_to_text(self, doc: Doc, doc_to_text: object = None) -> str:
@@ -138,7 +140,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             return ""
 
     def doc_to_target(self, doc: Doc, doc_to_target: object = None) -> str:
-        """The right option's text, for the samples log; empty where it is unknown."""
+        """The right option's text, for the samples log; empty if it is not known."""
         try:
             question = self.question(doc)
         except UntestableQuestion:
@@ -156,10 +158,12 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         rewrite_requests_cache: bool = False,
         **kwargs: Any,
     ) -> None:
-        """The harness's own, less its request cache, whose key knows nothing of the probe's parameters, the
-        limit or the model's window: a hit could pair a question with requests that were not meant for it."""
+        """As in the harness, but without its request cache: the cache's key ignores the probe's parameters, the limit
+        and the model's window, so a hit could give a question the wrong requests."""
         if cache_requests or rewrite_requests_cache:
-            logger.warning("%s: --cache_requests is ignored, for the cache misses a changed probe", self.config.task)
+            logger.warning(
+                "%s: --cache_requests is ignored, since the cache does not notice a changed probe", self.config.task
+            )
         evaluation = evaluation_at_hand()
         try:
             if evaluation is not None:
@@ -176,7 +180,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         if n_questions < world_size:
             raise ValueError(
                 f"{self.config.task}: {n_questions} questions for {world_size} processes; the harness needs at least "
-                "one for each, so raise --limit or start fewer processes"
+                "one per process, so raise --limit or start fewer processes"
             )
         iterator: Iterator[tuple[int, Doc]] = super().doc_iterator(
             rank=rank, limit=limit, world_size=world_size, samples=samples
@@ -190,7 +194,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         system_instruction: str | None = None,
         **_: object,
     ) -> str:
-        """Only what stands before every request; `construct_requests` writes the question itself."""
+        """Only the system instruction; `construct_requests` adds the question itself."""
         return system_instruction or ""
 
     def construct_requests(
@@ -213,7 +217,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         ]
 
     def _asked(self, doc: Doc, framed: Callable[[str], str]) -> list[tuple[str, str]]:
-        """The texts about one question, within the model's window."""
+        """The requests about one question; raises LongerThanWindow if they do not fit into the model's window."""
         if self.lacking is not None:
             raise UntestableQuestion(self.lacking)
         requests = self.pooled_probe.requests(self.question(doc))
@@ -223,7 +227,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         return asked
 
     def _arguments(self, context: str, continuation: str) -> tuple[Any, ...]:
-        """What the model's method takes for one request."""
+        """The arguments of the model's method for one request."""
         if self.probe.needs == "token_scores":
             return (context + continuation,)
         if self.probe.needs == "generate_until":
@@ -235,24 +239,24 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     # ------------------------------------------------------------------ verdicts
 
     def apply_filters(self) -> None:
-        """Statistics see the questions that were answered; the others keep their reason in every pipeline."""
+        """Applies the statistics to the questions that were answered; the others stay skipped in every pipeline."""
         questions = [list(group) for _, group in groupby(self.instances, key=lambda instance: instance.doc_id)]
         Judging(self, questions).judge()
 
     def process_results(self, doc: Doc, results: Sequence[object]) -> dict[str, object]:
-        """What the question gives to each row. Its line of the samples log is written at the end of the run, by
+        """The question's contribution to each row. Its line in the samples log is written at the end of the run, by
         `finished_sample`."""
         judged = results[0]
-        assert isinstance(judged, JudgedQuestion), "a filter gave no verdict in the place of the first response"
+        assert isinstance(judged, JudgedQuestion), "a filter must return a verdict as the first response"
         return {name: judged.given_to(row) for name, row in self.rows.items()}
 
     def guards(self, doc: Doc) -> tuple[str, ...]:
-        """The guards on its question; raises UntestableQuestion where it has none."""
+        """The guards of the question in `doc`; raises UntestableQuestion if there is none."""
         return guards_of(self.question(doc), self.templates)
 
     @cached_property
     def rows(self) -> dict[str, DeclaredRow]:
-        """Of the task and of their errors, by the names under which they are printed; none with --predict_only."""
+        """The rows of the task and their standard errors, by printed name; empty with --predict_only."""
         return {name: row for name, row in self._rows.items() if name in self.aggregation()}
 
     @cached_property
@@ -261,11 +265,11 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
     @cached_property
     def templates(self) -> frozenset[frozenset[str]]:
-        """Option sets that many questions of the benchmark share, asked or not."""
+        """Sets of options that many questions of the whole benchmark share."""
         return templates_of(self.benchmark())
 
     def benchmark(self) -> Iterator[Question]:
-        """All of its questions that can be read, asked or not."""
+        """All readable questions of the benchmark, whether the run includes them or not."""
         for doc in self.eval_docs:
             try:
                 yield self.question(doc)
@@ -274,7 +278,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
 
 def _only(filters: Sequence[T]) -> T:
-    """A pipeline's filter. Made at the start: a parameter that makes no sense ends the run before the model's work."""
+    """The only filter of a pipeline. Created at the start, so that an invalid parameter ends the run before the model
+    has done any work."""
     if len(filters) != 1:
         raise ValueError(f"a pipeline of a leakage task has {len(filters)} filters; give it one, `leakage`")
     return filters[0]
@@ -285,7 +290,7 @@ def _plain_frame(system: str) -> Callable[[str], str]:
 
 
 def _chat_frame(chat_template: ChatTemplate, system: str) -> Callable[[str], str]:
-    """The context as the user's turn, so that the continuation is scored as the assistant's."""
+    """Puts the context into the user's turn, so that the continuation is scored as the assistant's."""
     before = [{"role": "system", "content": system}] if system else []
     return lambda context: chat_template([*before, {"role": "user", "content": context}])
 

@@ -1,4 +1,4 @@
-"""The audits that any task can have, each described by a file `_<suffix>_yaml`: of ours, or of a detector package."""
+"""Finds the audit templates, files `_<suffix>_yaml`, of this package and of installed detector packages."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.registry import detector_packages
 
 logger = logging.getLogger(__name__)
-# By which logs are known as those of audits where the detector is not installed.
+# Identifies logs of audits even if the detector's package is not installed.
 SUFFIX = re.compile(r"leakage_[a-z_]+")
 
 
 @cache
 def templates() -> dict[str, Path]:
-    """By suffix. Nothing is imported for this, since every run of the harness looks names up."""
+    """Template files by suffix. Imports no detector package, since every run of the harness looks names up."""
     found = dict(_in(task_configs_path()))
     for package in detector_packages():
         for suffix, file in _in(package.folder):
@@ -35,17 +35,19 @@ def _in(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _refusal(suffix: str, file: Path, taken: dict[str, Path]) -> str | None:
-    """Why a template of another distribution cannot be used; None where it can."""
+    """Why a template of another distribution cannot be used; None if it can."""
     if suffix in taken:
-        return f"{taken[suffix]} describes the audit {suffix!r} already; give this file another name"
+        return f"{taken[suffix]} already describes the audit {suffix!r}; give this file another name"
     if not SUFFIX.fullmatch(suffix):
-        return f"the audit would be called {suffix!r}; call the file _leakage_<name>_yaml, in small letters"
-    from lm_eval_leakage.harness.patches.yaml_files import task_settings  # plain lm_eval asks for names in each run
+        return f"the audit would be called {suffix!r}; name the file _leakage_<name>_yaml, in lower case"
+    from lm_eval_leakage.harness.patches.yaml_files import (
+        task_settings,
+    )  # here, since plain lm_eval looks up names in each run
 
     try:
         shape = task_settings(file)
-    except Exception as error:  # of the YAML's parser, or of what it includes
+    except Exception as error:  # from the YAML parser or from what the YAML includes
         return f"it cannot be read ({error!r})"
     if not isinstance(shape.get("metadata"), dict) or "probe" not in shape["metadata"] or not shape.get("filter_list"):
-        return "it must name the statistics in `filter_list`, and in `metadata` the probe"
+        return "it must name the probe in `metadata` and the statistics in `filter_list`"
     return None

@@ -1,4 +1,4 @@
-"""Nothing outside harness/patches/ touches what lm_eval keeps to itself; exceptions stand here with their reasons."""
+"""Nothing outside harness/patches/ uses private parts of lm_eval; exceptions are listed here with their reasons."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def is_private(name: str) -> bool:
 
 @cache
 def private_names_of_the_harness() -> frozenset[str]:
-    """Attributes and functions that lm_eval's own modules (those of tasks and rarely used models left out) name."""
+    """Names of attributes and functions in lm_eval's own modules, except those of tasks and rarely used models."""
     core = [*HARNESS.glob("*.py"), *HARNESS.glob("tasks/*.py"), HARNESS / "models" / "huggingface.py"]
     core += [
         file for room in ("api", "config", "loggers", "filters", "_cli") for file in (HARNESS / room).glob("*.py")
@@ -53,7 +53,7 @@ def private_names_of_the_harness() -> frozenset[str]:
 
 
 def touches(source: str) -> Iterator[str]:
-    """What a module touches of lm_eval's insides: private names that it imports or uses, and attributes that it sets
+    """A module's uses of private parts of lm_eval: private names that it imports or uses, and attributes that it sets
     on what it imported."""
     tree = ast.parse(source)
     imported: set[str] = set()
@@ -79,7 +79,7 @@ def touches(source: str) -> Iterator[str]:
 
 
 def overridden(tree: ast.AST, imported: set[str]) -> set[str]:
-    """Private methods of lm_eval's classes that classes derived from them define anew."""
+    """Private methods of lm_eval's classes that our subclasses override."""
     derived = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     derived = [node for node in derived if imported & {root(base) for base in node.bases}]
     names = {one.name for node in derived for one in node.body if isinstance(one, ast.FunctionDef)}
@@ -127,5 +127,5 @@ def test_it_is_noticed(source: str, what: str) -> None:
     assert what in set(touches(source))
 
 
-def test_names_of_ones_own_are_nobodys_business() -> None:
+def test_a_packages_own_private_names_are_not_reported() -> None:
     assert not set(touches("class A:\n def _index(self): return self._index\nb._of_ours = 1"))

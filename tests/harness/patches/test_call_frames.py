@@ -39,7 +39,7 @@ def test_evaluate_alone_checks_the_window_too(questions_file) -> None:
 def test_a_task_finds_its_run(questions_file, tmp_path, monkeypatch) -> None:
     met = []
     monkeypatch.setattr("lm_eval_leakage.harness.tasks.task.LeakageTask.meet", lambda self, found: met.append(found))
-    with pytest.raises((AttributeError, RuntimeError)):  # for the model was never met
+    with pytest.raises((AttributeError, RuntimeError)):  # since the task never met the model
         evaluate(
             FakeLM(by_hash),
             questions_file([GOOD]),
@@ -59,7 +59,7 @@ def test_requests_built_for_no_model_are_refused(questions_file) -> None:
         task.check_met(FakeLM(by_hash))
 
 
-@pytest.mark.model  # an interpreter of its own
+@pytest.mark.model  # starts an interpreter
 def test_the_order_of_imports_does_not_matter(tmp_path: Path) -> None:
     script = """
 from lm_eval.evaluator import evaluate

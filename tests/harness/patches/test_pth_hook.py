@@ -1,4 +1,4 @@
-"""The `.pth` hook, in interpreters of their own with a stand-in for the harness."""
+"""The `.pth` hook, in separate interpreters with a stand-in for the harness."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ sys.meta_path.append(Finder())
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Path:
-    """A folder that holds a package `lm_eval` with nothing but a task manager and a registry of models."""
+    """A folder with a package `lm_eval` that has only a task manager and a registry of models."""
     tasks = tmp_path / "elsewhere" / "lm_eval" / "tasks"
     tasks.mkdir(parents=True)
     (tasks.parent / "__init__.py").touch()
@@ -88,7 +88,7 @@ def test_an_editable_install_of_the_harness_finds_our_tasks(tmp_path: Path, harn
 
 def test_our_models_join_those_of_the_harness(tmp_path: Path, harness: Path) -> None:
     line = start(tmp_path / hook.HOOK_NAME)
-    # the harness's own come first: it adds them only where there is none
+    # the harness's own come first, since it adds them only to an empty registry
     assert run(f"{line}\nimport sys; sys.path.insert(0, {str(harness)!r})\n{MODELS}") == "hf hf-prefix-tree"
 
 
@@ -113,7 +113,7 @@ BROKEN = {
 
 
 def package_that_is(broken: str, folder: Path) -> Path:
-    """A package of our name in which what the hook imports ends in an error."""
+    """A package with our name in which the import by the hook raises an error."""
     harness = folder / "lm_eval_leakage" / "harness"
     harness.mkdir(parents=True)
     (harness.parent / "__init__.py").touch()
@@ -122,7 +122,7 @@ def package_that_is(broken: str, folder: Path) -> Path:
 
 
 def plain_lm_eval(line: str, *folders: Path, then: str = REPORT) -> subprocess.CompletedProcess[str]:
-    """Without the packages of this environment, and without its own hook."""
+    """An environment without the packages and the hook of the current one."""
     code = f"{line}\nimport sys; sys.path[:0] = {list(map(str, folders))!r}\n{then}"
     return subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
 
@@ -227,7 +227,7 @@ def test_half_a_hook_is_impossible(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_this_harness_does_not_discover_plugins_itself() -> None:
-    # fails on the day it does: then the hook has had its time
+    # fails once lm_eval discovers plugins: the hook is then no longer needed
     assert not hook.harness_discovers_plugins()
 
 
@@ -254,7 +254,7 @@ def test_enable_status_disable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert "nothing to do: the hook is not enabled" in capsys.readouterr().out
 
 
-def test_a_hook_of_another_version_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_a_hook_of_another_version_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     file = tmp_path / hook.HOOK_NAME
     monkeypatch.setattr(hook, "hook_file", lambda: file)
     cli.enable()
@@ -279,7 +279,7 @@ def test_where_plugins_are_discovered_enable_does_nothing(
 
 
 def test_an_environment_that_cannot_be_written_is_named_with_the_remedy(tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "missing").touch()  # for root may write anywhere else
+    (tmp_path / "missing").touch()  # since root may write anywhere else
     monkeypatch.setattr(hook, "hook_file", lambda: tmp_path / "missing" / hook.HOOK_NAME)
     with pytest.raises(ValueError, match="cannot write .*missing.*; enable the hook where"):
         cli.enable()

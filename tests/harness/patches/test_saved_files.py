@@ -51,18 +51,18 @@ def test_results_that_could_not_be_saved_are_an_error_and_are_printed(saved, tmp
     tracker, results, samples = saved
     (tmp_path / "out").mkdir(exist_ok=True)
     (tmp_path / "out" / tracker.general_config_tracker.model_name_sanitized).write_text("in the way")
-    with pytest.raises(NotSaved, match="the results could not be saved whole in"):
+    with pytest.raises(NotSaved, match="the results could not be saved completely in"):
         tracker.save_results_aggregated(results, samples)
     assert "|flagged_rate" in capsys.readouterr().out.replace(" ", "")
 
 
-def test_samples_that_are_not_whole_are_an_error(saved, monkeypatch) -> None:
+def test_incomplete_samples_are_an_error(saved, monkeypatch) -> None:
     tracker, results, samples = saved
     tracker.save_results_aggregated(results, samples)
     monkeypatch.setattr(
         "lm_eval.loggers.evaluation_tracker.sanitize_list", lambda values: (_ for _ in ()).throw(OSError("full"))
     )
-    with pytest.raises(NotSaved, match=f"the samples of {TASK} could not be saved whole"):
+    with pytest.raises(NotSaved, match=f"the samples of {TASK} could not be saved completely"):
         tracker.save_results_samples(TASK, samples[TASK])
 
 

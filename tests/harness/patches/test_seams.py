@@ -1,4 +1,4 @@
-"""The table of what is touched in lm_eval: against the installed lm_eval, and what happens with another one."""
+"""The table of seams against the installed lm_eval, and what happens with a different one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.harness.test_task import GOOD
 PACKAGE = Path(lm_eval_leakage.__file__).parent
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "harness_seams.md"
-WITHOUT_A_SEAM = {  # modules of the room that touch nothing of lm_eval
+WITHOUT_A_SEAM = {  # modules of `patches` that use nothing of lm_eval
     "__init__": "the room",
     "seams": "the table",
     "patching": "how the others patch",
@@ -128,7 +128,7 @@ def test_a_function_is_patched_once_and_says_so() -> None:
 # ---------------------------------------------------------------------- what happens with another lm_eval
 
 
-def test_a_task_manager_of_other_parameters_is_left_as_it_is_with_a_warning(caplog) -> None:
+def test_a_task_manager_with_other_parameters_is_left_unchanged_with_a_warning(caplog) -> None:
     class Manager:
         def __init__(self, folders=()) -> None:
             self.folders = folders
@@ -140,8 +140,8 @@ def test_a_task_manager_of_other_parameters_is_left_as_it_is_with_a_warning(capl
     find_audits(Manager)
     assert Manager.__init__ is before
     (sentence,) = caplog.messages
-    assert sentence.startswith("leakage tasks are found by `--include_path")
-    assert "takes no include_path, include_defaults, metadata" in sentence
+    assert sentence.startswith("leakage tasks are found only with `--include_path")
+    assert "has no parameter include_path, include_defaults, metadata" in sentence
 
 
 def test_a_task_manager_with_further_parameters_keeps_them() -> None:
@@ -186,7 +186,7 @@ def test_without_an_index_to_extend_there_is_one_warning(caplog) -> None:
     assert "_index" in sentence
 
 
-def test_without_a_private_module_the_rest_goes_on(caplog, monkeypatch) -> None:
+def test_without_a_private_module_the_rest_works(caplog, monkeypatch) -> None:
     class Manager(FakeManager):
         pass
 
@@ -215,11 +215,11 @@ def test_without_the_import_of_functions_the_census_is_refused_in_a_sentence(mon
         judge({"output_type": "multiple_choice", "process_docs": f"{tmp_path}/utils.process_docs"})
 
 
-def test_without_the_check_of_options_a_run_goes_on_with_a_warning(caplog, monkeypatch) -> None:
+def test_without_the_check_of_options_a_run_continues_with_a_warning(caplog, monkeypatch) -> None:
     monkeypatch.delattr("lm_eval.config.evaluate_config.EvaluatorConfig.process_tasks")
     check_options(lambda config, index: pytest.fail("there is nothing to check"))
     (sentence,) = caplog.messages
-    assert sentence.startswith("mistakes in a run's options are noticed only once the model is loaded")
+    assert sentence.startswith("mistakes in a run's options are noticed only after the model is loaded")
 
 
 def test_without_a_registry_of_models_the_tasks_are_still_known(caplog, monkeypatch) -> None:
@@ -246,7 +246,7 @@ def test_without_a_registry_that_tasks_need_they_are_refused_in_a_sentence(name:
     assert not is_metric("nothing")
 
 
-def test_a_simple_evaluate_of_other_parameters_costs_the_kept_answers_and_says_so(caplog, monkeypatch) -> None:
+def test_a_simple_evaluate_with_other_parameters_loses_the_saved_answers_and_says_so(caplog, monkeypatch) -> None:
     monkeypatch.setattr("lm_eval.evaluator.simple_evaluate", lambda lm, tracker: None)
 
     def evaluate(lm, eval_tasks):
@@ -255,10 +255,10 @@ def test_a_simple_evaluate_of_other_parameters_costs_the_kept_answers_and_says_s
     met = evaluate("a model", {"task": 1})
     assert (met.lm, met.tasks, met.output_path) == ("a model", {"task": 1}, None)
     (sentence,) = caplog.messages
-    assert sentence.startswith("answers are not kept for a run that is started again")
+    assert sentence.startswith("answers are not saved for resuming a run")
 
 
-def test_an_evaluate_of_other_variables_is_refused_before_the_model_works(questions_file, monkeypatch) -> None:
+def test_an_evaluate_with_other_variables_is_refused_before_the_model_works(questions_file, monkeypatch) -> None:
     (task,) = loaded(questions_file([GOOD]))["tasks"].values()
 
     def evaluate(model, tasks) -> None:
@@ -267,7 +267,7 @@ def test_an_evaluate_of_other_variables_is_refused_before_the_model_works(questi
 
     evaluate.__module__ = "lm_eval.evaluator"
     monkeypatch.setattr("lm_eval.evaluator.evaluate", evaluate)
-    with pytest.raises(OtherHarness, match="a leakage task cannot see the model that will answer it"):
+    with pytest.raises(OtherHarness, match="a leakage task cannot find the model that will answer its requests"):
         evaluate(FakeLM(by_hash), [task])
 
 
@@ -276,18 +276,20 @@ def test_requests_without_a_type_are_refused_before_the_model_works(monkeypatch)
         pass
 
     monkeypatch.setattr("lm_eval.api.instance.Instance", lambda kind, doc, arguments: None)
-    with pytest.raises(OtherHarness, match="leakage tasks cannot be asked"):
+    with pytest.raises(OtherHarness, match="leakage tasks cannot run"):
         offer_request_type(Model(), "leakage", lambda lm, requests: [])
     assert not hasattr(Model, "leakage")
 
 
-def test_without_the_place_where_results_are_put_together_tasks_are_refused_in_a_sentence(monkeypatch) -> None:
+def test_without_the_assembly_of_results_tasks_are_refused_in_a_sentence(monkeypatch) -> None:
     monkeypatch.setattr("lm_eval.evaluator_utils.EvalAcc._to_eval_results", lambda self: None)
-    with pytest.raises(OtherHarness, match="the results of leakage tasks cannot be finished.*takes no samples"):
+    with pytest.raises(
+        OtherHarness, match="the results of leakage tasks cannot be post-processed.*has no parameter samples"
+    ):
         on_results(lambda results: None)
 
 
-def test_a_tracker_that_saves_in_another_way_is_left_as_it_is_with_a_warning(caplog, monkeypatch) -> None:
+def test_a_tracker_that_saves_in_another_way_is_left_unchanged_with_a_warning(caplog, monkeypatch) -> None:
     def save(self, results, samples=None):
         self.saved = results
 
@@ -296,8 +298,8 @@ def test_a_tracker_that_saves_in_another_way_is_left_as_it_is_with_a_warning(cap
     watch_run_files()
     assert EvaluationTracker.save_results_aggregated is save
     (sentence,) = caplog.messages
-    assert sentence.startswith("nobody checks whether the files of a run's results are whole")
-    assert f"{TRACKER}.save_results_aggregated knows no output_path, date_id" in sentence
+    assert sentence.startswith("it is not checked whether the files of a run's results are complete")
+    assert f"{TRACKER}.save_results_aggregated does not use output_path, date_id" in sentence
 
 
 def test_without_the_template_environment_rows_are_read_more_slowly(caplog, monkeypatch) -> None:
@@ -349,7 +351,7 @@ def test_with_another_command_line_of_the_harness_our_own_commands_remain(change
     assert sentence.startswith("`lm-eval-leakage` has its own commands only")
 
 
-def test_hf_prefix_tree_is_refused_where_hf_is_made_otherwise(monkeypatch) -> None:
+def test_hf_prefix_tree_is_refused_if_hf_is_implemented_differently(monkeypatch) -> None:
     from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
 
     monkeypatch.setattr("lm_eval.models.huggingface.HFLM._loglikelihood_tokens", lambda self, batch: [])
@@ -363,4 +365,4 @@ def test_without_a_way_to_the_logits_hf_offers_no_token_scores(caplog, monkeypat
     assert not hf_model.offer_method(model, "token_scores", lambda lm, requests: [])
     assert not hasattr(model, "token_scores")
     assert caplog.records[0].levelno == logging.WARNING
-    assert caplog.messages[0].startswith("`hf` shows no distribution of the next token")
+    assert caplog.messages[0].startswith("`hf` gives no next-token distribution")

@@ -25,7 +25,7 @@ def index() -> dict:
 
 @pytest.mark.parametrize("file", YAMLS, ids=lambda file: file.stem)
 def test_every_yaml_is_in_the_harness_index_under_its_own_name(file: Path, index) -> None:
-    # a YAML that raises while it is indexed is dropped without a word
+    # a YAML that raises while it is indexed is dropped silently
     assert Path(index[file.stem].yaml_path) == file
 
 
@@ -40,7 +40,7 @@ def test_the_group_holds_the_published_benchmarks(index) -> None:
 
 
 def test_entry_points_load_for_the_harness_that_will_read_them() -> None:
-    names = ("models", "filters", "tasks")  # metrics are known with the tasks that have them
+    names = ("models", "filters", "tasks")  # metrics are registered with the tasks that have them
     groups = {group: entry_points(group=f"lm_eval.{group}") for group in names}
     for group, points in groups.items():
         ours = [point for point in points if point.value.startswith("lm_eval_leakage")]
@@ -94,7 +94,7 @@ def test_an_error_of_ours_leaves_the_harness_its_task_manager(error: Exception, 
     assert "`lm-eval-leakage disable`" in record.getMessage()
 
 
-def test_model_names_are_known_to_the_harness_beside_its_own() -> None:
+def test_the_harness_knows_our_model_names_and_its_own() -> None:
     from lm_eval.api.registry import get_model
 
     add_models()
