@@ -18,7 +18,7 @@ from lm_eval.api.instance import Instance
 from lm_eval_leakage.harness.models.backend_answers import BackendAnswers, Broken
 from lm_eval_leakage.harness.models.model_identity import identity_of
 from lm_eval_leakage.harness.models.processes import are_replicas, is_first
-from lm_eval_leakage.harness.models.token_scores import TokenAnswer
+from lm_eval_leakage.harness.patches.cache_hook import hook_is_known
 from lm_eval_leakage.harness.patches.call_frames import Evaluation
 from lm_eval_leakage.harness.patches.request_type import offer_request_type
 from lm_eval_leakage.logs.answer_store import FOLDER, Answer, AnswerStore
@@ -27,7 +27,7 @@ from lm_eval_leakage.records import Skipped, TokenScores
 logger = logging.getLogger(__name__)
 
 REQUEST_TYPE = "leakage"
-Response = tuple[float, bool] | TokenAnswer | str
+Response = tuple[float, bool] | str
 NOT_ASKED: Mapping[str, Response] = {"loglikelihood": (math.nan, False), "token_scores": (math.nan, False)}
 
 
@@ -52,16 +52,19 @@ class LeakageInstance(Instance):  # type: ignore[misc]
 
     method: the model's method that answers it
     skipped: why the question is not tested; set on its first request only
+    tokens: scores of every token, if the method gives them; the response is then their sum
     """
 
     method: str = ""
     task: Any = None  # an AskedTask; needs a default, since the fields before it have one
     skipped: Skipped | None = None
+    tokens: TokenScores | None = None
 
 
 def offer_asking(lm: Any) -> None:
     """Gives the model's class the method REQUEST_TYPE."""
     offer_request_type(lm, REQUEST_TYPE, ask)
+    hook_is_known()  # a user learns before the run that a kill would cost more
 
 
 def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[Response]:
@@ -81,6 +84,8 @@ def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[Response]:
         first = firsts[instances[place].task, instances[place].doc_id]
         if isinstance(answer, Broken) and first.skipped is None:
             first.skipped = Skipped(answer.reason)
+        if isinstance(answer, TokenScores):
+            instances[place].tokens = answer
     return [_response(answers.get(place), instance.method) for place, instance in enumerate(instances)]
 
 
@@ -109,4 +114,4 @@ def _response(answer: Answer | Broken | None, method: str) -> Response:
     """The response in the harness's format."""
     if answer is None or isinstance(answer, Broken):
         return NOT_ASKED.get(method, "")
-    return TokenAnswer(answer) if isinstance(answer, TokenScores) else answer
+    return (sum(answer.loglikelihoods), False) if isinstance(answer, TokenScores) else answer

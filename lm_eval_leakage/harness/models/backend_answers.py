@@ -17,13 +17,14 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 from lm_eval.api.instance import Instance
-from lm_eval.api.model import CacheHook, CachingLM
+from lm_eval.api.model import CachingLM
 from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness.models.processes import are_replicas, from_first, most_of_all
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
-from lm_eval_leakage.harness.models.token_scores import TokenAnswer
+from lm_eval_leakage.harness.patches.cache_hook import answers_reported
 from lm_eval_leakage.logs.answer_store import Answer, AnswerStore
+from lm_eval_leakage.records import TokenScores
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +56,8 @@ class Broken:
 
 def checked(method: str, response: object, request: str) -> Answer | Broken:
     """A backend's response as an answer, or as Broken if it is not a valid one."""
-    if method == "token_scores" and isinstance(response, TokenAnswer):
-        return response.tokens
+    if method == "token_scores" and isinstance(response, TokenScores):
+        return response
     if method == "generate_until" and isinstance(response, str):
         return response
     if method == "loglikelihood" and isinstance(response, (tuple, list)) and len(response) == 2:
@@ -80,21 +81,6 @@ def _is_finite(answer: Answer) -> bool:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= REQUEST_SHOWN else f"{text[:REQUEST_SHOWN]}..."
-
-
-class _Keeping(CacheHook):  # type: ignore[misc]
-    """The backend's cache hook during our requests: saves answers as they come, and passes them on to the original
-    hook."""
-
-    def __init__(self, asking: BackendAnswers, before: CacheHook) -> None:
-        super().__init__(None)
-        self._asking, self._before = asking, before
-
-    def add_partial(self, attr: str, req: Any, res: Any) -> None:
-        if attr != TOKEN_SCORES:  # our own request type, which the harness's cache would store but never look up
-            self._before.add_partial(attr, req, res)
-        if attr == self._asking.method:
-            self._asking.receive(request_key(attr, req), res)
 
 
 class BackendAnswers:
@@ -135,15 +121,18 @@ class BackendAnswers:
         n_padding = most_of_all(self.lm, len(remaining)) - len(remaining)
         if not remaining and not n_padding:
             return
-        before = self.model.cache_hook
-        self.model.set_cache_hook(_Keeping(self, before))
-        try:
-            for portion in self._portions(remaining):
-                self._ask_together(portion, n_padding)
+        # token scores are a method of ours, whose answers the harness's cache would store but never look up
+        with answers_reported(self.model, self._reported, to_cache=lambda method: method != TOKEN_SCORES):
+            try:
+                for portion in self._portions(remaining):
+                    self._ask_together(portion, n_padding)
+                    self._flush()
+            finally:
                 self._flush()
-        finally:
-            self.model.set_cache_hook(before)
-            self._flush()
+
+    def _reported(self, method: str, arguments: Any, response: object) -> None:
+        if method == self.method:
+            self.receive(request_key(method, arguments), response)
 
     def _flush(self) -> None:
         if self.store is not None:

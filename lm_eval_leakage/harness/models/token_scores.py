@@ -1,7 +1,7 @@
 """Token scores: each token's log-probability, and the moments of its next-token distribution; implemented for `hf`.
 
 A backend supports them with a method `token_scores(requests)`, which takes requests of one text each and returns one
-`TokenAnswer` per request, in order.
+`TokenScores` per request, in order.
 """
 
 from __future__ import annotations
@@ -24,20 +24,6 @@ CHUNK_ON_CPU = (
 )  # the allocator reuses memory of this size; larger blocks are requested from the system each time
 
 
-class TokenAnswer(tuple[float, bool]):
-    """A response in the harness's format, (log-likelihood, False), with the scores of every token as an attribute."""
-
-    tokens: TokenScores
-
-    def __new__(cls, tokens: TokenScores) -> TokenAnswer:
-        answer = super().__new__(cls, (float(sum(tokens.loglikelihoods)), False))
-        answer.tokens = tokens
-        return answer
-
-    def __reduce__(self) -> tuple[type[TokenAnswer], tuple[TokenScores]]:
-        return TokenAnswer, (self.tokens,)
-
-
 def offer_token_scores(lm: object) -> bool:
     """Whether `lm` supports token scores; adds the method to `hf` and its subclasses."""
     model = getattr(lm, "lm", lm)  # unwraps the harness's response cache, which passes other methods through
@@ -46,16 +32,16 @@ def offer_token_scores(lm: object) -> bool:
     return hasattr(model, "token_scores")
 
 
-def token_scores_of_hf(lm: HFLM, requests: Sequence[Instance]) -> list[TokenAnswer]:
+def token_scores_of_hf(lm: HFLM, requests: Sequence[Instance]) -> list[TokenScores]:
     """Scores every token of each text, the first one after the model's own prefix token (BOS or EOS). A text longer
     than the window is truncated to it."""
     texts = [lm.tok_encode(instance.args[0], add_special_tokens=False)[: lm.max_length - 1] for instance in requests]
     longest_first = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
-    answers: dict[int, TokenAnswer] = {}
+    answers: dict[int, TokenScores] = {}
     progress = tqdm(total=len(texts), desc="Running token_scores requests", disable=lm.rank != 0)
     for batch in _batches(longest_first, int(lm.batch_size)):
         for index, scores in zip(batch, _scores(lm, [texts[index] for index in batch]), strict=True):
-            answers[index] = TokenAnswer(scores)
+            answers[index] = scores
             lm.cache_hook.add_partial(METHOD, requests[index].args, answers[index])
         progress.update(len(batch))
     progress.close()

@@ -254,12 +254,12 @@ SEAMS = (
         parameters=("inps",),
     ),
     Seam(
-        "lm_eval_leakage/harness/models/backend_answers.py",
+        PATCHES + "cache_hook.py",
         "lm_eval.api.model:CacheHook.add_partial",
         "is called by every backend as answers come, so that they are saved if a run is killed; ours wraps that "
         "of the run during our requests",
         "answers are saved only when a call to the model returns, about once a minute",
-        "tests/harness/test_asking.py::test_a_backend_that_reports_at_the_end_is_called_in_portions",
+        TESTS + "test_without_a_cache_hook_answers_come_when_a_call_returns",
         parameters=("attr", "req", "res"),
     ),
 )

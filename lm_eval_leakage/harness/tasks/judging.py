@@ -16,7 +16,6 @@ from lm_eval.api.filter import Filter
 
 from lm_eval_leakage.harness.models.asking import LeakageInstance
 from lm_eval_leakage.harness.models.processes import on_all
-from lm_eval_leakage.harness.models.token_scores import TokenAnswer
 from lm_eval_leakage.harness.patches.registries import add_filter
 from lm_eval_leakage.harness.table.aggregations import JudgedQuestion, undecidable
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
@@ -116,7 +115,7 @@ class Judging:
             probe.requests(question),
             loglikelihoods,
             probe.gold(question),
-            tuple(answer.tokens for answer in answers if isinstance(answer, TokenAnswer)),
+            tuple(instance.tokens for instance in asked if instance.tokens is not None),
             tuple(answer for answer in answers if isinstance(answer, str)),
             expected,
         )

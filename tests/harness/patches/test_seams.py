@@ -15,6 +15,7 @@ from lm_eval.loggers import EvaluationTracker
 import lm_eval_leakage
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.patches import hf_model, jinja_templates, patching, task_manager
+from lm_eval_leakage.harness.patches.cache_hook import answers_reported, hook_is_known
 from lm_eval_leakage.harness.patches.call_frames import evaluation_at_hand
 from lm_eval_leakage.harness.patches.cli_parser import command_line
 from lm_eval_leakage.harness.patches.evaluate_results import on_results
@@ -366,3 +367,27 @@ def test_without_a_way_to_the_logits_hf_offers_no_token_scores(caplog, monkeypat
     assert not hasattr(model, "token_scores")
     assert caplog.records[0].levelno == logging.WARNING
     assert caplog.messages[0].startswith("`hf` gives no next-token distribution")
+
+
+def test_without_a_cache_hook_answers_come_when_a_call_returns(caplog, monkeypatch) -> None:
+    monkeypatch.delattr("lm_eval.api.model.CacheHook.add_partial")
+    monkeypatch.setattr("lm_eval_leakage.harness.patches.cache_hook.hook_is_known", hook_is_known.__wrapped__)
+    model, reported = FakeLM(by_hash), []
+    before = model.cache_hook
+    with answers_reported(model, lambda *response: reported.append(response), to_cache=lambda method: True):
+        assert model.cache_hook is before
+    assert not reported
+    assert caplog.records[0].levelno == logging.WARNING
+    assert caplog.messages[0].startswith("answers are saved only when a call to the model returns")
+
+
+def test_answers_are_reported_and_passed_to_the_runs_own_cache_where_that_can_use_them() -> None:
+    model, reported, cached = FakeLM(by_hash), [], []
+    before = SimpleNamespace(add_partial=lambda *response: cached.append(response))
+    model.set_cache_hook(before)
+    with answers_reported(model, lambda *response: reported.append(response), to_cache=lambda method: method == "a"):
+        for method in ("a", "b"):
+            model.cache_hook.add_partial(method, ("text",), 1.0)
+    assert reported == [("a", ("text",), 1.0), ("b", ("text",), 1.0)]
+    assert cached == [("a", ("text",), 1.0)]
+    assert model.cache_hook is before

@@ -1,0 +1,52 @@
+"""Reports a backend's answers as they come, through the hook by which lm_eval fills its response cache.
+
+lm_eval 0.4.13 has no callback for answers; a callback per response would replace this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from lm_eval_leakage.harness.patches.patching import is_as_known
+
+HOOK = "lm_eval.api.model:CacheHook.add_partial"
+Report = Callable[[str, Any, Any], None]  # takes the method, the arguments of the request, and the response
+
+
+@cache
+def hook_is_known() -> bool:
+    """Whether this lm_eval has the hook; otherwise the log says so, once."""
+    return is_as_known(HOOK)
+
+
+@contextmanager
+def answers_reported(model: Any, report: Report, to_cache: Callable[[str], bool]) -> Iterator[None]:
+    """Calls `report` with every response of the model within the `with` block. With another lm_eval, responses are
+    known only when a call returns.
+
+    to_cache: whether responses of a method are also passed to the run's own cache
+    """
+    before = getattr(model, "cache_hook", None)
+    if before is None or not hasattr(model, "set_cache_hook") or not hook_is_known():
+        yield
+        return
+    model.set_cache_hook(_reporting(before, report, to_cache))
+    try:
+        yield
+    finally:
+        model.set_cache_hook(before)
+
+
+def _reporting(before: Any, report: Report, to_cache: Callable[[str], bool]) -> Any:
+    from lm_eval.api.model import CacheHook
+
+    class Reporting(CacheHook):  # type: ignore[misc]
+        def add_partial(self, attr: str, req: Any, res: Any) -> None:
+            if to_cache(attr):
+                before.add_partial(attr, req, res)
+            report(attr, req, res)
+
+    return Reporting(None)
