@@ -1,4 +1,4 @@
-"""The files that hosts and tools read say the same as pyproject.toml and the Makefile, and name what exists."""
+"""Files for hosting services, tools and contributors agree with pyproject.toml and the Makefile and name what exists."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ OF_THE_EXAMPLE = ("my_detectors/",)
 
 
 def named(page: str) -> list[str]:
-    """Paths that a page names, from the top or from the package."""
+    """The paths that a page names, relative to the repository or to the package."""
     found = dict.fromkeys(NAMED.findall((ROOT / page).read_text()))
     return [path for path in found if not path.startswith(OF_THE_EXAMPLE)]
 
@@ -118,17 +118,17 @@ def test_pages_name_many_paths() -> None:
     assert {"results/column_registry.py", "harness/patches/", "docs/annotate.md"} <= set(named("docs/architecture.md"))
 
 
-def test_the_drawing_has_the_rooms_in_the_bands_of_the_import_test() -> None:
+def test_the_drawing_has_the_packages_in_the_bands_of_the_import_test() -> None:
     drawing = re.search(r"```\n(.*?)```", (ROOT / "docs/architecture.md").read_text(), re.S)[1]
     bands = re.split(r"^\+-.*$", drawing, flags=re.M)[1:-1]
     known = set().union(*TIERS)
-    drawn = [set(re.findall(r"(?:^|[|\s])([a-z]+)(?:/|\.py)\s", band)) & known for band in bands]
+    drawn = [set(re.findall(r"(?:^|[|\s])([a-z_]+)(?:/|\.py)\s", band)) & known for band in bands]
     assert drawn == TIERS
 
 
-def test_every_room_is_described() -> None:
-    rooms = {f"{file.parent.name}/" for file in PACKAGE.glob("*/__init__.py")}
-    assert set(re.findall(r"^\| `(\w+/)` \|", (ROOT / "docs/architecture.md").read_text(), re.M)) == rooms
+def test_every_package_is_described() -> None:
+    packages = {f"{file.parent.name}/" for file in PACKAGE.glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `(\w+/)` \|", (ROOT / "docs/architecture.md").read_text(), re.M)) == packages
     inside = {f"`{file.parent.name}/`" for file in PACKAGE.glob("harness/*/__init__.py")}
     (row,) = re.findall(r"^\| `harness/` \|.*$", (ROOT / "docs/architecture.md").read_text(), re.M)
     assert inside == set(re.findall(r"`\w+/`", row)) - {"`harness/`"}
