@@ -1,4 +1,4 @@
-"""Files for hosting services, tools and contributors agree with pyproject.toml and the Makefile and name what exists."""
+"""Files for tools, hosting services and contributors agree with pyproject.toml and the Makefile; paths exist."""
 
 from __future__ import annotations
 

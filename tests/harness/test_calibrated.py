@@ -71,7 +71,7 @@ def test_without_a_calibration_no_row_is_added(questions_file) -> None:
 def test_other_parameters_of_the_probe_are_another_detector_which_is_said(questions_file, file, caplog) -> None:
     row, _ = audit(Named(by_hash), questions_file(DOCS), calibration=file, orders=12)
     assert "calibrated_rate,max_order" not in row
-    told = "the calibration of 'M' has scores of max_order, and what was run is max_order:orders=12, outlier"
+    told = "the calibration of 'M' has scores of max_order, but the run has max_order:orders=12, outlier"
     assert told in caplog.text
 
 
@@ -109,4 +109,4 @@ def test_scores_of_no_detector_that_is_run_are_said_to_say_nothing(file) -> None
     calibrator = Calibrator.of({"calibration": file, "audit_of": "fresh"}, "t")
     assert calibrator.unmatched([KEY, "outlier"]) is None
     said = calibrator.unmatched([f"{KEY}:max_orders=12"])
-    assert f"the calibration of 'M' has scores of {KEY}, and what was run is {KEY}:max_orders=12" in said
+    assert f"the calibration of 'M' has scores of {KEY}, but the run has {KEY}:max_orders=12" in said

@@ -135,7 +135,7 @@ def test_too_few_questions_are_refused() -> None:
 
 
 def test_a_scale_needs_two_held_out_questions_in_every_fit() -> None:
-    with pytest.raises(ValueError, match="no detector has a score on 2 held-out questions"):
+    with pytest.raises(ValueError, match="no detector has scores on 2 held-out questions"):
         cross_validated({"a": [1.0, 2.0, 3.0, 4.0]}, [True, True, False, False])
-    with pytest.raises(ValueError, match="no detector has a score on 2 held-out questions"):
+    with pytest.raises(ValueError, match="no detector has scores on 2 held-out questions"):
         fit({"a": [1.0, 2.0, float("nan"), 4.0]}, [True, True, False, False])

@@ -99,7 +99,9 @@ def test_a_small_clean_benchmark_is_flagged_at_all_in_at_most_the_asked_share_of
 
 
 def test_no_known_unseen_question_is_refused() -> None:
-    with pytest.raises(ValueError, match="^there is no known-unseen question; a p-value compares with at least one$"):
+    with pytest.raises(
+        ValueError, match="^there are no known-unseen questions; a conformal p-value needs at least one$"
+    ):
         conformal_pvalues([1.0], [])
 
 

@@ -89,8 +89,9 @@ def test_subjects_are_adjusted_for_their_number() -> None:
 
 
 def test_counts_of_nothing_are_refused() -> None:
-    for counts in ((0, (1, 2), (1, 2)), (5, (0, 0), (1, 2)), (5, (1, 2), (0, 0))):
-        with pytest.raises(ValueError, match="^a share needs tested questions of each kind; one of the counts is 0"):
-            rogan_gladen(0, *counts, rng=np.random.default_rng(0))
+    for n_tested, seen, unseen in ((0, (1, 2), (1, 2)), (5, (0, 0), (1, 2)), (5, (1, 2), (0, 0))):
+        told = f"^{n_tested} tested, {seen[1]} known-seen and {unseen[1]} known-unseen questions; a prevalence needs"
+        with pytest.raises(ValueError, match=told):
+            rogan_gladen(0, n_tested, seen, unseen, rng=np.random.default_rng(0))
     with pytest.raises(ValueError, match="null_rate is 1"):
         exact_lower_bound(1, 2, 1)

@@ -202,7 +202,7 @@ def test_a_question_is_text_and_its_answer_is_marked_in_words(browser, report) -
     opened(browser, 0)
     assert find(browser, ".questions .whole").text == EVIL
     assert find(browser, ".questions .answer").text.split() == ["B.", "b", "✓", "answer"]
-    assert find(browser, ".questions .facts").text == "In the run: answered rightly in m_a."
+    assert find(browser, ".questions .facts").text == "In the run: answered correctly in m_a."
     assert browser.title == title
 
 
