@@ -1,1 +1,1 @@
-"""What runs and audits leave on disk, written and read in one place each."""
+"""What runs and audits leave on disk: samples logs, results files, calibrations, the answer store."""

@@ -1,9 +1,9 @@
-"""Answers of a model, kept on disk as they come, so that a run that was killed goes on where it was.
+"""A model's answers, stored on disk as they arrive, so that a run that was killed resumes where it stopped.
 
-A store is a folder of SQLite databases, one for each process that wrote to it: no process ever waits for another's
-lock, a file system shared by several nodes does no harm, and a damaged file costs its own answers alone. Every
-process reads them all, so that any number of processes can go on with what another number began. An answer's key is
-a digest of the request and of what the model is; a row whose checksum is wrong is not used.
+A store is a folder of SQLite databases, one per process that wrote to it: no process ever waits for another's lock,
+a file system shared by several nodes is safe, and a damaged file loses only its own answers. Every process reads all
+of them, so a run may be resumed with another number of processes. An answer's key is a digest of the request and of
+the model's identity; a row with a wrong checksum is not used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 FOLDER = "leakage_answers"  # below a run's output folder
 DATABASE_SUFFIX = ".sqlite"
 ANSWERS_AT_ONCE = 4096
-SECONDS_AT_ONCE = 2.0  # what a kill may cost
+SECONDS_AT_ONCE = 2.0  # lost at most when the process is killed
 KEYS_OF_A_QUERY = 500
 TABLES = """
 CREATE TABLE answers (key BLOB PRIMARY KEY, answer BLOB NOT NULL, checksum BLOB NOT NULL) WITHOUT ROWID;
@@ -37,10 +37,10 @@ Answer = tuple[float, bool] | str | TokenScores  # of loglikelihood, generate_un
 
 
 class AnswerStore:
-    """What one process keeps and finds.
+    """The answers that one process stores and looks up.
 
-    folder: made where it is missing
-    identity: what the model is, in names and values; other models' answers are never found
+    folder: created if missing
+    identity: the model's identity, as names and values; answers of other models are never found
     """
 
     def __init__(self, folder: Path, identity: Mapping[str, str]) -> None:
@@ -56,7 +56,7 @@ class AnswerStore:
     # ------------------------------------------------------------------ finding
 
     def find(self, keys: Iterable[bytes]) -> dict[bytes, Answer]:
-        """The answers to those of the requests that any process has kept."""
+        """The stored answers to these requests, whichever process stored them."""
         wanted = {self._own(key): key for key in keys} if any(self._files()) else {}
         found: dict[bytes, Answer] = {}
         for file in self._files():
@@ -64,11 +64,11 @@ class AnswerStore:
             try:
                 found.update((wanted[key], answer) for key, answer in _read(file, missing))
             except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # SQLite's own names may be damaged too
-                logger.warning("%s is damaged (%s); what it holds beyond that is asked again", file, error)
+                logger.warning("%s is damaged (%s); the answers that cannot be read are asked again", file, error)
         return found
 
     def others(self) -> list[str]:
-        """How the models differ from this one whose answers the folder holds, in words."""
+        """How other models whose answers the folder holds differ from this one, in words."""
         differences = []
         for file in self._files():
             other = _identity(file)
@@ -81,14 +81,14 @@ class AnswerStore:
     # ------------------------------------------------------------------ keeping
 
     def add(self, key: bytes, answer: Answer) -> None:
-        """Keep an answer; it is on disk after at most SECONDS_AT_ONCE of further answers, or after `flush`."""
+        """Store an answer; it is on disk after at most SECONDS_AT_ONCE of further answers, or after `flush`."""
         own, told = self._own(key), encoded(answer)
         self._added.append((own, told, _checksum(own, told)))
         if len(self._added) >= ANSWERS_AT_ONCE or time.monotonic() - self._written_at > SECONDS_AT_ONCE:
             self.flush()
 
     def flush(self) -> None:
-        """What was added, on disk. A disk that takes no more is named once, and the run goes on without."""
+        """Write what was added to disk. A full disk is logged once, and the run continues without storing answers."""
         rows, self._added = self._added, []
         self._written_at = time.monotonic()
         if not rows or self._is_full:
@@ -101,7 +101,7 @@ class AnswerStore:
         except (sqlite3.Error, OSError) as error:
             self._is_full = True
             logger.warning(
-                "answers can no longer be kept in %s (%s); the run goes on, but a kill would lose the rest of it",
+                "answers can no longer be stored in %s (%s); the run continues, but a kill would lose them",
                 self.folder,
                 error,
             )
@@ -139,7 +139,7 @@ def encoded(answer: Answer) -> bytes:
 
 
 def decoded(text: bytes) -> Answer | None:
-    """None for what is no answer, as another version of the package may have written it."""
+    """None for anything else, such as what another version of the package may have written."""
     try:
         found = json.loads(text)
         if isinstance(found, str):

@@ -1,6 +1,6 @@
 """The line of an audit's samples log: its schema (docs/log_format.md). Read here, and written by `line_writer`.
 
-A line is what one statistic says of one question. The harness writes it, with keys of its own beside ours.
+A line holds one statistic's verdict on one question. The harness writes it, with its own keys next to ours.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -22,10 +23,10 @@ from lm_eval_leakage.records import Question, UntestableQuestion
 Scalar = bool | int | float | str | None
 
 LINE_VERSION = 2
-VERSION_KEY = "leakage_log"  # in no line of another task; lines of version 1 are without
+VERSION_KEY = "leakage_log"  # in no line of another task; lines of version 1 do not have it
 MARK_OF_VERSION_1 = "ranks_by"
 AUDIT_SUFFIX = re.compile(r"_(leakage|choice_confusion)(_[a-z_]+)?$")
-CORE = (  # our keys of every line, in their order; what a statistic adds follows them under names of its own
+CORE = (  # our keys of every line, in order; the statistic's own values follow under their own names
     VERSION_KEY,
     "benchmark",
     "detector",
@@ -60,21 +61,22 @@ class AuditLine:
     """One question as one statistic judged it.
 
     question: hash of the benchmark's row, the same in every audit of the benchmark
-    doc_id: number of the row in the audit, which tells copies of a row apart
+    doc_id: number of the row in the audit, which distinguishes copies of a row
     doc: the row
     read: the row as a question; None where it cannot be read
     subject: as the benchmark files it, else the audit's file name
     benchmark: the task that was audited
     detector: id; filter: the statistic's name in tables
-    scores: a higher one means more leakage; by name as of `score_names`; empty where the question was not tested
+    scores: a higher one means more leakage; named as by `score_names`; empty where the question was not tested
     guards: which natural orders its options have
     flagged, null_rate, pvalue: by the published rule; None where there is no rule, or no rate
     reason: why it was not tested, in words; None where it was
-    margin: nats by which what was published beats the best other; None for statistics without one
+    margin: nats by which the published form beats the best other one; None for statistics without a margin
     loglikelihoods: of the orders that were asked, published first, nats; empty for other probes
     arms: None for other audits
     calibrated_flagged: by the calibration that the run had; None without one
-    values: every number that the statistic adds, by its name: what goes into its rows, and what else it measured
+    values: every number of the statistic by name: what goes into its rows, and what else it measured
+    row_names: of the task's rows, some of which are among `values`
     """
 
     question: str
@@ -96,6 +98,7 @@ class AuditLine:
     arms: Arms | None
     calibrated_flagged: bool | None
     values: Mapping[str, float]
+    row_names: tuple[str, ...] = ()
 
     @property
     def guarded(self) -> bool:
@@ -109,24 +112,24 @@ class AuditLine:
 
 
 def is_audit_line(sample: Mapping[str, Any]) -> bool:
-    """Whether a line of a samples log, as the harness holds or writes it, is an audit's."""
+    """Whether a sample, in memory or from a log, is a line of an audit."""
     return VERSION_KEY in sample or MARK_OF_VERSION_1 in sample
 
 
 def looks_like_audit_line(line: bytes) -> bool:
-    """The same of a line that may be cut off: the text within it has its quotation marks escaped."""
+    """The same for a raw line that may be truncated; quotation marks within its texts are escaped."""
     return any(f'"{key}"'.encode() in line for key in (VERSION_KEY, MARK_OF_VERSION_1))
 
 
 def score_names(detector: str, ranks_by: Sequence[str]) -> dict[str, str]:
-    """Names of a detector's scores, by the values that rank questions: its id where there is one such value, else
+    """Names of a detector's scores by the values that rank questions: its id if there is one such value, else
     `id/value`."""
     return {key: detector if len(ranks_by) == 1 else f"{detector}/{key}" for key in ranks_by}
 
 
 def benchmark_of(audit: str) -> str:
-    """`mmlu` of `mmlu_leakage_perm`, by the suffixes of our own audits; any other name stays. For what has no
-    `audit_of` in its metadata: audits with a YAML of their own, lines of version 1, runs without a log."""
+    """`mmlu` for `mmlu_leakage_perm`, by the suffixes of our own audits; other names are unchanged. Needed only where
+    the metadata has no `audit_of`: audits with a YAML of their own, lines of version 1, runs without a log."""
     return AUDIT_SUFFIX.sub("", audit)
 
 
@@ -138,17 +141,17 @@ NO_VALUES = frozenset((*CORE, *OF_HARNESS))
 def audit_lines(
     samples: Iterable[tuple[int, Mapping[str, Any]]], task: str, problems: list[Problem], file: Path | None = None
 ) -> Iterator[AuditLine]:
-    """Of an audit's numbered samples; what is no line of an audit is named and left out."""
+    """The lines of an audit's numbered samples; anything else becomes a problem and is left out."""
     for number, sample in samples:
         try:
             yield read_line(sample, task)
         except NOT_AS_WRITTEN as error:
-            what = f"left out, no line of an audit as this package writes them ({error!r})"
+            what = f"left out: not a line of an audit as this package writes them ({error!r})"
             problems.append(Problem(what, file, number))
 
 
 def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
-    """One line of the samples of an audit, `task`. Raises one of NOT_AS_WRITTEN for any other."""
+    """One sample of the audit `task`. Raises one of NOT_AS_WRITTEN if it is not a line of an audit."""
     version = _version(sample)
     named = _text(sample, "detector")
     detector = intern(named if version > 1 else id_of(named))
@@ -182,17 +185,24 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
             for key, value in sample.items()
             if key not in NO_VALUES and isinstance(value, (bool, int, float))
         },
+        row_names=_once(tuple(sample.get("metrics") or ())),
     )
 
 
 def content_of(doc: Mapping[str, Any]) -> tuple[Question | None, str]:
-    """The question of a row and a hash of its words, by which runs are joined where their rows differ in other fields;
-    empty where it holds no question in a known layout."""
+    """The question in a row and a hash of its text, by which runs are joined whose rows differ in other fields. None
+    and an empty hash if the row has no known layout."""
     try:
         question = question_from_doc(doc)
     except (UntestableQuestion, TypeError):
         return None, ""
     return question, content_id(question.stem, question.options)
+
+
+@cache
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    """One tuple for all lines of an audit, which have the same names."""
+    return tuple(map(intern, names))
 
 
 def _version(sample: Mapping[str, Any]) -> int:
@@ -203,7 +213,7 @@ def _version(sample: Mapping[str, Any]) -> int:
 
 
 def _hash(sample: Mapping[str, Any]) -> str:
-    """Without one, a line would stand for every other such line."""
+    """Required: lines without a hash would all be taken for the same question."""
     return _text(sample, "doc_hash")
 
 
@@ -220,7 +230,7 @@ def _number(sample: Mapping[str, Any], key: str) -> float | None:
 
 
 def _typed(sample: Mapping[str, Any], key: str, kind: Any) -> Any:
-    """None stays; anything but `kind` is an error."""
+    """None is allowed; any other type than `kind` is an error."""
     found = sample.get(key)
     if found is not None and not isinstance(found, kind):
         raise TypeError(f"{key} is {found!r}")
@@ -228,7 +238,7 @@ def _typed(sample: Mapping[str, Any], key: str, kind: Any) -> Any:
 
 
 def _orders(sample: Mapping[str, Any]) -> array[float]:
-    """Single precision, since 14,042 questions of 24 orders are held at a time."""
+    """Single precision, since 14,042 questions with 24 orders each are held in memory."""
     n_orders = sample.get("n_orders")
     responses = sample.get("resps") or []
     if n_orders is None or len(responses) != n_orders:

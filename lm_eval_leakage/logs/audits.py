@@ -1,6 +1,6 @@
 """Audits among runs: which tasks are audits, the lines of their logs, and whether the logs hold all that was asked.
 
-Every command reads audits through `lines_of_audits`, so that none takes a part of an audit for the whole.
+Every command reads audits through `lines_of_audits`, so that none mistakes part of an audit for all of it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from lm_eval_leakage.logs.audit_line import AuditLine, audit_lines, benchmark_of
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import Run, find_runs, json_lines, n_told, sanitized
 
-FIRST_LINES = 20  # of which one must be whole for an audit to be known by its log
-REMEDY = "copy the whole log here, or run the audit again and take this one away"
+FIRST_LINES = 20  # one of them must be complete for a log to be recognised as that of an audit
+REMEDY = "copy the complete log here, or run the audit again and remove this one"
 
 
 def lines_of_audits(runs: Sequence[Run], problems: list[Problem]) -> Iterator[tuple[str, AuditLine]]:
-    """Task and line of every audit in one model's runs, oldest first; then what is missing becomes problems."""
+    """Task and line of every audit in one model's runs, oldest first; missing lines become problems."""
     audits = [_Audit(run, task, file) for run in runs for task, file in audits_of(run).items()]
     for audit in audits:
         if audit.file is not None:
@@ -31,16 +31,16 @@ def lines_of_audits(runs: Sequence[Run], problems: list[Problem]) -> Iterator[tu
     for audit in audits:
         if lacking := audit.lacking():
             made_up = any(other.holds_all_of(audit) for other in audits)
-            what = f"{lacking}; a whole log of the audit is used" if made_up else f"{lacking}; {REMEDY}"
+            what = f"{lacking}; a complete log of the same audit is used" if made_up else f"{lacking}; {REMEDY}"
             problems.append(Problem(what, audit.file or audit.run.results_file, incomplete=not made_up))
 
 
 def lines_of_one_model(
     folder: Path, problems: list[Problem], model: str | None = None
 ) -> Iterator[tuple[str, AuditLine]]:
-    """The same of the one model whose audits a folder holds, or of `model` where its name is given.
+    """The same for the one model whose audits a folder holds, or for `model` if a name is given.
 
-    Raises ValueError where no audit is there, or only others' are, or those of several.
+    Raises ValueError if the folder holds no audit, only those of other models, or those of several models.
     """
     by_model: dict[str, list[Run]] = defaultdict(list)
     for run in find_runs([folder], problems):
@@ -63,7 +63,7 @@ def lines_of_one_model(
 
 
 def _is_of(model: str, runs: Collection[Run]) -> bool:
-    """Also where no results file is there to say otherwise; a calibration does not tell revisions apart."""
+    """Also if there is no results file to say otherwise; a calibration does not distinguish revisions."""
     return any(
         run.results_file is None or sanitized(run.model.partition(" revision=")[0]) == sanitized(model) for run in runs
     )
@@ -82,7 +82,7 @@ class _Audit:
         self.found[line.filter, line.detector].add((line.doc_id, line.question))
 
     def lacking(self) -> str:
-        """What of it is missing, or may be, in words; empty where it is whole."""
+        """What is, or may be, missing from it, in words; empty if it is complete."""
         told = n_told(self.run, self.task)
         if self.file is None:
             return f"has rows of {self.task}, an audit, whose samples log is missing (kept with --log_samples)"
@@ -98,8 +98,8 @@ class _Audit:
         return f"lacks questions of {self.task}: it holds {', '.join(short) or f'0 of {told}'}"
 
     def holds_all_of(self, other: _Audit) -> bool:
-        """Whether it is whole and asked all that `other` did, as far as that can be known: the same questions and
-        more, or the whole benchmark."""
+        """Whether it is complete and asked everything that `other` did, as far as can be known: all of its questions,
+        or the whole benchmark."""
         if other is self or other.task != self.task or self.lacking():
             return False
         told, told_other = n_told(self.run, self.task) or 0, n_told(other.run, other.task) or 0
@@ -115,7 +115,7 @@ class _Audit:
 
 
 def audits_of(run: Run) -> dict[str, Path | None]:
-    """The tasks of a run that are audits, each with its log; None where the run has none."""
+    """The tasks of a run that are audits, each with its log, or None if the run kept none."""
     groups = {name for name, members in (run.results.get("group_subtasks") or {}).items() if members}
     told = {task: run.logs.get(task) for task in run.results.get("results", {}) if statistics_of(run, task)}
     kept = {task: file for task, file in run.logs.items() if task in told or is_audit(task, file)}
@@ -123,8 +123,8 @@ def audits_of(run: Run) -> dict[str, Path | None]:
 
 
 def statistics_of(run: Run, task: str) -> set[str]:
-    """The statistics of an audit, by its configuration and the rows of its results; they are the names of its filters.
-    Empty for any other task."""
+    """The names of an audit's filters, one per statistic, from its configuration and the rows of its results. Empty
+    for any other task."""
     keys = [key.partition(",") for key in run.results.get("results", {}).get(task, {})]
     return {statistic for row, _, statistic in keys if row == "skipped"} | set(_pipelines(_config(run, task)))
 
@@ -135,8 +135,8 @@ def _config(run: Run, task: str) -> Mapping[str, Any]:
 
 
 def _pipelines(config: Mapping[str, Any]) -> Iterator[str]:
-    """Of a task's configuration, the filters that are this package's; `metadata` alone would not tell, since what is
-    given by --metadata stands in that of every task."""
+    """Names of the filters in a task's configuration that are ours. `metadata` alone would not do, since --metadata
+    is copied into every task of a run."""
     for entry in _list(config.get("filter_list")):
         filters = _list(entry.get("filter")) if isinstance(entry, Mapping) else ()
         if any(isinstance(one, Mapping) and one.get("function") == "leakage" for one in filters):
@@ -148,7 +148,7 @@ def _list(found: object) -> Sequence[Any]:
 
 
 def benchmarks_of_groups(run: Run) -> dict[str, list[str]]:
-    """Groups of audits as the groups of what was audited, with its members."""
+    """Groups of audits, renamed to the groups of benchmarks that they audit, with their members."""
     groups = run.results.get("group_subtasks") or {}
     names = {name: audited_task(run, name) for name in (*groups, *chain.from_iterable(groups.values()))}
     endings = {name.removeprefix(told) for name, told in names.items() if told and name.startswith(told)}
@@ -161,14 +161,14 @@ def benchmarks_of_groups(run: Run) -> dict[str, list[str]]:
 
 
 def audited_task(run: Run, audit: str) -> str | None:
-    """The task that an audit asks about, as its configuration has it; None where it does not say."""
+    """The audited task according to the audit's configuration; None if that does not say."""
     metadata = _config(run, audit).get("metadata")
     found = metadata.get("audit_of") if isinstance(metadata, Mapping) else None
     return found if isinstance(found, str) and found else None
 
 
 def is_audit(task: str, file: Path) -> bool:
-    """Whether a log is that of an audit, by its first lines; an empty one by its name, which is all that is known."""
+    """Whether a log is that of an audit, judged by its first lines, or by its name if it is empty."""
     try:
         with file.open("rb") as lines:
             first = list(islice(lines, FIRST_LINES))
@@ -178,6 +178,6 @@ def is_audit(task: str, file: Path) -> bool:
 
 
 def with_audits(runs: Sequence[Run]) -> list[Run]:
-    """The runs with their logs of audits alone."""
+    """The runs that have audits, with only the logs of those."""
     kept = [replace(run, logs={task: file for task, file in audits_of(run).items() if file}) for run in runs]
     return [run for run in kept if run.logs]

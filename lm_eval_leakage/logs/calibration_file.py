@@ -1,6 +1,6 @@
 """Calibration files: known scores of one model on one benchmark, as JSON (docs/log_format.md).
 
-Version 2 names scores as of `detector_ids.score_names`; version 1 named them by `repr`s.
+Version 2 names scores as `audit_line.score_names` does; version 1 named them by `repr`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def read_calibration(file: str) -> Calibration:
         raise ValueError(f"calibration is {file!r}, which cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(
-            f"calibration is {file!r}, which is no calibration file ({error!r}); make one with "
+            f"calibration is {file!r}, which is not a calibration file ({error!r}); make one with "
             "`lm-eval-leakage simulate`"
         ) from error
     raise ValueError(
@@ -45,7 +45,7 @@ def read_calibration(file: str) -> Calibration:
 
 
 def _with_ids(first: Calibration) -> Calibration:
-    """A calibration of version 1 under the names that scores have now."""
+    """A calibration of version 1, its scores renamed as in version 2."""
     ids = score_ids(first.detectors, kept=COMBINED)
     together = first.combined
     if together is not None:
@@ -56,29 +56,29 @@ def _with_ids(first: Calibration) -> Calibration:
 
 
 def _calibration(model: Any, benchmark: Any, origin: Any, detectors: Any, combined: Any) -> Calibration:
-    """From what JSON keeps of it. Raises TypeError or ValueError for what no calibration holds."""
+    """A calibration from its JSON. Raises TypeError or ValueError for invalid content."""
     for name, value in (("model", model), ("benchmark", benchmark), ("origin", origin)):
-        _check(isinstance(value, str), f"its {name} is {value!r}, which is no text")
+        _check(isinstance(value, str), f"its {name} is {value!r}, which is not a text")
     known = {name: _known_scores(name, **scores) for name, scores in detectors.items()}
-    _check(COMBINED not in known or combined is not None, "it has combined scores and not how they are made")
+    _check(COMBINED not in known or combined is not None, "it has combined scores but not how they are computed")
     return Calibration(model, benchmark, origin, known, None if combined is None else _combined(combined))
 
 
 def _known_scores(name: str, unseen: Any, seen: Any) -> KnownScores:
     _check(EVERY_CLASS in unseen, f"{name} has no scores of {EVERY_CLASS!r} unseen questions")
     for own in (seen, *unseen.values()):
-        _check(_are_numbers(own), f"{name} has scores that are no finite numbers")
+        _check(_are_numbers(own), f"{name} has scores that are not finite numbers")
     return KnownScores(unseen, seen)
 
 
 def _combined(stored: Any) -> CombinedScore:
     together = CombinedScore.of(stored)
-    _check(all(isinstance(name, str) for name in together.detectors), "a detector of the combined score is no name")
-    _check(len(together.weights) == len(together.detectors), "the combined score has not one weight per detector")
+    _check(all(isinstance(name, str) for name in together.detectors), "a detector of the combined score is not a text")
+    _check(len(together.weights) == len(together.detectors), "the combined score lacks one weight per detector")
     for name in together.detectors:
         _check(len(together.unseen[name]) > 0, f"the combined score has no unseen questions of {name}")
     numbers = [together.weights, [together.intercept], *together.unseen.values()]
-    _check(all(map(_are_numbers, numbers)), "the combined score holds what is no finite number")
+    _check(all(map(_are_numbers, numbers)), "the combined score holds numbers that are not finite")
     return together
 
 

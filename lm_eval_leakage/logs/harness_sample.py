@@ -1,4 +1,4 @@
-"""The harness's own fields of a samples log's line: which texts were asked, and what the model answered."""
+"""The harness's own fields in a line of a samples log: the requests and the model's responses."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ Scored = tuple[str, str, float]  # context, continuation, log-likelihood of the 
 
 
 def scored_texts(sample: Mapping[str, Any]) -> Iterator[Scored]:
-    """Of a line as a log has it; what was written, or has no continuation, is passed over."""
+    """The scored texts in a line of a log; generations and texts without a continuation are skipped."""
     for arguments, response in zip(sample["arguments"].values(), sample["resps"], strict=True):
         if isinstance(arguments.get("arg_1"), str) and isinstance(response[0], list):
             yield arguments["arg_0"], arguments["arg_1"], float(response[0][0])
 
 
 def as_logged(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """Texts and answers of a sample that the harness holds in this process, as its log would have them."""
+    """Requests and responses of an in-memory sample, in the form that the log has."""
     return {
         "arguments": {
             f"gen_args_{index}": {f"arg_{place}": part for place, part in enumerate(asked)}
@@ -27,5 +27,5 @@ def as_logged(sample: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def loglikelihoods(sample: Mapping[str, Any]) -> list[float]:
-    """Of every text that was scored, in the order of the requests, nats."""
+    """Log-likelihood of each scored text, in the order of the requests, nats."""
     return [float(answer[0][0]) for answer in sample["resps"] if not isinstance(answer[0], str)]

@@ -1,4 +1,4 @@
-"""The one writer of an audit's lines."""
+"""Writes the lines of an audit's samples log; nothing else does."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def written_line(
 
 
 def _decision(verdict: Verdict) -> dict[str, object]:
-    """The decision, and by which of a line's keys questions can be ranked, a higher value meaning more leakage."""
+    """The decision, and the keys of the line by which questions can be ranked, a higher value meaning more leakage."""
     if isinstance(verdict, Skipped):
         return {"reason": verdict.reason, "ranks_by": ""}
     if isinstance(verdict, Measurement):

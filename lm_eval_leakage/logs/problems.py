@@ -1,4 +1,4 @@
-"""What reading runs came upon that its reader must hear of: nothing is passed over in silence."""
+"""Problems met while reading runs, to be reported to the user: nothing is skipped silently."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 from lm_eval_leakage.texts import visible
 
-# What reading a line raises that is JSON but not what its writer would have written.
+# Raised by reading a line that is valid JSON but not what its writer would have written.
 NOT_AS_WRITTEN = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that could not be used, or was passed over, in words; with its place where it has one.
+    """Something that could not be used or was skipped, in words, with its file and line if it has one.
 
-    incomplete: whether questions that were asked are missing, or may be, so that nothing can be judged by the rest
+    incomplete: whether questions that were asked are, or may be, missing, so that the rest must not be judged
     """
 
     what: str

@@ -1,7 +1,7 @@
-"""What another model said of the same texts, from its samples log: its preferences are taken off before a verdict.
+"""A reference model's log-likelihoods of the same texts, from its samples log, subtracted before a statistic judges.
 
-An order of options that is natural is preferred by any model. Differences of log-likelihoods between the run's model
-and one that has not seen the benchmark (an earlier, a smaller, another one) leave what only the former prefers.
+Any model prefers a natural order of the options. The difference of log-likelihoods between the run's model and one
+that has not seen the benchmark (an earlier, a smaller or another one) leaves what only the former prefers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TextPair = tuple[str, str]
 class ReferenceLog:
     """Log-likelihoods by text (context, continuation), nats.
 
-    model: its name, from the results beside the log; the log's place where there are none
+    model: its name, from the results file next to the log; the log's path if there is none
     """
 
     def __init__(self, loglikelihoods: dict[bytes, float], model: str) -> None:
@@ -35,16 +35,15 @@ class ReferenceLog:
         return len(self._loglikelihoods)
 
     def of(self, texts: Sequence[TextPair]) -> list[float] | None:
-        """Of all the texts; None where one was not asked of the reference."""
+        """The log-likelihoods of all the texts; None if the log lacks one of them."""
         found = [self._loglikelihoods.get(_key(*text)) for text in texts]
         return None if None in found else [value for value in found if value is not None]
 
 
 @cache
 def read_reference(place: str) -> ReferenceLog:
-    """The samples logs at `place`, a file or a folder of a run with --log_samples; a broken line is named and left.
-
-    Raises ValueError where there is no log, or none of log-likelihoods.
+    """Reads the samples logs at `place`, a file or the output folder of a run with --log_samples; a broken line is
+    logged and skipped. Raises ValueError if there is no log with log-likelihoods.
     """
     path = Path(place).expanduser()
     files = [path] if path.is_file() else sorted(path.rglob("samples_*.jsonl"))
@@ -60,14 +59,14 @@ def read_reference(place: str) -> ReferenceLog:
 
 
 def write_reference(folder: Path, model: str, samples: Iterable[Mapping[str, Any]]) -> None:
-    """A log as of a run with --log_samples, of samples as the harness hands them over in this process."""
+    """Writes in-memory samples as a log, as a run with --log_samples would."""
     lines = [json.dumps(as_logged(sample)) for sample in samples]
     write_whole(folder / "results_reference.json", json.dumps({"model_name": model}))
-    write_whole(folder / "samples_reference.jsonl", "\n".join(lines))  # last: it says that the reference is whole
+    write_whole(folder / "samples_reference.jsonl", "\n".join(lines))  # last: it marks the reference as complete
 
 
 def _model_of(place: Path) -> str | None:
-    """The model's name, from the newest results beside the logs that can be read; None where there are none."""
+    """The model's name from the newest readable results file next to the logs; None if there is none."""
     folder = place.parent if place.is_file() else place
     for results in sorted(folder.rglob("results_*.json"), reverse=True):
         try:

@@ -1,4 +1,4 @@
-"""Runs of the harness as their files tell of them: which model, when, which tasks, where their samples are."""
+"""Runs of the harness, found by their files: which model, when, which tasks, where their samples are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lm_eval_leakage.logs.problems import Problem
 TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
 RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json", re.DOTALL)  # a name may hold a newline
 SAMPLES = re.compile(rf"samples_(?P<task>.+?)_(?P<time>{TIME})\.jsonl", re.DOTALL)
-SHAPES: Mapping[str, tuple[type, ...]] = {  # of the values of each section of a results file that is used
+SHAPES: Mapping[str, tuple[type, ...]] = {  # types of the values in each section of a results file that is used
     "results": (dict,),
     "groups": (dict,),
     "group_subtasks": (list,),
@@ -26,16 +26,16 @@ SHAPES: Mapping[str, tuple[type, ...]] = {  # of the values of each section of a
     "configs": (dict,),
 }
 SECTIONS_KEPT = (*SHAPES, "lm_eval_version")
-OF_IDENTITY = ("revision", "subfolder")  # model arguments by which one name stands for several models
+OF_IDENTITY = ("revision", "subfolder")  # model arguments that distinguish models of one name
 
 
 @dataclass(frozen=True)
 class Run:
     """One call of the harness.
 
-    model: its name, with the revision where one was asked for; the folder's name where the results file is missing
-    time: as in the files' names, which sort by it
-    results: what of the results file is used; empty where it is missing
+    model: its name, with the revision if one was requested; the folder's name if the results file is missing
+    time: as in the file names, so that it sorts
+    results: the sections of the results file that are used; empty if it is missing
     logs: samples log of each task
     """
 
@@ -52,9 +52,9 @@ class Run:
 
 
 def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
-    """All runs in folders, at any depth, oldest first; or those to which files belong.
+    """All runs in folders, at any depth, oldest first; for a file, the run that it belongs to.
 
-    Raises ValueError for a place that is not there, or where nothing is found at all.
+    Raises ValueError for a path that does not exist, and if no run is found at all.
     """
     files = sorted({file for place in places for file in _files(place, problems)})
     logs: dict[tuple[Path, str], dict[str, Path]] = defaultdict(dict)
@@ -77,14 +77,14 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
 
 
 def n_told(run: Run, task: str, which: str = "effective") -> int | None:
-    """How many questions of a task the harness says that it asked; or, as `original`, that the task has."""
+    """How many questions of a task the harness reports to have asked or, for `original`, that the task has."""
     counts = (run.results.get("n-samples") or {}).get(task)
     found = counts.get(which) if isinstance(counts, Mapping) else None
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 def sanitized(model: str) -> str:
-    """A model's name as the harness makes a folder of it."""
+    """A model's name as the harness turns it into a folder name."""
     return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model)
 
 
@@ -95,7 +95,7 @@ def _files(place: Path, problems: list[Problem]) -> Sequence[Path]:
         return [place]
 
     def unreadable(error: OSError) -> None:
-        problems.append(Problem(f"left out, cannot be listed ({error.strerror})", Path(str(error.filename))))
+        problems.append(Problem(f"left out: cannot be listed ({error.strerror})", Path(str(error.filename))))
 
     found = [Path(folder, name) for folder, _, names in os.walk(place, onerror=unreadable) for name in names]
     return [file for file in found if ".json" in file.name and file.is_file()]
@@ -105,7 +105,7 @@ def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
     try:
         found = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        problems.append(Problem(f"left out, no whole results file ({error})", file))
+        problems.append(Problem(f"left out: not a complete results file ({error})", file))
         return None
     if not isinstance(found, dict) or not isinstance(found.get("results"), dict):
         return None
@@ -114,7 +114,7 @@ def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
 
 
 def _groups(groups: Mapping[str, Any], file: Path, problems: list[Problem]) -> dict[str, list[str]]:
-    """Without what is no name, and without groups that are within themselves."""
+    """Group members, without anything that is not a name; none if a group contains itself."""
     named = {
         group: [member for member in members if isinstance(member, str) and member != group]
         for group, members in groups.items()
@@ -122,7 +122,7 @@ def _groups(groups: Mapping[str, Any], file: Path, problems: list[Problem]) -> d
     try:
         TopologicalSorter(named).prepare()
     except CycleError as error:
-        problems.append(Problem(f"its groups are left out, since they are within themselves ({error.args[1]})", file))
+        problems.append(Problem(f"its groups are ignored, since one contains itself ({error.args[1]})", file))
         return {}
     return named
 
@@ -130,12 +130,12 @@ def _groups(groups: Mapping[str, Any], file: Path, problems: list[Problem]) -> d
 def _in_shape(
     found: Mapping[str, Any], key: str, shape: tuple[type, ...], file: Path, problems: list[Problem]
 ) -> dict[str, Any]:
-    """The part of a section that is as the harness writes it."""
+    """The entries of a section that have the expected type."""
     section = found.get(key) or {}
     whole = section if isinstance(section, dict) else {}
     kept = {name: value for name, value in whole.items() if isinstance(value, shape)}
     if section is not whole or len(kept) < len(whole):
-        problems.append(Problem(f"its {key!r} is not as the harness writes it; what is amiss is left out", file))
+        problems.append(Problem(f"its {key!r} is not as the harness writes it; the invalid part is ignored", file))
     return kept
 
 
@@ -158,7 +158,7 @@ def _arguments(arguments: object) -> Mapping[str, Any]:
 def _without_results(
     folder: Path, time: str, logs: Mapping[str, Path], others: Sequence[Run], problems: list[Problem]
 ) -> Run:
-    """Samples whose results are gone. Their model is that of the other runs of the folder, where it is one."""
+    """Samples without a results file, taken to be of the one model that the other runs in the folder have."""
     beside = {run.model for run in others if run.results_file and run.results_file.parent == folder}
     model = beside.pop() if len(beside) == 1 else folder.name
     names = ", ".join(sorted(logs))
@@ -169,23 +169,23 @@ def _without_results(
 
 
 def json_lines(file: Path, problems: list[Problem]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and content of every line that holds a mapping; the others, as a killed run or a full disk leaves them,
-    become problems. No more than a line is held at a time."""
+    """Number and content of every line that holds a JSON object; other lines, such as those that a killed run or a
+    full disk left behind, become problems. One line is held in memory at a time."""
     try:
-        with file.open("rb") as lines:  # bytes, since one wrong byte would else end the file
+        with file.open("rb") as lines:  # as bytes, since otherwise one invalid byte would end the file
             for number, line in enumerate(lines, 1):
                 if not line.strip():
                     continue
                 try:
                     found = json.loads(line)
                 except (ValueError, RecursionError) as error:
-                    cut = "" if line.endswith(b"\n") else "cut off: "
-                    problems.append(Problem(f"left out, {cut}no JSON ({error})", file, number))
+                    cut = "" if line.endswith(b"\n") else "truncated, "
+                    problems.append(Problem(f"left out: {cut}not JSON ({error})", file, number))
                     continue
                 if isinstance(found, dict):
                     yield number, found
                 else:
                     kind = type(found).__name__
-                    problems.append(Problem(f"left out, {kind} in the place of a mapping", file, number))
+                    problems.append(Problem(f"left out: a {kind} instead of a JSON object", file, number))
     except OSError as error:
         problems.append(Problem(f"cannot be read ({error.strerror})", file))

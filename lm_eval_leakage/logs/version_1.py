@@ -1,7 +1,7 @@
-"""Ids for the names that logs and calibration files of version 1 have.
+"""Translates the detector names in logs and calibration files of version 1 into ids.
 
 Version 1 named a detector `OptionOrders(max_orders=120, orders=None, ...)/MaxOrder()`, with ` against MODEL` where a
-reference model's log-likelihoods were taken off, and a score by that and `/statistic` or another value. The classes,
+reference model's log-likelihoods were subtracted, and a score by that and `/statistic` or another value. The classes,
 names and defaults below are those of that version, whatever they have become since.
 """
 

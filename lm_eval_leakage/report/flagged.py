@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from lm_eval_leakage.results.formatting import number
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Row, Suspicion
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, Row
 
 LONGEST_QUESTION = 100_000  # bytes; one huge question must not crowd out all others
 # `</script>` and `<!--` would end the data; the separators end a line in older JavaScript
@@ -40,12 +40,12 @@ def n_bytes(text: str) -> int:
 
 def listed(annotation: Annotation, budget: int) -> Listed:
     """The flagged questions that fit into `budget` bytes."""
-    flagged = sorted((found for found in annotation.suspicions if found.flagged), key=_by_margin)
+    flagged = sorted((found for found in annotation.audited_questions if found.flagged), key=_by_margin)
     answers = _answers(annotation)
     lines: list[str] = []
     used = 2
-    for suspicion in flagged:
-        line = as_json(_entry(suspicion, answers.get(suspicion.doc_hash, ())))
+    for audited in flagged:
+        line = as_json(_entry(audited, answers.get(audited.doc_hash, ())))
         size = n_bytes(line) + 1
         if size > LONGEST_QUESTION:
             continue
@@ -61,26 +61,26 @@ def as_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(ESCAPES)
 
 
-def _by_margin(suspicion: Suspicion) -> tuple[float, str]:
-    return -_finite(suspicion.margin, -math.inf), suspicion.doc_hash
+def _by_margin(audited: AuditedQuestion) -> tuple[float, str]:
+    return -_finite(audited.margin, -math.inf), audited.doc_hash
 
 
 def _finite(value: float | None, otherwise: float) -> float:
     return otherwise if value is None or not math.isfinite(value) else value
 
 
-def _entry(suspicion: Suspicion, answers: Sequence[str]) -> dict[str, Any]:
+def _entry(audited: AuditedQuestion, answers: Sequence[str]) -> dict[str, Any]:
     """The keys are short because they are repeated for every question; `page.js` reads them."""
     return {
-        "b": suspicion.benchmark,
-        "s": suspicion.subject,
+        "b": audited.benchmark,
+        "s": audited.subject,
         "r": answers,
-        "q": suspicion.question,
-        "o": suspicion.options,
-        "a": suspicion.answer,
-        "g": suspicion.guards,
-        "m": _rounded(suspicion.margin),
-        "l": [_rounded(value) for value in suspicion.loglikelihoods],
+        "q": audited.question,
+        "o": audited.options,
+        "a": audited.answer,
+        "g": audited.guards,
+        "m": _rounded(audited.margin),
+        "l": [_rounded(value) for value in audited.loglikelihoods],
     }
 
 
@@ -93,10 +93,10 @@ def _answers(annotation: Annotation) -> Mapping[str, Sequence[str]]:
     metrics = _metrics(annotation.rows)
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for question in annotation.questions:
-        if question.suspicion is not None:
+        if question.audited is not None:
             answer = _answered(question, metrics.get(question.task))
             shots = "" if question.n_shot in {"", "0"} else f" ({question.n_shot}-shot)"
-            found[question.suspicion.doc_hash][f"{answer} in {question.task}{shots}"] = None
+            found[question.audited.doc_hash][f"{answer} in {question.task}{shots}"] = None
     return {doc_hash: list(answers) for doc_hash, answers in found.items()}
 
 

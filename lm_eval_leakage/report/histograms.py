@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binom
 
-from lm_eval_leakage.results.result_types import Suspicion
+from lm_eval_leakage.results.result_types import AuditedQuestion
 
 N_BINS = 24  # a bar for each order of four options
 FEWEST_OF_CHART = 20  # questions with the same number of orders, below which they have no chart of their own
@@ -66,22 +66,22 @@ class RankHistograms:
     undrawn: tuple[tuple[int, int], ...]
 
 
-def rank(suspicion: Suspicion) -> int | None:
+def rank(audited: AuditedQuestion) -> int | None:
     """Rank of the published order among all orders, 1 if it is the most likely; None if the p-value is no rank."""
-    if suspicion.pvalue is None or not suspicion.n_orders:
+    if audited.pvalue is None or not audited.n_orders:
         return None
-    place = suspicion.pvalue * suspicion.n_orders
-    if not 1 - NO_RANK <= place <= suspicion.n_orders + NO_RANK or abs(place - round(place)) > NO_RANK:
+    place = audited.pvalue * audited.n_orders
+    if not 1 - NO_RANK <= place <= audited.n_orders + NO_RANK or abs(place - round(place)) > NO_RANK:
         return None
     return round(place)
 
 
-def rank_histograms(suspicions: Sequence[Suspicion]) -> RankHistograms:
+def rank_histograms(audited_questions: Sequence[AuditedQuestion]) -> RankHistograms:
     ranks: dict[int, list[tuple[int, bool]]] = defaultdict(list)
-    for suspicion in suspicions:
-        place = rank(suspicion)
-        if place is not None and suspicion.n_orders is not None:
-            ranks[suspicion.n_orders].append((place, bool(suspicion.guards)))
+    for audited in audited_questions:
+        place = rank(audited)
+        if place is not None and audited.n_orders is not None:
+            ranks[audited.n_orders].append((place, bool(audited.guards)))
     by_size = sorted(ranks.items(), key=lambda found: (-len(found[1]), found[0]))
     drawn = [found for place, found in enumerate(by_size) if place == 0 or len(found[1]) >= FEWEST_OF_CHART]
     undrawn = [(n_orders, len(found)) for n_orders, found in by_size if (n_orders, found) not in drawn]
@@ -107,12 +107,12 @@ def _expected(n: int, rate: float) -> Expected:
     return Expected(n * rate, float(low), float(high))
 
 
-def margin_histogram(suspicions: Sequence[Suspicion]) -> Histogram | None:
+def margin_histogram(audited_questions: Sequence[AuditedQuestion]) -> Histogram | None:
     """None if no tested question has a margin. Zero is always an edge, so that no bar mixes both signs."""
     margins = [
-        (suspicion.margin, bool(suspicion.flagged))
-        for suspicion in suspicions
-        if suspicion.flagged is not None and suspicion.margin is not None and not math.isnan(suspicion.margin)
+        (audited.margin, bool(audited.flagged))
+        for audited in audited_questions
+        if audited.flagged is not None and audited.margin is not None and not math.isnan(audited.margin)
     ]
     if not margins:
         return None

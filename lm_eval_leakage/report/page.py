@@ -12,9 +12,19 @@ from lm_eval_leakage.report.flagged import Listed, listed, n_bytes
 from lm_eval_leakage.report.headline import Say, benchmarks, headline, headlines, in_short
 from lm_eval_leakage.report.histograms import margin_histogram, rank_histograms
 from lm_eval_leakage.report.page_tables import PageColumn, Table, of_row, tabulate
-from lm_eval_leakage.results.cells import Cell
-from lm_eval_leakage.results.column_registry import ARM_COLUMNS, ARMS_IN_WORDS, MODEL, TASK, displayed
+from lm_eval_leakage.results.cells import Cell, count_cell, error_cell, number_cell, pvalue_cell, text_cell
+from lm_eval_leakage.results.column_registry import (
+    ARM_COLUMNS,
+    ARMS_IN_WORDS,
+    MODEL,
+    NULL_RATE,
+    PVALUE_ALL,
+    TASK,
+    displayed,
+)
+from lm_eval_leakage.results.other_detectors import DetectorValue
 from lm_eval_leakage.results.result_types import Annotation, Row
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL
 
 LARGEST_PAGE = 4_900_000  # bytes; a page stays below 5 MB
 LARGEST_DATA = 4_000_000  # bytes of it for flagged questions
@@ -41,6 +51,7 @@ class Section:
     n_unranked: int
     margins: BarChart | None
     arms: ArmsShown | None
+    others: Table | None
 
 
 def render(annotations: Sequence[Annotation]) -> str:
@@ -58,7 +69,7 @@ def render(annotations: Sequence[Annotation]) -> str:
 
 def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
     """An equal share of the budget per model; what one does not need goes to those that need more."""
-    n_flagged = [sum(bool(found.flagged) for found in annotation.suspicions) for annotation in annotations]
+    n_flagged = [sum(bool(found.flagged) for found in annotation.audited_questions) for annotation in annotations]
     lists: dict[int, Listed] = {}
     for place in sorted(range(len(annotations)), key=n_flagged.__getitem__):
         lists[place] = listed(annotations[place], budget // (len(annotations) - len(lists)))
@@ -67,9 +78,9 @@ def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
 
 
 def _section(annotation: Annotation, say: Say) -> Section:
-    suspicions = annotation.suspicions
-    ranks, margins = rank_histograms(suspicions), margin_histogram(suspicions)
-    n_tested = sum(found.flagged is not None or found.pvalue is not None for found in suspicions)
+    audited_questions = annotation.audited_questions
+    ranks, margins = rank_histograms(audited_questions), margin_histogram(audited_questions)
+    n_tested = sum(found.flagged is not None or found.pvalue is not None for found in audited_questions)
     n_ranked = sum(histogram.n for histogram in ranks.drawn) + sum(n for _, n in ranks.undrawn)
     return Section(
         annotation,
@@ -79,6 +90,7 @@ def _section(annotation: Annotation, say: Say) -> Section:
         n_tested - n_ranked,
         None if margins is None else bar_chart(margins),
         _arms(annotation.rows),
+        _other_detectors(annotation.rows),
     )
 
 
@@ -101,6 +113,22 @@ def _arms(rows: Sequence[Row]) -> ArmsShown | None:
     columns = [PageColumn(ARMS_IN_WORDS[name], ARM_COLUMNS[name].cell) for name in names]
     task = PageColumn[Row](TASK.heading, TASK.cell, is_text=True)
     return ArmsShown(dot_chart("Accuracy by arm", "accuracy, 95 % interval", dots), tabulate(asked, [task, *columns]))
+
+
+def _other_detectors(rows: Sequence[Row]) -> Table | None:
+    """What no column is about: a line for each value of each detector on each group and task."""
+    once = {row.name: row for row in reversed(rows) if row.level != SUBJECT_LEVEL}  # not for each metric of the run
+    found = [(name, value) for name, row in reversed(once.items()) for value in row.others]
+    columns: list[PageColumn[tuple[str, DetectorValue]]] = [
+        PageColumn(TASK.heading, lambda line: text_cell(line[0]), is_text=True),
+        PageColumn("detector", lambda line: text_cell(line[1].detector), is_text=True),
+        PageColumn("value", lambda line: text_cell(line[1].name), is_text=True),
+        PageColumn("questions", lambda line: count_cell(line[1].n)),
+        PageColumn("mean", lambda line: error_cell(line[1].estimate)),
+        PageColumn(NULL_RATE.heading, lambda line: number_cell(line[1].null_rate)),
+        PageColumn(PVALUE_ALL.heading, lambda line: pvalue_cell(line[1].pvalue)),
+    ]
+    return tabulate(found, columns) if found else None
 
 
 def _has_arms(row: Row) -> bool:

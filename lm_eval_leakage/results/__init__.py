@@ -1,1 +1,1 @@
-"""Runs of the harness, read from their files; nothing here runs a model."""
+"""Joins runs and audits, and turns them into tables, files and verdicts; nothing here runs a model."""

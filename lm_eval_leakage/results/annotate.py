@@ -1,4 +1,4 @@
-"""A model's runs and its audits, put together question by question."""
+"""Joins a model's runs with its audits, question by question."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, w
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import Run, find_runs, json_lines, sanitized
 from lm_eval_leakage.results.answered import AnsweredQuestion, TaskRun, accuracy_of, answers, chosen_runs
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Suspicion
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 from lm_eval_leakage.results.rows import Part, rows_of
-from lm_eval_leakage.results.verdicts import Calibrating, calibrating_of, suspicions
+from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Choices:
     """What a user may choose.
 
     detector: id of the one whose flags the columns show; by default max_order where it was run
-    calibrating: calibrations of the models, each used for its own
-    references: folders of other models' runs, whose answers say how hard a question is
-    aliases: other names of models, with the one that counts, where a model was run and audited under two
+    calibrating: calibrations, each used for its own model
+    references: folders of other models' runs, whose answers tell how hard a question is
+    aliases: other names of models and the name to use, if a model was run and audited under two names
     """
 
     detector: str | None = None
@@ -37,11 +37,11 @@ DEFAULT = Choices()
 
 
 def annotate(runs: Sequence[Path], audits: Sequence[Path] = (), choices: Choices = DEFAULT) -> list[Annotation]:
-    """One annotation a model, of all runs and audits that folders hold.
+    """One annotation per model, of all runs and audits in the folders.
 
-    audits: folders of audits, where they are not among those of the runs
+    audits: folders of audits, unless they are among those of the runs
 
-    Raises ValueError where a folder holds no run, and where no audit has the detector that was chosen.
+    Raises ValueError if a folder holds no run, or if no audit has the chosen detector.
     """
     problems: list[Problem] = []
     by_model: dict[str, list[Run]] = defaultdict(list)
@@ -54,14 +54,14 @@ def annotate(runs: Sequence[Path], audits: Sequence[Path] = (), choices: Choices
     if choices.detector and not any(annotation.detector for annotation in (first, *rest)):
         told = [str(problem) for annotation in (first, *rest) for problem in annotation.problems]
         raise ValueError(f"no audit of any model has the detector {choices.detector!r}: {'; '.join(told)}")
-    return [replace(first, problems=(*problems, *first.problems)), *rest]  # of files that name no model
+    return [replace(first, problems=(*problems, *first.problems)), *rest]  # problems of files that name no model
 
 
 def _annotation(runs: Sequence[Run], ease: Mapping[str, float], choices: Choices) -> Annotation:
     problems: list[Problem] = []
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
     calibrating = calibrating_of(model, choices.calibrating, problems)
-    audited = suspicions(lines_of_audits(runs, problems), problems, choices.detector, calibrating)
+    audited = audited_questions(lines_of_audits(runs, problems), problems, choices.detector, calibrating)
     joining = Joining(audited.found)
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
     rows = rows_of(model, parts, joining.unanswered(), _groups_of_audits(runs), audited.calibrated, ease)
@@ -99,7 +99,7 @@ def _groups(part: Part) -> Mapping[str, Sequence[str]]:
 
 
 def _right(references: Sequence[Path], problems: list[Problem]) -> dict[str, dict[str, list[float]]]:
-    """How the runs of each reference model answered a question, by its hash and by its words."""
+    """Scores of each reference model's answers to a question, by its hash and by the hash of its text."""
     right: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in find_runs(references, problems) if references else ():
         for one in chosen_runs([run], problems):
@@ -111,8 +111,7 @@ def _right(references: Sequence[Path], problems: list[Problem]) -> dict[str, dic
 
 
 def _ease(right: Mapping[str, Mapping[str, Sequence[float]]], model: str) -> dict[str, float]:
-    """Share of right answers to a question by the reference models; a model says nothing of how hard its own questions
-    are."""
+    """Share of reference models that answer a question correctly; a model is no reference for itself."""
     others: dict[str, list[float]] = defaultdict(list)
     for reference, own in right.items():
         for name, found in own.items() if reference != model else ():
@@ -133,18 +132,18 @@ def _origins(runs: Sequence[Run], parts: Sequence[Part]) -> dict[str, Any]:
 
 
 class Joining:
-    """One model's audited questions, to which answers of its runs are brought task by task."""
+    """Joins one model's audited questions with the answers of its runs, task by task."""
 
-    def __init__(self, suspicions: Iterable[Suspicion]) -> None:
-        self._by_hash = {one.doc_hash: one for one in suspicions}
+    def __init__(self, audited_questions: Iterable[AuditedQuestion]) -> None:
+        self._by_hash = {one.doc_hash: one for one in audited_questions}
         self._by_content = {one.content: one for one in self._by_hash.values() if one.content}
         self._used: set[str] = set()
         self._touched: set[str] = set()
         self._missed: dict[str, list[int]] = {}
 
     def join(self, one: TaskRun, answers: Sequence[AnsweredQuestion]) -> list[AnnotatedQuestion]:
-        """By the hash of the benchmark's row; else by its words, since rows of one benchmark differ in other fields
-        from one data set of the hub to the next."""
+        """By the hash of the data row, else by the hash of its text, since data sets of one benchmark on the hub
+        differ in other fields."""
         found = [
             AnnotatedQuestion(
                 one.task,
@@ -160,22 +159,22 @@ class Joining:
             )
             for answer in answers
         ]
-        joined = [question.suspicion for question in found if question.suspicion is not None]
-        self._used |= {suspicion.doc_hash for suspicion in joined}
-        self._touched |= {suspicion.benchmark for suspicion in joined}
-        self._missed[one.task] = [question.doc_id for question in found if question.suspicion is None]
+        joined = [question.audited for question in found if question.audited is not None]
+        self._used |= {audited.doc_hash for audited in joined}
+        self._touched |= {audited.benchmark for audited in joined}
+        self._missed[one.task] = [question.doc_id for question in found if question.audited is None]
         return found
 
-    def unanswered(self) -> dict[str, list[Suspicion]]:
-        """Audited questions by benchmark, of those benchmarks that no run answered at all."""
-        found: dict[str, list[Suspicion]] = defaultdict(list)
+    def unanswered(self) -> dict[str, list[AuditedQuestion]]:
+        """Audited questions of the benchmarks that no run answered at all, by benchmark."""
+        found: dict[str, list[AuditedQuestion]] = defaultdict(list)
         for one in self._by_hash.values():
             if one.benchmark not in self._touched:
                 found[one.benchmark].append(one)
         return found
 
     def problems(self) -> list[Problem]:
-        """What could not be joined, each question by its id."""
+        """What could not be joined, with the ids of the questions."""
         if not self._by_hash:
             what = "no audit of this model was found; give its folder as --audit, or two names as --alias OTHER=MODEL"
             return [Problem(what)]

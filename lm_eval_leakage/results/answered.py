@@ -1,4 +1,4 @@
-"""How runs answered a benchmark: which of several runs of one task is the one to read, and each question's answer."""
+"""A run's answers: chooses which of several runs of a task to read, and reads its samples log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lm_eval_leakage.questions.fields import subject_of
 
 @dataclass(frozen=True)
 class TaskRun:
-    """A task as a run answered it; `log` is None where the run kept no samples."""
+    """A task in a run; `log` is None if the run kept no samples."""
 
     task: str
     n_shot: str
@@ -30,8 +30,8 @@ class TaskRun:
 
 
 def chosen_runs(runs: Sequence[Run], problems: list[Problem]) -> Iterator[TaskRun]:
-    """Of each task that is no audit, and each number of examples: the run with the most questions, of equals the
-    newest. The others are named among the problems."""
+    """For each task that is not an audit, and each number of examples: the run with the most questions, the newest of
+    equals. The others are reported as problems."""
     candidates: dict[tuple[str, str], list[TaskRun]] = defaultdict(list)
     for run in runs:
         for one in _tasks(run):
@@ -41,7 +41,7 @@ def chosen_runs(runs: Sequence[Run], problems: list[Problem]) -> Iterator[TaskRu
         for other in others:
             problems.append(
                 Problem(
-                    f"{other.task} of {other.run.time} ({other.n_questions} questions) is passed over for the run of "
+                    f"{other.task} of {other.run.time} ({other.n_questions} questions) is ignored for the run of "
                     f"{best.run.time} ({best.n_questions} questions)",
                     other.run.results_file or other.log,
                 )
@@ -61,7 +61,7 @@ def leaves(group: str, subtasks: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def outer_first(subtasks: Mapping[str, Sequence[str]]) -> list[str]:
-    """All groups, each before the groups within it, whatever order the harness wrote them in."""
+    """All groups, each before the groups within it, in whatever order the harness wrote them."""
 
     def depth(name: str) -> int:
         parents = [group for group, members in subtasks.items() if name in members and group != name]
@@ -71,7 +71,7 @@ def outer_first(subtasks: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def outermost(name: str, subtasks: Mapping[str, Sequence[str]]) -> str:
-    """The group that is in no other and holds a task or group; empty where none does."""
+    """The outermost group that contains a task or group; empty if none does."""
     parents = [group for group, members in subtasks.items() if name in members and group != name]
     return (outermost(parents[0], subtasks) or parents[0]) if parents else ""
 
@@ -99,9 +99,9 @@ ACCURACIES = ("acc", "acc_norm", "exact_match")
 
 @dataclass(frozen=True)
 class AnsweredQuestion:
-    """One question as a run answered it; fields as of AnnotatedQuestion.
+    """A run's answer to one question; fields as in AnnotatedQuestion.
 
-    filters: of the harness, under which the log has it
+    filters: the harness's filters under which the log has it
     """
 
     doc_id: int
@@ -116,8 +116,8 @@ class AnsweredQuestion:
 def answers(
     lines: Iterable[tuple[int, Mapping[str, Any]]], problems: list[Problem], file: Path | None = None
 ) -> list[AnsweredQuestion]:
-    """Of one task's numbered samples. The harness writes a line for every filter, which come together here; a question
-    that stands in the log twice (one run of the harness appends to another's) counts once."""
+    """The answers in one task's numbered samples. The harness writes a line per filter, which are merged here; a
+    question that is in the log twice (one run may append to the log of another) counts once."""
     scores: dict[tuple[int, str], dict[str, float]] = {}
     filters: dict[tuple[int, str], set[str]] = {}
     found: dict[tuple[int, str], Mapping[str, Any]] = {}
@@ -132,7 +132,7 @@ def answers(
             scores.setdefault(key, {}).update(_scores(sample))
             filters.setdefault(key, set()).add(intern(str(sample.get("filter", "none"))))
         except NOT_AS_WRITTEN as error:
-            problems.append(Problem(f"left out, no line of a samples log ({error!r})", file, number))
+            problems.append(Problem(f"left out: not a line of a samples log ({error!r})", file, number))
     return [
         AnsweredQuestion(*key, scores=scores.get(key, {}), filters=frozenset(filters.get(key, ())), **rest)
         for key, rest in found.items()
@@ -140,7 +140,7 @@ def answers(
 
 
 def _scores(sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The metrics of a line that are numbers; older harnesses do not list their names."""
+    """The numeric metrics of a line; older versions of the harness do not list their names."""
     for name in sample.get("metrics") or ACCURACIES:
         value = sample.get(name)
         if isinstance(value, (int, float)):
@@ -148,7 +148,7 @@ def _scores(sample: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def accuracy_of(scores: Iterable[str]) -> str | None:
-    """The metric that says whether an answer is right, of those that a question has."""
+    """The metric of a question that tells whether its answer is correct; None if it has none."""
     keys = list(scores)
     for metric in ACCURACIES:
         for key in keys:
@@ -169,6 +169,6 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _hash(doc: Mapping[str, Any]) -> str:
-    """As the harness makes a row's hash."""
+    """The hash of a row as the harness computes it."""
     text = json.dumps(doc, indent=2, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()

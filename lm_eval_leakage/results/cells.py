@@ -1,4 +1,4 @@
-"""Values as tables and pages show them, with what they are sorted by; the one place that words them."""
+"""Values formatted as cells of tables and pages, with their sort keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lm_eval_leakage.results.formatting import DASH, count, interval, number, pl
 
 @dataclass(frozen=True)
 class Bar:
-    """A share with its interval and the share by chance, to be drawn from 0 to 1."""
+    """A share with its interval and the share by chance, drawn on an axis from 0 to 1."""
 
     low: float
     value: float
@@ -21,7 +21,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Cell:
-    """text: as shown; small: a second line; order: what the cell is sorted by, where that is not its text"""
+    """text: as shown; small: a second line; order: sort key if it is not the text"""
 
     text: str = DASH
     small: str = ""
@@ -30,7 +30,7 @@ class Cell:
 
     @property
     def in_line(self) -> str:
-        """Both texts, for a text table; a number with a minus sign that terminals of every encoding can print."""
+        """Both texts on one line, for text tables; with a minus sign that any terminal encoding can print."""
         text = f"{self.text} {self.small}".rstrip()
         return text if self.order is None else text.replace("−", "-")
 
@@ -60,12 +60,12 @@ def error_cell(estimate: Estimate) -> Cell:
 
 
 def interval_cell(estimate: Estimate) -> Cell:
-    """The value over its 95 % interval."""
+    """The value above its 95 % interval."""
     return Cell(number(estimate.value), interval(estimate), estimate.value) if estimate else EMPTY
 
 
 def bar_cell(estimate: Estimate, chance: float = math.nan) -> Cell:
-    """The value with its standard error over a drawing of its 95 % interval."""
+    """The value with its standard error above a drawing of its 95 % interval."""
     if not estimate:
         return EMPTY
     low, value, high = (

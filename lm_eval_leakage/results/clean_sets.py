@@ -1,6 +1,6 @@
-"""Which questions of each task are left when those that models have probably seen are taken out.
+"""Chooses the questions of each task that remain when those that models have probably seen are removed.
 
-`weak` takes out every flagged question; `strong` those that are flagged and answered rightly (Hidayat et al. 2025).
+`weak` removes every flagged question; `strong` those that are flagged and answered correctly (Hidayat et al. 2025).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lm_eval_leakage.results.answered import accuracy_of
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Suspicion
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 
-RULES = {"weak": "flagged", "strong": "flagged and answered rightly"}
+RULES = {"weak": "flagged", "strong": "flagged and answered correctly"}
 FLAGGED, UNSCORED, UNTESTED = "flagged", "flagged, answer unknown", "untested"
 GRAVEST_FIRST = (FLAGGED, UNSCORED, UNTESTED)
 
@@ -24,8 +24,8 @@ class Kept:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """why: FLAGGED, UNSCORED (by `strong`, where no run says whether the answer is right) or UNTESTED
-    by: the models of which that holds
+    """why: FLAGGED, UNSCORED (with `strong`, if no run tells whether the answer is correct) or UNTESTED
+    by: the models for which that holds
     """
 
     doc_id: int
@@ -36,10 +36,10 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class CleanSet:
-    """The questions of a task that are left, in the task's order, and those that are not.
+    """The questions of a task that are kept, in the task's order, and those that are left out.
 
-    models: those whose runs or audits know the task
-    n_untested: questions that some of them was not tested on, whether they are kept or not
+    models: those whose runs or audits include the task
+    n_untested: questions on which at least one of them was not tested, kept or not
     """
 
     task: str
@@ -60,15 +60,16 @@ class CleanSet:
 
 
 def clean_name(name: str) -> str:
-    """Of the clean version of a task or a group."""
+    """Name of the clean version of a task or group."""
     return f"{name}_clean"
 
 
 def clean_sets(annotations: Sequence[Annotation], rule: str = "weak", keep_untested: bool = False) -> list[CleanSet]:
-    """One a task of the runs. A question is left out when any model is suspicious of it, and so are its copies.
+    """One per task of the runs. A question, with its copies, is left out if any model's audit has something against
+    it.
 
     rule: see RULES
-    keep_untested: also keep questions that some model's audit did not test
+    keep_untested: also keep questions that the audit of some model did not test
     """
     if rule not in RULES:
         raise ValueError(f"rule is {rule!r}; choose one of: {', '.join(RULES)}")
@@ -83,30 +84,30 @@ def clean_sets(annotations: Sequence[Annotation], rule: str = "weak", keep_untes
 
 
 def by_calibration(annotations: Sequence[Annotation]) -> list[Annotation]:
-    """The same with calibrated flags in the place of the detector's; without one a question is untested.
+    """The same annotations with calibrated flags instead of the detector's; a question without one counts as untested.
 
-    Raises ValueError for a model without any, whose questions would all be left out.
+    Raises ValueError for a model without any, since all of its questions would be left out.
     """
-    without = [one.model for one in annotations if all(s.calibrated_flagged is None for s in one.suspicions)]
+    without = [one.model for one in annotations if all(s.calibrated_flagged is None for s in one.audited_questions)]
     if without:
         raise ValueError(f"no calibrated flags of {', '.join(without)}; give a calibration of each model, or none")
     return [
         replace(
             one,
             detector="calibrated scores",
-            questions=tuple(replace(q, suspicion=_calibrated(q.suspicion)) for q in one.questions),
-            suspicions=tuple(filter(None, map(_calibrated, one.suspicions))),
+            questions=tuple(replace(q, audited=_calibrated(q.audited)) for q in one.questions),
+            audited_questions=tuple(filter(None, map(_calibrated, one.audited_questions))),
         )
         for one in annotations
     ]
 
 
-def _calibrated(suspicion: Suspicion | None) -> Suspicion | None:
-    return None if suspicion is None else replace(suspicion, flagged=suspicion.calibrated_flagged)
+def _calibrated(audited: AuditedQuestion | None) -> AuditedQuestion | None:
+    return None if audited is None else replace(audited, flagged=audited.calibrated_flagged)
 
 
 class _View:
-    """What one model's runs and audits say of a question."""
+    """Looks up a question in one model's runs and audits."""
 
     def __init__(self, annotation: Annotation) -> None:
         self.annotation = annotation
@@ -114,34 +115,34 @@ class _View:
         rows = {(question.task, question.doc_id): question for question in reversed(annotation.questions)}
         for question in sorted(rows.values(), key=lambda question: question.doc_id):  # once, with few examples or many
             self._asked.setdefault(question.task, {}).setdefault(question.doc_hash, []).append(question)
-        self._by_hash = {suspicion.doc_hash: suspicion for suspicion in annotation.suspicions}
-        self._by_content = {suspicion.content: suspicion for suspicion in annotation.suspicions if suspicion.content}
+        self._by_hash = {audited.doc_hash: audited for audited in annotation.audited_questions}
+        self._by_content = {audited.content: audited for audited in annotation.audited_questions if audited.content}
 
     def copies(self, task: str) -> Mapping[str, Sequence[AnnotatedQuestion]]:
-        """The questions of the model's run of the task, by hash; benchmarks repeat a few of their rows."""
+        """The questions of the model's run of the task, by hash; some benchmarks repeat rows."""
         return self._asked.get(task, {})
 
     def knows(self, task: str, hashes: Iterable[str]) -> bool:
-        """Whether its audits tested anything of the task; a run that nobody audited has no say."""
-        asked = (question.suspicion for copies in self.copies(task).values() for question in copies)
+        """Whether its audits tested anything in the task; a run that was not audited is not consulted."""
+        asked = (question.audited for copies in self.copies(task).values() for question in copies)
         return any(one is not None and one.flagged is not None for one in (*asked, *map(self._by_hash.get, hashes)))
 
     def why_not(self, question: AnnotatedQuestion, rule: str) -> str | None:
-        """Why it is left out, by the gravest of its copies; None where it is not."""
+        """Why it is left out, by the most serious reason among its copies; None if it is kept."""
         copies = self.copies(question.task).get(question.doc_hash)
         if copies:
-            found = {_why_not(copy.suspicion, copy.scores, rule) for copy in copies}
+            found = {_why_not(copy.audited, copy.scores, rule) for copy in copies}
         else:  # audited, but not answered in a run
-            suspicion = self._by_hash.get(question.doc_hash) or self._by_content.get(question.content)
-            found = {_why_not(suspicion, {}, rule)}
+            audited = self._by_hash.get(question.doc_hash) or self._by_content.get(question.content)
+            found = {_why_not(audited, {}, rule)}
         return next((why for why in GRAVEST_FIRST if why in found), None)
 
 
-def _why_not(suspicion: Suspicion | None, scores: Mapping[str, float], rule: str) -> str | None:
-    if suspicion is None or suspicion.flagged is None:
+def _why_not(audited: AuditedQuestion | None, scores: Mapping[str, float], rule: str) -> str | None:
+    if audited is None or audited.flagged is None:
         return UNTESTED
-    if rule == "weak" or not suspicion.flagged:
-        return FLAGGED if suspicion.flagged else None
+    if rule == "weak" or not audited.flagged:
+        return FLAGGED if audited.flagged else None
     metric = accuracy_of(scores)
     return UNSCORED if metric is None else FLAGGED if scores[metric] == 1 else None
 
@@ -149,7 +150,7 @@ def _why_not(suspicion: Suspicion | None, scores: Mapping[str, float], rule: str
 def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool) -> CleanSet:
     rows = _rows(view.copies(task) for view in views)
     hashes = {doc_hash for doc_hash, _ in rows}
-    knowing = [view for view in views if view.knows(task, hashes)] or views  # by nobody tested, it is untested
+    knowing = [view for view in views if view.knows(task, hashes)] or views  # tested by none, it is untested
     verdicts = {doc_hash: _verdict(question, views, knowing, rule) for (doc_hash, _), question in rows.items()}
     speaking = {model for verdict in verdicts.values() for models in verdict.values() for model in models}
     heard = [view.annotation for view in views if view in knowing or view.annotation.model in speaking]
@@ -174,7 +175,7 @@ def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool
 def _rows(
     runs: Iterable[Mapping[str, Sequence[AnnotatedQuestion]]],
 ) -> dict[tuple[str, int], AnnotatedQuestion]:
-    """By hash and number of the copy: as many copies of a question as the run with the most of them has."""
+    """Rows by hash and number of the copy: as many copies of a question as the run with the most copies has."""
     rows: dict[tuple[str, int], AnnotatedQuestion] = {}
     for run in runs:
         for doc_hash, copies in run.items():
@@ -186,7 +187,7 @@ def _rows(
 def _verdict(
     question: AnnotatedQuestion, views: Sequence[_View], knowing: Sequence[_View], rule: str
 ) -> dict[str, tuple[str, ...]]:
-    """The models that have something against the question, by what it is."""
+    """The models that give a reason to leave the question out, by reason."""
     verdict: dict[str, tuple[str, ...]] = {}
     for view in views:
         why = view.why_not(question, rule)

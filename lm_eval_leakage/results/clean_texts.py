@@ -33,10 +33,10 @@ def render_questions(clean: CleanSet, made_with: Mapping[str, str]) -> str:
 
 
 def render_task(clean: CleanSet, base_yaml: str, version: object, questions: str) -> str:
-    """The YAML of a set's task. What is JSON is YAML too.
+    """The YAML of a set's task. JSON is valid YAML.
 
     base_yaml: relative to the harness's folder of tasks, or absolute
-    version: of the base task; None where it has none
+    version: of the base task; None if it has none
     questions: the JSON file's name
     """
     metadata = {} if version is None else {"version": version}
@@ -47,9 +47,9 @@ def render_task(clean: CleanSet, base_yaml: str, version: object, questions: str
 
 
 def render_group(name: str, members: Sequence[str], metrics: Sequence[str], version: object) -> str:
-    """The YAML of a group: its accuracy is that of all its questions together.
+    """The YAML of a group, whose accuracy is that of all its questions together.
 
-    metrics: that all members have
+    metrics: those that all members have
     """
     text = f"group: {as_yaml(name)}\ntask:\n" + "".join(f"  - {as_yaml(member)}\n" for member in members)
     if metrics:

@@ -1,4 +1,4 @@
-"""What a column of the results is, and how values of each sort are shown."""
+"""The definition of a results column, and how each kind of value is shown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Value = TypeVar("Value", str, int, float, Estimate)
 
 @dataclass(frozen=True)
 class Kind(Generic[Value]):
-    """undefined: the value of a row that knows nothing of the column; cell: how tables and pages show a value"""
+    """undefined: the value for a row without data for the column; cell: formats a value for tables and pages"""
 
     undefined: Value
     cell: Callable[[Value], Cell]
@@ -43,13 +43,13 @@ INTERVAL: Kind[Estimate] = Kind(UNKNOWN, interval_cell)
 class Column(Generic[Value]):
     """One column of the results.
 
-    key: its name in JSON, CSV and `--fail-if`; an Estimate has `_stderr`, `_low` and `_high` besides
-    heading: its name in tables and on pages; empty where JSON and CSV alone have it
-    meaning: a sentence for the docs and the pages; empty where the heading says all
-    compute: from a row's questions; None where the value is the field `key` of the Row
-    harness: its name in the harness's results, in which `{metric}` is the row's metric; empty where it has none
-    in_text: False where pages have it and the text tables, which have less room, do not
-    is_optional: whether it is left out of the JSON of rows that know nothing of it
+    key: its name in JSON, CSV and `--fail-if`; an Estimate also has `_stderr`, `_low` and `_high`
+    heading: its name in tables and on pages; empty if only JSON and CSV have it
+    meaning: a sentence for the docs and the pages; empty if the heading says it all
+    compute: the value from a row's questions; None if it is the Row's field `key`
+    harness: its name in the harness's results, where `{metric}` is the row's metric; empty if it has none
+    in_text: False if only pages show it, since text tables have less room
+    is_optional: whether rows without data for it leave it out of their JSON
     """
 
     key: str

@@ -1,8 +1,8 @@
-"""The columns of the results, each in one entry: key, heading, meaning, how it is computed and how it is shown.
+"""The registry of results columns: key, heading, meaning, computation and format of each in one entry.
 
-Text tables, Markdown, LaTeX, CSV, JSON, the pages, the harness's results and `--fail-if` read this module. A new
-column is one entry in one of its sections, and its line in docs/annotate.md, which a test words. What an entry needs
-of a row's questions and `Measured` does not have is a property there.
+Text tables, Markdown, LaTeX, CSV, JSON, the pages, the harness's results and `--fail-if` read this module. To add a
+column, add one entry to one of its sections and its line to docs/annotate.md (a failing test prints that line). What
+it needs from a row's questions is a property of `Measured`.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ OF_AUDITS: Sequence[Column[Any]] = (
         P_ADJUSTED,
         PVALUE,
         "the same, adjusted for the number of subjects of the task or of tasks of the model (Benjamini-Hochberg)",
-        lambda _: NAN,  # it takes all the rows: see rows.py
+        lambda _: NAN,  # needs all rows: see rows.py
     ),
     FLAGGED_UNGUARDED := Column(
         "flagged_rate_unguarded",
         "flagged, no guard",
         WITH_ERROR,
-        "the share flagged of the questions whose options have no natural order by their wording",
+        "share flagged among the questions whose options have no natural order by their wording",
         lambda of: share(of.flags_unguarded),
         in_text=False,
     ),
@@ -96,9 +96,9 @@ OF_AUDITS: Sequence[Column[Any]] = (
         lambda of: of.unguarded_flags.pvalue,
         harness="pvalue_unguarded",
     ),
-    N_PVALUE := Column("n_pvalue", "", COUNT, f"how many questions “{P}” is of", lambda of: of.tested_flags.n),
+    N_PVALUE := Column("n_pvalue", "", COUNT, f"how many questions “{P}” covers", lambda of: of.tested_flags.n),
     N_PVALUE_UNGUARDED := Column(
-        "n_pvalue_unguarded", "", COUNT, f"how many questions “{P_UNGUARDED}” is of", lambda of: of.unguarded_flags.n
+        "n_pvalue_unguarded", "", COUNT, f"how many questions “{P_UNGUARDED}” covers", lambda of: of.unguarded_flags.n
     ),
     OUTLIER := Column(
         "outlier_rate",
@@ -120,7 +120,7 @@ OF_AUDITS: Sequence[Column[Any]] = (
         "calibrated_rate",
         "calibrated",
         WITH_ERROR,
-        "with --calibration: share above the threshold that flags the asked rate of questions known to be unseen",
+        "with --calibration: share flagged at the false-positive rate `--fpr` on questions known to be unseen",
         lambda of: share(of.calibrated_flags),
         harness="calibrated_rate",
     ),
@@ -144,7 +144,7 @@ OF_AUDITS: Sequence[Column[Any]] = (
         "confusion_delta",
         "choice confusion",
         WITH_ERROR,
-        "accuracy with wrong options replaced by other questions' right ones, less the original accuracy; "
+        "accuracy with wrong options replaced by other questions' right ones, minus the original accuracy; "
         "a model that has not seen the benchmark gains (Yao et al. 2024)",
         lambda of: of.confusion,
         harness="confusion_delta",
@@ -156,7 +156,7 @@ GAPS: Sequence[Column[Any]] = (
         "gap",
         "gap",
         INTERVAL,
-        "accuracy on flagged less on unflagged questions",
+        "accuracy on flagged minus accuracy on unflagged questions",
         lambda of: of.gap,
         harness="{metric}_gap",
         in_text=False,
@@ -165,7 +165,7 @@ GAPS: Sequence[Column[Any]] = (
         "gap_adjusted",
         "gap within strata",
         INTERVAL,
-        "the gap among questions of like difficulty, 95 % interval",
+        "the gap within strata of similar difficulty, 95 % interval",
         lambda of: of.gap_within_strata,
         harness="{metric}_gap_adjusted",
     ),
@@ -173,7 +173,7 @@ GAPS: Sequence[Column[Any]] = (
         "gap_pvalue",
         "p of gap",
         PVALUE,
-        "that the gap within strata is by chance, one-sided and exact",
+        "of the gap within strata, one-sided and exact",
         lambda of: of.within_strata.pvalue if of.within_strata else NAN,
     ),
     STRONG := Column(
@@ -202,18 +202,19 @@ ARM_COLUMNS = {field.name: _arm(field.name) for field in fields(Arms)}
 
 
 def displayed() -> list[Column[Any]]:
-    """Those with a heading, in the order of tables and pages."""
+    """Columns with a heading, in the order of tables and pages."""
     return [column for column in (*OF_RUN, *BY_FLAG, *OF_AUDITS, *GAPS) if column.heading]
 
 
 def recorded() -> list[Column[Any]]:
-    """All, in the order of JSON and CSV: texts, counts, estimates, other numbers, each as the sections have them."""
+    """All columns in the order of JSON and CSV: texts, counts, estimates, other numbers, each in the order of the
+    sections."""
     sorts = (str, int, Estimate, float)
     return sorted(_every(), key=lambda column: sorts.index(type(column.kind.undefined)))
 
 
 def in_harness() -> list[Column[Any]]:
-    """Those that the harness's results have, in that order."""
+    """Columns that the harness's results have, in that order."""
     return [column for column in _every() if column.harness]
 
 
@@ -222,5 +223,5 @@ def _every() -> list[Column[Any]]:
 
 
 def values_of(measured: Measured) -> dict[str, Any]:
-    """By key, the values of the columns that are computed from a row's questions."""
+    """Values, by key, of the columns that are computed from a row's questions."""
     return {column.key: column.compute(measured) for column in recorded() if column.compute is not None}

@@ -1,4 +1,4 @@
-"""Conditions on columns, for runs that must fail: `pvalue<0.01`."""
+"""The conditions of `--fail-if`, such as `pvalue<0.01`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-FORM = re.compile(r"\s*(?P<column>\w+)\s*(?P<comparison><=|>=|<|>)\s*(?P<bound>\S+)\s*")
+FORM = re.compile(r"\s*(?P<column>[^<>\s]+)\s*(?P<comparison><=|>=|<|>)\s*(?P<bound>\S+)\s*")
 
 
 def check_complete(problems: Iterable[Problem]) -> None:
-    """Raises ValueError where questions that were asked are missing: what is left says nothing about them."""
+    """Raises ValueError if questions that were asked are missing, since the rest says nothing about them."""
     missing = [problem for problem in problems if problem.incomplete]
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        raise ValueError(f"--fail-if judges no incomplete log: {missing[0]}{more}")
+        raise ValueError(f"--fail-if does not judge incomplete logs: {missing[0]}{more}")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Condition:
 
     @staticmethod
     def of(text: str) -> Condition:
-        """Raises ValueError where `text` is no comparison of a column with a number."""
+        """Raises ValueError if `text` is not a comparison of a column with a number."""
         match = FORM.fullmatch(text)
         try:
             if match:
@@ -47,10 +47,10 @@ class Condition:
         raise ValueError(f"the condition is {text!r}; write a column, <, <=, > or >=, and a number: pvalue<0.01")
 
     def met_by(self, rows: Iterable[Row]) -> list[str]:
-        """In words, each row of the whole (groups, and tasks that are in none) that meets it; parts of them are many,
-        and some would by chance.
+        """A sentence for each group, and task outside groups, that meets it. Their parts are not judged: with many
+        parts, some would meet it by chance.
 
-        Raises ValueError where no such row has the column: a check that cannot fail would pass unnoticed.
+        Raises ValueError if no such row has the column, since a check that cannot fail would go unnoticed.
         """
         whole = [(row, flat_row(row)) for row in rows if row.level in (GROUP_LEVEL, TASK_LEVEL) and not row.group]
         known = [(row, flat[self.column]) for row, flat in whole if isinstance(flat.get(self.column), (int, float))]

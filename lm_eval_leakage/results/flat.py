@@ -4,57 +4,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.results.column_registry import recorded
+from lm_eval_leakage.results.question_columns import AUDIT_COLUMNS, IS_AUDITED, RUN_COLUMNS
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Row
 
 
 def flat_row(row: Row) -> dict[str, Scalar]:
-    """Every column by its key, each estimate with `_stderr`, `_low` and `_high`; None where undefined."""
+    """Every column by its key, each estimate with `_stderr`, `_low` and `_high`; None where undefined. The values of
+    other detectors follow, as `token_evidence.min_k`."""
     flat: dict[str, Scalar] = {}
     for column in recorded():
         value = column.of(row)
         if column.is_optional and not value:
             continue
         flat |= _flat_estimate(column.key, value) if isinstance(value, Estimate) else {column.key: _scalar(value)}
+    for other in row.others:
+        flat |= _flat_estimate(other.key, other.estimate)
+        if not math.isnan(other.pvalue):
+            flat |= {f"{other.detector}.null_rate": other.null_rate, f"{other.detector}.pvalue": other.pvalue}
     return flat
 
 
 def flat_question(question: AnnotatedQuestion) -> dict[str, Scalar]:
-    """A question's answer and verdicts, in scalars; None where a thing is not known of it."""
-    found: dict[str, Scalar] = {
-        "task": question.task,
-        "n_shot": question.n_shot,
-        "doc_id": question.doc_id,
-        "doc_hash": question.doc_hash,
-        "subject": question.subject,
-        **question.scores,
-        "audited": question.suspicion is not None,
-    }
-    one = question.suspicion
+    """A question's answer and verdicts as scalars; None for what is unknown."""
+    of_run = {column.key: column.of_run(question) for column in RUN_COLUMNS if column.of_run}
+    found: dict[str, Scalar] = {**of_run, **question.scores, IS_AUDITED.key: question.audited is not None}
+    one = question.audited
     if one is None:
         return found
-    return found | {
-        "flagged": one.flagged,
-        "pvalue": one.pvalue,
-        "null_rate": one.null_rate,
-        "margin": one.margin,
-        "n_orders": one.n_orders,
-        "reason": one.reason,
-        "guards": ",".join(one.guards),
-        "outlier_flagged": one.outlier,
-        "calibrated_flagged": one.calibrated_flagged,
-        "probability": one.probability,
-        **({f"right_{arm}": right for arm, right in asdict(one.arms).items()} if one.arms else {}),
-    }
+    found |= {column.key: column.of_audit(one) for column in AUDIT_COLUMNS if column.of_audit}
+    return found | {f"{detector}.{name}": value for detector, own in one.others.items() for name, value in own.items()}
 
 
 def same_columns(records: Sequence[dict[str, Scalar]]) -> list[dict[str, Scalar]]:
-    """Every record with the columns that any of them knows something of, so that readers which guess types from the
-    first lines (`datasets`, pandas) meet no column that is empty."""
+    """Every record with the columns that any of them has a value for, so that readers that guess types from the first
+    lines (`datasets`, pandas) meet no empty column."""
     known = dict.fromkeys(name for record in records for name, value in record.items() if value is not None)
     return [{name: record.get(name) for name in known} for record in records]
 

@@ -1,4 +1,4 @@
-"""Numbers as a reader sees them: a dash for what is undefined, never a zero; no more digits than the error allows."""
+"""Formats numbers: a dash for what is undefined, never a zero; no more digits than the error allows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 from lm_eval_leakage.inference.pooling import Estimate
 
 DASH = "–"
-SMALLEST_PVALUE = 1e-300  # below it doubles lose their digits
-HUGE = 1e6  # from here on by powers of ten, so that no cell becomes a line of digits
-COARSE_ERROR = 0.0095  # an error that shows in two decimals
+SMALLEST_PVALUE = 1e-300  # below it doubles lose precision
+HUGE = 1e6  # from here on in scientific notation, to keep cells short
+COARSE_ERROR = 0.0095  # an error that is visible in two decimals
 
 
 def number(value: float | None, decimals: int = 3) -> str:

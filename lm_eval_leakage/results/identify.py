@@ -1,4 +1,4 @@
-"""The set of questions that one or several models have probably seen, with a bound on the share of mistakes in it."""
+"""Identifies the questions that one or several models have probably seen, at a target false discovery rate."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from lm_eval_leakage.logs.problems import Problem
 
 @dataclass(frozen=True)
 class Identification:
-    """questions: hashes of the rows that every model was asked about, with the row of each
+    """questions: the rows on which every model was asked, by hash
     found: whether each is in the set
-    untested: how many rows lack a score of some model
+    untested: number of rows without a score from some model
     """
 
     questions: Mapping[str, Mapping[str, Any]]
@@ -35,8 +35,8 @@ def identify(
 
     runs: of each model, the folder of its audits' samples logs and its calibration
 
-    With several models a question's p-value is its least over them times their number, so that what is left out of the
-    set is clean for all of them as far as the detector sees.
+    With several models a question's p-value is the lowest over the models times their number, so that what is not in
+    the set is clean for all of them as far as the detector can tell.
     """
     rows: dict[str, Mapping[str, Any]] = {}
     pvalues: list[dict[str, float]] = []
@@ -54,7 +54,7 @@ def identify(
 def scores_of(
     folder: Path, calibration: Calibration, problems: list[Problem]
 ) -> tuple[dict[str, dict[str, float]], dict[str, AuditLine]]:
-    """Scores of every question by detector, and a line of each. Raises ValueError for a run of another model."""
+    """Scores of every question by detector, and one of its lines. Raises ValueError for a run of another model."""
     scores: dict[str, dict[str, float]] = {}
     lines: dict[str, AuditLine] = {}
     for _, line in lines_of_one_model(folder, problems, calibration.model):
@@ -66,8 +66,8 @@ def scores_of(
 def pvalues_of(
     scores: Mapping[str, Mapping[str, float]], classes: Mapping[str, str], calibration: Calibration, detector: str
 ) -> dict[str, float]:
-    """Conformal, of each question that has what the detector needs; among known-unseen questions of its class where
-    there are enough."""
+    """Conformal p-value of each question that has the scores the detector needs, among the known-unseen questions of
+    its class if there are enough."""
     known = calibration.detectors.get(detector)
     if known is None:
         raise ValueError(
@@ -82,7 +82,7 @@ def pvalues_of(
     if detector != COMBINED:
         return {name: known.pvalue(own[detector], classes[name]) for name, own in scores.items() if detector in own}
     together = calibration.combined
-    assert together is not None, "a calibration with combined scores says how they are made"
+    assert together is not None, "a calibration with combined scores says how they are computed"
     complete = {name: own for name, own in scores.items() if all(part in own for part in together.detectors)}
     if not complete:
         missing = sorted(set(together.detectors) - run)
@@ -94,7 +94,7 @@ def pvalues_of(
 
 
 def as_lines(identification: Identification) -> list[dict[str, Any]]:
-    """One mapping a question, for a file of JSON lines."""
+    """One record per question, for a file of JSON lines."""
     found = identification.found
     return [
         {"doc_hash": name, "flagged": flagged, "pvalue": pvalue, "doc": doc}
@@ -112,4 +112,4 @@ def summary(identification: Identification) -> str:
         f"expected to be unseen; estimated share of unseen questions {found.unseen_share:.2f}."
     )
     untested = identification.untested
-    return text + (f" {untested} question(s) lack a score of some model and are left out." if untested else "")
+    return text + (f" {untested} question(s) without a score from every model are left out." if untested else "")

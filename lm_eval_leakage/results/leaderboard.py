@@ -1,7 +1,7 @@
-"""Models by how many questions of a benchmark are flagged, with ranks that say no more than the questions do.
+"""Ranks models by how many questions of a benchmark are flagged; models that cannot be told apart share a rank.
 
-Two models differ where McNemar's exact test over the questions that both were tested on, adjusted for the number of
-pairs (Holm), says so at 5 %; a model's rank is 1 + the number of models that are flagged more often by this test.
+Two models differ if McNemar's exact test over the questions on which both were tested, adjusted for the number of
+pairs (Holm), is significant at 5 %; a model's rank is 1 + the number of models that are flagged more often by it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RANK_LEVEL = 0.05
 
 
 def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
-    """Of every benchmark (a group, or a task that is in none) that some model was audited on."""
+    """Of every benchmark (a group, or a task outside groups) on which some model was audited."""
     rows: dict[str, dict[str, Row]] = {}
     for annotation in annotations:
         for row in annotation.rows:
@@ -49,7 +49,7 @@ def _board(benchmark: str, rows: Sequence[Row]) -> Board:
 
 
 def _apart(rows: Sequence[Row]) -> Iterable[tuple[int, int]]:
-    """Pairs of which the first is flagged more often, by Holm's procedure."""
+    """Pairs whose first model is flagged more often, by Holm's procedure."""
     tests = []
     for one, other in combinations(range(len(rows)), 2):
         common = [name for name in rows[one].flags if name in rows[other].flags]
@@ -63,15 +63,14 @@ def _apart(rows: Sequence[Row]) -> Iterable[tuple[int, int]]:
 
 
 def as_markdown(board: Leaderboard) -> str:
-    """A table of each benchmark, and Yao's Table 4 of choice confusion."""
+    """A table per benchmark, and choice confusion as in Yao et al., Table 4."""
     parts = []
     for own in board.boards:
         head, *body = cells([standing.row for standing in own.standings])
         ranked = [["rank", *head], *([str(s.rank), *line] for s, line in zip(own.standings, body, strict=True))]
         text = f"{own.n_common} questions that all {len(own.standings)} models were tested on"
-        parts.append(
-            f"## {visible(own.benchmark)}\n\n{text}; models of one rank cannot be told apart.\n\n{markdown_of(ranked)}"
-        )
+        text += "; models of the same rank cannot be told apart."
+        parts.append(f"## {visible(own.benchmark)}\n\n{text}\n\n{markdown_of(ranked)}")
     if confused := confusion_cells(board):
         text = "Accuracy in percent: original → generalized (difference)."
         parts.append(f"## Choice confusion\n\n{text}\n\n{markdown_of(confused)}")
@@ -79,7 +78,7 @@ def as_markdown(board: Leaderboard) -> str:
 
 
 def confusion_cells(board: Leaderboard) -> list[list[str]]:
-    """Models by benchmarks; empty where nobody was asked."""
+    """Models by benchmarks; empty without that audit."""
     benchmarks = list(dict.fromkeys(row.task for row in board.confused))
     by_model: dict[str, dict[str, Row]] = {}
     for row in board.confused:
@@ -97,7 +96,7 @@ def _confusion(row: Row | None) -> str:
 
 
 def as_csv(board: Leaderboard) -> str:
-    """One line a model and benchmark."""
+    """One line per model and benchmark."""
     records: list[Mapping[str, object]] = [
         {"benchmark": own.benchmark, "rank": standing.rank, "n_common": own.n_common, **flat_row(standing.row)}
         for own in board.boards

@@ -1,4 +1,4 @@
-"""Any cells as Markdown, and any records as CSV, with nothing in them that a reader would execute."""
+"""Renders cells as Markdown and records as CSV, with nothing in them that a viewer would execute."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Mapping, Sequence
 from lm_eval_leakage.texts import visible
 
 Cells = list[list[str]]
-STYLES = ("table", "markdown", "csv", "latex", "json")  # of rows; here, where nothing slow is imported for a `--help`
-TAG = re.compile(r"<(?=[A-Za-z/!?])")  # what Markdown passes on as HTML
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # spreadsheets take the wide forms for them too
+STYLES = ("table", "markdown", "csv", "latex", "json")  # of rows; `--help` needs them, and this is quick to import
+TAG = re.compile(r"<(?=[A-Za-z/!?])")  # Markdown would pass it on as HTML
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # spreadsheets read the wide forms as formulas, too
 
 
 def markdown_of(lines: Cells) -> str:
-    """A head and rows, such as `cells` gives."""
+    """A heading and rows, such as `cells` returns."""
     head, *body = [[TAG.sub("&lt;", visible(cell)).replace("|", "\\|") for cell in line] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *body])
 
 
 def csv_of(records: Sequence[Mapping[str, object]]) -> str:
-    """With every column that any record has. A text that a spreadsheet would take for a formula begins with an
+    """Has every column that any record has; a text that a spreadsheet would read as a formula begins with an
     apostrophe."""
     text = io.StringIO()
     names = list(dict.fromkeys(name for record in records for name in record))

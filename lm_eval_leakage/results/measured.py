@@ -1,9 +1,9 @@
-"""What the questions of a task, group or subject say together: the values that its columns are computed from.
+"""Aggregates the questions of a task, group or subject into the values from which its columns are computed.
 
-How many questions a detector flags and how likely that is by chance is computed here alone. Null hypothesis: without
-leakage, a question is flagged at its own null rate, whatever happens to the others. A natural order of the options,
-which guards name, breaks it; so there are two p-values under two names: one of all tested questions, and one of those
-without a guard.
+This is the only place that computes how many questions a detector flags and how likely that is by chance. Null
+hypothesis: without leakage, each question is flagged at its own null rate, independently of the others. A natural
+order of the options (a guard) violates it; hence two p-values: one of all tested questions, one of those without a
+guard.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from lm_eval_leakage.inference.pooling import (
     share,
 )
 from lm_eval_leakage.inference.prevalence import share_of
-from lm_eval_leakage.results.result_types import Suspicion
+from lm_eval_leakage.results.result_types import AuditedQuestion
 from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.statistics.paired_accuracy import difference
 
-ALL_TESTED, NO_GUARD = "all tested", "no guard"  # how every table and page names the questions of a p-value
+ALL_TESTED, NO_GUARD = "all tested", "no guard"  # the questions that a p-value covers, as named in tables and pages
 P, P_ADJUSTED, P_UNGUARDED = f"p, {ALL_TESTED}", f"p adjusted, {ALL_TESTED}", f"p, {NO_GUARD}"
 
 
 @dataclass(frozen=True)
 class Flags:
-    """Of questions with a null rate.
+    """Flags of questions that have a null rate.
 
-    flags: whether each is flagged; of two options the sign counts, which is no flag by itself
+    flags: whether each is flagged; with two options the sign of the margin, which is no flag by itself
     null_rates: how likely each is flagged without leakage
     """
 
@@ -61,13 +61,13 @@ class Flags:
         return poisson_binomial_tail(self.n_flagged, self.null_rates)
 
 
-def flags_of(questions: Iterable[Suspicion], unguarded: bool = False) -> Flags:
-    """Of all tested questions, or of those whose options have no natural order by their wording."""
+def flags_of(questions: Iterable[AuditedQuestion], unguarded: bool = False) -> Flags:
+    """The flags of all tested questions, or of those without a guard."""
     tested = [one for one in questions if one.null_rate is not None and not (unguarded and one.guards)]
     return Flags([_is_flagged(one) for one in tested], [one.null_rate or 0.0 for one in tested])
 
 
-def _is_flagged(one: Suspicion) -> bool:
+def _is_flagged(one: AuditedQuestion) -> bool:
     if one.flagged is not None:
         return one.flagged
     return one.pvalue is not None and one.null_rate is not None and one.pvalue <= one.null_rate
@@ -77,30 +77,30 @@ def _is_flagged(one: Suspicion) -> bool:
 class Entry:
     """One question of a row.
 
-    score: 1.0 for a right answer, 0.0 for a wrong one; None where no run answered it
-    stratum: questions of one stratum are taken to be as hard
+    score: 1.0 for a correct answer, 0.0 for a wrong one; None if no run answered it
+    stratum: questions in the same stratum are taken to be equally hard
     """
 
-    suspicion: Suspicion | None
+    audited: AuditedQuestion | None
     score: float | None = None
     stratum: Hashable = ""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What is known of the questions of a row, as the columns need it."""
+    """The questions of a row, and the values that columns need from them."""
 
     entries: Sequence[Entry]
     calibrating: Calibrating | None = None
 
     @cached_property
-    def joined(self) -> list[Suspicion]:
-        """Of the questions that were matched to an audit."""
-        return [entry.suspicion for entry in self.entries if entry.suspicion is not None]
+    def joined(self) -> list[AuditedQuestion]:
+        """The questions that were matched to an audit."""
+        return [entry.audited for entry in self.entries if entry.audited is not None]
 
     @cached_property
-    def tested(self) -> list[Suspicion]:
-        """Of those that the main detector tested."""
+    def tested(self) -> list[AuditedQuestion]:
+        """Those that the main detector tested."""
         return [one for one in self.joined if one.flagged is not None]
 
     @property
@@ -149,7 +149,7 @@ class Measured:
         return Estimate(seen.share, NAN, seen.low, seen.high)
 
     def arm(self, name: str) -> list[bool]:
-        """Whether each question that choice confusion asked was answered correctly in this arm."""
+        """Whether each question of the choice-confusion audit was answered correctly in this arm."""
         return [getattr(one.arms, name) for one in self.joined if one.arms is not None]
 
     @property
@@ -163,9 +163,9 @@ class Measured:
     def answered(self) -> list[tuple[bool, float, Hashable]]:
         """Flag, score and stratum of each question that was tested and answered."""
         return [
-            (entry.suspicion.flagged, entry.score, entry.stratum)
+            (entry.audited.flagged, entry.score, entry.stratum)
             for entry in self.entries
-            if entry.suspicion and entry.suspicion.flagged is not None and entry.score is not None
+            if entry.audited and entry.audited.flagged is not None and entry.score is not None
         ]
 
     @cached_property
@@ -183,7 +183,7 @@ class Measured:
 
     @cached_property
     def within_strata(self) -> Gap | None:
-        """The gap among questions of one stratum; None without both flags, or with scores that are not 0 or 1."""
+        """The gap within strata; None unless there are flagged and unflagged questions with scores of 0 or 1."""
         flags = [flag for flag, _, _ in self.answered]
         if len(set(flags)) < 2 or any(score not in (0, 1) for _, score, _ in self.answered):
             return None

@@ -1,4 +1,4 @@
-"""What a model's runs and audits say together: of each question, and of each task, group and subject."""
+"""Records of the results: audited and annotated questions, rows of tasks, groups and subjects, annotations."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from typing import Any
 from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.results.other_detectors import DetectorValue, Values
 
 
 @dataclass(frozen=True)
-class Suspicion:
-    """What a model's audits say of one question.
+class AuditedQuestion:
+    """What a model's audits found about one question.
 
-    benchmark: the audited task's name; subject: as the benchmark files the question, else the same
-    question, options, answer: as published; no options where the row could not be read
-    flagged, pvalue, null_rate: of the run's main detector; None where the question was not tested by it. With two
-        options no question can be flagged: flagged is None, and only the p-values of all questions together speak
-    reason: why it was not tested; None where it was
-    margin: log-likelihood of the published order less that of the best other one, nats
-    n_orders, loglikelihoods: of the orders that were asked, published first, nats; empty where none were
+    benchmark: the audited task's name; subject: according to the benchmark, else the task's name
+    question, options, answer: as published; no options if the row could not be read
+    flagged, pvalue, null_rate: of the run's main detector; None if it did not test the question. With two options no
+        question can be flagged: flagged is None, and only the p-value of all questions together is meaningful
+    reason: why it was not tested; None if it was
+    margin: log-likelihood of the published order minus that of the best other one, nats
+    n_orders, loglikelihoods: of the orders that were asked, published first, nats; empty if none were
     outlier: whether the outlier test flags it
-    outlier_null_rate: how likely it does so without leakage
+    outlier_null_rate: the probability of that without leakage
     guards: which natural orders its options have
     arms: of choice confusion; None without that audit
     probability: that the model has seen it, by the calibration's combined score; None without a calibration
-    calibrated_flagged: whether its calibrated p-value is at most the asked false-positive rate
+    calibrated_flagged: whether its calibrated p-value is at most the requested false-positive rate
+    others: values of all other detectors, by id
     """
 
     doc_hash: str
@@ -50,13 +52,14 @@ class Suspicion:
     arms: Arms | None = None
     probability: float | None = None
     calibrated_flagged: bool | None = None
+    others: Mapping[str, Values] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class AnnotatedQuestion:
-    """One question of a task as a run answered it, with what the audits say; None where no audit has it.
+    """A run's answer to one question, with what the audits found; `audited` is None if no audit has it.
 
-    scores: by "metric,filter", as the samples log has them (1.0 is right, 0.0 is wrong, for accuracies)
+    scores: by "metric,filter", as the samples log has them (for accuracies 1.0 is correct, 0.0 is wrong)
     length: characters of the row's texts
     log: the samples log that it was read from; n_shot: number of examples of that run
     """
@@ -68,7 +71,7 @@ class AnnotatedQuestion:
     subject: str
     length: int
     scores: Mapping[str, float]
-    suspicion: Suspicion | None
+    audited: AuditedQuestion | None
     log: str = ""
     n_shot: str = ""
 
@@ -80,10 +83,11 @@ class Row:
     metric: "acc,none" as in the harness's results; empty for questions that were audited but not answered in a run
     n, accuracy: as the harness gave them
     n_joined: questions of the run that were matched to an audit; n_tested: those that the main detector tested
-    values: what the audits say, by the key of a column; the column itself reads it: `FLAGGED.of(row)`
-    group: the outermost group that the task or group is in; empty where it is in none
+    values: of the columns that are computed from questions, by key; read them by the column: `FLAGGED.of(row)`
+    group: the outermost group that contains the task or group; empty if none does
+    others: values of the detectors that have no column
     flags: of the tested questions, by the hash of their row
-    origin: the results file that its accuracy is from; empty where there is none
+    origin: the results file that its accuracy is from; empty if there is none
     """
 
     model: str
@@ -97,12 +101,13 @@ class Row:
     n_tested: int
     values: Mapping[str, str | int | float | Estimate] = field(default_factory=dict)
     group: str = ""
+    others: Sequence[DetectorValue] = ()
     flags: Mapping[str, bool] = field(default_factory=dict)
     origin: str = ""
 
     @property
     def name(self) -> str:
-        """The task's, with the number of examples where there are some."""
+        """The task's name, with the number of few-shot examples if there are any."""
         return self.task if self.n_shot in ("", "0") else f"{self.task} ({self.n_shot}-shot)"
 
 
@@ -113,17 +118,17 @@ class Annotation:
     detector: id of the one whose flags the columns show, such as "max_order" or "max_order:orders=12"
     rows: tasks, groups and subjects in the order of the results, a group before its members
     questions: of the run's tasks; audited questions that no run answered are not among them
-    suspicions: all questions of the audits
+    audited_questions: all questions of the audits
     groups: members of each group of the runs
-    problems: what could not be read or joined, and what was passed over
-    origins: files and versions that it was made of
+    problems: what could not be read or joined, and what was ignored
+    origins: files and versions that it was made from
     """
 
     model: str
     detector: str
     rows: tuple[Row, ...]
     questions: tuple[AnnotatedQuestion, ...]
-    suspicions: tuple[Suspicion, ...]
+    audited_questions: tuple[AuditedQuestion, ...]
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     origins: Mapping[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Rows of tasks, groups and subjects: what the harness gave, and our columns beside it."""
+"""Builds the rows of tasks, groups and subjects: the harness's values and our columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from lm_eval_leakage.logs.runs import Run, n_told
 from lm_eval_leakage.results.answered import ACCURACIES, TaskRun, leaves, outer_first, outermost
 from lm_eval_leakage.results.column_registry import PVALUE_ADJUSTED, PVALUE_ALL, values_of
 from lm_eval_leakage.results.measured import Entry, Measured
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Row, Suspicion
+from lm_eval_leakage.results.other_detectors import detector_values
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row
 from lm_eval_leakage.results.verdicts import Calibrating
 
 GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
@@ -24,7 +25,7 @@ GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
 
 @dataclass(frozen=True)
 class Part:
-    """A task as a run answered it, with its questions; none where the run kept no samples."""
+    """A task in a run with its questions; none if the run kept no samples."""
 
     answered: TaskRun
     questions: Sequence[AnnotatedQuestion]
@@ -32,8 +33,8 @@ class Part:
 
 @dataclass(frozen=True)
 class _Named:
-    """What a row is of. `told`: its metrics as the harness gave them, `n`: its number of questions by the harness,
-    `group`: the outermost one that it is in, `origin`: the results file."""
+    """What a row is about. `told`: metrics as the harness reported them, `n`: number of questions it reported,
+    `group`: the outermost group that contains it, `origin`: the results file."""
 
     model: str
     task: str
@@ -48,16 +49,16 @@ class _Named:
 def rows_of(
     model: str,
     parts: Sequence[Part],
-    unanswered: Mapping[str, Sequence[Suspicion]],
+    unanswered: Mapping[str, Sequence[AuditedQuestion]],
     groups_of_audits: Mapping[str, Sequence[str]],
     calibrating: Calibrating | None,
     ease: Mapping[str, float],
 ) -> list[Row]:
-    """Groups first, then each task with its subjects; then the same of benchmarks that were audited and answered in no
-    run.
+    """Groups first, then each task with its subjects; then the same for benchmarks that were audited but answered in
+    no run.
 
-    groups_of_audits: their members, by the names of the benchmarks
-    ease: share of reference models that answer a question rightly, by its hash or content
+    groups_of_audits: groups of the audited benchmarks, with their members
+    ease: share of reference models that answer a question correctly, by its hash or content
     """
     rows: list[Row] = []
     for named, questions in [*_groups(model, parts), *_tasks(model, parts)]:
@@ -98,7 +99,7 @@ def _tasks(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequence
 def _of_metrics(
     named: _Named, questions: Sequence[AnnotatedQuestion], calibrating: Calibrating | None, ease: Mapping[str, float]
 ) -> Iterator[Row]:
-    """A row for each accuracy; for the first metric where there is none."""
+    """A row per accuracy; for the first metric if there is no accuracy."""
     metrics = list(named.told) or list(dict.fromkeys(key for question in questions for key in question.scores))
     for metric in [key for key in metrics if key.split(",")[0] in ACCURACIES] or metrics[:1]:
         entries = _entries(questions, metric, ease)
@@ -112,6 +113,7 @@ def _row(
 ) -> Row:
     measured = Measured(entries, calibrating)
     values = values_of(measured)
+    others = [one.others for one in measured.joined if one.others]
     return Row(
         model=named.model,
         task=named.task,
@@ -124,6 +126,7 @@ def _row(
         n_tested=len(measured.tested),
         values=values,
         group=named.group,
+        others=detector_values(others) if others else (),
         flags={one.doc_hash: bool(one.flagged) for one in measured.tested},
         origin=named.origin,
     )
@@ -136,7 +139,7 @@ def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[
         [ease.get(question.doc_hash, ease.get(question.content)) for question in questions],
     )
     return [
-        Entry(question.suspicion, question.scores.get(metric), stratum)
+        Entry(question.audited, question.scores.get(metric), stratum)
         for question, stratum in zip(questions, strata, strict=True)
     ]
 
@@ -162,11 +165,11 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def _of_audits(
     model: str,
-    unanswered: Mapping[str, Sequence[Suspicion]],
+    unanswered: Mapping[str, Sequence[AuditedQuestion]],
     members: Mapping[str, Sequence[str]],
     calibrating: Calibrating | None,
 ) -> Iterator[Row]:
-    def row(name: str, level: str, found: Sequence[Suspicion], group: str) -> Row:
+    def row(name: str, level: str, found: Sequence[AuditedQuestion], group: str) -> Row:
         named = _Named(model, name, level, "", {}, len(found), group, "")
         return _row(named, "", UNKNOWN, [Entry(one) for one in found], calibrating)
 
@@ -177,7 +180,7 @@ def _of_audits(
     for benchmark, found in unanswered.items():
         group = outermost(benchmark, members)
         yield row(benchmark, TASK_LEVEL, found, group)
-        subjects: dict[str, list[Suspicion]] = defaultdict(list)
+        subjects: dict[str, list[AuditedQuestion]] = defaultdict(list)
         for one in found:
             subjects[one.subject].append(one)
         for subject, part in sorted(subjects.items()) if len(subjects) > 1 else ():
@@ -212,7 +215,8 @@ def _family(row: Row) -> tuple[str, str]:
 def strata_of(
     subjects: Sequence[str], lengths: Sequence[int], ease: Sequence[float | None]
 ) -> list[tuple[str, int, int | None]]:
-    """Subject, third of the subject's questions by length, third of [0, 1] of what reference models answer rightly."""
+    """Stratum of each question: its subject, the tercile of its length within the subject, and the third of [0, 1] in
+    which the share of reference models that answer it correctly lies."""
     by_subject: dict[str, list[int]] = {}
     for subject, length in zip(subjects, lengths, strict=True):
         by_subject.setdefault(subject, []).append(length)

@@ -1,4 +1,4 @@
-"""Many models on many benchmarks, side by side: who is flagged more than whom, as far as the questions can tell."""
+"""Records of the leaderboard: many models on many benchmarks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lm_eval_leakage.results.result_types import Row
 class Standing:
     """One model on one benchmark.
 
-    rank: 1 + how many models are flagged significantly more often; models that cannot be told apart share a rank
+    rank: 1 + number of models that are flagged significantly more often; models that cannot be told apart share a rank
     """
 
     row: Row
@@ -23,7 +23,7 @@ class Standing:
 class Board:
     """One benchmark: its models, the most flagged first.
 
-    n_common: questions that all of the models were tested on
+    n_common: questions on which all of the models were tested
     """
 
     benchmark: str
@@ -33,8 +33,8 @@ class Board:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """confused: rows with choice confusion, of models that may be on no board
-    detectors: ids of those whose flags the boards show; one where all models were audited alike
+    """confused: rows with choice confusion, also of models that are on no board
+    detectors: ids of those whose flags the boards show; one if all models were audited alike
     """
 
     boards: tuple[Board, ...]

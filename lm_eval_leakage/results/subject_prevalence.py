@@ -1,12 +1,12 @@
-"""What share of each subject a model has probably seen, and which subjects have more flags than chance gives."""
+"""Estimates which share of each subject a model has seen, and which subjects have more flags than chance explains."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 
 from lm_eval_leakage.inference.known_scores import Calibration
@@ -19,32 +19,27 @@ from lm_eval_leakage.inference.prevalence import (
 )
 from lm_eval_leakage.logs.audits import lines_of_one_model
 from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.results.column_registry import CALIBRATED, FLAGGED, FLAGGED_UNGUARDED, NULL_RATE, PREVALENCE
 from lm_eval_leakage.results.formatting import DASH, pvalue
 from lm_eval_leakage.results.identify import pvalues_of, scores_of
-from lm_eval_leakage.results.markup import Cells, markdown_of
+from lm_eval_leakage.results.markup import markdown_of
 from lm_eval_leakage.results.measured import ALL_TESTED, NO_GUARD, P_ADJUSTED, P_UNGUARDED, Flags, P, flags_of
-from lm_eval_leakage.results.result_types import Suspicion
-from lm_eval_leakage.results.verdicts import suspicions
+from lm_eval_leakage.results.result_types import AuditedQuestion
+from lm_eval_leakage.results.verdicts import audited_questions
 from lm_eval_leakage.texts import visible
 
 ALL_SUBJECTS = "(all)"
 UNBOUND = Prevalence(math.nan, 0.0, 1.0)
-SUBJECT = ("subject", f"n, {ALL_TESTED}", f"flagged, {ALL_TESTED}", "by chance")
-OF_NULL = (*SUBJECT, P, P_ADJUSTED, f"flagged, {NO_GUARD}", P_UNGUARDED, f"seen share, {NO_GUARD}, 95 %")
-OF_CALIBRATION = (
-    *("subject", f"n, {ALL_TESTED}", f"calibrated, {ALL_TESTED}", "by chance"),
-    *("p by calibration", "p by calibration, adjusted", "prevalence, 95 %"),
-)
 
 
 @dataclass(frozen=True)
 class SubjectShare:
-    """One subject, or ALL_SUBJECTS of them, as one detector flags it.
+    """One subject, or ALL_SUBJECTS together, by the flags of one detector.
 
     n, n_flagged, null_rate, pvalue: of all tested questions, as `annotate` has them; with a calibration, by it
-    adjusted: the p-value for the number of subjects (Benjamini-Hochberg); NaN for ALL_SUBJECTS, which is none of them
-    unguarded: of the questions whose options have no natural order; None with a calibration, whose classes do that
-    share: estimate of the seen questions; without a calibration, of the unguarded ones
+    adjusted: the p-value for the number of subjects (Benjamini-Hochberg); NaN for ALL_SUBJECTS
+    unguarded: of the questions whose options have no natural order; empty with a calibration
+    share: estimated share of seen questions; without a calibration, among the unguarded ones
     """
 
     detector: str
@@ -54,13 +49,13 @@ class SubjectShare:
     null_rate: float
     pvalue: float
     adjusted: float
-    unguarded: Flags | None
+    unguarded: Flags
     share: Prevalence
+    is_calibrated: bool = False
 
 
 def by_null(folder: Path, problems: list[Problem]) -> list[SubjectShare]:
-    """By every statistic that has a null hypothesis; its test finds an unknown part of the seen questions, so that the
-    share has a lower bound only."""
+    """By every statistic with a null hypothesis. Its power is unknown, so that the share has only a lower bound."""
     lines = list(lines_of_one_model(folder, problems))
     detectors = dict.fromkeys(
         line.detector for _, line in lines if line.flagged is not None and line.null_rate is not None
@@ -69,11 +64,11 @@ def by_null(folder: Path, problems: list[Problem]) -> list[SubjectShare]:
         raise ValueError(
             f"{folder} holds no verdict of a statistic with a null hypothesis; run leakage_perm, or give a calibration"
         )
-    return [share for name in detectors for share in _of_detector(name, suspicions(lines, [], name).found)]
+    return [share for name in detectors for share in _of_detector(name, audited_questions(lines, [], name).found)]
 
 
-def _of_detector(detector: str, found: Sequence[Suspicion]) -> Iterator[SubjectShare]:
-    subjects: dict[str, list[Suspicion]] = defaultdict(list)
+def _of_detector(detector: str, found: Sequence[AuditedQuestion]) -> Iterator[SubjectShare]:
+    subjects: dict[str, list[AuditedQuestion]] = defaultdict(list)
     for one in found:
         if one.null_rate is not None:
             subjects[one.subject].append(one)
@@ -114,31 +109,65 @@ def by_calibration(
             fpr,
             verdicts[subject].pvalue,
             adjusted.get(subject, math.nan),
-            None,
+            Flags((), ()),
             share_of(own, tpr, observed_fpr),
+            is_calibrated=True,
         )
         for subject, own in flags.items()
     ]
 
 
-def as_table(found: Sequence[SubjectShare]) -> str:
-    """Markdown; the subjects with the least p-values first, after all together."""
-    rows = sorted(found, key=lambda row: (row.detector, row.subject != ALL_SUBJECTS, row.pvalue))
-    parts: dict[str, Cells] = {}
-    for row in rows:
-        head = OF_CALIBRATION if row.unguarded is None else OF_NULL
-        parts.setdefault(row.detector, [list(head)]).append(_line(row))
-    return "\n\n".join(f"`{visible(detector)}`\n\n{markdown_of(lines)}" for detector, lines in parts.items())
+@dataclass(frozen=True)
+class ShareColumn:
+    """A column of the printed table: its heading, and a subject's cell."""
 
-
-def _line(row: SubjectShare) -> list[str]:
-    of_all = [row.subject, str(row.n), _counted(row.n_flagged, row.n), f"{row.null_rate:.1%}"]
-    pvalues = [pvalue(row.pvalue), pvalue(row.adjusted)]
-    if row.unguarded is not None:
-        pvalues += [_counted(row.unguarded.n_flagged, row.unguarded.n), pvalue(row.unguarded.pvalue)]
-    share = DASH if math.isnan(row.share.share) else f"{row.share.share:.2f}"
-    return [*of_all, *pvalues, f"{share} [{row.share.low:.2f}, {row.share.high:.2f}]"]
+    heading: str
+    cell: Callable[[SubjectShare], str]
 
 
 def _counted(n_flagged: int, n: int) -> str:
     return f"{n_flagged} of {n} ({n_flagged / n:.1%})" if n else DASH
+
+
+def _interval(share: Prevalence) -> str:
+    value = DASH if math.isnan(share.share) else f"{share.share:.2f}"
+    return f"{value} [{share.low:.2f}, {share.high:.2f}]"
+
+
+FIRST_COLUMNS = (
+    ShareColumn("subject", lambda row: row.subject),
+    ShareColumn(f"n, {ALL_TESTED}", lambda row: str(row.n)),
+)
+COLUMNS_BY_NULL = (
+    *FIRST_COLUMNS,
+    ShareColumn(f"{FLAGGED.heading}, {ALL_TESTED}", lambda row: _counted(row.n_flagged, row.n)),
+    ShareColumn(NULL_RATE.heading, lambda row: f"{row.null_rate:.1%}"),
+    ShareColumn(P, lambda row: pvalue(row.pvalue)),
+    ShareColumn(P_ADJUSTED, lambda row: pvalue(row.adjusted)),
+    ShareColumn(FLAGGED_UNGUARDED.heading, lambda row: _counted(row.unguarded.n_flagged, row.unguarded.n)),
+    ShareColumn(P_UNGUARDED, lambda row: pvalue(row.unguarded.pvalue)),
+    ShareColumn(f"seen share, {NO_GUARD}, 95 %", lambda row: _interval(row.share)),
+)
+COLUMNS_BY_CALIBRATION = (
+    *FIRST_COLUMNS,
+    ShareColumn(f"{CALIBRATED.heading}, {ALL_TESTED}", lambda row: _counted(row.n_flagged, row.n)),
+    ShareColumn(NULL_RATE.heading, lambda row: f"{row.null_rate:.1%}"),
+    ShareColumn("p by calibration", lambda row: pvalue(row.pvalue)),
+    ShareColumn("p by calibration, adjusted", lambda row: pvalue(row.adjusted)),
+    ShareColumn(f"{PREVALENCE.heading}, 95 %", lambda row: _interval(row.share)),
+)
+
+
+def as_table(found: Sequence[SubjectShare]) -> str:
+    """Markdown, a table per detector; the subjects with the lowest p-values first, after all together."""
+    rows = sorted(found, key=lambda row: (row.detector, row.subject != ALL_SUBJECTS, row.pvalue))
+    tables = []
+    for detector, own in groupby(rows, key=lambda row: row.detector):
+        lines = list(own)
+        columns = COLUMNS_BY_CALIBRATION if lines[0].is_calibrated else COLUMNS_BY_NULL
+        cells = [
+            [column.heading for column in columns],
+            *([column.cell(line) for column in columns] for line in lines),
+        ]
+        tables.append(f"`{visible(detector)}`\n\n{markdown_of(cells)}")
+    return "\n\n".join(tables)

@@ -1,4 +1,4 @@
-"""Rows as a table that people read, or that programs do."""
+"""Renders rows as text table, Markdown, LaTeX, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from lm_eval_leakage.texts import as_json, visible
 
 
 def as_text(rows: Sequence[Row], style: str) -> str:
-    """In one of the STYLES of `markup`. Columns of which no row knows anything are left out of those for people."""
+    """In one of the STYLES of `markup`. Text tables, Markdown and LaTeX leave out columns without any value."""
     return RENDERERS[style](rows)
 
 
 def cells(rows: Sequence[Row]) -> Cells:
-    """Heads and rows."""
+    """The heading and the rows."""
     found = {column: [column.cell(row) for row in rows] for column in displayed() if column.in_text}
     shown = {column: own for column, own in found.items() if set(own) - {EMPTY}}
     if len({row.model for row in rows}) == 1:

@@ -1,4 +1,4 @@
-"""What all audits of a model say of each question of a benchmark."""
+"""Collects the verdicts of all of a model's audits on each question."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import sanitized
 from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.results.identify import pvalues_of
-from lm_eval_leakage.results.result_types import Suspicion
+from lm_eval_leakage.results.other_detectors import values_of_line
+from lm_eval_leakage.results.result_types import AuditedQuestion
 
-MAIN = ("max_order", "pair_published", "stepwise")  # whose flags the columns show: the first that was run
-OUTLIER, ARMS = "outlier", "paired_accuracy"
+MAIN = ("max_order", "pair_published", "stepwise")  # the columns show the flags of the first of these that was run
+OUTLIER = "outlier"
 TWO_OPTIONS = "with 2 options no question can be flagged: its p-value is 1/2 or 1"
 
 
 @dataclass(frozen=True)
 class Calibrating:
-    """A calibration, by which of its scores, and the share of unseen questions that may be flagged."""
+    """A calibration, the detector whose scores are used, and the false-positive rate on unseen questions."""
 
     calibration: Calibration
     detector: str = COMBINED
@@ -29,36 +30,36 @@ class Calibrating:
 
 
 @dataclass(frozen=True)
-class Suspicions:
-    """detector: id of the one whose flags `flagged` holds; empty where no audit has one
-    calibrated: by which calibration, where one was given and could be used
+class AuditedQuestions:
+    """detector: id of the one whose flags `flagged` holds; empty if no audit has one
+    calibrated: the calibration that was used; None if none was given or could be used
     """
 
     detector: str
-    found: tuple[Suspicion, ...]
+    found: tuple[AuditedQuestion, ...]
     calibrated: Calibrating | None
 
 
-def suspicions(
+def audited_questions(
     audits: Iterable[tuple[str, AuditLine]],
     problems: list[Problem],
     detector: str | None = None,
     calibrating: Calibrating | None = None,
-) -> Suspicions:
-    """Of all audits of one model, each line with its audit's task; where a question was audited twice in the same way,
+) -> AuditedQuestions:
+    """From all audits of one model, each line with its audit's task. If a question was audited twice in the same way,
     the later verdict counts.
 
-    detector: an id, such as `max_order` or `max_order:orders=12`; where no audit has it, a statistic's name as in the
-        table, of whose detectors the one with the most questions is taken
+    detector: an id, such as `max_order` or `max_order:orders=12`; if no audit has it, a statistic's name as in the
+    table, whose detector with the most questions is used
     """
     verdicts: dict[str, dict[str, AuditLine]] = {}
     for _, line in audits:
         verdicts.setdefault(line.question, {})[line.detector] = line
     chosen = _Chosen.of(verdicts, detector, problems)
-    found = [_suspicion(name, own, chosen) for name, own in verdicts.items()]
+    found = [_audited_question(name, own, chosen) for name, own in verdicts.items()]
     if calibrating is not None:
         found, calibrating = _with_calibration(found, verdicts, calibrating, problems)
-    return Suspicions(chosen.main or "", tuple(found), calibrating)
+    return AuditedQuestions(chosen.main or "", tuple(found), calibrating)
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,10 @@ class _Chosen:
     main: str | None
     outlier: str | None
     arms: str | None
+
+    @property
+    def shown(self) -> tuple[str | None, ...]:
+        return self.main, self.outlier, self.arms
 
     @staticmethod
     def of(verdicts: Mapping[str, Mapping[str, AuditLine]], wanted: str | None, problems: list[Problem]) -> _Chosen:
@@ -80,7 +85,9 @@ class _Chosen:
         if wanted and verdicts and main is None:
             choose = ", ".join(sorted({name for pair in rates for name in pair}) or ["none"])
             problems.append(Problem(f"detector is {wanted!r}, which flags nothing in these audits; choose: {choose}"))
-        return _Chosen(main, _most(counts, [OUTLIER], rates, problems), _most(counts, [ARMS], set(counts), problems))
+        with_arms = {(line.filter, line.detector) for line in lines if line.arms is not None}
+        arms = _most(counts, sorted({name for name, _ in with_arms}), with_arms, problems)
+        return _Chosen(main, _most(counts, [OUTLIER], rates, problems), arms)
 
 
 def _most(
@@ -89,7 +96,7 @@ def _most(
     among: set[tuple[str, str]],
     problems: list[Problem],
 ) -> str | None:
-    """Of the first of the statistics `names` that was run: its detector with the most questions.
+    """The detector with the most questions of the first of the statistics `names` that was run.
 
     counts: questions by statistic and detector
     """
@@ -103,10 +110,10 @@ def _most(
     return None
 
 
-def _suspicion(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chosen) -> Suspicion:
+def _audited_question(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chosen) -> AuditedQuestion:
     first = next(iter(own.values()))
     read = first.read
-    suspicion = Suspicion(
+    audited = AuditedQuestion(
         doc_hash=doc_hash,
         content=content_id(read.stem, read.options) if read else "",
         benchmark=first.benchmark,
@@ -115,11 +122,12 @@ def _suspicion(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chosen) -> 
         options=read.options if read else (),
         answer=read.answer if read else None,
         guards=first.guards,
+        others={name: values_of_line(line) for name, line in own.items() if name not in chosen.shown},
     )
     main, outlier, arms = (own.get(one) if one else None for one in (chosen.main, chosen.outlier, chosen.arms))
     if main is not None:
-        suspicion = replace(
-            suspicion,
+        audited = replace(
+            audited,
             flagged=None if _undecidable(main) else main.flagged,
             pvalue=main.pvalue,
             null_rate=main.null_rate,
@@ -130,8 +138,8 @@ def _suspicion(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chosen) -> 
             calibrated_flagged=main.calibrated_flagged,
         )
     if outlier is not None:
-        suspicion = replace(suspicion, outlier=outlier.flagged, outlier_null_rate=outlier.null_rate)
-    return suspicion if arms is None else replace(suspicion, arms=arms.arms)
+        audited = replace(audited, outlier=outlier.flagged, outlier_null_rate=outlier.null_rate)
+    return audited if arms is None else replace(audited, arms=arms.arms)
 
 
 def _undecidable(line: AuditLine) -> bool:
@@ -139,12 +147,13 @@ def _undecidable(line: AuditLine) -> bool:
 
 
 def _with_calibration(
-    found: Sequence[Suspicion],
+    found: Sequence[AuditedQuestion],
     verdicts: Mapping[str, Mapping[str, AuditLine]],
     calibrating: Calibrating,
     problems: list[Problem],
-) -> tuple[list[Suspicion], Calibrating | None]:
-    """Verdicts of the benchmark that the calibration is of, or of parts of it; the others have none."""
+) -> tuple[list[AuditedQuestion], Calibrating | None]:
+    """Adds calibrated verdicts on questions of the calibration's benchmark or parts of it; other questions have
+    none."""
     calibration, together = calibrating.calibration, calibrating.calibration.combined
     own = {one.doc_hash: verdicts[one.doc_hash] for one in found if _is_part(one.benchmark, calibration.benchmark)}
     for benchmark in sorted({one.benchmark for one in found if one.doc_hash not in own}):
@@ -163,7 +172,7 @@ def _with_calibration(
         problems.append(Problem(f"the calibration of {calibration.model!r} is not used: {error}"))
         return list(found), None
 
-    def calibrated(one: Suspicion) -> Suspicion:
+    def calibrated(one: AuditedQuestion) -> AuditedQuestion:
         if one.doc_hash not in pvalues:
             return replace(one, calibrated_flagged=None)
         known = scores[one.doc_hash]
@@ -182,7 +191,7 @@ def _is_part(benchmark: str, whole: str) -> bool:
 
 
 def calibrating_of(model: str, given: Sequence[Calibrating], problems: list[Problem]) -> Calibrating | None:
-    """The one that is of this model; a calibration does not tell revisions apart."""
+    """The calibration of this model; calibrations do not distinguish revisions."""
     names = {sanitized(model), sanitized(model.partition(" revision=")[0])}
     own = [one for one in given if sanitized(one.calibration.model) in names]
     if given and not own:

@@ -1,4 +1,4 @@
-"""Annotated copies of the harness's files, beside the originals, which are never changed."""
+"""Writes annotated copies of the harness's files; the originals are never changed."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from lm_eval_leakage.results.rows import SUBJECT_LEVEL
 
 logger = logging.getLogger(__name__)
 
-LEAKAGE_FILTER = "leakage"  # in the place of a filter's name in the harness's keys
+LEAKAGE_FILTER = "leakage"  # instead of a filter's name in the harness's keys
 
 
 def write(annotation: Annotation, version: str, folder: Path | None = None) -> list[Path]:
-    """`results_*_leakage.json` and `samples_*_leakage.jsonl` of every run that was annotated.
+    """`results_*_leakage.json` and `samples_*_leakage.jsonl` of every annotated run.
 
-    folder: for the files, each in a sub-folder of its model's name; by default they stand beside their originals
+    folder: for the files, each in a sub-folder named after its model; by default they are next to the originals
     """
     return [*_results(annotation, version, folder), *_samples(annotation, folder)]
 
 
 def beside(original: Path, folder: Path | None) -> Path:
-    """In `folder`, a sub-folder of the original's, which has the model's name, keeps files of several models apart."""
+    """Within `folder`, in a sub-folder named after the model, so that files of several models do not collide."""
     place = original.parent if folder is None else folder / original.parent.name
     return place / f"{original.stem}_{LEAKAGE_FILTER}{original.suffix}"
 
@@ -67,8 +67,8 @@ def _with_columns(
 
 
 def keys_of(row: Row) -> dict[str, float]:
-    """A row's columns as the harness names values, `name,leakage` and `name_stderr,leakage`, all of them numbers; what
-    is about accuracy carries the metric's name."""
+    """A row's columns under the harness's kind of keys, `name,leakage` and `name_stderr,leakage`, all of them numbers;
+    columns about accuracy include the metric's name."""
     flat, metric = flat_row(row), row.metric.partition(",")[0]
     found: dict[str, float] = {}
     for column in in_harness():
@@ -95,7 +95,7 @@ def _samples(annotation: Annotation, folder: Path | None) -> Iterator[Path]:
 
 
 def records(annotations: Sequence[Annotation]) -> list[dict[str, Scalar]]:
-    """Every question of every model, for a data frame."""
+    """Every question of every model as a flat record, for a data frame."""
     return same_columns(
         [
             {"model": annotation.model, **flat_question(question)}

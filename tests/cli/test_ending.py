@@ -85,7 +85,7 @@ def test_files_nested_too_deep_are_named_and_the_others_are_read(folder, ended) 
     log.write_text(log.read_text() + '{"doc":' * 100_000 + "\n")
     code, err = ended("annotate", folder / "runs", "--dry_run")
     assert code == 0
-    assert "no whole results file" in err
+    assert "not a complete results file" in err
     assert "line 7: left out" in err
 
 
@@ -108,7 +108,7 @@ def test_an_incomplete_audit_is_told_by_every_command_and_judged_by_none(folder,
     assert said in board.read_text().partition('<section id="standings">')[0]
     code, err = ended("annotate", runs, "--dry_run", "--fail-if", "pvalue<0.9")
     assert code == 2
-    assert "--fail-if judges no incomplete log" in err
+    assert "--fail-if does not judge incomplete logs" in err
 
 
 def test_a_reader_that_goes_away_does_not_change_what_is_found() -> None:

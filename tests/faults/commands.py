@@ -245,7 +245,7 @@ def damaged_files(folder: Path, tries: int, rng: random.Random) -> Tally:
     tally = Tally("damaged files")
     source = folder_of_runs(folder / "damaged_source", n_rows=12) / "runs"
     right = {
-        (question.task, question.doc_hash): (question.scores, question.suspicion and question.suspicion.flagged)
+        (question.task, question.doc_hash): (question.scores, question.audited and question.audited.flagged)
         for annotation in annotate([source])
         for question in annotation.questions
     }
@@ -280,7 +280,7 @@ def _read_damaged(tally: Tally, place: Path, right: Mapping[Any, Any]) -> None:
         return
     told = any(annotation.problems for annotation in annotations)
     found = {
-        (question.task, question.doc_hash): (question.scores, question.suspicion and question.suspicion.flagged)
+        (question.task, question.doc_hash): (question.scores, question.audited and question.audited.flagged)
         for annotation in annotations
         for question in annotation.questions
     }

@@ -19,7 +19,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage.harness.clean import clean_task
 from lm_eval_leakage.harness.clean.clean_files import write_clean
 from lm_eval_leakage.results.clean_sets import CleanSet, clean_sets
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Suspicion
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 from tests.fakes import FakeLM, by_hash
 
 pytestmark = pytest.mark.model  # each test has several runs of the harness, a minute in all
@@ -90,7 +90,7 @@ def sets_of(results: Mapping[str, Any], flagged: Callable[[int], bool | None], *
             subject="",
             length=1,
             scores={"acc,none": sample["acc"]},
-            suspicion=Suspicion(
+            audited=AuditedQuestion(
                 sample["doc_hash"], "", name, "", "", options=(), answer=None, flagged=flagged(sample["doc_id"])
             ),
         )

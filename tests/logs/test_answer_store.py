@@ -118,5 +118,5 @@ def test_a_full_disk_is_named_once_and_ends_nothing(tmp_path: Path, caplog) -> N
         for _ in range(2):
             store.add(request_key("loglikelihood", ("a", "b")), (-1.0, False))
             store.flush()
-    assert caplog.text.count("answers can no longer be kept") == 1
+    assert caplog.text.count("answers can no longer be stored") == 1
     assert store.n_kept == 0

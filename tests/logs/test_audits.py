@@ -54,7 +54,7 @@ def told(folder: Path) -> list[str]:
     identify([(folder, KNOWN)], problems, DETECTOR)
     assert [str(problem) for problem in problems if problem.incomplete] == by_annotate
     if by_annotate:
-        with pytest.raises(ValueError, match="--fail-if judges no incomplete log"):
+        with pytest.raises(ValueError, match="--fail-if does not judge incomplete logs"):
             check_complete(found)
     check_complete(problem for problem in found if not problem.incomplete)
     return by_annotate
@@ -199,7 +199,7 @@ def test_whatever_lines_are_removed_it_is_told_and_not_judged(tmp_path_factory, 
     Random(seed).shuffle(lines)
     log.write_text("".join(lines))
     (found,) = annotate([folder])
-    with pytest.raises(ValueError, match="--fail-if judges no incomplete log"):
+    with pytest.raises(ValueError, match="--fail-if does not judge incomplete logs"):
         check_complete(found.problems)
     assert found.problems[0].incomplete
     problems: list = []
@@ -231,7 +231,7 @@ def test_an_audit_of_any_name_is_known_by_its_lines(tmp_path, monkeypatch, resul
     write_run(tmp_path, "m", {"sideways": [audited(row(i), True) for i in range(3)]}, results=results)
     (found,) = annotate([tmp_path])
     assert [(line.task, line.n_joined) for line in found.rows] == [("bench", 3)]
-    assert {one.benchmark for one in found.suspicions} == {"bench"}
+    assert {one.benchmark for one in found.audited_questions} == {"bench"}
 
 
 def test_an_audit_whose_log_and_rows_are_gone_is_known_by_its_configuration(tmp_path) -> None:

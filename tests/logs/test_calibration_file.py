@@ -20,9 +20,9 @@ def test_what_is_saved_is_read(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", r"is no calibration file .*; make one with `lm-eval-leakage simulate`"),
-        ("[]", "is no calibration file"),
-        ('{"results": {}}', "is no calibration file"),
+        ("", r"is not a calibration file .*; make one with `lm-eval-leakage simulate`"),
+        ("[]", "is not a calibration file"),
+        ('{"results": {}}', "is not a calibration file"),
         (
             json.dumps({"calibration": 9, "detectors": {}, "combined": None}),
             "version 9; this package reads 1 and 2",
@@ -38,21 +38,21 @@ def test_another_file_is_refused(tmp_path, content: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model": 7}, "its model is 7, which is no text"),
+        ({"model": 7}, "its model is 7, which is not a text"),
         ({"benchmark": None}, "its benchmark is None"),
         ({"origin": ["x"]}, "its origin is"),
-        ({"detectors": []}, "is no calibration file"),
-        ({"detectors": {"a": {"unseen": {"all": [1, "x"]}, "seen": []}}}, "a has scores that are no finite numbers"),
-        ({"detectors": {"a": {"unseen": {"all": [float("nan")]}, "seen": []}}}, "no finite numbers"),
-        ({"detectors": {"a": {"unseen": {"all": [1.0]}, "seen": [True]}}}, "no finite numbers"),
-        ({"detectors": {"a": {"unseen": {"all": [10**400]}, "seen": []}}}, "is no calibration file"),
+        ({"detectors": []}, "is not a calibration file"),
+        ({"detectors": {"a": {"unseen": {"all": [1, "x"]}, "seen": []}}}, "a has scores that are not finite numbers"),
+        ({"detectors": {"a": {"unseen": {"all": [float("nan")]}, "seen": []}}}, "not finite numbers"),
+        ({"detectors": {"a": {"unseen": {"all": [1.0]}, "seen": [True]}}}, "not finite numbers"),
+        ({"detectors": {"a": {"unseen": {"all": [10**400]}, "seen": []}}}, "is not a calibration file"),
         ({"detectors": {"a": {"unseen": {}, "seen": []}}}, "a has no scores of 'all' unseen questions"),
-        ({"detectors": {COMBINED: {"unseen": {"all": [1.0]}, "seen": []}}}, "not how they are made"),
+        ({"detectors": {COMBINED: {"unseen": {"all": [1.0]}, "seen": []}}}, "not how they are computed"),
         ({"combined": {"detectors": ["a"], "weights": [], "intercept": 0, "unseen": {"a": [1]}}}, "one weight"),
         ({"combined": {"detectors": ["a"], "weights": [1], "intercept": 0, "unseen": {"a": []}}}, "no unseen"),
-        ({"combined": {"detectors": ["a"], "weights": [1], "intercept": "0", "unseen": {"a": [1]}}}, "no finite"),
-        ({"combined": {"detectors": [7], "weights": [1], "intercept": 0, "unseen": {"a": [1]}}}, "is no name"),
-        ({"more": 1}, "is no calibration file"),
+        ({"combined": {"detectors": ["a"], "weights": [1], "intercept": "0", "unseen": {"a": [1]}}}, "not finite"),
+        ({"combined": {"detectors": [7], "weights": [1], "intercept": 0, "unseen": {"a": [1]}}}, "is not a text"),
+        ({"more": 1}, "is not a calibration file"),
     ],
 )
 def test_a_field_of_another_kind_is_refused(tmp_path, change, said) -> None:
@@ -60,7 +60,7 @@ def test_a_field_of_another_kind_is_refused(tmp_path, change, said) -> None:
     (tmp_path / "c.json").write_text(json.dumps(whole))
     assert read_calibration(str(tmp_path / "c.json")).model == "M"
     (tmp_path / "c.json").write_text(json.dumps(whole | change))
-    with pytest.raises(ValueError, match="is no calibration file") as refusal:
+    with pytest.raises(ValueError, match="is not a calibration file") as refusal:
         read_calibration(str(tmp_path / "c.json"))
     assert said in str(refusal.value)
 
@@ -68,7 +68,7 @@ def test_a_field_of_another_kind_is_refused(tmp_path, change, said) -> None:
 @pytest.mark.parametrize("content", [b"[" * 100_000, b'{"calibration": 1, "model": ' + b"[" * 100_000, b"\xff\x00"])
 def test_a_file_nested_too_deep_or_of_other_bytes_is_refused(tmp_path, content) -> None:
     (tmp_path / "c.json").write_bytes(content)
-    with pytest.raises(ValueError, match="is no calibration file"):
+    with pytest.raises(ValueError, match="is not a calibration file"):
         read_calibration(str(tmp_path / "c.json"))
 
 

@@ -54,7 +54,7 @@ def test_groups_within_themselves_are_left_out_and_named(tmp_path) -> None:
     write_run(tmp_path, "m", {"a": LINES}, groups={"g": ["h"], "h": ["g", "a"], "i": ["i", "a"]})
     (run,) = find_runs([tmp_path], problems := [])
     assert run.results["group_subtasks"] == {}
-    assert "within themselves" in str(problems[0])
+    assert "one contains itself" in str(problems[0])
 
 
 def test_a_group_that_has_a_task_of_its_own_name_is_no_circle(tmp_path) -> None:
@@ -93,8 +93,8 @@ def test_broken_lines_are_numbered_and_the_others_are_read(tmp_path) -> None:
     problems: list = []
     assert [(number, line["a"]) for number, line in json_lines(file, problems)] == [(1, 1), (6, 2)]
     assert [(problem.file, problem.line) for problem in problems] == [(file, 3), (file, 4), (file, 5), (file, 7)]
-    assert "cut off" in problems[-1].what
-    assert "cut off" not in problems[0].what
+    assert "truncated" in problems[-1].what
+    assert "truncated" not in problems[0].what
 
 
 def test_a_file_that_cannot_be_opened_is_a_problem(tmp_path) -> None:
@@ -115,7 +115,7 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(os, "scandir", denied)
     (run,) = find_runs([tmp_path], problems := [])
     assert run.model == "m"
-    assert str(problems[0]) == f"{hidden}: left out, cannot be listed (Permission denied)"
+    assert str(problems[0]) == f"{hidden}: left out: cannot be listed (Permission denied)"
 
 
 @pytest.mark.parametrize("content", ['{"results":' * 100_000, "[" * 100_000])
@@ -123,4 +123,4 @@ def test_a_results_file_nested_too_deep_is_named(tmp_path, content) -> None:
     place = write_run(tmp_path, "m", {"a": LINES})
     (place / f"results_{time()}.json").write_text(content)
     find_runs([tmp_path], problems := [])
-    assert "no whole results file" in str(problems[0])
+    assert "not a complete results file" in str(problems[0])

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from lm_eval_leakage.inference.pooling import Estimate
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Row, Suspicion
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, Row
 
 HALF = Estimate(0.5, 0.05, 0.4, 0.6)
 
@@ -32,7 +32,7 @@ def row(task: str = "mmlu", level: str = "task", **changes: Any) -> Row:
     return Row(task=task, level=level, values=values, **{key: value for key, value in given.items() if key in of_row})
 
 
-def suspicion(number: int = 0, rank: int = 1, n_orders: int = 24, **changes: Any) -> Suspicion:
+def audited(number: int = 0, rank: int = 1, n_orders: int = 24, **changes: Any) -> AuditedQuestion:
     """Log-likelihoods of -10 for the published order, of -9 for those above it and of -12 for those below."""
     better, worse = [-9.0] * (rank - 1), [-12.0] * (n_orders - rank)
     usual: dict[str, Any] = {
@@ -50,13 +50,13 @@ def suspicion(number: int = 0, rank: int = 1, n_orders: int = 24, **changes: Any
         "n_orders": n_orders,
         "loglikelihoods": (-10.0, *better, *worse),
     }
-    return Suspicion(**{**usual, **changes})
+    return AuditedQuestion(**{**usual, **changes})
 
 
-def answered(of: Suspicion, right: float, task: str = "mmlu") -> AnnotatedQuestion:
+def answered(of: AuditedQuestion, right: float, task: str = "mmlu") -> AnnotatedQuestion:
     return AnnotatedQuestion(task, 0, of.doc_hash, of.content, of.subject, 10, {"acc,none": right}, of)
 
 
-def annotation(*suspicions: Suspicion, rows: tuple[Row, ...] = (row(),), **changes: Any) -> Annotation:
+def annotation(*audited_questions: AuditedQuestion, rows: tuple[Row, ...] = (row(),), **changes: Any) -> Annotation:
     usual: dict[str, Any] = {"model": "M", "detector": "max_order", "questions": ()}
-    return Annotation(rows=rows, suspicions=suspicions, **{**usual, **changes})
+    return Annotation(rows=rows, audited_questions=audited_questions, **{**usual, **changes})

@@ -16,7 +16,7 @@ import pytest
 from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.report import leaderboard_page, page
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
-from tests.report.made import annotation, answered, row, suspicion
+from tests.report.made import annotation, answered, audited, row
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.webdriver.chrome.service import Service  # noqa: E402
@@ -50,9 +50,9 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     """60 flagged questions, of which 7 of chemistry; one has hostile text, one a long one."""
-    found = [suspicion(i, margin=60.0 - i, subject="chemistry" if i % 9 == 0 else "anatomy") for i in range(60)]
-    found[0] = suspicion(0, margin=90.0, subject="chemistry", question=EVIL, options=(EVIL, "b", "c", "d"))
-    found[1] = suspicion(1, margin=80.0, n_orders=120, question="long " * 1000)
+    found = [audited(i, margin=60.0 - i, subject="chemistry" if i % 9 == 0 else "anatomy") for i in range(60)]
+    found[0] = audited(0, margin=90.0, subject="chemistry", question=EVIL, options=(EVIL, "b", "c", "d"))
+    found[1] = audited(1, margin=80.0, n_orders=120, question="long " * 1000)
     rows = [
         row(
             name,

@@ -7,7 +7,7 @@ from lm_eval_leakage.report.bars import HEIGHT, bar_chart, nice_steps
 from lm_eval_leakage.report.charts import WIDTH
 from lm_eval_leakage.report.dots import SIDE, Dots, dot_chart, share_end
 from lm_eval_leakage.report.histograms import rank_histograms
-from tests.report.made import suspicion
+from tests.report.made import audited
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_axes_end_at_a_round_number_above_the_tallest_bar(top, last, n_steps) ->
 
 
 def test_heights_are_in_proportion_and_stacked() -> None:
-    found = [suspicion(rank=1)] * 20 + [suspicion(rank=1, guards=("letters",))] * 10 + [suspicion(rank=2)] * 10
+    found = [audited(rank=1)] * 20 + [audited(rank=1, guards=("letters",))] * 10 + [audited(rank=2)] * 10
     (histogram,) = rank_histograms(found).drawn
     unguarded, guarded, second = bar_chart(histogram).boxes
     assert unguarded.height == pytest.approx(2 * guarded.height, abs=0.02)
@@ -32,7 +32,7 @@ def test_heights_are_in_proportion_and_stacked() -> None:
 
 
 def test_everything_is_within_the_drawing() -> None:
-    (histogram,) = rank_histograms([suspicion(rank=1 + i % 120, n_orders=120) for i in range(500)]).drawn
+    (histogram,) = rank_histograms([audited(rank=1 + i % 120, n_orders=120) for i in range(500)]).drawn
     chart = bar_chart(histogram)
     for box in (*chart.boxes, *chart.band):
         assert 0 <= box.x <= box.x + box.width <= WIDTH

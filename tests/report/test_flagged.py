@@ -4,33 +4,33 @@ import json
 import math
 
 from lm_eval_leakage.report.flagged import LONGEST_QUESTION, as_json, listed, n_bytes
-from tests.report.made import annotation, answered, row, suspicion
+from tests.report.made import annotation, answered, audited, row
 
 PLENTY = 10**6
 
 
-def entries(*suspicions, budget=PLENTY, **changes):
-    return json.loads(listed(annotation(*suspicions, **changes), budget).data)
+def entries(*audited_questions, budget=PLENTY, **changes):
+    return json.loads(listed(annotation(*audited_questions, **changes), budget).data)
 
 
 def test_the_largest_margin_is_first_and_an_undefined_one_last() -> None:
     margins = [1.0, None, 3.0, math.nan, 2.0]
-    found = entries(*(suspicion(i, margin=margin) for i, margin in enumerate(margins)))
+    found = entries(*(audited(i, margin=margin) for i, margin in enumerate(margins)))
     assert [entry["m"] for entry in found] == [3.0, 2.0, 1.0, None, None]
 
 
 def test_unflagged_and_untested_questions_are_not_listed() -> None:
-    assert entries(suspicion(0, rank=2), suspicion(1, flagged=None)) == []
+    assert entries(audited(0, rank=2), audited(1, flagged=None)) == []
 
 
 def test_loglikelihoods_have_two_decimals_and_no_nan() -> None:
     values = (-1.23456, math.nan, -math.inf)
-    (entry,) = entries(suspicion(loglikelihoods=values))
+    (entry,) = entries(audited(loglikelihoods=values))
     assert entry["l"] == [-1.23, None, None]
 
 
 def test_the_answers_of_all_runs_are_told_once_each() -> None:
-    one = suspicion()
+    one = audited()
     rows = (row("mmlu"), row("mmlu_cot"))
     questions = (answered(one, 1.0), answered(one, 1.0), answered(one, 0.0, "mmlu_cot"), answered(one, 0.5, "other"))
     (entry,) = entries(one, rows=rows, questions=questions)
@@ -38,7 +38,7 @@ def test_the_answers_of_all_runs_are_told_once_each() -> None:
 
 
 def test_the_budget_holds_and_what_it_leaves_out_is_counted() -> None:
-    many = [suspicion(i, margin=float(100 - i), question="水" * 100) for i in range(100)]
+    many = [audited(i, margin=float(100 - i), question="水" * 100) for i in range(100)]
     found = listed(annotation(*many), 10_000)
     assert n_bytes(found.data) <= 10_000
     assert 0 < found.n_listed < 100
@@ -49,8 +49,8 @@ def test_the_budget_holds_and_what_it_leaves_out_is_counted() -> None:
 
 
 def test_one_huge_question_does_not_keep_out_the_others() -> None:
-    huge = suspicion(0, margin=9.0, question="x" * LONGEST_QUESTION)
-    found = listed(annotation(huge, suspicion(1)), PLENTY)
+    huge = audited(0, margin=9.0, question="x" * LONGEST_QUESTION)
+    found = listed(annotation(huge, audited(1)), PLENTY)
     assert (found.n_listed, found.n_left_out) == (1, 1)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lm_eval_leakage.report.histograms import N_BINS, margin_histogram, rank, rank_histograms
-from tests.report.made import suspicion
+from tests.report.made import audited
 
 
 def counts(histogram) -> list[tuple[int, int]]:
@@ -14,28 +14,28 @@ def counts(histogram) -> list[tuple[int, int]]:
 
 
 def test_a_rank_is_the_pvalue_times_the_number_of_orders() -> None:
-    assert [rank(suspicion(rank=place)) for place in range(1, 25)] == list(range(1, 25))
+    assert [rank(audited(rank=place)) for place in range(1, 25)] == list(range(1, 25))
 
 
 @pytest.mark.parametrize("changes", [{"pvalue": None}, {"pvalue": 0.5 / 24}, {"pvalue": 1.5 / 24}])
 def test_a_pvalue_that_is_of_no_rank_has_none(changes) -> None:
-    assert rank(suspicion(**changes)) is None
-    assert rank(replace(suspicion(), n_orders=None)) is None
+    assert rank(audited(**changes)) is None
+    assert rank(replace(audited(), n_orders=None)) is None
 
 
 def test_a_question_of_two_options_has_a_rank_though_it_cannot_be_flagged() -> None:
-    assert rank(suspicion(n_orders=2, flagged=None)) == 1
+    assert rank(audited(n_orders=2, flagged=None)) == 1
 
 
 def test_every_rank_of_24_orders_has_a_bar_with_its_guarded_questions_apart() -> None:
-    found = [suspicion(rank=1)] * 5 + [suspicion(rank=1, guards=("in_order",))] * 2 + [suspicion(rank=24)] * 3
+    found = [audited(rank=1)] * 5 + [audited(rank=1, guards=("in_order",))] * 2 + [audited(rank=24)] * 3
     (histogram,) = rank_histograms(found).drawn
     assert counts(histogram) == [(5, 2), *[(0, 0)] * 22, (3, 0)]
     assert [bin_.label for bin_ in histogram.bins] == [str(place) for place in range(1, 25)]
 
 
 def test_the_null_hypothesis_gives_each_bar_its_share() -> None:
-    (histogram,) = rank_histograms([suspicion(rank=1)] * 240).drawn
+    (histogram,) = rank_histograms([audited(rank=1)] * 240).drawn
     expected = histogram.bins[7].expected
     assert expected.mean == pytest.approx(10)
     # normal approximation: 10 ± 1.96 * sqrt(240 * 23) / 24 = 10 ± 6.07
@@ -44,7 +44,7 @@ def test_the_null_hypothesis_gives_each_bar_its_share() -> None:
 
 
 def test_120_orders_stand_in_24_bins_of_5() -> None:
-    found = [suspicion(rank=place, n_orders=120) for place in range(1, 121)]
+    found = [audited(rank=place, n_orders=120) for place in range(1, 121)]
     (histogram,) = rank_histograms(found).drawn
     assert counts(histogram) == [(5, 0)] * 24
     assert (histogram.bins[0].label, histogram.bins[-1].label) == ("1–5", "116–120")
@@ -52,31 +52,31 @@ def test_120_orders_stand_in_24_bins_of_5() -> None:
 
 
 def test_a_last_bin_that_is_smaller_expects_less() -> None:
-    (histogram,) = rank_histograms([suspicion(n_orders=50)] * 100).drawn
+    (histogram,) = rank_histograms([audited(n_orders=50)] * 100).drawn
     assert [bin_.high - bin_.low for bin_ in histogram.bins] == [3] * 16 + [2]
     assert histogram.bins[-1].expected.mean == pytest.approx(100 * 2 / 50)
 
 
 def test_each_number_of_orders_has_a_chart_of_its_own_and_few_questions_have_none() -> None:
-    found = [suspicion(n_orders=120)] * 30 + [suspicion()] * 40 + [suspicion(n_orders=6)] * 3
+    found = [audited(n_orders=120)] * 30 + [audited()] * 40 + [audited(n_orders=6)] * 3
     ranks = rank_histograms(found)
     assert [histogram.n for histogram in ranks.drawn] == [40, 30]
     assert ranks.undrawn == ((6, 3),)
 
 
 def test_the_only_number_of_orders_is_drawn_however_few_there_are() -> None:
-    assert [histogram.n for histogram in rank_histograms([suspicion()]).drawn] == [1]
+    assert [histogram.n for histogram in rank_histograms([audited()]).drawn] == [1]
     assert rank_histograms([]).drawn == ()
 
 
 def test_one_order_alone_makes_a_histogram() -> None:
-    (histogram,) = rank_histograms([suspicion(n_orders=1)]).drawn
+    (histogram,) = rank_histograms([audited(n_orders=1)]).drawn
     assert counts(histogram) == [(1, 0)]
 
 
 def test_margins_are_counted_on_their_side_of_zero() -> None:
     margins = [-1.5, -0.5, -0.5, 0.5, 1.5, 1.6]
-    histogram = margin_histogram([suspicion(margin=m, flagged=m > 0) for m in margins])
+    histogram = margin_histogram([audited(margin=m, flagged=m > 0) for m in margins])
     below = [bin_ for bin_ in histogram.bins if bin_.high <= 0]
     above = [bin_ for bin_ in histogram.bins if bin_.low >= 0]
     assert len(below) + len(above) == len(histogram.bins) <= N_BINS
@@ -87,17 +87,17 @@ def test_margins_are_counted_on_their_side_of_zero() -> None:
 
 @pytest.mark.parametrize("huge", [1e6, 1e300, math.inf])
 def test_one_huge_margin_is_in_the_last_bar_and_does_not_hide_the_others(huge) -> None:
-    found = [suspicion(margin=float(i % 5), flagged=True) for i in range(999)] + [suspicion(margin=huge, flagged=True)]
+    found = [audited(margin=float(i % 5), flagged=True) for i in range(999)] + [audited(margin=huge, flagged=True)]
     histogram = margin_histogram(found)
     assert histogram.n == 1000
     assert len([bin_ for bin_ in histogram.bins if sum(bin_.counts) >= 199]) == 5
 
 
 def test_undefined_margins_and_untested_questions_are_not_drawn() -> None:
-    assert margin_histogram([suspicion(margin=None), suspicion(margin=math.nan), suspicion(flagged=None)]) is None
+    assert margin_histogram([audited(margin=None), audited(margin=math.nan), audited(flagged=None)]) is None
 
 
 def test_margins_of_zero_are_one_bar() -> None:
-    histogram = margin_histogram([suspicion(margin=0.0, flagged=False)] * 3)
+    histogram = margin_histogram([audited(margin=0.0, flagged=False)] * 3)
     assert counts(histogram) == [(3, 0)]
     assert histogram.bins[0].label == "all"

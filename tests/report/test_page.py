@@ -12,15 +12,15 @@ from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.report.page import render
 from lm_eval_leakage.results.measured import P
-from lm_eval_leakage.results.result_types import Annotation, Suspicion
-from tests.report.made import HALF, annotation, answered, row, suspicion
+from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion
+from tests.report.made import HALF, annotation, answered, audited, row
 from tests.report.parsed import Parsed
 
 EVIL = "<script>alert(1)</script></script>{{ 7*7 }}{% raw %}\"onload='x'<!--&amp;\u2028\ud800"
 
 
 def usual(**changes) -> Annotation:
-    found = [suspicion(i, rank=1 + i % 24) for i in range(48)]
+    found = [audited(i, rank=1 + i % 24) for i in range(48)]
     return annotation(*found, questions=tuple(answered(one, 1.0) for one in found), **changes)
 
 
@@ -60,7 +60,7 @@ def test_the_policy_lets_only_our_script_and_style_run() -> None:
 
 
 def test_what_data_sets_and_models_say_is_text() -> None:
-    evil = suspicion(question=EVIL, options=(EVIL, "b"), subject=EVIL, benchmark=EVIL, guards=(EVIL,))
+    evil = audited(question=EVIL, options=(EVIL, "b"), subject=EVIL, benchmark=EVIL, guards=(EVIL,))
     found = annotation(
         evil,
         model=EVIL,
@@ -86,7 +86,7 @@ def test_what_data_sets_and_models_say_is_text() -> None:
 
 def test_full_mmlu_with_every_question_flagged_stays_below_5_mb() -> None:
     text = "What is the capital of 水 & <b>? " * 16
-    many = [suspicion(i, margin=i / 100, question=text[:500]) for i in range(14_042)]
+    many = [audited(i, margin=i / 100, question=text[:500]) for i in range(14_042)]
     rows = tuple(row(f"mmlu_{i}") for i in range(70))
     started = time.monotonic()
     page = render([annotation(*many, rows=rows, questions=tuple(answered(one, 1.0) for one in many))])
@@ -98,15 +98,15 @@ def test_full_mmlu_with_every_question_flagged_stays_below_5_mb() -> None:
 
 
 def test_several_models_share_the_room_by_what_they_need() -> None:
-    few = annotation(*(suspicion(i) for i in range(3)), model="few")
-    many = annotation(*(suspicion(i, question="x" * 3000) for i in range(2000)), model="many")
+    few = annotation(*(audited(i) for i in range(3)), model="few")
+    many = annotation(*(audited(i, question="x" * 3000) for i in range(2000)), model="many")
     page = render([many, few])
     assert 3_900_000 < len(page.encode()) < 5_000_000
     assert "3 questions flagged by max_order, the largest margins first. This" in Parsed(page).text
 
 
 def test_models_that_need_more_than_there_is_share_it_equally() -> None:
-    models = [annotation(*(suspicion(i, question="x" * 3000) for i in range(1000)), model=name) for name in "AB"]
+    models = [annotation(*(audited(i, question="x" * 3000) for i in range(1000)), model=name) for name in "AB"]
     page = render(models)
     assert 3_900_000 < len(page.encode()) < 5_000_000
     left_out = [int(n) for n in re.findall(r"(\d+) are not shown", page)]
@@ -147,7 +147,7 @@ def test_undefined_is_a_dash() -> None:
     assert cell_of(page, "accuracy, unflagged") == "0.400 [0.30, 0.50]"
 
 
-UNREAD = Suspicion("h", "", "mmlu", "mmlu", "", (), None, reason="no options")
+UNREAD = AuditedQuestion("h", "", "mmlu", "mmlu", "", (), None, reason="no options")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ UNREAD = Suspicion("h", "", "mmlu", "mmlu", "", (), None, reason="no options")
         [annotation(rows=())],
         [annotation(UNREAD)],
         [annotation(rows=(row(n=10**15, accuracy=Estimate(1e308, 1e308, -math.inf, math.inf), pvalue=0.0),))],
-        [annotation(suspicion(margin=math.inf, loglikelihoods=(-math.inf,) * 24), detector="")],
+        [annotation(audited(margin=math.inf, loglikelihoods=(-math.inf,) * 24), detector="")],
         [annotation(rows=(row(accuracy_original=UNKNOWN, flagged_rate=UNKNOWN, n_tested=0),))],
     ],
     ids=["no model", "no rows", "no suspicion", "huge", "infinite", "unknown arms"],
@@ -171,7 +171,7 @@ def test_arms_have_a_chart_with_their_numbers() -> None:
         "accuracy_original": Estimate(0.4, 0.02, 0.36, 0.44),
         "accuracy_generalized": Estimate(0.3, 0.02, 0.26, 0.34),
     }
-    found = annotation(suspicion(arms=Arms(True, True, True, False)), rows=(row(**arms), row("x")))
+    found = annotation(audited(arms=Arms(True, True, True, False)), rows=(row(**arms), row("x")))
     text = Parsed(render([found])).text
     assert "mmlu 0.400 [0.36, 0.44] 0.300 [0.26, 0.34]" in text
 

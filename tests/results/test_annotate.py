@@ -85,7 +85,7 @@ def test_questions_are_joined_by_their_words_where_rows_differ_in_other_fields(t
     write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), i in FLAGGED) for i in range(N)]})
     (found,) = annotate([tmp_path])
     assert rows_of(found)["bench", "acc,none"].n_joined == N
-    assert [question.suspicion.flagged for question in found.questions] == [i in FLAGGED for i in range(N)]
+    assert [question.audited.flagged for question in found.questions] == [i in FLAGGED for i in range(N)]
 
 
 def test_what_cannot_be_joined_is_counted_and_named(tmp_path) -> None:
@@ -105,7 +105,7 @@ def test_a_skipped_question_is_joined_and_not_tested(tmp_path) -> None:
     (found,) = annotate([tmp_path])
     only = rows_of(found)["bench", "acc,none"]
     assert (only.n_joined, only.n_tested, columns.FLAGGED.of(only).value) == (3, 2, 0.5)
-    assert found.questions[2].suspicion.reason == "two options read alike"
+    assert found.questions[2].audited.reason == "two options read alike"
 
 
 def test_with_two_options_nothing_is_flagged_and_the_signs_make_the_pvalue(tmp_path) -> None:
@@ -144,7 +144,7 @@ def test_of_several_runs_the_one_with_the_most_questions_then_the_newest_is_read
     (found,) = annotate([tmp_path])
     assert rows_of(found)["bench", "acc,none"].accuracy.value == 1
     assert len(found.questions) == N
-    assert sum("passed over" in str(problem) for problem in found.problems) == 2
+    assert sum("is ignored for" in str(problem) for problem in found.problems) == 2
 
 
 def test_runs_with_other_numbers_of_examples_have_rows_of_their_own(tmp_path) -> None:
@@ -161,7 +161,7 @@ def test_a_question_audited_twice_has_its_newer_verdict(tmp_path) -> None:
     for flagged in (True, False):
         write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(0), flagged)]})
     (found,) = annotate([tmp_path])
-    assert found.questions[0].suspicion.flagged is False
+    assert found.questions[0].audited.flagged is False
 
 
 def test_of_two_ways_of_one_statistic_the_one_with_more_questions_is_shown_and_the_other_named(tmp_path) -> None:

@@ -24,15 +24,15 @@ from lm_eval_leakage.results.clean_sets import (
     clean_sets,
 )
 from lm_eval_leakage.results.clean_texts import render_group, render_questions, render_task
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Suspicion
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 
 RIGHT, WRONG = {"acc,none": 1.0}, {"acc,none": 0.0}
 VERDICTS = st.sampled_from([True, False, None])
 NAMES = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FFF, exclude_categories=["C", "Z"]), min_size=1)
 
 
-def suspicion(doc_hash: str, flagged: bool | None, content: str = "") -> Suspicion:
-    return Suspicion(doc_hash, content, "benchmark", "", "", options=(), answer=None, flagged=flagged)
+def audited(doc_hash: str, flagged: bool | None, content: str = "") -> AuditedQuestion:
+    return AuditedQuestion(doc_hash, content, "benchmark", "", "", options=(), answer=None, flagged=flagged)
 
 
 def question(doc_id: int, flagged: bool | None = False, task: str = "t", **changes) -> AnnotatedQuestion:
@@ -42,13 +42,15 @@ def question(doc_id: int, flagged: bool | None = False, task: str = "t", **chang
         "subject": "",
         "length": 1,
         "scores": RIGHT,
-        "suspicion": suspicion(doc_hash, flagged),
+        "audited": audited(doc_hash, flagged),
     }
     return AnnotatedQuestion(task=task, doc_id=doc_id, doc_hash=doc_hash, **(fields | changes))
 
 
-def annotation(*questions: AnnotatedQuestion, model: str = "m", audited: list[Suspicion] | None = None) -> Annotation:
-    found = [one.suspicion for one in questions if one.suspicion] if audited is None else audited
+def annotation(
+    *questions: AnnotatedQuestion, model: str = "m", audited: list[AuditedQuestion] | None = None
+) -> Annotation:
+    found = [one.audited for one in questions if one.audited] if audited is None else audited
     return Annotation(model, "max_order", (), tuple(questions), tuple(found))
 
 
@@ -101,7 +103,7 @@ def test_strong_leaves_out_a_flagged_question_of_unknown_answer_and_says_so() ->
 
 
 def test_questions_that_were_not_tested_are_left_out_unless_they_are_asked_for() -> None:
-    models = [annotation(question(0), question(1, None), question(2, suspicion=None), question(3, True))]
+    models = [annotation(question(0), question(1, None), question(2, audited=None), question(3, True))]
     without, with_them = only(models), only(models, keep_untested=True)
     assert kept(without) == [0]
     assert left_out(without) == {1: UNTESTED, 2: UNTESTED, 3: FLAGGED}
@@ -132,14 +134,14 @@ def test_a_question_that_one_model_was_not_asked_is_untested_by_it() -> None:
 
 def test_a_model_that_was_run_and_not_audited_has_no_say_but_where_nobody_was_nothing_is_kept() -> None:
     audited = annotation(question(0), question(1, True), model="a")
-    run_only = annotation(question(0, suspicion=None), question(1, suspicion=None), model="b")
+    run_only = annotation(question(0, audited=None), question(1, audited=None), model="b")
     assert kept(only([audited, run_only])) == [0]
     assert left_out(only([run_only])) == {0: UNTESTED, 1: UNTESTED}
 
 
 def test_by_calibration_its_flags_count() -> None:
-    both = [replace(suspicion(f"h{i}", flagged=i == 0), calibrated_flagged=[False, True, None][i]) for i in range(3)]
-    questions = [question(i, suspicion=both[i]) for i in range(3)]
+    both = [replace(audited(f"h{i}", flagged=i == 0), calibrated_flagged=[False, True, None][i]) for i in range(3)]
+    questions = [question(i, audited=both[i]) for i in range(3)]
     (calibrated,) = by_calibration([annotation(*questions)])
     assert left_out(only([calibrated])) == {1: FLAGGED, 2: UNTESTED}
     assert "calibrated" in only([calibrated]).detector
@@ -160,17 +162,17 @@ def test_a_model_that_knows_nothing_of_a_task_has_no_say_in_it() -> None:
     assert (second.task, second.models, kept(second)) == ("u", ("b",), [])
 
 
-@pytest.mark.parametrize("same", [suspicion("h1", True), suspicion("elsewhere", True, "ch1")], ids=["row", "content"])
+@pytest.mark.parametrize("same", [audited("h1", True), audited("elsewhere", True, "ch1")], ids=["row", "content"])
 def test_an_audit_counts_without_a_run_of_its_model(same) -> None:
-    audited = annotation(model="b", audited=[suspicion("h0", False), same])
-    clean = only([annotation(question(0), question(1), model="a"), audited])
+    other = annotation(model="b", audited=[audited("h0", False), same])
+    clean = only([annotation(question(0), question(1), model="a"), other])
     assert clean.models == ("a", "b")
     assert clean.left_out == (LeftOut(1, "h1", FLAGGED, ("b",)),)
 
 
 def test_a_content_that_could_not_be_read_is_nobodys() -> None:
-    audited = annotation(model="b", audited=[suspicion("g", True, "")])
-    clean = only([annotation(question(0, content=""), model="a"), audited])
+    other = annotation(model="b", audited=[audited("g", True, "")])
+    clean = only([annotation(question(0, content=""), model="a"), other])
     assert (clean.models, kept(clean)) == (("a",), [0])
 
 
@@ -195,7 +197,7 @@ def test_an_unknown_rule_is_named() -> None:
 
 def test_no_question_at_all_is_an_error_with_a_remedy() -> None:
     with pytest.raises(ValueError, match="the runs of 1 model.* give folders of runs with --log_samples"):
-        clean_sets([annotation(audited=[suspicion("h", True)])])
+        clean_sets([annotation(audited=[audited("h", True)])])
 
 
 ANSWERED = st.lists(st.tuples(VERDICTS, st.sampled_from([RIGHT, WRONG, {}])), min_size=1, max_size=8)
@@ -267,7 +269,7 @@ def test_a_tasks_yaml_reads_back_whatever_the_names_are(task, path, models) -> N
         "metadata": {"version": 1.0, "base": task, "base_yaml": path, "questions": "list.json"},
     }
     assert f"1 of 1 questions of {task}" in how
-    assert "flagged and answered rightly" in how
+    assert "flagged and answered correctly" in how
     assert ", ".join(models) in how
 
 

@@ -13,18 +13,18 @@ from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate, normal, share
 from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.results.column_registry import ARM_COLUMNS, values_of
 from lm_eval_leakage.results.measured import Entry, Measured
-from lm_eval_leakage.results.result_types import Suspicion
+from lm_eval_leakage.results.result_types import AuditedQuestion
 from lm_eval_leakage.results.rows import strata_of
 from lm_eval_leakage.results.verdicts import Calibrating
 
 
-def suspicion(number: int = 0, **fields: Any) -> Suspicion:
-    return Suspicion(f"hash {number}", "words", "mmlu", "history", "Question?", ("a", "b"), 0, **fields)
+def audited(number: int = 0, **fields: Any) -> AuditedQuestion:
+    return AuditedQuestion(f"hash {number}", "words", "mmlu", "history", "Question?", ("a", "b"), 0, **fields)
 
 
 def entries(flagged: Sequence[bool | None], scores: Sequence[float | None], strata: Sequence[str] = ()) -> list[Entry]:
     return [
-        Entry(suspicion(number, flagged=flag), score, stratum)
+        Entry(audited(number, flagged=flag), score, stratum)
         for number, (flag, score, stratum) in enumerate(
             zip(flagged, scores, strata or [""] * len(scores), strict=True)
         )
@@ -40,7 +40,7 @@ def of_known(values: dict[str, Any]) -> set[str]:
     return {key for key, value in values.items() if value == value and value != UNKNOWN}
 
 
-def of(*found: Suspicion, calibrating: Calibrating | None = None) -> dict[str, Any]:
+def of(*found: AuditedQuestion, calibrating: Calibrating | None = None) -> dict[str, Any]:
     return columns([Entry(one) for one in found], calibrating)
 
 
@@ -97,7 +97,7 @@ def test_without_right_and_wrong_there_is_a_gap_and_no_count_of_right_answers() 
 
 @pytest.mark.parametrize("flag", [True, False])
 def test_one_kind_of_question_alone_has_no_gap(flag: bool) -> None:
-    found = columns([*entries([flag, flag], [1.0, 0.0]), Entry(suspicion(9, flagged=not flag))])
+    found = columns([*entries([flag, flag], [1.0, 0.0]), Entry(audited(9, flagged=not flag))])
     assert found["accuracy_flagged" if flag else "accuracy_unflagged"].value == 0.5
     assert found["accuracy_unflagged" if flag else "accuracy_flagged"] == UNKNOWN
     assert not {"gap", "gap_adjusted", "gap_pvalue", "strong_rate"} & of_known(found)
@@ -105,9 +105,9 @@ def test_one_kind_of_question_alone_has_no_gap(flag: bool) -> None:
 
 def test_the_pvalue_is_of_all_questions_with_a_null_rate_and_the_rates_are_of_those_with_a_flag() -> None:
     """Of two options the sign counts, which is no flag: a p-value of 1/2 at a null rate of 1/2 is one."""
-    four = [suspicion(i, flagged=i < 3, null_rate=1 / 24, pvalue=1 / 24 if i < 3 else 0.5) for i in range(20)]
-    two = [suspicion(20 + i, flagged=None, null_rate=0.5, pvalue=0.5 if i < 5 else 1.0) for i in range(6)]
-    without = [suspicion(30, flagged=None, null_rate=0.5), suspicion(31, flagged=True), suspicion(32)]
+    four = [audited(i, flagged=i < 3, null_rate=1 / 24, pvalue=1 / 24 if i < 3 else 0.5) for i in range(20)]
+    two = [audited(20 + i, flagged=None, null_rate=0.5, pvalue=0.5 if i < 5 else 1.0) for i in range(6)]
+    without = [audited(30, flagged=None, null_rate=0.5), audited(31, flagged=True), audited(32)]
     found = of(*four, *two, *without)
     assert found["pvalue"] == pytest.approx(poisson_binom.sf(3 + 5 - 1, [1 / 24] * 20 + [0.5] * 7))
     assert found["null_rate"] == pytest.approx(1 / 24)
@@ -115,8 +115,8 @@ def test_the_pvalue_is_of_all_questions_with_a_null_rate_and_the_rates_are_of_th
 
 
 def test_questions_with_a_guard_stand_apart() -> None:
-    free = [suspicion(i, flagged=i < 2, null_rate=1 / 24, pvalue=0.5) for i in range(10)]
-    guarded = [suspicion(10 + i, flagged=True, null_rate=1 / 24, pvalue=0.01, guards=("rising",)) for i in range(5)]
+    free = [audited(i, flagged=i < 2, null_rate=1 / 24, pvalue=0.5) for i in range(10)]
+    guarded = [audited(10 + i, flagged=True, null_rate=1 / 24, pvalue=0.01, guards=("rising",)) for i in range(5)]
     found = of(*free, *guarded)
     assert found["flagged_rate"].value == pytest.approx(7 / 15)
     assert found["flagged_rate_unguarded"].value == pytest.approx(2 / 10)
@@ -126,21 +126,21 @@ def test_questions_with_a_guard_stand_apart() -> None:
 
 def test_the_outlier_test_is_of_the_questions_that_it_tested() -> None:
     found = of(
-        suspicion(0, outlier=True, outlier_null_rate=0.3),
-        suspicion(1, outlier=False, outlier_null_rate=0.4),
-        suspicion(2, outlier=False),
-        suspicion(3, outlier_null_rate=0.9),
+        audited(0, outlier=True, outlier_null_rate=0.3),
+        audited(1, outlier=False, outlier_null_rate=0.4),
+        audited(2, outlier=False),
+        audited(3, outlier_null_rate=0.9),
     )
     assert found["outlier_rate"].value == pytest.approx(1 / 3)
     assert found["outlier_null_rate"] == pytest.approx(0.35)
-    nothing = of(suspicion())
+    nothing = of(audited())
     assert nothing["outlier_rate"] == UNKNOWN
     assert math.isnan(nothing["outlier_null_rate"])
 
 
 def test_a_calibration_adds_a_probability_and_the_share_of_seen_questions() -> None:
-    asked = [suspicion(i, calibrated_flagged=i < 40, probability=0.2 + 0.6 * (i < 40)) for i in range(100)]
-    asked.append(suspicion(100))
+    asked = [audited(i, calibrated_flagged=i < 40, probability=0.2 + 0.6 * (i < 40)) for i in range(100)]
+    asked.append(audited(100))
     known = KnownScores({EVERY_CLASS: [float(i) for i in range(99)]}, [200.0] * 80 + [0.0] * 20)
     weaker = KnownScores(known.unseen, [200.0] * 50 + [0.0] * 50)
     made = Calibration("m", "mmlu", "held out", {COMBINED: known, "other": weaker})
@@ -153,12 +153,12 @@ def test_a_calibration_adds_a_probability_and_the_share_of_seen_questions() -> N
         assert math.isnan(found["prevalence"].stderr)
         assert found["prevalence"].low < expected < found["prevalence"].high
     assert "prevalence" not in of_known(of(*asked))
-    assert "prevalence" not in of_known(of(suspicion(), calibrating=Calibrating(made)))
+    assert "prevalence" not in of_known(of(audited(), calibrating=Calibrating(made)))
 
 
 def test_choice_confusion_has_an_accuracy_per_arm_and_the_change_with_its_paired_error() -> None:
     arms = [Arms(i < 6, i < 5, i < 3, i % 2 == 0) for i in range(10)]
-    found = of(*(suspicion(i, arms=one) for i, one in enumerate(arms)), suspicion(10))
+    found = of(*(audited(i, arms=one) for i, one in enumerate(arms)), audited(10))
     assert {name: found[column.key].value for name, column in ARM_COLUMNS.items()} == {
         "original": 0.6,
         "shuffled": 0.5,
@@ -168,7 +168,7 @@ def test_choice_confusion_has_an_accuracy_per_arm_and_the_change_with_its_paired
     changes = [one.generalized - one.original for one in arms]
     error = sem(changes)
     assert near(found["confusion_delta"], np.mean(changes), error, -0.1 - 1.959964 * error, -0.1 + 1.959964 * error)
-    assert not {"accuracy_original", "confusion_delta"} & of_known(of(suspicion()))
+    assert not {"accuracy_original", "confusion_delta"} & of_known(of(audited()))
 
 
 def test_strata_are_subject_third_by_length_within_it_and_third_of_ease() -> None:

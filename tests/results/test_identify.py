@@ -73,7 +73,7 @@ def test_a_question_without_a_score_is_counted(tmp_path) -> None:
     lines = [line(0, A, 0.1), line(0, B, 0.2), line(1, A, None), line(1, B, 0.3)]
     found = identify([(log(tmp_path / "r", lines), calibration())], [])
     assert (len(found.questions), found.untested) == (1, 1)
-    assert "1 question(s) lack a score" in summary(found)
+    assert "1 question(s) without a score from every model" in summary(found)
 
 
 def test_a_missing_audit_is_named(tmp_path) -> None:

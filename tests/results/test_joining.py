@@ -5,11 +5,11 @@ from pathlib import Path
 from lm_eval_leakage.logs.runs import Run
 from lm_eval_leakage.results.annotate import Joining
 from lm_eval_leakage.results.answered import AnsweredQuestion, TaskRun
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Suspicion
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion
 
 
-def suspicion(doc_hash: str, content: str, benchmark: str = "mmlu") -> Suspicion:
-    return Suspicion(doc_hash, content, benchmark, "history", "Question?", ("a", "b"), 0, flagged=True)
+def audited(doc_hash: str, content: str, benchmark: str = "mmlu") -> AuditedQuestion:
+    return AuditedQuestion(doc_hash, content, benchmark, "history", "Question?", ("a", "b"), 0, flagged=True)
 
 
 def answer(doc_id: int, doc_hash: str, content: str) -> AnsweredQuestion:
@@ -22,27 +22,27 @@ def task(name: str = "mmlu_history", log: Path | None = None) -> TaskRun:
 
 def partners(joining: Joining, *answers: AnsweredQuestion) -> list[str | None]:
     joined = joining.join(task(), answers)
-    return [None if one.suspicion is None else one.suspicion.doc_hash for one in joined]
+    return [None if one.audited is None else one.audited.doc_hash for one in joined]
 
 
 def test_a_question_of_another_row_with_the_same_words_is_joined() -> None:
-    joining = Joining([suspicion("audited", "words"), suspicion("other", "other words")])
+    joining = Joining([audited("audited", "words"), audited("other", "other words")])
     assert partners(joining, answer(0, "another field", "words"), answer(1, "new", "new words")) == ["audited", None]
 
 
 def test_rows_whose_words_could_not_be_read_are_not_taken_for_each_other() -> None:
-    joining = Joining([suspicion("audited", "")])
+    joining = Joining([audited("audited", "")])
     assert partners(joining, answer(0, "another", ""), answer(1, "audited", "")) == [None, "audited"]
 
 
 def test_of_two_audited_rows_with_the_same_words_an_answer_finds_the_one_with_its_own_hash() -> None:
-    joining = Joining([suspicion("first", "words"), suspicion("second", "words")])
+    joining = Joining([audited("first", "words"), audited("second", "words")])
     assert partners(joining, answer(0, "first", "words"), answer(1, "second", "words")) == ["first", "second"]
     assert joining.problems() == []
 
 
 def test_a_joined_question_keeps_what_the_run_says_of_it() -> None:
-    joining = Joining([suspicion("audited", "words")])
+    joining = Joining([audited("audited", "words")])
     (with_log,) = joining.join(task(log=Path("samples.jsonl")), [answer(7, "audited", "words")])
     assert with_log == AnnotatedQuestion(
         "mmlu_history",
@@ -52,7 +52,7 @@ def test_a_joined_question_keeps_what_the_run_says_of_it() -> None:
         "history",
         10,
         {"acc,none": 1.0},
-        suspicion("audited", "words"),
+        audited("audited", "words"),
         "samples.jsonl",
         "5",
     )
@@ -61,15 +61,13 @@ def test_a_joined_question_keeps_what_the_run_says_of_it() -> None:
 
 
 def test_a_row_is_found_by_its_hash_though_its_words_could_not_be_read() -> None:
-    joining = Joining([suspicion("audited", "")])
+    joining = Joining([audited("audited", "")])
     assert partners(joining, answer(0, "audited", "words")) == ["audited"]
 
 
 def test_what_several_tasks_answer_is_added_up() -> None:
     """The second task neither forgets the questions of the first nor its benchmark."""
-    joining = Joining(
-        [suspicion("a", "1"), suspicion("b", "2"), suspicion("c", "3", "arc"), suspicion("d", "4", "csqa")]
-    )
+    joining = Joining([audited("a", "1"), audited("b", "2"), audited("c", "3", "arc"), audited("d", "4", "csqa")])
     joining.join(task("first"), [answer(0, "a", "1"), answer(1, "b", "2"), answer(2, "x", "9")])
     joining.join(task("second"), [answer(0, "c", "3")])
     assert [str(problem) for problem in joining.problems()] == [
@@ -79,7 +77,7 @@ def test_what_several_tasks_answer_is_added_up() -> None:
 
 
 def test_audited_questions_that_no_run_answered_are_named_by_the_beginning_of_their_hash() -> None:
-    joining = Joining([suspicion("a", "1"), suspicion("0123456789", "2"), suspicion("b", "3", "arc")])
+    joining = Joining([audited("a", "1"), audited("0123456789", "2"), audited("b", "3", "arc")])
     joining.join(task(), [answer(0, "a", "1")])
     assert [str(problem) for problem in joining.problems()] == [
         "mmlu: 1 audited question(s) were answered in no run (doc_hash 01234567)"
@@ -93,7 +91,7 @@ def test_without_an_audit_the_remedy_is_named() -> None:
 
 
 def test_of_many_names_twenty_are_shown_and_the_rest_counted() -> None:
-    joining = Joining([suspicion("a", "1")])
+    joining = Joining([audited("a", "1")])
     for count, shown in ((20, "17, 18, 19)"), (21, "18, 19 and 1 more)"), (25, "18, 19 and 5 more)")):
         joining.join(task(), [answer(i, f"{i}", f"words {i}") for i in range(count)])
         assert shown in str(joining.problems()[0])

@@ -12,7 +12,7 @@ from lm_eval_leakage.logs.runs import SECTIONS_KEPT, Run
 from lm_eval_leakage.results.annotate import Joining
 from lm_eval_leakage.results.answered import TaskRun, answers
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, Part, rows_of
-from lm_eval_leakage.results.verdicts import suspicions
+from lm_eval_leakage.results.verdicts import audited_questions
 from lm_eval_leakage.results.written import keys_of
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def _add(results: dict[str, Any], audits: Samples, asked: Samples) -> None:
     verdicts = (
         (task, line) for task, lines in audits.items() for line in audit_lines(enumerate(lines), task, problems)
     )
-    joining = Joining(suspicions(verdicts, problems).found)
+    joining = Joining(audited_questions(verdicts, problems).found)
     run = Run("", "", {key: results.get(key) or {} for key in SECTIONS_KEPT})
     asked_once = [(TaskRun(task, "", run, None, len(lines)), lines) for task, lines in asked.items()]
     parts = [Part(one, joining.join(one, answers(enumerate(lines), problems))) for one, lines in asked_once]

@@ -1,0 +1,91 @@
+"""Values of the detectors that have no column in the registry, so that every audit shows up in the results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lm_eval_leakage.inference.pooling import (
+    FLAGGED_RATE,
+    FLAGGED_RATE_GUARDED,
+    FLAGGED_RATE_UNGUARDED,
+    NAN,
+    NULL_RATE,
+    SKIPPED,
+    Estimate,
+    mean_and_stderr,
+    normal,
+    poisson_binomial_tail,
+    share,
+)
+from lm_eval_leakage.logs.audit_line import AuditLine
+
+NO_VALUES_OF_THEIR_OWN = {row.name for row in (SKIPPED, FLAGGED_RATE_GUARDED, FLAGGED_RATE_UNGUARDED)}
+Values = Mapping[str, float]  # values of one detector on one question, by name
+
+
+@dataclass(frozen=True)
+class DetectorValue:
+    """One value of one detector, over the questions of a task, group or subject.
+
+    detector: id; name: of the row that the statistic declares
+    n: tested questions; estimate: mean over them
+    null_rate, pvalue: of a flagged rate alone: the mean null rate, and the probability, by chance, of at least as many
+        flags among all tested questions (exact)
+    """
+
+    detector: str
+    name: str
+    n: int
+    estimate: Estimate
+    null_rate: float = NAN
+    pvalue: float = NAN
+
+    @property
+    def key(self) -> str:
+        """Its name in JSON and CSV: `token_evidence.min_k`."""
+        return f"{self.detector}.{self.name}"
+
+
+def values_of_line(line: AuditLine) -> Values:
+    """What a question contributes to each row of its statistic; nothing where it was not tested."""
+    if line.reason is not None:
+        return {}
+    null_rate = {} if line.null_rate is None else {NULL_RATE.name: line.null_rate}
+    names = [name for name in line.row_names if name in line.values and name not in NO_VALUES_OF_THEIR_OWN]
+    return null_rate | {name: line.values[name] for name in names}
+
+
+def detector_values(questions: Iterable[Mapping[str, Values]]) -> tuple[DetectorValue, ...]:
+    """Every value of every detector, sorted by detector.
+
+    questions: of each, its values by detector
+    """
+    by_detector: dict[str, list[Values]] = {}
+    for question in questions:
+        for detector, values in question.items():
+            if values:
+                by_detector.setdefault(detector, []).append(values)
+    return tuple(
+        _over_questions(detector, name, found)
+        for detector, found in sorted(by_detector.items())
+        for name in dict.fromkeys(name for values in found for name in values if name != NULL_RATE.name)
+    )
+
+
+def _over_questions(detector: str, name: str, found: Sequence[Values]) -> DetectorValue:
+    numbers = [values[name] for values in found if name in values]
+    null_rates = [values[NULL_RATE.name] for values in found if NULL_RATE.name in values]
+    if name != FLAGGED_RATE.name or not null_rates:
+        return DetectorValue(detector, name, len(numbers), _mean(numbers))
+    rate = (
+        share(numbers) if min(null_rates) < 0.5 else Estimate()
+    )  # with 2 options only the number of flags means much
+    pvalue = poisson_binomial_tail(round(sum(numbers)), null_rates)
+    return DetectorValue(detector, name, len(numbers), rate, mean_and_stderr(null_rates)[0], pvalue)
+
+
+def _mean(numbers: Sequence[float]) -> Estimate:
+    if set(numbers) <= {0.0, 1.0}:
+        return share(numbers)
+    return normal(*mean_and_stderr(numbers))

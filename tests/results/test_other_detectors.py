@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from lm_eval_leakage import load_run
+from lm_eval_leakage.report.page import render
+from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.conditions import Condition
+from lm_eval_leakage.results.flat import flat_row
+from lm_eval_leakage.results.other_detectors import DetectorValue, detector_values
+from lm_eval_leakage.results.question_columns import question_columns
+from lm_eval_leakage.results.tables import as_text
+from tests.results.harness_files import answered, audited, row, write_run
+
+N = 12
+DOCS = [row(number) for number in range(N)]
+MIN_K = [-3.0 - number / 4 for number in range(N)]
+SEEN = 5  # questions that the rotation test flags
+ANNOTATE_DOCS = Path(__file__).parents[2] / "docs" / "annotate.md"
+
+
+def measured(number: int) -> dict:
+    """A line of a statistic that nobody has installed."""
+    line = audited(DOCS[number], None) | {"filter": "k_least", "detector": "k_least:k=10", "ranks_by": "min_k"}
+    return line | {"reason": None, "min_k": MIN_K[number], "skipped": 0.0, "metrics": ["min_k", "skipped"]}
+
+
+def rotated(number: int, null_rate: float = 0.25) -> dict:
+    flagged = number < SEEN
+    line = audited(DOCS[number], flagged) | {"filter": "rotation", "detector": "rotation", "null_rate": null_rate}
+    rows = {"flagged_rate": float(flagged), "flagged_rate_unguarded": float(flagged), "skipped": 0.0}
+    return line | rows | {"metrics": [*rows, "null_rate"]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    lines = [answered(number, doc, number % 2 == 0) for number, doc in enumerate(DOCS)]
+    skipped = audited(DOCS[0], None) | {"filter": "k_least", "detector": "k_least:k=10"}
+    audits = {
+        "bench_leakage_perm": [audited(doc, False) for doc in DOCS],
+        "bench_leakage_rotations": [rotated(number) for number in range(N)],
+        "bench_leakage_least": [skipped, *[measured(number) for number in range(1, N)]],
+    }
+    write_run(tmp_path, "m", {"bench": lines} | audits)
+    return tmp_path
+
+
+def test_every_detector_beside_the_main_one_has_its_values_in_json(folder: Path) -> None:
+    (annotation,) = annotate([folder])
+    (told,) = json.loads(as_text(annotation.rows, "json"))
+    assert annotation.detector == "max_order"
+    assert told["k_least:k=10.min_k"] == pytest.approx(np.mean(MIN_K[1:]))
+    assert told["k_least:k=10.min_k_stderr"] == pytest.approx(np.std(MIN_K[1:], ddof=1) / math.sqrt(N - 1))
+    assert told["rotation.flagged_rate"] == pytest.approx(SEEN / N)
+    assert told["rotation.null_rate"] == 0.25
+    assert told["rotation.pvalue"] == pytest.approx(binom.sf(SEEN - 1, N, 0.25))
+    assert not [key for key in told if key.startswith("max_order") or "skipped" in key or "rate_unguarded." in key]
+
+
+def test_a_detector_that_is_chosen_is_in_the_columns_and_max_order_beside_it(folder: Path) -> None:
+    from lm_eval_leakage.results.annotate import Choices
+
+    (annotation,) = annotate([folder], choices=Choices(detector="rotation"))
+    told = flat_row(annotation.rows[0])
+    assert (told["flagged_rate"], told["null_rate"]) == (pytest.approx(SEEN / N), 0.25)
+    assert not [key for key in told if key.startswith("rotation.")]
+
+
+def test_a_question_has_them_too(folder: Path) -> None:
+    first, *_, last = load_run(folder)
+    assert "k_least:k=10.min_k" in first
+    assert first["k_least:k=10.min_k"] is None  # it was not tested
+    assert last["k_least:k=10.min_k"] == MIN_K[-1]
+    assert (first["rotation.flagged_rate"], last["rotation.flagged_rate"]) == (1.0, 0.0)
+
+
+def test_a_run_may_fail_by_them(folder: Path) -> None:
+    rows = annotate([folder])[0].rows
+    (sentence,) = Condition.of("rotation.pvalue<0.5").met_by(rows)
+    assert "rotation.pvalue is" in sentence
+    assert not Condition.of("k_least:k=10.min_k>=0").met_by(rows)
+
+
+def test_the_page_lists_them_once_for_each_task(folder: Path) -> None:
+    page = render(annotate([folder])).replace("<wbr>", "")
+    assert page.count(">k_least:k=10<") == 1
+    assert "Other detectors" in page
+
+
+def test_with_two_options_there_is_a_p_value_and_no_rate() -> None:
+    found = detector_values([{"pairs": {"null_rate": 0.5, "flagged_rate": 1.0}}] * 4)
+    assert [(one.key, one.n, bool(one.estimate), one.pvalue) for one in found] == [
+        ("pairs.flagged_rate", 4, False, pytest.approx(1 / 16))
+    ]
+
+
+def test_values_of_some_questions_are_those_questions_mean() -> None:
+    found = detector_values([{"a": {"x": 1.0}}, {"a": {"x": 2.0, "y": 5.0}}, {"a": {}}, {}])
+    assert [(one.name, one.n, one.estimate.value) for one in found] == [("x", 2, 1.5), ("y", 1, 5.0)]
+    assert isinstance(found[0], DetectorValue)
+    assert detector_values([]) == ()
+
+
+def test_the_docs_have_the_table_of_a_questions_columns() -> None:
+    lines = [f"| `{column.key}` | {column.meaning} |" for column in question_columns()]
+    table = "\n".join(["| key | meaning |", "|---|---|", *lines])
+    assert table in ANNOTATE_DOCS.read_text(encoding="utf-8"), f"docs/annotate.md must have this table:\n{table}"
