@@ -1,4 +1,4 @@
-"""docs/adding_a_detector.md, executed: its files in an empty folder are a package that all commands know."""
+"""Executes docs/adding_a_detector.md: its files, in an empty folder, form a package that all commands use."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_each_module_names_its_null_hypothesis_limits_and_source(site: Path, nam
     assert all(word in described for word in ("ull hypothesis", "Limits", "Source"))
 
 
-def test_rotations_that_read_alike_are_asked_once(site: Path) -> None:
+def test_identical_rotations_are_asked_once(site: Path) -> None:
     probe = probes.get("rotations")()
 
     def asked(*options: str) -> list[str]:
@@ -165,7 +165,7 @@ def test_rotations_that_read_alike_are_asked_once(site: Path) -> None:
     assert asked("a", "b", "c") == ["\nA. a\nB. b\nC. c", "\nA. b\nB. c\nC. a", "\nA. c\nB. a\nC. b"]
     assert asked("a", "b", "a", "b") == ["\nA. a\nB. b\nC. a\nD. b", "\nA. b\nB. a\nC. b\nD. a"]
     for alike in (("a",), ("a", "a"), ()):
-        with pytest.raises(UntestableQuestion, match=f"every rotation of its {len(alike)} options reads alike"):
+        with pytest.raises(UntestableQuestion, match=f"all rotations of its {len(alike)} options are the same"):
             asked(*alike)
 
 

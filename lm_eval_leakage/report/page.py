@@ -116,7 +116,7 @@ def _arms(rows: Sequence[Row]) -> ArmsShown | None:
 
 
 def _other_detectors(rows: Sequence[Row]) -> Table | None:
-    """What no column is about: a line for each value of each detector on each group and task."""
+    """Values of detectors that have no column of their own: a line per group or task, detector and value."""
     once = {row.name: row for row in reversed(rows) if row.level != SUBJECT_LEVEL}  # not for each metric of the run
     found = [(name, value) for name, row in reversed(once.items()) for value in row.others]
     columns: list[PageColumn[tuple[str, DetectorValue]]] = [
