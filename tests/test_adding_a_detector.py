@@ -66,7 +66,7 @@ extend_harness(TaskManager)
 
 
 def write(folder: Path) -> None:
-    """The page's files."""
+    """Writes the files of the page."""
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -191,7 +191,7 @@ def test_the_rotation_test_by_hand(site: Path, answers, flagged: bool, pvalue: f
 
 @pytest.fixture(scope="module")
 def run(site: Path, tmp_path_factory: pytest.TempPathFactory):
-    """One run of the task and its two audits, by a model that has seen the first eight questions; and its folder."""
+    """A run of the task and its two audits, with a model that has seen the first eight questions, and its folder."""
     folder = tmp_path_factory.mktemp("run")
     (folder / "questions.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in DOCS))
     (folder / "colours.yaml").write_text(TASK.format(data=folder / "questions.jsonl"))
@@ -256,7 +256,7 @@ def annotated(out: Path, capsys, monkeypatch) -> dict:
     return row
 
 
-def test_annotate_puts_the_evidence_beside_the_tasks_accuracy(run, capsys, monkeypatch) -> None:
+def test_annotate_puts_the_evidence_next_to_the_tasks_accuracy(run, capsys, monkeypatch) -> None:
     _, samples, out = run
     row = annotated(out, capsys, monkeypatch)
     assert row["flagged_rate"] == mean(flags(samples))
@@ -303,7 +303,7 @@ def test_annotate_and_the_page_show_what_the_measurement_measured(run, capsys, m
     assert "nats_per_character" in render(annotate([out])).replace("<wbr>", "")
 
 
-def test_of_questions_that_nobody_has_seen_it_flags_as_many_as_by_chance(site: Path) -> None:
+def test_on_questions_that_nobody_has_seen_it_flags_no_more_than_chance(site: Path) -> None:
     results = simple_evaluate(
         model=FakeLM(by_hash),
         tasks=["fresh_leakage_rotations"],

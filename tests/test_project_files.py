@@ -84,7 +84,7 @@ def test_the_citation_is_of_this_version_and_licence() -> None:
     assert cited["license"] == PROJECT["license"]
 
 
-# ---------------------------------------------------------------------- the pages for contributors
+# ---------------------------------------------------------------------- pages for contributors
 
 PAGES = ("CONTRIBUTING.md", "docs/adding_a_detector.md", "docs/architecture.md")
 NAMED = re.compile(r"`([\w./-]+/(?:[\w-]+\.\w+)?|[\w.-]+\.(?:py|md|toml|txt|yaml|cff))`")
@@ -148,7 +148,7 @@ def test_the_glossary_has_each_word_once() -> None:
     assert asked | {"contamination", "leakage"} <= set(words)
 
 
-def test_the_pages_of_contributors_name_the_rules_of_the_makefile() -> None:
+def test_the_contributing_page_names_rules_of_the_makefile() -> None:
     rules = set(re.findall(r"`?make (?:CONSTRAINTS= )?([a-z]+)\b", (ROOT / "CONTRIBUTING.md").read_text()))
     assert rules - {"and"} <= set(RULES)
     assert {"install", "check", "unit", "test", "demo", "faults", "mutants"} <= rules

@@ -66,7 +66,7 @@ def _reading_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--detector",
         metavar="ID",
-        help="id of the detector whose flags count, such as max_order:orders=12 (default: max_order if it was run)",
+        help="id of the detector whose flags count, such as max_order:orders=12 (default: max_order, else the first)",
     )
     parser.add_argument(
         "--calibration",

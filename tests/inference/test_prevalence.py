@@ -42,7 +42,7 @@ def test_its_interval_covers_at_its_level() -> None:
     assert binomtest(covered, 300, 0.95).pvalue > 1e-3
 
 
-def test_a_test_without_power_says_nothing() -> None:
+def test_a_test_without_power_is_uninformative() -> None:
     found = rogan_gladen(10, 100, (5, 100), (10, 100), rng=np.random.default_rng(0))
     assert math.isnan(found.share)
     assert (found.low, found.high) == (0, 1)
@@ -67,7 +67,7 @@ def test_the_bound_is_clopper_and_pearsons() -> None:
     found = exact_lower_bound(17, 90, 0.1)
     assert found.share == pytest.approx((17 / 90 - 0.1) / 0.9)
     assert found.low == pytest.approx((expected - 0.1) / 0.9)
-    assert found.high == 1  # a seen question may show nothing
+    assert found.high == 1  # a seen question may not be flagged
 
 
 def test_chance_alone_gives_no_seen_question() -> None:

@@ -29,7 +29,7 @@ def test_loglikelihoods_have_two_decimals_and_no_nan() -> None:
     assert entry["l"] == [-1.23, None, None]
 
 
-def test_the_answers_of_all_runs_are_told_once_each() -> None:
+def test_the_answers_of_all_runs_are_listed_once_each() -> None:
     one = audited()
     rows = (row("mmlu"), row("mmlu_cot"))
     questions = (answered(one, 1.0), answered(one, 1.0), answered(one, 0.0, "mmlu_cot"), answered(one, 0.5, "other"))
