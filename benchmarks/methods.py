@@ -109,7 +109,7 @@ def choice_confusion(outcome: Outcome) -> Iterator[str]:
             if suffix not in outcome.settings.detectors:
                 continue
             arms = {line.question: line.arms for line in audits.lines(suffix) if line.arms}
-            for half, names in (("trained", outcome.trained), ("untrained", outcome.held_out)):
+            for half, names in (("trained", outcome.trained), ("held out", outcome.held_out)):
                 measured = [arms[name] for name in names if name in arms]
                 original, generalized = [one.original for one in measured], [one.generalized for one in measured]
                 yield _delta(f"`{suffix}`, {exposures} exposures, {half}", original, difference(original, generalized))
