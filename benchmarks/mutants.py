@@ -1,11 +1,11 @@
-"""Which small changes of the statistics, the joining and the scoring would no test notice?
+"""Mutation testing: which small changes to statistics, joining and scoring would no test notice?
 
     make mutants                        (every mutant that has no result yet, and those that survived)
-    make mutants SAMPLE=30              (at most 30 of each module, drawn by a seed)
+    make mutants SAMPLE=30              (at most 30 per module, drawn with a fixed seed)
     .venv/bin/mutmut show NAME          (what a mutant changes)
 
-Mutants are mutmut's; which modules and which tests is said under `tool.mutmut` in pyproject.toml. Results stay in
-`mutants/`, so that a run which was stopped goes on.
+Mutants are made by mutmut; the modules and tests are listed under `tool.mutmut` in pyproject.toml. Results stay in
+`mutants/`, so that an interrupted run continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mutmut.utils.format_utils import get_mutant_name
 from scipy.stats import binomtest
 
 CAUGHT = ("killed", "timeout", "segfault", "suspicious")  # a run that differs from the clean one in any way
-# One thread a process, as in the tests; the same examples of hypothesis and the same order of tests each time.
+# One thread per process, as in the tests; the same examples of hypothesis and the same order of tests each time.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "CI": "1", "PYTHONHASHSEED": "0"}
 
 
@@ -40,7 +40,7 @@ def drawn(names: Sequence[str], at_most: int | None, *, rng: random.Random) -> l
 
 
 def statuses(file: Path) -> dict[str, str]:
-    """Of the mutants that were run; empty before the first run."""
+    """Results of the mutants that were run; empty before the first run."""
     meta = Path("mutants") / f"{file}.meta"
     if not meta.exists():
         return {}
@@ -49,7 +49,7 @@ def statuses(file: Path) -> dict[str, str]:
 
 
 def row(name: str, n_mutants: int, found: Sequence[str]) -> str:
-    """Share of the tried ones that a test caught, with Wilson's interval where a sample was tried."""
+    """Share of the tried mutants that a test caught, with Wilson's interval if only a sample was tried."""
     caught = sum(status in CAUGHT for status in found)
     if not found:
         return f"| {name} | {n_mutants} | 0 | | |"
@@ -60,10 +60,10 @@ def row(name: str, n_mutants: int, found: Sequence[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--at-most", type=int, help="mutants of each module; all without it")
+    parser.add_argument("--at-most", type=int, help="mutants per module (default: all)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="modules whose path holds this, such as statistics/conformal")
-    parser.add_argument("--report", action="store_true", help="only say what is known")
+    parser.add_argument("--only", default="", help="modules whose path contains this, such as inference/conformal")
+    parser.add_argument("--report", action="store_true", help="only print the results so far")
     options = parser.parse_args()
     files = sorted({file for pattern in config().only_mutate for file in Path().glob(pattern)})
     files = [file for file in files if options.only in str(file)]

@@ -1,9 +1,9 @@
-"""The exact outlier statistic against the loop over scikit-learn fits that a user would write otherwise.
+"""Speed of the exact outlier statistic, compared with the usual loop over fits of scikit-learn's IsolationForest.
 
     python benchmarks/outlier.py [--sampled 40]
 
-Both see the same normal scores, as many questions as MMLU has, in one run. The loop (IsolationForest with
-scikit-learn's defaults, one fit a question) is timed on a sample and extrapolated.
+Both score the same normal draws, for as many questions as MMLU has, in one run. The loop (IsolationForest with
+scikit-learn's defaults, one fit per question) is timed on a sample and extrapolated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ N_QUESTIONS = 14_042  # the test questions of MMLU
 
 
 def seconds_exact(rows: list[list[float]], repeats: int = 5) -> tuple[float, torch.Tensor]:
-    """Median time of the whole call, from Python lists to scores."""
+    """Median time of the whole call, from Python lists to scores, in seconds."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()

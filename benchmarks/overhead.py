@@ -1,9 +1,9 @@
-"""What an audit costs beside the model: everything that the harness and this package do for 2,000 x 24 requests.
+"""Cost of an audit without the model: everything that lm_eval and this package do for 2,000 x 24 requests.
 
     python benchmarks/overhead.py
 
-The model is a stand-in that answers at once, so tokenising is not in it. Measured in a process of its own:
-loading the task, building the requests, filters, rows, and writing the results with their samples log.
+The model is a stand-in that answers at once, so tokenising is not included. Measured in a separate process: loading
+the task, building the requests, filters, rows, and writing the results and the samples log.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def memory_mib() -> float:
 
 
 def questions(folder: Path) -> Path:
-    """Questions of the size of MMLU's: a stem of 250 characters, options of 35."""
+    """Questions as long as those of MMLU: a stem of 250 characters, options of 35."""
     file = folder / "questions.jsonl"
     docs = [
         {

@@ -1,10 +1,10 @@
-"""How long `annotate` and `report` take on logs of all of MMLU, and how much memory, beside reading them at once.
+"""Time and memory of `annotate` and `report` on logs of all of MMLU, compared with reading all lines at once.
 
     python benchmarks/reading.py [--folder FOLDER]
 
 Writes logs of 57 subjects (14,042 questions; 5-shot answers, and 24 option orders judged by two statistics; 680 MB)
-as the harness does, with made-up log-likelihoods, and reads them: by `annotate`, by `report`, and by the loop that a
-script would have (`json.loads` of every line, all kept). Each in a process of its own; peak memory is the process's.
+as lm_eval does, with synthetic log-likelihoods, and reads them: with `annotate`, with `report`, and with the loop of a
+simple script (`json.loads` of every line, all kept). Each runs in a separate process, whose peak memory is measured.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def question(number: int, rng: random.Random) -> dict[str, Any]:
 
 
 def common(number: int, doc: dict[str, Any]) -> dict[str, Any]:
-    """What the harness writes of every question."""
+    """What the harness writes for every question."""
     hashes = {f"{what}_hash": f"{number:064x}" for what in ("doc", "prompt", "target")}
     return {"doc_id": number // N_SUBJECTS, "doc": doc, "target": str(doc["answer"]), **hashes}
 
@@ -123,7 +123,7 @@ print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN).
 
 
 def measure(command: list[str]) -> tuple[float, float]:
-    """Seconds, and peak MiB; in a process of its own, since the peak is that of all children."""
+    """Seconds and peak MiB; measured from a separate process, since the peak is that of all its children."""
     ran = subprocess.run([sys.executable, "-c", MEASURED, *command], capture_output=True, text=True, check=True)
     seconds, peak, code = ran.stdout.split()[-3:]
     if code != "0":
@@ -133,7 +133,7 @@ def measure(command: list[str]) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, help="for the logs (default: a temporary one)")
+    parser.add_argument("--folder", type=Path, help="folder for the logs (default: a temporary one)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or Path(temporary) / "runs"

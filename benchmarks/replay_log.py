@@ -1,4 +1,4 @@
-"""Check a samples log against scipy and scikit-learn alone; nothing of lm_eval_leakage is imported.
+"""Recomputes the verdicts of a samples log with scipy and scikit-learn, without importing lm_eval_leakage.
 
 python benchmarks/replay_log.py out/MODEL/samples_mmlu_leakage_perm_*.jsonl
 """

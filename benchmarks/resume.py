@@ -1,9 +1,9 @@
-"""What keeping answers costs: CPU seconds of 336,900 requests, as many as full MMLU has, that a model answers at once.
+"""Cost of keeping answers: CPU seconds for 336,900 requests (all of MMLU) with a model that answers at once.
 
     python benchmarks/resume.py [N_REQUESTS]
 
-Side by side in one process: no store, our store (written, then read), and the harness's --use_cache (written, then
-read). The difference to "no store" is the overhead.
+Compared in one process: no store, our store (written, then read), and lm_eval's --use_cache (written, then read). The
+difference from "no store" is the overhead.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AtOnce(LM):
 
 
 class Asked:
-    """As much of a task as `ask` looks at."""
+    """The parts of a task that `ask` uses."""
 
     resume = True
 
@@ -50,7 +50,7 @@ class Asked:
         self.evaluation = evaluation
 
     def check_met(self, lm: object) -> None:
-        """There is no window."""
+        """No limit on the length of texts."""
 
 
 def instances(n_requests: int, evaluation: Evaluation | None) -> list[Any]:

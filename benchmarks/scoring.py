@@ -3,8 +3,8 @@
     python benchmarks/scoring.py MODEL [--vllm PYTHON] [--device cuda] [--workloads mmlu_orders,..] [--repeats 3]
 
 MODEL: a checkpoint folder or a hub name. PYTHON: the interpreter of an environment with vllm and lm_eval. Every
-measurement has a process of its own; the repeats go round the backends, so that a slow minute hits all alike.
-`hf` runs at the best of several batch sizes, found beforehand on a part of the requests.
+measurement runs in a separate process; repeats alternate between the backends, so that other load affects all alike.
+`hf` runs at the best of several batch sizes, determined beforehand on a part of the requests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 BATCH_SIZES = (4, 8, 16, 32)
 BATCH_SIZES_CUDA = (16, 32, 64, 128, 256)
 TRIED, COMPARED, RUN = 64, 240, 24  # requests: for the batch size; against float32, in runs that share what they share
-# what is run: task names, number of examples, questions drawn at random (0: all) out of how many
+# workloads: task names, number of examples, questions drawn at random (0: all) out of how many
 WORKLOADS = {
     "mmlu_orders": (["mmlu_leakage_perm"], 0, 24, 14042),
     "mathqa_orders": (["mathqa_leakage_perm"], 0, 6, 2985),

@@ -1,11 +1,10 @@
-"""What this package adds to the start of plain `lm_eval`, with the hook of `lm-eval-leakage enable` and without it.
+"""Startup time of plain `lm_eval`, with and without the hook of `lm-eval-leakage enable`.
 
     python benchmarks/startup.py --runs 20
 
-Each command is run in turn with and without the hook, so that what else the machine does falls on both; the time is
-that of the processor, user and system. Printed for each: the medians in seconds, the ratio of with / without in all
-runs together, and the same of two series without the hook, which is the noise. `lm-eval-leakage --help` is timed
-alone, by the clock.
+Each command is run alternately with and without the hook, so that other load on the machine affects both; times are
+CPU time, user and system. Printed for each: the medians in seconds, the ratio with / without over all runs, and the
+same ratio of two series without the hook, which is the noise. `lm-eval-leakage --help` is timed by the wall clock.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ BIN = Path(sys.executable).parent
 
 
 def seconds(command: list[str], hooked: bool) -> tuple[float, float]:
-    """By the clock and of the processor, of one process; the hook's file is there or not while it runs."""
+    """Wall and CPU seconds of one process, run with or without the hook's file."""
     file = hook_file()
     if hooked:
         write_hook(file)
@@ -51,7 +50,7 @@ def seconds(command: list[str], hooked: bool) -> tuple[float, float]:
 
 
 def compare(name: str, command: list[str], n_runs: int) -> None:
-    seconds(command, hooked=True)  # files into the cache, bytecode written
+    seconds(command, hooked=True)  # warm-up: file cache, bytecode
     without, with_hook, again = [], [], []
     for _ in range(n_runs):
         without.append(seconds(command, hooked=False)[1])
@@ -69,8 +68,8 @@ def compare(name: str, command: list[str], n_runs: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--evaluations", type=int, default=20, help="of `lm_eval run`, some 60 s each")
-    parser.add_argument("--model_args", help="of `hf`; without them the model is lm_eval's `dummy`")
+    parser.add_argument("--evaluations", type=int, default=20, help="runs of `lm_eval run`, some 60 s each")
+    parser.add_argument("--model_args", help="those of `hf`; without them the model is lm_eval's `dummy`")
     args = parser.parse_args()
     before = hook_file().read_bytes() if hook_file().exists() else None
     folder = Path(tempfile.mkdtemp())

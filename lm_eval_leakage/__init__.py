@@ -1,7 +1,7 @@
 """Leakage audits for the multiple-choice tasks of lm-evaluation-harness.
 
-`load_run` gives what runs and audits say of each question; `lm_eval_leakage.probes` and `lm_eval_leakage.statistics`
-hold the detectors, `lm_eval_leakage.harness` what connects them to `lm_eval`.
+`load_run` returns what runs and audits say about each question; `lm_eval_leakage.probes` and
+`lm_eval_leakage.statistics` hold the detectors, and `lm_eval_leakage.harness` connects them to `lm_eval`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def task_configs_path() -> Path:
 
 
 def load_run(*paths: str | Path) -> list[dict[str, Any]]:
-    """Every question of runs of `lm_eval` with what audits of the same model say of it, for `pandas.DataFrame`.
+    """Every question of runs of `lm_eval` with what audits of the same model say about it, for `pandas.DataFrame`.
 
     paths: output folders of runs and of audits, in any order
 
-    Flat records: model, task, doc_id, doc_hash, subject, the metrics by "name,filter", flagged, pvalue, null_rate,
-    margin (nats) and so on; None where a thing is not known. What could not be read or joined is logged as warnings.
-    Raises ValueError where a folder holds no run.
+    Returns flat records: model, task, doc_id, doc_hash, subject, the metrics by "name,filter", flagged, pvalue,
+    null_rate, margin (nats) and so on; None where a value is not known. What could not be read or joined is logged as
+    warnings. Raises ValueError if a folder holds no run.
     """
     from lm_eval_leakage.results.annotate import annotate
     from lm_eval_leakage.results.written import records, warn_of_problems

@@ -1,4 +1,4 @@
-"""What the rooms of the package hand to each other: frozen records, standard library only."""
+"""The frozen dataclasses that the packages hand to each other; standard library only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-ARMS = ("original", "shuffled", "replaced", "generalized")  # of choice confusion: what is done to the options
+ARMS = ("original", "shuffled", "replaced", "generalized")  # arms of choice confusion: what is done to the options
 
 
 class UntestableQuestion(ValueError):
@@ -15,14 +15,14 @@ class UntestableQuestion(ValueError):
 
 
 class NoOptions(UntestableQuestion):
-    """A task whose options have no order that could be changed, by its kind and not by this question."""
+    """Raised where the options have no order to change because of the kind of task, not of this question."""
 
 
 @dataclass(frozen=True)
 class Frame:
     """How a benchmark's own prompt shows options: `before`, each option after the marker of its place, `after`.
 
-    markers: a place's label with what parts it from the option before, such as "\\nB. "
+    markers: the label of each place with what separates it from the previous option, such as "\\nB. "
     """
 
     before: str
@@ -44,10 +44,10 @@ class Question:
     id: stable across runs and subsets; every random draw about the question is seeded from it
     stem: the question without its options
     options: texts in the published order
-    answer: index of the right option, None where it is unknown
-    frame: how the benchmark's own prompt shows the options, None where it does not
-    prompt: the benchmark's own prompt where it shows no options, None where it does
-    subject: what the benchmark files the question under, empty where it has no such division
+    answer: index of the correct option, None if unknown
+    frame: how the benchmark's own prompt shows the options, None if it does not
+    prompt: the benchmark's own prompt if it does not show the options, None if it does
+    subject: the subject to which the benchmark assigns the question, empty if it has no subjects
     """
 
     id: str
@@ -61,7 +61,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Shard(Question):
-    """Neighbouring questions of a benchmark, whose published texts stand in the place of one question's options.
+    """Neighbouring questions of a benchmark, whose published texts are treated as the options of one question.
 
     members: ids of the questions
     """
@@ -71,7 +71,7 @@ class Shard(Question):
 
 @dataclass(frozen=True)
 class Request:
-    """One text for the model: the log-likelihood of `continuation` given `context` is asked for."""
+    """One text for the model to score: the log-likelihood of `continuation` given `context`."""
 
     context: str
     continuation: str
@@ -79,8 +79,8 @@ class Request:
 
 @dataclass(frozen=True)
 class TokenScores:
-    """Of every token of a text: its log-probability, and mean and standard deviation of log p(v) for v drawn from the
-    model's distribution at its place; nats."""
+    """For every token of a text: its log-probability, and mean and standard deviation of log p(v) for v drawn from the
+    model's distribution at that position; nats."""
 
     loglikelihoods: tuple[float, ...]
     means: tuple[float, ...]
@@ -91,11 +91,11 @@ class TokenScores:
 class Answered:
     """A question with the model's answers to what a probe asked about it, in the probe's order.
 
-    answers: log-likelihoods, nats, less those of a reference model where the run has one
-    reference: what that model says of the same texts; empty without one
-    gold: place of the right option in each list of options that the probe showed, where it showed several
-    tokens: scores of every token of each request's text, where the probe needs them
-    texts: what the model wrote after each request's context, where the probe lets it write
+    answers: log-likelihoods, nats, minus those of a reference model if the run has one
+    reference: the reference model's log-likelihoods of the same texts; empty without one
+    gold: index of the correct option in each list of options that the probe showed, if it showed several
+    tokens: scores of every token of each request's text, if the probe needs them
+    texts: what the model generated after each request's context, if the probe asks for generation
     """
 
     question: Question
@@ -108,7 +108,7 @@ class Answered:
 
     @property
     def own_loglikelihoods(self) -> tuple[float, ...]:
-        """Of the run's model alone."""
+        """The log-likelihoods by the run's model alone, without subtracting the reference's."""
         if not self.reference:
             return self.answers
         return tuple(answer + other for answer, other in zip(self.answers, self.reference, strict=True))
@@ -116,9 +116,9 @@ class Answered:
 
 @dataclass(frozen=True)
 class Evidence(ABC):
-    """What one statistic says about one question; each statistic adds its own values.
+    """A statistic's verdict on one question, with a null hypothesis; each statistic adds its own values.
 
-    flagged: the statistic's decision; suspicion, not proof
+    flagged: the statistic's decision; a suspicion, not proof
     pvalue: probability, without leakage, of a value at least this suspicious
     null_rate: probability, without leakage, that such a question is flagged
     """
@@ -135,20 +135,20 @@ class Evidence(ABC):
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one statistic measured on a question without a null hypothesis of its own; each statistic adds its values.
+    """A statistic's verdict on one question without a null hypothesis; each statistic adds its own values.
 
-    ranks_by: which of them rank questions, a higher one meaning more leakage
+    ranks_by: names of the values that rank questions, a higher one meaning more leakage
     """
 
     ranks_by: ClassVar[tuple[str, ...]] = ()
 
     @property
     def flagged(self) -> bool | None:
-        """The published rule's decision, whose rate without leakage nobody knows; None where there is no rule."""
+        """The published rule's decision, whose rate without leakage is unknown; None if there is no rule."""
         return None
 
     def values(self) -> dict[str, float]:
-        """What it adds to rows of the table, by their names, for the samples log."""
+        """What this question adds to rows of the table, by row name, for the samples log."""
         return {}
 
 
@@ -164,17 +164,17 @@ Verdict = Evidence | Measurement | Skipped
 
 @dataclass(frozen=True)
 class DeclaredRow:
-    """A row of the results table, as a statistic declares it beside its verdicts.
+    """A row of the results table, declared by a statistic.
 
-    name: under which it is printed and which a YAML's `metric_list` may name
-    meaning: of the number, in a sentence
-    compute: its value from the verdicts on all questions, tested or not; NaN where it is undefined, an int for a count
-    error: its standard error from the same; None where it has none
-    higher_is_better: as for the harness; None where neither is
-    per_question: what one verdict contributes, for the samples log; None where only all questions make a value
-    questions: which it is computed from: "all", those with a guard ("guarded"), those without ("unguarded"), or the
-        verdicts by known scores ("calibrated")
-    withheld_if_undecidable: whether it is not shown where no question could be flagged but by chance (2 options)
+    name: the printed name, which a YAML's `metric_list` may also use
+    meaning: what the number means, in a sentence
+    compute: its value from the verdicts on all questions, tested or not; NaN if undefined, an int for a count
+    error: its standard error from the same verdicts; None if it has none
+    higher_is_better: as in lm_eval; None if neither direction is better
+    per_question: what one verdict contributes, for the samples log; None if only all questions together have a value
+    questions: which verdicts it is computed from: "all", those on questions with a guard ("guarded") or without
+        ("unguarded"), or the calibrated verdicts ("calibrated")
+    withheld_if_undecidable: whether it is hidden if questions could be flagged only by chance (2 options)
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Texts of any kind and length, made safe to show: in messages, on a terminal, in tables, in YAML."""
+"""Makes arbitrary text safe to show in messages, on a terminal, in tables and in YAML."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 from reprlib import Repr
 
-LONGEST_SHOWN = 200  # characters of a value in a message; a reason is logged for every question that it is true of
+LONGEST_SHOWN = 200  # characters of a value in a message; a skip reason is logged for every question it applies to
 
 
 class _Shortened(Repr):
@@ -16,7 +16,7 @@ class _Shortened(Repr):
         self.maxstring = self.maxother = LONGEST_SHOWN
 
     def repr_int(self, x: int, level: int) -> str:
-        digits = int(x.bit_length() * 0.30103)  # Python refuses to write a number of more than 4,300
+        digits = int(x.bit_length() * 0.30103)  # Python refuses to print an integer of more than 4,300 digits
         return f"<a number of about {digits:,} digits>" if digits > LONGEST_SHOWN else repr(x)
 
     def repr_str(self, x: str, level: int) -> str:
@@ -24,31 +24,31 @@ class _Shortened(Repr):
 
 
 def brief(value: object) -> str:
-    """`repr` for messages: never long, never an error, whatever the value holds and however deep."""
+    """`repr` for messages: never long, never an error, whatever the value holds and however deeply it is nested."""
     return _Shortened().repr(value)
 
 
-# ---------------------------------------------------------------------- texts from others, made safe to show
+# ---------------------------------------------------------------------- untrusted text, made safe to show
 
-# Control characters (a terminal obeys some), separators that end a line, marks that turn the direction of writing,
-# lone surrogates, and what is no character: YAML refuses them, or no encoding can write them.
+# Control characters (a terminal obeys some), line separators, marks that change the direction of writing, lone
+# surrogates and non-characters: YAML refuses them, or no encoding can write them.
 UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]")
 
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
-    """In one line, each unsafe character as its escape, such as `\\x1b`."""
+    """`text` on one line, with each unsafe character escaped, such as `\\x1b`."""
     return UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def as_json(value: object, indent: int | None = None) -> str:
-    """JSON in letters as they are, each unsafe one escaped."""
+    """JSON with non-ASCII characters kept and unsafe ones escaped."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     return UNSAFE.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
 
 
 def as_yaml(value: object) -> str:
-    """The same, in one line and with lone surrogates replaced, which YAML does not know."""
+    """The same on one line, with lone surrogates replaced, which YAML does not allow."""
     text = SURROGATE.sub("\N{REPLACEMENT CHARACTER}", json.dumps(value, ensure_ascii=False))
     return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -1,1 +1,1 @@
-"""Task YAMLs of lm_eval_leakage, one folder a benchmark; scanned by the harness."""
+"""Task YAMLs of lm_eval_leakage, one folder per benchmark, and templates of audits; indexed by lm_eval."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# Tests run side by side, a process a core; their small models are no faster on several.
+# Tests run in parallel, one process per core; their small models are no faster on several cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shared machine may stall any example; CI tries the same examples each time, developers new ones.
@@ -17,7 +17,7 @@ hypothesis.settings.load_profile("here")
 
 @pytest.fixture
 def questions_file(tmp_path: Path):
-    """Writes docs as a local benchmark and gives the metadata that makes a task read them."""
+    """Writes docs as a local benchmark and returns the metadata that makes a task read them."""
 
     def write(docs: list[dict]) -> dict[str, str]:
         file = tmp_path / "questions.jsonl"

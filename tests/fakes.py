@@ -1,4 +1,4 @@
-"""Stand-ins for a model, a few lines each."""
+"""Fake models, a few lines each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Score = Callable[[str, str], float]
 
 
 class FakeLM(LM):
-    """Scores a text by a function of (context, continuation); counts what it was asked."""
+    """Scores a text by a function of (context, continuation); counts its requests."""
 
     def __init__(self, score: Score, max_length: int | None = None) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class FakeLM(LM):
 
 
 def by_hash(context: str, continuation: str) -> float:
-    """A model without any memory: an arbitrary, repeatable score a text."""
+    """A model that has memorised nothing: an arbitrary, repeatable score per text."""
     import hashlib
 
     digest = hashlib.sha256((context + continuation).encode()).digest()
@@ -42,5 +42,5 @@ def by_hash(context: str, continuation: str) -> float:
 
 
 def fond_of(*texts: str) -> Score:
-    """A model that has seen `texts` (context + continuation) and has no other memory."""
+    """A model that has memorised `texts` (context + continuation) and nothing else."""
     return lambda context, continuation: -1.0 if context + continuation in texts else by_hash(context, continuation)

@@ -1,4 +1,4 @@
-"""Rows of data as nobody should publish them, and a check that each costs at most itself.
+"""Generates hostile data rows, and checks that reading each of them affects no other row.
 
 `documents` makes them from pieces, `read_all` reads each in every way in which an audit does. The unit tests try some
 hundreds; `python -m tests.fuzzed_documents 20000` tries as many as it is told.
@@ -20,7 +20,7 @@ from lm_eval_leakage.questions.guards import guards_of
 from lm_eval_leakage.questions.reader import Rendered, read_question
 from lm_eval_leakage.records import Question, UntestableQuestion
 
-SECONDS = 0.5  # of one reading of one document, or of one probe's requests about it
+SECONDS = 0.5  # CPU time for one reading of one document, or for one probe's requests about it
 LONG = (10, 300, 5_000, 100_000)
 LONGEST_ROW = 2_000_000
 
@@ -59,7 +59,7 @@ REPEATED = [
 
 
 def documents(rng: random.Random) -> Iterator[Doc]:
-    """Rows without end, most of them hostile in one place or two."""
+    """An endless sequence of rows, most of them hostile in one or two places."""
     while True:
         yield _document(rng)
 
@@ -110,7 +110,7 @@ def _plain(rng: random.Random, place: int) -> str:
 
 
 def _value(rng: random.Random, longest: int) -> Any:
-    """Mostly a text; else anything that a row may hold."""
+    """Usually a text, otherwise any value that a row may hold."""
     others: list[Callable[[], Any]] = [
         lambda: rng.choice(
             (None, True, False, float("nan"), float("inf"), -0.0, 0, 10**30, 10**5000, b"a\xff", 1 + 0j)
@@ -131,7 +131,7 @@ def _nested(depth: int) -> object:
 
 
 def _text(rng: random.Random, longest: int) -> str:
-    """A few words, or one piece over and over, perhaps with an end that makes a pattern fail late."""
+    """A few words, or one piece repeated many times, possibly with an ending that makes a pattern fail late."""
     if rng.random() < 0.4:
         return "".join(rng.choice(WORDS) + rng.choice(("", " ")) for _ in range(rng.randrange(12)))[:longest]
     length = min(longest, rng.choice(LONG))
@@ -144,7 +144,7 @@ def _text(rng: random.Random, longest: int) -> str:
 
 
 def rendered(doc: Doc) -> Iterator[Rendered]:
-    """As tasks of the harness render a row: options in the prompt, beside it, or with free writing."""
+    """Renderings of a row as by tasks of the harness: options in the prompt, as choices, or a generative task."""
     stem = doc.get("question", doc.get("query", doc.get("frage", "Which?")))
     options = doc.get("choices", doc.get("options", doc.get("auswahl", [])))
     options = options.get("text", []) if isinstance(options, dict) else options
@@ -163,8 +163,8 @@ def _some(options: object) -> list[Any]:
 
 
 def read_all(docs: Iterable[Doc]) -> Counter[str]:
-    """Counts of questions and of refusals. AssertionError for a document that takes too long or raises anything else
-    than UntestableQuestion in being read, in its guards or in a probe's requests about it."""
+    """Counts of questions and of refusals. Raises AssertionError if reading a document, its guards or a probe's
+    requests take too long or raise anything other than UntestableQuestion."""
     counts: Counter[str] = Counter()
     chosen = {name: probes.get(name)() for name in probes.names()}
     pool = tuple(Question(f"p{i}", f"Of pool {i}?", (f"yes {i}", f"no {i}"), 0) for i in range(30))
@@ -183,7 +183,7 @@ def read_all(docs: Iterable[Doc]) -> Counter[str]:
 def _quietly(render: Callable[[Doc], Iterator[Rendered]], doc: Doc) -> list[Rendered]:
     try:
         return list(render(doc))
-    except (ValueError, RecursionError):  # where a task cannot write a value as text, the harness's reader says so
+    except (ValueError, RecursionError):  # if a task cannot convert a value to text, the harness's reader reports it
         return []
 
 
@@ -196,7 +196,7 @@ def _ask(question: Question, chosen: dict[str, Probe], name: str) -> None:
 
 
 def timed(work: Callable[[], Any], name: str) -> Any:
-    """What `work` gives; None where it raises UntestableQuestion."""
+    """The result of `work`; None if it raises UntestableQuestion."""
     start, reason = time.process_time(), ""
     try:
         found = work()

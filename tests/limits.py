@@ -1,4 +1,4 @@
-"""What a full disk does to a writer, without filling one."""
+"""Simulates a full disk."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def full_disk(room: int) -> Iterator[None]:
-    """No file of this process may have more than `room` bytes: like a full disk, it raises OSError in the middle of
-    the writing."""
+    """Limits files of this process to `room` bytes: like a full disk, this raises OSError in the middle of a write."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, limit[1]))
@@ -23,7 +22,7 @@ def full_disk(room: int) -> Iterator[None]:
 
 
 def with_locks_of_their_own() -> None:
-    """Before processes are forked and killed: tqdm has one lock for all of them, and a killed one keeps it."""
+    """Call before processes are forked and killed: they share a lock of tqdm, which a killed one would keep."""
     from threading import RLock
 
     from tqdm import tqdm

@@ -1,4 +1,4 @@
-"""Detector packages of strangers, as `pip install` would leave them: modules, templates, and an entry point."""
+"""Installs scratch detector packages as `pip install` would: modules, templates, and an entry point."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def install(site: Path, distribution: str, entry_point: str, files: Mapping[str,
 
 
 def site_of_strangers(site: Path) -> Iterator[Path]:
-    """`site` on the path, with nothing of it remembered afterwards; for a fixture."""
+    """A folder on the import path that is forgotten afterwards; for fixtures."""
     before = set(sys.modules)
     for lookup in (probes.names, declared_rows.known_rows, audit_suffixes.suffixes):
-        lookup()  # what is ours is imported before, and stays
+        lookup()  # imports our own modules first, so that they stay
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(site)
         for own in registry.Registry._all:
@@ -56,6 +56,6 @@ def site_of_strangers(site: Path) -> Iterator[Path]:
 
 
 def forget() -> None:
-    """What was found of installed packages, so that it is looked for again."""
+    """Clears what was found in installed packages, so that it is searched again."""
     for cached in CACHES:
         cached.cache_clear()

@@ -1,4 +1,4 @@
-"""docs/adding_a_detector.md, executed: its files in an empty folder are a package that all commands know."""
+"""Executes docs/adding_a_detector.md: its files, in an empty folder, form a package that all commands use."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ extend_harness(TaskManager)
 
 
 def write(folder: Path) -> None:
-    """The page's files."""
+    """Writes the files of the page."""
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -156,7 +156,7 @@ def test_each_module_names_its_null_hypothesis_limits_and_source(site: Path, nam
     assert all(word in described for word in ("ull hypothesis", "Limits", "Source"))
 
 
-def test_rotations_that_read_alike_are_asked_once(site: Path) -> None:
+def test_identical_rotations_are_asked_once(site: Path) -> None:
     probe = probes.get("rotations")()
 
     def asked(*options: str) -> list[str]:
@@ -165,7 +165,7 @@ def test_rotations_that_read_alike_are_asked_once(site: Path) -> None:
     assert asked("a", "b", "c") == ["\nA. a\nB. b\nC. c", "\nA. b\nB. c\nC. a", "\nA. c\nB. a\nC. b"]
     assert asked("a", "b", "a", "b") == ["\nA. a\nB. b\nC. a\nD. b", "\nA. b\nB. a\nC. b\nD. a"]
     for alike in (("a",), ("a", "a"), ()):
-        with pytest.raises(UntestableQuestion, match=f"every rotation of its {len(alike)} options reads alike"):
+        with pytest.raises(UntestableQuestion, match=f"all rotations of its {len(alike)} options are the same"):
             asked(*alike)
 
 
@@ -191,7 +191,7 @@ def test_the_rotation_test_by_hand(site: Path, answers, flagged: bool, pvalue: f
 
 @pytest.fixture(scope="module")
 def run(site: Path, tmp_path_factory: pytest.TempPathFactory):
-    """One run of the task and its two audits, by a model that has seen the first eight questions; and its folder."""
+    """A run of the task and its two audits, with a model that has seen the first eight questions, and its folder."""
     folder = tmp_path_factory.mktemp("run")
     (folder / "questions.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in DOCS))
     (folder / "colours.yaml").write_text(TASK.format(data=folder / "questions.jsonl"))
@@ -256,7 +256,7 @@ def annotated(out: Path, capsys, monkeypatch) -> dict:
     return row
 
 
-def test_annotate_puts_the_evidence_beside_the_tasks_accuracy(run, capsys, monkeypatch) -> None:
+def test_annotate_puts_the_evidence_next_to_the_tasks_accuracy(run, capsys, monkeypatch) -> None:
     _, samples, out = run
     row = annotated(out, capsys, monkeypatch)
     assert row["flagged_rate"] == mean(flags(samples))
@@ -303,7 +303,7 @@ def test_annotate_and_the_page_show_what_the_measurement_measured(run, capsys, m
     assert "nats_per_character" in render(annotate([out])).replace("<wbr>", "")
 
 
-def test_of_questions_that_nobody_has_seen_it_flags_as_many_as_by_chance(site: Path) -> None:
+def test_on_questions_that_nobody_has_seen_it_flags_no_more_than_chance(site: Path) -> None:
     results = simple_evaluate(
         model=FakeLM(by_hash),
         tasks=["fresh_leakage_rotations"],

@@ -88,11 +88,11 @@ def test_no_parameter_of_an_id_is_named_as_its_reference(part: type) -> None:
 
 
 @pytest.mark.parametrize("name", statistics.names())
-def test_a_statistic_names_a_probe_that_there_is(name: str) -> None:
+def test_a_statistic_names_a_probe_that_exists(name: str) -> None:
     assert statistics.get(name).probe in probes.names()
 
 
-def test_what_changes_no_verdict_on_a_question_stays_outside() -> None:
+def test_parameters_that_change_no_verdict_are_not_in_the_id() -> None:
     @dataclass(frozen=True)
     class Asking:
         pool: tuple[str, ...] = field(default=(), metadata=OUTSIDE_ID)

@@ -1,4 +1,4 @@
-"""Detectors of other distributions are found without an edit of ours, and cost nobody else anything."""
+"""Detectors of other packages are found without an edit of ours, and a broken package affects nobody else."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_names_of_audits_are_known_without_an_import_of_the_package(site: Path) 
     assert "stranger" not in sys.modules
 
 
-def test_a_statistic_without_parameters_need_be_no_dataclass_for_others_to_be_checked(site: Path) -> None:
+def test_a_statistic_that_is_not_a_dataclass_does_not_stop_the_check_of_others(site: Path) -> None:
     bare = counting().replace(
         '@statistics.register("n_texts")\n@dataclass(frozen=True)', '@statistics.register("n_texts")'
     )
@@ -109,12 +109,12 @@ def test_its_own_tools_and_tests_are_not_run(site: Path) -> None:
 @pytest.mark.parametrize(
     "module", ["import missing_module", "def (:", "raise RuntimeError('why')", counting("max_order"), "1 / 0"]
 )
-def test_a_package_that_cannot_be_imported_costs_itself_alone(site: Path, module: str, caplog) -> None:
+def test_a_package_that_cannot_be_imported_affects_no_other(site: Path, module: str, caplog) -> None:
     install(site, "broken", "broken", files("broken", "leakage_broken", a=counting("early"), b=module))
     install(site, "stranger", "stranger", files())
     names = statistics.names()
     assert {"n_texts", "max_order", "outlier"} <= set(names)
-    assert "early" not in names  # what it had registered before
+    assert "early" not in names  # registered before the import failed
     assert statistics.get("max_order").__module__ == "lm_eval_leakage.statistics.max_order"
     assert probes.names()
     (record,) = caplog.records
@@ -129,7 +129,7 @@ def test_the_name_of_one_of_ours_stays_ours_whoever_is_imported_first(site: Path
 
 
 @pytest.mark.parametrize("row", ["flagged_rate", "skipped", "calibrated_rate", "acc"])
-def test_a_row_under_a_name_that_is_taken_costs_its_package_alone(
+def test_a_row_under_a_name_that_is_taken_affects_only_its_package(
     site: Path, row: str, caplog, questions_file
 ) -> None:
     install(site, "stranger", "stranger", files(count=counting(row=row)))
@@ -188,7 +188,7 @@ def test_of_two_packages_with_one_audit_the_first_by_name_has_it(site: Path, cap
 
 
 @pytest.mark.parametrize("entry_point", ["nowhere", "nowhere.at_all", "stranger.count", "stranger:Count"])
-def test_an_entry_point_that_names_no_package_is_named(site: Path, entry_point: str, caplog) -> None:
+def test_an_entry_point_that_names_no_package_is_reported(site: Path, entry_point: str, caplog) -> None:
     install(site, "stranger", entry_point, files())
     with caplog.at_level(logging.WARNING):
         assert "max_order" in statistics.names()

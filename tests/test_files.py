@@ -67,7 +67,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "a.txt").read_text() == "new"
 
 
-def test_what_is_no_regular_file_is_written_to(tmp_path: Path) -> None:
+def test_a_file_that_is_not_regular_is_written_to_directly(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reader = subprocess.Popen(["cat", str(tmp_path / "pipe")], stdout=subprocess.PIPE)
     write_whole(tmp_path / "pipe", "text")
@@ -98,8 +98,8 @@ def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "a.txt").read_text() == "a?b"
 
 
-def test_the_helper_hides_nothing_of_the_package() -> None:
-    """A module of the package is an attribute of it, instead of what the package imported under that name."""
+def test_submodules_do_not_hide_attributes_of_their_package() -> None:
+    """Importing a submodule sets an attribute of the package, which replaces what it imported under that name."""
     import lm_eval_leakage
 
     assert lm_eval_leakage.files.write_whole is write_whole
@@ -125,7 +125,7 @@ def test_what_is_set_aside_replaces_only_what_was_set_aside_before(tmp_path: Pat
     assert (tmp_path / "broken-a" / "file").read_text() == "second"
 
 
-def test_a_removal_that_was_killed_is_ended_by_the_next(tmp_path: Path) -> None:
+def test_a_removal_that_was_killed_is_completed_by_the_next(tmp_path: Path) -> None:
     folder_with(tmp_path / "a.part")
     remove_whole(tmp_path / "a")
     assert not list(tmp_path.iterdir())
@@ -151,7 +151,7 @@ def test_what_can_be_written_is_known_without_writing(tmp_path: Path) -> None:
         ("a.txt/below/b.txt", False, "b.txt cannot be written, since .*a.txt is a file; choose another place"),
     ],
 )
-def test_what_cannot_be_written_is_told_before(tmp_path: Path, place: str, folder: bool, message: str) -> None:
+def test_what_cannot_be_written_is_reported_before(tmp_path: Path, place: str, folder: bool, message: str) -> None:
     folder_with(tmp_path / "there")
     write_whole(tmp_path / "a.txt", "old")
     with pytest.raises(ValueError, match=message):
@@ -159,7 +159,7 @@ def test_what_cannot_be_written_is_told_before(tmp_path: Path, place: str, folde
 
 
 @pytest.mark.parametrize(("place", "folder"), [("a.txt", False), ("new.txt", False), ("", True), ("new", True)])
-def test_a_place_that_is_read_only_is_told_before(tmp_path: Path, monkeypatch, place: str, folder: bool) -> None:
+def test_a_read_only_place_is_reported_before(tmp_path: Path, monkeypatch, place: str, folder: bool) -> None:
     write_whole(tmp_path / "a.txt", "old")
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)  # root may write anywhere
     with pytest.raises(ValueError, match="read-only.; choose another place"):

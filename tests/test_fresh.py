@@ -1,4 +1,4 @@
-"""The bundled benchmark keeps the promises that make it a control."""
+"""The bundled benchmark has the properties that make it a control."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_four_options_without_a_natural_order(doc: dict) -> None:
     assert question_from_doc(doc).answer == doc["answer"]
 
 
-def test_the_right_option_gives_itself_away_neither_by_place_nor_by_length() -> None:
+def test_the_correct_option_is_given_away_neither_by_place_nor_by_length() -> None:
     assert set(Counter(doc["answer"] for doc in DOCS).values()) == {50}
     longest = sum(max(doc["choices"], key=len) == doc["choices"][doc["answer"]] for doc in DOCS)
     assert 30 <= longest <= 70  # 50 expected
@@ -47,5 +47,5 @@ def test_a_limit_takes_questions_of_all_subjects() -> None:
     assert len({doc["subject"] for doc in DOCS[:10]}) == 10
 
 
-def test_no_option_set_serves_two_questions() -> None:
+def test_no_two_questions_have_the_same_options() -> None:
     assert max(Counter(frozenset(doc["choices"]) for doc in DOCS).values()) == 1

@@ -1,4 +1,4 @@
-"""Dependencies point down only. The tiers, top to bottom; a module may import from lower tiers and its own room."""
+"""Imports point down only. Tiers are listed top to bottom; modules may import lower tiers and their own package."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIERS = [
     {"detector_ids"},
     {"registry", "records", "files", "texts"},
 ]
-HARNESS_TIERS = [  # within harness/; its own __init__ extends the harness with all of it
+HARNESS_TIERS = [  # within harness/; its __init__ may import all of them
     {""},
     {"census", "checks", "clean"},
     {"tasks"},
@@ -32,7 +32,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
 def room(module: str) -> str:
-    """`lm_eval_leakage.statistics.orders` -> `statistics`; the package itself is the room ``."""
+    """`lm_eval_leakage.statistics.orders` -> `statistics`; `lm_eval_leakage` itself -> ``."""
     return [*module.split("."), ""][1]
 
 
@@ -99,7 +99,7 @@ def test_modules_have_no_import_cycle() -> None:
     for file in MODULES:
         here = module_name(file)
         names = {part for name in ours(file) for part in (name, name.rpartition(".")[0])}
-        # a package's own __init__ is loaded before its modules in any case
+        # a package's __init__ is always loaded before its modules
         graph[here] = {name for name in names & known if not here.startswith(f"{name}.") and name != here}
     graph["lm_eval_leakage"] = set()
     TopologicalSorter(graph).prepare()

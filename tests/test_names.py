@@ -1,4 +1,4 @@
-"""One meaning per name: a module, a public class and a constant are each found under one name in one place."""
+"""One meaning per name: no two modules, public classes or constants of the package share a name."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import lm_eval_leakage
 
 PACKAGE = Path(lm_eval_leakage.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
-COPIED = PACKAGE / "harness" / "clean" / "clean_task.py"  # runs beside a clean set, where nothing of ours is
+COPIED = PACKAGE / "harness" / "clean" / "clean_task.py"  # copied next to clean tasks, which run without this package
 
 
 def defined(file: Path) -> Iterator[str]:
-    """Public classes, constants and aliases of types; type variables are of one module by their nature."""
+    """Public classes, constants and type aliases; type variables are local to their module."""
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef):
             yield node.name
@@ -40,7 +40,7 @@ def test_a_class_or_constant_is_defined_once() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
-def test_a_module_has_a_name_of_its_own_which_is_no_rooms() -> None:
+def test_no_two_modules_or_packages_share_a_name() -> None:
     places = defaultdict(list)
     for file in FILES:
         name = file.parent.name if file.name == "__init__.py" else file.stem

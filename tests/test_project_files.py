@@ -1,4 +1,4 @@
-"""The files that hosts and tools read say the same as pyproject.toml and the Makefile, and name what exists."""
+"""Files for tools, hosting services and contributors agree with pyproject.toml and the Makefile; paths exist."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_citation_is_of_this_version_and_licence() -> None:
     assert cited["license"] == PROJECT["license"]
 
 
-# ---------------------------------------------------------------------- the pages for contributors
+# ---------------------------------------------------------------------- pages for contributors
 
 PAGES = ("CONTRIBUTING.md", "docs/adding_a_detector.md", "docs/architecture.md")
 NAMED = re.compile(r"`([\w./-]+/(?:[\w-]+\.\w+)?|[\w.-]+\.(?:py|md|toml|txt|yaml|cff))`")
@@ -93,7 +93,7 @@ OF_THE_EXAMPLE = ("my_detectors/",)
 
 
 def named(page: str) -> list[str]:
-    """Paths that a page names, from the top or from the package."""
+    """The paths that a page names, relative to the repository or to the package."""
     found = dict.fromkeys(NAMED.findall((ROOT / page).read_text()))
     return [path for path in found if not path.startswith(OF_THE_EXAMPLE)]
 
@@ -118,7 +118,7 @@ def test_pages_name_many_paths() -> None:
     assert {"results/column_registry.py", "harness/patches/", "docs/annotate.md"} <= set(named("docs/architecture.md"))
 
 
-def test_the_drawing_has_the_rooms_in_the_bands_of_the_import_test() -> None:
+def test_the_drawing_has_the_packages_in_the_bands_of_the_import_test() -> None:
     drawing = re.search(r"```\n(.*?)```", (ROOT / "docs/architecture.md").read_text(), re.S)[1]
     bands = re.split(r"^\+-.*$", drawing, flags=re.M)[1:-1]
     known = set().union(*TIERS)
@@ -126,9 +126,9 @@ def test_the_drawing_has_the_rooms_in_the_bands_of_the_import_test() -> None:
     assert drawn == TIERS
 
 
-def test_every_room_is_described() -> None:
-    rooms = {f"{file.parent.name}/" for file in PACKAGE.glob("*/__init__.py")}
-    assert set(re.findall(r"^\| `(\w+/)` \|", (ROOT / "docs/architecture.md").read_text(), re.M)) == rooms
+def test_every_package_is_described() -> None:
+    packages = {f"{file.parent.name}/" for file in PACKAGE.glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `(\w+/)` \|", (ROOT / "docs/architecture.md").read_text(), re.M)) == packages
     inside = {f"`{file.parent.name}/`" for file in PACKAGE.glob("harness/*/__init__.py")}
     (row,) = re.findall(r"^\| `harness/` \|.*$", (ROOT / "docs/architecture.md").read_text(), re.M)
     assert inside == set(re.findall(r"`\w+/`", row)) - {"`harness/`"}
@@ -148,7 +148,7 @@ def test_the_glossary_has_each_word_once() -> None:
     assert asked | {"contamination", "leakage"} <= set(words)
 
 
-def test_the_pages_of_contributors_name_the_rules_of_the_makefile() -> None:
+def test_the_contributing_page_names_rules_of_the_makefile() -> None:
     rules = set(re.findall(r"`?make (?:CONSTRAINTS= )?([a-z]+)\b", (ROOT / "CONTRIBUTING.md").read_text()))
     assert rules - {"and"} <= set(RULES)
     assert {"install", "check", "unit", "test", "demo", "faults", "mutants"} <= rules

@@ -48,7 +48,7 @@ def test_only_a_surrogate_without_its_other_half_is_replaced() -> None:
     assert well_formed("\ud83d\ude00") == "\U0001f600"
 
 
-def test_a_row_is_copied_only_where_it_has_something_to_mend() -> None:
+def test_a_row_is_copied_only_if_something_has_to_be_replaced() -> None:
     whole = {"question": "é", "choices": ["a", ("b", 1)]}
     assert well_formed_parts(whole) is whole
     assert well_formed_parts({"\ud800": ["\ud800", ("x", "\ud800")]}) == {"\ufffd": ["\ufffd", ("x", "\ufffd")]}
@@ -77,12 +77,12 @@ def test_a_list_written_by_python_or_as_json_is_read_back(values: list) -> None:
 
 
 @pytest.mark.parametrize("text", ["[header] It's on.", "['a', b]", "['a", "[0xfff]", "[1e999", "a", "", "[" * 10**5])
-def test_a_text_that_is_no_list_holds_no_others(text: str) -> None:
+def test_a_text_that_is_not_a_list_holds_no_other_texts(text: str) -> None:
     assert listed_texts(text) == []
 
 
 @pytest.mark.parametrize("piece", ["[", "[[", "['", "['a',", "[-", "[0x", "[1", "['\\", "[ ", "[{'a':"])
-def test_a_text_that_looks_like_a_list_is_read_at_once(piece: str) -> None:
+def test_a_text_that_looks_like_a_list_is_read_quickly(piece: str) -> None:
     start = time.process_time()
     for end in ("", "]", "x]", "'"):
         listed_texts(piece * 50_000 + end)

@@ -1,4 +1,4 @@
-"""How many files a stranger must open to follow one question, and one run: counted while they are on their way."""
+"""How many files one has to open to follow a question or a run through the package, counted by profiling."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ SKY = {"question": "Which colour has the sky?", "subject": "art", "choices": ["r
 class Way:
     """The files of the package in which functions run, in the order in which they are entered.
 
-    entered: each file with the file that calls it there first
-    holding: those in which a function takes or returns the question, in one of its FORMS or as its data row
+    entered: each file with the file of its first caller
+    holding: files in which a function takes or returns the question, in one of its FORMS or as its data row
     """
 
     def __init__(self) -> None:
@@ -61,8 +61,8 @@ class Way:
 
     @property
     def n_returns(self) -> int:
-        """How often the next new file is entered from another one than the last new file: who follows the calls has
-        to go back there first."""
+        """How often a new file is entered from another file than the previous new one, so that whoever follows the
+        calls has to go back first."""
         files = list(self.entered)
         return sum(self.entered[file] != last for last, file in pairwise(files))
 
@@ -107,7 +107,7 @@ def test_a_question_goes_from_its_row_to_its_printed_line_through_at_most_15_fil
     assert "flagged_rate" in table
     assert {"harness/tasks/task.py", "statistics/max_order.py", "inference/pooling.py"} <= way.holding
     assert len(way.holding) <= 15, sorted(way.holding)
-    assert len(way.entered) <= 20, list(way.entered)  # with those that see options, texts or numbers alone
+    assert len(way.entered) <= 20, list(way.entered)  # including those that see only options, texts or numbers
 
 
 def test_a_run_is_annotated_through_at_most_12_files_with_5_returns(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`files.py` is the one place that writes: a kill or a full disk leaves no half of a file anywhere."""
+"""Only `files.py` writes, so that a kill or a full disk leaves no incomplete file anywhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import lm_eval_leakage
 
 PACKAGE = Path(lm_eval_leakage.__file__).parent
 MODULES = sorted(file for file in PACKAGE.rglob("*.py") if file != PACKAGE / "files.py")
-# by name alone: whatever object they belong to
+# matched by name only, whatever object they belong to
 WRITING = {
     *("write_text", "write_bytes", "writelines", "touch", "tofile", "savetxt", "mkstemp", "NamedTemporaryFile"),
     *("rename", "renames", "move", "copy2", "copyfile", "copytree", "symlink_to", "hardlink_to", "truncate"),
@@ -21,7 +21,7 @@ FIRST_ARGUMENT_IS_A_STREAM = {"savefig", "savez", "savez_compressed", "save", "d
 
 
 def writes(tree: ast.AST) -> Iterator[str]:
-    """Calls that make, change or rename a file by themselves."""
+    """Calls that create, change or rename a file directly."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -36,7 +36,7 @@ def writes(tree: ast.AST) -> Iterator[str]:
 
 
 def numpy_or_plots(tree: ast.AST) -> Iterator[str]:
-    """`savefig` and the like take a path too, which they would write to bit by bit: they are given a stream."""
+    """`savefig` and similar calls outside `whole_binary`: given a path, they would write it piece by piece."""
     inside = {
         call
         for block in ast.walk(tree)
@@ -76,6 +76,6 @@ def test_this_test_would_see(line: str) -> None:
     assert [*writes(tree), *numpy_or_plots(tree)]
 
 
-def test_reading_is_no_writing() -> None:
+def test_calls_that_only_read_are_not_reported() -> None:
     tree = ast.parse("file.open('rb'); open(file); text.replace('a', 'b'); file.read_text(); json.loads(text)")
     assert not [*writes(tree), *numpy_or_plots(tree)]

@@ -29,8 +29,8 @@ def enable(_: argparse.Namespace | None = None) -> None:
         hook.write_hook(file)
     except OSError as error:
         raise ValueError(
-            f"cannot write {file} ({error.strerror}); enable the hook where the environment can be written, or run "
-            "`lm-eval-leakage` instead of `lm_eval`"
+            f"cannot write {file} ({error.strerror}); enable the hook as a user who may write to this environment, "
+            "or run `lm-eval-leakage` instead of `lm_eval`"
         ) from error
     print(f"enabled: plain `lm_eval` knows the leakage tasks (hook: {file})")
 
@@ -45,7 +45,7 @@ def disable(_: argparse.Namespace | None = None) -> None:
         file.unlink()
     except OSError as error:
         raise ValueError(
-            f"cannot remove {file} ({error.strerror}); remove it where the environment can be written"
+            f"cannot remove {file} ({error.strerror}); remove it as a user who may write to this environment"
         ) from error
     print(f"disabled: {file} is removed")
 
@@ -60,14 +60,14 @@ def status(_: argparse.Namespace | None = None) -> None:
     else:
         how = f"by the hook {file}" if file.exists() else "no; run `lm-eval-leakage enable`"
         if file.exists() and not hook.is_current(file):
-            how += ", which is of another version; run `lm-eval-leakage enable` again"
+            how += ", written by another version; run `lm-eval-leakage enable` again"
     print(f"lm_eval_leakage {__version__}, lm_eval {version('lm_eval')}")
     print(f"tasks: {task_configs_path()}")
     print(f"known to plain `lm_eval`: {how}")
 
 
 def census(args: argparse.Namespace) -> None:
-    """say of every multiple-choice task whether it can be audited, and why not"""
+    """list every multiple-choice task with whether it can be audited, and why not"""
     from lm_eval_leakage.harness.census import census_report
     from lm_eval_leakage.harness.census.findings import findings
 
@@ -76,7 +76,7 @@ def census(args: argparse.Namespace) -> None:
 
 
 def simulate(args: argparse.Namespace) -> None:
-    """contaminate a copy of a model on purpose, and say what each detector sees of it"""
+    """contaminate a copy of a model on purpose and measure how well each detector notices"""
     from lm_eval_leakage.lab import command
     from lm_eval_leakage.lab import outcome_report as report
     from lm_eval_leakage.lab.simulation import simulate as run
@@ -86,21 +86,21 @@ def simulate(args: argparse.Namespace) -> None:
 
 
 def list_audits(args: argparse.Namespace) -> None:
-    """the audits of one task, or of the tasks of a group or tag"""
+    """list the audits of one task, or of the tasks of a group or tag"""
     from lm_eval_leakage.harness.census import census_report as report
 
     try:
         print(report.as_list(report.findings_of(args.what, report.task_index(args.include_path))))
     except KeyError:
-        refuse(f"{args.what!r} is no task, group or tag; `lm-eval-leakage ls tasks` lists them all")
+        refuse(f"{args.what!r} is not a task, group or tag; `lm-eval-leakage ls tasks` lists them all")
 
 
 def _census_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="every task with its finding, as JSON")
-    parser.add_argument("--include_path", metavar="DIR", help="a folder of further tasks")
+    parser.add_argument("--include_path", metavar="DIR", help="a folder with additional tasks")
 
 
-OF_OURS = (ValueError, ImportError, RecursionError)  # of commands of the harness, they are its own
+OF_OURS = (ValueError, ImportError, RecursionError)  # only our own commands turn these into one sentence
 COMMANDS = (path, enable, disable, status, census, simulate)
 
 

@@ -1,4 +1,4 @@
-"""Arguments of the commands that read runs and audits."""
+"""Command-line arguments of the commands that read runs and audits."""
 
 from __future__ import annotations
 
@@ -14,62 +14,86 @@ def _identify_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar=("FOLDER", "CALIBRATION"),
-        help="output folder of a model's audits (with --log_samples) and its calibration; once for each model",
+        help="output folder of a model's audits (with --log_samples) and its calibration file; repeat for each model",
     )
     parser.add_argument(
         "--detector",
         default="combined",
         metavar="ID",
-        help="one of the calibration's, such as max_order or token_evidence/min_k (default: all of them, combined)",
+        help="a detector of the calibration, such as max_order or token_evidence/min_k (default: all, combined)",
     )
-    parser.add_argument("--level", type=float, default=0.1, help="accepted share of mistakes (default: %(default)s)")
-    parser.add_argument("--output_path", type=Path, help="file for one JSON line a question")
+    parser.add_argument("--level", type=float, default=0.1, help="target false discovery rate (default: %(default)s)")
+    parser.add_argument("--output_path", type=Path, help="file to write, with one JSON line per question")
 
 
 def _prevalence_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="FOLDER", help="output folder of a model's audits (--log_samples)")
-    parser.add_argument("--calibration", metavar="FILE", help="its calibration; without, by null hypotheses")
+    parser.add_argument(
+        "--calibration",
+        metavar="FILE",
+        help="the model's calibration file, written by `simulate` (default: judge by the null hypotheses)",
+    )
     parser.add_argument(
         "--detector",
         default="combined",
         metavar="ID",
-        help="one of the calibration's, such as max_order or token_evidence/min_k (default: all of them, combined)",
+        help="a detector of the calibration, such as max_order or token_evidence/min_k (default: all, combined)",
     )
-    parser.add_argument("--fpr", type=float, default=0.05, help="accepted share of unseen (default: %(default)s)")
+    parser.add_argument(
+        "--fpr", type=float, default=0.05, help="false-positive rate on unseen questions (default: %(default)s)"
+    )
 
 
 def _reading_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "runs", type=Path, nargs="+", metavar="RUNS", help="folders that were lm_eval's --output_path (--log_samples)"
+        "runs", type=Path, nargs="+", metavar="RUNS", help="output folders (--output_path) of lm_eval --log_samples"
     )
     parser.add_argument(
-        "--audit", type=Path, action="append", default=[], metavar="FOLDER", help="of audits that are not among RUNS"
+        "--audit",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="output folder of audits, if they are not in RUNS; may be repeated",
     )
     parser.add_argument(
-        "--alias", action="append", default=[], metavar="OTHER=MODEL", help="two names of one model, as runs name it"
+        "--alias",
+        action="append",
+        default=[],
+        metavar="OTHER=MODEL",
+        help="treat the model name OTHER as MODEL, where runs of one model name it differently",
     )
     parser.add_argument(
         "--detector",
         metavar="ID",
-        help="whose flags count, such as max_order:orders=12 (default: max_order, or the first that was run)",
+        help="id of the detector whose flags count, such as max_order:orders=12 (default: max_order, else the first)",
     )
     parser.add_argument(
-        "--calibration", action="append", default=[], metavar="FILE", help="of `simulate`; once for each model"
+        "--calibration",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a calibration file, written by `simulate`; repeat for each model",
     )
     parser.add_argument(
         "--calibrated_by",
         default="combined",
         metavar="ID",
-        help="one of the calibration's detectors (default: %(default)s)",
+        help="detector of the calibration whose scores are used (default: %(default)s)",
     )
-    parser.add_argument("--fpr", type=float, default=0.05, help="share of unseen flagged (default: %(default)s)")
+    parser.add_argument(
+        "--fpr",
+        type=float,
+        default=0.05,
+        help="false-positive rate of calibrated flags on unseen questions (default: %(default)s)",
+    )
     parser.add_argument(
         "--reference",
         type=Path,
         action="append",
         default=[],
         metavar="FOLDER",
-        help="runs of other models, whose answers say how hard a question is, for the gap within strata",
+        help="runs of other models, whose answers tell how difficult a question is (for the gap within strata)",
     )
 
 
@@ -77,40 +101,50 @@ def _annotate_arguments(parser: argparse.ArgumentParser) -> None:
     from lm_eval_leakage.results.markup import STYLES
 
     _reading_arguments(parser)
-    parser.add_argument("--format", choices=STYLES, default="table", help="of what is printed (default: %(default)s)")
-    parser.add_argument("--subjects", action="store_true", help="print a row of each subject too")
+    parser.add_argument(
+        "--format", choices=STYLES, default="table", help="format of the printed table (default: %(default)s)"
+    )
+    parser.add_argument("--subjects", action="store_true", help="also print a row per subject")
     parser.add_argument(
         "--fail-if",
         action="append",
         default=[],
         metavar="CONDITION",
-        help="such as 'pvalue<0.01': exit with 1 when the row of a whole task or group meets it",
+        help="exit with status 1 if the row of a task or group meets it, such as 'pvalue<0.01'; may be repeated",
     )
-    parser.add_argument("--output_path", type=Path, help="folder for the annotated files (default: beside the runs)")
-    parser.add_argument("--dry_run", action="store_true", help="write no file")
+    parser.add_argument("--output_path", type=Path, help="folder for the annotated files (default: next to the runs)")
+    parser.add_argument("--dry_run", action="store_true", help="print only, write no files")
 
 
 def _clean_arguments(parser: argparse.ArgumentParser) -> None:
     _reading_arguments(parser)
-    parser.add_argument("--output_path", type=Path, required=True, help="folder for the tasks")
+    parser.add_argument("--output_path", type=Path, required=True, help="folder for the clean tasks")
     rules = parser.add_mutually_exclusive_group()
-    rules.add_argument("--weak", action="store_true", help="leave out every flagged question (the default)")
-    rules.add_argument("--strong", action="store_true", help="leave out those flagged and answered rightly")
-    parser.add_argument("--calibrated", action="store_true", help="go by the flags of the calibrations")
+    rules.add_argument("--weak", action="store_true", help="leave out every flagged question (default)")
+    rules.add_argument(
+        "--strong", action="store_true", help="leave out only questions that are flagged and answered correctly"
+    )
+    parser.add_argument("--calibrated", action="store_true", help="use calibrated flags (needs --calibration)")
     parser.add_argument("--keep_untested", action="store_true", help="keep questions that no audit tested")
-    parser.add_argument("--include_path", metavar="DIR", help="folder of your own tasks, where the runs have some")
-    parser.add_argument("--overwrite", action="store_true", help="replace tasks that the folder has")
+    parser.add_argument("--include_path", metavar="DIR", help="folder of your own tasks, if the runs include any")
+    parser.add_argument("--overwrite", action="store_true", help="replace tasks that already exist in the folder")
 
 
 def _report_arguments(parser: argparse.ArgumentParser) -> None:
     _reading_arguments(parser)
-    parser.add_argument("--output", type=Path, default=Path("leakage.html"), help="the page (default: %(default)s)")
+    parser.add_argument(
+        "--output", type=Path, default=Path("leakage.html"), help="HTML file to write (default: %(default)s)"
+    )
 
 
 def _leaderboard_arguments(parser: argparse.ArgumentParser) -> None:
     _reading_arguments(parser)
-    parser.add_argument("--format", choices=("html", "markdown", "csv"), default="html")
-    parser.add_argument("--output", type=Path, help="file (default: leaderboard.html; the others are printed)")
+    parser.add_argument(
+        "--format", choices=("html", "markdown", "csv"), default="html", help="output format (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--output", type=Path, help="file to write (default: leaderboard.html; markdown and csv are printed)"
+    )
 
 
 ARGUMENTS: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {

@@ -1,5 +1,5 @@
-"""How a command ends: with its own exit code, or with one sentence and a code that says why; without a traceback for
-what the user can mend."""
+"""How a command ends: with its own exit code, or with a one-sentence error and exit code 2; there is no traceback for
+an error that the user can fix."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import NoReturn, TextIO
 from lm_eval_leakage.texts import visible
 
 CONDITION_MET, REFUSED, INTERRUPTED = 1, 2, 130
-UNHEARD = 141  # as of a program that a closed pipe ends
-NESTED = "a file is nested too deep to be read; JSON of lm_eval and of this package is a few levels deep"
+UNHEARD = 141  # 128 + SIGPIPE: whoever read the output has closed the pipe
+NESTED = "a file is nested too deeply to be read; JSON of lm_eval and of this package is only a few levels deep"
 
 
 def refuse(reason: object) -> NoReturn:
-    """End with a sentence for what the user must mend."""
+    """Exit with a sentence about what the user has to fix."""
     note(reason)
     sys.exit(REFUSED)
 
 
 def say(text: str) -> None:
-    """Print; where nobody reads any more, as in `| head`, go on in silence, since the exit code still counts."""
+    """Print to stdout; if the reader has closed the pipe (`| head`), continue silently: the exit code still counts."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -31,7 +31,7 @@ def say(text: str) -> None:
 
 
 def note(text: object) -> None:
-    """One line beside what is printed."""
+    """Print one line to stderr."""
     try:
         print(visible(str(text)), file=sys.stderr, flush=True)
     except BrokenPipeError:
@@ -39,9 +39,9 @@ def note(text: object) -> None:
 
 
 def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception], ...] = ()) -> None:
-    """Run a command.
+    """Run a command; an error meant for the user is printed as one sentence, without a traceback.
 
-    refusals: errors that are meant for the user, beside those of files, as their text says them
+    refusals: errors whose text is meant for the user, in addition to OSError
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -50,7 +50,7 @@ def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception]
         try:
             command()
         finally:
-            sys.stdout.flush()  # here, since at the interpreter's end nothing can be caught
+            sys.stdout.flush()  # here, since an error while the interpreter exits cannot be caught
     except BrokenPipeError:
         _mute(sys.stdout)
         sys.exit(UNHEARD)
@@ -64,15 +64,15 @@ def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception]
 
 
 def in_words(error: OSError) -> str:
-    """With the file and the reason, where the error has them."""
+    """The error as a sentence, with the file and the reason if the error has them."""
     if error.filename is None or error.strerror is None:
         return str(error) or repr(error)
     names = [str(name) for name in (error.filename, error.filename2) if name is not None]
-    return f"cannot use {' -> '.join(names)} ({error.strerror}); name another place, or make this one usable"
+    return f"cannot use {' -> '.join(names)} ({error.strerror}); choose another path, or make this one accessible"
 
 
 def _mute(stream: TextIO) -> None:
-    """What is left in the stream goes nowhere, now and when the interpreter ends."""
+    """Discard what is left in the stream, now and when the interpreter exits."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""Commands that read runs and audits, and run no model."""
+"""Commands that read runs and audits, without running a model."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lm_eval_leakage.harness.patches.cli_parser import Command
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.texts import as_json, visible
 
-if TYPE_CHECKING:  # scipy is behind it, and `--help` shall not wait for that
+if TYPE_CHECKING:  # it imports scipy, which would slow `--help` down
     from lm_eval_leakage.results.result_types import Annotation
 
 PROBLEMS_SHOWN = 20
 
 
 def identify(args: argparse.Namespace) -> None:
-    """say which questions models have probably seen, with a bound on the share of mistakes"""
+    """list the questions that models have probably seen, at a target false discovery rate"""
     from lm_eval_leakage.logs.calibration_file import read_calibration
     from lm_eval_leakage.results import identify as identification
 
@@ -37,7 +37,7 @@ def identify(args: argparse.Namespace) -> None:
 
 
 def prevalence(args: argparse.Namespace) -> None:
-    """say what share of each subject a model has probably seen, and which subjects have too many flags for chance"""
+    """estimate the share of each subject that a model has seen, and test which subjects have more flags than chance"""
     from lm_eval_leakage.logs.calibration_file import read_calibration
     from lm_eval_leakage.results import subject_prevalence as shares
 
@@ -51,7 +51,7 @@ def prevalence(args: argparse.Namespace) -> None:
 
 
 def annotate(args: argparse.Namespace) -> None:
-    """add leakage columns to the results of runs: how many questions are flagged, and the accuracy without them"""
+    """add leakage columns to the results of runs: the share of flagged questions, the accuracy without them"""
     from lm_eval_leakage.results.conditions import Condition, check_complete
     from lm_eval_leakage.results.tables import as_text
     from lm_eval_leakage.results.written import write
@@ -75,7 +75,7 @@ def annotate(args: argparse.Namespace) -> None:
 
 
 def clean(args: argparse.Namespace) -> None:
-    """write tasks that ask only the questions that are not flagged, for plain lm_eval"""
+    """write tasks for plain lm_eval that ask only the questions that are not flagged"""
     from lm_eval.tasks import TaskManager
 
     from lm_eval_leakage.harness.clean.clean_files import write_clean
@@ -99,7 +99,7 @@ def clean(args: argparse.Namespace) -> None:
 
 
 def report(args: argparse.Namespace) -> None:
-    """write one page that shows runs and audits: columns, plots, the flagged questions"""
+    """write an HTML page of runs and audits: columns, plots, the flagged questions"""
     from lm_eval_leakage.report.page import render
 
     annotations = _annotations(args)
@@ -108,7 +108,7 @@ def report(args: argparse.Namespace) -> None:
 
 
 def leaderboard(args: argparse.Namespace) -> None:
-    """many models on many benchmarks, with intervals and ranks that admit ties"""
+    """rank many models on many benchmarks by their flags, with intervals and tied ranks"""
     from lm_eval_leakage.report.leaderboard_page import render
     from lm_eval_leakage.results import leaderboard as standings
 
@@ -138,7 +138,7 @@ def _annotations(args: argparse.Namespace) -> Sequence[Annotation]:
 def _alias(text: str) -> tuple[str, str]:
     other, is_given, model = text.partition("=")
     if not (other and is_given and model):
-        raise ValueError(f"--alias is {text!r}; write it as OTHER=MODEL, two names of one model")
+        raise ValueError(f"--alias is {text!r}; write it as OTHER=MODEL, two names of the same model")
     return other, model
 
 
@@ -149,7 +149,7 @@ def _tell_problems(annotations: Sequence[Annotation]) -> None:
 
 
 def _tell(problems: Iterable[tuple[str, Problem]]) -> None:
-    """Each with its model, where it is named; those first by which questions are missing."""
+    """Print problems as notes, each with its model if it has one; those that cost questions come first."""
     first = sorted(problems, key=lambda pair: not pair[1].incomplete)
     for model, problem in first[:PROBLEMS_SHOWN]:
         note(f"note: {model}: {problem}" if model else f"note: {problem}")

@@ -1,4 +1,4 @@
-"""Whether a command can write where it is told to, known before it reads or computes anything."""
+"""Checks that a command can write its output, before it reads or computes anything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WRITES_FILE = {"identify": "output_path", "report": "output", "leaderboard": "ou
 
 
 def checked(command: Command) -> Command:
-    """`command`, which raises ValueError, with the sentence, before any work where its output cannot be written."""
+    """`command`, made to raise ValueError before any work if its output cannot be written."""
 
     @functools.wraps(command)
     def run(args: argparse.Namespace) -> None:

@@ -1,12 +1,13 @@
-"""Are flagged questions answered rightly more often than others that are as hard?
+"""Are flagged questions answered correctly more often than unflagged ones of the same difficulty?
 
-A flag favours short questions, natural orders and easy subjects, so that flagged questions may be easier without any
-leakage. Within strata of like difficulty (subject, length, what another model answers) the two groups are compared;
-strata are pooled by Mantel and Haenszel's weights, which are those of a regression with one intercept a stratum.
+Flags favour short questions, natural orders and easy subjects, so flagged questions may be easier without any
+leakage. The two groups are therefore compared within strata of similar difficulty (subject, length, whether another
+model answers correctly); strata are pooled by the weights of Mantel and Haenszel, which are those of a regression with
+one intercept per stratum.
 
-Null hypothesis of the p-value: within each stratum, which questions are flagged has nothing to do with which are
-answered rightly. Limits: a difference of difficulty within strata stays, since they hold what they are made of. A
-stratum with flagged or unflagged questions only compares nothing and is left out. Source: Mantel and Haenszel (1959);
+Null hypothesis of the p-value: within each stratum, being flagged and being answered correctly are independent.
+Limits: a difference in difficulty within strata remains, since strata control only what they are made of. A stratum
+without flagged or without unflagged questions is left out. Source: Mantel and Haenszel (1959);
 Sato, Greenland and Robins, Biometrics 45 (1989) for the standard error; Fisher's exact test, stratified (Gart, 1970).
 """
 
@@ -23,10 +24,10 @@ from scipy.stats import hypergeom
 
 @dataclass(frozen=True)
 class Gap:
-    """Accuracy on flagged less accuracy on unflagged questions; NaN where no stratum has both.
+    """Accuracy on flagged minus accuracy on unflagged questions; NaN if no stratum has both.
 
     stderr: of the pooled difference
-    pvalue: probability, by chance, of at least as many right answers on flagged questions (one-sided, exact)
+    pvalue: probability, by chance, of at least as many correct answers on flagged questions (one-sided, exact)
     n_compared: questions in strata that have both
     """
 
@@ -49,14 +50,14 @@ class _Stratum:
 
 
 def accuracy_gap(flagged: Sequence[bool], right: Sequence[bool], strata: Sequence[Hashable]) -> Gap:
-    """All `(n_questions,)`; questions of one stratum have equal values in `strata`."""
+    """All arguments are `(n_questions,)`; questions of one stratum have equal values in `strata`."""
     compared = [stratum for stratum in _counted(flagged, right, strata) if stratum.n_flagged and stratum.n_others]
     if not compared:
         return Gap(math.nan, math.nan, math.nan, 0)
     weight = sum(s.n_flagged * s.n_others / s.n for s in compared)
     value = sum((s.right_flagged * s.n_others - s.right_others * s.n_flagged) / s.n for s in compared) / weight
     variance = sum(value * _sato_p(s) + _sato_q(s) for s in compared) / weight**2
-    stderr = math.sqrt(variance) if variance > 0 else math.nan  # 0 is what a few questions give that all agree
+    stderr = math.sqrt(variance) if variance > 0 else math.nan  # 0 only if a few questions all agree
     return Gap(value, stderr, _exact_pvalue(compared), sum(s.n for s in compared))
 
 
@@ -69,7 +70,7 @@ def _counted(flagged: Sequence[bool], right: Sequence[bool], strata: Sequence[Ha
 
 
 def _sato_p(s: _Stratum) -> float:
-    """The first sum of Sato's estimator, which holds for few large strata and for many small ones."""
+    """The first sum of Sato's estimator, which is consistent for few large strata and for many small ones."""
     between = s.n_flagged * s.n_others * (s.n_others - s.n_flagged) / 2
     return (s.n_flagged**2 * s.right_others - s.n_others**2 * s.right_flagged + between) / s.n**2
 
@@ -80,7 +81,7 @@ def _sato_q(s: _Stratum) -> float:
 
 
 def _exact_pvalue(strata: Sequence[_Stratum]) -> float:
-    """Given each stratum's numbers of flagged and of right questions, their overlap is hypergeometric."""
+    """Given each stratum's numbers of flagged and of correct answers, their overlap is hypergeometric."""
     probabilities = np.ones(1)
     for s in strata:
         overlaps = np.arange(s.n_flagged + 1)

@@ -1,4 +1,4 @@
-"""Rows of an audit that flags by known scores, whatever its statistic."""
+"""Rows of an audit with a calibration, whatever its statistic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lm_eval_leakage.inference.pooling import Verdicts, rate_and_stderr, row_wit
 from lm_eval_leakage.inference.prevalence import Prevalence, rogan_gladen
 from lm_eval_leakage.records import DeclaredRow
 
-MISTAKES = 0.1  # accepted share of unseen questions among the identified
+MISTAKES = 0.1  # target false discovery rate of `identified_rate`
 
 
 def _calibrated(verdicts: Verdicts) -> list[Calibrated]:
@@ -37,23 +37,23 @@ def _prevalence(verdicts: Verdicts) -> Prevalence:
 _ROWS = (
     row_with_error(
         "calibrated_rate",
-        "Share of the tested questions above the calibrated threshold, which flags a share `fpr` of known-unseen "
-        "ones.",
+        "Share of the tested questions above the calibrated threshold, which flags a share `fpr` of the known-unseen "
+        "questions.",
         lambda verdicts: rate_and_stderr([calibrated.flagged for calibrated in _calibrated(verdicts)]),
         per_question=lambda verdict: float(verdict.flagged) if isinstance(verdict, Calibrated) else None,
     ),
     DeclaredRow(
         "identified_rate",
-        "Share of the tested questions in the set of which at most a tenth is expected to be unseen (conformal).",
+        "Share of the tested questions in a set with a target false discovery rate of 10 % (conformal).",
         _identified,
     ),
     DeclaredRow(
         "prevalence",
-        "Estimated share of the benchmark that was seen, by how often known-seen and known-unseen questions are "
+        "Estimated share of the benchmark that was seen, from how often known-seen and known-unseen questions are "
         "flagged.",
         lambda verdicts: _prevalence(verdicts).share,
     ),
-    DeclaredRow("prevalence_low", "Low end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).low),
-    DeclaredRow("prevalence_high", "High end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).high),
+    DeclaredRow("prevalence_low", "Lower end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).low),
+    DeclaredRow("prevalence_high", "Upper end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).high),
 )
 CALIBRATED_ROWS = tuple(replace(row, questions="calibrated") for row in _ROWS)

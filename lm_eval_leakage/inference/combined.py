@@ -1,9 +1,9 @@
-"""One score out of many: how likely a question was trained on, by all detectors together.
+"""Combined score: the probability that a question was trained on, from the scores of all detectors.
 
 Null hypothesis: none; the probability is that of the lab, where half of the questions were trained on, and shifts with
-`prior`. Limits: it knows the model, the benchmark and the kind of exposure that it was fitted on; on others its
-ranking may hold, its probability will not. Source: logistic regression with an L2 penalty (scikit-learn); the scores
-are put on one scale by their ranks among the known-unseen questions, so that no detector's unit matters.
+`prior`. Limits: it is fitted on one model, benchmark and kind of exposure; on others its ranking may hold, its
+probability will not. Source: logistic regression with an L2 penalty (scikit-learn); scores are put on a common scale
+by their ranks among the known-unseen questions, so that their units do not matter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FOLDS = 10
 @dataclass(frozen=True)
 class CombinedScore:
     """weights, intercept: of the logistic model
-    unseen: by detector, sorted scores of the known-unseen questions that set its scale
+    unseen: sorted scores of the known-unseen questions, which set the scale, by detector
     """
 
     detectors: tuple[str, ...]
@@ -35,24 +35,26 @@ class CombinedScore:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> CombinedScore:
-        """From what JSON keeps of it."""
+        """From its JSON form."""
         unseen = {name: tuple(scores) for name, scores in stored["unseen"].items()}
         return cls(tuple(stored["detectors"]), tuple(stored["weights"]), stored["intercept"], unseen)
 
     def probability(self, scores: Mapping[str, float], prior: float = 0.5) -> float:
-        """That the question was trained on, when a share `prior` of such questions was. A detector without a score
-        counts as one that says nothing."""
+        """Probability that the question was trained on if a share `prior` of such questions was. A missing score
+        counts as uninformative."""
         features = np.array([_on_scale(np.array([scores.get(d, np.nan)]), self.unseen[d])[0] for d in self.detectors])
         return float(expit(float(features @ np.array(self.weights)) + self.intercept + logit(prior)))
 
 
 def fit(scores: Mapping[str, Sequence[float]], trained: Sequence[bool]) -> CombinedScore:
-    """From scores by detector of the same questions; NaN where a detector could not test one."""
+    """Fit to the scores of the same questions by detector; NaN where a detector could not test a question."""
     labels = np.array(trained, dtype=bool)
     unseen = {name: _sorted_finite(np.asarray(values, dtype=float)[~labels]) for name, values in scores.items()}
     usable = tuple(name for name, known in unseen.items() if len(known) > 1)
     if not usable:
-        raise ValueError("no detector has a score on 2 held-out questions, which set its scale; there must be more")
+        raise ValueError(
+            "no detector has scores on 2 held-out questions, the fewest that set its scale; add held-out questions"
+        )
     features = np.column_stack([_on_scale(np.asarray(scores[name], dtype=float), unseen[name]) for name in usable])
     model = _logistic().fit(features, labels)
     return CombinedScore(
@@ -64,7 +66,7 @@ def fit(scores: Mapping[str, Sequence[float]], trained: Sequence[bool]) -> Combi
 
 
 def cross_validated(scores: Mapping[str, Sequence[float]], trained: Sequence[bool], *, seed: int = 0) -> Floats:
-    """The probability of each question by a model that was fitted on the other folds."""
+    """The probability of each question, predicted by a model that was fitted on the other folds."""
     from sklearn.model_selection import StratifiedKFold
 
     labels = np.array(trained, dtype=bool)
@@ -87,7 +89,8 @@ def _logistic() -> Any:
 
 
 def _on_scale(scores: Floats, unseen: Sequence[float]) -> Floats:
-    """Normal scores of the ranks among the known-unseen, beyond them by distance in their spread; 0 for NaN."""
+    """Normal scores of the ranks among the known-unseen; scores beyond their range are extended by the distance in
+    standard deviations; 0 for NaN."""
     known = np.asarray(unseen)
     below = (np.searchsorted(known, scores, side="left") + np.searchsorted(known, scores, side="right")) / 2
     ranked = norm.ppf((below + 0.5) / (len(known) + 1))

@@ -1,8 +1,8 @@
-"""Which questions has the model seen, with a bound on the share of mistakes among them?
+"""Which questions has the model seen, at a target false discovery rate?
 
 Null hypothesis of a question's p-value: it is exchangeable with the known-unseen questions, so that its score is as
-likely as any of theirs to be the highest. Limits: it holds as far as that does; questions of another style, length or
-topic than the known-unseen ones break it, which `exchangeability` looks for but cannot rule out. Source: conformal
+likely as any of theirs to be the highest. Limits: questions that differ in style, length or topic from the
+known-unseen ones violate it, which `exchangeability` tests but cannot rule out. Source: conformal
 p-values with Benjamini-Hochberg as in PTDI (arXiv 2510.09717), scaled by Storey's estimate of the unseen share; for
 several models jointly, Bonferroni over models (compare arXiv 2605.21543).
 """
@@ -18,14 +18,15 @@ from scipy.stats import false_discovery_control, ks_2samp
 
 from lm_eval_leakage.inference.pooling import Floats
 
-STOREY = 0.5  # p-values above are taken to be of unseen questions
+STOREY = 0.5  # Storey's lambda: p-values above it are taken to be those of unseen questions
 
 
 @dataclass(frozen=True)
 class Identified:
-    """flagged: whether each question is in the set, of which at most a share `level` is expected to be unseen
-    pvalues: conformal, of each question
-    unseen_share: estimate of the share of unseen questions, 1 where none is made
+    """flagged: whether each question is in the set, in which at most a share `level` is expected to be unseen
+    pvalues: conformal p-value of each question
+    unseen_share: estimated share of unseen questions, 1 if it is not estimated
+    level: the target false discovery rate
     """
 
     flagged: tuple[bool, ...]
@@ -37,7 +38,7 @@ class Identified:
 def conformal_pvalues(scores: Sequence[float], unseen: Sequence[float]) -> Floats:
     """(1 + known-unseen questions that score at least as high) / (1 + known-unseen questions), for each score."""
     if not len(unseen):
-        raise ValueError("there is no known-unseen question; a p-value compares with at least one")
+        raise ValueError("there are no known-unseen questions; a conformal p-value needs at least one")
     ordered = np.sort(np.asarray(unseen, dtype=float))
     at_least_as_high = len(ordered) - np.searchsorted(ordered, np.asarray(scores, dtype=float), side="left")
     pvalues: Floats = (1 + at_least_as_high) / (1 + len(ordered))
@@ -45,7 +46,7 @@ def conformal_pvalues(scores: Sequence[float], unseen: Sequence[float]) -> Float
 
 
 def unseen_share(pvalues: Sequence[float]) -> float:
-    """Storey's estimate, biased upwards: unseen questions alone have p-values above 1/2, and half of them do."""
+    """Storey's estimate, biased upwards: only unseen questions have p-values above 1/2, and half of them do."""
     above = sum(pvalue > STOREY for pvalue in pvalues)
     return min(1.0, (1 + above) / (len(pvalues) * (1 - STOREY))) if len(pvalues) else 1.0
 
@@ -53,10 +54,10 @@ def unseen_share(pvalues: Sequence[float]) -> float:
 def identify(
     scores: Sequence[float], unseen: Sequence[float], level: float = 0.1, *, estimate_share: bool = True
 ) -> Identified:
-    """The questions whose scores stand out from those of known-unseen ones, by Benjamini and Hochberg's rule.
+    """The questions whose scores stand out from those of known-unseen ones, by the Benjamini-Hochberg procedure.
 
-    level: share of unseen questions that is accepted among the flagged, in expectation
-    estimate_share: False controls the rate without an estimate of how many are unseen, and flags fewer
+    level: target false discovery rate, the expected share of unseen questions among the flagged
+    estimate_share: False controls the rate without estimating how many questions are unseen, and flags fewer
     """
     return from_pvalues(conformal_pvalues(scores, unseen), level, estimate_share=estimate_share)
 
@@ -64,10 +65,10 @@ def identify(
 def identify_jointly(
     scores: Mapping[str, Sequence[float]], unseen: Mapping[str, Sequence[float]], level: float = 0.1
 ) -> Identified:
-    """The questions that any of several models stands out on; the others are a benchmark clean for all of them.
+    """The questions that any of several models has probably seen; the others are a benchmark clean for all of them.
 
-    scores, unseen: by model, the same questions in the same order. A question's p-value is its least over the models
-    times their number, valid whatever the models share.
+    scores, unseen: by model, for the same questions in the same order. A question's p-value is the smallest over the
+    models times their number (Bonferroni), which is valid however the models depend on each other.
     """
     each = np.array([conformal_pvalues(scores[model], unseen[model]) for model in scores])
     return from_pvalues(np.minimum(1.0, len(each) * each.min(axis=0)), level)
@@ -75,7 +76,7 @@ def identify_jointly(
 
 def from_pvalues(pvalues: Floats, level: float, *, estimate_share: bool = True) -> Identified:
     if isinstance(level, bool) or not 0 < level < 1:
-        raise ValueError(f"level is {level!r}; it is the accepted share of mistakes, above 0 and below 1")
+        raise ValueError(f"level is {level!r}; the target false discovery rate must be above 0 and below 1")
     share = unseen_share(pvalues.tolist()) if estimate_share else 1.0
     adjusted = false_discovery_control(pvalues) * share if len(pvalues) else pvalues
     return Identified(tuple((adjusted <= level).tolist()), tuple(pvalues.tolist()), share, level)
@@ -85,7 +86,7 @@ def exchangeability(
     unseen: Mapping[str, Sequence[float]], benchmark: Mapping[str, Sequence[float]]
 ) -> dict[str, float]:
     """P-value of a two-sample Kolmogorov-Smirnov test for each property that leakage does not change, such as a text's
-    length; a small one says that the known-unseen questions are of another kind."""
+    length; a small one means that the known-unseen questions are of a different kind."""
     return {
         name: float(ks_2samp(unseen[name], benchmark[name]).pvalue) if len(unseen[name]) else math.nan
         for name in unseen

@@ -1,8 +1,8 @@
-"""How well do scores tell trained questions from held-out ones?
+"""Detection quality: how well do scores separate trained questions from held-out ones?
 
-Null hypothesis: none is tested; AUROC is 0.5 and TPR at an FPR is that FPR for scores that know nothing. Limits:
-intervals are of the questions drawn, for one training run of one model. Source: textbook definitions; intervals
-are percentile bootstraps in which both halves are resampled.
+Null hypothesis: none is tested; uninformative scores have AUROC 0.5 and a TPR equal to the FPR. Limits: intervals
+cover the choice of questions, for one training run of one model. Source: textbook definitions; intervals are
+percentile bootstraps in which both halves are resampled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BOOTSTRAP_RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its 95 % bootstrap interval; NaN where it is undefined."""
+    """A value with its 95 % bootstrap interval; NaN if undefined."""
 
     value: float
     low: float
@@ -41,7 +41,7 @@ def auroc(trained: Floats, held_out: Floats) -> float:
 
 
 def threshold_at_fpr(held_out: Floats, fpr: float) -> float:
-    """The lowest of the held-out scores above which at most a share `fpr` of them lies; a flag is a score above it."""
+    """The lowest held-out score that at most a share `fpr` of them exceeds; scores above it are flagged."""
     if not len(held_out):
         return math.nan
     n_allowed = math.floor(fpr * len(held_out) + 1e-9)
@@ -97,7 +97,7 @@ def bootstrap(
     n_resamples: int = BOOTSTRAP_RESAMPLES,
     rng: np.random.Generator,
 ) -> Interval:
-    """`measure` of both halves, with the interval that resampling questions of each half gives."""
+    """`measure` of both halves, with the interval from resampling the questions of each half."""
     own, others = np.asarray(trained, dtype=float), np.asarray(held_out, dtype=float)
     value = measure(own, others)
     if math.isnan(value):

@@ -1,8 +1,8 @@
-"""Scores of questions that a model is known to have seen or not, as the measure of others.
+"""Calibration: scores of questions that a model is known to have seen or not, with which other scores are compared.
 
 Null hypothesis of a calibrated p-value: the question is exchangeable with the known-unseen ones of its class. Limits:
-it holds for the model, the benchmark and the probe that they are of; other models have other scores. Source:
-conformal p-values (Vovk et al., 2005), by class as in Mondrian conformal prediction.
+it holds only for the model, the benchmark and the detector that produced the known scores. Source: conformal p-values
+(Vovk et al., 2005), by class as in Mondrian conformal prediction.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from lm_eval_leakage.inference.combined import CombinedScore
 from lm_eval_leakage.inference.conformal import conformal_pvalues
 
 EVERY_CLASS = "all"
-COMBINED = "combined"  # in the place of a detector's name
-FEWEST_OF_CLASS = 19  # known-unseen questions of a class, below which 5 % cannot be reached
+COMBINED = "combined"  # stands for all detectors where a detector's name is expected
+FEWEST_OF_CLASS = 19  # known-unseen questions of a class; with fewer, no p-value reaches 5 %
 
 
 @dataclass(frozen=True)
 class KnownScores:
-    """Of one detector and value that ranks; by class of question, or under EVERY_CLASS.
+    """Known scores by one detector, a higher one meaning more leakage.
 
-    unseen, seen: scores, a higher one meaning more leakage
+    unseen: by class of question, and of all questions under EVERY_CLASS
     """
 
     unseen: Mapping[str, Sequence[float]]
     seen: Sequence[float]
 
     def pvalue(self, score: float, of_class: str) -> float:
-        """By the known-unseen questions of the class where there are enough, else by all of them."""
+        """Compared with the known-unseen questions of the class if there are enough, else with all of them."""
         own = self.unseen.get(of_class, ())
         (pvalue,) = conformal_pvalues([score], own if len(own) >= FEWEST_OF_CLASS else self.unseen[EVERY_CLASS])
         return float(pvalue)
 
     def flagged(self, fpr: float) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Flagged and all of the known-seen, and of the known-unseen, when a share `fpr` of the latter is flagged."""
+        """(flagged, all) of the known-seen and of the known-unseen, if a share `fpr` of the latter is flagged."""
         unseen = self.unseen[EVERY_CLASS]
         n_unseen = math.floor(fpr * (len(unseen) + 1) + 1e-9)  # 0.29 * 100 is below 29
         n_seen = int((conformal_pvalues(self.seen, unseen) <= fpr).sum()) if self.seen else 0
@@ -47,10 +47,10 @@ class KnownScores:
 class Calibration:
     """Known scores of one model on one benchmark.
 
-    model, benchmark: names, which a run must have too
+    model, benchmark: names, which a run must share
     origin: where the known scores come from, in words
-    detectors: by the names of scores, as of `detector_ids.score_names`
-    combined: the score of all of them together, fitted on the same questions; None where none was
+    detectors: known scores by name of score, see `detector_ids.score_names`
+    combined: the combined score of all of them, fitted on the same questions; None if there is none
     """
 
     model: str
@@ -60,19 +60,19 @@ class Calibration:
     combined: CombinedScore | None = None
 
     def unmatched(self, run: Iterable[str], detector: str | None = None) -> str | None:
-        """Why these scores say nothing about a run, as a sentence; None where they do.
+        """Why these scores do not apply to a run, as a sentence; None if they do.
 
         run: the ids of its detectors, or the names of its scores
-        detector: the one of these that is asked for; by default any of them
+        detector: the name that is required among them; by default any of the calibration's
         """
         names = dict.fromkeys(run)
         own = [name for name in self.detectors if name != COMBINED] if detector is None else [detector]
         if any(name in names or name.rpartition("/")[0] in names for name in own):
             return None
         return (
-            f"the calibration of {self.model!r} has scores of {', '.join(own) or 'no detector'}, and what was run is "
-            f"{', '.join(names) or 'nothing'}: the same probe and statistic with the same parameters are needed, so "
-            "run the audit as the calibration was made, or make a calibration of this one"
+            f"the calibration of {self.model!r} has scores of {', '.join(own) or 'no detector'}, but the run has "
+            f"{', '.join(names) or 'no detector'}: the same probe and statistic with the same parameters are needed, "
+            "so run the audit as for the calibration, or make a calibration for this audit"
         )
 
 
@@ -80,7 +80,7 @@ class Calibration:
 class Calibrated:
     """A question's calibrated verdict: flagged at a false-positive rate of `fpr` on known-unseen questions.
 
-    of_seen, of_unseen: flagged and all of the known-seen and known-unseen questions at that rate
+    of_seen, of_unseen: (flagged, all) of the known-seen and known-unseen questions at that rate
     """
 
     flagged: bool
@@ -91,12 +91,12 @@ class Calibrated:
 
 
 def class_of(n_options: int, guarded: bool) -> str:
-    """The number of options and whether a guard names a natural order: what moves a null distribution most."""
+    """The number of options and whether the question is guarded: what changes the null distribution most."""
     return f"{n_options} options, {'guarded' if guarded else 'no guard'}"
 
 
 def by_class(scores: Mapping[str, float], classes: Mapping[str, str]) -> dict[str, list[float]]:
-    """Scores by question id as scores by class, and all of them; those that are not finite are left out."""
+    """Scores grouped by class of question, and all of them under EVERY_CLASS, without those that are not finite."""
     grouped: dict[str, list[float]] = {EVERY_CLASS: []}
     for name, score in scores.items():
         if math.isfinite(score):

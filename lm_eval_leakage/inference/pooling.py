@@ -1,5 +1,5 @@
-"""From verdicts on questions to one on the data set: rates with their errors and intervals, pooled p-values, and the
-rows of the results table that several statistics share, with the ways to declare one of one's own."""
+"""Pools verdicts on questions into results for the data set: rates with errors and intervals, pooled p-values, and the
+rows of the results table that several statistics share, with helpers to declare others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UNKNOWN = Estimate()
 def rate_and_stderr(flags: Sequence[bool]) -> tuple[float, float]:
     """Share of true `flags` and its standard error (sample standard deviation over sqrt n).
 
-    NaN where it is undefined: no flag for the rate, fewer than two for the error.
+    NaN if undefined: the rate of no flags, the error of fewer than two.
     """
     n = len(flags)
     rate = sum(flags) / n if n else math.nan
@@ -55,22 +55,22 @@ def mean_and_stderr(values: Sequence[float]) -> tuple[float, float]:
 def poisson_binomial_tail(n_flagged: int, null_rates: Sequence[float]) -> float:
     """P(at least `n_flagged` flags) when question i is flagged independently with probability null_rates[i].
 
-    Exact: questions of one rate follow a binomial distribution, whose probabilities are convolved directly
-    (all terms are positive, so small tails keep their relative precision). Null hypothesis: no question is
-    leaked, and each statistic's own null rate holds.
+    Exact: the flags of questions with one rate follow a binomial distribution, and these are convolved directly
+    (all terms are positive, so small tails keep their relative precision). Null hypothesis: no question was
+    seen, and each question's null rate is correct.
     """
     if not null_rates:
         return math.nan
     counts = np.ones(1)
     for rate, n_questions in sorted(Counter(null_rates).items()):
-        # by its logarithm, since scipy's pmf overflows on rates near the smallest float
+        # from the logarithm, since scipy's pmf overflows on rates near the smallest float
         binomial = np.exp(binom.logpmf(np.arange(n_questions + 1), n_questions, rate))
         counts = np.convolve(counts, binomial)
     return float(min(1.0, counts[n_flagged:].sum()))
 
 
 def share(values: Sequence[float]) -> Estimate:
-    """Mean of values in [0, 1] with its standard error; the interval is Wilson's where they are 0 and 1 only."""
+    """Mean of values in [0, 1] with its standard error; the interval is Wilson's if all values are 0 or 1."""
     if not values:
         return UNKNOWN
     mean, stderr = mean_and_stderr(values)
@@ -81,12 +81,12 @@ def share(values: Sequence[float]) -> Estimate:
 
 
 def normal(value: float, stderr: float) -> Estimate:
-    """With the interval of a normal error."""
+    """An estimate with the interval of a normal error."""
     return Estimate(value, stderr, value - IN_95_PERCENT * stderr, value + IN_95_PERCENT * stderr)
 
 
 def difference_of_shares(flagged: Estimate, unflagged: Estimate) -> Estimate:
-    """Newcombe's interval, from those of Wilson."""
+    """The difference with Newcombe's interval, computed from Wilson's intervals."""
     value = flagged.value - unflagged.value
     below = math.hypot(flagged.value - flagged.low, unflagged.high - unflagged.value)
     above = math.hypot(flagged.high - flagged.value, unflagged.value - unflagged.low)
@@ -118,12 +118,12 @@ def row_with_error(
 
 
 def value_named(name: str) -> Callable[[object], float | None]:
-    """What a Measurement's `values` give under this name, for a row's `per_question`."""
+    """Reads the value of this name from a Measurement, for a row's `per_question`."""
     return lambda verdict: verdict.values().get(name) if isinstance(verdict, Measurement) else None
 
 
 def mean_row(name: str, meaning: str, *, higher_is_better: bool | None = None) -> DeclaredRow:
-    """The mean over questions of what a Measurement's `values` give under this name."""
+    """A row with the mean over questions of the Measurement's value of this name."""
 
     of_one = value_named(name)
 
@@ -179,7 +179,7 @@ FLAGGED_RATE_UNGUARDED = replace(
 )
 NULL_RATE = DeclaredRow(
     "null_rate",
-    "Share of the tested questions that would be flagged without leakage, by the statistic's null.",
+    "Share of the tested questions that would be flagged without leakage, by the statistic's null hypothesis.",
     _null_rate,
     per_question=lambda verdict: verdict.null_rate if isinstance(verdict, Evidence) else None,
 )
@@ -202,9 +202,9 @@ EVIDENCE_ROWS = (
     DATASET_PVALUE,
     DATASET_PVALUE_UNGUARDED,
 )
-SKIPPED = DeclaredRow(  # of every task, so that no statistic need declare it
+SKIPPED = DeclaredRow(  # added to every task, so that statistics do not declare it
     "skipped",
-    "How many questions could not be tested; the samples log gives the reason of each.",
+    "Number of questions that could not be tested; the samples log gives the reason for each.",
     lambda verdicts: sum(isinstance(verdict, Skipped) for verdict in verdicts),
     per_question=lambda verdict: float(isinstance(verdict, Skipped)),
 )

@@ -1,8 +1,8 @@
-"""What share of a benchmark has been seen, given how often a test flags seen and unseen questions?
+"""Prevalence: what share of a benchmark has been seen, given how often a test flags seen and unseen questions?
 
 Null hypothesis of a subject's p-value: none of its questions was seen. Limits: the rates of the test must hold for
-this model and benchmark; a test that flags seen questions hardly more often than unseen ones says nothing, and its
-interval is all of [0, 1]. Source: Rogan and Gladen (1978); Clopper and Pearson (1934); Benjamini and Hochberg (1995).
+this model and benchmark; if a test flags seen questions hardly more often than unseen ones, the interval is all of
+[0, 1]. Source: Rogan and Gladen (1978); Clopper and Pearson (1934); Benjamini and Hochberg (1995).
 """
 
 from __future__ import annotations
@@ -32,11 +32,16 @@ def rogan_gladen(
 ) -> Prevalence:
     """(flagged rate - FPR) / (TPR - FPR), cut to [0, 1].
 
-    tpr, fpr: flagged and tested questions among known-seen and known-unseen ones; the interval is that of a
-    parametric bootstrap of all three rates, each drawn from its Beta posterior with Jeffreys' prior
+    tpr, fpr: (flagged, tested) among known-seen and known-unseen questions
+
+    The interval is that of a parametric bootstrap of all three rates, each drawn from its Beta posterior with
+    Jeffreys' prior.
     """
     if not n_tested or not tpr[1] or not fpr[1]:
-        raise ValueError("a share needs tested questions of each kind; one of the counts is 0")
+        raise ValueError(
+            f"{n_tested} tested, {tpr[1]} known-seen and {fpr[1]} known-unseen questions; a prevalence needs at least "
+            "one of each"
+        )
     rates = [
         rng.beta(flagged + 0.5, tested - flagged + 0.5, N_SIMULATED)
         for flagged, tested in ((n_flagged, n_tested), tpr, fpr)
@@ -55,10 +60,10 @@ def rogan_gladen(
 
 
 def exact_lower_bound(n_flagged: int, n_tested: int, null_rate: float) -> Prevalence:
-    """At least so many have been seen, by a test whose rate on unseen questions is exactly `null_rate`, such as
-    max-order's 1 / n!: flags above it are seen questions, however few of them the test finds.
+    """A lower bound on the share that was seen, from a test whose rate on unseen questions is exactly `null_rate`,
+    such as max-order's 1 / n!: flags in excess of it are seen questions, however few of these the test finds.
 
-    The low end is exact at 97.5 % (Clopper-Pearson); the high end is 1, since a seen question may show nothing.
+    The lower end is exact at 97.5 % (Clopper-Pearson); the upper end is 1, since a seen question may not be flagged.
     """
     if not 0 <= null_rate < 1:
         raise ValueError(f"null_rate is {null_rate!r}; it must be a rate below 1")
@@ -83,8 +88,8 @@ class SubjectVerdict:
 def by_subject(
     flags: Mapping[str, Sequence[bool]], null_rates: Mapping[str, Sequence[float]]
 ) -> dict[str, SubjectVerdict]:
-    """Which subjects have more flags than chance gives; discoveries are made of subjects, for a question's own p-value
-    cannot be smaller than 1 / n!."""
+    """Tests which subjects have more flags than chance gives. Subjects are tested instead of questions because the
+    p-value of a single question cannot be smaller than 1 / n!."""
     tested = {subject: found for subject, found in flags.items() if len(found)}
     return _adjusted(
         tested, [poisson_binomial_tail(sum(found), null_rates[subject]) for subject, found in tested.items()]
@@ -92,10 +97,12 @@ def by_subject(
 
 
 def by_subject_calibrated(flags: Mapping[str, Sequence[bool]], fpr: tuple[int, int]) -> dict[str, SubjectVerdict]:
-    """The same for a threshold whose false-positive rate was counted: flagged and all of the known-unseen questions.
+    """The same for a threshold with an empirical false-positive rate.
 
-    Of unseen questions a beta-binomial number is flagged, the rate having the Beta posterior of Jeffreys' prior, since
-    it is not known better than those questions tell.
+    fpr: (flagged, all) of the known-unseen questions
+
+    The number of flagged unseen questions is beta-binomial: the rate has the Beta posterior with Jeffreys' prior,
+    since it is known only from those questions.
     """
     tested = {subject: found for subject, found in flags.items() if len(found)}
     own, others = fpr[0] + 0.5, fpr[1] - fpr[0] + 0.5
@@ -115,7 +122,7 @@ def _adjusted(tested: Mapping[str, Sequence[bool]], pvalues: Sequence[float]) ->
 
 
 def share_of(flags: Sequence[bool], tpr: tuple[int, int], fpr: tuple[int, int]) -> Prevalence:
-    """By a threshold that flags so many of all known-seen and known-unseen questions."""
-    if not tpr[1]:  # a control knows no seen questions, and so no TPR
+    """Prevalence from flags by a threshold with these (flagged, all) counts of known-seen and -unseen questions."""
+    if not tpr[1]:  # a control has no seen questions, so its TPR is unknown
         return exact_lower_bound(sum(flags), len(flags), fpr[0] / fpr[1])
     return rogan_gladen(sum(flags), len(flags), tpr, fpr, rng=np.random.default_rng(0))

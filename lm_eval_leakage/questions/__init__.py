@@ -1,1 +1,1 @@
-"""A benchmark's question: read from its row or its rendered prompt, written as text; guards."""
+"""Questions of a benchmark: read from data rows or rendered prompts, rendered as text, checked for natural orders."""

@@ -1,4 +1,4 @@
-"""A benchmark's row (a harness doc) as a `Question`: one layout per way in which data sets name their fields."""
+"""Reads a data row (lm_eval's doc) as a `Question`: one layout for each way in which data sets name their fields."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
 
-LARGEST_NUMBER = 10**100  # of a number that stands for a text; Python writes none of more than 4,300 digits
-MOST_OPTIONS = 100  # the harness's longest list of answers to choose from has 77; a longer one is a column gone wrong
-LONGEST_OPTION = 20_000  # characters, twenty times the longest option of the benchmarks that we keep
+LARGEST_NUMBER = 10**100  # of a number that is read as text; Python prints none of more than 4,300 digits
+MOST_OPTIONS = 100  # the harness's longest list of choices has 77; a longer list is a misread column
+LONGEST_OPTION = 20_000  # characters, twenty times the longest option of the bundled benchmarks
 
 Doc = Mapping[str, Any]
 
@@ -31,7 +31,7 @@ class Raw:
 
 @dataclass(frozen=True)
 class Layout:
-    """Field names that identify a layout, and how to read it."""
+    """Field names that identify a layout, and the function that reads it."""
 
     fields: tuple[str, ...]
     read: Callable[[Doc], Raw]
@@ -49,7 +49,7 @@ def _labelled_choices(doc: Doc, stem: str) -> Raw:
 
 
 def _cmb(doc: Doc) -> Raw:
-    """Unused letters of CMB hold an empty text (or, on some mirrors, None) after the last option."""
+    """In CMB, unused letters after the last option hold an empty text (or, on some mirrors, None)."""
     options = [doc["option"].get(letter) for letter in ascii_uppercase if letter in doc["option"]]
     while options and not options[-1]:
         options.pop()
@@ -57,11 +57,11 @@ def _cmb(doc: Doc) -> Raw:
 
 
 def _math_qa(doc: Doc) -> Raw:
-    """All options stand in one text, "a ) 38 , b ) 27.675 , ..."; commas may occur inside an option."""
+    """All options are in one text, "a ) 38 , b ) 27.675 , ..."; commas may occur inside an option."""
     first, *rest = re.split(r"(?:^|,\s*)([a-e]) \) ", doc["options"])
     labels, texts = rest[::2], rest[1::2]
     if first.strip() or labels != list("abcde"[: len(labels)]):
-        raise UntestableQuestion(f"options are {brief(doc['options'])}; the rule is 'a ) .. , b ) .. , ...' in order")
+        raise UntestableQuestion(f"options are {brief(doc['options'])}; they must be 'a ) .. , b ) .. , ...' in order")
     return Raw(doc["Problem"], [text.rstrip().rstrip(" ,") for text in texts], doc["correct"], labels)
 
 
@@ -69,7 +69,7 @@ def _columns(doc: Doc, stem: str, column: str, endings: str, answer: str) -> Raw
     return Raw(doc[stem], [doc[column + ending] for ending in endings], doc.get(answer))
 
 
-# Columns of data sets that name options by their role; the right one has the same place in every row.
+# Columns of data sets that name options by their role; the correct one has the same place in every row.
 GPQA = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
 SCIQ = ("distractor3", "distractor1", "distractor2", "correct_answer")
 
@@ -96,12 +96,12 @@ LAYOUTS = (
 def question_from_doc(doc: Doc) -> Question:
     """The question that `doc` holds, by the first layout whose fields it has.
 
-    Raises UntestableQuestion, with the reason, for missing fields, an empty stem, no options, or a stem or
-    option that is not text.
+    Raises UntestableQuestion, with the reason, if fields are missing, the stem is empty, there are no options, or the
+    stem or an option is not text.
     """
     raw = _read(doc)
     if not isinstance(raw.options, Sequence) or isinstance(raw.options, str):
-        raise UntestableQuestion(f"options are {brief(raw.options)}; the rule is a list of texts")
+        raise UntestableQuestion(f"options are {brief(raw.options)}; they must be a list of texts")
     if not raw.options:
         raise UntestableQuestion("it has no options; at least 2 are needed")
     refuse_beyond_limits(raw.options)
@@ -118,28 +118,26 @@ def question_from_doc(doc: Doc) -> Question:
 
 
 def refuse_beyond_limits(options: Sequence[object]) -> None:
-    """Raises UntestableQuestion for options in such numbers, or of such a length, that no question has."""
+    """Raises UntestableQuestion for more or longer options than any question has."""
     if len(options) > MOST_OPTIONS:
-        raise UntestableQuestion(
-            f"it has {len(options):,} options; more than {MOST_OPTIONS} are no question's options"
-        )
+        raise UntestableQuestion(f"it has {len(options):,} options; a question has at most {MOST_OPTIONS}")
     longest = max((len(option) for option in options if isinstance(option, str)), default=0)
     if longest > LONGEST_OPTION:
         raise UntestableQuestion(f"an option has {longest:,} characters; an option has at most {LONGEST_OPTION:,}")
 
 
 def subject_of(doc: Doc) -> str:
-    """The row's subject or category, by the names that data sets use for it."""
+    """The row's subject or category, under the names that data sets use for it."""
     found = (doc[name] for name in ("subject", "category", "Category", "Subject") if name in doc)
     return next((well_formed(value) for value in found if isinstance(value, str)), "")
 
 
 def _own_id(doc: Doc) -> str:
-    """The row's `id`; empty where it has none, or one that cannot be written."""
+    """The row's `id`; empty if it has none, or one that cannot be converted to text."""
     given = doc.get("id")
     try:
         return "" if given is None else well_formed(str(given))
-    except (ValueError, RecursionError):  # a number of more than 4,300 digits, lists in lists in lists
+    except (ValueError, RecursionError):  # a number of more than 4,300 digits, deeply nested lists
         return ""
 
 
@@ -154,8 +152,8 @@ def _read(doc: Doc) -> Raw:
                 fields = {field: doc[field] for field in layout.fields}
                 raise UntestableQuestion(f"fields {brief(fields)} cannot be read ({brief(error)})") from error
     raise UntestableQuestion(
-        f"fields {brief(sorted(map(str, doc)))} hold no question in a known layout; rename them to question, choices, "
-        "answer"
+        f"fields {brief(sorted(map(str, doc)))} do not form a question in a known layout; rename them to question, "
+        "choices, answer"
     )
 
 
@@ -178,7 +176,7 @@ def content_id(stem: str, options: Sequence[str]) -> str:
 
 
 def _answer_index(answer: object, labels: Sequence[str], n_options: int) -> int | None:
-    """Index of the right option; None where the benchmark withholds it or names none of the options."""
+    """Index of the correct option; None if the benchmark withholds it or the answer names no option."""
     if isinstance(answer, int) and not isinstance(answer, bool):
         return answer if 0 <= answer < n_options else None
     known = list(labels[:n_options])
@@ -186,7 +184,7 @@ def _answer_index(answer: object, labels: Sequence[str], n_options: int) -> int 
 
 
 def well_formed(text: str) -> str:
-    """`text` with U+FFFD for each half of a surrogate pair that stands alone, which no encoding can write."""
+    """`text` with each lone surrogate, which no encoding can write, replaced by U+FFFD."""
     if text.isascii():
         return text
     try:
@@ -197,7 +195,7 @@ def well_formed(text: str) -> str:
 
 
 def well_formed_parts(value: Any) -> Any:
-    """A row or a part of it with every text well formed; itself where nothing is to mend."""
+    """A row, or a part of it, with every text well formed; the same object if nothing changes."""
     if isinstance(value, str):
         return well_formed(value)
     if isinstance(value, Mapping):

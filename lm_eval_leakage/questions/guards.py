@@ -1,8 +1,8 @@
-"""What in a question's options gives one order a natural preference, so that it stands out without any leakage.
+"""Guards: properties of a question's options that make one order natural, so that it stands out without any leakage.
 
-A guard is a reason to read a flag on the question with doubt. Each is a function of the options alone, except
-`templated`, which needs the other questions. Found by their wording, in English and Chinese (the benchmarks'
-languages) and, for "all of the above", some others; a guard that is not named is no proof that there is none.
+A guard is a reason to doubt a flag on the question. Each is a function of the options alone, except `templated`, which
+needs the other questions. They are recognised by wording, in English and Chinese (the benchmarks' languages) and, for
+"all of the above", some others. Limits: a question without a guard may still have a natural order.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from lm_eval_leakage.questions.natural_orders import Options, is_growing, is_sorted
 from lm_eval_leakage.records import Question
 
-MANY = 5  # questions with the same set of options make it a template
-LONGEST_SAYING = 1000  # characters of an option that as a whole says one such thing
+MANY = 5  # a set of options that so many questions share is a template
+LONGEST_SAYING = 1000  # characters; longer options are not matched as a whole
 
 _ABOVE = re.compile(
     r"""^\W*(?:
@@ -33,7 +33,7 @@ _ABOVE = re.compile(
     )\W*$""",
     re.IGNORECASE | re.VERBOSE,
 )
-_LETTER = r"\(?[A-J]\)?"  # one way of reading each: two would double with every letter of a list
+_LETTER = r"\(?[A-J]\)?"  # unambiguous: with two ways to match, the time would double with every letter of a list
 _LETTERS = re.compile(
     rf"""^\W*(?:(?:both|either|neither|only|options?|choices?|answers?|选项)\s*)*
         (?P<letters>{_LETTER}(?:\s*(?:,|;|/|&|、|，|and|or|nor|plus|和|与|及|或)+\s*{_LETTER})+)
@@ -48,19 +48,19 @@ _WITHIN = re.compile(
 
 
 def speaks_of_others(option: str) -> bool:
-    """ "All of the above" and its kind: true of its place."""
+    """ "All of the above" and similar: an option whose truth depends on its place."""
     return bool((len(option) <= LONGEST_SAYING and _ABOVE.match(option)) or _WITHIN.search(option))
 
 
 def letters_meant(option: str) -> set[int]:
-    """The places of the options that this one names by their letters ("both A and C"), empty if none."""
+    """The places of the options that this one refers to by letter ("both A and C"); empty if none."""
     found = _LETTERS.match(option) if len(option) <= LONGEST_SAYING else None
     return {ord(letter) - ord("A") for letter in re.findall(r"[A-J]", found["letters"])} if found else set()
 
 
 def anchored(options: Options) -> set[int]:
-    """Places that options must keep to mean what they say: those that speak of others, and those that are named
-    by letter."""
+    """Places of options that must not move, or their meaning would change: those that refer to others, and those that
+    are referred to by letter."""
     held = {place for place, option in enumerate(options) if speaks_of_others(option)}
     for place, option in enumerate(options):
         meant = {letter for letter in letters_meant(option) if letter < len(options)}
@@ -70,7 +70,7 @@ def anchored(options: Options) -> set[int]:
 
 
 def combining(options: Options) -> bool:
-    """An option that joins or rejects others by what they say ("both X and Y") has its natural place after them."""
+    """An option combines or rejects others by their content ("both X and Y"); its natural place is after them."""
     return any(re.match(r"\W*(?:both\b.+\band\b|neither\b.+\bnor\b)", option, re.IGNORECASE) for option in options)
 
 
@@ -83,7 +83,7 @@ _GIVES_UP = re.compile(
 
 
 def gives_up(option: str) -> bool:
-    """It says that the question cannot be answered, which is said after the answers."""
+    """The option says that the question cannot be answered; its natural place is after the answers."""
     return bool(_GIVES_UP.search(option))
 
 
@@ -95,23 +95,23 @@ _VERDICT = re.compile(
 
 
 def true_or_false(options: Options) -> bool:
-    """Every option is a verdict, or a row of verdicts, on statements of the question: True, False."""
+    """Every option is a verdict, or a sequence of verdicts, on statements of the question: True, False."""
     return len(options) > 1 and all(_VERDICT.fullmatch(option.strip(" .。")) for option in options)
 
 
-# Every sign has one place in these patterns: where two could take a bracket, reading would double with each bracket.
+# These patterns are unambiguous: if a bracket could match in two places, the time would double with each bracket.
 _STATEMENT = r"(?:[①-⑩]|[1-9]\)|\b(?:I{1,3}|IV|VI{0,3}|IX)\b)"
 _JOINED = rf"\(?{_STATEMENT}(?:(?:\W*(?:and |or |和|与)\(?|\W*){_STATEMENT})*\)?"
 _STATEMENTS = re.compile(rf"(?:both |only )?{_JOINED}(?: only|都?正确)?|none|neither|[a-e]{{2,5}}", re.IGNORECASE)
 
 
 def of_statements(options: Options) -> bool:
-    """Every option is a list of statements of the question by their numbers: I only, I and II; ①②."""
+    """Every option lists statements of the question by number: I only, I and II; ①②."""
     return len(options) > 1 and all(_STATEMENTS.fullmatch(option.strip(" .。")) for option in options)
 
 
 def repeated(options: Options) -> bool:
-    """Two options read alike."""
+    """Two options are the same."""
     return len({option.strip() for option in options}) < len(options)
 
 
@@ -119,13 +119,13 @@ def repeated(options: Options) -> bool:
 
 
 def in_order(options: Options) -> bool:
-    """Whether numbers, dates, quantities or counting words rise or fall from the first option to the last; those
-    that speak of other options, or say that there is no answer, are left out."""
+    """Whether numbers, dates, quantities or counting words rise or fall from the first option to the last; options
+    that refer to others, or say that there is no answer, are left out."""
     return is_sorted([option for option in options if not speaks_of_others(option) and not gives_up(option)])
 
 
 def cumulative(options: Options) -> bool:
-    """Each option says what the one before it says, and more: the ribs; the ribs and sternum; ..."""
+    """Each option repeats the previous one and adds to it: the ribs; the ribs and sternum; ..."""
     return is_growing([option for option in options if not speaks_of_others(option)])
 
 
@@ -144,7 +144,7 @@ TEMPLATED = "templated"
 
 
 def guards_of(question: Question, templates: frozenset[frozenset[str]] = frozenset()) -> tuple[str, ...]:
-    """The names of the guards on `question`; `templates` as `templates_of` finds them."""
+    """The names of the guards of `question`; `templates` as returned by `templates_of`."""
     found = [name for name, holds in OF_ONE_QUESTION.items() if holds(question.options)]
     return (*found, *([TEMPLATED] if _as_set(question) in templates else []))
 

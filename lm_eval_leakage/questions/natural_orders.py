@@ -1,4 +1,4 @@
-"""Options whose contents have an order of their own: numbers, dates, quantities, sums that grow."""
+"""Recognises natural orders: rising or falling numbers, dates and quantities, and options that extend each other."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise, takewhile
 
-Options = Sequence[str]  # those that speak of other options, or of having no answer, are left out before
-LONGEST_QUANTITY = 1000  # characters of an option that is a quantity; sums with longer numbers take for ever
-LONGEST_SUM = 5000  # of one that goes on where the option before it ends
+Options = Sequence[str]  # the caller leaves out options that refer to others or say that there is no answer
+LONGEST_QUANTITY = 1000  # characters of an option that is a quantity; arithmetic on longer numbers takes too long
+LONGEST_SUM = 5000  # characters of an option that extends the previous one
 
 _WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _ORDINALS = ["zeroth", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
@@ -61,7 +61,7 @@ _TOKEN = re.compile(rf"{_NUMBER.pattern}|[^\W\d_一-鿿]+|\S")  # a word, or one
 
 _JOINING = {"and", "or", ",", ";", ".", "the", "a", "an", "和", "、", "，", "。"}
 
-Reading = tuple[tuple[str, ...], tuple[Fraction, ...]]  # what stands around the numbers, and the numbers
+Reading = tuple[tuple[str, ...], tuple[Fraction, ...]]  # the text around the numbers, and the numbers
 
 
 def is_sorted(options: Options) -> bool:
@@ -80,7 +80,7 @@ def is_sorted(options: Options) -> bool:
 
 
 def is_growing(options: Options) -> bool:
-    """Each option says what the one before it says, and more: the ribs; the ribs and sternum; ..."""
+    """Each option repeats the previous one and adds to it: the ribs; the ribs and sternum; ..."""
     if len(options) < 3 or max(map(len, options)) > LONGEST_SUM:
         return False
     plain = [set(_TOKEN.findall(option.casefold())) - _JOINING for option in options]
@@ -89,7 +89,7 @@ def is_growing(options: Options) -> bool:
 
 
 def _numbers(option: str) -> Reading | None:
-    """Its numbers, digits or words, and the text around them; a slash between two makes a fraction."""
+    """The numbers in an option, as digits or words, and the text around them; a slash between two makes a fraction."""
     around: list[str] = []
     numbers: list[Fraction] = []
     plain = _LATEX_FRACTION.sub(r"\1/\2", _SIGN_BEFORE_CURRENCY.sub(r"\1-", option.casefold()))
@@ -121,7 +121,7 @@ def _value(token: str) -> Fraction | None:
 
 
 def _quantity(option: str) -> Reading | None:
-    """One number with a unit that others of its kind can be compared with: 90 minutes, 2 hours."""
+    """One number with a unit, converted so that units of the same kind compare: 90 minutes, 2 hours."""
     reading = _numbers(option)
     if reading is None or len(reading[1]) != 1:
         return None

@@ -1,8 +1,8 @@
-"""Options found in a rendered prompt: what stands before them, their markers, their texts, what follows.
+"""Finds the options in a rendered prompt: the text before them, their markers, their texts, the text after them.
 
-For benchmarks of which only the prompt is known. A marker is a label ("A.", "(b)", "1)", "Ａ．", "가.") with what
-parts it from the option before; labels of one prompt are written alike and follow each other in order. Where a
-prompt could be read in several ways, the one whose segments are fields of the data row wins, then the one whose
+For benchmarks whose field names are unknown. A marker is a label ("A.", "(b)", "1)", "Ａ．", "가.") with what
+separates it from the previous option; the labels of one prompt have the same style and follow each other in order. If
+a prompt can be parsed in several ways, the parse whose segments are fields of the data row wins, then the one whose
 labels begin lines, then the last.
 """
 
@@ -39,28 +39,28 @@ ALPHABETS: tuple[Sequence[str], ...] = (
     "甲乙丙丁戊",
     "①②③④⑤⑥⑦⑧",
 )
-# Signs around a label are counted, since a pattern that takes any number of them reads "(((((" in quadratic time.
+# The number of brackets around a label is bounded, since an unbounded pattern takes quadratic time on "(((((".
 _OPEN = r"[(\[（【<]{0,4}"
 _OPEN_TO = r"[(\[（【<]{1,4}"
 _CLOSE = r"[)\]）】>]{0,4}[.．:：、،,。)-]?"
 _CLOSED = r"(?:[)\]）】>]{1,4}[.．:：、،,。)-]?|[.．:：、،,。)-])"
 _WORD = r"[^\W\d_]{2,12}"  # "Option A:"
-# Bounds of what is searched, far beyond any prompt that asks a question; a text may hold a hundred thousand "A.".
-CHARACTERS_SEARCHED = 50_000  # characters at the end of a prompt, where its options stand
-MOST_STYLES = 40  # ways of writing the labels of one alphabet
-MOST_STARTS = 100  # places where a list of options may begin, the last ones in one style
+# Limits of the search, far beyond any prompt that asks a question; a text may contain a hundred thousand "A.".
+CHARACTERS_SEARCHED = 50_000  # characters at the end of a prompt, where its options are
+MOST_STYLES = 40  # ways to write the labels of one alphabet
+MOST_STARTS = 100  # places, the last ones of a style, where a list of options may begin
 
 
 @dataclass(frozen=True)
 class ShownOptions:
-    """Options as a prompt shows them; `frame.text(options)` is that prompt, to the letter."""
+    """Options as a prompt shows them; `frame.text(options)` reproduces that prompt exactly."""
 
     frame: Frame
     options: tuple[str, ...]
 
 
 def labels_among(choices: Sequence[str]) -> list[str] | None:
-    """The bare labels that `choices` consist of ("(A)", " B.", "Option C" are A, B, C); None where they are texts."""
+    """The bare labels if `choices` are labels ("(A)", " B.", "Option C" are A, B, C); None if they are texts."""
     shared = len(shared_beginning([choice.rpartition(" ")[0] + " " for choice in choices]))
     labels = [re.sub(r"\W", "", choice[shared if " " in choice.strip() else 0 :]) for choice in choices]
     known = any(labels == list(alphabet[: len(labels)]) for alphabet in ALPHABETS)
@@ -73,8 +73,8 @@ def options_after_labels(
 ) -> ShownOptions | None:
     """The options that `prompt` shows after `labels`, or after those of any known alphabet; None if there are none.
 
-    labels: bare ones, in order; a prompt may show fewer of them
-    fields: texts of the data row, by which the right reading and the end of the last option are known
+    labels: bare labels in order; a prompt may show fewer of them
+    fields: texts of the data row, which identify the correct parse and the end of the last option
     """
     passage, prompt = prompt[:-CHARACTERS_SEARCHED], prompt[-CHARACTERS_SEARCHED:]
     chains = [chain for alphabet in ([labels] if labels else ALPHABETS) for chain in _chains(prompt, alphabet)]
@@ -89,7 +89,7 @@ def options_after_labels(
 
 
 def options_in_text(prompt: str, options: Sequence[str]) -> ShownOptions | None:
-    """Known `options` that stand side by side in `prompt` without labels, a few equal signs between each two."""
+    """Known `options` that follow each other in `prompt` without labels, all separated by the same few characters."""
     starts: list[int] = []
     end = len(prompt)
     for option in reversed(options):
@@ -111,7 +111,7 @@ def options_in_text(prompt: str, options: Sequence[str]) -> ShownOptions | None:
 
 
 def without_labels(options: Sequence[str]) -> list[str]:
-    """Options without labels of their own, where each begins with the one of its place: "(A) yes", "(B) no"."""
+    """Options with the label of their place removed if each begins with it: "(A) yes", "(B) no"."""
     for alphabet in ALPHABETS:
         if not options or len(options) > len(alphabet) or alphabet[0] not in options[0]:
             continue
@@ -127,13 +127,13 @@ def without_labels(options: Sequence[str]) -> list[str]:
     return list(options)
 
 
-# ---------------------------------------------------------------------- readings of a prompt
+# ---------------------------------------------------------------------- candidate parses of a prompt
 
-Chain = tuple[tuple[int, int], ...]  # where each label stands with the signs around it
+Chain = tuple[tuple[int, int], ...]  # start and end of each label with the punctuation around it
 
 
 def _chains(prompt: str, labels: Sequence[str]) -> Iterator[Chain]:
-    """Every run of at least two labels in order that are written alike."""
+    """Every sequence of at least two labels in order and in the same style."""
     if labels[0] not in prompt:
         return
     first = re.escape(labels[0])
@@ -172,7 +172,7 @@ def _follow(start: tuple[int, int], places: Sequence[Sequence[tuple[int, int]]])
 
 
 def _segments(prompt: str, chain: Chain) -> list[str]:
-    """What follows each label but the last, up to the next."""
+    """The text from each label, except the last, to the next."""
     return [prompt[end:start] for (_, end), (start, _) in pairwise(chain)]
 
 
@@ -184,7 +184,7 @@ def _credibility(prompt: str, chain: Chain, fields: Collection[str]) -> tuple[fl
 
 
 def _cut(prompt: str, chain: Chain, fields: Collection[str]) -> ShownOptions | None:
-    """The prompt in pieces: what stands before, labels with the white space around them, options, what follows."""
+    """Splits the prompt into the text before, labels with the white space around them, options, and the text after."""
     segments = _segments(prompt, chain)
     if not all(segment.strip() for segment in segments):
         return None
@@ -214,8 +214,8 @@ def _cut(prompt: str, chain: Chain, fields: Collection[str]) -> ShownOptions | N
 
 
 def _spans(segments: Sequence[str], rest: str, fields: Collection[str]) -> list[tuple[int, int]]:
-    """Where the option stands in each segment: white space around it is its own only where a field of the row has
-    it, or, without such a field, where other segments have less."""
+    """Where the option is in each segment: white space around it belongs to it only if a field of the row has it or,
+    without such a field, if other segments have less."""
     lead = len(shared_beginning([_leading_space(segment) for segment in [*segments, rest]]))
     parted = len(shared_beginning([_trailing_space(segment)[::-1] for segment in segments]))
     by_words: dict[str, list[str]] = {}
@@ -230,7 +230,7 @@ def _spans(segments: Sequence[str], rest: str, fields: Collection[str]) -> list[
 
 
 def _as_fields(segment: str, lead: int, fields: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Where fields with a segment's words stand in it; none begins after the white space that all segments share."""
+    """Where fields with a segment's words are in it; none begins after the white space that all segments share."""
     start = len(_leading_space(segment))
     for field in fields:
         first = start - len(_leading_space(field))
@@ -239,8 +239,8 @@ def _as_fields(segment: str, lead: int, fields: Iterable[str]) -> Iterator[tuple
 
 
 def _last_option(rest: str, others: Sequence[str], fields: Collection[str]) -> str:
-    """The part of `rest` that is the last option: a field of the row where the other options are fields too, else
-    up to the line's end, or up to the last line where options have several."""
+    """The part of `rest` that is the last option: a field of the row if the other options are fields too, else up to
+    the end of the line, or up to the last line if options have several lines."""
     space = _leading_space(rest)
     if sum(other.strip() in fields for other in others) * 2 >= len(others):
         matching = [field for field in fields if field and rest.startswith(field, len(space))]

@@ -1,7 +1,7 @@
-"""A question as a harness task of any benchmark asks it: from the prompt and the choices that the task renders.
+"""Reads the question that a task of lm_eval asks, from the prompt and the choices that the task renders.
 
-Where the prompt shows the options, the rendering of the question must give that prompt back to the letter. Where
-it does not (ARC, HellaSwag), the choices are the options, and known fields tell the bare question from its prompt.
+If the prompt shows the options, rendering the parsed question must reproduce that prompt exactly. If it does not
+(ARC, HellaSwag), the choices are the options, and known fields separate the bare question from its prompt.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from lm_eval_leakage.texts import brief
 class Rendered:
     """What a task makes of one row of its data.
 
-    prompt: its `doc_to_text`; not a text where the options stand in several contexts
-    choices: its `doc_to_choice`; None where the task lets the model write
+    prompt: its `doc_to_text`; not a text if the options are inside several contexts
+    choices: its `doc_to_choice`; None if the model generates its answer
     target: its `doc_to_target`
-    shuffled: the task itself brings the options into a random order
+    shuffled: whether the task itself puts the options into a random order
     """
 
     prompt: object
@@ -47,18 +47,18 @@ class Rendered:
 
 
 def read_question(doc: Doc, rendered: Rendered) -> Question:
-    """The question that a task asks about `doc`, its options in the published order.
+    """The question that a task asks about `doc`, with its options in the published order.
 
-    Raises UntestableQuestion, with the reason, where it shows no options or others than the data row holds.
+    Raises UntestableQuestion, with the reason, if the prompt shows no options or others than the data row holds.
     """
     if not isinstance(rendered.prompt, str):
-        raise NoOptions("the options stand inside the contexts, each in one of its own; no list holds them")
+        raise NoOptions("each option is inside a context of its own; there is no list of options")
     prompt, choices = well_formed(rendered.prompt), _texts_of(rendered.choices)
     fields = frozenset(texts_in(doc))
     known = _from_fields(doc)
     labels = None if choices is None else labels_among(choices)
     if labels and known is not None and known.options == tuple(choices or ()):
-        # letters in the place of options, or options that look like letters
+        # letters instead of options, or options that look like letters
         known = None if options_after_labels(prompt, labels, fields) else known
         labels = None if known else labels
     if choices is None or labels:
@@ -78,11 +78,11 @@ def read_question(doc: Doc, rendered: Rendered) -> Question:
 
 
 def _texts_of(choices: object) -> list[str] | None:
-    """The choices as texts. Raises UntestableQuestion for what is none, or for too many."""
+    """The choices as texts. Raises UntestableQuestion if they are not texts, too many or too few."""
     if choices is None:
         return None
     if not isinstance(choices, Iterable):
-        raise UntestableQuestion(f"the task's choices are {brief(choices)}; the rule is a list of texts")
+        raise UntestableQuestion(f"the task's choices are {brief(choices)}; they must be a list of texts")
     choices = list(choices)
     if len(choices) < 2:
         raise NoOptions(f"the task offers {len(choices)} choice(s); at least 2 are needed")
@@ -90,7 +90,7 @@ def _texts_of(choices: object) -> list[str] | None:
     try:
         return [well_formed(str(choice)) for choice in choices]
     except (ValueError, RecursionError) as error:
-        raise UntestableQuestion(f"the task's choices are {brief(choices)}, which are no texts ({error})") from error
+        raise UntestableQuestion(f"the task's choices are {brief(choices)}; they must be texts ({error})") from error
 
 
 def _from_fields(doc: Doc) -> Question | None:
@@ -108,7 +108,7 @@ def _shown_by_labels(
 ) -> ShownOptions:
     shown = options_after_labels(prompt, labels, fields) or options_after_labels(prompt, None, fields)
     if labels is None and known is None:
-        raise NoOptions("the task lets the model write, and no field of its data row holds options")
+        raise NoOptions("the model generates its answer, and no field of the data row holds options")
     if shown is None and known is not None:
         shown = options_in_text(prompt, known.options)
     if shown is None:
@@ -133,10 +133,12 @@ def _shown_as_texts(prompt: str, choices: Sequence[str], fields: Collection[str]
 def _compare(shown: ShownOptions, prompt: str) -> None:
     text = shown.frame.text(shown.options)
     if text != prompt:
-        raise UntestableQuestion(f"the question is rendered as {brief(text)}, the task's prompt is {brief(prompt)}")
+        raise UntestableQuestion(
+            f"the question is rendered as {brief(text)}, the task's prompt is {brief(prompt)}; they must be the same"
+        )
 
 
-# ---------------------------------------------------------------------- options beside the prompt
+# ---------------------------------------------------------------------- options outside the prompt
 
 
 def _not_shown(prompt: str, options: Sequence[str], fields: Collection[str], known: Question | None) -> Question:
@@ -165,7 +167,7 @@ def _without_ending(prompt: str, fields: Collection[str]) -> str:
 
 
 def _answer(target: object, choices: Sequence[str] | None, options: Sequence[str]) -> int | None:
-    """Index of the right option, given by index, label or text; None where there is none or more than one."""
+    """Index of the correct option, given by index, label or text; None if there is none or more than one."""
     if isinstance(target, str) and target.strip().isdecimal() and choices is not None and target not in choices:
         target = int(target) if len(target.strip()) < 4 else None
     if isinstance(target, int) and not isinstance(target, bool):
@@ -181,11 +183,11 @@ def _answer(target: object, choices: Sequence[str] | None, options: Sequence[str
 
 
 def _as_published(question: Question, known: Question | None, *, shuffled: bool) -> Question:
-    """The question with its options in the order of the data row, where a task shows them in another."""
+    """The question with its options in the order of the data row, if the task shows them in another."""
     if known is None or _words_of(known.options) != _words_of(question.options):
         if shuffled:
             raise NoOptions(
-                "the task orders or draws its options with random numbers, and no field of its data row holds the "
+                "the task orders or draws its options with random numbers, and no field of the data row holds their "
                 "published order"
             )
         return replace(question, id=content_id(question.stem, question.options))
@@ -204,6 +206,6 @@ def _as_published(question: Question, known: Question | None, *, shuffled: bool)
 
 
 def _words_of(options: Sequence[str], *, ordered: bool = False) -> object:
-    """What two lists of options have in common when white space does not count."""
+    """The words of options, for comparison without regard to white space (and, unless `ordered`, to order)."""
     texts = [" ".join(option.split()) for option in options]
     return texts if ordered else Counter(texts)

@@ -1,8 +1,8 @@
-"""A question as text. The one place where white space is decided.
+"""Renders a question as text; the only place that decides about white space.
 
-A benchmark whose own prompt shows the options is asked in that prompt's words. Otherwise the stem is stripped, as
-the harness's own templates do, and the options follow it as lettered lines. An option is taken to the letter,
-since the published text is what a model may have seen.
+If the benchmark's own prompt shows the options, that prompt is used. Otherwise the stem is stripped, as in the
+harness's own templates, and the options follow it as lettered lines. Options are never changed, since the published
+text is what a model may have seen.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lm_eval_leakage.records import Question, UntestableQuestion
 
 @dataclass(frozen=True)
 class OptionFormat:
-    """What follows the stem and what follows an option's letter."""
+    """The text after the stem, and the text after an option's letter."""
 
     after_stem: str
     after_label: str
@@ -37,9 +37,9 @@ def option_format(name: str) -> OptionFormat:
 def context_and_block(
     question: Question, format_name: str | None = None
 ) -> tuple[str, Callable[[Sequence[str]], str]]:
-    """What stands before the options, and how they are written in any order.
+    """The text before the options, and a function that renders them in any order.
 
-    format_name: one of FORMATS; None is the benchmark's own, or the usual one where its prompt shows no options
+    format_name: one of FORMATS; None means the benchmark's own, or the usual one if its prompt shows no options
     """
     if format_name is None and question.frame is not None:
         return question.frame.before, question.frame.block
@@ -52,7 +52,7 @@ def stem_text(question: Question, style: OptionFormat) -> str:
 
 
 def option_block(options: Sequence[str], style: OptionFormat) -> str:
-    """One line an option, lettered in the order given; begins with the newline that ends the stem."""
+    """One line per option, lettered in the given order; begins with the newline that ends the stem."""
     if len(options) > len(ascii_uppercase):
         raise UntestableQuestion(f"{len(options)} options, but labels end at Z; the limit is 26")
     lines = zip(ascii_uppercase, options)  # noqa: B905 (fewer options than letters)

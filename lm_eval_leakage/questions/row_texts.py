@@ -1,4 +1,4 @@
-"""Texts in the rows and prompts of benchmarks: found however deep they lie, and compared."""
+"""Finds texts in data rows, however deeply nested, and compares texts of rows and prompts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from itertools import islice
 
 from lm_eval_leakage.questions.fields import LARGEST_NUMBER, well_formed
 
-MOST_TEXTS = 20_000  # of one row; a row of more holds tables, in which no option is looked for
+MOST_TEXTS = 20_000  # per row; a row with more contains tables, which are not searched for options
 
 
 def shared_beginning(texts: Sequence[str]) -> str:
-    """What all of them begin with."""
+    """The longest common prefix."""
     first, last = min(texts), max(texts)
     shortest = min(len(first), len(last))
     if first[:shortest] == last[:shortest]:
@@ -21,14 +21,14 @@ def shared_beginning(texts: Sequence[str]) -> str:
 
 
 def last_place(text: str, part: str, end: int | None = None) -> int:
-    """`text.rfind(part, 0, end)`, which Python searches in a time that grows with the product of the two lengths."""
+    """`text.rfind(part, 0, end)` in linear time; Python's takes time proportional to the product of the lengths."""
     end = len(text) if end is None else end
     found = text[:end][::-1].find(part[::-1])
     return -1 if found < 0 else end - found - len(part)
 
 
 def texts_in(value: object) -> Iterator[str]:
-    """The texts and numbers in a data row, however deep, and those of lists that are written as a text."""
+    """The texts and numbers in a data row, however deeply nested, including those in lists written as text."""
     return islice(_all_texts_in(value), MOST_TEXTS)
 
 
@@ -59,8 +59,8 @@ _PIECE = re.compile(
 
 
 def listed_texts(text: str) -> list[str]:
-    """The texts and numbers of a list that is written as a text, in Python's way or in JSON's; none where it is no
-    list. Python's own reader takes minutes for some texts, and others end the interpreter."""
+    """The texts and numbers of a list that is written as text, as Python or JSON; empty if it is not a list. Not
+    `ast.literal_eval`, which takes minutes for some texts and crashes the interpreter on others."""
     if not (text.startswith("[") and text.rstrip().endswith("]")):
         return []
     found, place = [], 0

@@ -1,1 +1,1 @@
-"""Annotations and leaderboards as HTML pages, each one file on its own; nothing here reads or writes."""
+"""Renders annotations and leaderboards as self-contained HTML pages; reads and writes no files."""

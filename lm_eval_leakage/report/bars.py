@@ -1,4 +1,4 @@
-"""Histograms as bars: where they stand; the templates draw them, the style sheet colours them."""
+"""Geometry of histograms; the templates draw the bars, the style sheet colours them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ HEIGHT = 210
 LEFT, RIGHT, TOP, BOTTOM = 36, 4, 8, 36
 BETWEEN_BARS, NARROWEST = 1.0, 0.5
 N_X_TICKS = 6
-N_BINS_NAMED = 12  # so few bars that each can be named
+N_BINS_NAMED = 12  # up to so many bars, each is labelled
 MOST_STEPS = 6
 
 
 @dataclass(frozen=True)
 class BarChart:
-    """expected: the points of the line that the null hypothesis gives; empty without one"""
+    """expected: points of the line of counts expected under the null hypothesis; empty without one"""
 
     histogram: Histogram
     boxes: tuple[Box, ...]
@@ -31,7 +31,7 @@ class BarChart:
 
 @dataclass(frozen=True)
 class _Scale:
-    """From the values of a histogram to places in its chart."""
+    """Maps values of a histogram to coordinates of its chart."""
 
     low: float
     high: float
@@ -50,7 +50,7 @@ class _Scale:
 
 
 def bar_chart(histogram: Histogram) -> BarChart:
-    """The two series of each bin stacked; the null hypothesis as a band with its mean as a line."""
+    """The two series of each bin, stacked; the null hypothesis as a band around the line of its mean."""
     bins = histogram.bins
     tallest = max(max(sum(one.counts), one.expected.high if one.expected else 0) for one in bins)
     steps = nice_steps(max(1.0, tallest))
@@ -76,7 +76,7 @@ def _stacked(of: Bin, names: tuple[str, str], scale: _Scale) -> Iterator[Box]:
 
 
 def _x_ticks(histogram: Histogram, scale: _Scale) -> tuple[Tick, ...]:
-    """Ranks are named under their bars, margins under their edges, zero among them."""
+    """Ranks are labelled under their bars, margins under the edges of the bars, zero always included."""
     bins = histogram.bins
     if bins[0].expected:
         every = math.ceil(len(bins) / N_X_TICKS) if len(bins) > N_BINS_NAMED else 1
@@ -87,7 +87,7 @@ def _x_ticks(histogram: Histogram, scale: _Scale) -> tuple[Tick, ...]:
 
 
 def nice_steps(top: float) -> list[float]:
-    """From 0 to at least `top`, in up to 6 steps of 1, 2 or 5 times a power of ten."""
+    """Ticks from 0 to at least `top`, in up to 6 steps of 1, 2 or 5 times a power of ten."""
     size = 10 ** math.floor(math.log10(top))
     step = next(step for step in (size / 5, size / 2, size, 2 * size) if math.ceil(top / step) <= MOST_STEPS)
     step = max(step, 1.0)

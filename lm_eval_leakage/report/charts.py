@@ -1,11 +1,11 @@
-"""What charts have in common: their size, in the units of their SVG, and their parts."""
+"""What all charts share: their width, in SVG units, and their parts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-WIDTH = 340  # a phone's, so that text is not shrunk there
-CHANCE = -1  # in the place of a series
+WIDTH = 340  # that of a phone, so that text is not scaled down there
+CHANCE = -1  # instead of the number of a series
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Box:
-    """series: 0 or 1, or CHANCE for what the null hypothesis gives"""
+    """series: 0 or 1, or CHANCE for what is expected under the null hypothesis"""
 
     x: float
     y: float

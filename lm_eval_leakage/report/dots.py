@@ -1,4 +1,4 @@
-"""Shares with their intervals as dots: where they stand; the templates draw them, the style sheet colours them."""
+"""Geometry of dot plots of shares with intervals; the templates draw them, the style sheet colours them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.report.charts import CHANCE, WIDTH, Box, Tick
 
 LABEL_HEIGHT, POINT_HEIGHT, GAP = 15, 10, 8
-SIDE = 8  # left and right of the axis, so that a marker at its end is whole
+SIDE = 8  # margin left and right of the axis, so that a marker at its end is not cut
 N_STEPS = 5
 SHARE_ENDS = (0.1, 0.2, 0.5)
 LONGEST_LABEL = 52  # characters that fit into WIDTH
@@ -18,7 +18,7 @@ LONGEST_LABEL = 52  # characters that fit into WIDTH
 
 @dataclass(frozen=True)
 class Dots:
-    """label: what the row is; points: by series"""
+    """A row of the plot: its label, its estimates by series, and the share expected by chance."""
 
     label: str
     points: Mapping[str, Estimate]
@@ -50,13 +50,13 @@ class DotChart:
 
 
 def share_end(estimates: Iterable[Estimate]) -> float:
-    """Where an axis of shares may end so that all intervals are on it."""
+    """Where an axis of shares can end so that it covers all intervals."""
     ends = [end for found in estimates for end in (found.value, found.high) if not math.isnan(end)]
     return next((end for end in SHARE_ENDS if end >= max(ends, default=1.0)), 1.0)
 
 
 def dot_chart(title: str, x_label: str, rows: Sequence[Dots], end: float = 1.0) -> DotChart:
-    """Shares from 0 to `end`, each row under its label, with their 95 % intervals and a tick where chance is."""
+    """Shares from 0 to `end`, each row under its label, with 95 % intervals and a tick at the share by chance."""
     series = tuple(dict.fromkeys(name for row in rows for name in row.points))
     row_height = LABEL_HEIGHT + POINT_HEIGHT * len(series) + GAP
     labels, marks, chances = [], [], []
@@ -86,6 +86,6 @@ def _share(value: float, end: float) -> float:
 
 
 def _shortened(label: str) -> str:
-    """Both ends of a long name tell it from others; the table has it whole."""
+    """Keeps both ends of a long name, which distinguish it from others; the table has the whole name."""
     half = LONGEST_LABEL // 2 - 1
     return label if len(label) <= LONGEST_LABEL else f"{label[:half]}…{label[-half:]}"

@@ -1,4 +1,4 @@
-"""The templates, the style sheet and the script, put together into one file that needs no other."""
+"""The Jinja environment that combines templates, style sheet and script into one self-contained file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from lm_eval_leakage.results import formatting
 from lm_eval_leakage.texts import visible
 
 FIGURES = re.compile(r"p (?:=|&lt;) [^\s);]+|−?[\d.]+ ± [\d.]+")
-N_MISSING = 5  # incomplete logs that are named beside the findings
-N_PROBLEMS = 200  # shown; their number is told in any case
+N_MISSING = 5  # incomplete logs that are named next to the findings
+N_PROBLEMS = 200  # problems that are listed; their total is shown in any case
 
 
 @cache
 def environment() -> Environment:
-    """Everything that comes from data sets or names of models is escaped, since all but our own templates is text."""
+    """Everything except our own templates is escaped, such as texts of data sets and names of models."""
     found = Environment(
         loader=PackageLoader("lm_eval_leakage.report"),
         autoescape=True,
@@ -57,7 +57,7 @@ def environment() -> Environment:
 
 
 def render(template: str, **values: object) -> str:
-    """A page that can be written as UTF-8 whatever half characters a log holds."""
+    """A page that can be encoded as UTF-8, even if a log holds lone surrogates."""
     page = environment().get_template(template).render(**values)
     return page.encode("utf-8", "replace").decode("utf-8")
 
@@ -67,22 +67,22 @@ def asset(name: str) -> str:
 
 
 def _shown(value: object) -> object:
-    """Texts without characters that no reader sees; our own markup as it is."""
+    """Texts with invisible characters escaped; our own markup unchanged."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _hash(source: str) -> str:
-    """By which a browser runs our own script and style and none that slipped in."""
+    """The hash for the content security policy, with which a browser runs only our own script and style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(source.encode('utf-8')).digest()).decode('ascii')}"
 
 
 def together(text: str) -> Markup:
-    """A number with its error, and a p-value, on one line."""
+    """Keeps a number and its error, or a p-value, on one line."""
     return Markup(FIGURES.sub(r'<span class="figure">\g<0></span>', str(escape(visible(text)))))
 
 
 def breakable(name: str) -> Markup:
-    """A long name may go on in the next line after each of its parts."""
+    """Allows a long name to wrap after each `_` and `/`."""
     return Markup(re.sub(r"[_/]", r"\g<0><wbr>", str(escape(visible(name)))))
 
 

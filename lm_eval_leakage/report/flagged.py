@@ -1,4 +1,4 @@
-"""The flagged questions as data in the page: as many as a budget of bytes allows, the largest margins first."""
+"""The flagged questions as JSON in the page: as many as a budget of bytes allows, the largest margins first."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from markupsafe import Markup
 from lm_eval_leakage.results.formatting import number
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, Row
 
-LONGEST_QUESTION = 100_000  # bytes; one huge question must not keep out all others
+LONGEST_QUESTION = 100_000  # bytes; one huge question must not crowd out all others
 # `</script>` and `<!--` would end the data; the separators end a line in older JavaScript
 ESCAPES = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 
 
 @dataclass(frozen=True)
 class Listed:
-    """data: a JSON array that is safe within a script element; n_flagged: of the model, listed or not"""
+    """data: a JSON array that is safe within a script element
+    n_flagged: flagged questions of the model, listed or not
+    """
 
     data: Markup
     n_listed: int
@@ -37,7 +39,7 @@ def n_bytes(text: str) -> int:
 
 
 def listed(annotation: Annotation, budget: int) -> Listed:
-    """Those whose data stay within `budget` bytes together."""
+    """The flagged questions that fit into `budget` bytes."""
     flagged = sorted((found for found in annotation.audited_questions if found.flagged), key=_by_margin)
     answers = _answers(annotation)
     lines: list[str] = []
@@ -55,7 +57,7 @@ def listed(annotation: Annotation, budget: int) -> Listed:
 
 
 def as_json(value: object) -> str:
-    """Compact, and free of what could end a script element."""
+    """Compact JSON without characters that could end a script element."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(ESCAPES)
 
 
@@ -68,7 +70,7 @@ def _finite(value: float | None, otherwise: float) -> float:
 
 
 def _entry(audited: AuditedQuestion, answers: Sequence[str]) -> dict[str, Any]:
-    """Short keys, since they stand in the page once a question; `page.js` names them."""
+    """The keys are short because they are repeated for every question; `page.js` reads them."""
     return {
         "b": audited.benchmark,
         "s": audited.subject,
@@ -87,7 +89,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _answers(annotation: Annotation) -> Mapping[str, Sequence[str]]:
-    """How the tasks of the run answered each question, by the hash of its audited row."""
+    """How each question was answered in the tasks of the run, by the hash of its audited row."""
     metrics = _metrics(annotation.rows)
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for question in annotation.questions:
@@ -107,4 +109,4 @@ def _answered(question: AnnotatedQuestion, metric: str | None) -> str:
     score = question.scores.get(metric or "", math.nan)
     if math.isnan(score):
         return "not scored"
-    return {1.0: "answered rightly", 0.0: "answered wrongly"}.get(score, f"scored {number(score)}")
+    return {1.0: "answered correctly", 0.0: "answered incorrectly"}.get(score, f"scored {number(score)}")

@@ -1,4 +1,4 @@
-"""What a page says first: the finding of a task in sentences, with its uncertainty and with what speaks against it."""
+"""The first sentences of a page: the finding for each task, with its uncertainty and its reservations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lm_eval_leakage.results.column_registry import (
 from lm_eval_leakage.results.formatting import count, counted, number, plus_minus, pvalue_equation
 from lm_eval_leakage.results.result_types import Annotation, Row
 
-N_HEADLINES = 4  # rows of one model that have sentences of their own; the table has all
+N_HEADLINES = 4  # benchmarks of one model that are described in sentences; the table has all
 
 
 Say = Callable[[Row, str], str]
@@ -27,7 +27,7 @@ Say = Callable[[Row, str], str]
 def headlines(annotation: Annotation, say: Say) -> tuple[str, ...]:
     """One text for each of the model's benchmarks.
 
-    say: `headline`, or `in_short` where there are several
+    say: `headline`, or `in_short` if there are several
     """
     rows = benchmarks(annotation.rows)
     if not rows:
@@ -40,7 +40,7 @@ def headlines(annotation: Annotation, say: Say) -> tuple[str, ...]:
 
 
 def benchmarks(rows: Sequence[Row]) -> list[Row]:
-    """The first row, which is of the first metric, of each task and group that is in no other."""
+    """The first row (that of the first metric) of each task or group that is in no other group."""
     found: dict[tuple[str, str], Row] = {}
     for row in rows:
         if row.level != "subject" and not row.group:
@@ -75,7 +75,7 @@ def n_flagged(row: Row) -> int:
 
 def _accuracy(row: Row) -> str:
     if not row.accuracy:
-        return f"On {row.name} (n = {count(row.n)}), {row.model} was audited, but no run gives its accuracy."
+        return f"On {row.name} (n = {count(row.n)}), {row.model} was audited, but no run reports its accuracy."
     metric = row.metric.partition(",")[0]
     name = "accuracy" if metric in {"acc", ""} else f"accuracy ({metric})"
     start = f"On {row.name} (n = {count(row.n)}), {row.model}'s {name} is {plus_minus(row.accuracy)}"
@@ -103,20 +103,20 @@ def _chance(row: Row) -> str:
 
 
 def _untested(row: Row, detector: str) -> str:
-    """With two options, no question can be flagged, but all together have a p-value."""
+    """With two options, no single question can be flagged, but all together have a p-value."""
     if math.isnan(PVALUE_ALL.of(row)):
         return f"None of its questions was tested by {detector or 'an audit'}."
     p = pvalue_equation(PVALUE_ALL.of(row))
-    return f"None of its questions can be flagged by itself; all together prefer the published order with {p}."
+    return f"No single question can be flagged; over all of them, the published order is preferred with {p}."
 
 
 def _reservation(row: Row) -> str:
-    """The flags that a natural order cannot explain, as far as wording tells natural orders."""
+    """The flags that no recognised natural order explains."""
     if not FLAGGED_UNGUARDED.of(row) or not n_flagged(row):
         return ""
     share, chance = plus_minus(FLAGGED_UNGUARDED.of(row)), number(NULL_RATE.of(row))
     return (
-        f"Of the questions whose options have no natural order by their wording, the share flagged is {share}"
+        f"Of the questions whose options have no recognised natural order, the share flagged is {share}"
         f"{'' if math.isnan(NULL_RATE.of(row)) else f' (by chance {chance})'}{_in_brackets(PVALUE_UNGUARDED.of(row))}."
     ).replace(") (p", "; p")
 
@@ -127,7 +127,7 @@ def _gap(row: Row) -> str:
     size = plus_minus(GAP_ADJUSTED.of(row)).removeprefix("−")
     way = "lower" if GAP_ADJUSTED.of(row).value < 0 else "higher"
     p = _in_brackets(GAP_PVALUE.of(row))
-    return f"Among questions of like difficulty, the accuracy on flagged ones is {way} by {size}{p}."
+    return f"Among questions of similar difficulty, the accuracy on flagged ones is {way} by {size}{p}."
 
 
 def _in_brackets(pvalue: float) -> str:

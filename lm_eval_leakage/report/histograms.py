@@ -1,6 +1,6 @@
-"""Counts of questions by the rank of their published order and by their margin.
+"""Histograms of questions by the rank of their published order and by their margin.
 
-Null hypothesis of the ranks: without leakage and without natural orders, each rank is as likely as any other.
+Null hypothesis of the ranks: without leakage and without natural orders, all ranks are equally likely.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from scipy.stats import binom
 
 from lm_eval_leakage.results.result_types import AuditedQuestion
 
-N_BINS = 24  # all orders of four options have a bar each
-FEWEST_OF_CHART = 20  # questions of one number of orders that are worth a chart of their own
-NO_RANK = 0.01  # a rank is a whole number; p-values further off are not of a rank
-TAIL = 0.005  # of the margins on either side lies in the outermost bars
+N_BINS = 24  # a bar for each order of four options
+FEWEST_OF_CHART = 20  # questions with the same number of orders, below which they have no chart of their own
+NO_RANK = 0.01  # tolerance: p-value times number of orders must be this close to a whole number to be a rank
+TAIL = 0.005  # share of the margins on either side that the outermost bars collect
 STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 @dataclass(frozen=True)
 class Expected:
-    """By the null hypothesis: mean and central 95 % of the binomial distribution of one bar's count."""
+    """Under the null hypothesis: mean and central 95 % of the binomial distribution of one bar's count."""
 
     mean: float
     low: float
@@ -33,7 +33,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Bin:
-    """counts: of the two series; from low to high on the x-axis, named by `label`"""
+    """A bar from low to high on the x-axis; counts: of the two series"""
 
     label: str
     low: float
@@ -44,7 +44,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Histogram:
-    """series: the names of the two kinds of questions, the lower one first"""
+    """series: the names of the two kinds of questions, the lower part of the bars first"""
 
     title: str
     x_label: str
@@ -58,14 +58,16 @@ class Histogram:
 
 @dataclass(frozen=True)
 class RankHistograms:
-    """drawn: the most common number of orders first; undrawn: questions by number of orders, too few for a chart"""
+    """drawn: a histogram per number of orders, the most common first
+    undrawn: (number of orders, questions) where there are too few for a chart
+    """
 
     drawn: tuple[Histogram, ...]
     undrawn: tuple[tuple[int, int], ...]
 
 
 def rank(audited: AuditedQuestion) -> int | None:
-    """Place of the published order among the orders, 1 where it is the most likely; None where it has none."""
+    """Rank of the published order among all orders, 1 if it is the most likely; None if the p-value is no rank."""
     if audited.pvalue is None or not audited.n_orders:
         return None
     place = audited.pvalue * audited.n_orders
@@ -106,7 +108,7 @@ def _expected(n: int, rate: float) -> Expected:
 
 
 def margin_histogram(audited_questions: Sequence[AuditedQuestion]) -> Histogram | None:
-    """None where no tested question has a margin. Zero is an edge, so that no bar joins both sides."""
+    """None if no tested question has a margin. Zero is always an edge, so that no bar mixes both signs."""
     margins = [
         (audited.margin, bool(audited.flagged))
         for audited in audited_questions
@@ -129,7 +131,7 @@ def margin_histogram(audited_questions: Sequence[AuditedQuestion]) -> Histogram 
 
 
 def _edges(margins: Sequence[float]) -> tuple[int, int, float]:
-    """The first edge and the number of bins, in steps, and the step; around all margins but the outermost."""
+    """The first edge (in steps), the number of bins, and the step; covers all margins but the outermost."""
     finite = [margin for margin in margins if math.isfinite(margin)] or [0.0]
     low, high = np.quantile(finite, [TAIL, 1 - TAIL], method="nearest")
     low, high = min(0.0, float(low)), max(0.0, float(high))

@@ -1,4 +1,4 @@
-"""Many models on many benchmarks, as one HTML page."""
+"""The leaderboard of many models on many benchmarks, as one HTML page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from lm_eval_leakage.results.standings import Board, Leaderboard
 
 @dataclass(frozen=True)
 class Place:
-    """A model's place on a board; is_shared: whether others hold it too."""
+    """A model's place on a board; is_shared: whether other models have the same rank."""
 
     benchmark: str
     n_common: int
@@ -51,7 +51,7 @@ STANDINGS: tuple[PageColumn[Place], ...] = (
     PageColumn(
         "rank",
         lambda place: Cell(str(place.rank), "tied" if place.is_shared else "", place.rank),
-        "1 + the number of models that are flagged significantly more often",
+        "1 + the number of models with significantly more flags",
     ),
     PageColumn(
         FLAGGED.heading,
@@ -65,7 +65,11 @@ STANDINGS: tuple[PageColumn[Place], ...] = (
     _of_place(ACCURACY),
     _of_place(ACCURACY_UNFLAGGED),
     _of_place(N_TESTED),
-    PageColumn("common", lambda place: count_cell(place.n_common), "questions that all models of the benchmark share"),
+    PageColumn(
+        "common",
+        lambda place: count_cell(place.n_common),
+        "questions on which all models of the benchmark were tested",
+    ),
 )
 
 CONFUSION_ARMS: tuple[PageColumn[Row], ...] = (
@@ -73,7 +77,7 @@ CONFUSION_ARMS: tuple[PageColumn[Row], ...] = (
     PageColumn("benchmark", lambda row: text_cell(row.task), is_text=True),
     PageColumn("original", lambda row: error_cell(ARM_COLUMNS["original"].of(row))),
     PageColumn("generalized", lambda row: error_cell(ARM_COLUMNS["generalized"].of(row))),
-    PageColumn("difference", lambda row: _signed(CONFUSION.cell(row)), "generalized less original"),
+    PageColumn("difference", lambda row: _signed(CONFUSION.cell(row)), "generalized minus original"),
 )
 
 
@@ -111,7 +115,7 @@ def _headline(board: Board) -> str:
 
 
 def _chart(board: Board, end: float) -> DotChart:
-    """As Figure 3 of Ni et al. (2025); all boards on one scale."""
+    """Like Figure 3 of Ni et al. (2025); all boards have the same scale."""
     rows = [standing.row for standing in board.standings]
     dots = [Dots(row.model, {FLAGGED.heading: FLAGGED.of(row)}, NULL_RATE.of(row)) for row in rows]
     return dot_chart(board.benchmark, "share flagged, 95 % interval", dots, end)

@@ -1,4 +1,4 @@
-"""What runs and audits say together, as one HTML page."""
+"""The report on runs joined with audits, as one HTML page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL
 
 LARGEST_PAGE = 4_900_000  # bytes; a page stays below 5 MB
-LARGEST_DATA = 4_000_000  # of which for flagged questions
+LARGEST_DATA = 4_000_000  # bytes of it for flagged questions
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class ArmsShown:
 
 @dataclass(frozen=True)
 class Section:
-    """What is shown of one model, but for its flagged questions.
+    """What the page shows about one model, except its flagged questions.
 
-    undrawn: numbers of orders that so few questions have that no chart is drawn, with those numbers of questions
-    n_unranked: tested questions without a rank
+    undrawn: (number of orders, questions) where there are too few for a chart
+    n_unranked: number of tested questions without a rank
     """
 
     annotation: Annotation
@@ -55,7 +55,7 @@ class Section:
 
 
 def render(annotations: Sequence[Annotation]) -> str:
-    """One page for all of the models, below 5 MB as far as leaving out flagged questions can make it so."""
+    """One page for all models; flagged questions are left out as needed to keep it below 5 MB."""
     table = rows_table([row for annotation in annotations for row in annotation.rows])
     is_alone = sum(len(benchmarks(annotation.rows)) for annotation in annotations) == 1
     sections = [_section(annotation, headline if is_alone else in_short) for annotation in annotations]
@@ -68,7 +68,7 @@ def render(annotations: Sequence[Annotation]) -> str:
 
 
 def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
-    """An equal share of the budget for each model; what one does not need goes to those that need more."""
+    """An equal share of the budget per model; what one does not need goes to those that need more."""
     n_flagged = [sum(bool(found.flagged) for found in annotation.audited_questions) for annotation in annotations]
     lists: dict[int, Listed] = {}
     for place in sorted(range(len(annotations)), key=n_flagged.__getitem__):
@@ -95,7 +95,7 @@ def _section(annotation: Annotation, say: Say) -> Section:
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
-    """All columns with a heading, the task first. The model has one where there is more than one."""
+    """All columns with a heading, the task first; the model only if there are several."""
     is_one = len({row.model for row in rows}) < 2
     columns = [column for column in displayed() if column != TASK and not (is_one and column == MODEL)]
     task = PageColumn[Row](TASK.heading, lambda row: Cell(row.task, row.level), TASK.meaning, is_text=True)
@@ -103,7 +103,7 @@ def rows_table(rows: Sequence[Row]) -> Table:
 
 
 def _arms(rows: Sequence[Row]) -> ArmsShown | None:
-    """A chart of the benchmarks, a table of all."""
+    """A chart of the benchmarks and a table of all rows with choice confusion."""
     asked = [row for row in rows if _has_arms(row)]
     if not asked:
         return None
@@ -116,7 +116,7 @@ def _arms(rows: Sequence[Row]) -> ArmsShown | None:
 
 
 def _other_detectors(rows: Sequence[Row]) -> Table | None:
-    """What no column is about: a line for each value of each detector on each group and task."""
+    """Values of detectors that have no column of their own: a line per group or task, detector and value."""
     once = {row.name: row for row in reversed(rows) if row.level != SUBJECT_LEVEL}  # not for each metric of the run
     found = [(name, value) for name, row in reversed(once.items()) for value in row.others]
     columns: list[PageColumn[tuple[str, DetectorValue]]] = [

@@ -1,4 +1,4 @@
-"""Tables of any records: columns that know their cells; a column that no record fills is left out."""
+"""Tables of arbitrary records: each column computes its cells; a column without any value is left out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True)
 class PageColumn(Generic[Record]):
-    """meaning: a sentence for the list of columns; empty where the title says all"""
+    """meaning: a sentence for the list of columns; empty if the title is enough"""
 
     title: str
     cell: Callable[[Record], Cell]
@@ -32,7 +32,7 @@ class Head:
 
 @dataclass(frozen=True)
 class TableLine:
-    """level: what the line can be filtered by; head: the cell that names the line"""
+    """level: value to filter lines by; head: the cell that names the line"""
 
     level: str
     head: Cell
@@ -52,7 +52,7 @@ class Table:
 def tabulate(
     records: Sequence[Record], columns: Sequence[PageColumn[Record]], level: Callable[[Record], str] = lambda _: ""
 ) -> Table:
-    """The first column names the line and always stays."""
+    """The first column names the lines and is never left out."""
     first, *others = columns
     filled = [column for column in others if any(column.cell(record) != EMPTY for record in records)]
     return Table(
@@ -65,5 +65,5 @@ def tabulate(
 
 
 def of_row(column: Column[Any]) -> PageColumn[Row]:
-    """A column of the results."""
+    """The page's column for a column of the registry."""
     return PageColumn(column.heading, column.cell, column.meaning, isinstance(column.kind.undefined, str))

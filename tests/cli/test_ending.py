@@ -20,7 +20,7 @@ LIGHT = "from lm_eval_leakage.cli.ending import *; import sys\n"
 
 
 def child(code: str, *, env: dict[str, str] | None = None, shell: str = "") -> subprocess.CompletedProcess[str]:
-    """A Python of its own, without the harness, whose output goes where `shell` says."""
+    """Runs code in a new Python process, without the harness, whose output goes where `shell` says."""
     command = f'"$0" -c "$1" {shell}; exit "${{PIPESTATUS[0]}}"'
     words = ["bash", "-c", command, sys.executable, LIGHT + code]
     return subprocess.run(words, capture_output=True, text=True, env={**os.environ, **(env or {})}, check=False)
@@ -28,7 +28,7 @@ def child(code: str, *, env: dict[str, str] | None = None, shell: str = "") -> s
 
 @pytest.fixture
 def ended(monkeypatch, capsys):
-    """Exit code and what stands on stderr of a command as it is typed."""
+    """Runs a command as typed; returns its exit code and stderr."""
 
     def run(*words: object) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["lm-eval-leakage", *map(str, words)])
@@ -69,7 +69,7 @@ def folder(tmp_path) -> Path:
     ],
     ids=lambda words: " ".join(words),
 )
-def test_what_the_user_must_mend_is_one_sentence_and_exit_2(folder, ended, words) -> None:
+def test_an_error_that_the_user_can_fix_is_one_sentence_and_exit_2(folder, ended, words) -> None:
     (folder / "file").write_text("")
     (folder / "empty").mkdir()
     (folder / "deep.json").write_text("[" * 100_000)
@@ -78,7 +78,7 @@ def test_what_the_user_must_mend_is_one_sentence_and_exit_2(folder, ended, words
     assert err.strip()
 
 
-def test_files_nested_too_deep_are_named_and_the_others_are_read(folder, ended) -> None:
+def test_files_nested_too_deeply_are_named_and_the_others_are_read(folder, ended) -> None:
     place = folder / "runs" / "m"
     (place / "results_2027-01-01T00-00-00.json").write_text('{"results":' * 100_000)
     (log,) = place.glob("samples_bench_leakage_perm_*")
@@ -89,7 +89,7 @@ def test_files_nested_too_deep_are_named_and_the_others_are_read(folder, ended) 
     assert "line 7: left out" in err
 
 
-def test_an_incomplete_audit_is_told_by_every_command_and_judged_by_none(folder, ended) -> None:
+def test_an_incomplete_audit_is_reported_by_every_command_and_judged_by_none(folder, ended) -> None:
     (log,) = folder.rglob("samples_bench_leakage_perm_*")
     log.write_text(log.read_text().splitlines(keepends=True)[0])
     said = "lacks questions of bench_leakage_perm: it holds 1 of 6 by max_order"
@@ -111,13 +111,13 @@ def test_an_incomplete_audit_is_told_by_every_command_and_judged_by_none(folder,
     assert "--fail-if does not judge incomplete logs" in err
 
 
-def test_a_reader_that_goes_away_does_not_change_what_is_found() -> None:
+def test_a_closed_pipe_does_not_change_the_exit_code() -> None:
     code = "def f():\n [say('x' * 100) for _ in range(5000)]\n sys.exit(1)\nend_in_words(f)"
     found = child(code, shell="| true")
     assert (found.returncode, found.stderr) == (1, "")
 
 
-def test_a_command_that_prints_by_itself_ends_quietly_when_its_reader_goes_away() -> None:
+def test_a_command_that_prints_directly_ends_quietly_when_its_pipe_is_closed() -> None:
     code = "end_in_words(lambda: [print('x' * 100) for _ in range(5000)])"
     for reader in ("| true", "| head -1"):
         found = child(code, shell=reader)
@@ -126,7 +126,7 @@ def test_a_command_that_prints_by_itself_ends_quietly_when_its_reader_goes_away(
     assert short.stderr == ""
 
 
-def test_notes_that_nobody_reads_are_no_error() -> None:
+def test_notes_to_a_closed_pipe_are_no_error() -> None:
     assert child("end_in_words(lambda: [note('x' * 100) for _ in range(5000)])", shell="2>&1 | true").returncode == 0
 
 
@@ -137,7 +137,7 @@ def test_a_full_disk_is_a_sentence() -> None:
     assert "Traceback" not in found.stderr
 
 
-def test_what_the_encoding_lacks_is_replaced() -> None:
+def test_characters_that_the_encoding_lacks_are_replaced() -> None:
     found = child(
         "end_in_words(lambda: (say('a – ± \\ud800'), note('b – \\udc80')))", env={"PYTHONIOENCODING": "ascii"}
     )
@@ -180,13 +180,13 @@ def test_errors_of_the_harness_stay_as_they_are() -> None:
         end_in_words(fail, refusals=(ValueError,))
 
 
-def test_an_error_of_a_file_names_it_with_the_reason(tmp_path, capsys) -> None:
+def test_a_file_error_names_the_file_and_the_reason(tmp_path, capsys) -> None:
     with pytest.raises(SystemExit):
         end_in_words(lambda: (tmp_path / "gone").read_text())
     assert capsys.readouterr().err.startswith(f"cannot use {tmp_path / 'gone'} (No such file or directory)")
 
 
-def test_nothing_that_others_named_reaches_the_terminal_raw(tmp_path, monkeypatch, capfd) -> None:
+def test_no_name_reaches_the_terminal_unescaped(tmp_path, monkeypatch, capfd) -> None:
     lines = [audited(row(i, subject=(EVIL, "s")[i % 2]), i < 3) for i in range(6)]
     places = [write_run(tmp_path, model, {"bench_leakage_perm": lines}) for model in ("m", "n")]
     (file,) = places[0].glob("results_*")
@@ -209,7 +209,7 @@ def _assert_harmless(monkeypatch, capfd, words) -> None:
     assert not [line for line in (out + err).splitlines() if line.startswith(("|x", "\\|x"))], words
 
 
-def test_streams_that_are_no_files_are_left_as_they_are(monkeypatch) -> None:
+def test_streams_that_are_not_files_are_not_changed(monkeypatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     end_in_words(lambda: say("x"))
     note("y")

@@ -1,4 +1,4 @@
-"""The commands that read runs, as they are typed."""
+"""The commands that read runs, called as typed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ N = 24
 
 @pytest.fixture
 def folder(tmp_path):
-    """Of 24 questions, 8 are flagged and answered rightly, the others wrongly."""
+    """Of 24 questions, 8 are flagged and answered correctly; the others are answered incorrectly."""
     docs = [row(i) for i in range(N)]
     write_run(tmp_path / "runs", "m", {"bench": [answered(i, doc, i < 8) for i, doc in enumerate(docs)]})
     write_run(tmp_path / "audits", "m", {"bench_leakage_perm": [audited(doc, i < 8) for i, doc in enumerate(docs)]})
@@ -26,7 +26,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def typed(monkeypatch, capsys):
-    """Exit code, what was printed, and the notes beside it."""
+    """Runs a command as typed; returns its exit code, stdout and stderr."""
 
     def run(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["lm-eval-leakage", *map(str, words)])
@@ -41,7 +41,7 @@ def typed(monkeypatch, capsys):
     return run
 
 
-def test_annotate_prints_columns_and_writes_copies_beside_the_runs(folder, typed) -> None:
+def test_annotate_prints_columns_and_writes_copies_next_to_the_runs(folder, typed) -> None:
     code, out, err = typed("annotate", folder / "runs", "--audit", folder / "audits")
     assert code == 0
     assert "accuracy, unflagged" in out
@@ -73,7 +73,7 @@ def test_exit_codes_tell_a_met_condition_from_one_that_cannot_be_checked(folder,
     assert said in err
 
 
-def test_what_is_not_there_is_refused_without_a_trace(typed, tmp_path) -> None:
+def test_a_missing_folder_is_refused_without_a_traceback(typed, tmp_path) -> None:
     for command in ("annotate", "report", "leaderboard"):
         code, _, err = typed(command, tmp_path / "nowhere")
         assert (code, "does not exist" in err, "Traceback" in err) == (2, True, False)
@@ -85,7 +85,7 @@ def test_notes_name_the_model_where_there_are_several(folder, typed) -> None:
     assert "note: other: no audit of this model was found" in err
 
 
-def test_a_model_that_was_audited_under_another_name_is_one_by_its_alias(folder, typed) -> None:
+def test_an_alias_joins_a_model_with_its_audit_under_another_name(folder, typed) -> None:
     (folder / "audits" / "m").rename(folder / "audits" / "else")
     for file in (folder / "audits").rglob("results_*"):
         file.write_text(file.read_text().replace('"model_name": "m"', '"model_name": "my/m"'))
@@ -114,7 +114,7 @@ def test_the_leaderboard_is_printed_as_markdown_or_csv_too(folder, typed) -> Non
 
 
 @pytest.mark.model  # indexes all tasks of the harness
-def test_clean_writes_a_task_of_what_is_not_flagged(folder, typed) -> None:
+def test_clean_writes_a_task_of_the_unflagged_questions(folder, typed) -> None:
     own = folder / "tasks"
     own.mkdir()
     (own / "bench.yaml").write_text(
@@ -140,7 +140,9 @@ def test_clean_writes_a_task_of_what_is_not_flagged(folder, typed) -> None:
         (("identify", "--run", "RUNS", "RUNS", "--output_path", "FILE/a"), "cannot be written, since"),
     ],
 )
-def test_a_place_that_cannot_be_written_is_told_before_anything_is_read(typed, tmp_path, monkeypatch, words, message):
+def test_a_place_that_cannot_be_written_is_reported_before_anything_is_read(
+    typed, tmp_path, monkeypatch, words, message
+):
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path)

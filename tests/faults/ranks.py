@@ -1,4 +1,4 @@
-"""Audits on several processes, cut off and gone on with by another number of them."""
+"""Audits on several processes, interrupted and continued by another number of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMBERS = (1, 2, 3, 5)
 
 def changing_numbers(folder: Path, tries: int, rng: random.Random) -> Tally:
     """Each try: cut off after some answers per process, twice with other numbers of them, then to the end."""
-    tally = Tally("ranks 1, 2, 3, 5: cut off, gone on with by another number")
+    tally = Tally("ranks 1, 2, 3, 5: interrupted, continued by another number")
     file = folder / "questions.jsonl"
     folder.mkdir(parents=True)
     file.write_text("".join(json.dumps(doc) + "\n" for doc in MANY))

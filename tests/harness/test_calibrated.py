@@ -73,7 +73,7 @@ def test_with_other_parameters_of_the_probe_there_is_a_warning_of_another_detect
 ) -> None:
     row, _ = audit(Named(by_hash), questions_file(DOCS), calibration=file, orders=12)
     assert "calibrated_rate,max_order" not in row
-    told = "the calibration of 'M' has scores of max_order, and what was run is max_order:orders=12, outlier"
+    told = "the calibration of 'M' has scores of max_order, but the run has max_order:orders=12, outlier"
     assert told in caplog.text
 
 
@@ -111,4 +111,4 @@ def test_a_calibration_without_scores_of_any_detector_of_the_run_gets_a_warning(
     calibrator = Calibrator.of({"calibration": file, "audit_of": "fresh"}, "t")
     assert calibrator.unmatched([KEY, "outlier"]) is None
     said = calibrator.unmatched([f"{KEY}:max_orders=12"])
-    assert f"the calibration of 'M' has scores of {KEY}, and what was run is {KEY}:max_orders=12" in said
+    assert f"the calibration of 'M' has scores of {KEY}, but the run has {KEY}:max_orders=12" in said

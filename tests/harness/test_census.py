@@ -75,7 +75,7 @@ TASKS = {
         "!function utils.gap",
         '"{{[option1, option2]}}"',
         "refused",
-        "the options stand inside the contexts",
+        "each option is inside a context of its own",
     ),
     "one": ('"{{question}}"', '"{{[answer_text]}}"', "refused", "the task offers 1 choice"),
     "no_module": ("!function missing.function", '["A", "B"]', "refused", "the harness itself cannot load it"),

@@ -72,7 +72,7 @@ def test_easier_subjects_that_are_flagged_more_often_leave_no_gap_within_strata(
     assert within.pvalue == pytest.approx(1)
 
 
-def test_a_stratum_with_one_kind_only_compares_nothing() -> None:
+def test_a_stratum_without_flagged_or_unflagged_questions_is_ignored() -> None:
     gap = accuracy_gap([True, False, True, True], [True, False, True, True], ["a", "a", "b", "b"])
     assert (gap.value, gap.n_compared) == (1.0, 2)
     assert np.isnan(gap.stderr)  # two questions that agree with the difference show no spread

@@ -31,7 +31,7 @@ def test_independent_detectors_together_beat_each_alone() -> None:
     assert np.mean(alone) == pytest.approx(0.76, abs=0.03)
 
 
-def test_detectors_that_know_nothing_cost_little() -> None:
+def test_uninformative_detectors_cost_little() -> None:
     noise = {f"noise {i}": 0.0 for i in range(8)}
     lost = [
         auroc_of(scores(seed, {"a": 1.5, **noise})["a"])
@@ -41,14 +41,14 @@ def test_detectors_that_know_nothing_cost_little() -> None:
     assert np.mean(lost) < 0.04
 
 
-def test_scores_that_know_nothing_are_at_chance_on_questions_not_fitted_on() -> None:
+def test_uninformative_scores_are_at_chance_on_questions_not_fitted_on() -> None:
     """A model fitted on the questions that it judges finds a pattern in 25 useless scores: its AUROC is .72."""
     noise = {f"noise {i}": 0.0 for i in range(25)}
     found = [auroc_of(cross_validated(scores(seed, noise), TRAINED)) for seed in range(2)]
     assert np.mean(found) == pytest.approx(0.5, abs=0.1)
 
 
-def test_a_questions_score_has_no_say_in_the_models_that_judge_its_own_fold() -> None:
+def test_a_questions_score_does_not_affect_the_model_that_judges_its_fold() -> None:
     """Another score of one question changes the models of the other nine folds, and never that of its own."""
     own = scores(5, {"a": 1.0})
     before = cross_validated(own, TRAINED)
@@ -135,7 +135,7 @@ def test_too_few_questions_are_refused() -> None:
 
 
 def test_a_scale_needs_two_held_out_questions_in_every_fit() -> None:
-    with pytest.raises(ValueError, match="no detector has a score on 2 held-out questions"):
+    with pytest.raises(ValueError, match="no detector has scores on 2 held-out questions"):
         cross_validated({"a": [1.0, 2.0, 3.0, 4.0]}, [True, True, False, False])
-    with pytest.raises(ValueError, match="no detector has a score on 2 held-out questions"):
+    with pytest.raises(ValueError, match="no detector has scores on 2 held-out questions"):
         fit({"a": [1.0, 2.0, float("nan"), 4.0]}, [True, True, False, False])

@@ -23,7 +23,7 @@ def test_a_pvalue_counts_the_unseen_that_score_as_high_and_the_question_itself()
 
 
 def test_pvalues_are_exact_under_exchangeability() -> None:
-    """Of all orders of six distinct scores, each p-value k/6 comes equally often."""
+    """Over all orders of six distinct scores, each p-value k/6 is equally frequent."""
     counts: dict[float, int] = {}
     for order in permutations(range(6)):
         (pvalue,) = conformal_pvalues(order[:1], order[1:])
@@ -34,7 +34,7 @@ def test_pvalues_are_exact_under_exchangeability() -> None:
 
 @given(st.lists(st.floats(0.001, 1), min_size=1, max_size=25), st.floats(0.01, 0.5), st.booleans())
 def test_the_rule_is_benjamini_and_hochbergs(pvalues: list[float], level: float, estimate: bool) -> None:
-    """With an estimate, of as many questions as it takes to be unseen."""
+    """With an estimate, applied to the estimated number of unseen questions."""
     found = from_pvalues(np.array(pvalues), level, estimate_share=estimate)
     n = len(pvalues) * (unseen_share(pvalues) if estimate else 1)
     passing = [k for k, p in enumerate(sorted(pvalues), 1) if p <= level * k / n]
@@ -55,7 +55,7 @@ def false_share(rng: np.random.Generator, n_seen: int, n_clean: int, *, models: 
 
 
 @pytest.mark.parametrize("models", [1, 3])
-def test_the_share_of_mistakes_is_at_most_as_asked_on_average(models: int) -> None:
+def test_the_false_discovery_rate_is_at_most_its_target_on_average(models: int) -> None:
     rng = np.random.default_rng(0)
     shares, power = zip(*(false_share(rng, 60, 60, models=models) for _ in range(200)), strict=True)
     assert np.mean(shares) <= 0.1 + 2 * np.std(shares) / np.sqrt(200)
@@ -84,14 +84,14 @@ def test_a_pvalue_at_the_level_is_in_the_set() -> None:
 
 
 def test_no_pvalue_above_a_half_is_not_taken_for_a_benchmark_without_unseen_questions() -> None:
-    """Storey's estimate counts one p-value above 1/2 more than there are: of n, 2 / n is the least."""
+    """Storey's estimate adds one p-value above 1/2 to those observed: with n of them, 2 / n is the minimum."""
     assert unseen_share([0.01] * 10) == unseen_share([0.5] * 10) == pytest.approx(2 / 10)
     assert unseen_share([0.01] * 9 + [0.51]) == pytest.approx(4 / 10)
     assert not any(from_pvalues(np.array([0.45] * 4), 0.1).flagged)
 
 
 @pytest.mark.parametrize("n_questions", [1, 2, 3])
-def test_a_small_clean_benchmark_is_flagged_at_all_in_at_most_the_asked_share_of_cases(n_questions: int) -> None:
+def test_a_small_clean_benchmark_has_any_flag_at_most_at_the_target_rate(n_questions: int) -> None:
     """Every combination of p-values 1/10, 2/10, ..., 1, which are equally likely without leakage."""
     grid = [k / 10 for k in range(1, 11)]
     cases = [any(from_pvalues(np.array(pvalues), 0.1).flagged) for pvalues in product(grid, repeat=n_questions)]
@@ -99,7 +99,9 @@ def test_a_small_clean_benchmark_is_flagged_at_all_in_at_most_the_asked_share_of
 
 
 def test_no_known_unseen_question_is_refused() -> None:
-    with pytest.raises(ValueError, match="^there is no known-unseen question; a p-value compares with at least one$"):
+    with pytest.raises(
+        ValueError, match="^there are no known-unseen questions; a conformal p-value needs at least one$"
+    ):
         conformal_pvalues([1.0], [])
 
 
@@ -118,7 +120,7 @@ def test_questions_of_another_kind_are_noticed() -> None:
     assert found["options"] == 1
 
 
-def test_the_set_is_asked_for_at_ten_percent_with_an_estimate_of_the_unseen_share_unless_said_otherwise() -> None:
+def test_the_default_level_is_ten_percent_with_an_estimate_of_the_unseen_share() -> None:
     rng = np.random.default_rng(4)
     scores, unseen = (rng.normal(size=60) + np.repeat([0, 2], 30)).tolist(), rng.normal(size=99).tolist()
     pvalues = conformal_pvalues(scores, unseen)

@@ -62,6 +62,6 @@ def test_scores_match_a_run_by_its_detectors_with_or_without_the_value_that_rank
     assert found.unmatched(["x", "p/t"]) is None
     for run in (["p:max_orders=12"], []):
         said = str(found.unmatched(run))
-        assert "'M' has scores of p/t, and what was run is " in said
+        assert "'M' has scores of p/t, but the run has " in said
         assert ", ".join(run) in said
     assert "has scores of Q" in str(found.unmatched(["p"], "Q"))

@@ -42,7 +42,7 @@ def test_its_interval_covers_at_its_level() -> None:
     assert binomtest(covered, 300, 0.95).pvalue > 1e-3
 
 
-def test_a_test_without_power_says_nothing() -> None:
+def test_a_test_without_power_is_uninformative() -> None:
     found = rogan_gladen(10, 100, (5, 100), (10, 100), rng=np.random.default_rng(0))
     assert math.isnan(found.share)
     assert (found.low, found.high) == (0, 1)
@@ -67,7 +67,7 @@ def test_the_bound_is_clopper_and_pearsons() -> None:
     found = exact_lower_bound(17, 90, 0.1)
     assert found.share == pytest.approx((17 / 90 - 0.1) / 0.9)
     assert found.low == pytest.approx((expected - 0.1) / 0.9)
-    assert found.high == 1  # a seen question may show nothing
+    assert found.high == 1  # a seen question may not be flagged
 
 
 def test_chance_alone_gives_no_seen_question() -> None:
@@ -89,8 +89,9 @@ def test_subjects_are_adjusted_for_their_number() -> None:
 
 
 def test_counts_of_nothing_are_refused() -> None:
-    for counts in ((0, (1, 2), (1, 2)), (5, (0, 0), (1, 2)), (5, (1, 2), (0, 0))):
-        with pytest.raises(ValueError, match="^a share needs tested questions of each kind; one of the counts is 0"):
-            rogan_gladen(0, *counts, rng=np.random.default_rng(0))
+    for n_tested, seen, unseen in ((0, (1, 2), (1, 2)), (5, (0, 0), (1, 2)), (5, (1, 2), (0, 0))):
+        told = f"^{n_tested} tested, {seen[1]} known-seen and {unseen[1]} known-unseen questions; a prevalence needs"
+        with pytest.raises(ValueError, match=told):
+            rogan_gladen(0, n_tested, seen, unseen, rng=np.random.default_rng(0))
     with pytest.raises(ValueError, match="null_rate is 1"):
         exact_lower_bound(1, 2, 1)

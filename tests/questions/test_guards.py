@@ -50,7 +50,7 @@ def question(*options: str, id: str = "q") -> Question:
         "Toutes les réponses ci-dessus",
     ],
 )
-def test_options_that_speak_of_others_are_anchored(option: str) -> None:
+def test_options_that_refer_to_others_are_anchored(option: str) -> None:
     assert speaks_of_others(option)
     assert "anchored" in guards_of(question("red", "blue", "green", option))
 
@@ -69,7 +69,7 @@ def test_options_that_speak_of_others_are_anchored(option: str) -> None:
         "all-or-none response",
     ],
 )
-def test_options_with_such_words_that_speak_of_the_world_are_not(option: str) -> None:
+def test_options_with_such_words_about_something_else_are_not(option: str) -> None:
     assert not speaks_of_others(option)
 
 
@@ -92,7 +92,7 @@ def test_letters_name_other_options_only_where_they_are_the_whole_option(option:
     assert letters_meant(option) == places
 
 
-def test_what_is_named_by_letter_keeps_its_place_too() -> None:
+def test_options_referred_to_by_letter_keep_their_place_too() -> None:
     assert anchored(["x", "y", "z", "Both A and C"]) == {0, 2, 3}
     assert anchored(["x", "y", "z", "None of the above"]) == {3}
     assert anchored(["x", "y"]) == set()
@@ -188,7 +188,7 @@ def test_lists_of_statements_are_found(options: list[str]) -> None:
     assert not of_statements([*options, "red"])
 
 
-def test_joining_options_are_found_by_what_they_say() -> None:
+def test_combining_options_are_found_by_their_content() -> None:
     assert "combining" in guards_of(question("symmetric", "transitive", "both symmetric and transitive"))
     assert "combining" in guards_of(question("heat", "work", "Neither heat nor work"))
     assert "combining" not in guards_of(question("both", "hands and feet"))
@@ -202,7 +202,7 @@ def test_an_ordinary_question_has_no_guard() -> None:
     assert guards_of(question("a capacitor", "a diode", "a coil of wire", "a resistor")) == ()
 
 
-def test_option_sets_of_many_questions_are_templates_in_any_order() -> None:
+def test_sets_of_options_of_many_questions_are_templates_in_any_order() -> None:
     same = [question("up", "down", id=str(i)) for i in range(MANY - 1)] + [question("Down ", "up")]
     others = [question("left", "right", id=str(i)) for i in range(MANY - 1)]
     templates = templates_of([*same, *others])
@@ -217,7 +217,7 @@ def test_any_text_is_judged_without_an_error(options: list[str]) -> None:
     assert anchored(options) <= set(range(len(options)))
 
 
-def test_options_that_say_more_and_more_are_cumulative() -> None:
+def test_options_that_extend_each_other_are_cumulative() -> None:
     ribs = ["The ribs", "The ribs and sternum", "The ribs, sternum and clavicle", "None of the above"]
     assert cumulative(ribs)
     assert cumulative(ribs[2::-1])
@@ -275,14 +275,14 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-def test_guards_read_any_option_at_once(text: str) -> None:
+def test_guards_judge_any_option_quickly(text: str) -> None:
     start = time.process_time()
     guards_of(question(text, f"{text} 2", "red", f"{text} 3"))
     guards_of(question(text, f"{text} "))
     assert time.process_time() - start < 0.5
 
 
-def test_statements_in_brackets_are_statements_as_before() -> None:
+def test_statements_in_brackets_are_statements() -> None:
     for options in (["(I)", "(I) and (II)", "(II) (III)"], ["1) and 2)", "(1) 2)"], ["①②", "①和③"], ["I", "II only"]):
         assert of_statements(options), options
     for options in (["(I) x", "I"], ["1", "2"], ["I and", "II"]):

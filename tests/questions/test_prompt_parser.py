@@ -95,7 +95,7 @@ STYLES = ["\n{}. ", "\n{}) ", "\n({}) ", " ({}) ", "\n{}: ", "\n{}、"]
     st.sampled_from(STYLES),
     st.sampled_from(["ABCDEFGHIJ", "abcdefghij", "1234567890"]),
 )
-def test_what_is_rendered_is_read_back(options: list[str], style: str, labels: str) -> None:
+def test_rendered_options_are_parsed_back(options: list[str], style: str, labels: str) -> None:
     assume(not any(option[:1] in labels for option in options))
     alphabet = [str(number + 1) for number in range(10)] if labels.startswith("1") else list(labels)
     block = "".join(style.format(label) + option for label, option in zip(alphabet, options, strict=False))
@@ -128,7 +128,7 @@ def test_options_that_only_occur_in_a_text_are_not_shown(prompt: str) -> None:
     assert options_in_text(prompt, ["red", "blue", "lime"]) is None
 
 
-def test_labels_are_told_from_short_options() -> None:
+def test_labels_are_distinguished_from_short_options() -> None:
     assert labels_among(["A", "B", "C"]) == ["A", "B", "C"]
     assert labels_among(["(a)", "(b)"]) == ["a", "b"]
     assert labels_among([" A", " B"]) == ["A", "B"]
@@ -138,7 +138,7 @@ def test_labels_are_told_from_short_options() -> None:
         assert labels_among(texts) is None
 
 
-def test_labels_inside_the_choices_are_taken_off() -> None:
+def test_labels_inside_the_choices_are_removed() -> None:
     assert without_labels(["(A) red", "(B) blue"]) == ["red", "blue"]
     assert without_labels(["A. red", "B. blue"]) == ["red", "blue"]
     assert without_labels(["(A) red", "(C) blue"]) == ["(A) red", "(C) blue"]
@@ -158,7 +158,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("prompt", HOSTILE.values(), ids=HOSTILE.keys())
-def test_any_prompt_is_read_at_once(prompt: str) -> None:
+def test_any_prompt_is_read_quickly(prompt: str) -> None:
     start = time.process_time()
     found = options_after_labels(prompt, fields=["x", " x ", "y"])
     assert found is None or found.frame.text(found.options) == prompt
@@ -172,7 +172,7 @@ def test_options_after_a_long_passage_are_found_and_the_prompt_stays_whole() -> 
     assert found.frame.before == f"{passage}\nWhich?"
 
 
-def test_options_side_by_side_are_looked_for_in_linear_time() -> None:
+def test_options_without_labels_are_searched_in_linear_time() -> None:
     start = time.process_time()
     assert options_in_text("a" * 100_000, ["b" + "a" * 40_000, "a"]) is None
     assert time.process_time() - start < 0.5

@@ -18,7 +18,7 @@ def test_a_lettered_prompt_is_read_as_the_fields_are() -> None:
     assert read.frame.text(read.options) == MMLU_PROMPT
 
 
-def test_options_beside_the_prompt_follow_the_bare_question() -> None:
+def test_options_outside_the_prompt_follow_the_bare_question() -> None:
     doc = {
         "question": "Which?",
         "choices": {"text": ["red", "blue"], "label": ["1", "2"]},
@@ -29,7 +29,7 @@ def test_options_beside_the_prompt_follow_the_bare_question() -> None:
     assert (read.id, read.stem, read.options, read.answer, read.frame) == ("x7", "Which?", ("red", "blue"), 1, None)
 
 
-def test_of_unknown_fields_the_prompt_without_its_last_line_is_the_question() -> None:
+def test_with_unknown_fields_the_prompt_without_its_last_line_is_the_question() -> None:
     doc = {"frage": "Welche Farbe?", "eins": "rot", "zwei": "blau"}
     read = read_question(doc, Rendered("Frage: Welche Farbe?\nAntwort:", ["rot", "blau"], "blau"))
     assert (read.stem, read.options, read.answer) == ("Frage: Welche Farbe?", ("rot", "blau"), 1)
@@ -43,7 +43,7 @@ def test_short_options_are_not_taken_for_labels(options: list[str]) -> None:
     assert read_question(doc, Rendered("Question: How many?\nAnswer:", options, 0)).options == tuple(options)
 
 
-def test_letters_in_the_place_of_options_are_labels() -> None:
+def test_letters_instead_of_options_are_labels() -> None:
     doc = {"query": "Which?\n0) red\n1) blue\nAnswer:", "choices": ["0", "1"], "gold": 1}
     read = read_question(doc, Rendered(doc["query"], ["0", "1"], 1))
     assert (read.options, read.answer) == (("red", "blue"), 1)
@@ -75,10 +75,10 @@ def test_a_prompt_with_other_options_than_the_row_is_refused_with_the_difference
 @pytest.mark.parametrize(
     ("rendered", "reason"),
     [
-        (Rendered(1, ["a cat", "a dog"], "ran"), "inside the contexts"),
+        (Rendered(1, ["a cat", "a dog"], "ran"), "inside a context of its own"),
         (Rendered("Which?", ["one"], 0), "offers 1 choice"),
         (Rendered("", ["A cat runs.", "A cat run."], 0), "asks no question"),
-        (Rendered("2 + 2 =", None, "4"), "lets the model write"),
+        (Rendered("2 + 2 =", None, "4"), "the model generates its answer"),
     ],
 )
 def test_tasks_without_an_order_to_change_are_refused(rendered: Rendered, reason: str) -> None:
@@ -155,7 +155,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize(("doc", "choices"), HOSTILE.values(), ids=HOSTILE.keys())
-def test_what_is_no_question_is_refused_in_a_few_words(doc: dict, choices: object) -> None:
+def test_a_row_that_is_not_a_question_is_refused_in_a_few_words(doc: dict, choices: object) -> None:
     for read in (lambda: read_question(doc, Rendered("Which?", choices, 0)), lambda: question_from_doc(doc)):
         reason = ""
         try:
@@ -165,7 +165,7 @@ def test_what_is_no_question_is_refused_in_a_few_words(doc: dict, choices: objec
         assert len(reason) < 3000
 
 
-def test_half_a_surrogate_pair_is_replaced_wherever_it_stands() -> None:
+def test_half_a_surrogate_pair_is_replaced_anywhere() -> None:
     doc = {"id": "7\ud800", "question": "Which\ud800?", "choices": ["a\udfff", "b"], "answer": 0, "subject": "\ud83d"}
     for question in (
         question_from_doc(doc),

@@ -1,4 +1,4 @@
-"""Annotations by hand, for the pages' tests."""
+"""Hand-made annotations for the tests of pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HALF = Estimate(0.5, 0.05, 0.4, 0.6)
 
 
 def row(task: str = "mmlu", level: str = "task", **changes: Any) -> Row:
-    """100 questions, all tested, 25 flagged; changes of fields, and of columns by their keys."""
+    """A row of 100 questions, all tested, 25 flagged; `changes` set fields, or columns by their keys."""
     usual: dict[str, Any] = {
         "model": "M",
         "metric": "acc,none",

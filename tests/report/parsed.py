@@ -1,4 +1,4 @@
-"""A page as a strict reader sees it."""
+"""A strict parser of pages."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def test_an_opened_question_has_a_point_for_each_order(browser, report) -> None:
         assert len(item.find_elements(By.CSS_SELECTOR, "path.published")) == 1
         assert len(item.find_elements(By.CSS_SELECTOR, "circle.best")) == 1
     name = find(browser, ".questions svg").get_attribute("aria-label")
-    assert name.endswith("the published order −10.00 nats; the best other one −12.00 nats")
+    assert name.endswith("the published order −10.00 nats; the best other order −12.00 nats")
 
 
 def test_a_question_is_text_and_its_answer_is_marked_in_words(browser, report) -> None:
@@ -202,7 +202,7 @@ def test_a_question_is_text_and_its_answer_is_marked_in_words(browser, report) -
     opened(browser, 0)
     assert find(browser, ".questions .whole").text == EVIL
     assert find(browser, ".questions .answer").text.split() == ["B.", "b", "✓", "answer"]
-    assert find(browser, ".questions .facts").text == "In the run: answered rightly in m_a."
+    assert find(browser, ".questions .facts").text == "In the run: answered correctly in m_a."
     assert browser.title == title
 
 

@@ -39,7 +39,7 @@ def test_everything_is_within_the_drawing() -> None:
         assert 0 <= box.y <= box.y + box.height <= HEIGHT
 
 
-def test_dots_stand_where_their_share_is() -> None:
+def test_dots_are_placed_at_their_share() -> None:
     points = {"a": Estimate(0.0, 0, 0.0, 0.5), "b": Estimate(1.0, 0, 0.5, 1.0), "c": UNKNOWN}
     chart = dot_chart("t", "x", [Dots("row", points, chance=0.5)])
     low, high = chart.marks

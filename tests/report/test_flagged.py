@@ -29,12 +29,12 @@ def test_loglikelihoods_have_two_decimals_and_no_nan() -> None:
     assert entry["l"] == [-1.23, None, None]
 
 
-def test_the_answers_of_all_runs_are_told_once_each() -> None:
+def test_the_answers_of_all_runs_are_listed_once_each() -> None:
     one = audited()
     rows = (row("mmlu"), row("mmlu_cot"))
     questions = (answered(one, 1.0), answered(one, 1.0), answered(one, 0.0, "mmlu_cot"), answered(one, 0.5, "other"))
     (entry,) = entries(one, rows=rows, questions=questions)
-    assert entry["r"] == ["answered rightly in mmlu", "answered wrongly in mmlu_cot", "not scored in other"]
+    assert entry["r"] == ["answered correctly in mmlu", "answered incorrectly in mmlu_cot", "not scored in other"]
 
 
 def test_the_budget_holds_and_what_it_leaves_out_is_counted() -> None:

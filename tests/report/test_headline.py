@@ -18,18 +18,18 @@ def test_small_errors_have_three_decimals() -> None:
     assert "accuracy is 0.412 ± 0.004;" in headline(row(accuracy=Estimate(0.4121, 0.0042)), "max_order")
 
 
-def test_without_a_run_the_flags_are_told() -> None:
+def test_without_a_run_the_flags_are_reported() -> None:
     text = headline(row(metric="", accuracy=UNKNOWN, accuracy_unflagged=UNKNOWN), "max_order")
-    assert text.startswith("On mmlu (n = 100), M was audited, but no run gives its accuracy. 25 questions are")
+    assert text.startswith("On mmlu (n = 100), M was audited, but no run reports its accuracy. 25 questions are")
 
 
-def test_questions_that_were_not_tested_are_told_from_those_that_were() -> None:
+def test_untested_questions_are_distinguished_from_tested_ones() -> None:
     text = headline(row(n=200), "max_order")
     assert "25 of 100 tested questions are flagged where chance gives 4.2 (" in text
     assert "on the 75 questions that are not flagged" in text
 
 
-def test_without_a_pvalue_or_a_null_rate_nothing_is_said_of_chance() -> None:
+def test_without_a_pvalue_or_a_null_rate_chance_is_not_mentioned() -> None:
     assert headline(row(pvalue=math.nan, null_rate=math.nan), "x").endswith(" 25 questions are flagged.")
 
 
@@ -58,21 +58,22 @@ def test_nothing_tested_is_said() -> None:
     assert headline(untested, "").endswith("None of its questions was tested by an audit.")
 
 
-def test_questions_of_two_options_speak_together() -> None:
+def test_questions_of_two_options_are_tested_together() -> None:
     two = row(n_tested=0, flagged_rate=UNKNOWN, pvalue=0.02, accuracy_unflagged=UNKNOWN)
-    assert "None of its questions can be flagged by itself; all together" in headline(two, "max_order")
+    assert "No single question can be flagged; over all of them" in headline(two, "max_order")
     assert "p = 0.02." in headline(two, "max_order")
 
 
-def test_what_natural_orders_cannot_explain_is_told() -> None:
+def test_flags_that_natural_orders_do_not_explain_are_reported() -> None:
     text = headline(row(flagged_rate_unguarded=Estimate(0.07, 0.02), pvalue_unguarded=0.03), "x")
-    assert "no natural order by their wording, the share flagged is 0.07 ± 0.02 (by chance 0.042; p = 0.03)." in text
+    assert "no recognised natural order, the share flagged is 0.07 ± 0.02 (by chance 0.042; p = 0.03)." in text
 
 
-def test_the_gap_among_like_questions_has_its_direction() -> None:
+def test_the_gap_among_similar_questions_has_its_direction() -> None:
     higher = headline(row(gap_adjusted=Estimate(0.1, 0.03), gap_pvalue=0.001), "x")
-    assert higher.endswith("Among questions of like difficulty, the accuracy on flagged ones is higher by 0.10 ± 0.03 "
-                           "(p = 0.001).")  # fmt: skip
+    assert higher.endswith(
+        "Among questions of similar difficulty, the accuracy on flagged ones is higher by 0.10 ± 0.03 (p = 0.001)."
+    )
     assert "is lower by 0.10 ± 0.03." in headline(row(gap_adjusted=Estimate(-0.1, 0.03)), "x")
 
 

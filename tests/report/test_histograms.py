@@ -18,7 +18,7 @@ def test_a_rank_is_the_pvalue_times_the_number_of_orders() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"pvalue": None}, {"pvalue": 0.5 / 24}, {"pvalue": 1.5 / 24}])
-def test_a_pvalue_that_is_of_no_rank_has_none(changes) -> None:
+def test_a_pvalue_that_is_not_a_rank_has_none(changes) -> None:
     assert rank(audited(**changes)) is None
     assert rank(replace(audited(), n_orders=None)) is None
 
@@ -43,7 +43,7 @@ def test_the_null_hypothesis_gives_each_bar_its_share() -> None:
     assert expected.high in {16, 17}
 
 
-def test_120_orders_stand_in_24_bins_of_5() -> None:
+def test_120_orders_are_in_24_bins_of_5() -> None:
     found = [audited(rank=place, n_orders=120) for place in range(1, 121)]
     (histogram,) = rank_histograms(found).drawn
     assert counts(histogram) == [(5, 0)] * 24

@@ -35,7 +35,7 @@ def test_a_shared_rank_is_named_and_an_own_one_is_not() -> None:
     assert "C mmlu 2 tied 0.190" in text
 
 
-def test_each_benchmark_has_a_chart_with_a_dot_a_model() -> None:
+def test_each_benchmark_has_a_chart_with_a_dot_per_model() -> None:
     found = Parsed(render(Leaderboard((BOARD, Board("arc", (standing("A", 0.1, 1),), 50)))))
     (first, second) = [dict(attributes) for tag, attributes in found.elements if tag == "svg" and "role" in attributes]
     assert first["aria-label"].count("flagged: ") == 3

@@ -59,7 +59,7 @@ def test_the_policy_lets_only_our_script_and_style_run() -> None:
         assert f"{name} 'sha256-{digest}'" in policy
 
 
-def test_what_data_sets_and_models_say_is_text() -> None:
+def test_texts_of_data_sets_and_models_are_escaped() -> None:
     evil = audited(question=EVIL, options=(EVIL, "b"), subject=EVIL, benchmark=EVIL, guards=(EVIL,))
     found = annotation(
         evil,
@@ -94,10 +94,10 @@ def test_full_mmlu_with_every_question_flagged_stays_below_5_mb() -> None:
     assert len(page.encode()) < 5_000_000
     n_listed = len(Parsed(page).data())
     assert n_listed > 3_000
-    assert f"{14_042 - n_listed:,} are not shown, to keep the page small." in Parsed(page).text
+    assert f"{14_042 - n_listed:,} are not shown, to keep the page small; the " in Parsed(page).text
 
 
-def test_several_models_share_the_room_by_what_they_need() -> None:
+def test_several_models_share_the_space_by_need() -> None:
     few = annotation(*(audited(i) for i in range(3)), model="few")
     many = annotation(*(audited(i, question="x" * 3000) for i in range(2000)), model="many")
     page = render([many, few])
@@ -178,7 +178,7 @@ def test_arms_have_a_chart_with_their_numbers() -> None:
 
 def test_the_first_200_problems_are_shown_and_all_are_counted() -> None:
     text = Parsed(render([annotation(problems=tuple(Problem(f"problem number {i}.") for i in range(250)))])).text
-    assert "250 problems, of which the first 200:" in text
+    assert "250 problems; the first 200:" in text
     assert "problem number 199." in text
     assert "problem number 200." not in text
 
@@ -192,7 +192,7 @@ def test_the_same_runs_give_the_same_page() -> None:
     assert render([usual()]) == render([usual()])
 
 
-def test_a_page_speaks_of_flags_and_never_of_leaked_questions() -> None:
+def test_a_page_says_flagged_and_never_leaked() -> None:
     assert "leaked" not in Parsed(render([usual()])).text
 
 

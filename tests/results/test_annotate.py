@@ -354,7 +354,7 @@ def test_a_calibration_of_the_probe_with_other_parameters_says_of_what_it_is_and
     (found,) = annotate([tmp_path], choices=Choices(calibrating=[Calibrating(calibration("m"), detector)]))
     assert math.isnan(columns.CALIBRATED.of(found.rows[0]).value)
     (said,) = [str(problem) for problem in found.problems if "calibration" in str(problem)]
-    assert f"has scores of {DETECTOR}, and what was run is {other}" in said
+    assert f"has scores of {DETECTOR}, but the run has {other}" in said
 
 
 def test_a_calibration_without_a_finite_known_score_is_not_used(folder) -> None:

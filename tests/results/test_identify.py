@@ -115,8 +115,8 @@ def test_audits_of_other_models_in_the_folder_are_not_used(tmp_path) -> None:
 
 def test_a_calibration_of_other_detectors_says_of_what_it_is_and_what_was_run(tmp_path) -> None:
     folder = log(tmp_path / "r", [line(i, f"{A}:max_orders=12", 0.0) for i in range(3)])
-    said = "has scores of test_a, and what was run is test_a:max_orders=12"
+    said = "has scores of test_a, but the run has test_a:max_orders=12"
     with pytest.raises(ValueError, match=said):
         identify([(folder, calibration())], [], A)
-    with pytest.raises(ValueError, match="and what was run is"):
+    with pytest.raises(ValueError, match="but the run has"):
         identify([(folder, calibration())], [])

@@ -16,7 +16,7 @@
     if (text !== undefined) made.textContent = text;
     return made;
   };
-  // As the filter of that name in the templates: a long name may go on in the next line after each of its parts.
+  // Like the template filter of that name: allows a long name to wrap after each of its parts.
   const breakable = (name) => {
     const made = node('span', 'of');
     name.split(/(?<=[_/])/).forEach((part) => made.append(part, node('wbr')));
@@ -36,7 +36,7 @@
   };
   const compare = (a, b) => (typeof a === 'number' ? a - b : a.localeCompare(b, 'en', {numeric: true}));
 
-  // What is undefined stays last, whichever way the others go.
+  // Undefined values stay last in both directions.
   const sorted = (rows, column, way) => {
     const keyed = rows.map((row) => [keyOf(row, column), row]);
     const undefinedLast = (a, b) => (a === null) - (b === null);
@@ -107,7 +107,7 @@
     const best = others.reduce((a, b) => (a && a.value >= b.value ? a : b), null);
     const name = `Log-likelihoods of ${values.length} orders of the options`
       + (published ? `; the published order ${signed(published.value, 2)} nats` : '')
-      + (best ? `; the best other one ${signed(best.value, 2)} nats` : '');
+      + (best ? `; the best other order ${signed(best.value, 2)} nats` : '');
 
     const svg = drawn('svg', {class: 'chart', viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': name});
     svg.append(drawn('title', {}, name));
@@ -184,7 +184,7 @@
     words.append(node('p', 'facts', `Guards: ${entry.g.length ? entry.g.join(', ') : 'none'}.`));
     body.append(words);
     const isDrawn = entry.l.some((value) => value !== null);
-    body.append(isDrawn ? dotLine(entry.l) : node('p', 'facts', 'The log has no log-likelihoods of its orders.'));
+    body.append(isDrawn ? dotLine(entry.l) : node('p', 'facts', 'The log has no log-likelihoods for its orders.'));
     return body;
   };
 

@@ -262,7 +262,7 @@ def test_a_hook_of_another_version_is_recognised(tmp_path: Path, monkeypatch: py
     assert "another version" not in capsys.readouterr().out
     file.write_text(file.read_text()[:40])
     cli.status()
-    assert "which is of another version; run `lm-eval-leakage enable` again" in capsys.readouterr().out
+    assert "written by another version; run `lm-eval-leakage enable` again" in capsys.readouterr().out
 
 
 def test_where_plugins_are_discovered_enable_does_nothing(
@@ -281,5 +281,5 @@ def test_where_plugins_are_discovered_enable_does_nothing(
 def test_an_environment_that_cannot_be_written_is_named_with_the_remedy(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "missing").touch()  # since root may write anywhere else
     monkeypatch.setattr(hook, "hook_file", lambda: tmp_path / "missing" / hook.HOOK_NAME)
-    with pytest.raises(ValueError, match="cannot write .*missing.*; enable the hook where"):
+    with pytest.raises(ValueError, match="cannot write .*missing.*; enable the hook as a user"):
         cli.enable()
