@@ -15,7 +15,7 @@ DEVICES = (Path("/dev"), Path("/dev/fd"))
 
 
 @contextmanager
-def whole_binary(file: Path) -> Iterator[BinaryIO]:
+def atomic_binary_file(file: Path) -> Iterator[BinaryIO]:
     """A file that gets its name only when all of it is on disk: if the process is killed, the disk is full or the
     block raises, the old file remains, or none. Missing folders are created.
 
@@ -39,23 +39,23 @@ def whole_binary(file: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def whole_file(file: Path) -> Iterator[TextIO]:
-    """A text file (UTF-8), written like `whole_binary`. A lone surrogate, which UTF-8 cannot encode, is replaced by a
-    question mark."""
-    with whole_binary(file) as stream:
+def atomic_file(file: Path) -> Iterator[TextIO]:
+    """A text file (UTF-8), written like `atomic_binary_file`. A lone surrogate, which UTF-8 cannot encode, is replaced
+    by a question mark."""
+    with atomic_binary_file(file) as stream:
         text = TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="")
         yield text
         text.flush()
         text.detach()
 
 
-def write_whole(file: Path, text: str) -> None:
-    """Writes `text` to `file` atomically (see `whole_file`)."""
-    with whole_file(file) as stream:
+def atomic_write(file: Path, text: str) -> None:
+    """Writes `text` to `file` atomically (see `atomic_file`)."""
+    with atomic_file(file) as stream:
         stream.write(text)
 
 
-def move_whole(finished: Path, folder: Path) -> None:
+def atomic_move(finished: Path, folder: Path) -> None:
     """Moves a finished folder to its final path in one step: a kill never leaves an incomplete one there."""
     beside = folder.with_name(folder.name + PART)
     shutil.rmtree(beside, ignore_errors=True)
@@ -77,11 +77,11 @@ def set_aside(place: Path, why: str) -> Path:
     """Renames an unusable file or folder to `<why>-<name>`, so that nothing reads it and nothing is lost; replaces an
     earlier one of that name."""
     aside = place.with_name(f"{why}-{place.name}")
-    remove_whole(aside)
+    atomic_remove(aside)
     return place.rename(aside)
 
 
-def remove_whole(folder: Path) -> None:
+def atomic_remove(folder: Path) -> None:
     """Removes a folder if it exists. It is renamed first: a kill halfway leaves no incomplete one under its name."""
     beside = folder.with_name(folder.name + PART)
     shutil.rmtree(beside, ignore_errors=True)

@@ -10,13 +10,13 @@ from typing import IO
 import pytest
 
 from lm_eval_leakage.files import (
+    atomic_binary_file,
+    atomic_file,
+    atomic_move,
+    atomic_remove,
+    atomic_write,
     check_writable,
-    move_whole,
-    remove_whole,
     set_aside,
-    whole_binary,
-    whole_file,
-    write_whole,
 )
 from tests.limits import full_disk
 
@@ -27,31 +27,31 @@ def write_and_fail(stream: IO, what: str | bytes) -> None:
 
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
-    write_whole(tmp_path / "new" / "folder" / "a.txt", "öne\r\ntwo\n")
+    atomic_write(tmp_path / "new" / "folder" / "a.txt", "öne\r\ntwo\n")
     assert (tmp_path / "new" / "folder" / "a.txt").read_bytes() == "öne\r\ntwo\n".encode()
 
 
 def test_an_error_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a.txt", "old")
-    with pytest.raises(RuntimeError), whole_file(tmp_path / "a.txt") as stream:
+    atomic_write(tmp_path / "a.txt", "old")
+    with pytest.raises(RuntimeError), atomic_file(tmp_path / "a.txt") as stream:
         write_and_fail(stream, "new" * 100_000)
     assert (tmp_path / "a.txt").read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a.txt", "old")
+    atomic_write(tmp_path / "a.txt", "old")
     with full_disk(1 << 16), pytest.raises(OSError, match="too large"):
-        write_whole(tmp_path / "a.txt", "new" * 100_000)
+        atomic_write(tmp_path / "a.txt", "new" * 100_000)
     assert (tmp_path / "a.txt").read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a.txt", "old")
+    atomic_write(tmp_path / "a.txt", "old")
     script = (
-        "import os, signal, sys; from pathlib import Path; from lm_eval_leakage.files import whole_file\n"
-        "with whole_file(Path(sys.argv[1])) as stream:\n"
+        "import os, signal, sys; from pathlib import Path; from lm_eval_leakage.files import atomic_file\n"
+        "with atomic_file(Path(sys.argv[1])) as stream:\n"
         "    stream.write('new' * 100_000); stream.flush(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "a.txt")], check=False)
@@ -60,9 +60,9 @@ def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a.txt", "old")
+    atomic_write(tmp_path / "a.txt", "old")
     (tmp_path / "link").symlink_to(tmp_path / "a.txt")
-    write_whole(tmp_path / "link", "new")
+    atomic_write(tmp_path / "link", "new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "a.txt").read_text() == "new"
 
@@ -70,15 +70,15 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 def test_a_file_that_is_not_regular_is_written_to_directly(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     reader = subprocess.Popen(["cat", str(tmp_path / "pipe")], stdout=subprocess.PIPE)
-    write_whole(tmp_path / "pipe", "text")
+    atomic_write(tmp_path / "pipe", "text")
     assert reader.communicate()[0] == b"text"
     assert (tmp_path / "pipe").is_fifo()
 
 
 @pytest.mark.parametrize("piped", [True, False])
 def test_standard_output_is_written_to_whatever_it_is(tmp_path: Path, piped: bool) -> None:
-    script = "from pathlib import Path; from lm_eval_leakage.files import write_whole\n"
-    script += "write_whole(Path('/dev/stdout'), 'text')"
+    script = "from pathlib import Path; from lm_eval_leakage.files import atomic_write\n"
+    script += "atomic_write(Path('/dev/stdout'), 'text')"
     with (tmp_path / "out").open("wb") as file:
         to = subprocess.PIPE if piped else file
         done = subprocess.run([sys.executable, "-c", script], check=True, stdout=to)
@@ -87,14 +87,14 @@ def test_standard_output_is_written_to_whatever_it_is(tmp_path: Path, piped: boo
 
 
 def test_an_error_among_bytes_leaves_the_old_file(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a.png", "old")
-    with pytest.raises(RuntimeError), whole_binary(tmp_path / "a.png") as stream:
+    atomic_write(tmp_path / "a.png", "old")
+    with pytest.raises(RuntimeError), atomic_binary_file(tmp_path / "a.png") as stream:
         write_and_fail(stream, bytes(100_000))
     assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
 
 
 def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a.txt", "a\ud800b")
+    atomic_write(tmp_path / "a.txt", "a\ud800b")
     assert (tmp_path / "a.txt").read_text() == "a?b"
 
 
@@ -102,18 +102,18 @@ def test_submodules_do_not_hide_attributes_of_their_package() -> None:
     """Importing a submodule sets an attribute of the package, which replaces what it imported under that name."""
     import lm_eval_leakage
 
-    assert lm_eval_leakage.files.write_whole is write_whole
+    assert lm_eval_leakage.files.atomic_write is atomic_write
     assert (lm_eval_leakage.task_configs_path() / "fresh" / "fresh.jsonl").is_file()
 
 
 def folder_with(place: Path, text: str = "text") -> Path:
-    write_whole(place / "file", text)
+    atomic_write(place / "file", text)
     return place
 
 
 def test_a_finished_folder_takes_the_place_of_what_a_kill_left(tmp_path: Path) -> None:
     folder_with(tmp_path / "there.part", "half")
-    move_whole(folder_with(tmp_path / "made"), tmp_path / "there")
+    atomic_move(folder_with(tmp_path / "made"), tmp_path / "there")
     assert [file.name for file in tmp_path.iterdir()] == ["there"]
     assert (tmp_path / "there" / "file").read_text() == "text"
 
@@ -127,9 +127,9 @@ def test_what_is_set_aside_replaces_only_what_was_set_aside_before(tmp_path: Pat
 
 def test_a_removal_that_was_killed_is_completed_by_the_next(tmp_path: Path) -> None:
     folder_with(tmp_path / "a.part")
-    remove_whole(tmp_path / "a")
+    atomic_remove(tmp_path / "a")
     assert not list(tmp_path.iterdir())
-    remove_whole(folder_with(tmp_path / "a"))
+    atomic_remove(folder_with(tmp_path / "a"))
     assert not list(tmp_path.iterdir())
 
 
@@ -139,7 +139,7 @@ def test_what_can_be_written_is_known_without_writing(tmp_path: Path) -> None:
     check_writable(tmp_path, folder=True)
     check_writable(Path("/dev/stdout"))
     assert not list(tmp_path.iterdir())
-    write_whole(tmp_path / "a.txt", "old")
+    atomic_write(tmp_path / "a.txt", "old")
     check_writable(tmp_path / "a.txt")
 
 
@@ -153,14 +153,14 @@ def test_what_can_be_written_is_known_without_writing(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_written_is_reported_before(tmp_path: Path, place: str, folder: bool, message: str) -> None:
     folder_with(tmp_path / "there")
-    write_whole(tmp_path / "a.txt", "old")
+    atomic_write(tmp_path / "a.txt", "old")
     with pytest.raises(ValueError, match=message):
         check_writable(tmp_path / place, folder=folder)
 
 
 @pytest.mark.parametrize(("place", "folder"), [("a.txt", False), ("new.txt", False), ("", True), ("new", True)])
 def test_a_read_only_place_is_reported_before(tmp_path: Path, monkeypatch, place: str, folder: bool) -> None:
-    write_whole(tmp_path / "a.txt", "old")
+    atomic_write(tmp_path / "a.txt", "old")
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)  # root may write anywhere
     with pytest.raises(ValueError, match="read-only.; choose another place"):
         check_writable(tmp_path / place, folder=folder)

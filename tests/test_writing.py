@@ -36,11 +36,11 @@ def writes(tree: ast.AST) -> Iterator[str]:
 
 
 def numpy_or_plots(tree: ast.AST) -> Iterator[str]:
-    """`savefig` and similar calls outside `whole_binary`: given a path, they would write it piece by piece."""
+    """`savefig` and similar calls outside `atomic_binary_file`: given a path, they would write it piece by piece."""
     inside = {
         call
         for block in ast.walk(tree)
-        if isinstance(block, ast.With) and "whole_binary" in ast.dump(block.items[0].context_expr)
+        if isinstance(block, ast.With) and "atomic_binary_file" in ast.dump(block.items[0].context_expr)
         for call in ast.walk(block)
     }
     for node in ast.walk(tree):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, say
-from lm_eval_leakage.files import write_whole
+from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.patches.cli_parser import Command
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.texts import as_json, visible
@@ -31,7 +31,7 @@ def identify(args: argparse.Namespace) -> None:
     found = identification.identify(runs, problems, args.detector, args.level)
     if args.output_path is not None:
         lines = [as_json(line) for line in identification.as_lines(found)]
-        write_whole(args.output_path, "\n".join([*lines, ""]))
+        atomic_write(args.output_path, "\n".join([*lines, ""]))
     say(identification.summary(found))
     _tell(("", problem) for problem in problems)
 
@@ -121,7 +121,7 @@ def leaderboard(args: argparse.Namespace) -> None:
         if args.output is None:
             say(text)
         else:
-            write_whole(args.output, text + "\n")
+            atomic_write(args.output, text + "\n")
     _tell_problems(annotations)
 
 
@@ -159,7 +159,7 @@ def _tell(problems: Iterable[tuple[str, Problem]]) -> None:
 
 
 def _write_page(page: str, file: Path) -> None:
-    write_whole(file, page)
+    atomic_write(file, page)
     say(f"written: {visible(str(file))} ({len(page.encode()) / 1e6:.1f} MB)")
 
 

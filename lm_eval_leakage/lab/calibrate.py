@@ -71,12 +71,12 @@ def _together(
 
 def _answers(audits: Audits, suffixes: Iterable[str]) -> tuple[dict[str, dict[str, float]], set[str]]:
     """Scores by detector and question, and the ids of the questions that have a guard."""
-    from lm_eval_leakage.harness.tasks.given_questions import asks_of_neighbours
+    from lm_eval_leakage.harness.tasks.given_questions import audits_shards
 
     scores: dict[str, dict[str, float]] = {}
     guarded: set[str] = set()
     for suffix in suffixes:
-        if asks_of_neighbours(suffix):
+        if audits_shards(suffix):
             continue  # it tests shards, not single questions
         for line in audits.lines(suffix):
             guarded |= {line.question} if line.guarded else set()

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.files import remove_whole, set_aside, to_disk, write_whole
+from lm_eval_leakage.files import atomic_remove, atomic_write, set_aside, to_disk
 
 logger = logging.getLogger(__name__)
 
@@ -36,17 +36,17 @@ def newest_whole(state: Path, before: int) -> Path | None:
 def remove_used(state: Path, up_to: int) -> None:
     """Removes the checkpoints of a finished training of `up_to` epochs, but not those of a longer one."""
     if max(_whole(state), default=0) <= up_to:
-        remove_whole(state)
+        atomic_remove(state)
 
 
 def seal(checkpoint: Path, epoch: int) -> None:
     """Marks `checkpoint` as complete, once all of it is on disk, and removes the other checkpoints."""
     to_disk(checkpoint)
     sizes = {file.relative_to(checkpoint).as_posix(): file.stat().st_size for file in _files(checkpoint)}
-    write_whole(checkpoint / LIST, json.dumps({"epoch": epoch, "files": sizes}))
+    atomic_write(checkpoint / LIST, json.dumps({"epoch": epoch, "files": sizes}))
     for other in _checkpoints(checkpoint.parent):
         if other != checkpoint:
-            remove_whole(other)
+            atomic_remove(other)
 
 
 def sealing() -> Any:

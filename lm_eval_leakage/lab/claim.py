@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.files import check_writable, write_whole
+from lm_eval_leakage.files import atomic_write, check_writable
 from lm_eval_leakage.lab.settings import Simulation
 
 LOCK = ".lock"
@@ -63,7 +63,7 @@ def check_claim(settings: Simulation, folder: Path) -> None:
 def claim(settings: Simulation, folder: Path) -> None:
     """Records the settings of the results in `folder`."""
     if _read_claim(folder / CLAIM) is None:
-        write_whole(folder / CLAIM, json.dumps(_claim_of(settings), indent=1))
+        atomic_write(folder / CLAIM, json.dumps(_claim_of(settings), indent=1))
 
 
 def _claim_of(settings: Simulation) -> dict[str, Any]:

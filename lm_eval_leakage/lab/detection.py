@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.files import write_whole
+from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.lab.settings import pretrained_of
 from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.logs.harness_sample import loglikelihoods
@@ -84,7 +84,7 @@ class Audits:
         file = self.folder / f"{suffix}.json"
         if (kept := _kept(file)) is not None:
             return kept
-        write_whole(file, json.dumps(self._run(suffix)))
+        atomic_write(file, json.dumps(self._run(suffix)))
         answers: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return answers
 
@@ -141,9 +141,9 @@ class Audits:
         }
 
     def _asked(self, suffix: str) -> tuple[Sequence[Question], dict[str, object]]:
-        from lm_eval_leakage.harness.tasks.given_questions import asks_of_neighbours
+        from lm_eval_leakage.harness.tasks.given_questions import audits_shards
 
-        if not asks_of_neighbours(suffix):
+        if not audits_shards(suffix):
             return self.questions, self.metadata
         return _blocks_as_subjects(self.questions, self.block), self.metadata | self._of_shards()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from lm_eval_leakage.files import write_whole
+from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.inference.conformal import exchangeability
 from lm_eval_leakage.lab import plots
 from lm_eval_leakage.lab.calibrate import from_control, from_held_out
@@ -26,8 +26,8 @@ def write(outcome: Outcome, folder: Path) -> str:
     """Writes `quality.json`, `report.md`, calibration files and plots to `folder`; returns the Markdown."""
     found = list(qualities(outcome))
     text = markdown(outcome, found)
-    write_whole(folder / "report.md", text)
-    write_whole(folder / "quality.json", json.dumps(as_json(outcome, found), indent=1))
+    atomic_write(folder / "report.md", text)
+    atomic_write(folder / "quality.json", json.dumps(as_json(outcome, found), indent=1))
     for exposures in outcome.settings.epochs:
         write_calibration(folder / f"calibration_{exposures}.json", from_held_out(outcome, exposures))
     if outcome.control is not None:

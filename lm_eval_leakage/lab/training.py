@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.files import move_whole, remove_whole
+from lm_eval_leakage.files import atomic_move, atomic_remove
 from lm_eval_leakage.lab.checkpoints import newest_whole, remove_used, sealing
 
 logger = logging.getLogger(__name__)
@@ -165,10 +165,10 @@ def _keeping(asked: dict[int, Path], tokenizer: Any) -> Any:
             if place is None or place.exists():
                 return
             scratch = place.with_name(place.name + ".saving")
-            remove_whole(scratch)  # left by an interrupted run
+            atomic_remove(scratch)  # left by an interrupted run
             model.save_pretrained(scratch)
             tokenizer.save_pretrained(scratch)
-            move_whole(scratch, place)
+            atomic_move(scratch, place)
 
     return Keeping()
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.files import write_whole
+from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.inference.combined import CombinedScore
 from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
 from lm_eval_leakage.logs.version_1 import score_ids
@@ -20,7 +20,7 @@ CALIBRATION_VERSION = 2
 
 
 def write_calibration(file: Path, calibration: Calibration) -> None:
-    write_whole(file, json.dumps({"calibration": CALIBRATION_VERSION, **asdict(calibration)}))
+    atomic_write(file, json.dumps({"calibration": CALIBRATION_VERSION, **asdict(calibration)}))
 
 
 def read_calibration(file: str) -> Calibration:

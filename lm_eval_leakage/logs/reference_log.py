@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.files import write_whole
+from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.logs.harness_sample import as_logged, scored_texts
 
 logger = logging.getLogger(__name__)
@@ -61,8 +61,8 @@ def read_reference(place: str) -> ReferenceLog:
 def write_reference(folder: Path, model: str, samples: Iterable[Mapping[str, Any]]) -> None:
     """Writes in-memory samples as a log, as a run with --log_samples would."""
     lines = [json.dumps(as_logged(sample)) for sample in samples]
-    write_whole(folder / "results_reference.json", json.dumps({"model_name": model}))
-    write_whole(folder / "samples_reference.jsonl", "\n".join(lines))  # last: it marks the reference as complete
+    atomic_write(folder / "results_reference.json", json.dumps({"model_name": model}))
+    atomic_write(folder / "samples_reference.jsonl", "\n".join(lines))  # last: it marks the reference as complete
 
 
 def _model_of(place: Path) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.files import whole_file, write_whole
+from lm_eval_leakage.files import atomic_file, atomic_write
 from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.results.column_registry import in_harness
 from lm_eval_leakage.results.flat import flat_question, flat_row, same_columns
@@ -42,7 +42,7 @@ def _results(annotation: Annotation, version: str, folder: Path | None) -> Itera
         file = beside(original, folder)
         rows = [row for row in annotation.rows if row.origin == str(original)]
         told = json.dumps(_with_columns(content, rows, annotation, version), indent=2, ensure_ascii=False)
-        write_whole(file, told)
+        atomic_write(file, told)
         yield file
 
 
@@ -88,7 +88,7 @@ def _samples(annotation: Annotation, folder: Path | None) -> Iterator[Path]:
         by_log.setdefault(question.log, []).append(question)
     for log, questions in by_log.items():
         file = beside(Path(log), folder)
-        with whole_file(file) as lines:
+        with atomic_file(file) as lines:
             for record in same_columns([flat_question(question) for question in questions]):
                 lines.write(json.dumps(record, ensure_ascii=False) + "\n")
         yield file

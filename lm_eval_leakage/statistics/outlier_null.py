@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lm_eval_leakage.files import whole_binary
+from lm_eval_leakage.files import atomic_binary_file
 from lm_eval_leakage.inference.pooling import Floats
 from lm_eval_leakage.statistics.isolation import isolation_scores
 from lm_eval_leakage.statistics.orders import OrderScores
@@ -68,7 +68,7 @@ def main() -> None:
 
     rng = torch.Generator().manual_seed(SEED)
     counts = np.stack([draw_counts(n, DRAWS, rng=rng) for n in tqdm(N_ORDERS, desc="null distribution")])
-    with whole_binary(TABLE) as file:
+    with atomic_binary_file(TABLE) as file:
         np.savez_compressed(
             file, n_orders=np.array(N_ORDERS), grid=GRID, counts=counts.astype(np.uint32), draws=np.array(DRAWS)
         )

@@ -52,7 +52,7 @@ def test_a_checkpoint_is_removed_only_when_the_next_is_complete(tmp_path: Path, 
     first = after_a_kill(tmp_path, len(FILES))
     with monkeypatch.context() as patch:
         patch.setattr(
-            "lm_eval_leakage.lab.checkpoints.write_whole", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+            "lm_eval_leakage.lab.checkpoints.atomic_write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
         )
         with pytest.raises(KeyboardInterrupt):
             seal(tmp_path / "checkpoint-20", 2)

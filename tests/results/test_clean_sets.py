@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from lm_eval_leakage.files import write_whole
+from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.results.clean_sets import (
     FLAGGED,
     UNSCORED,
@@ -277,10 +277,10 @@ def test_a_tasks_yaml_reads_back_whatever_the_names_are(task, path, models) -> N
 def test_the_harness_reads_a_task_of_models_with_any_characters(tmp_path_factory, name) -> None:
     clean = CleanSet(name, "weak", name, (name,), (Kept(0, "h"),), (), 0)
     file = tmp_path_factory.mktemp("yaml") / "t.yaml"
-    write_whole(file, render_task(clean, name, 1.0, "list.json"))
+    atomic_write(file, render_task(clean, name, 1.0, "list.json"))
     whole = re.sub("[\ud800-\udfff]", "\ufffd", name)
     assert load_yaml(file, resolve_func=False)["metadata"]["base"] == whole
-    write_whole(file, render_group(name, [name], [name], name))
+    atomic_write(file, render_group(name, [name], [name], name))
     assert load_yaml(file, resolve_func=False)["task"] == [whole]
 
 
@@ -290,7 +290,7 @@ LETTERS = [*map(chr, range(32)), "\x7f", "\x85", "\x9b", "\u2028", "\ufeff", "\u
 @pytest.mark.parametrize("letter", LETTERS)
 def test_the_harness_reads_a_task_of_a_model_with(tmp_path, letter) -> None:
     clean = CleanSet("t", "weak", "d", (f"m{letter}",), (Kept(0, "h"),), (), 0)
-    write_whole(tmp_path / "t.yaml", render_task(clean, "b.yaml", 1.0, "list.json"))
+    atomic_write(tmp_path / "t.yaml", render_task(clean, "b.yaml", 1.0, "list.json"))
     how = load_yaml(tmp_path / "t.yaml", resolve_func=False)["metadata"]["how"]
     assert f"m{letter} by d" in how
 

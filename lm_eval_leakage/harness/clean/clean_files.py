@@ -15,7 +15,7 @@ import lm_eval.tasks
 from lm_eval.api.metrics import mean
 from lm_eval.api.registry import DEFAULT_METRIC_REGISTRY, get_metric_aggregation
 
-from lm_eval_leakage.files import check_writable, write_whole
+from lm_eval_leakage.files import atomic_write, check_writable
 from lm_eval_leakage.harness.clean.clean_task import version_of
 from lm_eval_leakage.harness.patches.task_index import Kind
 from lm_eval_leakage.harness.patches.yaml_files import task_settings
@@ -185,7 +185,7 @@ def _write(texts: Mapping[str, str], folder: Path, overwrite: bool) -> None:
     for name in sorted(
         texts, key=lambda name: name.endswith(".yaml")
     ):  # a YAML is written after the files that it refers to
-        write_whole(folder / name, texts[name])
+        atomic_write(folder / name, texts[name])
 
 
 def _says_else(file: Path, text: str) -> bool:

@@ -61,7 +61,7 @@ class LeakageInstance(Instance):  # type: ignore[misc]
     tokens: TokenScores | None = None
 
 
-def offer_asking(lm: Any) -> None:
+def add_request_method(lm: Any) -> None:
     """Gives the model's class the method REQUEST_TYPE."""
     offer_request_type(lm, REQUEST_TYPE, ask)
     hook_is_known()  # a user learns before the run that a kill would cost more

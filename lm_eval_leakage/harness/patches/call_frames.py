@@ -36,7 +36,7 @@ class Evaluation:
     output_path: Path | None = None
 
 
-def evaluation_at_hand() -> Evaluation | None:
+def current_evaluation() -> Evaluation | None:
     """The evaluation that is currently calling, directly or indirectly; None if there is none."""
     found: Mapping[str, Any] | None = None
     frame = inspect.currentframe()
@@ -48,7 +48,7 @@ def evaluation_at_hand() -> Evaluation | None:
             return _evaluation(found, frame.f_locals)
         frame = frame.f_back
     if found is None:
-        is_as_known("lm_eval.evaluator:evaluate")  # raises OtherHarness if the reason is a different lm_eval
+        is_as_known("lm_eval.evaluator:evaluate")  # raises UnsupportedHarness if the reason is a different lm_eval
         return None
     is_as_known("lm_eval.evaluator:simple_evaluate")
     return _evaluation(found, {})

@@ -18,7 +18,7 @@ class Refusal(ValueError):
     """A run whose results would be wrong or lost; the message says why, and what to do."""
 
 
-def end_in_sentences() -> None:
+def hide_tracebacks() -> None:
     """Makes Ctrl-C and our refusals end the interpreter without a traceback; reports other exceptions as before."""
     before = sys.excepthook
     if hasattr(before, ENDS_IN_SENTENCES):

@@ -12,7 +12,7 @@ HF = "lm_eval.models.huggingface:HFLM"
 
 
 def refuse_other_hf() -> None:
-    """Raises OtherHarness, before a model is loaded, if `hf` lacks what hf-prefix-tree overrides."""
+    """Raises UnsupportedHarness, before a model is loaded, if `hf` lacks what hf-prefix-tree overrides."""
     for name in ("_loglikelihood_tokens", "rank"):
         is_as_known(f"{HF}.{name}")
 

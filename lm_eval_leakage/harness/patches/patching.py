@@ -18,13 +18,13 @@ logger = logging.getLogger(__name__)
 PATCHED = "_patched_by_lm_eval_leakage"
 
 
-class OtherHarness(Refusal):
+class UnsupportedHarness(Refusal):
     """The installed lm_eval lacks something that leakage tasks need."""
 
 
 def patched_once(target: str, wrap: Callable[[Any], Any], owner: Any = None) -> bool:
     """Replaces a function of lm_eval by `wrap(function)`, unless that was done before. Returns whether it is replaced
-    now; if not, logs what is lost or raises OtherHarness, according to the table.
+    now; if not, logs what is lost or raises UnsupportedHarness, according to the table.
 
     owner: the object whose attribute the function is, if the caller already has it
     """
@@ -33,11 +33,11 @@ def patched_once(target: str, wrap: Callable[[Any], Any], owner: Any = None) -> 
         owner = _owner_of(target) if owner is None else owner
         original = getattr(owner, seam.attribute)
     except (ImportError, AttributeError) as error:
-        return tell_loss(seam, str(error))
+        return report_missing(seam, str(error))
     if hasattr(original, PATCHED):
         return True
     if difference := _difference(original, seam):
-        return tell_loss(seam, difference)
+        return report_missing(seam, difference)
     replacement = functools.wraps(original)(wrap(original))
     setattr(replacement, PATCHED, True)
     setattr(owner, seam.attribute, replacement)
@@ -50,21 +50,21 @@ def is_as_known(target: str) -> bool:
 
 
 def found(target: str) -> Any:
-    """The object itself if it is as the table says, else None, with a log message or OtherHarness."""
+    """The object itself if it is as the table says, else None, with a log message or UnsupportedHarness."""
     seam = seam_of(target)
     try:
         there = getattr(_owner_of(target), seam.attribute)
     except (ImportError, AttributeError) as error:
-        tell_loss(seam, str(error))
+        report_missing(seam, str(error))
         return None
     if difference := _difference(there, seam):
-        tell_loss(seam, difference)
+        report_missing(seam, difference)
         return None
     return there
 
 
-def tell_loss(seam: Seam, difference: str) -> bool:
-    """Logs what the user loses and returns False; raises OtherHarness if leakage tasks cannot work without it."""
+def report_missing(seam: Seam, difference: str) -> bool:
+    """Logs what the user loses and returns False; raises UnsupportedHarness if leakage tasks need what is missing."""
     try:
         installed = version("lm_eval")
     except PackageNotFoundError:
@@ -74,7 +74,7 @@ def tell_loss(seam: Seam, difference: str) -> bool:
         f"({KNOWN_VERSION}): {difference}; install lm_eval {KNOWN_VERSION} or a newer lm_eval_leakage"
     )
     if seam.refuses:
-        raise OtherHarness(sentence)
+        raise UnsupportedHarness(sentence)
     logger.warning("%s", sentence)
     return False
 

@@ -20,7 +20,7 @@ import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
 
-from lm_eval_leakage.files import write_whole
+from lm_eval_leakage.files import atomic_write
 
 HOOK_NAME = "lm_eval_leakage_hook.pth"
 TARGET = "lm_eval.tasks.manager"
@@ -86,7 +86,7 @@ def harness_discovers_plugins() -> bool:
 
 
 def write_hook(file: Path) -> None:
-    write_whole(file, _line())
+    atomic_write(file, _line())
 
 
 def is_current(file: Path) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from lm_eval.utils import make_table
 
-from lm_eval_leakage.files import write_whole
+from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.patches.exception_hook import Refusal
 from lm_eval_leakage.harness.patches.patching import patched_once
 
@@ -30,7 +30,7 @@ def refuse_unwritable(output: Path) -> None:
     folder = output.parent if output.suffix == ".json" else output
     try:
         probe = folder / f".lm_eval_leakage_{os.getpid()}"
-        write_whole(probe, "")
+        atomic_write(probe, "")
         probe.unlink()
     except OSError as error:
         raise Refusal(

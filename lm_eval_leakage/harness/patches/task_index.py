@@ -18,7 +18,7 @@ from lm_eval.tasks._factory import TaskFactory
 from lm_eval.tasks._index import Entry, Kind
 
 from lm_eval_leakage.harness.patches.audits_by_name import AuditsByName
-from lm_eval_leakage.harness.patches.exception_hook import end_in_sentences
+from lm_eval_leakage.harness.patches.exception_hook import hide_tracebacks
 
 __all__ = ["AuditEntry", "AuditFactory", "AuditIndex", "Entry", "Kind", "know_audits"]
 
@@ -85,7 +85,7 @@ class AuditFactory(TaskFactory):  # type: ignore[misc]
 
     def build(self, entry: Entry, *, overrides: Mapping[str, Any] | None = None, registry: dict[str, Entry]) -> Any:
         if self._audits.split_name(entry.name) is not None:
-            end_in_sentences()  # first, since the rest may raise OtherHarness
+            hide_tracebacks()  # first, since the rest may raise UnsupportedHarness
             self._audits.check_metadata(self._meta)
         if not isinstance(entry, AuditEntry):
             built = super().build(entry, overrides=overrides, registry=registry)

@@ -40,7 +40,7 @@ class GivenQuestions(LeakageTask):
         return iter(self._pool)
 
 
-def asks_of_neighbours(suffix: str) -> bool:
+def audits_shards(suffix: str) -> bool:
     """Whether an audit tests shards of neighbouring questions instead of single questions."""
     return probes.get(template(suffix)["metadata"]["probe"])().of_shards(()) is not None
 

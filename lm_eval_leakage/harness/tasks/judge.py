@@ -18,7 +18,7 @@ GENERATION = {"until": [], "max_gen_toks": 256, "do_sample": False, "temperature
 
 
 @cache
-def judge_of(model: str, arguments: str) -> Ask:
+def load_judge(model: str, arguments: str) -> Ask:
     """A function from prompts to replies of a model, given by name and arguments as for `--model` and `--model_args`;
     the model is loaded once.
 

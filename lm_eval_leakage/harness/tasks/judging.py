@@ -19,7 +19,7 @@ from lm_eval_leakage.harness.models.processes import on_all
 from lm_eval_leakage.harness.patches.registries import add_filter
 from lm_eval_leakage.harness.table.aggregations import JudgedQuestion, undecidable
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
-from lm_eval_leakage.harness.tasks.judge import judge_of
+from lm_eval_leakage.harness.tasks.judge import load_judge
 from lm_eval_leakage.inference.known_scores import Calibrated
 from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.probes import Probe
@@ -223,7 +223,7 @@ class LeakageFilter(Filter):  # type: ignore[misc]
 
 
 def _with_judge(statistic: Any) -> Statistic:
-    judged: Statistic = replace(statistic, ask=judge_of(statistic.judge_model, statistic.judge_args))
+    judged: Statistic = replace(statistic, ask=load_judge(statistic.judge_model, statistic.judge_args))
     return judged
 
 

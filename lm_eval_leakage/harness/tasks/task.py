@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from lm_eval.api.task import ConfigurableTask
 
 from lm_eval_leakage.detector_ids import detector_id
-from lm_eval_leakage.harness.models.asking import REQUEST_TYPE, LeakageInstance, offer_asking
+from lm_eval_leakage.harness.models.asking import REQUEST_TYPE, LeakageInstance, add_request_method
 from lm_eval_leakage.harness.models.capabilities import lacking, longer_than_window, n_tokens_of
 from lm_eval_leakage.harness.models.processes import refuse_wrong_rank
-from lm_eval_leakage.harness.patches.call_frames import Evaluation, evaluation_at_hand
-from lm_eval_leakage.harness.patches.exception_hook import Refusal, end_in_sentences
+from lm_eval_leakage.harness.patches.call_frames import Evaluation, current_evaluation
+from lm_eval_leakage.harness.patches.exception_hook import Refusal, hide_tracebacks
 from lm_eval_leakage.harness.patches.saved_files import refuse_unwritable, watch_run_files
 from lm_eval_leakage.harness.table.aggregations import JudgedQuestion
 from lm_eval_leakage.harness.table.declared_rows import entries_of, known_rows, metric_list, row_of
@@ -94,7 +94,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
                 logger.warning("%s: %s", self.config.task, unmatched)
         if evaluation.output_path is not None:
             refuse_unwritable(evaluation.output_path)
-        end_in_sentences()
+        hide_tracebacks()
         self.evaluation, self.lm = evaluation, evaluation.lm
         self.lacking = lacking(evaluation.lm, self.probe.needs)
         if self.lacking is not None:
@@ -104,7 +104,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             if len(unfit) == len(evaluation.tasks):
                 raise ValueError(sentence)
             logger.warning(sentence)
-        offer_asking(evaluation.lm)
+        add_request_method(evaluation.lm)
 
     def check_met(self, lm: object) -> None:
         """Raises RuntimeError if the requests were not built for the model that is to answer them."""
@@ -164,7 +164,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             logger.warning(
                 "%s: --cache_requests is ignored, since the cache does not notice a changed probe", self.config.task
             )
-        evaluation = evaluation_at_hand()
+        evaluation = current_evaluation()
         try:
             if evaluation is not None:
                 self.meet(evaluation)

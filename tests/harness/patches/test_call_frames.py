@@ -10,7 +10,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.patches.call_frames import evaluation_at_hand
+from lm_eval_leakage.harness.patches.call_frames import current_evaluation
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import GOOD, TASK, evaluate
 
@@ -22,7 +22,7 @@ def loaded(metadata):
 
 
 def test_outside_of_a_run_there_is_none() -> None:
-    assert evaluation_at_hand() is None
+    assert current_evaluation() is None
 
 
 def test_the_harnesss_own_evaluate_is_left_as_it_is() -> None:
@@ -82,9 +82,9 @@ print(evaluate(lm=lm, task_dict=loaded({"data_files": file}))["results"][TASK]["
 def test_ctrl_c_leaves_no_traceback_and_keeps_what_was_answered(tmp_path: Path) -> None:
     script = """
 import sys
-from lm_eval_leakage.harness.patches.exception_hook import Refusal, end_in_sentences
-end_in_sentences()
-end_in_sentences()
+from lm_eval_leakage.harness.patches.exception_hook import Refusal, hide_tracebacks
+hide_tracebacks()
+hide_tracebacks()
 raise {"c": KeyboardInterrupt(), "r": Refusal("one sentence"), "e": ValueError("another")}[sys.argv[1]]
 """
     ends = {}

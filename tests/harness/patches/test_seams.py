@@ -16,10 +16,10 @@ import lm_eval_leakage
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.patches import hf_model, jinja_templates, patching, task_manager
 from lm_eval_leakage.harness.patches.cache_hook import answers_reported, hook_is_known
-from lm_eval_leakage.harness.patches.call_frames import evaluation_at_hand
+from lm_eval_leakage.harness.patches.call_frames import current_evaluation
 from lm_eval_leakage.harness.patches.cli_parser import command_line
 from lm_eval_leakage.harness.patches.evaluate_results import on_results
-from lm_eval_leakage.harness.patches.patching import PATCHED, OtherHarness, found, patched_once
+from lm_eval_leakage.harness.patches.patching import PATCHED, UnsupportedHarness, found, patched_once
 from lm_eval_leakage.harness.patches.registries import add_filter, add_metric, add_models, is_metric
 from lm_eval_leakage.harness.patches.request_type import offer_request_type
 from lm_eval_leakage.harness.patches.run_options import check_options
@@ -65,7 +65,7 @@ def test_a_lm_eval_without_it_is_a_sentence_with_the_loss_and_the_remedy(seam: S
         if seam.attribute in vars(one) and one is not object:
             monkeypatch.delattr(one, seam.attribute)
     if seam.refuses:
-        with pytest.raises(OtherHarness) as raised:
+        with pytest.raises(UnsupportedHarness) as raised:
             found(seam.target)
         sentence = str(raised.value)
     else:
@@ -202,7 +202,9 @@ def test_without_a_private_module_the_rest_works(caplog, monkeypatch) -> None:
 
 def test_without_the_yaml_loader_an_audit_is_refused_in_a_sentence(monkeypatch) -> None:
     monkeypatch.delattr("lm_eval.tasks._yaml_loader.load_yaml")
-    with pytest.raises(OtherHarness, match="YAML files of tasks cannot be read, so no audit can be made: the lm_eval"):
+    with pytest.raises(
+        UnsupportedHarness, match="YAML files of tasks cannot be read, so no audit can be made: the lm_eval"
+    ):
         task_settings(task_configs_path() / "_leakage_perm_yaml")
 
 
@@ -210,9 +212,9 @@ def test_without_the_import_of_functions_the_census_is_refused_in_a_sentence(mon
     from lm_eval_leakage.harness.census.findings import judge
 
     monkeypatch.delattr("lm_eval.tasks._yaml_loader._import_func_in_yml")
-    with pytest.raises(OtherHarness, match="so there is no census"):
+    with pytest.raises(UnsupportedHarness, match="so there is no census"):
         function_named("utils.process_docs", tmp_path)
-    with pytest.raises(OtherHarness, match="so there is no census"):
+    with pytest.raises(UnsupportedHarness, match="so there is no census"):
         judge({"output_type": "multiple_choice", "process_docs": f"{tmp_path}/utils.process_docs"})
 
 
@@ -241,7 +243,7 @@ def test_without_a_registry_of_models_the_tasks_are_still_known(caplog, monkeypa
 def test_without_a_registry_that_tasks_need_they_are_refused_in_a_sentence(name: str, monkeypatch) -> None:
     monkeypatch.delattr(f"lm_eval.api.registry.{name}_registry")
     add = partial(add_filter, "nothing", object) if name == "filter" else partial(add_metric, "nothing", len, True)
-    with pytest.raises(OtherHarness, match="no leakage task can be loaded"):
+    with pytest.raises(UnsupportedHarness, match="no leakage task can be loaded"):
         add()
     monkeypatch.undo()
     assert not is_metric("nothing")
@@ -251,7 +253,7 @@ def test_a_simple_evaluate_with_other_parameters_loses_the_saved_answers_and_say
     monkeypatch.setattr("lm_eval.evaluator.simple_evaluate", lambda lm, tracker: None)
 
     def evaluate(lm, eval_tasks):
-        return evaluation_at_hand()
+        return current_evaluation()
 
     met = evaluate("a model", {"task": 1})
     assert (met.lm, met.tasks, met.output_path) == ("a model", {"task": 1}, None)
@@ -268,7 +270,7 @@ def test_an_evaluate_with_other_variables_is_refused_before_the_model_works(ques
 
     evaluate.__module__ = "lm_eval.evaluator"
     monkeypatch.setattr("lm_eval.evaluator.evaluate", evaluate)
-    with pytest.raises(OtherHarness, match="a leakage task cannot find the model that will answer its requests"):
+    with pytest.raises(UnsupportedHarness, match="a leakage task cannot find the model that will answer its requests"):
         evaluate(FakeLM(by_hash), [task])
 
 
@@ -277,7 +279,7 @@ def test_requests_without_a_type_are_refused_before_the_model_works(monkeypatch)
         pass
 
     monkeypatch.setattr("lm_eval.api.instance.Instance", lambda kind, doc, arguments: None)
-    with pytest.raises(OtherHarness, match="leakage tasks cannot run"):
+    with pytest.raises(UnsupportedHarness, match="leakage tasks cannot run"):
         offer_request_type(Model(), "leakage", lambda lm, requests: [])
     assert not hasattr(Model, "leakage")
 
@@ -285,7 +287,7 @@ def test_requests_without_a_type_are_refused_before_the_model_works(monkeypatch)
 def test_without_the_assembly_of_results_tasks_are_refused_in_a_sentence(monkeypatch) -> None:
     monkeypatch.setattr("lm_eval.evaluator_utils.EvalAcc._to_eval_results", lambda self: None)
     with pytest.raises(
-        OtherHarness, match="the results of leakage tasks cannot be post-processed.*has no parameter samples"
+        UnsupportedHarness, match="the results of leakage tasks cannot be post-processed.*has no parameter samples"
     ):
         on_results(lambda results: None)
 
@@ -356,7 +358,7 @@ def test_hf_prefix_tree_is_refused_if_hf_is_implemented_differently(monkeypatch)
     from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
 
     monkeypatch.setattr("lm_eval.models.huggingface.HFLM._loglikelihood_tokens", lambda self, batch: [])
-    with pytest.raises(OtherHarness, match="`--model hf-prefix-tree` is not available; use `--model hf`"):
+    with pytest.raises(UnsupportedHarness, match="`--model hf-prefix-tree` is not available; use `--model hf`"):
         PrefixTreeLM(pretrained="nothing is loaded")
 
 
