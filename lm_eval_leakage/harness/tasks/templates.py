@@ -12,7 +12,7 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.registry import detector_packages
 
 logger = logging.getLogger(__name__)
-# Identifies logs of audits even if the detector's package is not installed.
+# So that no ordinary task has a name that looks like an audit's.
 SUFFIX = re.compile(r"leakage_[a-z_]+")
 
 
@@ -40,9 +40,8 @@ def _refusal(suffix: str, file: Path, taken: dict[str, Path]) -> str | None:
         return f"{taken[suffix]} already describes the audit {suffix!r}; give this file another name"
     if not SUFFIX.fullmatch(suffix):
         return f"the audit would be called {suffix!r}; name the file _leakage_<name>_yaml, in lower case"
-    from lm_eval_leakage.harness.patches.yaml_files import (
-        task_settings,
-    )  # here, since plain lm_eval looks up names in each run
+    # imported here, since plain lm_eval with the hook looks up names in every run
+    from lm_eval_leakage.harness.patches.yaml_files import task_settings
 
     try:
         shape = task_settings(file)
