@@ -84,7 +84,7 @@ def table(audits: Mapping[str, Sequence[AuditLine]], trained: set[str]) -> str:
 
 def _halves(lines: Sequence[AuditLine], trained: set[str]) -> Iterable[tuple[str, list[AuditLine]]]:
     yield "trained", [line for line in lines if line.doc["id"] in trained]
-    yield "untrained", [line for line in lines if line.doc["id"] not in trained]
+    yield "held out", [line for line in lines if line.doc["id"] not in trained]
 
 
 def _row(statistic: str, model: str, half: str, lines: Sequence[AuditLine]) -> str:
