@@ -225,4 +225,4 @@ def test_processes_agree_and_wait_for_no_dead_one(tmp_path) -> None:
     assert first == [99, "of 0", True, False, True]
     assert second[:5] == [99, "of 0", True, False, False]
     assert second[5].startswith("this process is number 1 of 2, but the model says 0")
-    assert "start the run again with a lower max_tokens" in (tmp_path / "alone").read_text()
+    assert "run again with a lower max_tokens" in (tmp_path / "alone").read_text()
