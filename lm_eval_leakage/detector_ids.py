@@ -18,6 +18,7 @@ from typing import Any
 from lm_eval_leakage.registry import registered_name
 
 OUTSIDE_ID = MappingProxyType({"in_id": False})  # field metadata: the parameter affects no question's verdict
+NAME = re.compile(r"[A-Za-z0-9_.+/-]+")  # of a model; other names are replaced by a digest
 PLAIN = re.compile(r"[A-Za-z0-9_.+/-]{1,24}")
 
 
@@ -40,7 +41,8 @@ def compose(
 ) -> str:
     """An id from its parts; the values of `parameters` are already formatted by `spelled`."""
     shown = [f"{name}={value}" for name, value in sorted(parameters.items())]
-    shown += [] if reference is None else [f"reference={reference}"]
+    if reference is not None:
+        shown.append(f"reference={reference if NAME.fullmatch(reference) else spelled(reference)}")
     who = statistic if probe == made_for else f"{statistic}@{probe}"
     return f"{who}:{','.join(shown)}" if shown else who
 

@@ -156,7 +156,7 @@ def test_an_audit_of_a_package_that_is_broken_ends_in_a_sentence(site: Path, que
     [
         ("_leakage_perm_yaml", TEMPLATE, "already describes the audit 'leakage_perm'; give this file another name"),
         ("_counting_yaml", TEMPLATE, "would be called 'counting'; name the file _leakage_<name>_yaml"),
-        ("_leakage_top10_yaml", TEMPLATE, "would be called 'leakage_top10'; name the file _leakage_<name>_yaml"),
+        ("_leakage_Top_yaml", TEMPLATE, "would be called 'leakage_Top'; name the file _leakage_<name>_yaml"),
         ("_leakage_bad_yaml", "a: [", "it cannot be read"),
         ("_leakage_bad_yaml", "- 1", "it cannot be read"),
         (

@@ -19,7 +19,13 @@ def defined(file: Path) -> Iterator[str]:
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef):
             yield node.name
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)) and not _is_type_variable(node.value):
+            continue
+        if isinstance(node, (ast.FunctionDef, ast.If)):
+            continue
+        for part in ast.walk(node):
+            if isinstance(part, ast.NamedExpr) and isinstance(part.target, ast.Name):
+                yield part.target.id
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and not _is_type_variable(node.value):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
                 for name in ast.walk(target):
@@ -35,7 +41,7 @@ def test_a_class_or_constant_is_defined_once() -> None:
     places = defaultdict(list)
     for file in FILES:
         for name in dict.fromkeys(defined(file)) if file != COPIED else ():
-            if not name.startswith("_"):
+            if name[0].isupper():
                 places[name].append(str(file.relative_to(PACKAGE)))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 

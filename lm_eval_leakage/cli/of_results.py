@@ -155,7 +155,7 @@ def _tell(problems: Iterable[tuple[str, Problem]]) -> None:
         note(f"note: {model}: {problem}" if model else f"note: {problem}")
     if len(first) > PROBLEMS_SHOWN:
         more = len(first) - PROBLEMS_SHOWN
-        note(f"note: and {more} more (annotate writes all of them into results_*_leakage.json)")
+        note(f"note: and {more} more (`annotate` without --dry_run writes all of them into results_*_leakage.json)")
 
 
 def _write_page(page: str, file: Path) -> None:

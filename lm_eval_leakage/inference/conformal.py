@@ -67,11 +67,20 @@ def identify_jointly(
 ) -> Identified:
     """The questions that any of several models has probably seen; the others are a benchmark clean for all of them.
 
-    scores, unseen: by model, for the same questions in the same order. A question's p-value is the smallest over the
-    models times their number (Bonferroni), which is valid however the models depend on each other.
+    scores, unseen: by model, for the same questions in the same order
     """
-    each = np.array([conformal_pvalues(scores[model], unseen[model]) for model in scores])
-    return from_pvalues(np.minimum(1.0, len(each) * each.min(axis=0)), level)
+    return from_pvalues(joint([conformal_pvalues(scores[model], unseen[model]) for model in scores]), level)
+
+
+def joint(pvalues: Sequence[Sequence[float] | Floats]) -> Floats:
+    """Of each question, the smallest p-value over the models times their number (Bonferroni), which is valid however
+    the models depend on each other.
+
+    pvalues: `(n_models, n_questions)`
+    """
+    each = np.asarray(pvalues, dtype=float)
+    least: Floats = np.minimum(1.0, len(each) * each.min(axis=0))
+    return least
 
 
 def from_pvalues(pvalues: Floats, level: float, *, estimate_share: bool = True) -> Identified:

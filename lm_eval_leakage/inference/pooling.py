@@ -177,7 +177,7 @@ FLAGGED_RATE_UNGUARDED = replace(
     meaning="`flagged_rate` of the questions without a guard.",
     questions="unguarded",
 )
-NULL_RATE = DeclaredRow(
+NULL_RATE_ROW = DeclaredRow(
     "null_rate",
     "Share of the tested questions that would be flagged without leakage, by the statistic's null hypothesis.",
     _null_rate,
@@ -198,7 +198,7 @@ EVIDENCE_ROWS = (
     FLAGGED_RATE,
     FLAGGED_RATE_GUARDED,
     FLAGGED_RATE_UNGUARDED,
-    NULL_RATE,
+    NULL_RATE_ROW,
     DATASET_PVALUE,
     DATASET_PVALUE_UNGUARDED,
 )

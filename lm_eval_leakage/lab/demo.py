@@ -24,7 +24,7 @@ from lm_eval_leakage.lab.training import Recipe, train
 from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.records import Question
 
-TASK = "fresh_leakage_perm"
+DEMO_TASK = "fresh_leakage_perm"
 FEWEST_QUESTIONS, N_FRESH = 8, 200
 EXPOSURES, LEARNING_RATE = 3, 2e-4
 
@@ -57,17 +57,17 @@ def audit_side_by_side(models: Mapping[str, Path], folder: Path, n_questions: in
 
 
 def _audit_command(model: Path, output: Path, n_questions: int) -> list[str]:
-    command = [sys.executable, "-m", "lm_eval", "run", "--model", "hf-prefix-tree", "--tasks", TASK]
+    command = [sys.executable, "-m", "lm_eval", "run", "--model", "hf-prefix-tree", "--tasks", DEMO_TASK]
     command += ["--model_args", f"pretrained={model},dtype=bfloat16"]
     return [*command, "--limit", str(n_questions), "--log_samples", "--output_path", str(output)]
 
 
 def _logs(output: Path) -> list[Path]:
-    return list(output.rglob(f"samples_{TASK}_*.jsonl"))
+    return list(output.rglob(f"samples_{DEMO_TASK}_*.jsonl"))
 
 
 def _lines(log: Path) -> list[AuditLine]:
-    return [read_line(json.loads(line), TASK) for line in log.read_text(encoding="utf-8").splitlines()]
+    return [read_line(json.loads(line), DEMO_TASK) for line in log.read_text(encoding="utf-8").splitlines()]
 
 
 def table(audits: Mapping[str, Sequence[AuditLine]], trained: set[str]) -> str:

@@ -25,7 +25,7 @@ Scalar = bool | int | float | str | None
 LINE_VERSION = 2
 VERSION_KEY = "leakage_log"  # in no line of another task; lines of version 1 do not have it
 MARK_OF_VERSION_1 = "ranks_by"
-AUDIT_SUFFIX = re.compile(r"_(leakage|choice_confusion)(_[a-z_]+)?$")
+AUDIT_NAME = re.compile(r"(.+)_(?:leakage|choice_confusion)(?:_[a-z0-9_]+)?")
 CORE = (  # our keys of every line, in order; the statistic's own values follow under their own names
     VERSION_KEY,
     "benchmark",
@@ -74,7 +74,7 @@ class AuditLine:
     margin: nats by which the published form beats the best other one; None for statistics without a margin
     loglikelihoods: of the orders that were asked, published first, nats; empty for other probes
     arms: None for other audits
-    calibrated_flagged: by the calibration that the run had; None without one
+    calibrated_flagged, calibrated_pvalue: by the calibration that the run had; None without one
     values: every number of the statistic by name: what goes into its rows, and what else it measured
     row_names: of the task's rows, some of which are among `values`
     """
@@ -99,6 +99,7 @@ class AuditLine:
     calibrated_flagged: bool | None
     values: Mapping[str, float]
     row_names: tuple[str, ...] = ()
+    calibrated_pvalue: float | None = None
 
     @property
     def guarded(self) -> bool:
@@ -127,10 +128,16 @@ def score_names(detector: str, ranks_by: Sequence[str]) -> dict[str, str]:
     return {key: detector if len(ranks_by) == 1 else f"{detector}/{key}" for key in ranks_by}
 
 
+def statistic_of(detector: str) -> str:
+    """The registered name of a detector's statistic."""
+    return re.split("[@:]", detector, maxsplit=1)[0]
+
+
 def benchmark_of(audit: str) -> str:
     """`mmlu` for `mmlu_leakage_perm`, by the suffixes of our own audits; other names are unchanged. Needed only where
     the metadata has no `audit_of`: audits with a YAML of their own, lines of version 1, runs without a log."""
-    return AUDIT_SUFFIX.sub("", audit)
+    found = AUDIT_NAME.fullmatch(audit)
+    return found[1] if found else audit
 
 
 # ---------------------------------------------------------------------- the one reader, also of version 1
@@ -176,16 +183,17 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         null_rate=_number(sample, "null_rate"),
         pvalue=_number(sample, "pvalue"),
         reason=_typed(sample, "reason", str),
-        margin=_number(sample, "margin"),
+        margin=_own_number(sample, "margin"),
         loglikelihoods=_orders(sample),
         arms=_arms(sample),
         calibrated_flagged=_typed(sample, "calibrated_flagged", bool),
+        calibrated_pvalue=_number(sample, "calibrated_pvalue"),
         values={
             intern(key): float(value)
             for key, value in sample.items()
             if key not in NO_VALUES and isinstance(value, (bool, int, float))
         },
-        row_names=_once(tuple(sample.get("metrics") or ())),
+        row_names=_once(tuple(sample.get("metrics") or ()), version),
     )
 
 
@@ -200,9 +208,10 @@ def content_of(doc: Mapping[str, Any]) -> tuple[Question | None, str]:
 
 
 @cache
-def _once(names: tuple[str, ...]) -> tuple[str, ...]:
-    """One tuple for all lines of an audit, which have the same names."""
-    return tuple(map(intern, names))
+def _once(names: tuple[str, ...], version: int) -> tuple[str, ...]:
+    """One tuple for all lines of an audit, which have the same names. In version 1 they include the verdict's own
+    fields, so that only rows with a standard error can be recognised."""
+    return tuple(intern(name) for name in names if version > 1 or f"{name}_stderr" in names)
 
 
 def _version(sample: Mapping[str, Any]) -> int:
@@ -229,6 +238,12 @@ def _number(sample: Mapping[str, Any], key: str) -> float | None:
     return None if found is None else float(_typed(sample, key, (int, float)) or 0.0)
 
 
+def _own_number(sample: Mapping[str, Any], key: str) -> float | None:
+    """A statistic's own value, which another statistic may use for anything."""
+    found = sample.get(key)
+    return float(found) if isinstance(found, (int, float)) and not isinstance(found, bool) else None
+
+
 def _typed(sample: Mapping[str, Any], key: str, kind: Any) -> Any:
     """None is allowed; any other type than `kind` is an error."""
     found = sample.get(key)
@@ -241,15 +256,11 @@ def _orders(sample: Mapping[str, Any]) -> array[float]:
     """Single precision, since 14,042 questions with 24 orders each are held in memory."""
     n_orders = sample.get("n_orders")
     responses = sample.get("resps") or []
-    if n_orders is None or len(responses) != n_orders:
+    if n_orders is None or len(responses) != n_orders or not all(isinstance(one[0], list) for one in responses):
         return array("f")
     return array("f", (float(response[0][0]) for response in responses))
 
 
 def _arms(sample: Mapping[str, Any]) -> Arms | None:
-    if not isinstance(sample.get("generalized"), bool):
-        return None
-    arms = [sample[arm.name] for arm in fields(Arms)]
-    if not all(isinstance(right, bool) for right in arms):
-        raise TypeError(f"arms are {arms!r}")
-    return Arms(*arms)
+    arms = [sample.get(arm.name) for arm in fields(Arms)]
+    return Arms(*map(bool, arms)) if all(isinstance(right, bool) for right in arms) else None

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lm_eval_leakage.inference.known_scores import Calibrated
-from lm_eval_leakage.logs.audit_line import CORE, LINE_VERSION, VERSION_KEY, Scalar
+from lm_eval_leakage.logs.audit_line import CORE, LINE_VERSION, OF_HARNESS, VERSION_KEY, Scalar
 from lm_eval_leakage.records import Measurement, Skipped, Verdict
 
 
@@ -35,8 +35,9 @@ def written_line(
         **_decision(verdict),
         **({} if calibrated is None else _calibrated(calibrated)),
     }
+    reserved = {*core, *OF_HARNESS}
     values = asdict(verdict) | {name: contributions[name] for name in sorted(contributions)}
-    own = {name: value for name, value in values.items() if name not in core and _is_scalar(value)}
+    own = {name: value for name, value in values.items() if name not in reserved and _is_scalar(value)}
     return {key: _in_json(value) for key, value in (core | own).items()}
 
 

@@ -19,6 +19,8 @@ from lm_eval_leakage.logs.harness_sample import as_logged, scored_texts
 
 logger = logging.getLogger(__name__)
 
+ANNOTATED = "_leakage"  # ending of the copies that `annotate` writes
+
 TextPair = tuple[str, str]
 
 
@@ -43,10 +45,16 @@ class ReferenceLog:
 @cache
 def read_reference(place: str) -> ReferenceLog:
     """Reads the samples logs at `place`, a file or the output folder of a run with --log_samples; a broken line is
-    logged and skipped. Raises ValueError if there is no log with log-likelihoods.
+    logged and skipped. Raises ValueError if there is no log with log-likelihoods, and for logs of several models.
     """
     path = Path(place).expanduser()
-    files = [path] if path.is_file() else sorted(path.rglob("samples_*.jsonl"))
+    logs = [path] if path.is_file() else sorted(path.rglob("samples_*.jsonl"))
+    files = [file for file in logs if not file.stem.endswith(ANNOTATED)]
+    if len(models := {_model_of(file) or str(file.parent) for file in files}) > 1:
+        raise ValueError(
+            f"reference_log is {place!r}, which holds logs of {len(models)} models ({', '.join(sorted(models))}); "
+            "name the folder of one"
+        )
     found: dict[bytes, float] = {}
     for file in files:
         found.update(_read(file))

@@ -92,7 +92,8 @@ def _files(place: Path, problems: list[Problem]) -> Sequence[Path]:
     if not place.exists():
         raise ValueError(f"{place} does not exist; name the folder that was the run's --output_path")
     if place.is_file():
-        return [place]
+        times = re.findall(TIME, place.name)
+        return [file for file in place.parent.iterdir() if file == place or (times and times[-1] in file.name)]
 
     def unreadable(error: OSError) -> None:
         problems.append(Problem(f"left out: cannot be listed ({error.strerror})", Path(str(error.filename))))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.report.charts import CHANCE, WIDTH, Box, Tick
 
-LABEL_HEIGHT, POINT_HEIGHT, GAP = 15, 10, 8
+LABEL_HEIGHT, POINT_HEIGHT, DOT_GAP = 15, 10, 8
 SIDE = 8  # margin left and right of the axis, so that a marker at its end is not cut
 N_STEPS = 5
 SHARE_ENDS = (0.1, 0.2, 0.5)
@@ -58,7 +58,7 @@ def share_end(estimates: Iterable[Estimate]) -> float:
 def dot_chart(title: str, x_label: str, rows: Sequence[Dots], end: float = 1.0) -> DotChart:
     """Shares from 0 to `end`, each row under its label, with 95 % intervals and a tick at the share by chance."""
     series = tuple(dict.fromkeys(name for row in rows for name in row.points))
-    row_height = LABEL_HEIGHT + POINT_HEIGHT * len(series) + GAP
+    row_height = LABEL_HEIGHT + POINT_HEIGHT * len(series) + DOT_GAP
     labels, marks, chances = [], [], []
     for place, row in enumerate(rows):
         top = place * row_height

@@ -49,7 +49,7 @@ def annotate(runs: Sequence[Path], audits: Sequence[Path] = (), choices: Choices
     for run in find_runs([*runs, *audits], problems):
         known = replace(run, model=aliases.get(run.key, run.model))
         by_model[known.key].append(known)
-    right = _right(choices.references, problems)
+    right = _right(choices.references, aliases, problems)
     first, *rest = [_annotation(own, _ease(right, model), choices) for model, own in by_model.items()]
     if choices.detector and not any(annotation.detector for annotation in (first, *rest)):
         told = [str(problem) for annotation in (first, *rest) for problem in annotation.problems]
@@ -98,15 +98,18 @@ def _groups(part: Part) -> Mapping[str, Sequence[str]]:
     return part.answered.run.results.get("group_subtasks") or {}
 
 
-def _right(references: Sequence[Path], problems: list[Problem]) -> dict[str, dict[str, list[float]]]:
+def _right(
+    references: Sequence[Path], aliases: Mapping[str, str], problems: list[Problem]
+) -> dict[str, dict[str, list[float]]]:
     """Scores of each reference model's answers to a question, by its hash and by the hash of its text."""
     right: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in find_runs(references, problems) if references else ():
+        key = sanitized(aliases.get(run.key, run.model))
         for one in chosen_runs([run], problems):
             for answer in answers(json_lines(one.log, problems), problems, one.log) if one.log else ():
                 metric = accuracy_of(answer.scores)
                 for name in filter(None, (answer.doc_hash, answer.content) if metric else ()):
-                    right[run.key][name].append(answer.scores[metric or ""])
+                    right[key][name].append(answer.scores[metric or ""])
     return right
 
 

@@ -12,8 +12,8 @@ from lm_eval_leakage.results.answered import accuracy_of
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 
 RULES = {"weak": "flagged", "strong": "flagged and answered correctly"}
-FLAGGED, UNSCORED, UNTESTED = "flagged", "flagged, answer unknown", "untested"
-GRAVEST_FIRST = (FLAGGED, UNSCORED, UNTESTED)
+WHY_FLAGGED, UNSCORED, UNTESTED = "flagged", "flagged, answer unknown", "untested"
+GRAVEST_FIRST = (WHY_FLAGGED, UNSCORED, UNTESTED)
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """why: FLAGGED, UNSCORED (with `strong`, if no run tells whether the answer is correct) or UNTESTED
+    """why: WHY_FLAGGED, UNSCORED (with `strong`, if no run tells whether the answer is correct) or UNTESTED
     by: the models for which that holds
     """
 
@@ -142,9 +142,9 @@ def _why_not(audited: AuditedQuestion | None, scores: Mapping[str, float], rule:
     if audited is None or audited.flagged is None:
         return UNTESTED
     if rule == "weak" or not audited.flagged:
-        return FLAGGED if audited.flagged else None
+        return WHY_FLAGGED if audited.flagged else None
     metric = accuracy_of(scores)
-    return UNSCORED if metric is None else FLAGGED if scores[metric] == 1 else None
+    return UNSCORED if metric is None else WHY_FLAGGED if scores[metric] == 1 else None
 
 
 def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool) -> CleanSet:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from lm_eval_leakage.inference.conformal import Identified, from_pvalues
+from lm_eval_leakage.inference.conformal import Identified, from_pvalues, joint
 from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import lines_of_one_model
@@ -46,8 +44,7 @@ def identify(
         classes = {name: line.of_class for name, line in lines.items()}
         pvalues.append(pvalues_of(scores, classes, calibration, detector))
     asked_of_all = [name for name in rows if all(name in own for own in pvalues)]
-    least = [min(1.0, len(runs) * min(own[name] for own in pvalues)) for name in asked_of_all]
-    found = from_pvalues(np.array(least), level)
+    found = from_pvalues(joint([[own[name] for name in asked_of_all] for own in pvalues]), level)
     return Identification({name: rows[name] for name in asked_of_all}, found, len(rows) - len(asked_of_all))
 
 

@@ -10,7 +10,7 @@ from lm_eval_leakage.inference.pooling import (
     FLAGGED_RATE_GUARDED,
     FLAGGED_RATE_UNGUARDED,
     NAN,
-    NULL_RATE,
+    NULL_RATE_ROW,
     SKIPPED,
     Estimate,
     mean_and_stderr,
@@ -51,7 +51,7 @@ def values_of_line(line: AuditLine) -> Values:
     """What a question contributes to each row of its statistic; nothing where it was not tested."""
     if line.reason is not None:
         return {}
-    null_rate = {} if line.null_rate is None else {NULL_RATE.name: line.null_rate}
+    null_rate = {} if line.null_rate is None else {NULL_RATE_ROW.name: line.null_rate}
     names = [name for name in line.row_names if name in line.values and name not in NO_VALUES_OF_THEIR_OWN]
     return null_rate | {name: line.values[name] for name in names}
 
@@ -69,18 +69,17 @@ def detector_values(questions: Iterable[Mapping[str, Values]]) -> tuple[Detector
     return tuple(
         _over_questions(detector, name, found)
         for detector, found in sorted(by_detector.items())
-        for name in dict.fromkeys(name for values in found for name in values if name != NULL_RATE.name)
+        for name in dict.fromkeys(name for values in found for name in values if name != NULL_RATE_ROW.name)
     )
 
 
 def _over_questions(detector: str, name: str, found: Sequence[Values]) -> DetectorValue:
     numbers = [values[name] for values in found if name in values]
-    null_rates = [values[NULL_RATE.name] for values in found if NULL_RATE.name in values]
+    null_rates = [values[NULL_RATE_ROW.name] for values in found if NULL_RATE_ROW.name in values]
     if name != FLAGGED_RATE.name or not null_rates:
         return DetectorValue(detector, name, len(numbers), _mean(numbers))
-    rate = (
-        share(numbers) if min(null_rates) < 0.5 else Estimate()
-    )  # with 2 options only the number of flags means much
+    decidable = [values[name] for values in found if values[NULL_RATE_ROW.name] < 0.5]  # not with 2 options
+    rate = share(decidable)
     pvalue = poisson_binomial_tail(round(sum(numbers)), null_rates)
     return DetectorValue(detector, name, len(numbers), rate, mean_and_stderr(null_rates)[0], pvalue)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lm_eval_leakage.inference.known_scores import COMBINED, Calibration
-from lm_eval_leakage.logs.audit_line import AuditLine
+from lm_eval_leakage.logs.audit_line import AuditLine, statistic_of
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import sanitized
 from lm_eval_leakage.questions.fields import content_id
@@ -16,7 +16,7 @@ from lm_eval_leakage.results.other_detectors import values_of_line
 from lm_eval_leakage.results.result_types import AuditedQuestion
 
 MAIN = ("max_order", "pair_published", "stepwise")  # the columns show the flags of the first of these that was run
-OUTLIER = "outlier"
+OUTLIER_TEST = "outlier"
 TWO_OPTIONS = "with 2 options no question can be flagged: its p-value is 1/2 or 1"
 
 
@@ -77,35 +77,35 @@ class _Chosen:
     @staticmethod
     def of(verdicts: Mapping[str, Mapping[str, AuditLine]], wanted: str | None, problems: list[Problem]) -> _Chosen:
         lines = [line for own in verdicts.values() for line in own.values()]
-        counts = Counter((line.filter, line.detector) for line in lines)
-        rates = {(line.filter, line.detector) for line in lines if line.flagged is not None}
-        names = [wanted] if wanted else [*MAIN, *sorted({name for name, _ in rates})]
-        known = wanted is not None and wanted in {detector for _, detector in rates}
-        main = wanted if known else _most(counts, names, rates, problems)
+        counts = Counter(line.detector for line in lines)
+        rates = {line.detector for line in lines if line.flagged is not None}
+        names = [wanted] if wanted else [*MAIN, *sorted(map(statistic_of, rates))]
+        main = wanted if wanted in rates else _most(counts, names, rates, problems)
         if wanted and verdicts and main is None:
-            choose = ", ".join(sorted({name for pair in rates for name in pair}) or ["none"])
+            choose = ", ".join(sorted({*rates, *map(statistic_of, rates)}) or ["none"])
             problems.append(Problem(f"detector is {wanted!r}, which flags nothing in these audits; choose: {choose}"))
-        with_arms = {(line.filter, line.detector) for line in lines if line.arms is not None}
-        arms = _most(counts, sorted({name for name, _ in with_arms}), with_arms, problems)
-        return _Chosen(main, _most(counts, [OUTLIER], rates, problems), arms)
+        with_arms = {line.detector for line in lines if line.arms is not None}
+        arms = _most(counts, sorted(map(statistic_of, with_arms)), with_arms, problems)
+        return _Chosen(main, _most(counts, [OUTLIER_TEST], rates, problems), arms)
 
 
 def _most(
-    counts: Mapping[tuple[str, str], int],
+    counts: Mapping[str, int],
     names: Sequence[str],
-    among: set[tuple[str, str]],
+    among: set[str],
     problems: list[Problem],
 ) -> str | None:
-    """The detector with the most questions of the first of the statistics `names` that was run.
+    """The detector with the most questions of the first of the statistics `names` that was run; of several, the one
+    with the fewest parameters that differ from their defaults.
 
-    counts: questions by statistic and detector
+    counts: questions by detector
     """
     for wanted in names:
-        fitting = sorted((count, pair[1]) for pair, count in counts.items() if wanted == pair[0] and pair in among)
+        fitting = [detector for detector in sorted(among) if statistic_of(detector) == wanted]
         if fitting:
-            *others, (_, best) = fitting
-            for count, other in others:
-                problems.append(Problem(f"columns show {best}, not {other} ({count} questions)"))
+            best, *others = sorted(fitting, key=lambda one: (-counts[one], one.count("=") + one.count("@")))
+            for other in others:
+                problems.append(Problem(f"columns show {best}, not {other} ({counts[other]} questions)"))
             return best
     return None
 

@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.stats import ttest_1samp
 
-from lm_eval_leakage.inference.pooling import FLAGGED_RATE, NULL_RATE, Verdicts, mean_and_stderr, row_with_error
+from lm_eval_leakage.inference.pooling import FLAGGED_RATE, NULL_RATE_ROW, Verdicts, mean_and_stderr, row_with_error
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence
 from lm_eval_leakage.statistics import statistics
 from lm_eval_leakage.statistics.tail_answered import margin_and_rank
@@ -83,7 +83,7 @@ class SharedLikelihood:
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         *ORDER_ROWS,
         FLAGGED_RATE,
-        NULL_RATE,
+        NULL_RATE_ROW,
     )  # no row about guards, which apply to single questions
     level: float = SHARD_LEVEL
 

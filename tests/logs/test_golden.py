@@ -16,13 +16,13 @@ import pytest
 from lm_eval_leakage.detector_ids import detector_id
 from lm_eval_leakage.inference.combined import CombinedScore
 from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
-from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, Arms, AuditLine, read_line
+from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, Arms, AuditLine, benchmark_of, read_line
 from lm_eval_leakage.logs.calibration_file import read_calibration, write_calibration
 from lm_eval_leakage.logs.line_writer import written_line
 from lm_eval_leakage.logs.version_1 import id_of
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.questions.fields import question_from_doc
-from lm_eval_leakage.records import Evidence, Measurement
+from lm_eval_leakage.records import Evidence, Measurement, Skipped
 from lm_eval_leakage.statistics import statistics
 from tests.logs.kinds import DOC, KINDS, Kind
 
@@ -70,7 +70,11 @@ NOTHING = replace(
 READ = {
     "max_order": PUBLISHED,
     "max_order_calibrated": replace(
-        PUBLISHED, guards=(), calibrated_flagged=True, values=UNGUARDED | {"calibrated_rate": 1}
+        PUBLISHED,
+        guards=(),
+        calibrated_flagged=True,
+        calibrated_pvalue=0.02,
+        values=UNGUARDED | {"calibrated_rate": 1},
     ),
     "max_order_with_reference": replace(
         PUBLISHED,
@@ -150,7 +154,9 @@ def test_a_line_holds_flat_scalars_and_begins_with_the_keys_that_every_line_has(
 
 @every_kind
 def test_a_line_of_version_1_reads_as_one_of_today(kind: Kind, line: str, first: str) -> None:
-    assert read_line(json.loads(first), kind.task) == read_line(json.loads(line), kind.task)
+    then, now = read_line(json.loads(first), kind.task), read_line(json.loads(line), kind.task)
+    assert replace(then, row_names=()) == replace(now, row_names=())
+    assert {name for name in then.row_names if name in then.values} <= set(now.row_names) | {"reference"}
 
 
 @every_kind
@@ -263,3 +269,29 @@ def test_what_every_line_says_is_not_overwritten_by_a_statistics_own_values() ->
     line = written_line(Shadowing(), benchmark="bench", detector="shadowing", contributions=added)
     assert (line["benchmark"], line["detector"], line["reason"]) == ("bench", "shadowing", None)
     assert "texts" not in line
+
+
+@pytest.mark.parametrize("own", [{"generalized": True}, {"margin": "wide"}, {"n_orders": 1, "resps": [["a text"]]}])
+def test_a_strangers_value_under_a_name_of_ours_costs_that_value_alone(own: dict) -> None:
+    line = json.loads(LINES[list(KINDS).index("reproduction")]) | own
+    read = read_line(line, "bench_leakage_x")
+    assert (read.arms, read.margin, len(read.loglikelihoods)) == (None, None, 0)
+
+
+def test_a_statistics_values_never_replace_those_of_the_harness() -> None:
+    line = written_line(Skipped("why"), benchmark="b", detector="d", contributions={"target": 1.0, "mine": 2.0})
+    assert "target" not in line
+    assert line["mine"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("audit", "benchmark"),
+    [
+        ("mmlu_leakage_perm", "mmlu"),
+        ("code_leakage_arc_leakage_top2", "code_leakage_arc"),
+        ("mmlu_choice_confusion", "mmlu"),
+        ("mmlu", "mmlu"),
+    ],
+)
+def test_a_benchmark_is_what_stands_before_the_last_suffix(audit: str, benchmark: str) -> None:
+    assert benchmark_of(audit) == benchmark

@@ -113,3 +113,14 @@ def test_what_is_written_in_this_process_reads_as_a_run_does(questions_file, tmp
     ours, run = read_reference(str(tmp_path / "ours")), read_reference(str(log(results, tmp_path / "run")))
     assert (ours.model, len(ours)) == ("elder", len(run))
     assert ours._loglikelihoods == run._loglikelihoods
+
+
+def test_a_folder_with_logs_of_two_models_is_refused_and_copies_of_annotate_are_not_read(tmp_path, caplog) -> None:
+    sample = {"arguments": [("Which?", " A")], "resps": [[(-1.0, False)]]}
+    for model in ("elder", "younger"):
+        write_reference(tmp_path / model, model, [sample])
+    (tmp_path / "elder" / "samples_reference_leakage.jsonl").write_text('{"flagged": true}\n')
+    assert read_reference(str(tmp_path / "elder")).model == "elder"
+    assert not caplog.messages
+    with pytest.raises(ValueError, match=r"holds logs of 2 models \(elder, younger\); name the folder of one"):
+        read_reference(str(tmp_path))

@@ -124,3 +124,12 @@ def test_a_results_file_nested_too_deep_is_named(tmp_path, content) -> None:
     (place / f"results_{time()}.json").write_text(content)
     find_runs([tmp_path], problems := [])
     assert "not a complete results file" in str(problems[0])
+
+
+def test_a_results_file_stands_for_its_run_with_the_samples_beside_it(tmp_path: Path) -> None:
+    place = write_run(tmp_path, "m", {"bench": [answered(0, row(0), True)]})
+    write_run(tmp_path, "m", {"bench": [answered(0, row(0), True)]})
+    first, _ = sorted(place.glob("results_*.json"))
+    (run,) = find_runs([first], [])
+    assert run.results_file == first
+    assert list(run.logs) == ["bench"]

@@ -14,9 +14,9 @@ from lm_eval.tasks._yaml_loader import load_yaml
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.results.clean_sets import (
-    FLAGGED,
     UNSCORED,
     UNTESTED,
+    WHY_FLAGGED,
     CleanSet,
     Kept,
     LeftOut,
@@ -70,7 +70,7 @@ def left_out(clean: CleanSet) -> dict[int, str]:
 def test_weak_leaves_out_every_flagged_question_right_or_wrong() -> None:
     clean = only([annotation(question(0, True), question(1, False), question(2, True, scores=WRONG))])
     assert kept(clean) == [1]
-    assert left_out(clean) == {0: FLAGGED, 2: FLAGGED}
+    assert left_out(clean) == {0: WHY_FLAGGED, 2: WHY_FLAGGED}
 
 
 def test_strong_leaves_out_flagged_questions_only_where_they_are_answered_rightly() -> None:
@@ -79,7 +79,7 @@ def test_strong_leaves_out_flagged_questions_only_where_they_are_answered_rightl
         rule="strong",
     )
     assert kept(clean) == [1, 2]
-    assert left_out(clean) == {0: FLAGGED}
+    assert left_out(clean) == {0: WHY_FLAGGED}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_questions_that_were_not_tested_are_left_out_unless_they_are_asked_for()
     models = [annotation(question(0), question(1, None), question(2, audited=None), question(3, True))]
     without, with_them = only(models), only(models, keep_untested=True)
     assert kept(without) == [0]
-    assert left_out(without) == {1: UNTESTED, 2: UNTESTED, 3: FLAGGED}
+    assert left_out(without) == {1: UNTESTED, 2: UNTESTED, 3: WHY_FLAGGED}
     assert kept(with_them) == [0, 1, 2]
     assert without.n_untested == with_them.n_untested == 2
 
@@ -121,9 +121,9 @@ def test_a_question_is_left_out_for_any_model_and_the_models_are_named() -> None
     assert clean.detector == "max_order"
     assert kept(clean) == [0]
     assert clean.left_out == (
-        LeftOut(1, "h1", FLAGGED, ("a", "b")),
-        LeftOut(2, "h2", FLAGGED, ("a",)),
-        LeftOut(3, "h3", FLAGGED, ("b",)),
+        LeftOut(1, "h1", WHY_FLAGGED, ("a", "b")),
+        LeftOut(2, "h2", WHY_FLAGGED, ("a",)),
+        LeftOut(3, "h3", WHY_FLAGGED, ("b",)),
     )
 
 
@@ -143,7 +143,7 @@ def test_by_calibration_its_flags_count() -> None:
     both = [replace(audited(f"h{i}", flagged=i == 0), calibrated_flagged=[False, True, None][i]) for i in range(3)]
     questions = [question(i, audited=both[i]) for i in range(3)]
     (calibrated,) = by_calibration([annotation(*questions)])
-    assert left_out(only([calibrated])) == {1: FLAGGED, 2: UNTESTED}
+    assert left_out(only([calibrated])) == {1: WHY_FLAGGED, 2: UNTESTED}
     assert "calibrated" in only([calibrated]).detector
     with pytest.raises(ValueError, match="calibrated flags of m"):
         by_calibration([annotation(question(0))])
@@ -167,7 +167,7 @@ def test_an_audit_counts_without_a_run_of_its_model(same) -> None:
     other = annotation(model="b", audited=[audited("h0", False), same])
     clean = only([annotation(question(0), question(1), model="a"), other])
     assert clean.models == ("a", "b")
-    assert clean.left_out == (LeftOut(1, "h1", FLAGGED, ("b",)),)
+    assert clean.left_out == (LeftOut(1, "h1", WHY_FLAGGED, ("b",)),)
 
 
 def test_a_content_that_could_not_be_read_is_nobodys() -> None:
@@ -179,7 +179,7 @@ def test_a_content_that_could_not_be_read_is_nobodys() -> None:
 def test_copies_of_a_row_are_kept_or_left_out_together() -> None:
     twice = [question(0, True, doc_hash="x", scores=WRONG), question(5, True, doc_hash="x"), question(1)]
     clean = only([annotation(*twice)], rule="strong")
-    assert left_out(clean) == {0: FLAGGED, 5: FLAGGED}
+    assert left_out(clean) == {0: WHY_FLAGGED, 5: WHY_FLAGGED}
     both = only([annotation(question(0, doc_hash="x"), question(5, doc_hash="x"))])
     assert both.kept == (Kept(0, "x"), Kept(5, "x"))
 

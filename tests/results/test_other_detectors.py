@@ -10,7 +10,8 @@ from scipy.stats import binom
 
 from lm_eval_leakage import load_run
 from lm_eval_leakage.report.page import render
-from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.annotate import Choices, annotate
+from lm_eval_leakage.results.column_registry import OUTLIER
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.flat import flat_row
 from lm_eval_leakage.results.other_detectors import DetectorValue, detector_values
@@ -64,8 +65,6 @@ def test_every_detector_beside_the_main_one_has_its_values_in_json(folder: Path)
 
 
 def test_a_detector_that_is_chosen_is_in_the_columns_and_max_order_beside_it(folder: Path) -> None:
-    from lm_eval_leakage.results.annotate import Choices
-
     (annotation,) = annotate([folder], choices=Choices(detector="rotation"))
     told = flat_row(annotation.rows[0])
     assert (told["flagged_rate"], told["null_rate"]) == (pytest.approx(SEEN / N), 0.25)
@@ -100,6 +99,16 @@ def test_with_two_options_there_is_a_p_value_and_no_rate() -> None:
     ]
 
 
+def test_questions_of_two_options_count_in_the_p_value_and_not_in_the_rate() -> None:
+    two = {"pairs": {"null_rate": 0.5, "flagged_rate": 1.0}}
+    four = {"pairs": {"null_rate": 0.25, "flagged_rate": 0.0}}
+    (found,) = detector_values([two, two, four, four])
+    assert (found.estimate.value, found.null_rate) == (0.0, 0.375)
+    assert found.pvalue == pytest.approx(
+        1 - binom.pmf(0, 2, 0.5) * binom.cdf(1, 2, 0.25) - binom.pmf(1, 2, 0.5) * binom.pmf(0, 2, 0.25)
+    )
+
+
 def test_values_of_some_questions_are_those_questions_mean() -> None:
     found = detector_values([{"a": {"x": 1.0}}, {"a": {"x": 2.0, "y": 5.0}}, {"a": {}}, {}])
     assert [(one.name, one.n, one.estimate.value) for one in found] == [("x", 2, 1.5), ("y", 1, 5.0)]
@@ -111,3 +120,26 @@ def test_the_docs_have_the_table_of_a_questions_columns() -> None:
     lines = [f"| `{column.key}` | {column.meaning} |" for column in question_columns()]
     table = "\n".join(["| key | meaning |", "|---|---|", *lines])
     assert table in ANNOTATE_DOCS.read_text(encoding="utf-8"), f"docs/annotate.md must have this table:\n{table}"
+
+
+def named(number: int, detector: str, pipeline: str, flagged: bool) -> dict:
+    return audited(DOCS[number], flagged) | {"filter": pipeline, "detector": detector}
+
+
+def test_of_two_detectors_of_one_statistic_the_one_with_default_parameters_is_shown(tmp_path: Path) -> None:
+    few = [named(number, "max_order:orders=12", "max_order", True) for number in range(N)]
+    whole = [named(number, "max_order", "max_order", False) for number in range(N)]
+    write_run(tmp_path, "m", {"bench_leakage_perm": whole, "bench_leakage_perm_r": few})
+    (annotation,) = annotate([tmp_path])
+    assert annotation.detector == "max_order"
+    assert flat_row(annotation.rows[0])["flagged_rate"] == 0
+
+
+def test_a_statistic_is_found_by_its_name_whatever_its_pipeline_is_called(tmp_path: Path) -> None:
+    lines = [named(number, "max_order:orders=12", "strict", number < SEEN) for number in range(N)]
+    others = [named(number, "rotation", "outlier", True) for number in range(N)]
+    write_run(tmp_path, "m", {"bench_leakage_perm": lines, "bench_leakage_rotations": others})
+    for wanted in (None, "max_order"):
+        (annotation,) = annotate([tmp_path], choices=Choices(detector=wanted))
+        assert annotation.detector == "max_order:orders=12"
+        assert math.isnan(OUTLIER.of(annotation.rows[0]).value)

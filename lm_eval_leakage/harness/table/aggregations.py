@@ -54,7 +54,7 @@ def aggregations_of(row: DeclaredRow) -> Iterator[Aggregation]:
     and prints a row named `<row>_stderr` as the ± of the other."""
 
     def aggregate(verdicts: Verdicts) -> RowValue:
-        value = row.compute(verdicts)
+        value = row.compute(_of_row(verdicts))
         words = f"{value:.0f}" if isinstance(value, int) else None
         if row.withheld_if_undecidable and undecidable(verdicts):
             value, words = math.nan, UNDECIDABLE
@@ -68,9 +68,14 @@ def aggregations_of(row: DeclaredRow) -> Iterator[Aggregation]:
 def _error(row: DeclaredRow, compute: Callable[[Verdicts], float]) -> Aggregation:
     def aggregate(verdicts: Verdicts) -> RowValue:
         is_withheld = row.withheld_if_undecidable and undecidable(verdicts)
-        return RowValue(aggregate, verdicts, math.nan if is_withheld else compute(verdicts))
+        return RowValue(aggregate, verdicts, math.nan if is_withheld else compute(_of_row(verdicts)))
 
     return aggregate
+
+
+def _of_row(verdicts: Verdicts) -> Verdicts:
+    """Without the placeholders for questions of other rows."""
+    return [verdict for verdict in verdicts if verdict != ELSEWHERE]
 
 
 def _named(aggregate: Aggregation, name: str, meaning: str) -> Aggregation:

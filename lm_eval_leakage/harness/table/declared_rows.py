@@ -8,7 +8,8 @@ from typing import Any
 from lm_eval_leakage.harness.patches.registries import add_metric, is_metric
 from lm_eval_leakage.harness.table.aggregations import Aggregation, aggregations_of
 from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
-from lm_eval_leakage.inference.pooling import SKIPPED
+from lm_eval_leakage.inference.pooling import NULL_RATE_ROW, SKIPPED
+from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS
 from lm_eval_leakage.records import DeclaredRow
 from lm_eval_leakage.registry import leave_out, package_of
 from lm_eval_leakage.statistics import Statistic, statistics
@@ -75,7 +76,12 @@ def _declared(statistic: type[Statistic]) -> tuple[DeclaredRow, ...]:
     return getattr(statistic, "rows", ())
 
 
+RESERVED = frozenset((*CORE, *OF_HARNESS)) - {NULL_RATE_ROW.name}  # keys of every line of the samples log
+
+
 def _make_known(row: DeclaredRow) -> None:
+    if row.name in RESERVED:
+        raise ValueError(f"the row {row.name!r} has the name of a key of the samples log; give it another one")
     if row.name in _known:
         if _known[row.name][0] != row:
             raise ValueError(

@@ -14,6 +14,7 @@ from typing import Any
 from lm_eval.api.group import Group
 from lm_eval.api.task import ConfigurableTask, Task
 
+from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.patches.yaml_files import task_settings
 from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 from lm_eval_leakage.harness.tasks.audited_rows import QUESTIONS_TRIED, RefusedAudit, refuse_one_file_for_many, rows_of
@@ -92,7 +93,8 @@ def leakage_task(task: ConfigurableTask, probe: str = "option_orders", **metadat
 
     Raises RefusedAudit, with the reason, if an audit is impossible or would be meaningless.
     """
-    for suffix in reversed(suffixes()):  # the shortest name is the default variant of a method
+    ours = [suffix for suffix in suffixes() if templates()[suffix].parent == task_configs_path()]
+    for suffix in (*reversed(ours), *reversed(suffixes())):  # the shortest name is the default variant of a method
         if template(suffix).get("metadata", {}).get("probe") == probe:
             return audit_task(task, suffix, metadata)
     raise ValueError(f"no audit uses the probe {probe!r}; choose the probe of one of: {', '.join(suffixes())}")

@@ -13,7 +13,7 @@ from lm_eval_leakage.registry import detector_packages
 
 logger = logging.getLogger(__name__)
 # So that no ordinary task has a name that looks like an audit's.
-SUFFIX = re.compile(r"leakage_[a-z_]+")
+SUFFIX = re.compile(r"leakage_[a-z0-9_]+")
 
 
 @cache
