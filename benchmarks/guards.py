@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lm_eval_leakage import question_from_doc
-from lm_eval_leakage.questions.guards import guards_of, templates_of
+from lm_eval_leakage.questions.guards import guards_of, shared_option_sets
 
 
 def rate(lines: Sequence[dict]) -> str:
@@ -29,7 +29,7 @@ def rate(lines: Sequence[dict]) -> str:
 
 def table(lines: list[dict]) -> str:
     questions = [question_from_doc(line["doc"]) for line in lines]
-    templates = templates_of(questions)
+    templates = shared_option_sets(questions)
     found = [guards_of(question, templates) for question in questions]
 
     def having(keep: Callable[[tuple[str, ...]], bool]) -> str:

@@ -13,7 +13,7 @@ from lm_eval_leakage.inference.pooling import Verdicts, rate_and_stderr, row_wit
 from lm_eval_leakage.inference.prevalence import Prevalence, rogan_gladen
 from lm_eval_leakage.records import DeclaredRow
 
-MISTAKES = 0.1  # target false discovery rate of `identified_rate`
+TARGET_FDR = 0.1  # target false discovery rate of `identified_rate`
 
 
 def _calibrated(verdicts: Verdicts) -> list[Calibrated]:
@@ -22,7 +22,7 @@ def _calibrated(verdicts: Verdicts) -> list[Calibrated]:
 
 def _identified(verdicts: Verdicts) -> float:
     pvalues = np.array([calibrated.pvalue for calibrated in _calibrated(verdicts)])
-    return rate_and_stderr(from_pvalues(pvalues, MISTAKES).flagged)[0]
+    return rate_and_stderr(from_pvalues(pvalues, TARGET_FDR).flagged)[0]
 
 
 def _prevalence(verdicts: Verdicts) -> Prevalence:

@@ -155,7 +155,7 @@ def decoded(text: bytes) -> Answer | None:
 def _read(file: Path, keys: Sequence[bytes]) -> Iterator[tuple[bytes, Answer]]:
     left = iter(keys)
     with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
-        database.text_factory = bytes  # what damage made a text may be none
+        database.text_factory = bytes  # a damaged text may not be valid UTF-8
         while some := list(islice(left, KEYS_OF_A_QUERY)):
             marks = ",".join("?" * len(some))
             asked = f"SELECT key, answer, checksum FROM answers WHERE key IN ({marks})"

@@ -22,7 +22,7 @@ REMEDY = "copy the complete log here, or run the audit again and remove this one
 
 def lines_of_audits(runs: Sequence[Run], problems: list[Problem]) -> Iterator[tuple[str, AuditLine]]:
     """Task and line of every audit in one model's runs, oldest first; missing lines become problems."""
-    audits = [_Audit(run, task, file) for run in runs for task, file in audits_of(run).items()]
+    audits = [_Audit(run, task, file) for run in runs for task, file in audit_logs_of(run).items()]
     for audit in audits:
         if audit.file is not None:
             for line in audit_lines(json_lines(audit.file, problems), audit.task, problems, audit.file):
@@ -44,7 +44,7 @@ def lines_of_one_model(
     """
     by_model: dict[str, list[Run]] = defaultdict(list)
     for run in find_runs([folder], problems):
-        if audits_of(run):
+        if audit_logs_of(run):
             by_model[run.key].append(run)
     if not by_model:
         raise ValueError(f"{folder} holds no audit; run one with --log_samples and --output_path")
@@ -114,11 +114,11 @@ class _Audit:
 # ---------------------------------------------------------------------- which tasks of a run are audits
 
 
-def audits_of(run: Run) -> dict[str, Path | None]:
+def audit_logs_of(run: Run) -> dict[str, Path | None]:
     """The tasks of a run that are audits, each with its log, or None if the run kept none."""
     groups = {name for name, members in (run.results.get("group_subtasks") or {}).items() if members}
     told = {task: run.logs.get(task) for task in run.results.get("results", {}) if statistics_of(run, task)}
-    kept = {task: file for task, file in run.logs.items() if task in told or is_audit(task, file)}
+    kept = {task: file for task, file in run.logs.items() if task in told or is_audit_log(task, file)}
     return {task: file for task, file in {**told, **kept}.items() if file is not None or task not in groups}
 
 
@@ -167,7 +167,7 @@ def audited_task(run: Run, audit: str) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
-def is_audit(task: str, file: Path) -> bool:
+def is_audit_log(task: str, file: Path) -> bool:
     """Whether a log is that of an audit, judged by its first lines, or by its name if it is empty."""
     try:
         with file.open("rb") as lines:
@@ -179,5 +179,5 @@ def is_audit(task: str, file: Path) -> bool:
 
 def with_audits(runs: Sequence[Run]) -> list[Run]:
     """The runs that have audits, with only the logs of those."""
-    kept = [replace(run, logs={task: file for task, file in audits_of(run).items() if file}) for run in runs]
+    kept = [replace(run, logs={task: file for task, file in audit_logs_of(run).items() if file}) for run in runs]
     return [run for run in kept if run.logs]

@@ -144,12 +144,12 @@ TEMPLATED = "templated"
 
 
 def guards_of(question: Question, templates: frozenset[frozenset[str]] = frozenset()) -> tuple[str, ...]:
-    """The names of the guards of `question`; `templates` as returned by `templates_of`."""
+    """The names of the guards of `question`; `templates` as returned by `shared_option_sets`."""
     found = [name for name, holds in OF_ONE_QUESTION.items() if holds(question.options)]
     return (*found, *([TEMPLATED] if _as_set(question) in templates else []))
 
 
-def templates_of(questions: Iterable[Question]) -> frozenset[frozenset[str]]:
+def shared_option_sets(questions: Iterable[Question]) -> frozenset[frozenset[str]]:
     """Sets of options that at least `MANY` of the questions share, whatever their order."""
     counts = Counter(map(_as_set, questions))
     return frozenset(options for options, count in counts.items() if count >= MANY)

@@ -12,7 +12,7 @@ from sys import intern
 from typing import Any
 
 from lm_eval_leakage.logs.audit_line import content_of
-from lm_eval_leakage.logs.audits import audits_of
+from lm_eval_leakage.logs.audits import audit_logs_of
 from lm_eval_leakage.logs.problems import NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.logs.runs import Run, n_told
 from lm_eval_leakage.questions.fields import subject_of
@@ -78,7 +78,7 @@ def outermost(name: str, subtasks: Mapping[str, Sequence[str]]) -> str:
 
 def _tasks(run: Run) -> Iterator[TaskRun]:
     groups = {name for name, members in (run.results.get("group_subtasks") or {}).items() if members}
-    audits = audits_of(run)
+    audits = audit_logs_of(run)
     for task in dict.fromkeys([*run.results.get("results", {}), *run.logs]):
         if task in groups or task in audits:
             continue

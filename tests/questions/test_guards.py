@@ -17,8 +17,8 @@ from lm_eval_leakage.questions.guards import (
     in_order,
     letters_meant,
     of_statements,
+    shared_option_sets,
     speaks_of_others,
-    templates_of,
     true_or_false,
 )
 from lm_eval_leakage.records import Question
@@ -205,7 +205,7 @@ def test_an_ordinary_question_has_no_guard() -> None:
 def test_sets_of_options_of_many_questions_are_templates_in_any_order() -> None:
     same = [question("up", "down", id=str(i)) for i in range(MANY - 1)] + [question("Down ", "up")]
     others = [question("left", "right", id=str(i)) for i in range(MANY - 1)]
-    templates = templates_of([*same, *others])
+    templates = shared_option_sets([*same, *others])
     assert guards_of(same[0], templates) == ("templated",)
     assert guards_of(others[0], templates) == ()
 

@@ -71,7 +71,7 @@ def test_what_several_tasks_answer_is_added_up() -> None:
     joining.join(task("first"), [answer(0, "a", "1"), answer(1, "b", "2"), answer(2, "x", "9")])
     joining.join(task("second"), [answer(0, "c", "3")])
     assert [str(problem) for problem in joining.problems()] == [
-        "first: 1 question(s) are in no audit (doc_id 2); counted in n alone"
+        "first: 1 question(s) are in no audit (doc_id 2); only counted in `n`"
     ]
     assert {name: [one.doc_hash for one in left] for name, left in joining.unanswered().items()} == {"csqa": ["d"]}
 

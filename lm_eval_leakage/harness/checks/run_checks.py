@@ -8,7 +8,7 @@ from typing import Any
 
 from lm_eval_leakage.harness.patches.saved_files import refuse_unwritable
 from lm_eval_leakage.harness.tasks.data_files import read_file
-from lm_eval_leakage.harness.tasks.known_keys import is_audit, refusal_of_keys
+from lm_eval_leakage.harness.tasks.known_keys import names_audit_or_group, refusal_of_keys
 
 
 def check_run(config: Any, index: Mapping[str, Any]) -> None:
@@ -17,7 +17,7 @@ def check_run(config: Any, index: Mapping[str, Any]) -> None:
 
     config: the harness's EvaluatorConfig, in which the model's arguments and the user's keys are still separate
     """
-    audits = [task for task in config.tasks if is_audit(task, index)]
+    audits = [task for task in config.tasks if names_audit_or_group(task, index)]
     if not audits:
         return
     metadata = config.metadata or {}

@@ -17,7 +17,12 @@ from lm_eval.api.task import ConfigurableTask, Task
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.patches.yaml_files import task_settings
 from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
-from lm_eval_leakage.harness.tasks.audited_rows import QUESTIONS_TRIED, RefusedAudit, refuse_one_file_for_many, rows_of
+from lm_eval_leakage.harness.tasks.audited_rows import (
+    QUESTIONS_TRIED,
+    RefusedAudit,
+    refuse_one_file_for_many,
+    rows_to_audit,
+)
 from lm_eval_leakage.harness.tasks.base_task import constant_answer, refusal
 from lm_eval_leakage.harness.tasks.group import LeakageGroup
 from lm_eval_leakage.harness.tasks.shards import of_shards
@@ -64,7 +69,7 @@ class TaskAudit(LeakageTask):
         super().__init__(config)
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
-        audited = rows_of(self.base, self.config.metadata or {})
+        audited = rows_to_audit(self.base, self.config.metadata or {})
         docs = ReadDocs(ReadDoc(row, audited.read) for row in audited.rows)
         if not docs:
             raise RefusedAudit(f"{self.base.config.task} has no questions")
@@ -125,7 +130,7 @@ def audit_like(static: Config, name: str, suffix: str, metadata: Mapping[str, ob
     return of_shards(LeakageTask(config), config)
 
 
-def audits_of(
+def build_audits(
     built: Task | Group | Sequence[Task], suffix: str, metadata: Mapping[str, object]
 ) -> LeakageTask | LeakageGroup | list[LeakageTask]:
     """The audits of what an lm_eval name denotes: a task, a group, or the tasks of a tag.
@@ -160,7 +165,7 @@ def _or_refused(
     member: Task | Group, suffix: str, metadata: Mapping[str, object]
 ) -> LeakageTask | LeakageGroup | None:
     try:
-        audit = audits_of(member, suffix, metadata)
+        audit = build_audits(member, suffix, metadata)
     except RefusedAudit as error:
         name = member.name if isinstance(member, Group) else member.config.task
         logger.warning("%s is not audited: %s", name, error)

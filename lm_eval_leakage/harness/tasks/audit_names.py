@@ -39,9 +39,9 @@ class AuditsOfTasks:
         return audit_like(config, name, suffix, metadata)
 
     def of_task(self, built: Any, suffix: str, metadata: Mapping[str, Any]) -> Any:
-        from lm_eval_leakage.harness.tasks.audit import audits_of
+        from lm_eval_leakage.harness.tasks.audit import build_audits
 
-        return audits_of(built, suffix, metadata)
+        return build_audits(built, suffix, metadata)
 
 
 def find_audits(task_manager_class: type) -> None:

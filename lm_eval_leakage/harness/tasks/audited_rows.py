@@ -38,7 +38,7 @@ class AuditedRows:
     in_data: Collection[str]
 
 
-def rows_of(base: ConfigurableTask, metadata: Mapping[str, object]) -> AuditedRows:
+def rows_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> AuditedRows:
     """`base`'s rows, or those of the file that `data_files` names: in `base`'s own prompt if it can render them,
     else as plain questions, with a warning. Raises RefusedAudit if the file's rows can be read in neither way."""
     if "data_files" not in metadata:

@@ -54,7 +54,7 @@ def refusal_of_keys(keys: Iterable[str], *, of_audits_only: bool) -> str | None:
     return None
 
 
-def is_audit(task: object, index: Mapping[str, Any]) -> bool:
+def names_audit_or_group(task: object, index: Mapping[str, Any]) -> bool:
     """Whether a run's task name denotes audits of ours that read no keys other than ours."""
     if not isinstance(task, str):
         return False

@@ -29,7 +29,7 @@ from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.probes import Probe
 from lm_eval_leakage.questions.fields import Doc, question_from_doc
-from lm_eval_leakage.questions.guards import guards_of, templates_of
+from lm_eval_leakage.questions.guards import guards_of, shared_option_sets
 from lm_eval_leakage.records import DeclaredRow, Question, Request, Skipped, UntestableQuestion
 
 logger = logging.getLogger(__name__)
@@ -252,7 +252,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
     def guards(self, doc: Doc) -> tuple[str, ...]:
         """The guards of the question in `doc`; raises UntestableQuestion if there is none."""
-        return guards_of(self.question(doc), self.templates)
+        return guards_of(self.question(doc), self.shared_sets)
 
     @cached_property
     def rows(self) -> dict[str, DeclaredRow]:
@@ -264,9 +264,9 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         return self.probe.with_pool(lambda: tuple(self.benchmark()))
 
     @cached_property
-    def templates(self) -> frozenset[frozenset[str]]:
+    def shared_sets(self) -> frozenset[frozenset[str]]:
         """Sets of options that many questions of the whole benchmark share."""
-        return templates_of(self.benchmark())
+        return shared_option_sets(self.benchmark())
 
     def benchmark(self) -> Iterator[Question]:
         """All readable questions of the benchmark, whether the run includes them or not."""
