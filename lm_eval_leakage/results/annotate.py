@@ -182,9 +182,7 @@ class Joining:
             what = "no audit of this model was found; give its folder as --audit, or two names as --alias OTHER=MODEL"
             return [Problem(what)]
         found = [
-            Problem(
-                f"{task}: {len(ids)} question(s) are in no audit (doc_id {_some(ids)}); they count towards `n` only"
-            )
+            Problem(f"{task}: {len(ids)} question(s) are in no audit (doc_id {_some(ids)}); only counted in `n`")
             for task, ids in self._missed.items()
             if ids
         ]

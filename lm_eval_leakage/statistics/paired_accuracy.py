@@ -30,7 +30,7 @@ class ArmsMeasurement(Measurement):
 
     confusion: margin of the right option over the best other among the published options, minus its margin among the
         replaced and shuffled ones, nats
-    reference, reference_stderr: a clean model's delta and its standard error; None if not given
+    reference, reference_stderr: a clean model's delta and its standard error; None and 0 if not given
     """
 
     ranks_by: ClassVar[tuple[str, ...]] = ("confusion",)
