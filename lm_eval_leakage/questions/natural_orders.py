@@ -67,9 +67,8 @@ Reading = tuple[tuple[str, ...], tuple[Fraction, ...]]  # the text around the nu
 def is_sorted(options: Options) -> bool:
     """Whether numbers, dates, quantities or counting words rise or fall from the first option to the last."""
     plain = list(options)
-    plain[:1] = [
-        re.sub(r"\bsunday\b", "zeroth", first, flags=re.IGNORECASE) for first in plain[:1]
-    ]  # a week may begin so
+    for first in plain[:1]:  # a week may begin with Sunday
+        plain[0] = re.sub(r"\bsunday\b", "zeroth", first, flags=re.IGNORECASE)
     values = quantities(plain)
     if len(values) < 2:
         return False
