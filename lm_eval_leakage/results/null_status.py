@@ -19,12 +19,10 @@ from lm_eval_leakage.results.published_orders import FEWEST_TESTED, OrderTest, O
 
 RANDOM_ORDERS, WRITTEN_ORDERS, SEALED_ORDERS, UNDECIDED_ORDERS = "random", "written", "sealed", "too few to say"
 DOCUMENTED = (RANDOM_ORDERS, WRITTEN_ORDERS, SEALED_ORDERS)
-LEVEL = 0.01  # of a truly random benchmark in a hundred the exact verdict is lost, which is cheap; 0.001 is less power
+LEVEL = 0.01  # one random benchmark in 100 is called written and loses an exact test, the cheaper of the two mistakes
 POWER = 0.8
 N_TESTS = 5  # among which Holm adjusts if all can act
-ENOUGH_QUESTIONS = (
-    400  # questions with which a mean effect of 0.2 is found with probability .8; written benchmarks have 0.25-0.7
-)
+ENOUGH_QUESTIONS = 400  # a mean effect of 0.2 is found with probability .8; every written benchmark we know has 0.28
 GENERAL = ("likeness of neighbours", "length trend")  # the tests that act on almost any question of three options
 
 
