@@ -125,7 +125,7 @@ def _too_few(found: OrderTests) -> str:
         n = found.n_questions
         return f"there are {n} different questions with two options or more; {FEWEST_TESTED} are needed"
     acted = " and ".join(f"{test.name} on {counted(test.n_questions)}" for test in _general(found))
-    return f"{acted} could be tested; {ENOUGH_QUESTIONS} each are needed to call orders random"
+    return f"it was possible to test {acted}; {ENOUGH_QUESTIONS} each are needed to call orders random"
 
 
 # ---------------------------------------------------------------------- shown
