@@ -8,7 +8,7 @@ from functools import partial
 from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
-from lm_eval_leakage.cli.ending import end_in_words, refuse
+from lm_eval_leakage.cli.ending import end_in_words, refuse, say
 from lm_eval_leakage.cli.outputs import checked
 from lm_eval_leakage.harness.patches import pth_hook as hook
 from lm_eval_leakage.harness.patches.cli_parser import Command
@@ -85,6 +85,20 @@ def simulate(args: argparse.Namespace) -> None:
     print(report.write(outcome, args.output_path))
 
 
+def orders(args: argparse.Namespace) -> None:
+    """test from a task's questions alone, without a model, whether their published orders of options are random"""
+    from lm_eval_leakage.harness.tasks.given_questions import questions_of
+    from lm_eval_leakage.results.null_status import Documented, as_markdown, as_record, null_status
+    from lm_eval_leakage.results.published_orders import order_tests
+    from lm_eval_leakage.texts import as_json
+
+    documented = None if args.documented is None else Documented(*args.documented)
+    metadata = {} if args.data_files is None else {"data_files": args.data_files}
+    found = order_tests(questions_of(args.task, args.include_path, metadata))
+    status = null_status(found, documented)
+    say(as_json(as_record(found, status), indent=1) if args.json else as_markdown(found, status))
+
+
 def list_audits(args: argparse.Namespace) -> None:
     """list the audits of one task, or of the tasks of a group or tag"""
     from lm_eval_leakage.harness.census import census_report as report
@@ -100,8 +114,21 @@ def _census_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--include_path", metavar="DIR", help="a folder with additional tasks")
 
 
+def _orders_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("task", metavar="TASK", help="a task, group or tag of lm_eval, or a file of plain questions")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--data_files", metavar="FILE", help="a file of questions instead of the task's own data")
+    parser.add_argument(
+        "--documented",
+        nargs=2,
+        metavar=("STATUS", "SOURCE"),
+        help="what the builder says about the orders (random, sealed or written), and where; shown beside the tests",
+    )
+    parser.add_argument("--include_path", metavar="DIR", help="a folder with additional tasks")
+
+
 OF_OURS = (ValueError, ImportError, RecursionError)  # only our own commands turn these into one sentence
-COMMANDS = (path, enable, disable, status, census, simulate)
+COMMANDS = (path, enable, disable, status, census, simulate, orders)
 
 
 def main() -> None:
@@ -117,10 +144,10 @@ def _main() -> None:
 
     known: tuple[Command, ...] = (*COMMANDS, *of_results.COMMANDS_ON_RESULTS)
     commands = {command.__name__: checked(command) for command in known}
-    arguments = {"census": _census_arguments, "simulate": add_arguments, **OF_RESULTS}
+    arguments = {"census": _census_arguments, "orders": _orders_arguments, "simulate": add_arguments, **OF_RESULTS}
     cli = command_line(commands, arguments, list_audits)
     args = cli.parse_args()
-    if args.command in ("run", "ls", "validate", "census", "simulate"):
+    if args.command in ("run", "ls", "validate", "census", "simulate", "orders"):
         from lm_eval.tasks.manager import TaskManager
 
         setup_logging()

@@ -66,17 +66,27 @@ Reading = tuple[tuple[str, ...], tuple[Fraction, ...]]  # the text around the nu
 
 def is_sorted(options: Options) -> bool:
     """Whether numbers, dates, quantities or counting words rise or fall from the first option to the last."""
-    plain = [option.strip(" .。;") for option in options]
-    if len(plain) < 2 or max(map(len, plain)) > LONGEST_QUANTITY:
+    plain = list(options)
+    for first in plain[:1]:  # a week may begin with Sunday
+        plain[0] = re.sub(r"\bsunday\b", "zeroth", first, flags=re.IGNORECASE)
+    values = quantities(plain)
+    if len(values) < 2:
         return False
-    plain[0] = re.sub(r"\bsunday\b", "zeroth", plain[0], flags=re.IGNORECASE)  # a week may begin with it
+    return all(a < b for a, b in pairwise(values)) or all(a > b for a, b in pairwise(values))
+
+
+def quantities(options: Options) -> list[tuple[Fraction, ...]]:
+    """What the options are sorted by if each is a number, date, quantity or counting word, in the same words; empty if
+    they are not. Each option is read by itself, so that reading and reordering commute."""
+    plain = [option.strip(" .。;") for option in options]
+    if not plain or max(map(len, plain)) > LONGEST_QUANTITY:
+        return []
     for read in (_dated, _quantity, _numbers):
         readings = list(takewhile(bool, map(read, plain)))
         known = [reading for reading in readings if reading]
         if len(known) == len(plain) and len({around for around, _ in known}) == 1:
-            values = [numbers for _, numbers in known]
-            return all(a < b for a, b in pairwise(values)) or all(a > b for a, b in pairwise(values))
-    return False
+            return [numbers for _, numbers in known]
+    return []
 
 
 def is_growing(options: Options) -> bool:

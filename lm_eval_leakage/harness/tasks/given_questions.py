@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from lm_eval.tasks import TaskManager
@@ -20,6 +21,7 @@ from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.records import Question
 
 SPLIT = "test"
+NO_METADATA: Mapping[str, object] = MappingProxyType({})
 
 
 class GivenQuestions(LeakageTask):
@@ -55,18 +57,25 @@ def audit_of(
     return of_shards(GivenQuestions(questions, pool, config), config)
 
 
-def questions_of(benchmark: str, include_path: str | None = None) -> list[Question]:
+def questions_of(
+    benchmark: str, include_path: str | None = None, metadata: Mapping[str, object] = NO_METADATA
+) -> list[Question]:
     """All questions of a task, group or tag of the harness, as its audit reads them, or of a local file.
 
     A group for which we have a YAML with one data set, such as mmlu, is read as that data set.
+
+    metadata: as in `--metadata`; `data_files` names a file whose questions are read instead of the task's own
     """
     find_audits(TaskManager)
     if benchmark.endswith(ENDINGS):
+        if "data_files" in metadata:
+            given = metadata["data_files"]
+            raise ValueError(f"benchmark is the file {benchmark!r} and data_files is {given!r}; give only one of them")
         ours = TaskManager(
             include_path=str(task_configs_path()), include_defaults=False, metadata={"data_files": benchmark}
         )
         return _questions(ours, f"fresh_{FIRST_AUDIT}")
-    manager, audit = TaskManager(include_path=include_path), f"{benchmark}_{FIRST_AUDIT}"
+    manager, audit = TaskManager(include_path=include_path, metadata=dict(metadata)), f"{benchmark}_{FIRST_AUDIT}"
     if audit not in manager.task_index:
         raise ValueError(
             f"benchmark is {benchmark!r}; it must be a task, group or tag of the harness (`lm-eval-leakage ls tasks`) "
@@ -75,7 +84,7 @@ def questions_of(benchmark: str, include_path: str | None = None) -> list[Questi
     known = manager.task_index.get(benchmark)
     if known is not None and known.kind is Kind.TASK:
         (task,) = manager.load([benchmark])["tasks"].values()
-        return list(audit_task(task, FIRST_AUDIT, {}).benchmark())
+        return list(audit_task(task, FIRST_AUDIT, metadata).benchmark())
     return _questions(manager, audit)
 
 

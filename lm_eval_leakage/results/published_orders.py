@@ -1,0 +1,234 @@
+"""Tests a benchmark's questions alone, without a model: were their options published in a random order?
+
+Null hypothesis: the builder shuffled the options of each question uniformly, whatever they say. Five tests look for
+habits of people who write options down: numbers are sorted, similar options are neighbours, lengths rise or fall, the
+right option has a favourite place, "none of the above" is last. Each is exact under the null hypothesis, conditional
+on the options (`inference.order_permutations`). Limit: a written order that shows none of these habits is not found.
+
+It is here and not among the questions because it needs both their readings and `inference`, which are of one tier.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lm_eval_leakage.inference.order_permutations import (
+    Places,
+    adjusted_by_holm,
+    both_tails,
+    monte_carlo_error,
+    orders_of,
+    place_test,
+    standardised,
+    sum_test,
+    upper_tail,
+)
+from lm_eval_leakage.inference.pooling import NAN, Floats
+from lm_eval_leakage.questions.guards import gives_up, speaks_of_others
+from lm_eval_leakage.questions.natural_orders import quantities
+from lm_eval_leakage.records import Question
+
+FEWEST_TESTED = 20  # below, nothing is computed: a p-value of so few questions would be read as an answer
+PIECE = 2  # characters of the pieces by which options are compared; in Chinese a piece is about a word
+
+
+@dataclass(frozen=True)
+class OrderTest:
+    """One test of the published orders.
+
+    name: what is looked at
+    n_questions: number of questions on which the test could act; with none, all numbers are NaN
+    measure: what `observed` and `expected` are: a share of the questions, "z" or "chi-square"
+    expected: by chance, if orders are random
+    pvalue: with its Monte Carlo error, 0 if it is exact
+    adjusted: the p-value, adjusted for the number of tests that could act (Holm)
+    """
+
+    name: str
+    n_questions: int
+    measure: str
+    observed: float = NAN
+    expected: float = NAN
+    pvalue: float = NAN
+    pvalue_error: float = 0.0
+    adjusted: float = NAN
+
+
+@dataclass(frozen=True)
+class OrderTests:
+    """The tests of a benchmark's orders.
+
+    n_questions: different questions with two options or more
+    n_left_out: questions with fewer, and copies of questions
+    tests: empty below `FEWEST_TESTED`
+    """
+
+    n_questions: int
+    n_left_out: int
+    tests: tuple[OrderTest, ...]
+
+
+def order_tests(questions: Iterable[Question]) -> OrderTests:
+    """All tests. Copies (the same text with the same options) count once, since their orders are not independent."""
+    given = list(questions)
+    different: dict[tuple[str, ...], Question] = {}
+    for question in given:
+        different.setdefault((question.stem, *sorted(question.options)), question)
+    kept = [question for question in different.values() if len(question.options) > 1]
+    n_left_out = len(given) - len(kept)
+    if len(kept) < FEWEST_TESTED:
+        return OrderTests(len(kept), n_left_out, ())
+    rng = _rng(kept)
+    orders = [orders_of(len(question.options), rng) for question in kept]
+    tests = (
+        sorted_quantities(kept),
+        like_neighbours(kept, orders, rng),
+        length_trend(kept, orders, rng),
+        right_places(kept, rng),
+        referring_last(kept),
+    )
+    return OrderTests(len(kept), n_left_out, _adjusted(tests))
+
+
+def _rng(questions: Sequence[Question]) -> np.random.Generator:
+    """Seeded by all ids together: with a seed per question, two questions with one id would get the same draws."""
+    digest = hashlib.sha256("\n".join(question.id for question in questions).encode("utf-8", "replace"))
+    return np.random.default_rng(int.from_bytes(digest.digest(), "big"))
+
+
+def _adjusted(tests: Sequence[OrderTest]) -> tuple[OrderTest, ...]:
+    acting = [test for test in tests if test.n_questions]
+    by_name = dict(
+        zip((test.name for test in acting), adjusted_by_holm([test.pvalue for test in acting]), strict=True)
+    )
+    return tuple(replace(test, adjusted=by_name.get(test.name, NAN)) for test in tests)
+
+
+def sorted_quantities(questions: Sequence[Question]) -> OrderTest:
+    """Are numbers, dates and quantities in rising or falling order more often than by chance?
+
+    Null: of the m! orders of a question's m quantities, 2 x (product of the factorials of how often each occurs) are
+    sorted; the number of sorted questions is Poisson-binomial, exactly. Options that refer to others or say that there
+    is no answer are left out. One-sided: builders sort, none is known to avoid sorted orders. Limits: acts on three or
+    more quantities in the same words, as `questions.natural_orders` reads them.
+    """
+    found, rates = 0, []
+    for question in questions:
+        values = quantities([option for option in question.options if not _refers(option)])
+        different = set(values)
+        if len(values) < 3 or len(different) < 2:
+            continue
+        same = math.prod(math.factorial(values.count(value)) for value in different)
+        rate = 2 * same / math.factorial(len(values))
+        if rate < 1:
+            rates.append(rate)
+            found += values in (sorted(values), sorted(values, reverse=True))
+    return _share_test("numbers sorted", found, rates, upper_tail)
+
+
+def referring_last(questions: Sequence[Question]) -> OrderTest:
+    """Is "none of the above", or an option like it, last more or less often than by chance?
+
+    Null: if k of n options refer to others or say that there is no answer, the last one does with probability k/n; the
+    number of such questions is Poisson-binomial, exactly. Two-sided: a builder may also keep them from being last.
+    Limits: recognised by wording, in the languages that `questions.guards` knows.
+    """
+    found, rates = 0, []
+    for question in questions:
+        refer = [_refers(option) for option in question.options]
+        if 0 < sum(refer) < len(refer):
+            rates.append(sum(refer) / len(refer))
+            found += refer[-1]
+    return _share_test("“none of the above” last", found, rates, both_tails)
+
+
+def _refers(option: str) -> bool:
+    return speaks_of_others(option) or gives_up(option)
+
+
+def _share_test(
+    name: str, found: int, rates: Sequence[float], tail: Callable[[int, Sequence[float]], float]
+) -> OrderTest:
+    if not rates:
+        return OrderTest(name, 0, "share")
+    n = len(rates)
+    return OrderTest(name, n, "share", found / n, math.fsum(rates) / n, tail(found, rates))
+
+
+def like_neighbours(questions: Sequence[Question], orders: Sequence[Places], rng: np.random.Generator) -> OrderTest:
+    """Are neighbouring options more, or less, alike than in other orders of the same options?
+
+    An order's value is the sum, over neighbours, of the share of two-character pieces that they have in common
+    (Jaccard), standardised over the question's orders. Null: the published order's value is any of them. Two-sided:
+    builders group similar options, but may also alternate between them. Limits: cannot act on two options, nor if all
+    pairs of options are equally alike.
+    """
+    values = []
+    for question, places in zip(questions, orders, strict=True):
+        if len(question.options) > 2:
+            alike = _likeness(question.options)
+            values.append(alike[places[:, :-1], places[:, 1:]].sum(axis=1))
+    return _sum_test("likeness of neighbours", values, rng)
+
+
+def _likeness(options: Sequence[str]) -> Floats:
+    """For each two options, the number of pieces in both over the number in either."""
+    pieces = [_pieces(option) for option in options]
+    alike = np.zeros((len(options), len(options)))
+    for one, own in enumerate(pieces):
+        for other in range(one):
+            both = len(own & pieces[other])
+            alike[one, other] = alike[other, one] = both / (len(own) + len(pieces[other]) - both)
+    return alike
+
+
+def _pieces(option: str) -> set[str]:
+    """With a space at both ends, so that every option has one."""
+    text = f" {option.strip().casefold()} "
+    return {text[start : start + PIECE] for start in range(len(text) - PIECE + 1)}
+
+
+def length_trend(questions: Sequence[Question], orders: Sequence[Places], rng: np.random.Generator) -> OrderTest:
+    """Do options get longer, or shorter, from the first to the last more than in other orders of the same options?
+
+    An order's value is the sum of place x length in characters, standardised over the question's orders, that is their
+    correlation up to a factor. Null: the published order's value is any of them. Two-sided. Limits: cannot act on
+    options of the same length.
+    """
+    values = []
+    for question, places in zip(questions, orders, strict=True):
+        lengths = np.array([len(option.strip()) for option in question.options], dtype=float)
+        values.append(lengths[places] @ np.arange(len(lengths), dtype=float))
+    return _sum_test("length trend", values, rng)
+
+
+def _sum_test(name: str, values: Iterable[Floats], rng: np.random.Generator) -> OrderTest:
+    standard = [own for own in map(standardised, values) if own is not None]
+    if not standard:
+        return OrderTest(name, 0, "z")
+    z, pvalue = sum_test(standard, rng)
+    return OrderTest(name, len(standard), "z", z, 0.0, pvalue, monte_carlo_error(pvalue))
+
+
+def right_places(questions: Sequence[Question], rng: np.random.Generator) -> OrderTest:
+    """Is the right option at each place equally often?
+
+    Null: each place with probability 1/n, independently; chi-square with its Monte Carlo p-value. One-sided: a builder
+    may balance the places on purpose, and that passes. Limits: needs the answers; leaves out questions whose right
+    option is repeated, since any of the copies may be the one that is named.
+    """
+    places = [
+        (question.answer, len(question.options))
+        for question in questions
+        if question.answer is not None and question.options.count(question.options[question.answer]) == 1
+    ]
+    if not places:
+        return OrderTest("place of the right option", 0, "chi-square")
+    found, freedom, pvalue = place_test(places, rng)
+    error = monte_carlo_error(pvalue)
+    return OrderTest("place of the right option", len(places), "chi-square", found, float(freedom), pvalue, error)
