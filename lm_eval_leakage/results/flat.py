@@ -22,6 +22,7 @@ def flat_row(row: Row) -> dict[str, Scalar]:
             continue
         flat |= _flat_estimate(column.key, value) if isinstance(value, Estimate) else {column.key: _scalar(value)}
     for other in row.others:
+        flat[f"{other.detector}.n"] = max(other.n, int(flat.get(f"{other.detector}.n") or 0))
         flat |= _flat_estimate(other.key, other.estimate)
         if not math.isnan(other.pvalue):
             flat |= {f"{other.detector}.null_rate": other.null_rate, f"{other.detector}.pvalue": other.pvalue}

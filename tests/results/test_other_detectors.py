@@ -60,6 +60,7 @@ def test_every_detector_beside_the_main_one_has_its_values_in_json(folder: Path)
     assert told["k_least:k=10.min_k_stderr"] == pytest.approx(np.std(MIN_K[1:], ddof=1) / math.sqrt(N - 1))
     assert told["rotation.flagged_rate"] == pytest.approx(SEEN / N)
     assert told["rotation.null_rate"] == 0.25
+    assert (told["k_least:k=10.n"], told["rotation.n"]) == (N - 1, N)
     assert told["rotation.pvalue"] == pytest.approx(binom.sf(SEEN - 1, N, 0.25))
     assert not [key for key in told if key.startswith("max_order") or "skipped" in key or "rate_unguarded." in key]
 
