@@ -26,9 +26,6 @@ class Interval:
     low: float
     high: float
 
-    def __str__(self) -> str:
-        return "–" if math.isnan(self.value) else f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
-
 
 def auroc(trained: Floats, held_out: Floats) -> float:
     """Probability that a trained question has the higher score; a tie counts half."""

@@ -17,6 +17,7 @@ from lm_eval_leakage.lab.quality_table import FPRS, Quality, methods_table, qual
 from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.logs.calibration_file import write_calibration
 from lm_eval_leakage.records import Question
+from lm_eval_leakage.results.formatting import number, pvalue, value_in_interval
 
 HALF = 0.5
 LOW_FPR, FPR_SHOWN = FPRS
@@ -46,9 +47,9 @@ def markdown(outcome: Outcome, found: Sequence[Quality]) -> str:
         "## AUROC by exposures",
         _by_exposures(found, lambda quality: str(quality.auroc)),
         "## TPR at 5 % FPR by exposures",
-        _by_exposures(found, lambda quality: str(quality.tpr[FPR_SHOWN])),
+        _by_exposures(found, lambda quality: value_in_interval(quality.tpr[FPR_SHOWN])),
         "## TPR at 1 % FPR by exposures",
-        _by_exposures(found, lambda quality: str(quality.tpr[LOW_FPR])),
+        _by_exposures(found, lambda quality: value_in_interval(quality.tpr[LOW_FPR])),
         "## The published rules: precision / recall / F1 / FPR",
         _by_exposures([quality for quality in found if quality.rule is not None], _rule),
         "## Exposures at which half of the trained questions would be flagged at 5 % FPR",
@@ -75,7 +76,7 @@ def _by_exposures(found: Sequence[Quality], shown: Callable[[Quality], str]) -> 
 def _rule(quality: Quality) -> str:
     rule = quality.rule
     assert rule is not None, "detectors without a rule have no row here"
-    return " / ".join("–" if math.isnan(x) else f"{x:.2f}" for x in (rule.precision, rule.recall, rule.f1, rule.fpr))
+    return " / ".join(number(x, 2) for x in (rule.precision, rule.recall, rule.f1, rule.fpr))
 
 
 def powers(found: Sequence[Quality]) -> dict[str, float | None]:
@@ -102,7 +103,7 @@ def reaches_half(curve: Sequence[tuple[int, float]]) -> float | None:
 def _kinds(outcome: Outcome, control: Audits) -> str:
     """Whether control questions are exchangeable with the benchmark's, in properties that leakage cannot change."""
     found = exchangeability(kinds(control.questions), kinds(outcome.audits[0].questions))
-    rows = [f"| {name} | {pvalue:.2g} |" for name, pvalue in found.items()]
+    rows = [f"| {name} | {pvalue(found_pvalue)} |" for name, found_pvalue in found.items()]
     return "\n".join(
         [
             "P-values of Kolmogorov-Smirnov tests. A small one means that the control differs from the benchmark, "

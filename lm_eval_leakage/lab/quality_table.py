@@ -11,9 +11,10 @@ import numpy as np
 
 from lm_eval_leakage.inference.combined import FOLDS, cross_validated
 from lm_eval_leakage.inference.detection_quality import Confusion, Interval, auroc, bootstrap, tpr_at_fpr
-from lm_eval_leakage.inference.pooling import rate_and_stderr
+from lm_eval_leakage.inference.pooling import Estimate, rate_and_stderr
 from lm_eval_leakage.lab.detection import Detector
 from lm_eval_leakage.lab.simulation import Outcome
+from lm_eval_leakage.results.formatting import DASH, number, plus_minus, value_in_interval
 
 FPRS = (0.01, 0.05)
 COMBINED_HEADING = "combined (cross-validated)"
@@ -123,21 +124,22 @@ def methods_table(found: Sequence[Quality]) -> str:
 
 def _row(found: Quality) -> str:
     rule = found.rule
-    trained, held_out = ("–", "–")
+    trained, held_out = DASH, DASH
     if rule is not None:
         trained = _rate(rule.true_positives, rule.false_negatives)
         held_out = _rate(rule.false_positives, rule.true_negatives)
-    null = "–" if found.null_rate is None or math.isnan(found.null_rate) else f"{found.null_rate:.2f}"
+    null = number(found.null_rate, 2)
     n_questions = f"{found.n_trained} + {found.n_held_out}"
+    power = f"{value_in_interval(found.auroc)} | {value_in_interval(found.tpr[0.05])}"
     return (
         f"| `{found.detector}` | {n_questions} | {found.n_skipped} | {trained} | {held_out} | {null} "
-        f"| {found.auroc} | {found.tpr[0.05]} | {found.n_tokens:,.0f} | {found.seconds:.2f} |"
+        f"| {power} | {found.n_tokens:,.0f} | {found.seconds:.2f} |"
     )
 
 
 def _rate(flagged: int, others: int) -> str:
     rate, error = rate_and_stderr([True] * flagged + [False] * others)
-    return f"{rate:.2f} ± {error:.2f}"
+    return plus_minus(Estimate(rate, error), 2)
 
 
 def sweep(scores: Mapping[str, float], outcome: Outcome) -> Iterator[dict[str, float]]:

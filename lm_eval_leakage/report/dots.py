@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.report.charts import CHANCE, WIDTH, Box, Tick
+from lm_eval_leakage.results.formatting import number
 
 LABEL_HEIGHT, POINT_HEIGHT, DOT_GAP = 15, 10, 8
 SIDE = 8  # margin left and right of the axis, so that a marker at its end is not cut
@@ -77,7 +78,7 @@ def dot_chart(title: str, x_label: str, rows: Sequence[Dots], end: float = 1.0) 
 def _mark(row: Dots, name: str, y: float, series: int, end: float) -> Mark:
     estimate = row.points[name]
     low, high = (estimate.value if math.isnan(x) else x for x in (estimate.low, estimate.high))
-    title = f"{row.label}, {name}: {estimate.value:.3f} [{low:.3f}, {high:.3f}]"
+    title = f"{row.label}, {name}: {number(estimate.value)} [{number(low)}, {number(high)}]"
     return Mark(_share(low, end), _share(estimate.value, end), _share(high, end), y, series, title)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 from lm_eval_leakage.inference.pooling import Estimate
 
@@ -10,6 +11,19 @@ DASH = "–"
 SMALLEST_PVALUE = 1e-300  # below it doubles lose precision
 HUGE = 1e6  # from here on in scientific notation, to keep cells short
 COARSE_ERROR = 0.0095  # an error that is visible in two decimals
+
+
+class HasInterval(Protocol):
+    """A value with the ends of its interval; NaN where undefined."""
+
+    @property
+    def value(self) -> float: ...
+
+    @property
+    def low(self) -> float: ...
+
+    @property
+    def high(self) -> float: ...
 
 
 def number(value: float | None, decimals: int = 3) -> str:
@@ -40,11 +54,22 @@ def plus_minus(estimate: Estimate, decimals: int | None = None) -> str:
     return value if not estimate or math.isnan(estimate.stderr) else f"{value} ± {number(estimate.stderr, decimals)}"
 
 
-def interval(estimate: Estimate, decimals: int = 2) -> str:
+def interval(estimate: HasInterval, decimals: int = 2) -> str:
     """`[0.28, 0.38]`; empty where undefined."""
     if math.isnan(estimate.low) or math.isnan(estimate.high):
         return ""
     return f"[{number(estimate.low, decimals)}, {number(estimate.high, decimals)}]"
+
+
+def value_in_interval(estimate: HasInterval) -> str:
+    """`0.50 [0.40, 0.62]`; a dash where the value is undefined."""
+    shown = number(estimate.value, 2)
+    return f"{shown} {interval(estimate)}".rstrip()
+
+
+def percent(share: float, decimals: int = 1) -> str:
+    """`4.2%`; a dash for NaN."""
+    return DASH if math.isnan(share) else f"{share:.{decimals}%}"
 
 
 def pvalue(value: float) -> str:

@@ -12,6 +12,7 @@ from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibr
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import lines_of_one_model
 from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.results.formatting import number, percent
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,8 @@ def summary(identification: Identification) -> str:
     """What was found, in a sentence or two."""
     found = identification.found
     text = (
-        f"{sum(found.flagged)} of {len(found.flagged)} questions flagged, of which at most {found.level:.0%} are "
-        f"expected to be unseen; estimated share of unseen questions {found.unseen_share:.2f}."
+        f"{sum(found.flagged)} of {len(found.flagged)} questions flagged, of which at most {percent(found.level, 0)} "
+        f"are expected to be unseen; estimated share of unseen questions {number(found.unseen_share, 2)}."
     )
     untested = identification.untested
     return text + (f" {untested} question(s) without a score from every model are left out." if untested else "")

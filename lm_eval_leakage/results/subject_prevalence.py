@@ -10,6 +10,7 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from lm_eval_leakage.inference.known_scores import Calibration
+from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.inference.prevalence import (
     Prevalence,
     by_subject,
@@ -20,7 +21,7 @@ from lm_eval_leakage.inference.prevalence import (
 from lm_eval_leakage.logs.audits import lines_of_one_model
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.results.column_registry import CALIBRATED, FLAGGED, FLAGGED_UNGUARDED, NULL_RATE, PREVALENCE
-from lm_eval_leakage.results.formatting import DASH, pvalue
+from lm_eval_leakage.results.formatting import DASH, interval, number, percent, pvalue
 from lm_eval_leakage.results.identify import pvalues_of, scores_of
 from lm_eval_leakage.results.markup import markdown_of
 from lm_eval_leakage.results.measured import ALL_TESTED, NO_GUARD, P_ADJUSTED, P_UNGUARDED, Flags, P, flags_of
@@ -126,12 +127,11 @@ class ShareColumn:
 
 
 def _counted(n_flagged: int, n: int) -> str:
-    return f"{n_flagged} of {n} ({n_flagged / n:.1%})" if n else DASH
+    return f"{n_flagged} of {n} ({percent(n_flagged / n)})" if n else DASH
 
 
 def _interval(share: Prevalence) -> str:
-    value = DASH if math.isnan(share.share) else f"{share.share:.2f}"
-    return f"{value} [{share.low:.2f}, {share.high:.2f}]"
+    return f"{number(share.share, 2)} {interval(Estimate(share.share, low=share.low, high=share.high))}"
 
 
 FIRST_COLUMNS = (
@@ -141,7 +141,7 @@ FIRST_COLUMNS = (
 COLUMNS_BY_NULL = (
     *FIRST_COLUMNS,
     ShareColumn(f"{FLAGGED.heading}, {ALL_TESTED}", lambda row: _counted(row.n_flagged, row.n)),
-    ShareColumn(NULL_RATE.heading, lambda row: f"{row.null_rate:.1%}"),
+    ShareColumn(NULL_RATE.heading, lambda row: percent(row.null_rate)),
     ShareColumn(P, lambda row: pvalue(row.pvalue)),
     ShareColumn(P_ADJUSTED, lambda row: pvalue(row.adjusted)),
     ShareColumn(FLAGGED_UNGUARDED.heading, lambda row: _counted(row.unguarded.n_flagged, row.unguarded.n)),
@@ -151,7 +151,7 @@ COLUMNS_BY_NULL = (
 COLUMNS_BY_CALIBRATION = (
     *FIRST_COLUMNS,
     ShareColumn(f"{CALIBRATED.heading}, {ALL_TESTED}", lambda row: _counted(row.n_flagged, row.n)),
-    ShareColumn(NULL_RATE.heading, lambda row: f"{row.null_rate:.1%}"),
+    ShareColumn(NULL_RATE.heading, lambda row: percent(row.null_rate)),
     ShareColumn("p by calibration", lambda row: pvalue(row.pvalue)),
     ShareColumn("p by calibration, adjusted", lambda row: pvalue(row.adjusted)),
     ShareColumn(f"{PREVALENCE.heading}, 95 %", lambda row: _interval(row.share)),
