@@ -12,6 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.inference.pooling import SKIPPED
 from lm_eval_leakage.logs.audit_line import AuditLine, audit_lines, benchmark_of, looks_like_audit_line
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import Run, find_runs, json_lines, n_told, sanitized
@@ -126,7 +127,7 @@ def statistics_of(run: Run, task: str) -> set[str]:
     """The names of an audit's filters, one per statistic, from its configuration and the rows of its results. Empty
     for any other task."""
     keys = [key.partition(",") for key in run.results.get("results", {}).get(task, {})]
-    return {statistic for row, _, statistic in keys if row == "skipped"} | set(_pipelines(_config(run, task)))
+    return {statistic for row, _, statistic in keys if row == SKIPPED.name} | set(_pipelines(_config(run, task)))
 
 
 def _config(run: Run, task: str) -> Mapping[str, Any]:
