@@ -51,27 +51,6 @@ def unseen_share(pvalues: Sequence[float]) -> float:
     return min(1.0, (1 + above) / (len(pvalues) * (1 - STOREY))) if len(pvalues) else 1.0
 
 
-def identify(
-    scores: Sequence[float], unseen: Sequence[float], level: float = 0.1, *, estimate_share: bool = True
-) -> Identified:
-    """The questions whose scores stand out from those of known-unseen ones, by the Benjamini-Hochberg procedure.
-
-    level: target false discovery rate, the expected share of unseen questions among the flagged
-    estimate_share: False controls the rate without estimating how many questions are unseen, and flags fewer
-    """
-    return from_pvalues(conformal_pvalues(scores, unseen), level, estimate_share=estimate_share)
-
-
-def identify_jointly(
-    scores: Mapping[str, Sequence[float]], unseen: Mapping[str, Sequence[float]], level: float = 0.1
-) -> Identified:
-    """The questions that any of several models has probably seen; the others are a benchmark clean for all of them.
-
-    scores, unseen: by model, for the same questions in the same order
-    """
-    return from_pvalues(joint([conformal_pvalues(scores[model], unseen[model]) for model in scores]), level)
-
-
 def joint(pvalues: Sequence[Sequence[float] | Floats]) -> Floats:
     """Of each question, the smallest p-value over the models times their number (Bonferroni), which is valid however
     the models depend on each other.
@@ -84,6 +63,11 @@ def joint(pvalues: Sequence[Sequence[float] | Floats]) -> Floats:
 
 
 def from_pvalues(pvalues: Floats, level: float, *, estimate_share: bool = True) -> Identified:
+    """The questions that stand out from the known-unseen ones, by the Benjamini-Hochberg procedure.
+
+    level: target false discovery rate, the expected share of unseen questions among the flagged
+    estimate_share: False controls the rate without estimating how many questions are unseen, and flags fewer
+    """
     if isinstance(level, bool) or not 0 < level < 1:
         raise ValueError(f"level is {level!r}; the target false discovery rate must be above 0 and below 1")
     share = unseen_share(pvalues.tolist()) if estimate_share else 1.0

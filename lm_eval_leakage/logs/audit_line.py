@@ -112,13 +112,9 @@ class AuditLine:
         return class_of(0 if self.read is None else len(self.read.options), self.guarded)
 
 
-def is_audit_line(sample: Mapping[str, Any]) -> bool:
-    """Whether a sample, in memory or from a log, is a line of an audit."""
-    return VERSION_KEY in sample or MARK_OF_VERSION_1 in sample
-
-
 def looks_like_audit_line(line: bytes) -> bool:
-    """The same for a raw line that may be truncated; quotation marks within its texts are escaped."""
+    """Whether a raw line of a samples log, which may be truncated, is that of an audit. Quotation marks within its
+    texts are escaped."""
     return any(f'"{key}"'.encode() in line for key in (VERSION_KEY, MARK_OF_VERSION_1))
 
 

@@ -12,10 +12,17 @@ from lm_eval_leakage.inference.conformal import (
     conformal_pvalues,
     exchangeability,
     from_pvalues,
-    identify,
-    identify_jointly,
+    joint,
     unseen_share,
 )
+
+
+def identify(scores, unseen, level=0.1, **kwargs):
+    return from_pvalues(conformal_pvalues(scores, unseen), level, **kwargs)
+
+
+def identify_jointly(scores, unseen, level=0.1):
+    return from_pvalues(joint([conformal_pvalues(scores[model], unseen[model]) for model in scores]), level)
 
 
 def test_a_pvalue_counts_the_unseen_that_score_as_high_and_the_question_itself() -> None:

@@ -91,6 +91,8 @@ def test_the_page_lists_them_once_for_each_task(folder: Path) -> None:
     page = render(annotate([folder])).replace("<wbr>", "")
     assert page.count(">k_least:k=10<") == 1
     assert "Other detectors" in page
+    shown = page[page.index("Other detectors") :]
+    assert shown.index("<table") < shown.index("<details")  # not folded away
 
 
 def test_with_two_options_there_is_a_p_value_and_no_rate() -> None:
