@@ -13,9 +13,12 @@ from dataclasses import dataclass
 
 from lm_eval_leakage.inference.combined import CombinedScore
 from lm_eval_leakage.inference.conformal import conformal_pvalues
+from lm_eval_leakage.records import Described
 
 EVERY_CLASS = "all"
+OWN, COPY = "own", "copy"  # whose scores a calibration holds
 COMBINED = "combined"  # stands for all detectors where a detector's name is expected
+MARGIN = "margin"  # the value by which max_order ranked questions in earlier versions
 FEWEST_OF_CLASS = 19  # known-unseen questions of a class; with fewer, no p-value reaches 5 %
 
 
@@ -48,16 +51,21 @@ class Calibration:
     """Known scores of one model on one benchmark.
 
     model, benchmark: names, which a run must share
+    whose: OWN if the model itself was asked, or COPY if a copy of it was, which had been trained on questions of the
+        benchmark. Training moves the scores of other questions too, so only own scores say what the model has seen
     origin: where the known scores come from, in words
     detectors: known scores by name of score, see `detector_ids.score_names`
-    combined: the combined score of all of them, fitted on the same questions; None if there is none
+    combined: how a combined score is computed from those of all detectors; None if there is none
+    unseen: what the known-unseen questions are like; None if it is not known, as in files of earlier versions
     """
 
     model: str
     benchmark: str
+    whose: str
     origin: str
     detectors: Mapping[str, KnownScores]
     combined: CombinedScore | None = None
+    unseen: Described | None = None
 
     def unmatched(self, run: Iterable[str], detector: str | None = None) -> str | None:
         """Why these scores do not apply to a run, as a sentence; None if they do.
@@ -67,13 +75,19 @@ class Calibration:
         """
         names = dict.fromkeys(run)
         own = [name for name in self.detectors if name != COMBINED] if detector is None else [detector]
-        if any(name in names or name.rpartition("/")[0] in names for name in own):
+        if any(name in names or _is_value_of(name, names) for name in own):
             return None
         return (
             f"the calibration of {self.model!r} has scores of {', '.join(own) or 'no detector'}, but the run has "
             f"{', '.join(names) or 'no detector'}: the same probe and statistic with the same parameters are needed, "
             "so run the audit as for the calibration, or make a calibration for this audit"
         )
+
+
+def _is_value_of(name: str, detectors: Iterable[str]) -> bool:
+    """Whether a score is a value of one of the detectors. By its margin max_order ranked in earlier versions only."""
+    detector, _, value = name.rpartition("/")
+    return value != MARGIN and detector in detectors
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,13 @@ from typing import Any
 from lm_eval_leakage.inference.known_scores import class_of
 from lm_eval_leakage.logs.problems import NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.logs.version_1 import id_of
+from lm_eval_leakage.logs.version_2 import score_name as score_name_before
 from lm_eval_leakage.questions.fields import content_id, question_from_doc
 from lm_eval_leakage.records import Question, UntestableQuestion
 
 Scalar = bool | int | float | str | None
 
-LINE_VERSION = 2
+LINE_VERSION = 3
 VERSION_KEY = "leakage_log"  # in no line of another task; lines of version 1 do not have it
 MARK_OF_VERSION_1 = "ranks_by"
 AUDIT_NAME = re.compile(r"(.+)_(?:leakage|choice_confusion)(?:_[a-z0-9_]+)?")
@@ -74,7 +75,8 @@ class AuditLine:
     margin: nats by which the published form beats the best other one; None for statistics without a margin
     loglikelihoods: of the orders that were asked, published first, nats; empty for other probes
     arms: None for other audits
-    calibrated_flagged, calibrated_pvalue: by the calibration that the run had; None without one
+    calibrated_flagged, calibrated_pvalue: by the calibration that the run had; None without one, and in versions 1
+        and 2, which do not say whose scores it held
     values: every number of the statistic by name: what goes into its rows, and what else it measured
     row_names: of the task's rows, some of which are among `values`
     """
@@ -105,6 +107,11 @@ class AuditLine:
     def guarded(self) -> bool:
         """Whether its options have a natural order."""
         return bool(self.guards)
+
+    @property
+    def score(self) -> float | None:
+        """What it is ranked by among the questions of its detector; None if it was not tested, or ranks by several."""
+        return next(iter(self.scores.values())) if len(self.scores) == 1 else None
 
     @property
     def of_class(self) -> str:
@@ -139,18 +146,26 @@ def benchmark_of(audit: str) -> str:
 # ---------------------------------------------------------------------- the one reader, also of version 1
 
 NO_VALUES = frozenset((*CORE, *OF_HARNESS))
+UNKNOWN_CALIBRATION = (
+    "its calibrated flags are not used: they were made before calibrations said whose scores they hold; give a "
+    "calibration of the model's own scores (--calibration, see `lm-eval-leakage calibrate`)"
+)
 
 
 def audit_lines(
     samples: Iterable[tuple[int, Mapping[str, Any]]], task: str, problems: list[Problem], file: Path | None = None
 ) -> Iterator[AuditLine]:
     """The lines of an audit's numbered samples; anything else becomes a problem and is left out."""
+    of_unknown_calibration = False
     for number, sample in samples:
         try:
             yield read_line(sample, task)
+            of_unknown_calibration |= _is_of_unknown_calibration(sample)
         except NOT_AS_WRITTEN as error:
             what = f"left out: not a line of an audit as this package writes them ({error!r})"
             problems.append(Problem(what, file, number))
+    if of_unknown_calibration:
+        problems.append(Problem(UNKNOWN_CALIBRATION, file))
 
 
 def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
@@ -170,7 +185,7 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         detector=detector,
         filter=intern(sample.get("filter") or named.rpartition("/")[2]),
         scores={
-            intern(name): float(sample[key])
+            intern(name if version > 2 else score_name_before(name)): float(sample[key])
             for key, name in score_names(detector, keys).items()
             if sample[key] is not None
         },
@@ -182,8 +197,8 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         margin=_own_number(sample, "margin"),
         loglikelihoods=_orders(sample),
         arms=_arms(sample),
-        calibrated_flagged=_typed(sample, "calibrated_flagged", bool),
-        calibrated_pvalue=_number(sample, "calibrated_pvalue"),
+        calibrated_flagged=_typed(sample, "calibrated_flagged", bool) if version > 2 else None,
+        calibrated_pvalue=_number(sample, "calibrated_pvalue") if version > 2 else None,
         values={
             intern(key): float(value)
             for key, value in sample.items()
@@ -212,9 +227,13 @@ def _once(names: tuple[str, ...], version: int) -> tuple[str, ...]:
 
 def _version(sample: Mapping[str, Any]) -> int:
     version = sample.get(VERSION_KEY, 1)
-    if version not in (1, LINE_VERSION) or isinstance(version, bool):
-        raise ValueError(f"{VERSION_KEY} is {version!r}; this package reads versions 1 and {LINE_VERSION}")
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= LINE_VERSION:
+        raise ValueError(f"{VERSION_KEY} is {version!r}; this package reads versions 1 to {LINE_VERSION}")
     return int(version)
+
+
+def _is_of_unknown_calibration(sample: Mapping[str, Any]) -> bool:
+    return _version(sample) < 3 and sample.get("calibrated_flagged") is not None
 
 
 def _hash(sample: Mapping[str, Any]) -> str:

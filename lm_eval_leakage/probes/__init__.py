@@ -42,6 +42,10 @@ class Probe(ABC):
         """Index of the right option in each list of options that is shown, for probes that show several."""
         return ()
 
+    def fixed_places(self, question: Question) -> tuple[int, ...]:
+        """For each request, how many options stand in their published place, for probes of whole orders of them."""
+        return ()
+
     def n_tokens(self, request: Request) -> int | None:
         """How many tokens to generate; None for one more than the expected continuation has."""
         return None

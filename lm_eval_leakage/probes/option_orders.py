@@ -70,6 +70,13 @@ class OptionOrders(Probe):
             Request(context, block([question.options[i] for i in order])) for order in self.chosen_orders(question)
         )
 
+    def fixed_places(self, question: Question) -> tuple[int, ...]:
+        texts = [option.strip() for option in question.options]
+        return tuple(
+            sum(texts[source] == text for source, text in zip(order, texts, strict=True))
+            for order in self.chosen_orders(question)
+        )
+
     def chosen_orders(self, question: Question) -> list[Order]:
         """The orders to score, as indices of the published options, the published order first."""
         # Options that differ only in surrounding white space read the same.

@@ -13,6 +13,7 @@ from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import lines_of_one_model
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.results.formatting import number, percent
+from lm_eval_leakage.results.withholding import refuse_withheld
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ def identify(
 ) -> Identification:
     """By one detector of the calibrations, or by all of them combined.
 
-    runs: of each model, the folder of its audits' samples logs and its calibration
+    runs: of each model, the folder of its audits' samples logs and its calibration. Raises ValueError for one that
+        says nothing about what the model has seen
 
     With several models a question's p-value is the lowest over the models times their number, so that what is not in
     the set is clean for all of them as far as the detector can tell.
@@ -41,6 +43,7 @@ def identify(
     pvalues: list[dict[str, float]] = []
     for folder, calibration in runs:
         scores, lines = scores_of(folder, calibration, problems)
+        refuse_withheld(calibration, lines.values())
         rows |= {name: line.doc for name, line in lines.items()}
         classes = {name: line.of_class for name, line in lines.items()}
         pvalues.append(pvalues_of(scores, classes, calibration, detector))

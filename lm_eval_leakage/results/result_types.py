@@ -21,6 +21,7 @@ class AuditedQuestion:
     flagged, pvalue, null_rate: of the run's main detector; None if it did not test the question. With two options no
         question can be flagged: flagged is None, and only the p-value of all questions together is meaningful
     reason: why it was not tested; None if it was
+    score: what the detector ranks questions by, a higher one meaning more leakage
     margin: log-likelihood of the published order minus that of the best other one, nats
     n_orders, loglikelihoods: of the orders that were asked, published first, nats; empty if none were
     outlier: whether the outlier test flags it
@@ -43,6 +44,7 @@ class AuditedQuestion:
     pvalue: float | None = None
     null_rate: float | None = None
     reason: str | None = None
+    score: float | None = None
     margin: float | None = None
     n_orders: int | None = None
     loglikelihoods: tuple[float, ...] = ()

@@ -14,6 +14,7 @@ from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.results.identify import pvalues_of
 from lm_eval_leakage.results.other_detectors import values_of_line
 from lm_eval_leakage.results.result_types import AuditedQuestion
+from lm_eval_leakage.results.withholding import refuse_withheld
 
 MAIN = ("max_order", "pair_published", "stepwise")  # the columns show the flags of the first of these that was run
 OUTLIER_TEST = "outlier"
@@ -132,6 +133,7 @@ def _audited_question(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chos
             pvalue=main.pvalue,
             null_rate=main.null_rate,
             reason=TWO_OPTIONS if _undecidable(main) else main.reason,
+            score=main.score,
             margin=main.margin,
             n_orders=len(main.loglikelihoods) or None,
             loglikelihoods=tuple(main.loglikelihoods),
@@ -167,6 +169,7 @@ def _with_calibration(
             scores[name] |= line.scores
     classes = {name: next(iter(lines.values())).of_class for name, lines in own.items()}
     try:
+        refuse_withheld(calibration, (line for lines in own.values() for line in lines.values()))
         pvalues = pvalues_of(scores, classes, calibration, calibrating.detector)
     except ValueError as error:
         problems.append(Problem(f"the calibration of {calibration.model!r} is not used: {error}"))

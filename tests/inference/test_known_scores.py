@@ -6,6 +6,7 @@ from scipy.stats import binomtest
 
 from lm_eval_leakage.inference.known_scores import (
     EVERY_CLASS,
+    OWN,
     Calibration,
     KnownScores,
     by_class,
@@ -57,7 +58,7 @@ def test_scores_are_grouped_and_what_is_not_finite_is_left_out() -> None:
 
 
 def test_scores_match_a_run_by_its_detectors_with_or_without_the_value_that_ranks() -> None:
-    found = Calibration("M", "b", "o", {"p/t": KnownScores({EVERY_CLASS: [1.0]}, [])})
+    found = Calibration("M", "b", OWN, "o", {"p/t": KnownScores({EVERY_CLASS: [1.0]}, [])})
     assert found.unmatched(["p"]) is None
     assert found.unmatched(["x", "p/t"]) is None
     for run in (["p:max_orders=12"], []):
@@ -65,3 +66,9 @@ def test_scores_match_a_run_by_its_detectors_with_or_without_the_value_that_rank
         assert "'M' has scores of p/t, but the run has " in said
         assert ", ".join(run) in said
     assert "has scores of Q" in str(found.unmatched(["p"], "Q"))
+
+
+def test_margins_of_an_earlier_version_are_not_compared_with_todays_scores() -> None:
+    margins = Calibration("M", "b", OWN, "o", {"max_order/margin": KnownScores({EVERY_CLASS: [1.0]}, [])})
+    assert "has scores of max_order/margin, but the run has max_order" in str(margins.unmatched(["max_order"]))
+    assert margins.unmatched(["max_order/margin"]) is None

@@ -26,7 +26,7 @@ def kept(*samples) -> dict:
 
 
 def test_a_line_is_stored_without_its_texts_and_read_with_its_answers() -> None:
-    audit = kept(sample("q1", MaxOrderEvidence(True, 0.5, 0.5, 0.5, 0, 2), "max_order", ("in_order",)))
+    audit = kept(sample("q1", MaxOrderEvidence(True, 0.5, 0.5, 0.5, 0.5, 0, 2), "max_order", ("in_order",)))
     assert "which is not kept" not in json.dumps(audit)
     (line,) = read_lines("leakage_perm", audit)
     assert (line.question, line.detector, line.guarded, line.flagged) == ("q1", "max_order", True, True)

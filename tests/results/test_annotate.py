@@ -12,7 +12,7 @@ from scipy.stats import binom, binomtest, false_discovery_control, norm
 
 from lm_eval_leakage import load_run
 from lm_eval_leakage.inference.combined import CombinedScore
-from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.results import column_registry as columns
 from lm_eval_leakage.results.annotate import Choices, annotate
@@ -26,6 +26,8 @@ from tests.results.harness_files import (
     row,
     write_run,
 )
+
+pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")
 
 N = 24
 FLAGGED = range(0, N, 3)  # 8 of 24
@@ -297,7 +299,7 @@ def calibration(model: str) -> Calibration:
     known = KnownScores({EVERY_CLASS: [-1.5] * 97 + [1.5] * 2}, [1.5] * 60 + [-1.5] * 40)
     together = CombinedScore((DETECTOR,), (0.2,), 0.0, {DETECTOR: (-1.0, 1.0)})
     unseen = KnownScores({EVERY_CLASS: [0.43] * 97 + [0.57] * 2}, [0.57] * 60 + [0.43] * 40)
-    return Calibration(model, "bench", "by hand", {DETECTOR: known, COMBINED: unseen}, together)
+    return Calibration(model, "bench", OWN, "by hand", {DETECTOR: known, COMBINED: unseen}, together)
 
 
 def test_a_calibration_gives_probabilities_and_the_share_of_seen_questions(folder) -> None:
@@ -340,7 +342,7 @@ def test_a_log_that_lost_whole_lines_is_named(folder) -> None:
 
 
 def test_a_calibration_of_audits_that_were_not_run_is_named_and_left(folder) -> None:
-    other = Calibration("m", "bench", "by hand", {"x/y": KnownScores({EVERY_CLASS: [0.0]}, [])})
+    other = Calibration("m", "bench", OWN, "by hand", {"x/y": KnownScores({EVERY_CLASS: [0.0]}, [])})
     (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(other)]))
     assert any("is not used" in str(problem) for problem in found.problems)
 

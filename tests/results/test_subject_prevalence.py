@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import betabinom, binom
 
-from lm_eval_leakage.inference.known_scores import EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.inference.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores
+from lm_eval_leakage.logs.audit_line import LINE_VERSION, VERSION_KEY
 from lm_eval_leakage.results import column_registry as columns
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.formatting import pvalue
@@ -17,13 +18,16 @@ from lm_eval_leakage.results.subject_prevalence import ALL_SUBJECTS, as_table, b
 from lm_eval_leakage.results.tables import as_text
 from tests.results.harness_files import audited, confused, row, write_run
 
+pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")
+
 TEST = "max_order"
 
 
 def line(number: int, subject: str, flagged: bool, statistic: float = 0.0) -> str:
     doc = {"question": f"Q{number}", "choices": ["a", "b", "c", "d"], "answer": 0, "subject": subject}
     found = {"flagged": flagged, "null_rate": 1 / 24, "statistic": statistic, "ranks_by": "statistic", "reason": None}
-    return json.dumps({"doc_hash": f"h{number}", "doc": doc, "detector": TEST, "guards": ""} | found)
+    own = {VERSION_KEY: LINE_VERSION, "benchmark": "b", "doc_hash": f"h{number}", "doc": doc, "detector": TEST}
+    return json.dumps(own | {"guards": ""} | found)
 
 
 @pytest.fixture
@@ -50,7 +54,7 @@ def test_by_null_every_subject_has_its_exact_pvalue_and_a_lower_bound(run) -> No
 def calibration(n_unseen: int = 199) -> Calibration:
     rng = np.random.default_rng(1)
     known = KnownScores({EVERY_CLASS: rng.normal(size=n_unseen).tolist()}, (rng.normal(size=200) + 4).tolist())
-    return Calibration("M", "b", "by hand", {TEST: known})
+    return Calibration("M", "b", OWN, "by hand", {TEST: known})
 
 
 def test_by_calibration_the_share_is_found_and_its_error_holds_it(run) -> None:

@@ -118,6 +118,7 @@ class Judging:
             tuple(instance.tokens for instance in asked if instance.tokens is not None),
             tuple(answer for answer in answers if isinstance(answer, str)),
             expected,
+            probe.fixed_places(question),
         )
 
     def _calibrated(self, place: int, verdict: Verdict, detector: str) -> Calibrated | None:
