@@ -21,6 +21,20 @@ if TYPE_CHECKING:  # it imports scipy, which would slow `--help` down
 PROBLEMS_SHOWN = 20
 
 
+def calibrate(args: argparse.Namespace) -> None:
+    """make a calibration from a model's own scores of questions that it cannot have seen"""
+    from lm_eval_leakage.logs.calibration_file import read_calibration, write_calibration
+    from lm_eval_leakage.results.own_calibration import own_calibration, summary
+
+    problems: list[Problem] = []
+    weights = None if args.combined is None else read_calibration(args.combined)
+    made = own_calibration(args.run, args.unseen, problems, reference=args.reference, weights=weights)
+    write_calibration(args.output_path, made.calibration)
+    say(summary(made))
+    note(f"written: {args.output_path}")
+    _tell(("", problem) for problem in problems)
+
+
 def identify(args: argparse.Namespace) -> None:
     """list the questions that models have probably seen, at a target false discovery rate"""
     from lm_eval_leakage.logs.calibration_file import read_calibration
@@ -163,4 +177,4 @@ def _write_page(page: str, file: Path) -> None:
     say(f"written: {visible(str(file))} ({len(page.encode()) / 1e6:.1f} MB)")
 
 
-COMMANDS_ON_RESULTS: tuple[Command, ...] = (identify, prevalence, annotate, clean, report, leaderboard)
+COMMANDS_ON_RESULTS: tuple[Command, ...] = (calibrate, identify, prevalence, annotate, clean, report, leaderboard)

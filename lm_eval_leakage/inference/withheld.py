@@ -15,7 +15,7 @@ from lm_eval_leakage.records import Described
 from lm_eval_leakage.texts import brief
 
 FEWEST = 20  # questions of either kind; 19 known-unseen ones are the fewest that allow a p-value of .05
-LEVEL = 0.05  # chance that questions of the same kind are taken for different ones
+DIFFERENT_AT = 0.05  # chance that questions of the same kind are taken for different ones
 POWER_FPR = 0.05
 MAKE = "`lm-eval-leakage calibrate RUN --unseen UNSEEN_RUN --output_path FILE`"
 
@@ -80,7 +80,7 @@ def too_few(unseen: Described, asked: Described) -> str | None:
 def of_another_kind(unseen: Described, asked: Described) -> str | None:
     """Whether the known-unseen questions differ in a property that leakage does not change."""
     found = exchangeability(unseen.properties, asked.properties, rng=np.random.default_rng(0))
-    different = [one for one in found if one.adjusted <= LEVEL]
+    different = [one for one in found if one.adjusted <= DIFFERENT_AT]
     if not different:
         return None
     return (

@@ -124,14 +124,6 @@ OF_AUDITS: Sequence[Column[Any]] = (
         lambda of: share(of.calibrated_flags),
         harness="calibrated_rate",
     ),
-    PROBABILITY := Column(
-        "probability",
-        "probability",
-        NUMBER,
-        "with --calibration: mean probability of having been seen, by the combined score",
-        lambda of: mean_and_stderr(of.probabilities)[0],
-        harness="probability",
-    ),
     PREVALENCE := Column(
         "prevalence",
         "prevalence",

@@ -51,7 +51,6 @@ AUDIT_COLUMNS: Sequence[QuestionColumn] = (
     QuestionColumn("guards", "natural orders of its options", of_audit=lambda one: ",".join(one.guards)),
     QuestionColumn("outlier_flagged", "by the outlier test", of_audit=lambda one: one.outlier),
     QuestionColumn("calibrated_flagged", "by the calibration", of_audit=lambda one: one.calibrated_flagged),
-    QuestionColumn("probability", "of having been seen, by the combined score", of_audit=lambda one: one.probability),
     *map(_arm, ARMS),
 )
 

@@ -28,7 +28,6 @@ class AuditedQuestion:
     outlier_null_rate: the probability of that without leakage
     guards: which natural orders its options have
     arms: of choice confusion; None without that audit
-    probability: that the model has seen it, by the calibration's combined score; None without a calibration
     calibrated_flagged: whether its calibrated p-value is at most the requested false-positive rate
     others: values of all other detectors, by id
     """
@@ -52,7 +51,6 @@ class AuditedQuestion:
     outlier_null_rate: float | None = None
     guards: tuple[str, ...] = ()
     arms: Arms | None = None
-    probability: float | None = None
     calibrated_flagged: bool | None = None
     others: Mapping[str, Values] = field(default_factory=dict)
 

@@ -156,7 +156,7 @@ def _with_calibration(
 ) -> tuple[list[AuditedQuestion], Calibrating | None]:
     """Adds calibrated verdicts on questions of the calibration's benchmark or parts of it; other questions have
     none."""
-    calibration, together = calibrating.calibration, calibrating.calibration.combined
+    calibration = calibrating.calibration
     own = {one.doc_hash: verdicts[one.doc_hash] for one in found if _is_part(one.benchmark, calibration.benchmark)}
     for benchmark in sorted({one.benchmark for one in found if one.doc_hash not in own}):
         what = (
@@ -175,18 +175,8 @@ def _with_calibration(
         problems.append(Problem(f"the calibration of {calibration.model!r} is not used: {error}"))
         return list(found), None
 
-    def calibrated(one: AuditedQuestion) -> AuditedQuestion:
-        if one.doc_hash not in pvalues:
-            return replace(one, calibrated_flagged=None)
-        known = scores[one.doc_hash]
-        has_all = together is not None and all(part in known for part in together.detectors)
-        return replace(
-            one,
-            calibrated_flagged=pvalues[one.doc_hash] <= calibrating.fpr,
-            probability=together.probability(known) if together is not None and has_all else None,
-        )
-
-    return [calibrated(one) for one in found], calibrating
+    flags = {name: pvalue <= calibrating.fpr for name, pvalue in pvalues.items()}
+    return [replace(one, calibrated_flagged=flags.get(one.doc_hash)) for one in found], calibrating
 
 
 def _is_part(benchmark: str, whole: str) -> bool:

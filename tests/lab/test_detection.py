@@ -45,7 +45,7 @@ def test_an_audit_stored_by_version_1_is_read() -> None:
         **{"flagged": True, "null_rate": 0.5, "pvalue": 0.5, "statistic": 0.5, "n_orders": 2},
     }
     (detector,) = read_detectors("leakage_perm", {"lines": [line], **COST})
-    assert (detector.name, detector.audit) == ("max_order:orders=12", "leakage_perm")
+    assert (detector.name, detector.audit) == ("max_order:orders=12/margin", "leakage_perm")
     assert (detector.scores, detector.flags, detector.null_rate) == ({"q1": 0.5}, {"q1": True}, 0.5)
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import expit
-from scipy.stats import binom, binomtest, false_discovery_control, norm
+from scipy.stats import binom, binomtest, false_discovery_control
 
 from lm_eval_leakage import load_run
 from lm_eval_leakage.inference.combined import CombinedScore
@@ -302,13 +301,10 @@ def calibration(model: str) -> Calibration:
     return Calibration(model, "bench", OWN, "by hand", {DETECTOR: known, COMBINED: unseen}, together)
 
 
-def test_a_calibration_gives_probabilities_and_the_share_of_seen_questions(folder) -> None:
+def test_a_calibration_gives_its_flags_and_the_share_of_seen_questions(folder) -> None:
     (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(calibration("m"))]))
     only = rows_of(found)["bench_history", "acc,none"]
     assert columns.CALIBRATED.of(only).value == pytest.approx(8 / 24)
-    scale = norm.ppf(2.5 / 3) + 0.5  # above both known-unseen scores, by half of their spread
-    seen, unseen = expit(0.2 * scale), expit(-0.2 * scale)
-    assert columns.PROBABILITY.of(only) == pytest.approx((8 * seen + 16 * unseen) / 24)
     fpr = 4 / 99  # of 99 known-unseen questions as many as keep the conformal p-value at 5 % or below
     assert columns.PREVALENCE.of(only).value == pytest.approx((8 / 24 - fpr) / (0.6 - fpr), abs=0.05)
     assert columns.PREVALENCE.of(only).low < columns.PREVALENCE.of(only).value < columns.PREVALENCE.of(only).high
@@ -316,14 +312,14 @@ def test_a_calibration_gives_probabilities_and_the_share_of_seen_questions(folde
 
 def test_a_calibration_of_another_model_is_not_used(folder) -> None:
     (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(calibration("other"))]))
-    assert math.isnan(columns.PROBABILITY.of(rows_of(found)["bench", "acc,none"]))
+    assert math.isnan(columns.CALIBRATED.of(rows_of(found)["bench", "acc,none"]).value)
     assert any("no calibration is of 'm'" in str(problem) for problem in found.problems)
 
 
 def test_a_calibration_of_another_benchmark_is_not_used_and_said_to(folder) -> None:
     other = replace(calibration("m"), benchmark="ben")
     (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(other)]))
-    assert math.isnan(columns.PROBABILITY.of(rows_of(found)["bench", "acc,none"]))
+    assert math.isnan(columns.CALIBRATED.of(rows_of(found)["bench", "acc,none"]).value)
     assert any("not used for 'bench'" in str(problem) for problem in found.problems)
 
 

@@ -31,11 +31,11 @@ accuracy_unflagged accuracy_flagged gap gap_adjusted strong_rate
 accuracy_original accuracy_shuffled accuracy_replaced accuracy_generalized
 """
 BEFORE = "model task level group metric n_shot n n_joined n_tested n_pvalue n_pvalue_unguarded"
-AFTER = "null_rate pvalue pvalue_adjusted pvalue_unguarded outlier_null_rate probability gap_pvalue"
+AFTER = "null_rate pvalue pvalue_adjusted pvalue_unguarded outlier_null_rate gap_pvalue"
 ENDINGS = ("", "_stderr", "_low", "_high")
 PUBLISHED = BEFORE.split() + [f"{key}{end}" for key in ESTIMATES.split() for end in ENDINGS] + AFTER.split()
 IN_HARNESS = """
-flagged_rate null_rate pvalue pvalue_unguarded outlier_rate calibrated_rate probability prevalence confusion_delta
+flagged_rate null_rate pvalue pvalue_unguarded outlier_rate calibrated_rate prevalence confusion_delta
 acc_unflagged acc_flagged acc_gap acc_gap_adjusted
 """
 
@@ -166,5 +166,5 @@ def test_the_leaderboards_name_columns_as_the_report_does(runs) -> None:
 def test_a_row_that_knows_nothing_of_a_column_is_undefined_in_it_and_never_zero() -> None:
     bare = Row("m", "t", "task", "acc,none", "0", 1, Estimate(), 0, 0)
     flat = flat_row(bare)
-    assert {flat[key] for key in ("flagged_rate", "flagged_rate_low", "pvalue", "gap", "probability")} == {None}
+    assert {flat[key] for key in ("flagged_rate", "flagged_rate_low", "pvalue", "gap")} == {None}
     assert "accuracy_original" not in flat
