@@ -85,8 +85,8 @@ def of_another_kind(unseen: Described, asked: Described) -> str | None:
         return None
     return (
         f"the unseen questions are of another kind than those that were asked: {'; '.join(map(_shown, different))} "
-        f"(adjusted for {len(found)} properties); choose or write unseen questions like those of the benchmark, or "
-        "ask only benchmark questions like the unseen ones"
+        "(p-values adjusted for the number of properties); choose or write unseen questions like those of the "
+        "benchmark, or ask only benchmark questions like the unseen ones"
     )
 
 
