@@ -47,6 +47,8 @@ def prevalence(args: argparse.Namespace) -> None:
     else:
         found = shares.by_calibration(args.run, read_calibration(args.calibration), args.detector, args.fpr, problems)
     say(shares.as_table(found))
+    for text in shares.notes(found):
+        note(f"note: {text}")
     _tell(("", problem) for problem in problems)
 
 

@@ -167,7 +167,7 @@ def _with_calibration(
             scores[name] |= line.scores
     classes = {name: next(iter(lines.values())).of_class for name, lines in own.items()}
     try:
-        pvalues = pvalues_of(scores, classes, calibration, calibrating.detector)
+        pvalues = pvalues_of(scores, classes, calibration, calibrating.detector, problems)
     except ValueError as error:
         problems.append(Problem(f"the calibration of {calibration.model!r} is not used: {error}"))
         return list(found), None
