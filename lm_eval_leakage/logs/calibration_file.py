@@ -26,10 +26,13 @@ UNPUBLISHED = "questions that were never published"  # the end of `origin` in fi
 
 def write_calibration(file: Path, calibration: Calibration) -> None:
     """The stems of the known-unseen questions are left out, since they may be private."""
-    kept = calibration.unseen
-    unseen = None if kept is None else {"properties": kept.properties, "digests": list(kept.stems)}
-    content = {"calibration": CALIBRATION_VERSION, **asdict(replace(calibration, unseen=None)), "unseen": unseen}
-    atomic_write(file, json.dumps(content))
+    written = asdict(replace(calibration, unseen=None))
+    for known in written["detectors"].values():
+        if not known["seen_classes"]:
+            del known["seen_classes"]
+    if (kept := calibration.unseen) is not None:
+        written["unseen"] = {"properties": kept.properties, "digests": list(kept.stems)}
+    atomic_write(file, json.dumps({"calibration": CALIBRATION_VERSION, **written}))
 
 
 def read_calibration(file: str) -> Calibration:
@@ -94,11 +97,13 @@ def _described(properties: Any, digests: Any) -> Described:
     return Described({name: tuple(values) for name, values in properties.items()}, dict.fromkeys(digests, ""))
 
 
-def _known_scores(name: str, unseen: Any, seen: Any) -> KnownScores:
+def _known_scores(name: str, unseen: Any, seen: Any, seen_classes: Any = ()) -> KnownScores:
     _check(EVERY_CLASS in unseen, f"{name} has no scores of {EVERY_CLASS!r} unseen questions")
     for own in (seen, *unseen.values()):
         _check(_are_numbers(own), f"{name} has scores that are not finite numbers")
-    return KnownScores(unseen, seen)
+    _check(len(seen_classes) in (0, len(seen)), f"{name} lacks one class per seen question")
+    _check(all(isinstance(one, str) for one in seen_classes), f"a class of {name} is not a text")
+    return KnownScores(unseen, seen, seen_classes or ())
 
 
 def _combined(stored: Any) -> CombinedScore:

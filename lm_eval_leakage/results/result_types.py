@@ -29,6 +29,7 @@ class AuditedQuestion:
     guards: which natural orders its options have
     arms: of choice confusion; None without that audit
     calibrated_flagged: whether its calibrated p-value is at most the requested false-positive rate
+    seen_pvalue: conformal p-value that the model has seen it, among the calibration's known-seen questions
     others: values of all other detectors, by id
     """
 
@@ -52,6 +53,7 @@ class AuditedQuestion:
     guards: tuple[str, ...] = ()
     arms: Arms | None = None
     calibrated_flagged: bool | None = None
+    seen_pvalue: float | None = None
     others: Mapping[str, Values] = field(default_factory=dict)
 
 
@@ -122,6 +124,7 @@ class Annotation:
     groups: members of each group of the runs
     problems: what could not be read or joined, and what was ignored
     origins: files and versions that it was made from
+    n_known_seen: number of the calibration's known-seen questions, with which `seen_pvalue` compares
     """
 
     model: str
@@ -132,3 +135,4 @@ class Annotation:
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     origins: Mapping[str, Any] = field(default_factory=dict)
+    n_known_seen: int = 0
