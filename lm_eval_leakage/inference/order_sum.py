@@ -2,8 +2,8 @@
 
 A question's scores, one for each order, are standardised; T is the sum over questions of exp(score of the published
 order). Null hypothesis: within each question every order is equally likely to be the published one, independently of
-other questions. It is exact, whatever the model knows, where the builder drew the orders at random, and for differences
-of two scores wherever the second one has the same preferences for reasons other than memory. Questions may have
+other questions. It is exact, whatever the model knows, where the builder drew the orders at random, and holds for
+differences of two scores where both have the same preferences for reasons other than memory. Questions may have
 different numbers of orders; any subset of orders that was drawn without looking at the scores keeps the test exact.
 
 exp gives weight to the few questions whose published order stands out: against a small share of seen questions it has
@@ -42,6 +42,7 @@ class OrderSum:
     log_evalue: logarithm of an e-value; its mean under the null hypothesis is 1 at most, so that e-values of
         independent questions, asked at different times, may be multiplied
     mean: mean of the published orders' scores, in standard deviations of a question's orders, and its standard error
+    critical: the sum from which the test rejects at its level, up to the error of the draws
     """
 
     n: int
@@ -51,6 +52,7 @@ class OrderSum:
     log_evalue: float = NAN
     mean: float = NAN
     mean_error: float = NAN
+    critical: float = NAN
 
 
 def standard_scores(scores: Floats, minus: Floats | None = None) -> Floats | None:
@@ -70,17 +72,19 @@ def standard_scores(scores: Floats, minus: Floats | None = None) -> Floats | Non
     return own if other is None else own - other
 
 
-def order_sum(questions: Sequence[Floats], rng: np.random.Generator) -> OrderSum:
+def order_sum(questions: Sequence[Floats], rng: np.random.Generator, level: float = 0.01) -> OrderSum:
     """Tests the published orders of all `questions` together.
 
     questions: of each, the scores of its orders, the published one first, as `standard_scores` returns them
+    level: of `critical`
     """
     n = len(questions)
     if not n:
         return OrderSum(0)
     weights = [np.exp(own) for own in questions]
     found = math.fsum(float(own[0]) for own in weights)
-    pvalue = _monte_carlo(weights, found, rng)
+    drawn = drawn_sums(weights, rng)
+    pvalue = float(1 + (drawn >= found - EQUAL * found).sum()) / (1 + SUM_DRAWS)
     bound = chernoff_bound(weights, found)
     published = np.array([own[0] for own in questions])
     return OrderSum(
@@ -91,6 +95,7 @@ def order_sum(questions: Sequence[Floats], rng: np.random.Generator) -> OrderSum
         log_evalue(weights),
         float(published.mean()),
         float(published.std(ddof=1)) / math.sqrt(n) if n > 1 else NAN,
+        float(np.quantile(drawn, 1 - level, method="higher")),
     )
 
 
@@ -100,11 +105,6 @@ def drawn_sums(weights: Sequence[Floats], rng: np.random.Generator) -> Floats:
     for own in weights:
         sums += own[rng.integers(len(own), size=SUM_DRAWS, dtype=np.uint8 if len(own) < 256 else np.int64)]
     return sums
-
-
-def _monte_carlo(weights: Sequence[Floats], found: float, rng: np.random.Generator) -> float:
-    at_least = drawn_sums(weights, rng) >= found - EQUAL * found
-    return float(1 + at_least.sum()) / (1 + SUM_DRAWS)
 
 
 def chernoff_bound(weights: Sequence[Floats], found: float) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from sys import intern
@@ -18,7 +18,7 @@ from lm_eval_leakage.inference.known_scores import class_of
 from lm_eval_leakage.logs.problems import NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.logs.version_1 import id_of
 from lm_eval_leakage.questions.fields import content_id, question_from_doc
-from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.records import OrderAnswers, Question, UntestableQuestion
 
 Scalar = bool | int | float | str | None
 
@@ -39,6 +39,8 @@ CORE = (  # our keys of every line, in order; the statistic's own values follow 
     "guards",
     "calibrated_flagged",
     "calibrated_pvalue",
+    "published_orders",
+    "reference_loglikelihoods",
 )
 OF_HARNESS = (
     *("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"),
@@ -77,6 +79,9 @@ class AuditLine:
     calibrated_flagged, calibrated_pvalue: by the calibration that the run had; None without one
     values: every number of the statistic by name: what goes into its rows, and what else it measured
     row_names: of the task's rows, some of which are among `values`
+    published_orders: the status of the benchmark's orders; None in lines that say nothing about it
+    control: log-likelihoods of the orders in the control form, nats; empty if they were not asked
+    reference: the reference model's log-likelihoods of the orders, nats; empty without one
     """
 
     question: str
@@ -100,6 +105,18 @@ class AuditLine:
     values: Mapping[str, float]
     row_names: tuple[str, ...] = ()
     calibrated_pvalue: float | None = None
+    published_orders: str | None = None
+    control: array[float] = field(default_factory=lambda: array("f"))
+    reference: array[float] = field(default_factory=lambda: array("f"))
+
+    @property
+    def orders(self) -> OrderAnswers | None:
+        """What the verdict on the data set is computed from; None if no orders were asked, or in a line without their
+        status, since one line of each question is enough."""
+        if not self.loglikelihoods or self.published_orders is None:
+            return None
+        own, control, reference = map(tuple, (self.loglikelihoods, self.control, self.reference))
+        return OrderAnswers(own, intern(self.published_orders), self.guarded, control, reference)
 
     @property
     def guarded(self) -> bool:
@@ -160,6 +177,7 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
     detector = intern(named if version > 1 else id_of(named))
     keys = tuple(key for key in sample["ranks_by"].split(",") if key)
     read, _ = content_of(sample["doc"])
+    orders, control = _orders(sample)
     return AuditLine(
         question=_hash(sample),
         doc_id=_typed(sample, "doc_id", int),
@@ -180,10 +198,13 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         pvalue=_number(sample, "pvalue"),
         reason=_typed(sample, "reason", str),
         margin=_own_number(sample, "margin"),
-        loglikelihoods=_orders(sample),
+        loglikelihoods=orders,
         arms=_arms(sample),
         calibrated_flagged=_typed(sample, "calibrated_flagged", bool),
         calibrated_pvalue=_number(sample, "calibrated_pvalue"),
+        published_orders=_typed(sample, "published_orders", str),
+        control=control,
+        reference=_reference(sample, len(orders)),
         values={
             intern(key): float(value)
             for key, value in sample.items()
@@ -248,13 +269,24 @@ def _typed(sample: Mapping[str, Any], key: str, kind: Any) -> Any:
     return found
 
 
-def _orders(sample: Mapping[str, Any]) -> array[float]:
-    """Single precision, since 14,042 questions with 24 orders each are held in memory."""
+def _orders(sample: Mapping[str, Any]) -> tuple[array[float], array[float]]:
+    """Log-likelihoods of the orders, and of the same orders in the control form if that was asked. In single
+    precision, since 14,042 questions with 24 orders each are held in memory."""
     n_orders = sample.get("n_orders")
     responses = sample.get("resps") or []
-    if n_orders is None or len(responses) != n_orders or not all(isinstance(one[0], list) for one in responses):
-        return array("f")
-    return array("f", (float(response[0][0]) for response in responses))
+    of_loglikelihoods = all(isinstance(one[0], (list, tuple)) for one in responses)
+    if not isinstance(n_orders, int) or len(responses) not in (n_orders, 2 * n_orders) or not of_loglikelihoods:
+        return array("f"), array("f")
+    found = array("f", (float(response[0][0]) for response in responses))
+    return found[:n_orders], found[n_orders:]
+
+
+def _reference(sample: Mapping[str, Any], n_orders: int) -> array[float]:
+    found = _typed(sample, "reference_loglikelihoods", str)
+    values = array("f", map(float, found.split(","))) if found else array("f")
+    if len(values) not in (0, n_orders):
+        raise ValueError(f"reference_loglikelihoods has {len(values)} numbers for {n_orders} orders")
+    return values
 
 
 def _arms(sample: Mapping[str, Any]) -> Arms | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import Run, find_runs, json_lines, sanitized
 from lm_eval_leakage.results.answered import AnsweredQuestion, TaskRun, accuracy_of, answers, chosen_runs
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
-from lm_eval_leakage.results.rows import Part, rows_of
+from lm_eval_leakage.results.rows import Part, adjusted_rows, rows_of
 from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
 
 
@@ -50,11 +51,16 @@ def annotate(runs: Sequence[Path], audits: Sequence[Path] = (), choices: Choices
         known = replace(run, model=aliases.get(run.key, run.model))
         by_model[known.key].append(known)
     right = _right(choices.references, aliases, problems)
-    first, *rest = [_annotation(own, _ease(right, model), choices) for model, own in by_model.items()]
+    first, *rest = _adjusted([_annotation(own, _ease(right, model), choices) for model, own in by_model.items()])
     if choices.detector and not any(annotation.detector for annotation in (first, *rest)):
         told = [str(problem) for annotation in (first, *rest) for problem in annotation.problems]
         raise ValueError(f"no audit of any model has the detector {choices.detector!r}: {'; '.join(told)}")
     return [replace(first, problems=(*problems, *first.problems)), *rest]  # problems of files that name no model
+
+
+def _adjusted(found: Sequence[Annotation]) -> list[Annotation]:
+    rows = iter(adjusted_rows([row for annotation in found for row in annotation.rows]))
+    return [replace(annotation, rows=tuple(islice(rows, len(annotation.rows)))) for annotation in found]
 
 
 def _annotation(runs: Sequence[Run], ease: Mapping[str, float], choices: Choices) -> Annotation:

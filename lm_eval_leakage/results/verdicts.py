@@ -123,6 +123,7 @@ def _audited_question(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chos
         answer=read.answer if read else None,
         guards=first.guards,
         others={name: values_of_line(line) for name, line in own.items() if name not in chosen.shown},
+        orders=next((orders for line in own.values() if (orders := line.orders)), None),
     )
     main, outlier, arms = (own.get(one) if one else None for one in (chosen.main, chosen.outlier, chosen.arms))
     if main is not None:
