@@ -14,12 +14,12 @@ import numpy as np
 
 from lm_eval_leakage.inference.pooling import NAN, Floats
 
-POWER = 0.8
+FOUND_WITH = 0.8
 SEEN_RANKS: Mapping[int, tuple[float, ...]] = {}
 
 
 def detectable_share(weights: Sequence[Floats], critical: float, ranks: Sequence[float]) -> float:
-    """Smallest share of seen questions that the test finds with probability `POWER`; NaN if even all would not be.
+    """Smallest share of seen questions that the test finds with probability `FOUND_WITH`; NaN if even all would not be.
 
     weights: of each question, exp(score) of every order, `(n_orders,)`
     critical: the sum from which the test rejects
@@ -30,11 +30,11 @@ def detectable_share(weights: Sequence[Floats], critical: float, ranks: Sequence
     """
     unseen, seen = np.array([_moments(own, None) for own in weights]), _seen_moments(weights, ranks)
     low, high = 0.0, 1.0
-    if _power(unseen, seen, 1.0, critical) < POWER:
+    if _power(unseen, seen, 1.0, critical) < FOUND_WITH:
         return NAN
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (low, middle) if _power(unseen, seen, middle, critical) >= POWER else (middle, high)
+        low, high = (low, middle) if _power(unseen, seen, middle, critical) >= FOUND_WITH else (middle, high)
     return high
 
 

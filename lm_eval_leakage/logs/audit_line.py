@@ -39,9 +39,8 @@ CORE = (  # our keys of every line, in order; the statistic's own values follow 
     "guards",
     "calibrated_flagged",
     "calibrated_pvalue",
-    "published_orders",
-    "reference_loglikelihoods",
 )
+OF_ORDERS = ("published_orders", "reference_loglikelihoods")  # only in the lines of an audit's first statistic
 OF_HARNESS = (
     *("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"),
     *("doc_hash", "prompt_hash", "target_hash"),
@@ -155,7 +154,7 @@ def benchmark_of(audit: str) -> str:
 
 # ---------------------------------------------------------------------- the one reader, also of version 1
 
-NO_VALUES = frozenset((*CORE, *OF_HARNESS))
+NO_VALUES = frozenset((*CORE, *OF_ORDERS, *OF_HARNESS))
 
 
 def audit_lines(

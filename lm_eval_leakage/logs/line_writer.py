@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lm_eval_leakage.inference.known_scores import Calibrated
-from lm_eval_leakage.logs.audit_line import CORE, LINE_VERSION, OF_HARNESS, VERSION_KEY, Scalar
+from lm_eval_leakage.logs.audit_line import CORE, LINE_VERSION, OF_HARNESS, OF_ORDERS, VERSION_KEY, Scalar
 from lm_eval_leakage.records import Measurement, OrderAnswers, Skipped, Verdict
 
 
@@ -59,10 +59,8 @@ def _calibrated(calibrated: Calibrated) -> dict[str, object]:
 
 
 def _orders(orders: OrderAnswers) -> dict[str, object]:
-    return {
-        "published_orders": orders.orders,
-        "reference_loglikelihoods": ",".join(map(repr, orders.reference)) or None,
-    }
+    reference = ",".join(map(repr, orders.reference))
+    return dict(zip(OF_ORDERS, (orders.orders, reference or None), strict=True))
 
 
 def _is_scalar(value: object) -> bool:

@@ -22,18 +22,18 @@ from functools import lru_cache
 
 import numpy as np
 
-from lm_eval_leakage.inference.order_power import POWER, SEEN_RANKS, detectable_share
+from lm_eval_leakage.inference.order_power import FOUND_WITH, SEEN_RANKS, detectable_share
 from lm_eval_leakage.inference.order_sum import OrderRatio, OrderSum, order_ratio, order_sum, standard_scores
 from lm_eval_leakage.inference.pooling import NAN, Floats
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.formatting import counted, number, percent, pvalue
 from lm_eval_leakage.results.null_status import RANDOM_ORDERS, SEALED_ORDERS, UNDECIDED_ORDERS, WRITTEN_ORDERS
 
-STRONG, EVIDENCE, NONE_FOUND, CANNOT_TELL = "strong evidence", "evidence", "none found", "cannot be told"
-WORDS = (CANNOT_TELL, NONE_FOUND, EVIDENCE, STRONG)  # the more suspicious, the later
+STRONG_EVIDENCE, EVIDENCE, NONE_FOUND, CANNOT_TELL = "strong evidence", "evidence", "none found", "cannot be told"
+WORDS = (CANNOT_TELL, NONE_FOUND, EVIDENCE, STRONG_EVIDENCE)  # the more suspicious, the later
 EVIDENCE_LEVEL, STRONG_LEVEL = 0.01, 0.0001
 FEWEST_JUDGED = 20  # questions; a p-value of fewer would look like an answer
-SEED = 0
+VERDICT_SEED = 0
 EXACT = (RANDOM_ORDERS, SEALED_ORDERS)
 BY_ORDERS, BY_REFERENCE, BY_CONTROL, BY_RATIO = "orders", "reference", "control", "ratio"
 
@@ -49,7 +49,7 @@ class DataVerdict:
     tested: the test; its numbers are NaN where no null hypothesis holds, or for too few questions
     ratio: of the questions without a guard; NaN where they are too few
     detectable: by number of exposures, the smallest share of seen questions that would have been found with
-        probability `POWER`; NaN if even all would not be
+        probability `FOUND_WITH`; NaN if even all would not be
     adjusted: the p-value, adjusted for the number `n_looks` of those that are shown together
     """
 
@@ -75,7 +75,7 @@ class DataVerdict:
         pvalue = self.pvalue if math.isnan(self.adjusted) else self.adjusted
         if math.isnan(pvalue):
             return CANNOT_TELL
-        return STRONG if pvalue <= STRONG_LEVEL else EVIDENCE if pvalue <= EVIDENCE_LEVEL else NONE_FOUND
+        return STRONG_EVIDENCE if pvalue <= STRONG_LEVEL else EVIDENCE if pvalue <= EVIDENCE_LEVEL else NONE_FOUND
 
     @property
     def sentence(self) -> str:
@@ -132,7 +132,7 @@ def _tested(basis: str, questions: Sequence[OrderAnswers]) -> DataVerdict:
     scores = [own for own in (_scores(basis, one) for one in questions) if own is not None]
     if len(scores) < FEWEST_JUDGED:
         return DataVerdict(basis, n=len(scores))
-    tested = order_sum(scores, np.random.default_rng(SEED), EVIDENCE_LEVEL)
+    tested = order_sum(scores, np.random.default_rng(VERDICT_SEED), EVIDENCE_LEVEL)
     weights = [np.exp(own) for own in scores]
     shares = tuple((count, detectable_share(weights, tested.critical, ranks)) for count, ranks in SEEN_RANKS.items())
     return DataVerdict(basis, n=len(scores), tested=tested, detectable=shares)
@@ -166,7 +166,7 @@ def _because(verdict: DataVerdict) -> str:
         return f"{_no_null(verdict.orders)}{_how_often(verdict.ratio)}"
     if verdict.n < FEWEST_JUDGED:
         return f"{_countable(verdict)}; at least {FEWEST_JUDGED} are needed"
-    is_found = verdict.word in (EVIDENCE, STRONG)
+    is_found = verdict.word in (EVIDENCE, STRONG_EVIDENCE)
     prefers = "prefers" if is_found else "does not significantly prefer"
     size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
     return (
@@ -213,7 +213,7 @@ def _power(verdict: DataVerdict) -> str:
     if not able:
         return "; not even a benchmark seen as a whole three times would have been found reliably"
     shares = " or ".join(f"{percent(share, 0)} of the questions seen {_times(count)}" for count, share in able)
-    return f"; {shares} would have been found with probability {POWER}"
+    return f"; {shares} would have been found with probability {FOUND_WITH}"
 
 
 def _times(count: int) -> str:

@@ -75,7 +75,8 @@ def test_the_order_of_a_questions_other_scores_and_of_the_questions_does_not_mat
 
 def test_a_far_tail_is_bounded_instead_of_ending_at_the_number_of_draws():
     found = order_sum(questions_of(200, shift=2.0), generator())
-    assert found.is_bound and found.pvalue < 1e-20 and found.pvalue_error == 0
+    assert found.is_bound
+    assert found.pvalue < 1e-20
     assert found.log_evalue > 20
 
 

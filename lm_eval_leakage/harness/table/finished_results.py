@@ -18,7 +18,7 @@ from lm_eval_leakage.results.data_verdict import NO_VERDICT
 from lm_eval_leakage.results.verdict_rows import VERDICT_ROWS, details, verdict_on
 
 logger = logging.getLogger(__name__)
-VERDICT = f"{VERDICT_ROWS[0].name},"
+OF_THE_VERDICT = f"{VERDICT_ROWS[0].name},"
 
 DETAILS = "leakage_details"  # section of the results with what the table has no room for
 OF_AN_ERROR = "_stderr_stderr"  # the harness adds such an entry for each of our standard errors
@@ -51,7 +51,9 @@ def details_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a row that the table does not show, and everything about its verdict on the data set."""
     values = {key: value for key, value in row.items() if isinstance(value, RowValue)}
     hidden = {key: _plain(value) for key, value in values.items() if OF_AN_ERROR not in key and not value.in_table}
-    found = next((verdict_on(value.verdicts) for key, value in values.items() if key.startswith(VERDICT)), NO_VERDICT)
+    found = next(
+        (verdict_on(value.verdicts) for key, value in values.items() if key.startswith(OF_THE_VERDICT)), NO_VERDICT
+    )
     verdict = {} if found == NO_VERDICT else {"verdict": details(found)}
     return verdict | {key: value for key, value in hidden.items() if value is not None}
 
