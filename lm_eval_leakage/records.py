@@ -133,6 +133,24 @@ class Answered:
 
 
 @dataclass(frozen=True)
+class OrderAnswers:
+    """A model's answers to all orders of one question's options, for the verdict on the data set.
+
+    loglikelihoods: of each order, the published one first, nats, `(n_orders,)`
+    orders: the status of the benchmark's published orders, as `results.null_status` names it; empty if unknown
+    guarded: whether the options have a natural order
+    control: the model's log-likelihoods of the same orders in the control form; empty if it was not asked
+    reference: another model's log-likelihoods of the same texts; empty without one
+    """
+
+    loglikelihoods: tuple[float, ...]
+    orders: str = ""
+    guarded: bool = False
+    control: tuple[float, ...] = ()
+    reference: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
 class Evidence(ABC):
     """A statistic's verdict on one question, with a null hypothesis; each statistic adds its own values.
 
@@ -180,6 +198,17 @@ class Skipped:
 Verdict = Evidence | Measurement | Skipped
 
 
+class InWords(float):
+    """A row's number that the table shows in words instead."""
+
+    words: str
+
+    def __new__(cls, value: float, words: str) -> InWords:
+        made = super().__new__(cls, value)
+        made.words = words
+        return made
+
+
 @dataclass(frozen=True)
 class DeclaredRow:
     """A row of the results table, declared by a statistic.
@@ -191,8 +220,9 @@ class DeclaredRow:
     higher_is_better: as in lm_eval; None if neither direction is better
     per_question: what one verdict contributes, for the samples log; None if only all questions together have a value
     questions: which verdicts it is computed from: "all", those on questions with a guard ("guarded") or without
-        ("unguarded"), or the calibrated verdicts ("calibrated")
+        ("unguarded"), the calibrated verdicts ("calibrated"), or the answers to option orders ("orders")
     withheld_if_undecidable: whether it is hidden if questions could be flagged only by chance (2 options)
+    in_table: whether the harness's table shows it; if not, only the results file has it
     """
 
     name: str
@@ -201,5 +231,6 @@ class DeclaredRow:
     error: Callable[[Sequence[object]], float] | None = None
     higher_is_better: bool | None = None
     per_question: Callable[[object], float | None] | None = None
-    questions: Literal["all", "guarded", "unguarded", "calibrated"] = "all"
+    questions: Literal["all", "guarded", "unguarded", "calibrated", "orders"] = "all"
     withheld_if_undecidable: bool = False
+    in_table: bool = True

@@ -17,7 +17,7 @@ from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.inference.combined import CombinedScore
 from lm_eval_leakage.inference.known_scores import COMBINED, COPY, EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.logs.version_1 import score_ids
-from lm_eval_leakage.logs.version_2 import score_name
+from lm_eval_leakage.logs.version_2 import name_before_version_3
 from lm_eval_leakage.records import Described
 
 CALIBRATION_VERSION = 3
@@ -64,7 +64,7 @@ def _of_version(version: int, found: dict[str, Any]) -> Calibration:
         calibration = _renamed(calibration, score_ids(dict.fromkeys(known), kept=COMBINED))
     if version < 3:
         known = (*calibration.detectors, *(calibration.combined.detectors if calibration.combined else ()))
-        calibration = _renamed(calibration, {name: score_name(name) for name in known})
+        calibration = _renamed(calibration, {name: name_before_version_3(name) for name in known})
     return calibration
 
 

@@ -16,6 +16,7 @@ from lm_eval_leakage.results.cells import (
     pvalue_cell,
     text_cell,
 )
+from lm_eval_leakage.results.data_verdict import DataVerdict
 from lm_eval_leakage.results.measured import Measured
 from lm_eval_leakage.results.result_types import Row
 
@@ -47,6 +48,7 @@ class Column(Generic[Value]):
     heading: its name in tables and on pages; empty if only JSON and CSV have it
     meaning: a sentence for the docs and the pages; empty if the heading says it all
     compute: the value from a row's questions; None if it is the Row's field `key`
+    of_verdict: the value from the row's verdict; None if it is no part of it
     harness: its name in the harness's results, where `{metric}` is the row's metric; empty if it has none
     in_text: False if only pages show it, since text tables have less room
     is_optional: whether rows without data for it leave it out of their JSON
@@ -60,9 +62,12 @@ class Column(Generic[Value]):
     harness: str = ""
     in_text: bool = True
     is_optional: bool = False
+    of_verdict: Callable[[DataVerdict], Value] | None = None
 
     def of(self, row: Row) -> Value:
         """The row's value in this column."""
+        if self.of_verdict is not None:
+            return self.of_verdict(row.verdict)
         if self.compute is None:
             return cast(Value, getattr(row, self.key))
         return cast(Value, row.values.get(self.key, self.kind.undefined))

@@ -7,14 +7,18 @@ it needs from a row's questions is a property of `Measured`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
-from lm_eval_leakage.inference.pooling import NAN, Estimate, mean_and_stderr, share
+from lm_eval_leakage.inference.order_power import FOUND_WITH, SEEN_RANKS
+from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate, mean_and_stderr, share
 from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.results.column import COUNT, INTERVAL, METRIC, NUMBER, PVALUE, TEXT, WITH_ERROR, Column
-from lm_eval_leakage.results.measured import P_ADJUSTED, P_UNGUARDED, Measured, P
+from lm_eval_leakage.results.data_verdict import detectable_if_seen
+from lm_eval_leakage.results.measured import Measured
 
 OF_RUN: Sequence[Column[Any]] = (
     MODEL := Column("model", "model", TEXT, "with its revision where one was asked for"),
@@ -25,6 +29,79 @@ OF_RUN: Sequence[Column[Any]] = (
     Column("n_shot", "shots", TEXT, "number of examples before each question"),
     Column("n", "n", COUNT, "questions of the run"),
     ACCURACY := Column("accuracy", "accuracy", WITH_ERROR, "in the run, as the harness gave it, ± standard error"),
+)
+
+OF_VERDICT: Sequence[Column[Any]] = (
+    VERDICT := Column(
+        "verdict",
+        "verdict",
+        TEXT,
+        "on the data set, from all option orders: strong evidence, evidence, none found, or cannot be told",
+        of_verdict=lambda found: found.word,
+    ),
+    EVIDENCE_PVALUE := Column(
+        "evidence_pvalue",
+        "p",
+        PVALUE,
+        "probability, without leakage, of such a preference for the published orders; none where no null hypothesis "
+        "holds",
+        of_verdict=lambda found: found.pvalue,
+        harness="evidence_pvalue",
+    ),
+    EVIDENCE_ADJUSTED := Column(
+        "evidence_pvalue_adjusted",
+        "p adjusted",
+        PVALUE,
+        "the same, adjusted for the verdicts shown together (Holm): on the benchmarks of all models, on the tasks "
+        "of a group, or on the subjects of a task; it decides the word",
+        of_verdict=lambda found: found.adjusted,
+    ),
+    ORDER_RATIO := Column(
+        "order_ratio",
+        "order ratio",
+        INTERVAL,
+        "how many times as often as by chance the published order is the most likely one, among questions without a "
+        "guard, with a one-sided 95 % bound",
+        of_verdict=lambda found: (
+            Estimate(found.ratio.value, NAN, found.ratio.low, math.inf)
+            if not math.isnan(found.ratio.value)
+            else UNKNOWN
+        ),
+        harness="order_ratio",
+    ),
+    Column("verdict_sentence", "", TEXT, "the verdict with its reasons", of_verdict=lambda found: found.sentence),
+    Column(
+        "verdict_basis",
+        "",
+        TEXT,
+        "what it is computed from: “orders”, “control”, “reference”, or “ratio” without a p-value",
+        of_verdict=lambda found: found.basis,
+    ),
+    Column(
+        "published_orders",
+        "",
+        TEXT,
+        "“random”, “written”, “sealed” or “too few to say”: whether the published orders are random",
+        of_verdict=lambda found: found.orders,
+    ),
+    Column("n_verdict", "", COUNT, "questions that its p-value covers", of_verdict=lambda found: found.n),
+    Column(
+        "log_evalue",
+        "",
+        NUMBER,
+        "logarithm of the e-value; those of later audits of other questions may be added to it",
+        of_verdict=lambda found: found.tested.log_evalue,
+    ),
+    *(
+        Column(
+            f"detectable_seen_{count}",
+            "",
+            NUMBER,
+            f"smallest share of questions, seen {count} time(s), that is found with probability {FOUND_WITH}",
+            of_verdict=partial(detectable_if_seen, count=count),
+        )
+        for count in SEEN_RANKS
+    ),
 )
 
 BY_FLAG: Sequence[Column[Any]] = (
@@ -67,18 +144,11 @@ OF_AUDITS: Sequence[Column[Any]] = (
     ),
     PVALUE_ALL := Column(
         "pvalue",
-        P,
+        "",
         PVALUE,
-        "probability, by chance, of at least as many flags among all tested questions (exact)",
+        "probability of at least as many flags among all tested questions if the detector's null hypothesis held for "
+        "each (exact); on written orders it does not",
         lambda of: of.tested_flags.pvalue,
-        harness="pvalue",
-    ),
-    PVALUE_ADJUSTED := Column(
-        "pvalue_adjusted",
-        P_ADJUSTED,
-        PVALUE,
-        "the same, adjusted for the number of subjects of the task or of tasks of the model (Benjamini-Hochberg)",
-        lambda _: NAN,  # needs all rows: see rows.py
     ),
     FLAGGED_UNGUARDED := Column(
         "flagged_rate_unguarded",
@@ -90,15 +160,18 @@ OF_AUDITS: Sequence[Column[Any]] = (
     ),
     PVALUE_UNGUARDED := Column(
         "pvalue_unguarded",
-        P_UNGUARDED,
+        "",
         PVALUE,
-        "the p-value of the questions whose options have no recognised natural order",
+        "the same of the questions whose options have no recognised natural order",
         lambda of: of.unguarded_flags.pvalue,
-        harness="pvalue_unguarded",
     ),
-    N_PVALUE := Column("n_pvalue", "", COUNT, f"how many questions “{P}” covers", lambda of: of.tested_flags.n),
+    N_PVALUE := Column("n_pvalue", "", COUNT, "questions that `pvalue` covers", lambda of: of.tested_flags.n),
     N_PVALUE_UNGUARDED := Column(
-        "n_pvalue_unguarded", "", COUNT, f"how many questions “{P_UNGUARDED}” covers", lambda of: of.unguarded_flags.n
+        "n_pvalue_unguarded",
+        "",
+        COUNT,
+        "how many questions `pvalue_unguarded` covers",
+        lambda of: of.unguarded_flags.n,
     ),
     OUTLIER := Column(
         "outlier_rate",
@@ -195,7 +268,7 @@ ARM_COLUMNS = {field.name: _arm(field.name) for field in fields(Arms)}
 
 def displayed() -> list[Column[Any]]:
     """Columns with a heading, in the order of tables and pages."""
-    return [column for column in (*OF_RUN, *BY_FLAG, *OF_AUDITS, *GAPS) if column.heading]
+    return [column for column in (*OF_RUN, *OF_VERDICT, *BY_FLAG, *OF_AUDITS, *GAPS) if column.heading]
 
 
 def recorded() -> list[Column[Any]]:
@@ -211,7 +284,7 @@ def in_harness() -> list[Column[Any]]:
 
 
 def _every() -> list[Column[Any]]:
-    return [*OF_RUN, *OF_AUDITS, *BY_FLAG, *GAPS, *ARM_COLUMNS.values()]
+    return [*OF_RUN, *OF_VERDICT, *OF_AUDITS, *BY_FLAG, *GAPS, *ARM_COLUMNS.values()]
 
 
 def values_of(measured: Measured) -> dict[str, Any]:

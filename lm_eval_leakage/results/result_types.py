@@ -9,6 +9,8 @@ from typing import Any
 from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.records import OrderAnswers
+from lm_eval_leakage.results.data_verdict import NO_VERDICT, DataVerdict
 from lm_eval_leakage.results.other_detectors import DetectorValue, Values
 
 
@@ -31,6 +33,7 @@ class AuditedQuestion:
     calibrated_flagged: whether its calibrated p-value is at most the requested false-positive rate
     seen_pvalue: conformal p-value that the model has seen it, among the calibration's known-seen questions
     others: values of all other detectors, by id
+    orders: what the verdict on the data set is computed from; None if no orders were asked
     """
 
     doc_hash: str
@@ -55,6 +58,7 @@ class AuditedQuestion:
     calibrated_flagged: bool | None = None
     seen_pvalue: float | None = None
     others: Mapping[str, Values] = field(default_factory=dict)
+    orders: OrderAnswers | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ class Row:
     others: values of the detectors that have no column
     flags: of the tested questions, by the hash of their row
     origin: the results file that its accuracy is from; empty if there is none
+    verdict: on its questions together, adjusted for the number of verdicts that are shown
     """
 
     model: str
@@ -106,6 +111,7 @@ class Row:
     others: Sequence[DetectorValue] = ()
     flags: Mapping[str, bool] = field(default_factory=dict)
     origin: str = ""
+    verdict: DataVerdict = NO_VERDICT
 
     @property
     def name(self) -> str:

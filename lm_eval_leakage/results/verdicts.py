@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from lm_eval_leakage.detector_ids import statistic_of
 from lm_eval_leakage.inference.kept_questions import FEWEST_SEEN, seen_pvalues
 from lm_eval_leakage.inference.known_scores import COMBINED, Calibration
-from lm_eval_leakage.logs.audit_line import AuditLine, statistic_of
+from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import sanitized
 from lm_eval_leakage.questions.fields import content_id
@@ -130,6 +131,7 @@ def _audited_question(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chos
         answer=read.answer if read else None,
         guards=first.guards,
         others={name: values_of_line(line) for name, line in own.items() if name not in chosen.shown},
+        orders=next((orders for line in own.values() if (orders := line.orders)), None),
     )
     main, outlier, arms = (own.get(one) if one else None for one in (chosen.main, chosen.outlier, chosen.arms))
     if main is not None:
