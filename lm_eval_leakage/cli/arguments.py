@@ -21,6 +21,13 @@ def _calibrate_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output_path", type=Path, required=True, metavar="FILE", help="calibration file to write")
     parser.add_argument(
+        "--seen",
+        type=Path,
+        metavar="SEEN_RUN",
+        help="output folder of the same audits of questions that the model has certainly been trained on, if you know "
+        "some: they give the power (without them, prevalence is a lower bound)",
+    )
+    parser.add_argument(
         "--reference",
         type=Path,
         metavar="FOLDER",

@@ -29,7 +29,9 @@ def calibrate(args: argparse.Namespace) -> None:
 
     problems: list[Problem] = []
     weights = None if args.combined is None else read_calibration(args.combined)
-    made = own_calibration(args.run, args.unseen, problems, reference=args.reference, weights=weights)
+    made = own_calibration(
+        args.run, args.unseen, problems, seen_folder=args.seen, reference=args.reference, weights=weights
+    )
     write_calibration(args.output_path, made.calibration)
     say(summary(made))
     note(f"written: {args.output_path}")

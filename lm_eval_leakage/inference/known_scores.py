@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from lm_eval_leakage.inference.combined import CombinedScore
 from lm_eval_leakage.inference.conformal import conformal_pvalues
@@ -34,44 +35,45 @@ class KnownScores:
     seen: Sequence[float]
     seen_classes: Sequence[str] = ()
 
+    @cached_property
+    def groups(self) -> Mapping[str, Sequence[float]]:
+        """The unseen scores that questions are compared with, by class if there are enough of it; those of all smaller
+        classes are one group, under EVERY_CLASS. Every unseen question is in one group alone: compared with all
+        questions, more than a share `fpr` of a small class could be flagged without fewer being flagged of the others.
+        """
+        classes = {name: scores for name, scores in self.unseen.items() if name != EVERY_CLASS}
+        if not classes:
+            return self.unseen
+        large = {name: scores for name, scores in classes.items() if len(scores) >= FEWEST_OF_CLASS}
+        return large | {EVERY_CLASS: [score for name in classes if name not in large for score in classes[name]]}
+
     def compared_with(self, of_class: str) -> str | None:
-        """The class whose known-unseen questions a question of this class is compared with: its own if there are
-        enough, else all; None if there are classes, but not one known-unseen question of this one."""
-        if len(self.unseen.get(of_class, ())) >= FEWEST_OF_CLASS:
+        """The group of a question of this class; None if no known-unseen question is of it, but some are of others."""
+        if of_class in self.groups:
             return of_class
         return EVERY_CLASS if self.unseen.get(of_class) or set(self.unseen) == {EVERY_CLASS} else None
 
     def pvalue(self, score: float, of_class: str) -> float:
-        """Compared with the known-unseen questions of the class if there are enough, else with all of them."""
-        (pvalue,) = conformal_pvalues([score], self.unseen[self.compared_with(of_class) or EVERY_CLASS])
+        """Raises ValueError if there is no known-unseen question of the class."""
+        group = self.compared_with(of_class)
+        if group is None:
+            raise ValueError(f"there is no known-unseen question of the class {of_class!r}; add some")
+        (pvalue,) = conformal_pvalues([score], self.groups[group])
         return float(pvalue)
 
     def flagged(self, fpr: float) -> tuple[tuple[int, int], tuple[int, int]]:
-        """(flagged, all) of the known-seen and of the known-unseen, by the rule that flags questions: a p-value among
-        those of the same class of at most `fpr`. (0, 0) of the known-seen if their classes matter and are not
-        recorded."""
-        own = {name: len(scores) for name, scores in self.unseen.items() if self.compared_with(name) == name}
-        others = own.pop(EVERY_CLASS, len(self.unseen[EVERY_CLASS])) - sum(own.values())
-        n_unseen = sum(_allowed(fpr, n) for n in own.values()) + self._others_flagged(fpr, own, others)
-        of_unseen = n_unseen, len(self.unseen[EVERY_CLASS])
-        if own and not self.seen_classes:
+        """(flagged, all) of the known-seen and of the known-unseen, by the rule that flags questions: a p-value in
+        their group of at most `fpr`. (0, 0) of the known-seen if their classes matter and are not recorded."""
+        groups = self.groups
+        of_unseen = sum(_allowed(fpr, len(scores)) for scores in groups.values()), sum(map(len, groups.values()))
+        if len(groups) > 1 and not self.seen_classes:
             return (0, 0), of_unseen
         compared: dict[str, list[float]] = {}
         for score, name in zip(self.seen, self.seen_classes or [EVERY_CLASS] * len(self.seen), strict=True):
-            compared.setdefault(self.compared_with(name) or EVERY_CLASS, []).append(score)
-        n_seen = sum(
-            int((conformal_pvalues(scores, self.unseen[name]) <= fpr).sum()) for name, scores in compared.items()
-        )
-        return (n_seen, len(self.seen)), of_unseen
-
-    def _others_flagged(self, fpr: float, own: Iterable[str], n: int) -> int:
-        """How many of the n known-unseen questions outside the classes `own` are among the highest of all."""
-        highest = sorted(self.unseen[EVERY_CLASS], reverse=True)[: _allowed(fpr, len(self.unseen[EVERY_CLASS]))]
-        if not highest or not n:
-            return 0
-        least = highest[-1]
-        inside = sum(score >= least for name in own for score in self.unseen[name])
-        return max(0, min(n, len(highest) - inside))
+            if (group := self.compared_with(name)) is not None:
+                compared.setdefault(group, []).append(score)
+        n_seen = sum(int((conformal_pvalues(own, groups[name]) <= fpr).sum()) for name, own in compared.items())
+        return (n_seen, sum(map(len, compared.values()))), of_unseen
 
 
 def _allowed(fpr: float, n: int) -> int:

@@ -103,7 +103,7 @@ class _Ranked:
             of_class.setdefault(self.known.compared_with(self.classes[name]) or EVERY_CLASS, []).append(place)
         for name, places in of_class.items():
             pvalues = np.array([self.pvalues[names[place]] for place in places])
-            yield Compared(np.array(places), pvalues, len(self.known.unseen[name]))
+            yield Compared(np.array(places), pvalues, len(self.known.groups[name]))
 
 
 def scores_of(

@@ -3,6 +3,7 @@ or `fresh`, audited in the same way as the benchmark."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,12 +36,14 @@ def own_calibration(
     unseen_folder: Path,
     problems: list[Problem],
     *,
+    seen_folder: Path | None = None,
     reference: Path | None = None,
     weights: Calibration | None = None,
 ) -> Made:
     """From the audits of a benchmark and those of questions that the model cannot have seen.
 
     folder, unseen_folder: output folders of both, with the samples logs
+    seen_folder: that of audits of questions that the model has certainly seen, from which the power is known
     reference: that of another model's audits of all these questions, by which their perplexity is compared
     weights: a calibration of the lab, whose combined score is computed too
 
@@ -49,10 +52,11 @@ def own_calibration(
     model = model_of_audits(folder, problems)
     asked = _by_question(line for _, line in lines_of_one_model(folder, problems))
     unseen = _by_question(line for _, line in lines_of_one_model(unseen_folder, problems, model))
-    detectors = _known_scores(unseen, _names(asked), _names(unseen))
+    seen: ByQuestion = {}
+    if seen_folder is not None:
+        seen = _by_question(line for _, line in lines_of_one_model(seen_folder, problems, model))
     together = None if weights is None else _combined_of(weights)
-    if together is not None:
-        detectors |= {COMBINED: _combined_scores(unseen, together)}
+    detectors = _detectors(asked, unseen, seen, together)
     kinds, others = (described_lines(own[0] for own in group.values()) for group in (unseen, asked))
     if reference is not None:
         kinds, others = _with_perplexity(reference, model, [(kinds, unseen), (others, asked)], problems)
@@ -78,22 +82,54 @@ def _scores(lines: Sequence[AuditLine]) -> dict[str, float]:
     return {name: score for line in lines for name, score in line.scores.items()}
 
 
-def _names(group: ByQuestion) -> list[str]:
-    return list(dict.fromkeys(name for lines in group.values() for name in _scores(lines)))
+def _names(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
+    return list(dict.fromkeys(name for own in scores.values() for name in own))
 
 
-def _known_scores(unseen: ByQuestion, asked_by: Sequence[str], unseen_by: Sequence[str]) -> dict[str, KnownScores]:
-    shared = [name for name in unseen_by if name in asked_by]
-    if not shared:
+def _detectors(
+    asked: ByQuestion, unseen: ByQuestion, seen: ByQuestion, together: CombinedScore | None
+) -> dict[str, KnownScores]:
+    """The known scores of every detector that all groups have, and the combined ones."""
+    of_asked, of_unseen, of_seen = ({q: _scores(lines) for q, lines in one.items()} for one in (asked, unseen, seen))
+    asked_by, unseen_by = _names(of_asked), _names(of_unseen)
+    if not (shared := [name for name in unseen_by if name in asked_by]):
         raise ValueError(
             f"the unseen questions have scores of {', '.join(unseen_by) or 'no detector'}, but the benchmark's have "
             f"scores of {', '.join(asked_by) or 'no detector'}: run the same audits on both, with the same --metadata"
         )
-    classes = {question: lines[0].of_class for question, lines in unseen.items()}
-    scores = {question: _scores(lines) for question, lines in unseen.items()}
+    if together is not None:
+        shared.append(COMBINED)
+        of_unseen, of_seen = (_with_combined(scores, together) for scores in (of_unseen, of_seen))
+        if COMBINED not in _names(of_unseen):
+            missing = sorted(set(together.detectors) - set(unseen_by))
+            raise ValueError(
+                "no unseen question has a score of every detector of the combined score; audits are missing for: "
+                f"{', '.join(missing) or 'none'}"
+            )
+    classes = {question: lines[0].of_class for question, lines in (*unseen.items(), *seen.items())}
+    return {name: _known(name, of_unseen, of_seen, classes) for name in shared}
+
+
+def _known(
+    name: str,
+    unseen: Mapping[str, Mapping[str, float]],
+    seen: Mapping[str, Mapping[str, float]],
+    classes: Mapping[str, str],
+) -> KnownScores:
+    of_seen = {question: own[name] for question, own in seen.items() if name in own and math.isfinite(own[name])}
+    return KnownScores(
+        by_class({question: own[name] for question, own in unseen.items() if name in own}, classes),
+        list(of_seen.values()),
+        [classes[question] for question in of_seen],
+    )
+
+
+def _with_combined(scores: Mapping[str, dict[str, float]], together: CombinedScore) -> dict[str, dict[str, float]]:
+    """The same, with the combined score of every question that has all of its parts."""
+    complete = {question for question, own in scores.items() if all(name in own for name in together.detectors)}
     return {
-        name: KnownScores(by_class({q: own[name] for q, own in scores.items() if name in own}, classes), ())
-        for name in shared
+        question: own | ({COMBINED: together.probability(own)} if question in complete else {})
+        for question, own in scores.items()
     }
 
 
@@ -104,19 +140,6 @@ def _combined_of(weights: Calibration) -> CombinedScore:
             "or leave --combined out"
         )
     return weights.combined
-
-
-def _combined_scores(unseen: ByQuestion, together: CombinedScore) -> KnownScores:
-    scores = {question: _scores(lines) for question, lines in unseen.items()}
-    complete = {q: own for q, own in scores.items() if all(name in own for name in together.detectors)}
-    if not complete:
-        missing = sorted(set(together.detectors) - set(_names(unseen)))
-        raise ValueError(
-            "no unseen question has a score of every detector of the combined score; audits are missing for: "
-            f"{', '.join(missing) or 'none'}"
-        )
-    classes = {question: lines[0].of_class for question, lines in unseen.items()}
-    return KnownScores(by_class({q: together.probability(own) for q, own in complete.items()}, classes), ())
 
 
 def _benchmark_of(asked: ByQuestion) -> str:

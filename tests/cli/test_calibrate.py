@@ -112,6 +112,16 @@ def test_audits_of_two_benchmarks_make_no_calibration(folder, make) -> None:
     assert (code, "the audits are of 2 benchmarks (bench, second)" in " ".join(err.split())) == (2, True)
 
 
+def test_questions_that_the_model_has_certainly_seen_give_the_power(folder, typed, make) -> None:
+    of_model(folder / "seen", "m", range(7000, 7040), np.full(40, 5.0))
+    assert make("private", "--seen", folder / "seen")[0] == 0
+    known = read_calibration(str(folder / "c.json")).detectors[DETECTOR]
+    assert known.seen == [5.0] * 40
+    assert known.flagged(0.05) == ((40, 40), (3, N_UNSEEN))
+    code, out, _ = typed("prevalence", folder / "runs", "--calibration", folder / "c.json", "--detector", DETECTOR)
+    assert (code, "0.2" in out) == (0, True)
+
+
 # ---------------------------------------------------------------------- perplexity under a reference
 
 

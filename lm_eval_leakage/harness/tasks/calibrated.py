@@ -102,15 +102,15 @@ class Calibrator:
             logger.warning("%s: calibrated rates are withheld: %s", task.config.task, self.withheld)
 
     def judge(self, verdict: Verdict, detector: str, question: Question, guarded: bool) -> Calibrated | None:
-        """The calibrated verdict; None if it is withheld, or the file has no scores for the detector."""
+        """The calibrated verdict; None if it is withheld, or there are no scores by the detector or of the class."""
         if self.withheld is not None:
             return None
         ranks_by = ("statistic",) if isinstance(verdict, Evidence) else getattr(verdict, "ranks_by", ())
         key, name = next(iter(score_names(detector, ranks_by).items()), ("", ""))
-        known = self.calibration.detectors.get(name)
-        if known is None:
+        known, of_class = self.calibration.detectors.get(name), class_of(len(question.options), guarded)
+        if known is None or known.compared_with(of_class) is None:
             return None
-        pvalue = known.pvalue(float(getattr(verdict, key)), class_of(len(question.options), guarded))
+        pvalue = known.pvalue(float(getattr(verdict, key)), of_class)
         of_seen, of_unseen = known.flagged(self.fpr)
         return Calibrated(pvalue <= self.fpr, pvalue, self.fpr, of_seen, of_unseen)
 
