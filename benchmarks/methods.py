@@ -42,10 +42,10 @@ INTRODUCTION = """# Every method with known ground truth
 
 Made by `python benchmarks/methods.py --n_questions {n_questions}`: a model before and after {exposures} exposures to
 half of {n_questions} questions of each benchmark, of at most 110 tokens. Each method's scores are compared between the
-halves (AUROC and TPR at 5 % FPR, with 95 % intervals); `flagged` follows its published rule. A dash means that
-there is no rule, or fewer than 10 scores in a half. Tokens are those of all texts, as a server would bill them;
-seconds are wall time of the audit with `hf-prefix-tree` and {threads} CPU thread(s). For tests of the order of questions, n counts shards of
-{block} neighbouring questions.
+halves (AUROC and TPR at 5 % FPR, with 95 % intervals); `flagged` follows its published rule. A dash means that there
+is no rule, or fewer than 10 scores in a half. Tokens are those of all texts, as a server would bill them; seconds are
+wall time of the audit with `hf-prefix-tree` and {threads} CPU thread(s). For tests of the order of questions, n counts
+shards of {block} neighbouring questions.
 """
 
 
