@@ -4,8 +4,8 @@
 
 Each of three models has seen a fifth of the questions. Scores are normal, with the published AUROCs of docs/lab.md
 (combined score after 1, 2, 3 exposures) and a higher one; `correlated` scores share half of their variance between
-models, as hard questions are hard for all; in the last rows the known-seen questions were seen more often than those of
-the benchmark, so that they are not exchangeable. With CALIBRATION files of a lab, scores are drawn from theirs instead.
+models, as hard questions are hard for all; in the last rows the known-seen questions were seen more often than those
+of the benchmark, so that they are not exchangeable. With CALIBRATION files of a lab, scores are drawn from theirs.
 """
 
 from __future__ import annotations
