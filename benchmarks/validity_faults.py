@@ -187,12 +187,12 @@ def order(n_draws: int) -> Lines:
         ("the same, .6 sd", 0.6),
     ):
         rejected = warned = 0
-        for _ in range(max(1, n_draws // 4)):
+        for _ in range(n_draws):
             gains = rng.normal(size=(30, 26)) + preference * (np.arange(26) == 0)
             rejected += permutation_pvalue(gains.tolist(), 999) <= 0.05
             shards = [[" ".join(rng.choice(words, rng.integers(5, 30))) for _ in range(8)] for _ in range(30)]
             warned += bool(told_by([sorted(shard, key=len) if preference else shard for shard in shards]))
-        yield f"| {name} | {rejected / (n_draws // 4):.2f} | {warned / (n_draws // 4):.2f} |"
+        yield f"| {name} | {rejected / n_draws:.2f} | {warned / n_draws:.2f} |"
 
 
 PARTS = {

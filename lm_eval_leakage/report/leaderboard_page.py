@@ -24,7 +24,7 @@ from lm_eval_leakage.results.column_registry import (
     PVALUE_UNGUARDED,
 )
 from lm_eval_leakage.results.formatting import counted, number, plus_minus
-from lm_eval_leakage.results.leaderboard import HOW_TO_READ
+from lm_eval_leakage.results.leaderboard import HOW_TO_READ, MORE_THAN, shortened
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
 
@@ -60,6 +60,12 @@ STANDINGS: tuple[PageColumn[Place], ...] = (
         FLAGGED.heading,
         lambda place: bar_cell(FLAGGED.of(place.row), NULL_RATE.of(place.row)),
         FLAGGED.meaning,
+    ),
+    PageColumn(
+        MORE_THAN,
+        lambda place: text_cell(shortened(place.standing.more_than)),
+        "models with significantly fewer flags (McNemar's exact test, adjusted for the number of pairs)",
+        is_text=True,
     ),
     _of_place(NULL_RATE),
     _of_place(PVALUE_ALL),

@@ -26,10 +26,12 @@ from lm_eval_leakage.statistics.paired_accuracy import difference
 from lm_eval_leakage.texts import visible
 
 RANK_LEVEL = 0.05
+MORE_THAN = "flagged more often than"
 HOW_TO_READ = (
-    "A rank is an interval, which holds for all models at once with probability 95 %: models differ if their "
-    "intervals do not overlap."
+    "A rank is an interval: models differ significantly only if one is listed as flagged more often than the other. "
+    "Intervals and lists hold for all models at once with probability 95 %."
 )
+NAMES_SHOWN = 5
 
 
 def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
@@ -48,11 +50,15 @@ def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
 
 
 def _board(benchmark: str, rows: Sequence[Row]) -> Board:
-    above, below = Counter[int](), Counter[int]()
+    n_above = Counter[int]()
+    below: dict[int, list[str]] = {index: [] for index in range(len(rows))}
     for higher, lower in _apart(rows):
-        above[lower] += 1
-        below[higher] += 1
-    standings = [Standing(row, 1 + above[index], len(rows) - below[index]) for index, row in enumerate(rows)]
+        n_above[lower] += 1
+        below[higher].append(rows[lower].model)
+    standings = [
+        Standing(row, 1 + n_above[index], len(rows) - len(below[index]), tuple(sorted(below[index])))
+        for index, row in enumerate(rows)
+    ]
     standings.sort(key=lambda one: (one.first, one.last, -FLAGGED.of(one.row).value, one.row.model))
     n_common = len(set.intersection(*({*row.flags} for row in rows)))
     return Board(benchmark, tuple(standings), n_common)
@@ -77,7 +83,8 @@ def as_markdown(board: Leaderboard) -> str:
     parts = []
     for own in board.boards:
         head, *body = cells([standing.row for standing in own.standings])
-        ranked = [["rank", *head], *([one.ranks, *line] for one, line in zip(own.standings, body, strict=True))]
+        lines = [[one.ranks, *line, shortened(one.more_than)] for one, line in zip(own.standings, body, strict=True)]
+        ranked = [["rank", *head, MORE_THAN], *lines]
         text = f"{own.n_common} questions that all {len(own.standings)} models were tested on"
         text += f". {HOW_TO_READ}"
         parts.append(f"## {visible(own.benchmark)}\n\n{text}\n\n{markdown_of(ranked)}")
@@ -85,6 +92,12 @@ def as_markdown(board: Leaderboard) -> str:
         text = "Accuracy in percent: original → generalized (difference)."
         parts.append(f"## Choice confusion\n\n{text}\n\n{markdown_of(confused)}")
     return "\n\n".join(parts)
+
+
+def shortened(models: Sequence[str]) -> str:
+    """The models' names; the number of the rest if they are many."""
+    rest = len(models) - NAMES_SHOWN
+    return ", ".join(models[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "") or DASH
 
 
 def confusion_cells(board: Leaderboard) -> list[list[str]]:
@@ -112,6 +125,7 @@ def as_csv(board: Leaderboard) -> str:
             "benchmark": own.benchmark,
             "rank_low": standing.first,
             "rank_high": standing.last,
+            "more_than": ", ".join(standing.more_than),
             "n_common": own.n_common,
             **flat_row(standing.row),
         }
@@ -119,6 +133,6 @@ def as_csv(board: Leaderboard) -> str:
         for standing in own.standings
     ]
     untested = [row for row in board.confused if not row.n_tested]
-    nothing = dict.fromkeys(("rank_low", "rank_high", "n_common"))
+    nothing = dict.fromkeys(("rank_low", "rank_high", "more_than", "n_common"))
     records += [{"benchmark": row.task, **nothing, **flat_row(row)} for row in untested]
     return csv_of(records)

@@ -15,13 +15,16 @@ class Standing:
     first: 1 + number of models that are flagged significantly more often
     last: number of all models, minus those that are flagged significantly less often
 
-    With probability 95 %, the ranks of all models are within their intervals `first` to `last`; models whose intervals
-    do not overlap differ.
+    more_than: the models that are flagged significantly less often
+
+    With probability 95 %, the ranks of all models are within their intervals `first` to `last`, and all models in
+    `more_than` are flagged less often.
     """
 
     row: Row
     first: int
     last: int
+    more_than: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> str:

@@ -33,7 +33,7 @@ def test_a_rank_is_shown_as_an_interval_with_how_to_read_it() -> None:
     assert "A mmlu 1 0.300" in text
     assert "B mmlu 2–3 0.200" in text
     assert "C mmlu 2–3 0.190" in text
-    assert "models differ if their intervals do not overlap" in text
+    assert "differ significantly only if one is listed as flagged more often" in text
 
 
 def test_each_benchmark_has_a_chart_with_a_dot_per_model() -> None:

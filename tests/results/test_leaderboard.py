@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binomtest
 
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, confusion_cells, leaderboard
+from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, confusion_cells, leaderboard, shortened
 from lm_eval_leakage.results.result_types import Annotation
 from tests.report.made import row as made_row
 from tests.results.harness_files import audited, confused, row, write_run
@@ -84,20 +84,32 @@ def test_markdown_and_csv_hold_every_model_with_its_rank(confused_models) -> Non
     assert found == [("clean", "1", "2"), ("seen", "1", "2")]
     assert float(records[0]["flagged_rate"]) == pytest.approx(3 / 60)
     assert "| 1–2 | clean |" in as_markdown(confused_models)
-    assert "models differ if their intervals do not overlap" in as_markdown(confused_models)
+    assert "differ significantly only if one is listed as flagged more often" in as_markdown(confused_models)
+
+
+def test_the_pairs_that_differ_are_named_in_every_format(tmp_path) -> None:
+    for model, n_flagged in (("clean", 2), ("nearly", 4), ("seen", 33)):
+        audit(tmp_path, model, n_flagged)
+    found = leaderboard(annotate([tmp_path]))
+    (board,) = found.boards
+    assert [one.more_than for one in board.standings] == [("clean", "nearly"), (), ()]
+    assert "| flagged more often than |" in as_markdown(found)
+    assert "| clean, nearly |" in as_markdown(found)
+    assert [record["more_than"] for record in csv.DictReader(io.StringIO(as_csv(found)))] == ["clean, nearly", "", ""]
+    assert shortened([str(number) for number in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
 
 
 RATES = (0.05, 0.05, 0.15, 0.15, 0.45)
 
 
-def simulated(rng: np.random.Generator) -> dict[str, tuple[int, int]]:
+def simulated(rng: np.random.Generator) -> dict[str, tuple[int, int, tuple[str, ...]]]:
     rows = []
     for model, rate in enumerate(RATES):
         flags = dict(zip(map(str, range(150)), (rng.random(150) < rate).tolist(), strict=True))
         rows.append(made_row(model=str(model), flags=flags))
     annotations = [Annotation(one.model, "max_order", (one,), (), ()) for one in rows]
     (board,) = leaderboard(annotations).boards
-    return {one.row.model: (one.first, one.last) for one in board.standings}
+    return {one.row.model: (one.first, one.last, one.more_than) for one in board.standings}
 
 
 def test_all_true_ranks_are_within_their_intervals_in_nineteen_of_twenty_cases() -> None:
@@ -105,23 +117,26 @@ def test_all_true_ranks_are_within_their_intervals_in_nineteen_of_twenty_cases()
     missed, apart = 0, 0
     for _ in range(100):
         found = simulated(rng)
-        for model, (first, last) in found.items():
+        for model, (first, last, _) in found.items():
             n_above = sum(rate > RATES[int(model)] for rate in RATES)
             n_below = sum(rate < RATES[int(model)] for rate in RATES)
             if first > 1 + n_above or last < len(RATES) - n_below:
                 missed += 1
                 break
-        apart += found["4"] == (1, 1)
+        apart += found["4"][:2] == (1, 1)
     assert binomtest(missed, 100, 0.05, alternative="greater").pvalue > 1e-3
     assert apart > 90
 
 
-def test_models_whose_intervals_do_not_overlap_differ_in_truth_in_nineteen_of_twenty_cases() -> None:
+def test_models_that_are_listed_or_whose_intervals_do_not_overlap_differ_in_truth_in_nineteen_of_twenty_cases() -> (
+    None
+):
     """A single rank does not say so: rank 1 and rank 2 may both be those of models that were never shown to differ."""
     rng = np.random.default_rng(1)
     wrong = 0
     for _ in range(100):
         found = simulated(rng)
         pairs = [(a, b) for a in found for b in found if found[a][1] < found[b][0]]
+        pairs += [(a, b) for a in found for b in found[a][2]]
         wrong += any(RATES[int(a)] <= RATES[int(b)] for a, b in pairs)
     assert binomtest(wrong, 100, 0.05, alternative="greater").pvalue > 1e-3
