@@ -138,7 +138,7 @@ def report(args: argparse.Namespace) -> None:
 
 
 def leaderboard(args: argparse.Namespace) -> None:
-    """rank many models on many benchmarks by their flags, with intervals and tied ranks"""
+    """rank many models on many benchmarks by their flags, with intervals of shares and ranks"""
     from lm_eval_leakage.report.leaderboard_page import render
     from lm_eval_leakage.results import leaderboard as standings
 
