@@ -45,7 +45,8 @@ def lines(results, filter_name: str, task: str = TASK) -> list[dict]:
 
 
 MANY = [GOOD | {"question": f"Colour {i}?", "choices": [f"{c} {i}" for c in GOOD["choices"]]} for i in range(20)]
-PER_STATISTIC = {f"{name},{of}" for name in ("flagged_rate", "null_rate", "skipped") for of in ("max_order", "outlier")}
+STATISTICS = ("max_order", "outlier")
+PER_STATISTIC = {f"{name},{of}" for name in ("flagged_rate", "null_rate", "skipped") for of in STATISTICS}
 IN_DETAILS = ("flagged_rate_guarded", "flagged_rate_unguarded", "dataset_pvalue", "dataset_pvalue_unguarded")
 
 
@@ -68,7 +69,7 @@ def test_the_table_has_the_verdicts_rows_once_three_per_statistic_and_no_others(
     printed = {key for key in results["results"][TASK] if "," in key and "_stderr," not in key}
     assert printed == PER_STATISTIC | {f"{name},max_order" for name in rows}
     in_details = {key for key in details(results) if "_stderr," not in key}
-    assert in_details == {f"{name},{of}" for name in IN_DETAILS for of in ("max_order", "outlier")} | {"verdict"}
+    assert in_details == {f"{name},{of}" for name in IN_DETAILS for of in STATISTICS} | {"verdict"}
 
 
 def test_a_model_that_has_seen_every_question_is_flagged(questions_file) -> None:
