@@ -6,7 +6,8 @@ says whose scores it holds.
 
 from __future__ import annotations
 
-from lm_eval_leakage.detector_ids import statistic_of
+import re
+
 from lm_eval_leakage.inference.known_scores import MARGIN
 
 UNKNOWN_CALIBRATION = (
@@ -17,4 +18,4 @@ UNKNOWN_CALIBRATION = (
 
 def name_before_version_3(name: str) -> str:
     """The name today of a score that was named `name`: `max_order/margin` for `max_order`."""
-    return f"{name}/{MARGIN}" if statistic_of(name) == "max_order" else name
+    return f"{name}/{MARGIN}" if re.match("max_order([@:]|$)", name) else name

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lm_eval_leakage.detector_ids import statistic_of
 from lm_eval_leakage.inference.kept_questions import FEWEST_SEEN, seen_pvalues
 from lm_eval_leakage.inference.known_scores import COMBINED, Calibration
 from lm_eval_leakage.logs.audit_line import AuditLine
@@ -95,6 +95,11 @@ class _Chosen:
         with_arms = {line.detector for line in lines if line.arms is not None}
         arms = _most(counts, sorted(map(statistic_of, with_arms)), with_arms, problems)
         return _Chosen(main, _most(counts, [OUTLIER_TEST], rates, problems), arms)
+
+
+def statistic_of(detector: str) -> str:
+    """The registered name of a detector's statistic."""
+    return re.split("[@:]", detector, maxsplit=1)[0]
 
 
 def _most(
