@@ -56,8 +56,9 @@ def identify(
 
     runs: of each model, the folder of its audits' samples logs and its calibration
 
-    With several models a question's p-value is the lowest over the models times their number, so that what is not in
-    the set is clean for all of them as far as the detector can tell.
+    With several models a question's p-value is the lowest over the models times their number, so that the set and the
+    bounds are of questions that at least one model has seen. Nothing is said of questions outside of it: a set that is
+    clean for all models is chosen by `clean --target_rate`.
     """
     rows: dict[str, Mapping[str, Any]] = {}
     models: list[_Ranked] = []
