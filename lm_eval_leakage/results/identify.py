@@ -11,15 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from lm_eval_leakage.inference.conformal import Identified, from_pvalues, joint
+from lm_eval_leakage.inference.conformal import FEWEST_TO_NAME, Identified, from_pvalues, joint
 from lm_eval_leakage.inference.false_discoveries import CONFIDENCE, Compared, most_false
 from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, FEWEST_OF_CLASS, Calibration, KnownScores
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import lines_of_one_model
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.results.formatting import counted, number, percent
-
-FEWEST_TO_NAME = 10  # questions; a set is not chosen from fewer
 
 
 @dataclass(frozen=True)
