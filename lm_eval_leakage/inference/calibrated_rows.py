@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lm_eval_leakage.inference.conformal import from_pvalues
+from lm_eval_leakage.inference.conformal import FEWEST_TO_NAME, from_pvalues
 from lm_eval_leakage.inference.known_scores import Calibrated
 from lm_eval_leakage.inference.pooling import Verdicts, rate_and_stderr, row_with_error
 from lm_eval_leakage.inference.prevalence import FEWEST_FOR_SHARE, Prevalence, share_of
@@ -22,6 +22,8 @@ def _calibrated(verdicts: Verdicts) -> list[Calibrated]:
 
 def _identified(verdicts: Verdicts) -> float:
     pvalues = np.array([calibrated.pvalue for calibrated in _calibrated(verdicts)])
+    if len(pvalues) < FEWEST_TO_NAME:
+        return math.nan
     return rate_and_stderr(from_pvalues(pvalues, TARGET_FDR).flagged)[0]
 
 

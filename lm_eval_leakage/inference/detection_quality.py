@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 from lm_eval_leakage.inference.pooling import Floats
 
 FEWEST_FOR_INTERVAL = 10  # questions of each half
-N_DRAWN = 4000  # of the interval of a TPR
+N_TPRS = 4000  # of the interval of a TPR
 Z_95 = 1.959963984540054
 
 
@@ -123,7 +123,7 @@ def tpr_interval(
     if min(len(own), len(others)) < FEWEST_FOR_INTERVAL:
         return Interval(value, math.nan, math.nan)
     above = np.concatenate([[0], len(own) - np.searchsorted(own, others, side="right"), [len(own)]])
-    n_exceeding = rng.binomial(len(others), fpr, N_DRAWN)
+    n_exceeding = rng.binomial(len(others), fpr, N_TPRS)
     n_above = rng.integers(above[n_exceeding], above[n_exceeding + 1], endpoint=True)
     low, high = np.quantile(rng.beta(n_above + 0.5, len(own) - n_above + 0.5), (0.025, 0.975))
     return Interval(value, float(low), float(high))

@@ -32,7 +32,7 @@ from lm_eval_leakage.inference.pooling import Floats
 Ints = NDArray[np.int64]
 
 CONFIDENCE = 0.95
-N_DRAWN = 1000  # urns per envelope; its level is exact for any number
+N_URNS = 1000  # urns per envelope; its level is exact for any number
 N_THRESHOLDS = 40
 GRID_RATIO = 1.2  # between neighbouring sizes of the grid
 
@@ -100,10 +100,10 @@ def null_envelope(n_null: int, n_known: int, level: float, seed: int = 0) -> Int
     ranks = _ranks(n_known)
     gaps = np.diff(ranks, prepend=0, append=n_known + 1)
     rng = np.random.default_rng(seed)
-    shares = rng.dirichlet(gaps, N_DRAWN)
+    shares = rng.dirichlet(gaps, N_URNS)
     counts = rng.multinomial(n_null, shares).cumsum(axis=1)[:, :-1]
     extremes = _tail(counts, ranks, n_null, n_known).min(axis=1)
-    n_outside = int(level * (N_DRAWN + 1) + 1e-9)
+    n_outside = int(level * (N_URNS + 1) + 1e-9)
     if not n_outside:
         return np.full(len(ranks), n_null)
     least = np.sort(extremes)[n_outside - 1]

@@ -18,8 +18,8 @@ from scipy.stats import norm
 
 from lm_eval_leakage.inference.pooling import Floats
 
-LEVEL = 0.01  # of all three tests together (Bonferroni)
-N_ORDERS = 2999
+SORTED_LEVEL = 0.01  # of all three tests together (Bonferroni)
+N_SHUFFLED = 2999
 
 
 def told_by(shards: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -31,7 +31,7 @@ def told_by(shards: Sequence[Sequence[str]]) -> dict[str, float]:
         "likeness of neighbours": likeness_pvalue(shards),
     }
     adjusted = {name: min(1.0, len(pvalues) * pvalue) for name, pvalue in pvalues.items()}
-    return {name: pvalue for name, pvalue in adjusted.items() if pvalue <= LEVEL}
+    return {name: pvalue for name, pvalue in adjusted.items() if pvalue <= SORTED_LEVEL}
 
 
 def trend_pvalue(shards: Sequence[Sequence[str]], key: Callable[[str], Any]) -> float:
@@ -47,13 +47,13 @@ def trend_pvalue(shards: Sequence[Sequence[str]], key: Callable[[str], Any]) -> 
 def likeness_pvalue(shards: Sequence[Sequence[str]], *, seed: int = 0) -> float:
     """One-sided p-value that neighbours have more words in common than other pairs of their shard."""
     rng = np.random.default_rng(seed)
-    observed, drawn = 0.0, np.zeros(N_ORDERS)
+    observed, drawn = 0.0, np.zeros(N_SHUFFLED)
     for shard in shards:
         likeness = _likeness(shard)
         observed += float(np.diagonal(likeness, 1).sum())
-        orders = rng.permuted(np.tile(np.arange(len(shard)), (N_ORDERS, 1)), axis=1)
+        orders = rng.permuted(np.tile(np.arange(len(shard)), (N_SHUFFLED, 1)), axis=1)
         drawn += likeness[orders[:, :-1], orders[:, 1:]].sum(axis=1)
-    return float((1 + (drawn >= observed - 1e-9).sum()) / (N_ORDERS + 1))
+    return float((1 + (drawn >= observed - 1e-9).sum()) / (N_SHUFFLED + 1))
 
 
 def _likeness(texts: Sequence[str]) -> Floats:

@@ -30,10 +30,10 @@ class Guarantee:
     confidence: float | None = None
 
 
-NOTHING = "nothing is guaranteed for the kept questions"
-UNCALIBRATED = Guarantee(f"{NOTHING}: without a calibration, how many seen questions are not flagged is unknown")
+NO_GUARANTEE = "nothing is guaranteed for the kept questions"
+UNCALIBRATED = Guarantee(f"{NO_GUARANTEE}: without a calibration, how many seen questions are not flagged is unknown")
 BY_FLAGS = Guarantee(
-    f"{NOTHING}: a false-positive rate limits how many unseen questions are left out, not how many seen ones are "
+    f"{NO_GUARANTEE}: a false-positive rate limits how many unseen questions are left out, not how many seen ones are "
     "kept; for that, give --target_rate and calibrations with known-seen scores of every model"
 )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lm_eval_leakage.inference.conformal import Identified, from_pvalues, joint
+from lm_eval_leakage.inference.conformal import FEWEST_TO_NAME, Identified, from_pvalues, joint
 from lm_eval_leakage.inference.false_discoveries import CONFIDENCE, Compared, most_false
 from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, FEWEST_OF_CLASS, Calibration, KnownScores
 from lm_eval_leakage.logs.audit_line import AuditLine
@@ -19,8 +19,6 @@ from lm_eval_leakage.logs.audits import lines_of_one_model
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.results.formatting import counted, number, percent
 from lm_eval_leakage.results.withholding import refuse_withheld
-
-FEWEST_TO_NAME = 10  # questions; a set is not chosen from fewer
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,9 @@ def identify(
     runs: of each model, the folder of its audits' samples logs and its calibration. Raises ValueError for one that
         says nothing about what the model has seen
 
-    With several models a question's p-value is the lowest over the models times their number, so that what is not in
-    the set is clean for all of them as far as the detector can tell.
+    With several models a question's p-value is the lowest over the models times their number, so that the set and the
+    bounds are of questions that at least one model has seen. Nothing is said of questions outside of it: a set that is
+    clean for all models is chosen by `clean --target_rate`.
     """
     rows: dict[str, Mapping[str, Any]] = {}
     models: list[_Ranked] = []
