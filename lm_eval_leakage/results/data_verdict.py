@@ -69,7 +69,8 @@ class DataVerdict:
 
     @property
     def pvalue(self) -> float:
-        return self.tested.pvalue
+        """NaN where it would look like an answer."""
+        return NAN if self.doubt and self.tested.pvalue > EVIDENCE_LEVEL else self.tested.pvalue
 
     @property
     def word(self) -> str:
