@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
+from lm_eval_leakage.inference.order_power import SEEN_TIMES
 from lm_eval_leakage.inference.order_sum import OrderSum
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.data_verdict import (
@@ -31,6 +32,7 @@ from lm_eval_leakage.results.data_verdict import (
     WORDS,
     DataVerdict,
     data_verdict,
+    detectable_if_seen,
 )
 from lm_eval_leakage.results.null_status import RANDOM_ORDERS, SEALED_ORDERS, UNDECIDED_ORDERS, WRITTEN_ORDERS
 from lm_eval_leakage.results.verdict_rows import details
@@ -309,3 +311,37 @@ def test_a_reference_that_prefers_the_published_orders_more_has_no_number() -> N
 def test_one_question_is_written_in_the_singular() -> None:
     sentences = [data_verdict(answers(1, *shape)).sentence for shape in ((RANDOM_ORDERS,), (WRITTEN_ORDERS,))]
     assert all("1 question " in sentence for sentence in sentences)
+
+
+# ---------------------------------------------------------------------- what would have been found
+
+
+@pytest.mark.parametrize(
+    ("status", "shape"),
+    [(RANDOM_ORDERS, {}), (WRITTEN_ORDERS, {"control": True}), (WRITTEN_ORDERS, {"reference": True})],
+)
+def test_where_nothing_is_found_the_sentence_says_what_would_have_been(status: str, shape) -> None:
+    shares = []
+    for n in (20, 300):
+        found = data_verdict(answers(n, status, **shape))
+        told = {count: share for count, share in found.detectable if not math.isnan(share)}
+        assert found.word == NONE_FOUND
+        assert [count for count, _ in found.detectable] == list(SEEN_TIMES)
+        assert all(0 < share <= 1 for share in told.values())
+        for count, words in ((1, "once"), (3, "three times")):
+            assert (f"seen {words} would have been found" in found.sentence) == (max(told, default=0) == count)
+            assert details(found)[f"detectable_share_seen_{count}"] == told.get(count)
+            assert detectable_if_seen(found, count) == pytest.approx(told.get(count, math.nan), nan_ok=True)
+        assert ("not even a benchmark seen as a whole" in found.sentence) == (not told)
+        shares.append(told.get(3, math.inf))
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] < 1
+
+
+def test_where_something_is_found_or_nothing_was_tested_the_sentence_says_nothing_of_power() -> None:
+    sentences = [
+        data_verdict(answers(60, RANDOM_ORDERS, memory=2)).sentence,
+        data_verdict(answers(60, WRITTEN_ORDERS)).sentence,
+        data_verdict(answers(5, RANDOM_ORDERS)).sentence,
+    ]
+    assert not any("would have been found" in sentence for sentence in sentences)
