@@ -125,6 +125,13 @@ def _clean_arguments(parser: argparse.ArgumentParser) -> None:
         "--strong", action="store_true", help="leave out only questions that are flagged and answered correctly"
     )
     parser.add_argument("--calibrated", action="store_true", help="use calibrated flags (needs --calibration)")
+    parser.add_argument(
+        "--target_rate",
+        type=float,
+        metavar="RATE",
+        help="keep the largest set of which at most this share is expected to have been seen by any model, instead of "
+        "going by flags (needs a --calibration with known-seen scores of every model)",
+    )
     parser.add_argument("--keep_untested", action="store_true", help="keep questions that no audit tested")
     parser.add_argument("--include_path", metavar="DIR", help="folder of your own tasks, if the runs include any")
     parser.add_argument("--overwrite", action="store_true", help="replace tasks that already exist in the folder")

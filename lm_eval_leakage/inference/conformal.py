@@ -18,6 +18,7 @@ from scipy.stats import false_discovery_control, ks_2samp
 
 from lm_eval_leakage.inference.pooling import Floats
 
+FEWEST_TO_NAME = 10  # questions; a set is not chosen from fewer
 STOREY = 0.5  # Storey's lambda: p-values above it are taken to be those of unseen questions
 
 

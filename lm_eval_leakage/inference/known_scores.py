@@ -24,23 +24,56 @@ class KnownScores:
     """Known scores by one detector, a higher one meaning more leakage.
 
     unseen: by class of question, and of all questions under EVERY_CLASS
+    seen_classes: class of each seen question; empty if it was not recorded
     """
 
     unseen: Mapping[str, Sequence[float]]
     seen: Sequence[float]
+    seen_classes: Sequence[str] = ()
+
+    def compared_with(self, of_class: str) -> str | None:
+        """The class whose known-unseen questions a question of this class is compared with: its own if there are
+        enough, else all; None if there are classes, but not one known-unseen question of this one."""
+        if len(self.unseen.get(of_class, ())) >= FEWEST_OF_CLASS:
+            return of_class
+        return EVERY_CLASS if self.unseen.get(of_class) or set(self.unseen) == {EVERY_CLASS} else None
 
     def pvalue(self, score: float, of_class: str) -> float:
         """Compared with the known-unseen questions of the class if there are enough, else with all of them."""
-        own = self.unseen.get(of_class, ())
-        (pvalue,) = conformal_pvalues([score], own if len(own) >= FEWEST_OF_CLASS else self.unseen[EVERY_CLASS])
+        (pvalue,) = conformal_pvalues([score], self.unseen[self.compared_with(of_class) or EVERY_CLASS])
         return float(pvalue)
 
     def flagged(self, fpr: float) -> tuple[tuple[int, int], tuple[int, int]]:
-        """(flagged, all) of the known-seen and of the known-unseen, if a share `fpr` of the latter is flagged."""
-        unseen = self.unseen[EVERY_CLASS]
-        n_unseen = math.floor(fpr * (len(unseen) + 1) + 1e-9)  # 0.29 * 100 is below 29
-        n_seen = int((conformal_pvalues(self.seen, unseen) <= fpr).sum()) if self.seen else 0
-        return (n_seen, len(self.seen)), (n_unseen, len(unseen))
+        """(flagged, all) of the known-seen and of the known-unseen, by the rule that flags questions: a p-value among
+        those of the same class of at most `fpr`. (0, 0) of the known-seen if their classes matter and are not
+        recorded."""
+        own = {name: len(scores) for name, scores in self.unseen.items() if self.compared_with(name) == name}
+        others = own.pop(EVERY_CLASS, len(self.unseen[EVERY_CLASS])) - sum(own.values())
+        n_unseen = sum(_allowed(fpr, n) for n in own.values()) + self._others_flagged(fpr, own, others)
+        of_unseen = n_unseen, len(self.unseen[EVERY_CLASS])
+        if own and not self.seen_classes:
+            return (0, 0), of_unseen
+        compared: dict[str, list[float]] = {}
+        for score, name in zip(self.seen, self.seen_classes or [EVERY_CLASS] * len(self.seen), strict=True):
+            compared.setdefault(self.compared_with(name) or EVERY_CLASS, []).append(score)
+        n_seen = sum(
+            int((conformal_pvalues(scores, self.unseen[name]) <= fpr).sum()) for name, scores in compared.items()
+        )
+        return (n_seen, len(self.seen)), of_unseen
+
+    def _others_flagged(self, fpr: float, own: Iterable[str], n: int) -> int:
+        """How many of the n known-unseen questions outside the classes `own` are among the highest of all."""
+        highest = sorted(self.unseen[EVERY_CLASS], reverse=True)[: _allowed(fpr, len(self.unseen[EVERY_CLASS]))]
+        if not highest or not n:
+            return 0
+        least = highest[-1]
+        inside = sum(score >= least for name in own for score in self.unseen[name])
+        return max(0, min(n, len(highest) - inside))
+
+
+def _allowed(fpr: float, n: int) -> int:
+    """How many of n known-unseen questions a share `fpr` of such questions is."""
+    return math.floor(fpr * (n + 1) + 1e-9)  # 0.29 * 100 is below 29
 
 
 @dataclass(frozen=True)

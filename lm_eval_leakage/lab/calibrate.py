@@ -45,6 +45,7 @@ def known_scores(
         detector: KnownScores(
             by_class({name: own[name] for name in unseen if name in own}, classes),
             [own[name] for name in seen if name in own],
+            [classes[name] for name in seen if name in own],
         )
         for detector, own in scores.items()
     }

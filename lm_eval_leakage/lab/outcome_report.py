@@ -13,11 +13,11 @@ from lm_eval_leakage.inference.conformal import exchangeability
 from lm_eval_leakage.lab import plots
 from lm_eval_leakage.lab.calibrate import from_control, from_held_out
 from lm_eval_leakage.lab.detection import Audits
-from lm_eval_leakage.lab.quality_table import FPRS, Quality, methods_table, qualities, sweep
+from lm_eval_leakage.lab.quality_table import FPRS, TOO_FEW, Quality, methods_table, qualities, shown, sweep
 from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.logs.calibration_file import write_calibration
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.results.formatting import number, pvalue, value_in_interval
+from lm_eval_leakage.results.formatting import number, pvalue
 
 HALF = 0.5
 LOW_FPR, FPR_SHOWN = FPRS
@@ -43,13 +43,13 @@ def markdown(outcome: Outcome, found: Sequence[Quality]) -> str:
     parts = [
         f"# How well detectors find {settings.benchmark} in a copy of {settings.model_args} trained on it",
         f"{len(outcome.trained)} questions trained on, {len(outcome.held_out)} held out, of {outcome.n_eligible} "
-        f"eligible; seed {settings.seed}. Intervals are 95 % bootstrap intervals over questions.",
+        f"eligible; seed {settings.seed}. Intervals are 95 % intervals over questions. {TOO_FEW}",
         "## AUROC by exposures",
-        _by_exposures(found, lambda quality: str(quality.auroc)),
+        _by_exposures(found, lambda quality: shown(quality.auroc)),
         "## TPR at 5 % FPR by exposures",
-        _by_exposures(found, lambda quality: value_in_interval(quality.tpr[FPR_SHOWN])),
+        _by_exposures(found, lambda quality: shown(quality.tpr[FPR_SHOWN])),
         "## TPR at 1 % FPR by exposures",
-        _by_exposures(found, lambda quality: value_in_interval(quality.tpr[LOW_FPR])),
+        _by_exposures(found, lambda quality: shown(quality.tpr[LOW_FPR])),
         "## The published rules: precision / recall / F1 / FPR",
         _by_exposures([quality for quality in found if quality.rule is not None], _rule),
         "## Exposures at which half of the trained questions would be flagged at 5 % FPR",

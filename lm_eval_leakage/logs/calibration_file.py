@@ -20,7 +20,11 @@ CALIBRATION_VERSION = 2
 
 
 def write_calibration(file: Path, calibration: Calibration) -> None:
-    atomic_write(file, json.dumps({"calibration": CALIBRATION_VERSION, **asdict(calibration)}))
+    written = asdict(calibration)
+    for known in written["detectors"].values():
+        if not known["seen_classes"]:
+            del known["seen_classes"]
+    atomic_write(file, json.dumps({"calibration": CALIBRATION_VERSION, **written}))
 
 
 def read_calibration(file: str) -> Calibration:
@@ -64,11 +68,13 @@ def _calibration(model: Any, benchmark: Any, origin: Any, detectors: Any, combin
     return Calibration(model, benchmark, origin, known, None if combined is None else _combined(combined))
 
 
-def _known_scores(name: str, unseen: Any, seen: Any) -> KnownScores:
+def _known_scores(name: str, unseen: Any, seen: Any, seen_classes: Any = ()) -> KnownScores:
     _check(EVERY_CLASS in unseen, f"{name} has no scores of {EVERY_CLASS!r} unseen questions")
     for own in (seen, *unseen.values()):
         _check(_are_numbers(own), f"{name} has scores that are not finite numbers")
-    return KnownScores(unseen, seen)
+    _check(len(seen_classes) in (0, len(seen)), f"{name} lacks one class per seen question")
+    _check(all(isinstance(one, str) for one in seen_classes), f"a class of {name} is not a text")
+    return KnownScores(unseen, seen, seen_classes or ())
 
 
 def _combined(stored: Any) -> CombinedScore:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,19 +24,22 @@ from lm_eval_leakage.results.column_registry import (
     PVALUE_UNGUARDED,
 )
 from lm_eval_leakage.results.formatting import counted, number, plus_minus
+from lm_eval_leakage.results.leaderboard import HOW_TO_READ, MORE_THAN, shortened
 from lm_eval_leakage.results.result_types import Row
-from lm_eval_leakage.results.standings import Board, Leaderboard
+from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
 
 
 @dataclass(frozen=True)
 class Place:
-    """A model's place on a board; is_shared: whether other models have the same rank."""
+    """A model's place on a board."""
 
     benchmark: str
     n_common: int
-    row: Row
-    rank: int
-    is_shared: bool
+    standing: Standing
+
+    @property
+    def row(self) -> Row:
+        return self.standing.row
 
 
 def _of_place(column: Column[Any]) -> PageColumn[Place]:
@@ -50,13 +52,20 @@ STANDINGS: tuple[PageColumn[Place], ...] = (
     PageColumn("benchmark", lambda place: text_cell(place.benchmark), is_text=True),
     PageColumn(
         "rank",
-        lambda place: Cell(str(place.rank), "tied" if place.is_shared else "", place.rank),
-        "1 + the number of models with significantly more flags",
+        lambda place: Cell(place.standing.ranks, "", place.standing.first + place.standing.last),
+        "from 1 + the number of models with significantly more flags, to the number of models minus those with "
+        "significantly fewer",
     ),
     PageColumn(
         FLAGGED.heading,
         lambda place: bar_cell(FLAGGED.of(place.row), NULL_RATE.of(place.row)),
         FLAGGED.meaning,
+    ),
+    PageColumn(
+        MORE_THAN,
+        lambda place: text_cell(shortened(place.standing.more_than)),
+        "models with significantly fewer flags (McNemar's exact test, adjusted for the number of pairs)",
+        is_text=True,
     ),
     _of_place(NULL_RATE),
     _of_place(PVALUE_ALL),
@@ -88,6 +97,7 @@ def render(leaderboard: Leaderboard) -> str:
         "leaderboard.html.j2",
         leaderboard=leaderboard,
         headlines=[_headline(board) for board in leaderboard.boards],
+        how_to_read=HOW_TO_READ,
         table=tabulate(places, STANDINGS, lambda place: place.benchmark),
         charts=[_chart(board, end) for board in leaderboard.boards if board.standings],
         confusion=tabulate(leaderboard.confused, CONFUSION_ARMS, lambda row: row.task),
@@ -95,11 +105,7 @@ def render(leaderboard: Leaderboard) -> str:
 
 
 def _places(board: Board) -> list[Place]:
-    holders = Counter(standing.rank for standing in board.standings)
-    return [
-        Place(board.benchmark, board.n_common, standing.row, standing.rank, holders[standing.rank] > 1)
-        for standing in board.standings
-    ]
+    return [Place(board.benchmark, board.n_common, standing) for standing in board.standings]
 
 
 def _headline(board: Board) -> str:

@@ -101,6 +101,7 @@ def _annotation(
         {name: members for part in parts for name, members in _groups(part).items() if members},
         tuple(sorted([*problems, *joining.problems()], key=lambda problem: not problem.incomplete)),
         _origins(runs, parts),
+        audited.calibrated.n_seen if audited.calibrated else 0,
     )
 
 

@@ -246,7 +246,7 @@ GAPS: Sequence[Column[Any]] = (
         "gap_pvalue",
         "p of gap",
         PVALUE,
-        "of the gap within strata, one-sided and exact",
+        "of the gap within strata, one-sided and exact if flagged questions are no easier within their stratum",
         lambda of: of.within_strata.pvalue if of.within_strata else NAN,
     ),
     STRONG := Column(

@@ -1,11 +1,16 @@
-"""Ranks models by how many questions of a benchmark are flagged; models that cannot be told apart share a rank.
+"""Ranks models by how many questions of a benchmark are flagged; each rank is an interval.
 
 Two models differ if McNemar's exact test over the questions on which both were tested, adjusted for the number of
-pairs (Holm), is significant at 5 %; a model's rank is 1 + the number of models that are flagged more often by it.
+pairs (Holm), is significant at 5 %. A model's rank is then at least 1 + the number of models that are flagged more
+often, and at most the number of models minus those that are flagged less often; with probability 95 % that holds for
+all models at once. A single rank would look like a difference between models that were never shown to differ.
+
+Source: simultaneous intervals of ranks from pairwise tests, Al Mohamad, van Zwet, Solari and Goeman (2021).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
@@ -21,6 +26,12 @@ from lm_eval_leakage.statistics.paired_accuracy import difference
 from lm_eval_leakage.texts import visible
 
 RANK_LEVEL = 0.05
+MORE_THAN = "flagged more often than"
+HOW_TO_READ = (
+    "A rank is an interval: models differ significantly only if one is listed as flagged more often than the other. "
+    "Intervals and lists hold for all models at once with probability 95 %."
+)
+NAMES_SHOWN = 5
 
 
 def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
@@ -39,11 +50,16 @@ def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
 
 
 def _board(benchmark: str, rows: Sequence[Row]) -> Board:
-    above = dict.fromkeys(range(len(rows)), 0)
-    for _, lower in _apart(rows):
-        above[lower] += 1
-    standings = [Standing(row, 1 + above[index]) for index, row in enumerate(rows)]
-    standings.sort(key=lambda standing: (standing.rank, -FLAGGED.of(standing.row).value, standing.row.model))
+    n_above = Counter[int]()
+    below: dict[int, list[str]] = {index: [] for index in range(len(rows))}
+    for higher, lower in _apart(rows):
+        n_above[lower] += 1
+        below[higher].append(rows[lower].model)
+    standings = [
+        Standing(row, 1 + n_above[index], len(rows) - len(below[index]), tuple(sorted(below[index])))
+        for index, row in enumerate(rows)
+    ]
+    standings.sort(key=lambda one: (one.first, one.last, -FLAGGED.of(one.row).value, one.row.model))
     n_common = len(set.intersection(*({*row.flags} for row in rows)))
     return Board(benchmark, tuple(standings), n_common)
 
@@ -67,14 +83,21 @@ def as_markdown(board: Leaderboard) -> str:
     parts = []
     for own in board.boards:
         head, *body = cells([standing.row for standing in own.standings])
-        ranked = [["rank", *head], *([str(s.rank), *line] for s, line in zip(own.standings, body, strict=True))]
+        lines = [[one.ranks, *line, shortened(one.more_than)] for one, line in zip(own.standings, body, strict=True)]
+        ranked = [["rank", *head, MORE_THAN], *lines]
         text = f"{own.n_common} questions that all {len(own.standings)} models were tested on"
-        text += "; models of the same rank cannot be told apart."
+        text += f". {HOW_TO_READ}"
         parts.append(f"## {visible(own.benchmark)}\n\n{text}\n\n{markdown_of(ranked)}")
     if confused := confusion_cells(board):
         text = "Accuracy in percent: original → generalized (difference)."
         parts.append(f"## Choice confusion\n\n{text}\n\n{markdown_of(confused)}")
     return "\n\n".join(parts)
+
+
+def shortened(models: Sequence[str]) -> str:
+    """The models' names; the number of the rest if they are many."""
+    rest = len(models) - NAMES_SHOWN
+    return ", ".join(models[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "") or DASH
 
 
 def confusion_cells(board: Leaderboard) -> list[list[str]]:
@@ -98,10 +121,18 @@ def _confusion(row: Row | None) -> str:
 def as_csv(board: Leaderboard) -> str:
     """One line per model and benchmark."""
     records: list[Mapping[str, object]] = [
-        {"benchmark": own.benchmark, "rank": standing.rank, "n_common": own.n_common, **flat_row(standing.row)}
+        {
+            "benchmark": own.benchmark,
+            "rank_low": standing.first,
+            "rank_high": standing.last,
+            "more_than": ", ".join(standing.more_than),
+            "n_common": own.n_common,
+            **flat_row(standing.row),
+        }
         for own in board.boards
         for standing in own.standings
     ]
     untested = [row for row in board.confused if not row.n_tested]
-    records += [{"benchmark": row.task, "rank": None, "n_common": None, **flat_row(row)} for row in untested]
+    nothing = dict.fromkeys(("rank_low", "rank_high", "more_than", "n_common"))
+    records += [{"benchmark": row.task, **nothing, **flat_row(row)} for row in untested]
     return csv_of(records)

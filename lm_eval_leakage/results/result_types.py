@@ -31,6 +31,7 @@ class AuditedQuestion:
     arms: of choice confusion; None without that audit
     probability: that the model has seen it, by the calibration's combined score; None without a calibration
     calibrated_flagged: whether its calibrated p-value is at most the requested false-positive rate
+    seen_pvalue: conformal p-value that the model has seen it, among the calibration's known-seen questions
     others: values of all other detectors, by id
     orders: what the verdict on the data set is computed from; None if no orders were asked
     """
@@ -55,6 +56,7 @@ class AuditedQuestion:
     arms: Arms | None = None
     probability: float | None = None
     calibrated_flagged: bool | None = None
+    seen_pvalue: float | None = None
     others: Mapping[str, Values] = field(default_factory=dict)
     orders: OrderAnswers | None = None
 
@@ -128,6 +130,7 @@ class Annotation:
     groups: members of each group of the runs
     problems: what could not be read or joined, and what was ignored
     origins: files and versions that it was made from
+    n_known_seen: number of the calibration's known-seen questions, with which `seen_pvalue` compares
     """
 
     model: str
@@ -138,3 +141,4 @@ class Annotation:
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     origins: Mapping[str, Any] = field(default_factory=dict)
+    n_known_seen: int = 0

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from lm_eval_leakage.inference.kept_questions import FEWEST_SEEN, seen_pvalues
 from lm_eval_leakage.inference.known_scores import COMBINED, Calibration
 from lm_eval_leakage.logs.audit_line import AuditLine, statistic_of
 from lm_eval_leakage.logs.problems import Problem
@@ -27,6 +28,11 @@ class Calibrating:
     calibration: Calibration
     detector: str = COMBINED
     fpr: float = 0.05
+
+    @property
+    def n_seen(self) -> int:
+        """Number of known-seen questions by that detector."""
+        return len(self.calibration.detectors[self.detector].seen)
 
 
 @dataclass(frozen=True)
@@ -167,13 +173,15 @@ def _with_calibration(
         for line in lines.values():
             scores[name] |= line.scores
     classes = {name: next(iter(lines.values())).of_class for name, lines in own.items()}
+    of_seen = _seen_pvalues(scores, calibrating)
     try:
-        pvalues = pvalues_of(scores, classes, calibration, calibrating.detector)
+        pvalues = pvalues_of(scores, classes, calibration, calibrating.detector, problems)
     except ValueError as error:
         problems.append(Problem(f"the calibration of {calibration.model!r} is not used: {error}"))
         return list(found), None
 
     def calibrated(one: AuditedQuestion) -> AuditedQuestion:
+        one = replace(one, seen_pvalue=of_seen.get(one.doc_hash))
         if one.doc_hash not in pvalues:
             return replace(one, calibrated_flagged=None)
         known = scores[one.doc_hash]
@@ -185,6 +193,20 @@ def _with_calibration(
         )
 
     return [calibrated(one) for one in found], calibrating
+
+
+def _seen_pvalues(scores: Mapping[str, Mapping[str, float]], calibrating: Calibrating) -> dict[str, float]:
+    """Of each question with a score, the p-value that it was seen; empty if too few known-seen scores are given."""
+    known = calibrating.calibration.detectors.get(calibrating.detector)
+    if known is None or len(known.seen) < FEWEST_SEEN:
+        return {}
+    together = calibrating.calibration.combined
+    if calibrating.detector != COMBINED:
+        own = {name: found[calibrating.detector] for name, found in scores.items() if calibrating.detector in found}
+    elif together is not None:
+        complete = {name: found for name, found in scores.items() if all(part in found for part in together.detectors)}
+        own = {name: together.probability(found) for name, found in complete.items()}
+    return dict(zip(own, seen_pvalues(list(own.values()), known.seen).tolist(), strict=True))
 
 
 def _is_part(benchmark: str, whole: str) -> bool:

@@ -108,9 +108,16 @@ def test_the_leaderboard_is_printed_as_markdown_or_csv_too(folder, typed) -> Non
     _, out, _ = typed("leaderboard", folder, "--format", "markdown")
     assert "## Choice confusion" in out
     _, out, _ = typed("leaderboard", folder, "--format", "csv")
-    assert out.startswith("benchmark,rank,")
+    assert out.startswith("benchmark,rank_low,rank_high,")
     typed("leaderboard", folder, "--format", "csv", "--output", folder / "board.csv")
-    assert (folder / "board.csv").read_text().startswith("benchmark,rank,")
+    assert (folder / "board.csv").read_text().startswith("benchmark,rank_low,rank_high,")
+
+
+def test_a_target_rate_that_is_no_rate_ends_in_a_sentence(folder, typed) -> None:
+    code, out, err = typed("clean", folder, "--output_path", folder / "clean", "--target_rate", "1.5")
+    assert (code, out) == (2, "")
+    assert "target_rate is 1.5; the target rate of contaminated questions among the kept must be above 0" in err
+    assert not (folder / "clean").exists()
 
 
 @pytest.mark.model  # indexes all tasks of the harness
@@ -124,6 +131,7 @@ def test_clean_writes_a_task_of_the_unflagged_questions(folder, typed) -> None:
     code, out, _ = typed(*arguments, "--include_path", own)
     assert code == 0
     assert "bench_clean: 16 of 24 questions kept, 0 untested" in out
+    assert "Nothing is guaranteed for the kept questions: without a calibration" in out
     assert len(json.loads((folder / "clean" / "bench_clean.json").read_text())["kept"]) == 16
     code, _, err = typed(*arguments[:2], "--output_path", folder / "none")
     assert (code, "nothing remains" in err) == (2, True)

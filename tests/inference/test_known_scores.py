@@ -65,3 +65,47 @@ def test_scores_match_a_run_by_its_detectors_with_or_without_the_value_that_rank
         assert "'M' has scores of p/t, but the run has " in said
         assert ", ".join(run) in said
     assert "has scores of Q" in str(found.unmatched(["p"], "Q"))
+
+
+CLASSES = {"a": 0.0, "b": 1.5}  # class: mean score of its unseen questions
+
+
+def of_two_classes(rng, n: int, *, with_classes: bool = True) -> KnownScores:
+    drawn = {name: (mean + rng.normal(size=n)).tolist() for name, mean in CLASSES.items()}
+    seen = [mean + 2 + rng.normal() for mean in CLASSES.values() for _ in range(n)]
+    names = [name for name in CLASSES for _ in range(n)]
+    return KnownScores({EVERY_CLASS: [*drawn["a"], *drawn["b"]]} | drawn, seen, names if with_classes else ())
+
+
+def test_known_questions_are_counted_by_the_rule_that_flags_others() -> None:
+    """With classes that differ, the threshold of all questions flags other questions than those of the classes."""
+    rng = np.random.default_rng(1)
+    known = of_two_classes(rng, 2000)
+    of_seen, of_unseen = known.flagged(0.05)
+    asked = {name: mean + rng.normal(size=500) for name, mean in CLASSES.items()}
+    false = np.mean([known.pvalue(score, name) <= 0.05 for name, scores in asked.items() for score in scores])
+    true = np.mean([known.pvalue(score + 2, name) <= 0.05 for name, scores in asked.items() for score in scores])
+    assert of_unseen[0] / of_unseen[1] == pytest.approx(0.05, abs=1e-3)
+    assert of_unseen[0] / of_unseen[1] == pytest.approx(false, abs=0.025)
+    assert of_seen[0] / of_seen[1] == pytest.approx(true, abs=0.05)
+
+
+def test_without_the_classes_of_seen_questions_nothing_is_said_of_them() -> None:
+    of_seen, of_unseen = of_two_classes(np.random.default_rng(2), 40, with_classes=False).flagged(0.05)
+    assert of_seen == (0, 0)
+    assert of_unseen == (4, 80)  # two of 40 in each class
+
+
+def test_a_small_class_is_counted_at_the_threshold_of_all() -> None:
+    own = [float(i) for i in range(40)]
+    known = KnownScores({EVERY_CLASS: [*own, 100.0, 101.0, -1.0], "many": own, "few": [100.0, 101.0, -1.0]}, ())
+    assert known.compared_with("few") == EVERY_CLASS
+    assert known.flagged(0.05) == (
+        (0, 0),
+        (2 + 2, 43),
+    )  # 2 of "many" at their own threshold, 100 and 101 at that of all
+
+
+def test_a_class_without_a_known_unseen_question_is_compared_with_none() -> None:
+    assert of_two_classes(np.random.default_rng(3), 40).compared_with("c") is None
+    assert KnownScores({EVERY_CLASS: [1.0]}, ()).compared_with("c") == EVERY_CLASS  # no classes are known

@@ -12,12 +12,12 @@ from tests.report.made import row
 from tests.report.parsed import Parsed
 
 
-def standing(model: str, rate: float, rank: int, **changes) -> Standing:
+def standing(model: str, rate: float, first: int, last: int | None = None, **changes) -> Standing:
     flagged = Estimate(rate, 0.02, rate - 0.04, rate + 0.04)
-    return Standing(row(model=model, **{"flagged_rate": flagged, **changes}), rank)
+    return Standing(row(model=model, **{"flagged_rate": flagged, **changes}), first, last or first)
 
 
-BOARD = Board("mmlu", (standing("A", 0.3, 1), standing("B", 0.2, 2), standing("C", 0.19, 2)), 90)
+BOARD = Board("mmlu", (standing("A", 0.3, 1), standing("B", 0.2, 2, 3), standing("C", 0.19, 2, 3)), 90)
 
 
 def test_a_leaderboard_is_well_formed_and_says_who_is_flagged_most_and_least() -> None:
@@ -28,11 +28,12 @@ def test_a_leaderboard_is_well_formed_and_says_who_is_flagged_most_and_least() -
     ) in text
 
 
-def test_a_shared_rank_is_named_and_an_own_one_is_not() -> None:
+def test_a_rank_is_shown_as_an_interval_with_how_to_read_it() -> None:
     text = Parsed(render(Leaderboard((BOARD,)))).text
     assert "A mmlu 1 0.300" in text
-    assert "B mmlu 2 tied 0.200" in text
-    assert "C mmlu 2 tied 0.190" in text
+    assert "B mmlu 2–3 0.200" in text
+    assert "C mmlu 2–3 0.190" in text
+    assert "differ significantly only if one is listed as flagged more often" in text
 
 
 def test_each_benchmark_has_a_chart_with_a_dot_per_model() -> None:

@@ -120,3 +120,69 @@ def test_a_calibration_of_other_detectors_says_of_what_it_is_and_what_was_run(tm
         identify([(folder, calibration())], [], A)
     with pytest.raises(ValueError, match="but the run has"):
         identify([(folder, calibration())], [])
+
+
+def test_it_says_what_holds_with_high_probability_beside_what_holds_on_average(tmp_path) -> None:
+    shifts = [4.0] * 140 + [0.0] * 60
+    found = identify([(runs_of(tmp_path / "r", shifts), calibration())], [], level=0.1)
+    flagged = np.array(found.found.flagged)
+    n_flagged, most = found.bound(found.found.flagged)
+    assert n_flagged == flagged.sum()
+    assert flagged[140:].sum() <= most < n_flagged / 4
+    n_longest, most_of_longest = found.longest(0.1)
+    assert most_of_longest <= n_longest / 10
+    assert n_longest > 100
+    said = summary(found)
+    assert f"With probability 95%, at most {most} of the {n_flagged} flagged are unseen" in said
+    assert f"that of the {n_longest} questions ranked highest (at most {most_of_longest} unseen)" in said
+    lines = sorted(as_lines(found), key=lambda one: one["rank"])
+    assert lines[-1]["rank"] == 200
+    assert lines[-1]["unseen_at_most"] == max(line["unseen_at_most"] for line in lines)
+    for line in lines:  # the first 140 are those that were seen
+        above = [one for one in lines if one["pvalue"] <= line["pvalue"]]
+        assert line["rank"] == len(above)
+        assert sum(int(one["doc_hash"][1:]) >= 140 for one in above) <= line["unseen_at_most"]
+
+
+def test_of_a_model_that_has_seen_nothing_no_list_is_vouched_for(tmp_path) -> None:
+    found = identify([(runs_of(tmp_path / "r", [0.0] * 60), calibration())], [])
+    assert found.longest(0.1) == (0, 0)
+    assert "With probability 95% no list, however short, is known to have at most 10% unseen" in summary(found)
+
+
+def test_the_bounds_of_several_models_hold_for_questions_that_none_has_seen(tmp_path) -> None:
+    runs = [(runs_of(tmp_path / name, [5.0] * 30 + [0.0] * 50), calibration(name)) for name in "MN"]
+    lines = as_lines(identify(runs, []))
+    for line in lines:
+        above = [one for one in lines if one["pvalue"] <= line["pvalue"]]
+        assert sum(int(one["doc_hash"][1:]) >= 30 for one in above) <= line["unseen_at_most"]
+    assert max(line["unseen_at_most"] for line in lines) < 80
+
+
+def test_a_calibration_of_three_scores_is_refused(tmp_path) -> None:
+    known = Calibration("M", "b", "by hand", {A: KnownScores({EVERY_CLASS: [0.0, 1.0, 2.0]}, ())})
+    told = "^the calibration of 'M' has 3 known-unseen scores of 'test_a'; with fewer than 19 no p-value reaches 5 %"
+    with pytest.raises(ValueError, match=told):
+        identify([(runs_of(tmp_path / "r", [0.0] * 30), known)], [], A)
+
+
+def test_of_five_questions_no_set_is_named(tmp_path) -> None:
+    found = identify([(runs_of(tmp_path / "r", [9.0] * 5), calibration())], [])
+    assert summary(found) == (
+        "No set is named: 5 questions with a score from every model, fewer than the 10 that a set is chosen from; "
+        "audit more questions."
+    )
+    assert all(line["flagged"] is line["unseen_at_most"] is None for line in as_lines(found))
+
+
+def test_questions_of_a_kind_that_the_calibration_lacks_are_not_judged(tmp_path) -> None:
+    options = {"choices": ["a", "b", "c", "d"], "answer": 0}
+    docs = [{"doc": {"question": f"Q{i}"} | options, "guards": "in_order" if i < 2 else ""} for i in range(40)]
+    folder = log(tmp_path / "r", [line(i, A, 9.0, **doc) for i, doc in enumerate(docs)])
+    kind = "4 options, no guard"
+    known = Calibration("M", "b", "o", {A: KnownScores({EVERY_CLASS: UNSEEN[A], kind: UNSEEN[A]}, ())})
+    found = identify([(folder, known)], problems := [], A)
+    assert (len(found.questions), found.untested) == (38, 2)
+    assert "2 questions with 4 options, guarded cannot be judged: the calibration of 'M' has no known-unseen" in str(
+        problems[-1]
+    )
