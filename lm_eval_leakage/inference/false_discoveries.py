@@ -32,9 +32,10 @@ from lm_eval_leakage.inference.pooling import Floats
 Ints = NDArray[np.int64]
 
 CONFIDENCE = 0.95
-N_URNS = 1000  # urns per envelope; its level is exact for any number
-N_THRESHOLDS = 40
-GRID_RATIO = 1.2  # between neighbouring sizes of the grid
+N_URNS = 3000  # per envelope
+MARGIN = 2  # standard errors by which fewer of the drawn urns are outside than the level allows, as these are a sample
+N_THRESHOLDS = 12  # more of them cost power
+FINE, COARSE = 1.05, 1.5  # ratios of neighbouring sizes of the grid: down to a tenth of the questions, and below
 
 
 @dataclass(frozen=True)
@@ -103,13 +104,15 @@ def null_envelope(n_null: int, n_known: int, level: float, seed: int = 0) -> Int
     shares = rng.dirichlet(gaps, N_URNS)
     counts = rng.multinomial(n_null, shares).cumsum(axis=1)[:, :-1]
     extremes = _tail(counts, ranks, n_null, n_known).min(axis=1)
-    n_outside = int(level * (N_URNS + 1) + 1e-9)
-    if not n_outside:
+    n_outside = int(level * (N_URNS + 1) - MARGIN * (N_URNS * level * (1 - level)) ** 0.5)
+    if n_outside < 1:
         return np.full(len(ranks), n_null)
     least = np.sort(extremes)[n_outside - 1]
-    every = np.arange(n_null + 1)[:, None]
-    inside = _tail(every, ranks, n_null, n_known) >= least  # falls with the count
-    envelope: Ints = inside.sum(axis=0) - 1
+    envelope, too_high = np.zeros(len(ranks), dtype=np.int64), np.full(len(ranks), n_null + 1)
+    while (too_high - envelope > 1).any():  # by bisection, since the tail falls with the count
+        middle = (envelope + too_high) // 2
+        inside = _tail(middle, ranks, n_null, n_known) >= least
+        envelope, too_high = np.where(inside, middle, envelope), np.where(inside, too_high, middle)
     return envelope
 
 
@@ -134,7 +137,8 @@ def _sizes(n: int) -> list[int]:
     """n, and smaller sizes down to 1."""
     sizes = [n]
     while sizes[-1] > 1:
-        sizes.append(min(sizes[-1] - 1, int(sizes[-1] / GRID_RATIO)))
+        ratio = FINE if sizes[-1] > n / 10 else COARSE
+        sizes.append(min(sizes[-1] - 1, int(sizes[-1] / ratio)))
     return sizes
 
 

@@ -63,7 +63,7 @@ def details(verdict: DataVerdict) -> Mapping[str, object]:
         "published_orders": verdict.orders,
         "n": verdict.n,
         "n_asked": verdict.n_asked,
-        "pvalue": tested.pvalue,
+        "pvalue": verdict.pvalue,
         "pvalue_stderr": tested.pvalue_error,
         "pvalue_is_bound": tested.is_bound,
         "log_evalue": tested.log_evalue,

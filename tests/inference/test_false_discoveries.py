@@ -115,7 +115,7 @@ def test_the_bound_of_any_subset_is_no_greater_than_that_of_a_set_around_it(rank
 
 def test_the_envelope_is_near_the_exact_quantiles_of_the_urn() -> None:
     """At one rank the count is beta-binomial; simultaneity over all ranks costs something on top."""
-    ranks = np.arange(1, 20)
+    ranks = np.floor(20 * false_bound(np.ones(30), 19, 0.05).thresholds)
     exact = betabinom.ppf(0.95, 30, ranks, 20 - ranks)
     envelope = null_envelope(30, 19, 0.05)
     assert (envelope >= exact).mean() > 0.9

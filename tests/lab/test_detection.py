@@ -6,11 +6,12 @@ import json
 
 import pytest
 
-from lm_eval_leakage.lab.detection import _stored, read_detectors, read_lines
+from lm_eval_leakage.lab.detection import Audits, _stored, read_detectors, read_lines
 from lm_eval_leakage.logs.line_writer import written_line
-from lm_eval_leakage.records import Skipped
+from lm_eval_leakage.records import Question, Skipped
 from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
 from lm_eval_leakage.statistics.token_evidence import TokenMeasurement
+from tests.fakes import FakeLM, by_hash
 
 COST = {"n_tokens": 600, "seconds": 30.0, "n_questions": 3}
 
@@ -68,3 +69,39 @@ def test_a_statistic_with_several_scores_is_one_detector_per_score() -> None:
     assert likelihood.scores == pytest.approx({"q1": -2.5, "q2": float("nan")}, nan_ok=True)
     assert (likelihood.skipped, likelihood.flags) == ({"q3": "its text has no token"}, None)
     assert (likelihood.n_tokens, likelihood.seconds) == (200, 10)
+
+
+@pytest.fixture
+def lm(monkeypatch: pytest.MonkeyPatch) -> FakeLM:
+    """The model that every audit loads."""
+    model = FakeLM(by_hash)
+    monkeypatch.setattr("lm_eval_leakage.harness.tasks.run_audit.load_model", lambda *_: model)
+    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda storage: None)  # it takes longer than the audit
+    return model
+
+
+QUESTIONS = [Question(f"q{number}", f"Which, {number}?", (f"a{number}", "b", "c")) for number in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "n_requests"),
+    [({}, 4 * 6), ({"orders": 2}, 4 * 2), ({"control_form": True}, 2 * 4 * 6), ({"control_form": False}, 4 * 6)],
+)
+def test_the_control_form_is_asked_only_if_the_user_wants_it(lm, tmp_path, metadata: dict, n_requests: int) -> None:
+    audits = Audits(tmp_path, "fake", "pretrained=a", QUESTIONS, QUESTIONS, metadata=metadata)
+    (line, *_) = audits.lines("leakage_perm")
+    assert len(lm.asked) == n_requests
+    assert len(line.loglikelihoods) == metadata.get("orders", 6)
+    assert len(line.control) == (6 if metadata.get("control_form") else 0)
+    assert audits.metadata == {"control_form": False} | metadata
+
+
+def test_a_reference_is_not_asked_in_the_control_form_either(lm, tmp_path) -> None:
+    audits = Audits(tmp_path, "fake", "pretrained=a", QUESTIONS, QUESTIONS)
+    (log,) = audits.answer_as_reference(tmp_path / "reference", ["leakage_perm"]).values()
+    assert len(lm.asked) == 4 * 6
+    against = Audits(tmp_path, "fake", "pretrained=b", QUESTIONS, QUESTIONS, references={"leakage_perm": log})
+    (line, *_) = against.lines("leakage_perm")
+    assert line.orders is not None
+    assert line.orders.reference == line.orders.loglikelihoods
+    assert not line.control
