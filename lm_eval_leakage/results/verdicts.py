@@ -16,7 +16,7 @@ from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.results.identify import pvalues_of
 from lm_eval_leakage.results.other_detectors import values_of_line
 from lm_eval_leakage.results.result_types import AuditedQuestion
-from lm_eval_leakage.results.withholding import refuse_withheld
+from lm_eval_leakage.results.withholding import is_part, refuse_withheld
 
 MAIN = ("max_order", "pair_published", "stepwise")  # the columns show the flags of the first of these that was run
 OUTLIER_TEST = "outlier"
@@ -170,7 +170,7 @@ def _with_calibration(
     """Adds calibrated verdicts on questions of the calibration's benchmark or parts of it; other questions have
     none."""
     calibration = calibrating.calibration
-    own = {one.doc_hash: verdicts[one.doc_hash] for one in found if _is_part(one.benchmark, calibration.benchmark)}
+    own = {one.doc_hash: verdicts[one.doc_hash] for one in found if is_part(one.benchmark, calibration.benchmark)}
     for benchmark in sorted({one.benchmark for one in found if one.doc_hash not in own}):
         what = (
             f"the calibration of {calibration.benchmark!r} is not used for {benchmark!r}, which is another benchmark"
@@ -211,10 +211,6 @@ def _seen_pvalues(scores: Mapping[str, Mapping[str, float]], calibrating: Calibr
         complete = {name: found for name, found in scores.items() if all(part in found for part in together.detectors)}
         own = {name: together.probability(found) for name, found in complete.items()}
     return dict(zip(own, seen_pvalues(list(own.values()), known.seen).tolist(), strict=True))
-
-
-def _is_part(benchmark: str, whole: str) -> bool:
-    return benchmark == whole or benchmark.startswith(f"{whole}_")
 
 
 def calibrating_of(model: str, given: Sequence[Calibrating], problems: list[Problem]) -> Calibrating | None:
