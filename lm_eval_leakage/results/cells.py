@@ -21,12 +21,14 @@ class Bar:
 
 @dataclass(frozen=True)
 class Cell:
-    """text: as shown; small: a second line; order: sort key if it is not the text"""
+    """text: as shown; small: a second line; order: sort key if it is not the text; badge: the style of a text that is
+    shown as a badge"""
 
     text: str = DASH
     small: str = ""
     order: float | None = None
     bar: Bar | None = None
+    badge: str = ""
 
     @property
     def in_line(self) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from lm_eval_leakage.inference.order_power import FOUND_WITH, SEEN_RANKS
 from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate, mean_and_stderr, share
 from lm_eval_leakage.logs.audit_line import Arms
-from lm_eval_leakage.results.column import COUNT, INTERVAL, METRIC, NUMBER, PVALUE, TEXT, WITH_ERROR, Column
+from lm_eval_leakage.results.column import COUNT, INTERVAL, METRIC, NUMBER, PVALUE, TEXT, WITH_ERROR, WORD, Column
 from lm_eval_leakage.results.data_verdict import detectable_if_seen
 from lm_eval_leakage.results.measured import Measured
 
@@ -35,7 +35,7 @@ OF_VERDICT: Sequence[Column[Any]] = (
     VERDICT := Column(
         "verdict",
         "verdict",
-        TEXT,
+        WORD,
         "on the data set, from all option orders: strong evidence, evidence, none found, or cannot be told",
         of_verdict=lambda found: found.word,
     ),
