@@ -19,7 +19,7 @@ SEEN_RANKS: Mapping[int, tuple[float, ...]] = {}
 
 
 def detectable_share(weights: Sequence[Floats], critical: float, ranks: Sequence[float]) -> float:
-    """Smallest share of seen questions that the test finds with probability `FOUND_WITH`; NaN if even all would not be.
+    """Smallest share of seen questions that the test finds with probability `FOUND_WITH`; NaN if it would miss all.
 
     weights: of each question, exp(score) of every order, `(n_orders,)`
     critical: the sum from which the test rejects

@@ -6,6 +6,10 @@ other questions. It is exact, whatever the model knows, where the builder drew t
 differences of two scores where both have the same preferences for reasons other than memory. Questions may have
 different numbers of orders; any subset of orders that was drawn without looking at the scores keeps the test exact.
 
+Where the null hypothesis may be slightly wrong, a p-value of many questions finds that, too. A tolerance t replaces it
+by a weaker one: the published order of an unseen question is one with score s with a probability proportional to
+exp(t s), so that the scores of published orders are higher by about t times their variance.
+
 exp gives weight to the few questions whose published order stands out: against a small share of seen questions it has
 more power than the sum of scores or the number of questions whose published order is the most likely one.
 """
@@ -18,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from scipy.stats import beta
 
 from lm_eval_leakage.inference.pooling import NAN, Floats, poisson_binomial_tail
@@ -72,61 +76,74 @@ def standard_scores(scores: Floats, minus: Floats | None = None) -> Floats | Non
     return own if other is None else own - other
 
 
-def order_sum(questions: Sequence[Floats], rng: np.random.Generator, level: float = 0.01) -> OrderSum:
+def order_sum(
+    questions: Sequence[Floats], rng: np.random.Generator, level: float = 0.01, tolerance: float = 0.0
+) -> OrderSum:
     """Tests the published orders of all `questions` together.
 
     questions: of each, the scores of its orders, the published one first, as `standard_scores` returns them
     level: of `critical`
+    tolerance: natural preference that the null hypothesis allows; 0 for exchangeable orders
     """
     n = len(questions)
     if not n:
         return OrderSum(0)
-    weights = [np.exp(own) for own in questions]
+    weights, bases = [np.exp(own) for own in questions], [base_of(own, tolerance) for own in questions]
     found = math.fsum(float(own[0]) for own in weights)
-    drawn = drawn_sums(weights, rng)
+    drawn = drawn_sums(weights, rng, bases if tolerance else None)
     pvalue = float(1 + (drawn >= found - EQUAL * found).sum()) / (1 + SUM_DRAWS)
-    bound = chernoff_bound(weights, found)
+    bound = chernoff_bound(weights, found, bases)
     published = np.array([own[0] for own in questions])
     return OrderSum(
         n,
         bound if bound < FAR else pvalue,
         0.0 if bound < FAR else math.sqrt(pvalue * (1 - pvalue) / SUM_DRAWS),
         bound < FAR,
-        log_evalue(weights),
+        log_evalue(weights, bases),
         float(published.mean()),
         float(published.std(ddof=1)) / math.sqrt(n) if n > 1 else NAN,
         float(np.quantile(drawn, 1 - level, method="higher")),
     )
 
 
-def drawn_sums(weights: Sequence[Floats], rng: np.random.Generator) -> Floats:
-    """`SUM_DRAWS` sums of one uniformly drawn weight per question."""
+def base_of(scores: Floats, tolerance: float) -> Floats:
+    """Probability, under the null hypothesis, that each order of a question is the published one."""
+    base: Floats = softmax(tolerance * scores)
+    return base
+
+
+def drawn_sums(weights: Sequence[Floats], rng: np.random.Generator, bases: Sequence[Floats] | None = None) -> Floats:
+    """`SUM_DRAWS` sums of one drawn weight per question; uniformly without `bases`."""
     sums = np.zeros(SUM_DRAWS)
-    for own in weights:
-        sums += own[rng.integers(len(own), size=SUM_DRAWS, dtype=np.uint8 if len(own) < 256 else np.int64)]
+    for place, own in enumerate(weights):
+        if bases is None:
+            sums += own[rng.integers(len(own), size=SUM_DRAWS, dtype=np.uint8 if len(own) < 256 else np.int64)]
+        else:
+            ends = np.cumsum(bases[place])[:-1]  # not the last, which may round to less than 1
+            sums += own[np.searchsorted(ends, rng.random(SUM_DRAWS), side="right")]
     return sums
 
 
-def chernoff_bound(weights: Sequence[Floats], found: float) -> float:
+def chernoff_bound(weights: Sequence[Floats], found: float, bases: Sequence[Floats]) -> float:
     """An upper bound of P(sum >= found) for any number of questions: the least over t of E[exp(t (sum - found))]."""
-    by_size: dict[int, list[Floats]] = {}
-    for own in weights:
-        by_size.setdefault(len(own), []).append(own)
-    rows = [np.array(own) for own in by_size.values()]
+    by_size: dict[int, list[tuple[Floats, Floats]]] = {}
+    for own, base in zip(weights, bases, strict=True):
+        by_size.setdefault(len(own), []).append((own, base))
+    rows = [np.array(pairs).transpose(1, 0, 2) for pairs in by_size.values()]
 
     def log_bound(log_t: float) -> float:
         t = math.exp(log_t)
-        moments = (float((logsumexp(t * own, axis=1) - math.log(own.shape[1])).sum()) for own in rows)
+        moments = (float(logsumexp(t * own, axis=1, b=base).sum()) for own, base in rows)
         return math.fsum(moments) - t * found
 
     best = minimize_scalar(log_bound, bounds=(-15.0, 5.0), method="bounded", options={"xatol": 1e-3})
     return float(math.exp(min(0.0, float(best.fun))))
 
 
-def log_evalue(weights: Sequence[Floats]) -> float:
+def log_evalue(weights: Sequence[Floats], bases: Sequence[Floats]) -> float:
     """Logarithm of the mean, over `SHARES`, of the likelihood ratio of "this share of the questions was seen, and the
     published order of a seen one has a probability proportional to its weight" against the null hypothesis."""
-    ratios = np.array([own[0] / own.mean() for own in weights])
+    ratios = np.array([own[0] / float(base @ own) for own, base in zip(weights, bases, strict=True)])
     of_shares = [float(np.log1p(share * (ratios - 1)).sum()) for share in SHARES]
     return float(logsumexp(of_shares)) - math.log(len(SHARES))
 

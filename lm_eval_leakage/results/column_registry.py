@@ -97,7 +97,7 @@ OF_VERDICT: Sequence[Column[Any]] = (
             f"detectable_seen_{count}",
             "",
             NUMBER,
-            f"smallest share of questions, seen {count} time(s), that would have been found with probability {FOUND_WITH}",
+            f"smallest share of questions, seen {count} time(s), that is found with probability {FOUND_WITH}",
             of_verdict=partial(detectable_if_seen, count=count),
         )
         for count in SEEN_RANKS

@@ -35,9 +35,11 @@ EVIDENCE_LEVEL, STRONG_LEVEL = 0.01, 0.0001
 FEWEST_JUDGED = 20  # questions; a p-value of fewer would look like an answer
 VERDICT_SEED = 0
 EXACT = (RANDOM_ORDERS, SEALED_ORDERS)
+TOO_ALIKE = 0.97  # mean correlation of two models' scores of a question's orders
 BY_ORDERS, BY_REFERENCE, BY_CONTROL, BY_RATIO = "orders", "reference", "control", "ratio"
 
 
+TOLERANCES = {BY_ORDERS: 0.0, BY_REFERENCE: 0.1, BY_CONTROL: 0.1}  # measured on clean models: docs/validity.md
 NOT_TESTED, NO_RATIO = OrderSum(0), OrderRatio(0)
 
 
@@ -51,6 +53,7 @@ class DataVerdict:
     detectable: by number of exposures, the smallest share of seen questions that would have been found with
         probability `FOUND_WITH`; NaN if even all would not be
     adjusted: the p-value, adjusted for the number `n_looks` of those that are shown together
+    doubt: why finding nothing means nothing; empty if it does
     """
 
     basis: str = ""
@@ -62,6 +65,7 @@ class DataVerdict:
     detectable: tuple[tuple[int, float], ...] = ()
     adjusted: float = NAN
     n_looks: int = 1
+    doubt: str = ""
 
     @property
     def pvalue(self) -> float:
@@ -75,7 +79,9 @@ class DataVerdict:
         pvalue = self.pvalue if math.isnan(self.adjusted) else self.adjusted
         if math.isnan(pvalue):
             return CANNOT_TELL
-        return STRONG_EVIDENCE if pvalue <= STRONG_LEVEL else EVIDENCE if pvalue <= EVIDENCE_LEVEL else NONE_FOUND
+        if pvalue <= EVIDENCE_LEVEL:
+            return STRONG_EVIDENCE if pvalue <= STRONG_LEVEL else EVIDENCE
+        return CANNOT_TELL if self.doubt else NONE_FOUND
 
     @property
     def sentence(self) -> str:
@@ -137,10 +143,33 @@ def _tested(basis: str, questions: Sequence[OrderAnswers]) -> DataVerdict:
     scores = [own for own in (_scores(basis, one) for one in questions) if own is not None]
     if len(scores) < FEWEST_JUDGED:
         return DataVerdict(basis, n=len(scores))
-    tested = order_sum(scores, np.random.default_rng(VERDICT_SEED), EVIDENCE_LEVEL)
+    rng = np.random.default_rng(VERDICT_SEED)
+    tested = order_sum(scores, rng, EVIDENCE_LEVEL, TOLERANCES[basis])
     weights = [np.exp(own) for own in scores]
     shares = tuple((count, detectable_share(weights, tested.critical, ranks)) for count, ranks in SEEN_RANKS.items())
-    return DataVerdict(basis, n=len(scores), tested=tested, detectable=shares)
+    doubt = _doubt_of_reference(questions, scores, rng) if basis == BY_REFERENCE else ""
+    return DataVerdict(basis, n=len(scores), tested=tested, detectable=shares, doubt=doubt)
+
+
+def _doubt_of_reference(questions: Sequence[OrderAnswers], scores: Sequence[Floats], rng: np.random.Generator) -> str:
+    """Why this reference takes off more than natural preferences; empty if it does not."""
+    alike = np.mean([_correlation(one.loglikelihoods, one.reference) for one in questions])
+    if alike > TOO_ALIKE:
+        return (
+            f"the reference prefers the same orders as the model (mean correlation {number(float(alike), 2)}), as the "
+            "model itself or a version of it does; what both have seen cannot show, so take a model of another origin"
+        )
+    if order_sum([-own for own in scores], rng).pvalue <= EVIDENCE_LEVEL:
+        return (
+            "the reference prefers the published orders more than the model does, so it may have seen the benchmark "
+            "itself; take another reference"
+        )
+    return ""
+
+
+def _correlation(one: Sequence[float], other: Sequence[float]) -> float:
+    own, theirs = standard_scores(np.array(one)), standard_scores(np.array(other))
+    return 0.0 if own is None or theirs is None else float(np.mean(own * theirs))
 
 
 def _scores(basis: str, one: OrderAnswers) -> Floats | None:
@@ -171,6 +200,8 @@ def _because(verdict: DataVerdict) -> str:
         return f"{_no_null(verdict.orders)}{_how_often(verdict.ratio)}"
     if verdict.n < FEWEST_JUDGED:
         return f"{_countable(verdict)}; at least {FEWEST_JUDGED} are needed"
+    if verdict.word == CANNOT_TELL:
+        return verdict.doubt
     is_found = verdict.word in (EVIDENCE, STRONG_EVIDENCE)
     prefers = "prefers" if is_found else "does not significantly prefer"
     size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"

@@ -13,6 +13,7 @@ from scipy.stats import binom, binomtest
 
 from lm_eval_leakage.inference.order_sum import (
     SUM_DRAWS,
+    base_of,
     chernoff_bound,
     log_evalue,
     order_ratio,
@@ -32,30 +33,39 @@ def questions_of(n, n_orders=24, *, shift=0.0, seed=0):
     return [standard_scores(row) for row in drawn]
 
 
-@given(st.lists(st.lists(st.integers(-3, 3), min_size=2, max_size=4), min_size=1, max_size=5), st.integers(0, 99))
+@given(
+    st.lists(st.lists(st.integers(-3, 3), min_size=2, max_size=4), min_size=1, max_size=5),
+    st.integers(0, 99),
+    st.sampled_from([0.0, 0.3]),
+)
 @settings(max_examples=40, deadline=None)
-def test_the_pvalue_agrees_with_the_enumeration_of_all_published_orders(rows, seed):
+def test_the_pvalue_agrees_with_the_enumeration_of_all_published_orders(rows, seed, tolerance):
     scores = [standard_scores(np.array(row, dtype=float)) for row in rows]
     scores = [own for own in scores if own is not None]
     if not scores:
         return
-    weights = [np.exp(own) for own in scores]
+    weights, bases = [np.exp(own) for own in scores], [base_of(own, tolerance) for own in scores]
     found = sum(own[0] for own in weights)
     sums = [sum(chosen) for chosen in itertools.product(*weights)]
-    exact = np.mean([one >= found - 1e-9 * found for one in sums])
-    tested = order_sum(scores, generator(seed))
-    assert abs(tested.pvalue - exact) < 5 * math.sqrt(exact * (1 - exact) / SUM_DRAWS) + 2 / SUM_DRAWS
-    assert chernoff_bound(weights, found) >= exact - 1e-9
+    probabilities = [math.prod(chosen) for chosen in itertools.product(*bases)]
+    exact = sum(p for one, p in zip(sums, probabilities, strict=True) if one >= found - 1e-9 * found)
+    tested = order_sum(scores, generator(seed), tolerance=tolerance)
+    error = math.sqrt(max(0.0, exact * (1 - exact)) / SUM_DRAWS)
+    assert abs(tested.pvalue - exact) < 5 * error + 2 / SUM_DRAWS
+    assert chernoff_bound(weights, found, bases) >= exact - 1e-9
 
 
 @given(st.integers(0, 10_000))
 @settings(max_examples=30, deadline=None)
 def test_the_evalue_has_mean_one_over_all_published_orders(seed):
-    rows = [np.exp(generator(seed + place).normal(size=size)) for place, size in enumerate((2, 3, 4))]
-    values = []
-    for places in itertools.product(*(range(len(row)) for row in rows)):
-        values.append(math.exp(log_evalue([np.roll(row, -place) for row, place in zip(rows, places, strict=True)])))
-    assert np.mean(values) == pytest.approx(1)
+    rows = [generator(seed + place).normal(size=size) for place, size in enumerate((2, 3, 4))]
+    for tolerance in (0.0, 0.5):
+        mean = 0.0
+        for places in itertools.product(*(range(len(row)) for row in rows)):
+            rolled = [np.roll(row, -place) for row, place in zip(rows, places, strict=True)]
+            bases = [base_of(own, tolerance) for own in rolled]
+            mean += math.prod(base[0] for base in bases) * math.exp(log_evalue([*map(np.exp, rolled)], bases))
+        assert mean == pytest.approx(1)
 
 
 def test_unseen_questions_are_rejected_as_often_as_asked():
@@ -137,3 +147,16 @@ def test_the_bound_of_different_rates_agrees_with_that_of_equal_ones():
 
 def test_without_a_question_there_is_no_ratio():
     assert math.isnan(order_ratio(0, []).value)
+
+
+def test_a_preference_within_the_tolerance_is_no_alarm_however_many_questions_there_are():
+    rng, alarms, strict = generator(), 0, 0
+    for _ in range(25):
+        rows = []
+        for own in questions_of(800, 6, seed=int(rng.integers(1 << 30))):
+            place = rng.choice(6, p=base_of(own, 0.15))
+            rows.append(np.concatenate([own[place : place + 1], np.delete(own, place)]))
+        alarms += order_sum(rows, rng, tolerance=0.15).pvalue <= 0.05
+        strict += order_sum(rows, rng).pvalue <= 0.05
+    assert alarms <= binom.ppf(0.999, 25, 0.05)
+    assert strict > 20
