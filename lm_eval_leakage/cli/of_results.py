@@ -53,7 +53,7 @@ def prevalence(args: argparse.Namespace) -> None:
 def annotate(args: argparse.Namespace) -> None:
     """add leakage columns to the results of runs: the share of flagged questions, the accuracy without them"""
     from lm_eval_leakage.results.conditions import Condition, check_complete
-    from lm_eval_leakage.results.tables import as_text
+    from lm_eval_leakage.results.tables import as_text, verdicts_in_words
     from lm_eval_leakage.results.written import write
 
     conditions = [Condition.of(text) for text in args.fail_if]
@@ -64,7 +64,12 @@ def annotate(args: argparse.Namespace) -> None:
             for file in write(annotation, __version__, args.output_path):
                 note(f"written: {file}")
     say(as_text([row for row in rows if args.subjects or row.level != "subject"], args.format))
+    if in_words := verdicts_in_words(rows, args.format):
+        say(f"\n{in_words}")
     _tell_problems(annotations)
+    for condition in conditions:
+        if condition.warning:
+            note(f"note: {condition.warning}")
     if conditions:
         check_complete(problem for annotation in annotations for problem in annotation.problems)
     met = [sentence for condition in conditions for sentence in condition.met_by(rows)]

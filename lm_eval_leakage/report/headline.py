@@ -24,7 +24,7 @@ N_HEADLINES = 4  # benchmarks of one model that are described first; its section
 
 
 @dataclass(frozen=True)
-class Finding:
+class Headline:
     """What is found about one benchmark; word: of the verdict, empty if no option orders were asked"""
 
     text: str
@@ -35,35 +35,35 @@ class Finding:
         return badge_of(self.word)
 
 
-Say = Callable[[Row, str], Finding]
+Say = Callable[[Row, str], Headline]
 
 
-def headlines(annotation: Annotation, say: Say) -> tuple[Finding, ...]:
+def headlines(annotation: Annotation, say: Say) -> tuple[Headline, ...]:
     """One finding for each of the model's benchmarks, the most suspicious first.
 
     say: `headline`, or `in_short` if there are several
     """
     rows = benchmarks(annotation.rows)
     if not rows:
-        return (Finding(f"No task of {annotation.model} could be read."),)
+        return (Headline(f"No task of {annotation.model} could be read."),)
     found = [say(row, annotation.detector) for row in rows[:N_HEADLINES]]
     left = len(rows) - N_HEADLINES
     more = f"{counted(left, 'more benchmark')} of {annotation.model} in the table."
-    return (*found, Finding(more)) if left > 0 else (*found,)
+    return (*found, Headline(more)) if left > 0 else (*found,)
 
 
-def other_verdicts(annotation: Annotation) -> tuple[Finding, ...]:
+def other_verdicts(annotation: Annotation) -> tuple[Headline, ...]:
     """The verdicts on the benchmarks that have no headline."""
     rows = [row for row in benchmarks(annotation.rows)[N_HEADLINES:] if row.verdict.word]
-    return tuple(Finding(f"{row.name} (n = {count(row.n)}): {row.verdict.reason}.", row.verdict.word) for row in rows)
+    return tuple(Headline(f"{row.name} (n = {count(row.n)}): {row.verdict.reason}.", row.verdict.word) for row in rows)
 
 
-def headline(row: Row, detector: str) -> Finding:
+def headline(row: Row, detector: str) -> Headline:
     parts = (_verdict(row), _accuracy(row), _flags(row, detector), _reservation(row), _gap(row))
-    return Finding(" ".join(part for part in parts if part), row.verdict.word)
+    return Headline(" ".join(part for part in parts if part), row.verdict.word)
 
 
-def in_short(row: Row, detector: str) -> Finding:
+def in_short(row: Row, detector: str) -> Headline:
     """The same in one sentence."""
     facts = [row.verdict.reason] if row.verdict.word else []
     if row.accuracy:
@@ -74,7 +74,7 @@ def in_short(row: Row, detector: str) -> Finding:
     if FLAGGED.of(row):
         facts.append(f"{count(n_flagged(row))} flagged{_chance(row)}")
     found = f"{_named(row)}{': ' if facts else ''}{'; '.join(facts)}. {_untested(row, detector)}"
-    return Finding(found.rstrip(), row.verdict.word)
+    return Headline(found.rstrip(), row.verdict.word)
 
 
 def n_flagged(row: Row) -> int:

@@ -9,7 +9,7 @@ from lm_eval_leakage.report.bars import BarChart, bar_chart
 from lm_eval_leakage.report.dots import DotChart, Dots, dot_chart
 from lm_eval_leakage.report.environment import render as render_template
 from lm_eval_leakage.report.flagged import Listed, listed, n_bytes
-from lm_eval_leakage.report.headline import Finding, Say, headline, headlines, in_short, other_verdicts
+from lm_eval_leakage.report.headline import Headline, Say, headline, headlines, in_short, other_verdicts
 from lm_eval_leakage.report.histograms import margin_histogram, rank_histograms
 from lm_eval_leakage.report.page_tables import PageColumn, Table, of_row, tabulate
 from lm_eval_leakage.results.cells import Cell, count_cell, error_cell, number_cell, text_cell
@@ -18,6 +18,7 @@ from lm_eval_leakage.results.column_registry import (
     ARMS_IN_WORDS,
     MODEL,
     NULL_RATE,
+    OF_VERDICT,
     TASK,
     displayed,
 )
@@ -46,8 +47,8 @@ class Section:
     """
 
     annotation: Annotation
-    headlines: tuple[Finding, ...]
-    verdicts: tuple[Finding, ...]
+    headlines: tuple[Headline, ...]
+    verdicts: tuple[Headline, ...]
     ranks: tuple[BarChart, ...]
     undrawn: tuple[tuple[int, int], ...]
     n_unranked: int
@@ -105,11 +106,12 @@ def _section(annotation: Annotation, say: Say) -> Section:
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
-    """All columns with a heading, the task first; the model only if there are several."""
+    """All columns with a heading: the task, the model if there are several, the verdict, then the others."""
     is_one = len({row.model for row in rows}) < 2
-    columns = [column for column in displayed() if column != TASK and not (is_one and column == MODEL)]
+    first = [*([] if is_one else [MODEL]), *(column for column in OF_VERDICT if column.heading)]
+    others = [column for column in displayed() if column not in (TASK, MODEL, *first)]
     task = PageColumn[Row](TASK.heading, lambda row: Cell(row.task, row.level), TASK.meaning, is_text=True)
-    return tabulate(rows, [task, *map(of_row, columns)], lambda row: row.level)
+    return tabulate(rows, [task, *map(of_row, [*first, *others])], lambda row: row.level)
 
 
 def _arms(rows: Sequence[Row]) -> ArmsShown | None:

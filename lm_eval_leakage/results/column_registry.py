@@ -120,6 +120,7 @@ BY_FLAG: Sequence[Column[Any]] = (
         "in the run, on flagged questions, with Wilson's 95 % interval",
         lambda of: of.accuracy_flagged,
         harness="{metric}_flagged",
+        in_text=False,
     ),
 )
 
@@ -138,7 +139,7 @@ OF_AUDITS: Sequence[Column[Any]] = (
         "null_rate",
         "by chance",
         NUMBER,
-        "that share without any leakage",
+        "that share if every order were equally likely; natural orders raise it without leakage",
         lambda of: mean_and_stderr(of.null_rates)[0],
         harness="null_rate",
     ),
@@ -180,12 +181,13 @@ OF_AUDITS: Sequence[Column[Any]] = (
         "share of the questions that the outlier test flags",
         lambda of: share(of.outliers),
         harness="outlier_rate",
+        in_text=False,
     ),
     OUTLIER_NULL_RATE := Column(
         "outlier_null_rate",
         "outlier by chance",
         NUMBER,
-        "that share without any leakage",
+        "that share if every order were equally likely",
         lambda of: mean_and_stderr(of.outlier_null_rates)[0],
         in_text=False,
     ),
@@ -241,6 +243,7 @@ GAPS: Sequence[Column[Any]] = (
         "the gap within strata of similar difficulty, 95 % interval",
         lambda of: of.gap_within_strata,
         harness="{metric}_gap_adjusted",
+        in_text=False,
     ),
     GAP_PVALUE := Column(
         "gap_pvalue",
@@ -248,6 +251,7 @@ GAPS: Sequence[Column[Any]] = (
         PVALUE,
         "of the gap within strata, one-sided and exact",
         lambda of: of.within_strata.pvalue if of.within_strata else NAN,
+        in_text=False,
     ),
     STRONG := Column(
         "strong_rate",
@@ -255,6 +259,7 @@ GAPS: Sequence[Column[Any]] = (
         WITH_ERROR,
         "share flagged and answered correctly (the strong leakage of Hidayat et al. 2025)",
         lambda of: share(of.flagged_and_right),
+        in_text=False,
     ),
 )
 

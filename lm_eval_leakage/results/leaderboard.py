@@ -1,4 +1,5 @@
-"""Ranks models by how many questions of a benchmark are flagged; models that cannot be told apart share a rank.
+"""Models on each benchmark, the most suspicious verdict first, ranked by how many questions are flagged; models that
+cannot be told apart share a rank.
 
 Two models differ if McNemar's exact test over the questions on which both were tested, adjusted for the number of
 pairs (Holm), is significant at 5 %; a model's rank is 1 + the number of models that are flagged more often by it.
@@ -16,6 +17,7 @@ from lm_eval_leakage.results.markup import csv_of, markdown_of
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
+from lm_eval_leakage.results.suspicion import Suspicion, suspicion
 from lm_eval_leakage.results.tables import cells
 from lm_eval_leakage.statistics.paired_accuracy import difference
 from lm_eval_leakage.texts import visible
@@ -30,8 +32,9 @@ def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
         for row in annotation.rows:
             if row.level != SUBJECT_LEVEL and not row.group:
                 rows.setdefault(row.task, {}).setdefault(annotation.model, row)  # the first metric
-    tested = {task: [row for row in own.values() if row.n_tested] for task, own in rows.items()}
+    tested = {task: [row for row in own.values() if row.n_tested or row.verdict.word] for task, own in rows.items()}
     boards = [_board(benchmark, own) for benchmark, own in tested.items() if own]
+    boards.sort(key=lambda board: _place(board.standings[0])[0])
     confused = [row for own in rows.values() for row in own.values() if CONFUSION.of(row)]
     detectors = dict.fromkeys(annotation.detector for annotation in annotations if annotation.detector)
     problems = [problem for annotation in annotations for problem in annotation.problems]
@@ -43,9 +46,15 @@ def _board(benchmark: str, rows: Sequence[Row]) -> Board:
     for _, lower in _apart(rows):
         above[lower] += 1
     standings = [Standing(row, 1 + above[index]) for index, row in enumerate(rows)]
-    standings.sort(key=lambda standing: (standing.rank, -FLAGGED.of(standing.row).value, standing.row.model))
+    standings.sort(key=_place)
     n_common = len(set.intersection(*({*row.flags} for row in rows)))
     return Board(benchmark, tuple(standings), n_common)
+
+
+def _place(standing: Standing) -> tuple[Suspicion, int, float, str]:
+    """The most suspicious verdict first; among equal ones the most flagged."""
+    flagged = FLAGGED.of(standing.row)
+    return suspicion(standing.row.verdict), standing.rank, -flagged.value if flagged else 1.0, standing.row.model
 
 
 def _apart(rows: Sequence[Row]) -> Iterable[tuple[int, int]]:
@@ -62,12 +71,16 @@ def _apart(rows: Sequence[Row]) -> Iterable[tuple[int, int]]:
         yield pair
 
 
+def _rank(standing: Standing) -> str:
+    return str(standing.rank) if standing.row.n_tested else DASH
+
+
 def as_markdown(board: Leaderboard) -> str:
     """A table per benchmark, and choice confusion as in Yao et al., Table 4."""
     parts = []
     for own in board.boards:
         head, *body = cells([standing.row for standing in own.standings])
-        ranked = [["rank", *head], *([str(s.rank), *line] for s, line in zip(own.standings, body, strict=True))]
+        ranked = [["rank", *head], *([_rank(s), *line] for s, line in zip(own.standings, body, strict=True))]
         text = f"{own.n_common} questions that all {len(own.standings)} models were tested on"
         text += "; models of the same rank cannot be told apart."
         parts.append(f"## {visible(own.benchmark)}\n\n{text}\n\n{markdown_of(ranked)}")
@@ -98,10 +111,15 @@ def _confusion(row: Row | None) -> str:
 def as_csv(board: Leaderboard) -> str:
     """One line per model and benchmark."""
     records: list[Mapping[str, object]] = [
-        {"benchmark": own.benchmark, "rank": standing.rank, "n_common": own.n_common, **flat_row(standing.row)}
+        {
+            "benchmark": own.benchmark,
+            "rank": standing.rank if standing.row.n_tested else None,
+            "n_common": own.n_common,
+            **flat_row(standing.row),
+        }
         for own in board.boards
         for standing in own.standings
     ]
-    untested = [row for row in board.confused if not row.n_tested]
+    untested = [row for row in board.confused if not (row.n_tested or row.verdict.word)]
     records += [{"benchmark": row.task, "rank": None, "n_common": None, **flat_row(row)} for row in untested]
     return csv_of(records)

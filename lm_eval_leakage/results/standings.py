@@ -21,7 +21,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Board:
-    """One benchmark: its models, the most flagged first.
+    """One benchmark: its models, the most suspicious verdict first, then the most flagged.
 
     n_common: questions on which all of the models were tested
     """
