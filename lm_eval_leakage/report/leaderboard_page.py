@@ -115,7 +115,8 @@ def _headline(board: Board) -> Headline:
     verdicts = [f"{each} for {', '.join(names)}" for each in reversed(WORDS) if (names := _models(board, each))]
     parts = [f"{'; '.join(verdicts)}."] if verdicts else []
     if not verdicts or any(FLAGGED.of(standing.row) for standing in board.standings):
-        parts.append(_flags(board))
+        flags = _flags(board)
+        parts.append(f"{flags[0].upper()}{flags[1:]}" if verdicts else flags)
     return Headline(f"On {board.benchmark}{': ' if verdicts else ', '}{' '.join(parts)}", word)
 
 

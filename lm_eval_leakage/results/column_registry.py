@@ -139,7 +139,7 @@ OF_AUDITS: Sequence[Column[Any]] = (
         "null_rate",
         "by chance",
         NUMBER,
-        "that share under the detector's null hypothesis; natural orders raise it without leakage",
+        "that share under the detector's null hypothesis, which natural orders violate",
         lambda of: mean_and_stderr(of.null_rates)[0],
         harness="null_rate",
     ),
