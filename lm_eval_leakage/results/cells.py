@@ -66,6 +66,11 @@ def interval_cell(estimate: Estimate) -> Cell:
     return Cell(number(estimate.value), interval(estimate), estimate.value) if estimate else EMPTY
 
 
+def ratio_cell(estimate: Estimate) -> Cell:
+    """A ratio, which may be far above 1, above its interval."""
+    return Cell(number(estimate.value, 2), interval(estimate), estimate.value) if estimate else EMPTY
+
+
 def bar_cell(estimate: Estimate, chance: float = math.nan) -> Cell:
     """The value with its standard error above a drawing of its 95 % interval."""
     if not estimate:

@@ -15,6 +15,7 @@ from lm_eval_leakage.results.cells import (
     interval_cell,
     number_cell,
     pvalue_cell,
+    ratio_cell,
     text_cell,
 )
 from lm_eval_leakage.results.data_verdict import WORDS, DataVerdict
@@ -50,6 +51,7 @@ NUMBER: Kind[float] = Kind(NAN, number_cell)
 PVALUE: Kind[float] = Kind(NAN, pvalue_cell)
 WITH_ERROR: Kind[Estimate] = Kind(UNKNOWN, error_cell)
 INTERVAL: Kind[Estimate] = Kind(UNKNOWN, interval_cell)
+RATIO: Kind[Estimate] = Kind(UNKNOWN, ratio_cell)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,18 @@ from typing import Any
 from lm_eval_leakage.inference.order_power import FOUND_WITH, SEEN_RANKS
 from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate, mean_and_stderr, share
 from lm_eval_leakage.logs.audit_line import Arms
-from lm_eval_leakage.results.column import COUNT, INTERVAL, METRIC, NUMBER, PVALUE, TEXT, WITH_ERROR, WORD, Column
+from lm_eval_leakage.results.column import (
+    COUNT,
+    INTERVAL,
+    METRIC,
+    NUMBER,
+    PVALUE,
+    RATIO,
+    TEXT,
+    WITH_ERROR,
+    WORD,
+    Column,
+)
 from lm_eval_leakage.results.data_verdict import detectable_if_seen
 from lm_eval_leakage.results.measured import Measured
 
@@ -59,7 +70,7 @@ OF_VERDICT: Sequence[Column[Any]] = (
     ORDER_RATIO := Column(
         "order_ratio",
         "order ratio",
-        INTERVAL,
+        RATIO,
         "how many times as often as by chance the published order is the most likely one, among questions without a "
         "guard, with a one-sided 95 % bound",
         of_verdict=lambda found: (
