@@ -51,7 +51,7 @@ def prevalence(args: argparse.Namespace) -> None:
 
 
 def annotate(args: argparse.Namespace) -> None:
-    """add leakage columns to the results of runs: the share of flagged questions, the accuracy without them"""
+    """add leakage columns to the results of runs: the verdict, the share of flagged questions, the accuracy without them"""
     from lm_eval_leakage.results.conditions import Condition, check_complete
     from lm_eval_leakage.results.tables import as_text, verdicts_in_words
     from lm_eval_leakage.results.written import write
@@ -68,8 +68,7 @@ def annotate(args: argparse.Namespace) -> None:
         say(f"\n{in_words}")
     _tell_problems(annotations)
     for condition in conditions:
-        if condition.warning:
-            note(f"note: {condition.warning}")
+        _tell(("", Problem(text)) for text in condition.reservations(rows))
     if conditions:
         check_complete(problem for annotation in annotations for problem in annotation.problems)
     met = [sentence for condition in conditions for sentence in condition.met_by(rows)]
@@ -104,7 +103,7 @@ def clean(args: argparse.Namespace) -> None:
 
 
 def report(args: argparse.Namespace) -> None:
-    """write an HTML page of runs and audits: columns, plots, the flagged questions"""
+    """write an HTML page of runs and audits: verdicts, columns, plots, the flagged questions"""
     from lm_eval_leakage.report.page import render
 
     annotations = _annotations(args)
@@ -113,7 +112,7 @@ def report(args: argparse.Namespace) -> None:
 
 
 def leaderboard(args: argparse.Namespace) -> None:
-    """rank many models on many benchmarks by their flags, with intervals and tied ranks"""
+    """compare many models on many benchmarks: verdicts, then ranks by flags, with intervals and ties"""
     from lm_eval_leakage.report.leaderboard_page import render
     from lm_eval_leakage.results import leaderboard as standings
 

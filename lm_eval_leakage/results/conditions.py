@@ -13,6 +13,7 @@ from lm_eval_leakage.results.data_verdict import CANNOT_TELL, WORDS
 from lm_eval_leakage.results.flat import flat_row
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL
+from lm_eval_leakage.results.suspicion import benchmarks
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -56,15 +57,17 @@ class Condition:
             f"or {VERDICT.key} with one of {words}, from the least to the most suspicious: {VERDICT.key}>=evidence"
         )
 
-    @property
-    def warning(self) -> str:
-        """A sentence about a column whose null hypothesis may be false; empty for others."""
-        if self.column not in OF_FLAGS:
-            return ""
-        return (
-            f"{self.column} tests a null hypothesis that does not hold for options in written orders, which models "
-            f"prefer without having seen them; use {VERDICT.key}>=evidence instead"
-        )
+    def reservations(self, rows: Iterable[Row]) -> list[str]:
+        """A sentence for each reason why the condition says less than it seems to."""
+        if self.column in OF_FLAGS:
+            return [
+                f"{self.column} tests a null hypothesis that does not hold for options in written orders, which "
+                f"models prefer without having seen them; use {VERDICT.key}>=evidence instead"
+            ]
+        if self.column != VERDICT.key or self.comparison.startswith("<"):
+            return []
+        names = [f"{row.model}, {row.task}" for row in benchmarks(rows) if row.verdict.word == CANNOT_TELL]
+        return [f"{name}: not judged, since the verdict cannot be told" for name in dict.fromkeys(names)]
 
     def met_by(self, rows: Iterable[Row]) -> list[str]:
         """A sentence for each group, and task outside groups, that meets it. Their parts are not judged: with many

@@ -118,8 +118,18 @@ def test_adjusted_pvalues_of_verdicts_are_compared_as_numbers() -> None:
     assert Condition.of("order_ratio_low>1").met_by([of_word("cannot be told")])
 
 
-def test_conditions_on_pvalues_of_flags_warn_and_others_do_not() -> None:
+def test_conditions_on_pvalues_of_flags_have_a_reservation_and_others_have_none() -> None:
+    rows = [of_word("none found")]
     for column in ("pvalue", "pvalue_unguarded"):
-        warning = Condition.of(f"{column}<0.01").warning
+        (warning,) = Condition.of(f"{column}<0.01").reservations(rows)
         assert warning.startswith(f"{column} tests a null hypothesis that does not hold for options in written orders")
-    assert Condition.of("evidence_pvalue<0.01").warning == Condition.of("verdict>=evidence").warning == ""
+    for text in ("evidence_pvalue<0.01", "verdict>=evidence"):
+        assert Condition.of(text).reservations(rows) == []
+
+
+def test_benchmarks_whose_verdict_cannot_be_told_are_named_once() -> None:
+    undecided = of_word("cannot be told", "u")
+    rows = [undecided, replace(undecided, metric="acc_norm,none"), of_word("none found")]
+    found = Condition.of("verdict>=evidence").reservations(rows)
+    assert found == ["m, u: not judged, since the verdict cannot be told"]
+    assert Condition.of("verdict<=cannot_be_told").reservations(rows) == []
