@@ -51,7 +51,7 @@ def prevalence(args: argparse.Namespace) -> None:
 
 
 def annotate(args: argparse.Namespace) -> None:
-    """add leakage columns to the results of runs: the verdict, the share of flagged questions, the accuracy without them"""
+    """add leakage columns to the results of runs: the verdict, flagged questions, the accuracy without them"""
     from lm_eval_leakage.results.conditions import Condition, check_complete
     from lm_eval_leakage.results.tables import as_text, verdicts_in_words
     from lm_eval_leakage.results.written import write
