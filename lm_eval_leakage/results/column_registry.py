@@ -13,7 +13,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
-from lm_eval_leakage.inference.order_power import FOUND_WITH, SEEN_RANKS
+from lm_eval_leakage.inference.order_power import FOUND_WITH, SEEN_TIMES
 from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate, mean_and_stderr, share
 from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.results.column import (
@@ -111,7 +111,7 @@ OF_VERDICT: Sequence[Column[Any]] = (
             f"smallest share of questions, seen {count} time(s), that is found with probability {FOUND_WITH}",
             of_verdict=partial(detectable_if_seen, count=count),
         )
-        for count in SEEN_RANKS
+        for count in SEEN_TIMES
     ),
 )
 

@@ -36,7 +36,12 @@ FEWEST_JUDGED = 20  # questions; a p-value of fewer would look like an answer
 VERDICT_SEED = 0
 EXACT = (RANDOM_ORDERS, SEALED_ORDERS)
 TOO_ALIKE = 0.97  # mean correlation of two models' scores of a question's orders
-BY_ORDERS, BY_REFERENCE, BY_CONTROL, BY_RATIO = "orders", "reference", "control", "ratio"
+BY_ORDERS, BY_REFERENCE, BY_CONTROL, BY_RATIO = (
+    "orders",
+    "reference",
+    "control",
+    "ratio",
+)  # the first three: SEEN_RANKS
 
 
 TOLERANCES = {BY_ORDERS: 0.0, BY_REFERENCE: 0.1, BY_CONTROL: 0.1}  # measured on clean models: docs/validity.md
@@ -146,7 +151,9 @@ def _tested(basis: str, questions: Sequence[OrderAnswers]) -> DataVerdict:
     rng = np.random.default_rng(VERDICT_SEED)
     tested = order_sum(scores, rng, EVIDENCE_LEVEL, TOLERANCES[basis])
     weights = [np.exp(own) for own in scores]
-    shares = tuple((count, detectable_share(weights, tested.critical, ranks)) for count, ranks in SEEN_RANKS.items())
+    shares = tuple(
+        (count, detectable_share(weights, tested.critical, ranks)) for count, ranks in SEEN_RANKS[basis].items()
+    )
     doubt = _doubt_of_reference(questions, scores, rng) if basis == BY_REFERENCE else ""
     return DataVerdict(basis, n=len(scores), tested=tested, detectable=shares, doubt=doubt)
 

@@ -160,3 +160,26 @@ def test_a_preference_within_the_tolerance_is_no_alarm_however_many_questions_th
         strict += order_sum(rows, rng).pvalue <= 0.05
     assert alarms <= binom.ppf(0.999, 25, 0.05)
     assert strict > 20
+
+
+def test_someone_who_looks_at_every_new_model_for_years_is_rarely_misled():
+    """Ville's inequality: the product of the e-values of independent looks ever exceeds 20 in at most 5 % of cases."""
+    misled, n_sequences = 0, 120
+    for seed in range(n_sequences):
+        rows = questions_of(120, 6, seed=seed)
+        log_product = highest = 0.0
+        for start in range(0, 120, 12):
+            look = rows[start : start + 12]
+            weights = [np.exp(own) for own in look]
+            log_product += log_evalue(weights, [base_of(own, 0.0) for own in look])
+            highest = max(highest, log_product)
+        misled += highest >= math.log(20)
+    assert misled <= binom.ppf(0.999, n_sequences, 0.05)
+
+
+def test_looks_at_seen_questions_add_up():
+    rows = questions_of(60, shift=1.5)
+    weights = [np.exp(own) for own in rows]
+    bases = [base_of(own, 0.0) for own in rows]
+    parts = log_evalue(weights[:30], bases[:30]) + log_evalue(weights[30:], bases[30:])
+    assert parts > math.log(1000)
