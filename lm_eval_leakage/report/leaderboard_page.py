@@ -22,12 +22,12 @@ from lm_eval_leakage.results.column_registry import (
     MODEL,
     N_TESTED,
     NULL_RATE,
-    OF_VERDICT,
 )
 from lm_eval_leakage.results.data_verdict import WORDS
 from lm_eval_leakage.results.formatting import counted, number, plus_minus
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.standings import Board, Leaderboard
+from lm_eval_leakage.results.verdict_columns import OF_VERDICT
 
 N_NAMED = 5  # models that a headline names for each verdict
 

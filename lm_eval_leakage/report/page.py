@@ -18,7 +18,6 @@ from lm_eval_leakage.results.column_registry import (
     ARMS_IN_WORDS,
     MODEL,
     NULL_RATE,
-    OF_VERDICT,
     TASK,
     displayed,
 )
@@ -26,6 +25,7 @@ from lm_eval_leakage.results.other_detectors import DetectorValue
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL
 from lm_eval_leakage.results.suspicion import LEAST, Suspicion, benchmarks, by_suspicion, suspicion
+from lm_eval_leakage.results.verdict_columns import OF_VERDICT
 
 LARGEST_PAGE = 4_900_000  # bytes; a page stays below 5 MB
 LARGEST_DATA = 4_000_000  # bytes of it for flagged questions

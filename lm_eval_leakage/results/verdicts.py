@@ -148,7 +148,7 @@ def _orders(lines: Sequence[AuditLine]) -> OrderAnswers | None:
     """What the verdict on the data set is computed from. The status of the published orders is in one line of each
     question; it is unknown where an earlier version asked the orders."""
     found = next((orders for line in lines if (orders := line.orders)), None)
-    asked = next((line for line in lines if line.loglikelihoods), None)
+    asked = next((line for line in lines if len(line.loglikelihoods) > 1), None)
     if found is not None or asked is None:
         return found
     return OrderAnswers(tuple(asked.loglikelihoods), guarded=asked.guarded)

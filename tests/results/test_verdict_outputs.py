@@ -121,6 +121,13 @@ def test_a_log_of_an_earlier_version_names_the_remedy_and_its_flags_still_count(
     assert json.loads(as_text(found[0].rows, "json"))[0]["flagged_rate"] == 1
 
 
+@pytest.mark.parametrize("known", [{}, {"published_orders": "random"}, {"published_orders": "written"}])
+def test_a_single_order_is_no_answer_to_option_orders(tmp_path: Path, known: dict[str, str]) -> None:
+    lines = [audited(row(i), False, n_orders=1, resps=[[["-1.0", "False"]]], **known) for i in range(N)]
+    write_run(tmp_path, "m", {"bench_leakage_perm": lines})
+    assert annotate([tmp_path])[0].rows[0].verdict.word == ""
+
+
 def test_an_audit_without_option_orders_has_no_verdict(tmp_path: Path) -> None:
     lines = [audited(row(i), i < 3, n_orders=None, resps=[["text"]]) for i in range(N)]
     write_run(tmp_path, "m", {"bench_leakage_tail": lines})
