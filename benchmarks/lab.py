@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from lm_eval_leakage.inference.pooling import poisson_binomial_tail, rate_and_stderr
-from lm_eval_leakage.lab.quality_table import Quality, qualities
+from lm_eval_leakage.lab.quality_table import Quality, qualities, shown
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import Outcome, simulate
 from lm_eval_leakage.lab.smollm2 import smollm2
@@ -89,9 +89,9 @@ def _f1_table(benchmark: str, found: Sequence[Quality]) -> str:
     ]
     for name in (MAX_ORDER, OUTLIER):
         rules = {quality.exposures: quality.rule for quality in found if quality.detector == name}
-        for what, shown in (("f1", "F1"), ("recall", "recall"), ("fpr", "FPR")):
+        for what, heading in (("f1", "F1"), ("recall", "recall"), ("fpr", "FPR")):
             values = [getattr(rules[count], what) for count in exposures]
-            lines.append(f"| `{name}`, {shown} | {' | '.join(f'{value:.2f}' for value in values)} |")
+            lines.append(f"| `{name}`, {heading} | {' | '.join(f'{value:.2f}' for value in values)} |")
         model, published = PUBLISHED[benchmark, name]
         lines.append(f"| published F1, {model} | – | {' | '.join(f'{value:.2f}' for value in published)} |")
     return "\n".join(lines)
@@ -101,7 +101,7 @@ def _auroc_table(found: Sequence[Quality]) -> str:
     exposures = sorted({quality.exposures for quality in found})
     lines = [f"| AUROC by exposures | {' | '.join(map(str, exposures))} |", "|---" * (len(exposures) + 1) + "|"]
     for name in dict.fromkeys(quality.detector for quality in found):
-        cells = [str(quality.auroc) for quality in found if quality.detector == name]
+        cells = [shown(quality.auroc) for quality in found if quality.detector == name]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -224,15 +224,15 @@ def _language_row(name: str, outcome: Outcome, exposures: int) -> str:
     halves = [[arms[name] for name in half if name in arms] for half in (outcome.trained, outcome.held_out)]
     accuracy = ", ".join(f"{rate_and_stderr([one.original for one in half])[0]:.2f}" for half in halves)
     deltas = [difference([one.original for one in half], [one.generalized for one in half]) for half in halves]
-    shown = " | ".join(f"{100 * delta.value:+.1f} ± {100 * delta.stderr:.1f}" for delta in deltas)
-    return f"| {name} | {auroc} | {accuracy} | {shown} |"
+    changes = " | ".join(f"{100 * delta.value:+.1f} ± {100 * delta.stderr:.1f}" for delta in deltas)
+    return f"| {name} | {shown(auroc)} | {accuracy} | {changes} |"
 
 
 INTRODUCTION = """# Results of the lab
 
 Made by `python benchmarks/lab.py --folder FOLDER --parts {parts}`,
 on SmolLM2-135M-Instruct in bfloat16, 2 CPU cores; one seed.
-Intervals are 95 % bootstraps over questions, for this one training.
+Intervals are 95 % intervals over questions, for this one training.
 """
 
 

@@ -17,7 +17,7 @@ from torch import get_num_threads
 
 from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 from lm_eval_leakage.lab.exposure_text import ExposureText
-from lm_eval_leakage.lab.quality_table import Quality, methods_table, qualities
+from lm_eval_leakage.lab.quality_table import Quality, methods_table, qualities, shown
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import Outcome, simulate
 from lm_eval_leakage.lab.smollm2 import smollm2
@@ -42,10 +42,10 @@ INTRODUCTION = """# Every method with known ground truth
 
 Made by `python benchmarks/methods.py --n_questions {n_questions}`: a model before and after {exposures} exposures to
 half of {n_questions} questions of each benchmark, of at most 110 tokens. Each method's scores are compared between the
-halves (AUROC and TPR at 5 % FPR, with 95 % bootstrap intervals); `flagged` follows its published rule, and a dash
-means that there is none. Tokens are those of all texts, as a server would bill them; seconds are wall time of the
-audit with `hf-prefix-tree` and {threads} CPU thread(s). For tests of the order of questions, n counts shards of
-{block} neighbouring questions.
+halves (AUROC and TPR at 5 % FPR, with 95 % intervals); `flagged` follows its published rule. A dash means that there
+is no rule, or fewer than 10 scores in a half. Tokens are those of all texts, as a server would bill them; seconds are
+wall time of the audit with `hf-prefix-tree` and {threads} CPU thread(s). For tests of the order of questions, n counts
+shards of {block} neighbouring questions.
 """
 
 
@@ -90,7 +90,7 @@ def report(model_args: str, folder: Path, n_questions: int, benchmarks: Sequence
 def summary(measured: Mapping[tuple[str, str], Sequence[Quality]]) -> str:
     """AUROC of every method in every simulation."""
     found = {
-        place: {quality.detector: str(quality.auroc) for quality in found_there if quality.exposures}
+        place: {quality.detector: shown(quality.auroc) for quality in found_there if quality.exposures}
         for place, found_there in measured.items()
     }
     methods = dict.fromkeys(method for column in found.values() for method in column)

@@ -7,6 +7,39 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 
+def _calibrate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", help="output folder of the benchmark's audits (--log_samples)"
+    )
+    parser.add_argument(
+        "--unseen",
+        type=Path,
+        required=True,
+        metavar="UNSEEN_RUN",
+        help="output folder of the same audits of questions that the model cannot have seen: private or newly written "
+        "ones (--metadata data_files=FILE), or fresh",
+    )
+    parser.add_argument("--output_path", type=Path, required=True, metavar="FILE", help="calibration file to write")
+    parser.add_argument(
+        "--seen",
+        type=Path,
+        metavar="SEEN_RUN",
+        help="output folder of the same audits of questions that the model has certainly been trained on, if you know "
+        "some: they give the power (without them, prevalence is a lower bound)",
+    )
+    parser.add_argument(
+        "--reference",
+        type=Path,
+        metavar="FOLDER",
+        help="output folder of another model's audits of both, by which the perplexity of both is compared",
+    )
+    parser.add_argument(
+        "--combined",
+        metavar="FILE",
+        help="a calibration file of `simulate`, whose combined score is used too (its weights alone, not its scores)",
+    )
+
+
 def _identify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run",
@@ -31,7 +64,7 @@ def _prevalence_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration",
         metavar="FILE",
-        help="the model's calibration file, written by `simulate` (default: judge by the null hypotheses)",
+        help="the model's calibration file, written by `calibrate` (default: judge by the null hypotheses)",
     )
     parser.add_argument(
         "--detector",
@@ -73,7 +106,7 @@ def _reading_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="a calibration file, written by `simulate`; repeat for each model",
+        help="a calibration file, written by `calibrate`; repeat for each model",
     )
     parser.add_argument(
         "--calibrated_by",
@@ -126,6 +159,13 @@ def _clean_arguments(parser: argparse.ArgumentParser) -> None:
         "--strong", action="store_true", help="leave out only questions that are flagged and answered correctly"
     )
     parser.add_argument("--calibrated", action="store_true", help="use calibrated flags (needs --calibration)")
+    parser.add_argument(
+        "--target_rate",
+        type=float,
+        metavar="RATE",
+        help="keep the largest set of which at most this share is expected to have been seen by any model, instead of "
+        "going by flags (needs a --calibration with known-seen scores of every model)",
+    )
     parser.add_argument("--keep_untested", action="store_true", help="keep questions that no audit tested")
     parser.add_argument("--include_path", metavar="DIR", help="folder of your own tasks, if the runs include any")
     parser.add_argument("--overwrite", action="store_true", help="replace tasks that already exist in the folder")
@@ -149,6 +189,7 @@ def _leaderboard_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 ARGUMENTS: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
+    "calibrate": _calibrate_arguments,
     "identify": _identify_arguments,
     "prevalence": _prevalence_arguments,
     "annotate": _annotate_arguments,

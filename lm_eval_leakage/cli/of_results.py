@@ -16,9 +16,26 @@ from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.texts import as_json, visible
 
 if TYPE_CHECKING:  # it imports scipy, which would slow `--help` down
+    from lm_eval_leakage.results.clean_guarantee import Guarantee
     from lm_eval_leakage.results.result_types import Annotation
 
 PROBLEMS_SHOWN = 20
+
+
+def calibrate(args: argparse.Namespace) -> None:
+    """make a calibration from a model's own scores of questions that it cannot have seen"""
+    from lm_eval_leakage.logs.calibration_file import read_calibration, write_calibration
+    from lm_eval_leakage.results.own_calibration import own_calibration, summary
+
+    problems: list[Problem] = []
+    weights = None if args.combined is None else read_calibration(args.combined)
+    made = own_calibration(
+        args.run, args.unseen, problems, seen_folder=args.seen, reference=args.reference, weights=weights
+    )
+    write_calibration(args.output_path, made.calibration)
+    say(summary(made))
+    note(f"written: {args.output_path}")
+    _tell(("", problem) for problem in problems)
 
 
 def identify(args: argparse.Namespace) -> None:
@@ -47,6 +64,8 @@ def prevalence(args: argparse.Namespace) -> None:
     else:
         found = shares.by_calibration(args.run, read_calibration(args.calibration), args.detector, args.fpr, problems)
     say(shares.as_table(found))
+    for text in shares.notes(found):
+        note(f"note: {text}")
     _tell(("", problem) for problem in problems)
 
 
@@ -84,22 +103,33 @@ def clean(args: argparse.Namespace) -> None:
 
     from lm_eval_leakage.harness.clean.clean_files import write_clean
     from lm_eval_leakage.results.answered import outermost
-    from lm_eval_leakage.results.clean_sets import by_calibration, clean_name, clean_sets
+    from lm_eval_leakage.results.clean_sets import clean_name, clean_sets
 
     annotations = _annotations(args)
-    judged = by_calibration(annotations) if args.calibrated else annotations
-    sets = clean_sets(judged, "strong" if args.strong else "weak", args.keep_untested)
+    judged, guarantee = _judged(annotations, args)
+    sets = clean_sets(judged, "strong" if args.strong else "weak", args.keep_untested, guarantee)
     groups = {name: tasks for annotation in annotations for name, tasks in annotation.groups.items()}
     manager = TaskManager(include_path=args.include_path)
     problems = write_clean(sets, groups, args.output_path, manager, overwrite=args.overwrite)
     for one in sets:
         counts = f"{len(one.kept)} of {one.n_questions} questions kept, {one.n_untested} untested"
         say(visible(f"{one.name}: {counts}"))
+    say(visible(f"{guarantee.text[0].upper()}{guarantee.text[1:]}."))
     _tell_problems(annotations)
     for problem in problems:
         note(f"note: {problem}")
     names = dict.fromkeys(clean_name(outermost(one.task, groups) or one.task) for one in sets)
     say(visible(f"run them with: lm_eval --include_path {args.output_path} --tasks {','.join(names)}"))
+
+
+def _judged(annotations: Sequence[Annotation], args: argparse.Namespace) -> tuple[Sequence[Annotation], Guarantee]:
+    """The annotations with the flags that `clean` goes by, and what these guarantee."""
+    from lm_eval_leakage.results.clean_guarantee import BY_FLAGS, UNCALIBRATED, by_target_rate
+    from lm_eval_leakage.results.clean_sets import by_calibration
+
+    if args.target_rate is not None:
+        return by_target_rate(annotations, args.target_rate)
+    return (by_calibration(annotations), BY_FLAGS) if args.calibrated else (annotations, UNCALIBRATED)
 
 
 def report(args: argparse.Namespace) -> None:
@@ -112,7 +142,7 @@ def report(args: argparse.Namespace) -> None:
 
 
 def leaderboard(args: argparse.Namespace) -> None:
-    """compare many models on many benchmarks: verdicts, then ranks by flags, with intervals and ties"""
+    """compare many models on many benchmarks: verdicts, then shares flagged and ranks with intervals"""
     from lm_eval_leakage.report.leaderboard_page import render
     from lm_eval_leakage.results import leaderboard as standings
 
@@ -167,4 +197,4 @@ def _write_page(page: str, file: Path) -> None:
     say(f"written: {visible(str(file))} ({len(page.encode()) / 1e6:.1f} MB)")
 
 
-COMMANDS_ON_RESULTS: tuple[Command, ...] = (identify, prevalence, annotate, clean, report, leaderboard)
+COMMANDS_ON_RESULTS: tuple[Command, ...] = (calibrate, identify, prevalence, annotate, clean, report, leaderboard)

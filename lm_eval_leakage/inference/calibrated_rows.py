@@ -10,7 +10,7 @@ import numpy as np
 from lm_eval_leakage.inference.conformal import from_pvalues
 from lm_eval_leakage.inference.known_scores import Calibrated
 from lm_eval_leakage.inference.pooling import Verdicts, rate_and_stderr, row_with_error
-from lm_eval_leakage.inference.prevalence import Prevalence, rogan_gladen
+from lm_eval_leakage.inference.prevalence import FEWEST_FOR_SHARE, Prevalence, share_of
 from lm_eval_leakage.records import DeclaredRow
 
 TARGET_FDR = 0.1  # target false discovery rate of `identified_rate`
@@ -27,11 +27,10 @@ def _identified(verdicts: Verdicts) -> float:
 
 def _prevalence(verdicts: Verdicts) -> Prevalence:
     calibrated = _calibrated(verdicts)
-    if not calibrated or not calibrated[0].of_seen[1]:
+    if not calibrated or calibrated[0].of_seen[1] < FEWEST_FOR_SHARE:  # the row is an estimate, not a lower bound
         return Prevalence(math.nan, math.nan, math.nan)
-    first, n_flagged = calibrated[0], sum(verdict.flagged for verdict in calibrated)
-    rng = np.random.default_rng(0)
-    return rogan_gladen(n_flagged, len(calibrated), first.of_seen, first.of_unseen, rng=rng)
+    first = calibrated[0]
+    return share_of([verdict.flagged for verdict in calibrated], first.of_seen, first.of_unseen)
 
 
 _ROWS = (

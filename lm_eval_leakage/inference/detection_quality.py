@@ -1,26 +1,30 @@
 """Detection quality: how well do scores separate trained questions from held-out ones?
 
 Null hypothesis: none is tested; uninformative scores have AUROC 0.5 and a TPR equal to the FPR. Limits: intervals
-cover the choice of questions, for one training run of one model. Source: textbook definitions; intervals are
-percentile bootstraps in which both halves are resampled.
+cover the choice of questions, for one training run of one model; fewer than 10 questions in either half give none.
+Source: textbook definitions; the interval of AUROC is Newcombe's (2006), which inverts a score test with the variance
+of Hanley and McNeil (1982); that of the TPR is ours.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import brentq
 
 from lm_eval_leakage.inference.pooling import Floats
 
-BOOTSTRAP_RESAMPLES = 1000
+FEWEST_FOR_INTERVAL = 10  # questions of each half
+N_DRAWN = 4000  # of the interval of a TPR
+Z_95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its 95 % bootstrap interval; NaN if undefined."""
+    """A value with its 95 % interval; NaN if undefined, the ends also if there are too few questions for one."""
 
     value: float
     low: float
@@ -86,22 +90,40 @@ def _share(part: int, whole: int) -> float:
     return part / whole if whole else math.nan
 
 
-def bootstrap(
-    measure: Callable[[Floats, Floats], float],
-    trained: Sequence[float],
-    held_out: Sequence[float],
-    *,
-    n_resamples: int = BOOTSTRAP_RESAMPLES,
-    rng: np.random.Generator,
+def auroc_interval(trained: Sequence[float], held_out: Sequence[float]) -> Interval:
+    """The AUROC of both halves: the values that a score test does not reject."""
+    n, m = len(trained), len(held_out)
+    value = auroc(np.asarray(trained, dtype=float), np.asarray(held_out, dtype=float))
+    if min(n, m) < FEWEST_FOR_INTERVAL:
+        return Interval(value, math.nan, math.nan)
+
+    def beyond(true: float) -> float:
+        """Above 0 where the test rejects this AUROC."""
+        more = (n + m) / 2 - 1  # for both halves, as the variance would otherwise depend on which of them varies more
+        factor = 1 + more * (1 - true) / (2 - true) + more * true / (1 + true)
+        return (value - true) ** 2 - Z_95**2 * true * (1 - true) * factor / (n * m)
+
+    tiny = 1e-9
+    low = 0.0 if value <= tiny else brentq(beyond, tiny**2, min(value, 1 - tiny))
+    high = 1.0 if value >= 1 - tiny else brentq(beyond, max(value, tiny), 1 - tiny**1.5)
+    return Interval(value, float(low), float(high))
+
+
+def tpr_interval(
+    trained: Sequence[float], held_out: Sequence[float], fpr: float, *, rng: np.random.Generator
 ) -> Interval:
-    """`measure` of both halves, with the interval from resampling the questions of each half."""
-    own, others = np.asarray(trained, dtype=float), np.asarray(held_out, dtype=float)
-    value = measure(own, others)
-    if math.isnan(value):
-        return Interval(math.nan, math.nan, math.nan)
-    drawn = [
-        measure(own[rng.integers(len(own), size=len(own))], others[rng.integers(len(others), size=len(others))])
-        for _ in range(n_resamples)
-    ]
-    low, high = np.quantile(drawn, (0.025, 0.975))
+    """The TPR at the threshold that a share `fpr` of all held-out questions would exceed.
+
+    The number of ours that exceed it is binomial; drawn, it says between which of their scores the threshold lies, and
+    how many trained questions lie above that is uniform within; the TPR is then drawn from its Beta posterior with
+    Jeffreys' prior.
+    """
+    own, others = np.sort(np.asarray(trained, dtype=float)), np.sort(np.asarray(held_out, dtype=float))[::-1]
+    value = tpr_at_fpr(own, others, fpr)
+    if min(len(own), len(others)) < FEWEST_FOR_INTERVAL:
+        return Interval(value, math.nan, math.nan)
+    above = np.concatenate([[0], len(own) - np.searchsorted(own, others, side="right"), [len(own)]])
+    n_exceeding = rng.binomial(len(others), fpr, N_DRAWN)
+    n_above = rng.integers(above[n_exceeding], above[n_exceeding + 1], endpoint=True)
+    low, high = np.quantile(rng.beta(n_above + 0.5, len(own) - n_above + 0.5), (0.025, 0.975))
     return Interval(value, float(low), float(high))

@@ -7,6 +7,7 @@ this model and benchmark; if a test flags seen questions hardly more often than 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,11 +17,12 @@ from scipy.stats import beta, betabinom, false_discovery_control
 from lm_eval_leakage.inference.pooling import poisson_binomial_tail
 
 N_SIMULATED = 10_000
+FEWEST_FOR_SHARE = 10  # tested, known-seen or known-unseen questions; fewer give no share and no interval
 
 
 @dataclass(frozen=True)
 class Prevalence:
-    """Estimated share of seen questions, with its 95 % interval."""
+    """Estimated share of seen questions, with its 95 % interval; NaN if there are too few questions to say."""
 
     share: float
     low: float
@@ -42,10 +44,7 @@ def rogan_gladen(
             f"{n_tested} tested, {tpr[1]} known-seen and {fpr[1]} known-unseen questions; a prevalence needs at least "
             "one of each"
         )
-    rates = [
-        rng.beta(flagged + 0.5, tested - flagged + 0.5, N_SIMULATED)
-        for flagged, tested in ((n_flagged, n_tested), tpr, fpr)
-    ]
+    rates = [rng.beta(*_posterior(counts), N_SIMULATED) for counts in ((n_flagged, n_tested), tpr, fpr)]
     observed, sensitivity, false = rates
     gain = sensitivity - false
     drawn = np.where(
@@ -60,7 +59,7 @@ def rogan_gladen(
 
 
 def exact_lower_bound(n_flagged: int, n_tested: int, null_rate: float) -> Prevalence:
-    """A lower bound on the share that was seen, from a test whose rate on unseen questions is exactly `null_rate`,
+    """A lower bound on the share that was seen, from a test whose rate on unseen questions is known to be `null_rate`,
     such as max-order's 1 / n!: flags in excess of it are seen questions, however few of these the test finds.
 
     The lower end is exact at 97.5 % (Clopper-Pearson); the upper end is 1, since a seen question may not be flagged.
@@ -69,8 +68,32 @@ def exact_lower_bound(n_flagged: int, n_tested: int, null_rate: float) -> Preval
         raise ValueError(f"null_rate is {null_rate!r}; it must be a rate below 1")
     rate = n_flagged / n_tested if n_tested else 0.0
     low = beta.ppf(0.025, n_flagged, n_tested - n_flagged + 1) if n_flagged else 0.0
-    share, least = ((value - null_rate) / (1 - null_rate) for value in (rate, low))
-    return Prevalence(max(0.0, share), max(0.0, float(least)), 1.0)
+    return Prevalence(_in_excess(rate, null_rate), _in_excess(float(low), null_rate), 1.0)
+
+
+def calibrated_lower_bound(n_flagged: int, n_tested: int, fpr: tuple[int, int]) -> Prevalence:
+    """The same for a rate that is known only from unseen questions.
+
+    fpr: (flagged, all) of the known-unseen questions
+
+    The lower end is the smallest share of the tested questions that does not make this many flags improbable (2.5 %)
+    if all seen questions are flagged and the number of others is beta-binomial, as in `by_subject_calibrated`.
+    """
+    if not n_tested or not fpr[1]:
+        raise ValueError(f"{n_tested} tested and {fpr[1]} known-unseen questions; a bound needs at least one of each")
+    n_seen = np.arange(n_flagged + 1)
+    tail = betabinom.sf(n_flagged - n_seen - 1, n_tested - n_seen, *_posterior(fpr))
+    low = int(np.argmax((tail > 0.025) | (n_seen == n_flagged)))
+    return Prevalence(_in_excess(n_flagged / n_tested, fpr[0] / fpr[1]), low / n_tested, 1.0)
+
+
+def _in_excess(rate: float, null_rate: float) -> float:
+    return max(0.0, (rate - null_rate) / (1 - null_rate)) if null_rate < 1 else 0.0
+
+
+def _posterior(flagged: tuple[int, int]) -> tuple[float, float]:
+    """Parameters of the Beta posterior of a rate with Jeffreys' prior."""
+    return flagged[0] + 0.5, flagged[1] - flagged[0] + 0.5
 
 
 @dataclass(frozen=True)
@@ -105,8 +128,7 @@ def by_subject_calibrated(flags: Mapping[str, Sequence[bool]], fpr: tuple[int, i
     since it is known only from those questions.
     """
     tested = {subject: found for subject, found in flags.items() if len(found)}
-    own, others = fpr[0] + 0.5, fpr[1] - fpr[0] + 0.5
-    pvalues = [float(betabinom.sf(sum(found) - 1, len(found), own, others)) for found in tested.values()]
+    pvalues = [float(betabinom.sf(sum(found) - 1, len(found), *_posterior(fpr))) for found in tested.values()]
     return _adjusted(tested, pvalues)
 
 
@@ -122,7 +144,10 @@ def _adjusted(tested: Mapping[str, Sequence[bool]], pvalues: Sequence[float]) ->
 
 
 def share_of(flags: Sequence[bool], tpr: tuple[int, int], fpr: tuple[int, int]) -> Prevalence:
-    """Prevalence from flags by a threshold with these (flagged, all) counts of known-seen and -unseen questions."""
-    if not tpr[1]:  # a control has no seen questions, so its TPR is unknown
-        return exact_lower_bound(sum(flags), len(flags), fpr[0] / fpr[1])
+    """Prevalence from flags by a rule that flags these (flagged, all) of the known-seen and -unseen questions: an
+    estimate, or a lower bound if too few seen questions are known."""
+    if min(len(flags), fpr[1]) < FEWEST_FOR_SHARE:
+        return Prevalence(math.nan, math.nan, math.nan)
+    if tpr[1] < FEWEST_FOR_SHARE:  # a control has no seen questions, so its TPR is unknown
+        return calibrated_lower_bound(sum(flags), len(flags), fpr)
     return rogan_gladen(sum(flags), len(flags), tpr, fpr, rng=np.random.default_rng(0))

@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from lm_eval_leakage.inference.combined import FOLDS, cross_validated
-from lm_eval_leakage.inference.detection_quality import Confusion, Interval, auroc, bootstrap, tpr_at_fpr
+from lm_eval_leakage.inference.detection_quality import (
+    FEWEST_FOR_INTERVAL,
+    Confusion,
+    Interval,
+    auroc,
+    auroc_interval,
+    tpr_interval,
+)
 from lm_eval_leakage.inference.pooling import Estimate, rate_and_stderr
 from lm_eval_leakage.lab.detection import Detector
 from lm_eval_leakage.lab.simulation import Outcome
@@ -104,13 +110,17 @@ def quality(detector: Detector, exposures: int, trained: Sequence[str], held_out
         len(detector.skipped),
         rule,
         detector.null_rate,
-        bootstrap(auroc, own, others, rng=rng),
-        {fpr: bootstrap(partial(tpr_at_fpr, fpr=fpr), own, others, rng=rng) for fpr in FPRS},
+        auroc_interval(own, others),
+        {fpr: tpr_interval(own, others, fpr, rng=rng) for fpr in FPRS},
         detector.n_tokens,
         detector.seconds,
     )
 
 
+TOO_FEW = (
+    f"A dash instead of an AUROC or TPR means that fewer than {FEWEST_FOR_INTERVAL} questions of either half have a "
+    "score; draw more."
+)
 HEAD = (
     "| method | n | skipped | flagged, trained | flagged, held out | null rate | AUROC | TPR at 5 % FPR | "
     "tokens per question | seconds per question |\n|---|---|---|---|---|---|---|---|---|---|"
@@ -122,6 +132,11 @@ def methods_table(found: Sequence[Quality]) -> str:
     return "\n".join([HEAD, *map(_row, found)])
 
 
+def shown(found: Interval) -> str:
+    """`0.90 [0.80, 0.95]`; a dash without an interval, since the value alone would say too much."""
+    return DASH if math.isnan(found.low) else value_in_interval(found)
+
+
 def _row(found: Quality) -> str:
     rule = found.rule
     trained, held_out = DASH, DASH
@@ -130,7 +145,7 @@ def _row(found: Quality) -> str:
         held_out = _rate(rule.false_positives, rule.true_negatives)
     null = number(found.null_rate, 2)
     n_questions = f"{found.n_trained} + {found.n_held_out}"
-    power = f"{value_in_interval(found.auroc)} | {value_in_interval(found.tpr[0.05])}"
+    power = f"{shown(found.auroc)} | {shown(found.tpr[0.05])}"
     return (
         f"| `{found.detector}` | {n_questions} | {found.n_skipped} | {trained} | {held_out} | {null} "
         f"| {power} | {found.n_tokens:,.0f} | {found.seconds:.2f} |"

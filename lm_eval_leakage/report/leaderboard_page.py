@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +24,9 @@ from lm_eval_leakage.results.column_registry import (
 )
 from lm_eval_leakage.results.data_verdict import WORDS
 from lm_eval_leakage.results.formatting import counted, number, plus_minus
+from lm_eval_leakage.results.leaderboard import HOW_TO_READ, MORE_THAN, shortened
 from lm_eval_leakage.results.result_types import Row
-from lm_eval_leakage.results.standings import Board, Leaderboard
+from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
 from lm_eval_leakage.results.verdict_columns import OF_VERDICT
 
 N_NAMED = 5  # models that a headline names for each verdict
@@ -34,13 +34,15 @@ N_NAMED = 5  # models that a headline names for each verdict
 
 @dataclass(frozen=True)
 class Place:
-    """A model's place on a board; is_shared: whether other models have the same rank."""
+    """A model's place on a board."""
 
     benchmark: str
     n_common: int
-    row: Row
-    rank: int
-    is_shared: bool
+    standing: Standing
+
+    @property
+    def row(self) -> Row:
+        return self.standing.row
 
 
 def _of_place(column: Column[Any]) -> PageColumn[Place]:
@@ -48,8 +50,8 @@ def _of_place(column: Column[Any]) -> PageColumn[Place]:
     return PageColumn(own.title, lambda place: own.cell(place.row), own.meaning, own.is_text)
 
 
-def _rank(place: Place) -> Cell:
-    return Cell(str(place.rank), "tied" if place.is_shared else "", place.rank)
+def _rank(standing: Standing) -> Cell:
+    return Cell(standing.ranks, "", standing.first + standing.last) if standing.ranks else EMPTY
 
 
 STANDINGS: tuple[PageColumn[Place], ...] = (
@@ -58,13 +60,20 @@ STANDINGS: tuple[PageColumn[Place], ...] = (
     *(_of_place(column) for column in OF_VERDICT if column.heading),
     PageColumn(
         "rank",
-        lambda place: _rank(place) if FLAGGED.of(place.row) else EMPTY,
-        "1 + the number of models with significantly more flags",
+        lambda place: _rank(place.standing),
+        "by flags: from 1 + the number of models with significantly more flags, to the number of models minus those "
+        "with significantly fewer",
     ),
     PageColumn(
         FLAGGED.heading,
         lambda place: bar_cell(FLAGGED.of(place.row), NULL_RATE.of(place.row)),
         FLAGGED.meaning,
+    ),
+    PageColumn(
+        MORE_THAN,
+        lambda place: text_cell(shortened(place.standing.more_than)),
+        "models with significantly fewer flags (McNemar's exact test, adjusted for the number of pairs)",
+        is_text=True,
     ),
     _of_place(NULL_RATE),
     _of_place(FLAGGED_UNGUARDED),
@@ -95,6 +104,7 @@ def render(leaderboard: Leaderboard) -> str:
         "leaderboard.html.j2",
         leaderboard=leaderboard,
         headlines=[_headline(board) for board in boards],
+        how_to_read=HOW_TO_READ,
         table=tabulate(places, STANDINGS, lambda place: place.benchmark),
         charts=[_chart(board, end) for board in boards if any(FLAGGED.of(one.row) for one in board.standings)],
         confusion=tabulate(leaderboard.confused, CONFUSION_ARMS, lambda row: row.task),
@@ -102,11 +112,7 @@ def render(leaderboard: Leaderboard) -> str:
 
 
 def _places(board: Board) -> list[Place]:
-    holders = Counter(standing.rank for standing in board.standings)
-    return [
-        Place(board.benchmark, board.n_common, standing.row, standing.rank, holders[standing.rank] > 1)
-        for standing in board.standings
-    ]
+    return [Place(board.benchmark, board.n_common, standing) for standing in board.standings]
 
 
 def _headline(board: Board) -> Headline:

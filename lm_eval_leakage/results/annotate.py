@@ -14,7 +14,7 @@ from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, w
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import Run, find_runs, json_lines, sanitized
 from lm_eval_leakage.results.answered import AnsweredQuestion, TaskRun, accuracy_of, answers, chosen_runs
-from lm_eval_leakage.results.order_references import order_references, with_references
+from lm_eval_leakage.results.order_references import OrderScoresByModel, order_references, with_references
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 from lm_eval_leakage.results.rows import Part, adjusted_rows, rows_of
 from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
@@ -54,7 +54,9 @@ def annotate(runs: Sequence[Path], audits: Sequence[Path] = (), choices: Choices
         known = replace(run, model=aliases.get(run.key, run.model))
         by_model[known.key].append(known)
     right = _right(choices.references, aliases, problems)
-    others = order_references(choices.references, partial(_key, aliases), [])  # `_right` has told its problems
+    others: OrderScoresByModel = {}
+    if choices.references:
+        others = order_references(choices.references, partial(_key, aliases), [])  # `_right` has told its problems
     first, *rest = _adjusted(
         [
             _annotation(own, _ease(right, model), choices, partial(with_references, references=others, model=model))
@@ -86,7 +88,7 @@ def _annotation(
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
     calibrating = calibrating_of(model, choices.calibrating, problems)
     audited = audited_questions(lines_of_audits(runs, problems), problems, choices.detector, calibrating)
-    found = referenced(audited.found)
+    found = referenced(audited.found) if choices.references else audited.found
     joining = Joining(found)
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
     rows = rows_of(model, parts, joining.unanswered(), _groups_of_audits(runs), audited.calibrated, ease)
@@ -99,6 +101,7 @@ def _annotation(
         {name: members for part in parts for name, members in _groups(part).items() if members},
         tuple(sorted([*problems, *joining.problems()], key=lambda problem: not problem.incomplete)),
         _origins(runs, parts),
+        audited.calibrated.n_seen if audited.calibrated else 0,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lm_eval_leakage.results.answered import accuracy_of
+from lm_eval_leakage.results.clean_guarantee import UNCALIBRATED, Guarantee
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 
 RULES = {"weak": "flagged", "strong": "flagged and answered correctly"}
@@ -40,6 +41,7 @@ class CleanSet:
 
     models: those whose runs or audits include the task
     n_untested: questions on which at least one of them was not tested, kept or not
+    guarantee: what holds for the kept questions
     """
 
     task: str
@@ -49,6 +51,7 @@ class CleanSet:
     kept: tuple[Kept, ...]
     left_out: tuple[LeftOut, ...]
     n_untested: int
+    guarantee: Guarantee = UNCALIBRATED
 
     @property
     def name(self) -> str:
@@ -64,15 +67,27 @@ def clean_name(name: str) -> str:
     return f"{name}_clean"
 
 
-def clean_sets(annotations: Sequence[Annotation], rule: str = "weak", keep_untested: bool = False) -> list[CleanSet]:
+def clean_sets(
+    annotations: Sequence[Annotation],
+    rule: str = "weak",
+    keep_untested: bool = False,
+    guarantee: Guarantee = UNCALIBRATED,
+) -> list[CleanSet]:
     """One per task of the runs. A question, with its copies, is left out if any model's audit has something against
     it.
 
     rule: see RULES
     keep_untested: also keep questions that the audit of some model did not test
+    guarantee: what the annotations' flags guarantee for the questions without one
     """
     if rule not in RULES:
         raise ValueError(f"rule is {rule!r}; choose one of: {', '.join(RULES)}")
+    if guarantee.target_rate is not None and (rule != "weak" or keep_untested):
+        why = "the rule strong" if rule != "weak" else "keep_untested"
+        raise ValueError(
+            f"target_rate is {guarantee.target_rate}, but {why} keeps questions for which no rate holds; leave out "
+            "one of the two"
+        )
     tasks = list(dict.fromkeys(question.task for annotation in annotations for question in annotation.questions))
     if not tasks:
         raise ValueError(
@@ -80,7 +95,8 @@ def clean_sets(annotations: Sequence[Annotation], rule: str = "weak", keep_untes
             "--log_samples, the audits and a run of the base tasks"
         )
     views = [_View(annotation) for annotation in annotations]
-    return [_clean_set(task, views, rule, keep_untested) for task in tasks]
+    sets = [_clean_set(task, views, rule, keep_untested) for task in tasks]
+    return [replace(one, guarantee=guarantee) for one in sets]
 
 
 def by_calibration(annotations: Sequence[Annotation]) -> list[Annotation]:
@@ -88,9 +104,13 @@ def by_calibration(annotations: Sequence[Annotation]) -> list[Annotation]:
 
     Raises ValueError for a model without any, since all of its questions would be left out.
     """
-    without = [one.model for one in annotations if all(s.calibrated_flagged is None for s in one.audited_questions)]
+    without = [one for one in annotations if all(s.calibrated_flagged is None for s in one.audited_questions)]
     if without:
-        raise ValueError(f"no calibrated flags of {', '.join(without)}; give a calibration of each model, or none")
+        why = [str(problem) for one in without for problem in one.problems if "calibration" in str(problem)]
+        raise ValueError(
+            f"no calibrated flags of {', '.join(one.model for one in without)}; give a calibration of each model, or "
+            f"none{''.join(f'; {reason}' for reason in why)}"
+        )
     return [
         replace(
             one,

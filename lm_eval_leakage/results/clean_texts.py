@@ -22,6 +22,7 @@ def render_questions(clean: CleanSet, made_with: Mapping[str, str]) -> str:
         "n_questions": clean.n_questions,
         "n_kept": len(clean.kept),
         "n_untested": clean.n_untested,
+        "guarantee": asdict(clean.guarantee),
         "made_with": made_with,
     }
     lists = {
@@ -63,5 +64,5 @@ def _how(clean: CleanSet) -> str:
     n_kept, models = len(clean.kept), ", ".join(clean.models)
     return (
         f"{n_kept} of {clean.n_questions} questions of {clean.task}: without those {RULES[clean.rule]} in audits of "
-        f"{models} by {clean.detector}; made by lm-eval-leakage clean"
+        f"{models} by {clean.detector}; {clean.guarantee.text}; made by lm-eval-leakage clean"
     )

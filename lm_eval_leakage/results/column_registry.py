@@ -123,14 +123,6 @@ OF_AUDITS: Sequence[Column[Any]] = (
         lambda of: share(of.calibrated_flags),
         harness="calibrated_rate",
     ),
-    PROBABILITY := Column(
-        "probability",
-        "probability",
-        NUMBER,
-        "with --calibration: mean probability of having been seen, by the combined score",
-        lambda of: mean_and_stderr(of.probabilities)[0],
-        harness="probability",
-    ),
     PREVALENCE := Column(
         "prevalence",
         "prevalence",
@@ -173,7 +165,7 @@ GAPS: Sequence[Column[Any]] = (
         "gap_pvalue",
         "p of gap",
         PVALUE,
-        "of the gap within strata, one-sided and exact",
+        "of the gap within strata, one-sided and exact if flagged questions are no easier within their stratum",
         lambda of: of.within_strata.pvalue if of.within_strata else NAN,
         in_text=False,
     ),

@@ -146,6 +146,7 @@ def _ratio(unguarded: Sequence[OrderAnswers]) -> OrderRatio:
 
 def _tested(basis: str, questions: Sequence[OrderAnswers]) -> DataVerdict:
     scores = [own for own in (_scores(basis, one) for one in questions) if own is not None]
+    scores.sort(key=tuple)  # so that the Monte Carlo draws do not depend on which process or log has a question first
     if len(scores) < FEWEST_JUDGED:
         return DataVerdict(basis, n=len(scores))
     rng = np.random.default_rng(VERDICT_SEED)
@@ -226,11 +227,11 @@ def _pvalue(verdict: DataVerdict) -> str:
 
 def _countable(verdict: DataVerdict) -> str:
     needed = {
-        BY_ORDERS: "have scores that differ",
-        BY_REFERENCE: "have no natural order and are in the reference's log",
-        BY_CONTROL: "were asked in the control form",
+        BY_ORDERS: "with orders that differ in likelihood",
+        BY_REFERENCE: "without a natural order that the reference answered too",
+        BY_CONTROL: "with orders that differ in likelihood from the control form",
     }
-    return f"{verdict.n} of {counted(verdict.n_asked)} {needed[verdict.basis]}"
+    return f"the audit has {verdict.n} of {counted(verdict.n_asked)} {needed[verdict.basis]}"
 
 
 def _no_null(orders: str) -> str:

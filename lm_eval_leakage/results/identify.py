@@ -1,18 +1,26 @@
-"""Identifies the questions that one or several models have probably seen, at a target false discovery rate."""
+"""Identifies the questions that one or several models have probably seen: a set with a target false discovery rate,
+and for every other cut of the ranking a bound on the number of unseen questions above it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lm_eval_leakage.inference.conformal import Identified, from_pvalues, joint
-from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration
+from lm_eval_leakage.inference.false_discoveries import CONFIDENCE, Compared, most_false
+from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, FEWEST_OF_CLASS, Calibration, KnownScores
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import lines_of_one_model
 from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.results.formatting import number, percent
+from lm_eval_leakage.results.formatting import counted, number, percent
+from lm_eval_leakage.results.withholding import refuse_withheld
+
+FEWEST_TO_NAME = 10  # questions; a set is not chosen from fewer
 
 
 @dataclass(frozen=True)
@@ -20,11 +28,26 @@ class Identification:
     """questions: the rows on which every model was asked, by hash
     found: whether each is in the set
     untested: number of rows without a score from some model
+    most_unseen: for each question, at most how many of those with a p-value no higher than its own are unseen; this
+        holds for all of them at once with probability CONFIDENCE
+    withheld: why no set is named, as a sentence; None if one is
     """
 
     questions: Mapping[str, Mapping[str, Any]]
     found: Identified
     untested: int
+    most_unseen: tuple[int, ...] = ()
+    withheld: str | None = None
+
+    def bound(self, chosen: Sequence[bool]) -> tuple[int, int]:
+        """The size of a set that holds all questions up to some p-value, and at most how many of it are unseen."""
+        return sum(chosen), max((most for most, own in zip(self.most_unseen, chosen, strict=True) if own), default=0)
+
+    def longest(self, share: float) -> tuple[int, int]:
+        """The same for the longest list of which at most this share is unseen."""
+        ranks = _ranks(self.found.pvalues)
+        fitting = [(n, most) for n, most in zip(ranks, self.most_unseen, strict=True) if most <= share * n + 1e-9]
+        return max(fitting, default=(0, 0))
 
 
 def identify(
@@ -32,21 +55,55 @@ def identify(
 ) -> Identification:
     """By one detector of the calibrations, or by all of them combined.
 
-    runs: of each model, the folder of its audits' samples logs and its calibration
+    runs: of each model, the folder of its audits' samples logs and its calibration. Raises ValueError for one that
+        says nothing about what the model has seen
 
     With several models a question's p-value is the lowest over the models times their number, so that what is not in
     the set is clean for all of them as far as the detector can tell.
     """
     rows: dict[str, Mapping[str, Any]] = {}
-    pvalues: list[dict[str, float]] = []
+    models: list[_Ranked] = []
     for folder, calibration in runs:
         scores, lines = scores_of(folder, calibration, problems)
+        refuse_withheld(calibration, lines.values())
         rows |= {name: line.doc for name, line in lines.items()}
         classes = {name: line.of_class for name, line in lines.items()}
-        pvalues.append(pvalues_of(scores, classes, calibration, detector))
-    asked_of_all = [name for name in rows if all(name in own for own in pvalues)]
-    found = from_pvalues(joint([[own[name] for name in asked_of_all] for own in pvalues]), level)
-    return Identification({name: rows[name] for name in asked_of_all}, found, len(rows) - len(asked_of_all))
+        pvalues = pvalues_of(scores, classes, calibration, detector, problems)
+        models.append(_Ranked(pvalues, classes, calibration.detectors[detector]))
+    asked_of_all = [name for name in rows if all(name in own.pvalues for own in models)]
+    together = joint([[own.pvalues[name] for name in asked_of_all] for own in models])
+    questions, untested = {name: rows[name] for name in asked_of_all}, len(rows) - len(asked_of_all)
+    found = from_pvalues(together, level)
+    if len(questions) < FEWEST_TO_NAME:
+        none = replace(found, flagged=(False,) * len(questions))
+        return Identification(questions, none, untested, (), _too_few(len(questions)))
+    parts = [part for own in models for part in own.parts(asked_of_all)]
+    return Identification(questions, found, untested, tuple(most_false(together, parts).tolist()))
+
+
+def _too_few(n: int) -> str:
+    return (
+        f"No set is named: {counted(n)} with a score from every model, fewer than the {FEWEST_TO_NAME} that a set is "
+        "chosen from; audit more questions."
+    )
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """One model's p-values and classes by question, and the scores that they were compared with."""
+
+    pvalues: Mapping[str, float]
+    classes: Mapping[str, str]
+    known: KnownScores
+
+    def parts(self, names: Sequence[str]) -> Iterator[Compared]:
+        """The questions by the class of the known-unseen ones that they were compared with."""
+        of_class: dict[str, list[int]] = {}
+        for place, name in enumerate(names):
+            of_class.setdefault(self.known.compared_with(self.classes[name]) or EVERY_CLASS, []).append(place)
+        for name, places in of_class.items():
+            pvalues = np.array([self.pvalues[names[place]] for place in places])
+            yield Compared(np.array(places), pvalues, len(self.known.groups[name]))
 
 
 def scores_of(
@@ -62,27 +119,25 @@ def scores_of(
 
 
 def pvalues_of(
-    scores: Mapping[str, Mapping[str, float]], classes: Mapping[str, str], calibration: Calibration, detector: str
+    scores: Mapping[str, Mapping[str, float]],
+    classes: Mapping[str, str],
+    calibration: Calibration,
+    detector: str,
+    problems: list[Problem],
 ) -> dict[str, float]:
     """Conformal p-value of each question that has the scores the detector needs, among the known-unseen questions of
-    its class if there are enough."""
-    known = calibration.detectors.get(detector)
-    if known is None:
-        raise ValueError(
-            f"detector is {detector!r}, of which the calibration of {calibration.model!r} has no scores; choose "
-            "one of: " + ", ".join(calibration.detectors)
-        )
-    if not known.unseen[EVERY_CLASS]:
-        raise ValueError(f"the calibration of {calibration.model!r} has no unseen questions of {detector!r}")
+    its class if there are enough, else among all. Questions of a class without any have none, which is a problem."""
+    known = _known(calibration, detector)
     run = {part for own in scores.values() for part in own}
     if mismatch := calibration.unmatched(run, None if detector == COMBINED else detector):
         raise ValueError(mismatch)
+    scores = _comparable(scores, classes, calibration, known, problems)
     if detector != COMBINED:
         return {name: known.pvalue(own[detector], classes[name]) for name, own in scores.items() if detector in own}
     together = calibration.combined
     assert together is not None, "a calibration with combined scores says how they are computed"
     complete = {name: own for name, own in scores.items() if all(part in own for part in together.detectors)}
-    if not complete:
+    if scores and not complete:
         missing = sorted(set(together.detectors) - run)
         raise ValueError(
             f"no question has a score of every detector; audits are missing for: {', '.join(missing) or 'none'}; "
@@ -91,23 +146,87 @@ def pvalues_of(
     return {name: known.pvalue(together.probability(own), classes[name]) for name, own in complete.items()}
 
 
-def as_lines(identification: Identification) -> list[dict[str, Any]]:
-    """One record per question, for a file of JSON lines."""
-    found = identification.found
-    return [
-        {"doc_hash": name, "flagged": flagged, "pvalue": pvalue, "doc": doc}
-        for (name, doc), flagged, pvalue in zip(
-            identification.questions.items(), found.flagged, found.pvalues, strict=True
+def _known(calibration: Calibration, detector: str) -> KnownScores:
+    """The detector's known scores. Raises ValueError if there are none, or too few."""
+    known = calibration.detectors.get(detector)
+    if known is None:
+        raise ValueError(
+            f"detector is {detector!r}, of which the calibration of {calibration.model!r} has no scores; choose "
+            "one of: " + ", ".join(calibration.detectors)
         )
-    ]
+    n_unseen = len(known.unseen[EVERY_CLASS])
+    if n_unseen < FEWEST_OF_CLASS:
+        raise ValueError(
+            f"the calibration of {calibration.model!r} has {n_unseen} known-unseen scores of {detector!r}; with fewer "
+            f"than {FEWEST_OF_CLASS} no p-value reaches 5 %, so add known-unseen questions"
+        )
+    return known
+
+
+def _comparable(
+    scores: Mapping[str, Mapping[str, float]],
+    classes: Mapping[str, str],
+    calibration: Calibration,
+    known: KnownScores,
+    problems: list[Problem],
+) -> dict[str, Mapping[str, float]]:
+    """The questions of a class that the calibration has unseen questions of."""
+    others = Counter(classes[name] for name in scores if known.compared_with(classes[name]) is None)
+    for of_class, n in others.items():
+        problems.append(
+            Problem(
+                f"{counted(n)} with {of_class} cannot be judged: the calibration of {calibration.model!r} has no "
+                "known-unseen question of that kind; add some"
+            )
+        )
+    return {name: own for name, own in scores.items() if classes[name] not in others}
+
+
+def _ranks(pvalues: Sequence[float]) -> list[int]:
+    """How many questions have a p-value no higher, for each."""
+    ranks: list[int] = np.searchsorted(np.sort(pvalues), pvalues, side="right").tolist()
+    return ranks
+
+
+def as_lines(identification: Identification) -> list[dict[str, Any]]:
+    """One record per question, for a file of JSON lines; rank and unseen_at_most are of the list that ends with it and
+    those of equal p-values. No flags or bounds if no set is named."""
+    found, n = identification.found, len(identification.questions)
+    named = identification.withheld is None
+    columns = {
+        "doc_hash": list(identification.questions),
+        "flagged": found.flagged if named else [None] * n,
+        "pvalue": found.pvalues,
+        "rank": _ranks(found.pvalues),
+        "unseen_at_most": identification.most_unseen if named else [None] * n,
+        "doc": list(identification.questions.values()),
+    }
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def summary(identification: Identification) -> str:
     """What was found, in a sentence or two."""
-    found = identification.found
+    found, untested = identification.found, identification.untested
+    left_out = f" {untested} question(s) without a score from every model are left out." if untested else ""
+    if identification.withheld is not None:
+        return identification.withheld + left_out
     text = (
         f"{sum(found.flagged)} of {len(found.flagged)} questions flagged, of which at most {percent(found.level, 0)} "
         f"are expected to be unseen; estimated share of unseen questions {number(found.unseen_share, 2)}."
     )
-    untested = identification.untested
-    return text + (f" {untested} question(s) without a score from every model are left out." if untested else "")
+    return text + _with_probability(identification) + left_out
+
+
+def _with_probability(identification: Identification) -> str:
+    """What holds not on average but with high probability, also of a list whose length is chosen after looking."""
+    (n_flagged, n_false), level = identification.bound(identification.found.flagged), identification.found.level
+    text = f" With probability {percent(CONFIDENCE, 0)}"
+    if n_flagged:
+        text += f", at most {n_false} of the {n_flagged} flagged are unseen, and"
+    n_longest, n_false = identification.longest(level)
+    if not n_longest:
+        return f"{text} no list, however short, is known to have at most {percent(level, 0)} unseen questions."
+    return (
+        f"{text} the longest list that has at most {percent(level, 0)} unseen questions is that of the "
+        f"{counted(n_longest)} ranked highest (at most {n_false} unseen)."
+    )

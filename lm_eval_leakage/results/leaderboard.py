@@ -1,12 +1,17 @@
-"""Models on each benchmark, the most suspicious verdict first, ranked by how many questions are flagged; models that
-cannot be told apart share a rank.
+"""Models on each benchmark, the most suspicious verdict first, and ranked by how many questions are flagged; each rank
+is an interval.
 
 Two models differ if McNemar's exact test over the questions on which both were tested, adjusted for the number of
-pairs (Holm), is significant at 5 %; a model's rank is 1 + the number of models that are flagged more often by it.
+pairs (Holm), is significant at 5 %. A model's rank is then at least 1 + the number of models that are flagged more
+often, and at most the number of models minus those that are flagged less often; with probability 95 % that holds for
+all models at once. A single rank would look like a difference between models that were never shown to differ.
+
+Source: simultaneous intervals of ranks from pairwise tests, Al Mohamad, van Zwet, Solari and Goeman (2021).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
@@ -23,6 +28,12 @@ from lm_eval_leakage.statistics.paired_accuracy import difference
 from lm_eval_leakage.texts import visible
 
 RANK_LEVEL = 0.05
+MORE_THAN = "flagged more often than"
+HOW_TO_READ = (
+    "A rank is an interval: models differ significantly only if one is listed as flagged more often than the other. "
+    "Intervals and lists hold for all models at once with probability 95 %."
+)
+NAMES_SHOWN = 5
 
 
 def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
@@ -42,19 +53,24 @@ def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
 
 
 def _board(benchmark: str, rows: Sequence[Row]) -> Board:
-    above = dict.fromkeys(range(len(rows)), 0)
-    for _, lower in _apart(rows):
-        above[lower] += 1
-    standings = [Standing(row, 1 + above[index]) for index, row in enumerate(rows)]
+    n_above = Counter[int]()
+    below: dict[int, list[str]] = {index: [] for index in range(len(rows))}
+    for higher, lower in _apart(rows):
+        n_above[lower] += 1
+        below[higher].append(rows[lower].model)
+    standings = [
+        Standing(row, 1 + n_above[index], len(rows) - len(below[index]), tuple(sorted(below[index])))
+        for index, row in enumerate(rows)
+    ]
     standings.sort(key=_place)
     n_common = len(set.intersection(*({*row.flags} for row in rows)))
     return Board(benchmark, tuple(standings), n_common)
 
 
-def _place(standing: Standing) -> tuple[Suspicion, int, float, str]:
+def _place(standing: Standing) -> tuple[Suspicion, int, int, float, str]:
     """The most suspicious verdict first; among equal ones the most flagged."""
-    flagged = FLAGGED.of(standing.row)
-    return suspicion(standing.row.verdict), standing.rank, -flagged.value if flagged else 1.0, standing.row.model
+    row, flagged = standing.row, FLAGGED.of(standing.row)
+    return suspicion(row.verdict), standing.first, standing.last, -flagged.value if flagged else 1.0, row.model
 
 
 def _apart(rows: Sequence[Row]) -> Iterable[tuple[int, int]]:
@@ -71,23 +87,28 @@ def _apart(rows: Sequence[Row]) -> Iterable[tuple[int, int]]:
         yield pair
 
 
-def _rank(standing: Standing) -> str:
-    return str(standing.rank) if standing.row.n_tested else DASH
-
-
 def as_markdown(board: Leaderboard) -> str:
     """A table per benchmark, and choice confusion as in Yao et al., Table 4."""
     parts = []
     for own in board.boards:
         head, *body = cells([standing.row for standing in own.standings])
-        ranked = [["rank", *head], *([_rank(s), *line] for s, line in zip(own.standings, body, strict=True))]
+        lines = [
+            [one.ranks or DASH, *line, shortened(one.more_than)] for one, line in zip(own.standings, body, strict=True)
+        ]
+        ranked = [["rank", *head, MORE_THAN], *lines]
         text = f"{own.n_common} questions that all {len(own.standings)} models were tested on"
-        text += "; models of the same rank cannot be told apart."
+        text += f". {HOW_TO_READ}"
         parts.append(f"## {visible(own.benchmark)}\n\n{text}\n\n{markdown_of(ranked)}")
     if confused := confusion_cells(board):
         text = "Accuracy in percent: original → generalized (difference)."
         parts.append(f"## Choice confusion\n\n{text}\n\n{markdown_of(confused)}")
     return "\n\n".join(parts)
+
+
+def shortened(models: Sequence[str]) -> str:
+    """The models' names; the number of the rest if they are many."""
+    rest = len(models) - NAMES_SHOWN
+    return ", ".join(models[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "") or DASH
 
 
 def confusion_cells(board: Leaderboard) -> list[list[str]]:
@@ -113,7 +134,9 @@ def as_csv(board: Leaderboard) -> str:
     records: list[Mapping[str, object]] = [
         {
             "benchmark": own.benchmark,
-            "rank": standing.rank if standing.row.n_tested else None,
+            "rank_low": standing.first if standing.ranks else None,
+            "rank_high": standing.last if standing.ranks else None,
+            "more_than": ", ".join(standing.more_than),
             "n_common": own.n_common,
             **flat_row(standing.row),
         }
@@ -121,5 +144,6 @@ def as_csv(board: Leaderboard) -> str:
         for standing in own.standings
     ]
     untested = [row for row in board.confused if not (row.n_tested or row.verdict.word)]
-    records += [{"benchmark": row.task, "rank": None, "n_common": None, **flat_row(row)} for row in untested]
+    nothing = dict.fromkeys(("rank_low", "rank_high", "more_than", "n_common"))
+    records += [{"benchmark": row.task, **nothing, **flat_row(row)} for row in untested]
     return csv_of(records)

@@ -25,7 +25,7 @@ def order_references(
     key_of: the key of a model from its key and name in a run
     """
     found: dict[str, dict[str, tuple[float, ...]]] = defaultdict(dict)
-    for run in find_runs(folders, problems) if folders else ():
+    for run in find_runs(folders, problems):
         key = key_of(run.key, run.model)
         for _, line in lines_of_audits([run], problems):
             if line.loglikelihoods and line.published_orders is not None:

@@ -23,14 +23,15 @@ class AuditedQuestion:
     flagged, pvalue, null_rate: of the run's main detector; None if it did not test the question. With two options no
         question can be flagged: flagged is None, and only the p-value of all questions together is meaningful
     reason: why it was not tested; None if it was
+    score: what the detector ranks questions by, a higher one meaning more leakage
     margin: log-likelihood of the published order minus that of the best other one, nats
     n_orders, loglikelihoods: of the orders that were asked, published first, nats; empty if none were
     outlier: whether the outlier test flags it
     outlier_null_rate: the probability of that without leakage
     guards: which natural orders its options have
     arms: of choice confusion; None without that audit
-    probability: that the model has seen it, by the calibration's combined score; None without a calibration
     calibrated_flagged: whether its calibrated p-value is at most the requested false-positive rate
+    seen_pvalue: conformal p-value that the model has seen it, among the calibration's known-seen questions
     others: values of all other detectors, by id
     orders: what the verdict on the data set is computed from; None if no orders were asked
     """
@@ -46,6 +47,7 @@ class AuditedQuestion:
     pvalue: float | None = None
     null_rate: float | None = None
     reason: str | None = None
+    score: float | None = None
     margin: float | None = None
     n_orders: int | None = None
     loglikelihoods: tuple[float, ...] = ()
@@ -53,8 +55,8 @@ class AuditedQuestion:
     outlier_null_rate: float | None = None
     guards: tuple[str, ...] = ()
     arms: Arms | None = None
-    probability: float | None = None
     calibrated_flagged: bool | None = None
+    seen_pvalue: float | None = None
     others: Mapping[str, Values] = field(default_factory=dict)
     orders: OrderAnswers | None = None
 
@@ -128,6 +130,7 @@ class Annotation:
     groups: members of each group of the runs
     problems: what could not be read or joined, and what was ignored
     origins: files and versions that it was made from
+    n_known_seen: number of the calibration's known-seen questions, with which `seen_pvalue` compares
     """
 
     model: str
@@ -138,3 +141,4 @@ class Annotation:
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     origins: Mapping[str, Any] = field(default_factory=dict)
+    n_known_seen: int = 0

@@ -12,6 +12,7 @@ from pathlib import Path
 from lm_eval_leakage.inference.known_scores import Calibration
 from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.inference.prevalence import (
+    FEWEST_FOR_SHARE,
     Prevalence,
     by_subject,
     by_subject_calibrated,
@@ -27,10 +28,11 @@ from lm_eval_leakage.results.markup import markdown_of
 from lm_eval_leakage.results.measured import ALL_TESTED, NO_GUARD, P_ADJUSTED, P_UNGUARDED, Flags, P, flags_of
 from lm_eval_leakage.results.result_types import AuditedQuestion
 from lm_eval_leakage.results.verdicts import audited_questions
+from lm_eval_leakage.results.withholding import refuse_withheld
 from lm_eval_leakage.texts import visible
 
 ALL_SUBJECTS = "(all)"
-UNBOUND = Prevalence(math.nan, 0.0, 1.0)
+WITHHELD = Prevalence(math.nan, math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,9 @@ def _of_detector(detector: str, found: Sequence[AuditedQuestion]) -> Iterator[Su
     for subject, own in {ALL_SUBJECTS: list(chain.from_iterable(subjects.values())), **subjects}.items():
         whole, unguarded = flags_of(own), flags_of(own, unguarded=True)
         adjusted = verdicts[subject].adjusted if subject in verdicts else math.nan
-        share = exact_lower_bound(unguarded.n_flagged, unguarded.n, unguarded.null_rate) if unguarded.n else UNBOUND
+        share = WITHHELD
+        if unguarded.n >= FEWEST_FOR_SHARE:
+            share = exact_lower_bound(unguarded.n_flagged, unguarded.n, unguarded.null_rate)
         counts = (whole.n, whole.n_flagged, whole.null_rate, whole.pvalue)
         yield SubjectShare(detector, subject, *counts, adjusted, unguarded, share)
 
@@ -90,8 +94,9 @@ def by_calibration(
 ) -> list[SubjectShare]:
     """By one detector of a calibration, at the threshold that flags `fpr` of the known-unseen questions."""
     scores, lines = scores_of(folder, calibration, problems)
+    refuse_withheld(calibration, lines.values())
     classes = {name: line.of_class for name, line in lines.items()}
-    pvalues = pvalues_of(scores, classes, calibration, detector)
+    pvalues = pvalues_of(scores, classes, calibration, detector, problems)
     tpr, observed_fpr = calibration.detectors[detector].flagged(fpr)
     subjects: dict[str, list[bool]] = defaultdict(list)
     for name, own in pvalues.items():
@@ -171,3 +176,17 @@ def as_table(found: Sequence[SubjectShare]) -> str:
         ]
         tables.append(f"`{visible(detector)}`\n\n{markdown_of(cells)}")
     return "\n\n".join(tables)
+
+
+def notes(found: Sequence[SubjectShare]) -> Iterator[str]:
+    """Why a share is missing or is no estimate, a sentence each."""
+    few = [row for row in found if math.isnan(row.share.low)]
+    if few:
+        kind = "tested questions" if few[0].is_calibrated else "tested questions without a guard"
+        where = visible(few[0].subject) if len(few) == 1 else f"{len(few)} of {len(found)} rows"
+        yield (
+            f"no share of seen questions is given for {where}: it takes at least {FEWEST_FOR_SHARE} {kind}; audit "
+            "more questions, or read a row that has enough"
+        )
+    if any(row.share.high == 1 and row.share.low < 1 for row in found):
+        yield "a share whose interval ends at 1 has only a lower bound: how many seen questions are missed is unknown"

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from lm_eval_leakage.detector_ids import statistic_of
+from lm_eval_leakage.inference.kept_questions import FEWEST_SEEN, seen_pvalues
 from lm_eval_leakage.inference.known_scores import COMBINED, Calibration
-from lm_eval_leakage.logs.audit_line import AuditLine, statistic_of
+from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import sanitized
 from lm_eval_leakage.questions.fields import content_id
@@ -15,6 +17,7 @@ from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.identify import pvalues_of
 from lm_eval_leakage.results.other_detectors import values_of_line
 from lm_eval_leakage.results.result_types import AuditedQuestion
+from lm_eval_leakage.results.withholding import refuse_withheld
 
 MAIN = ("max_order", "pair_published", "stepwise")  # the columns show the flags of the first of these that was run
 OUTLIER_TEST = "outlier"
@@ -28,6 +31,11 @@ class Calibrating:
     calibration: Calibration
     detector: str = COMBINED
     fpr: float = 0.05
+
+    @property
+    def n_seen(self) -> int:
+        """Number of known-seen questions by that detector."""
+        return len(self.calibration.detectors[self.detector].seen)
 
 
 @dataclass(frozen=True)
@@ -134,6 +142,7 @@ def _audited_question(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chos
             pvalue=main.pvalue,
             null_rate=main.null_rate,
             reason=TWO_OPTIONS if _undecidable(main) else main.reason,
+            score=main.score,
             margin=main.margin,
             n_orders=len(main.loglikelihoods) or None,
             loglikelihoods=tuple(main.loglikelihoods),
@@ -166,7 +175,7 @@ def _with_calibration(
 ) -> tuple[list[AuditedQuestion], Calibrating | None]:
     """Adds calibrated verdicts on questions of the calibration's benchmark or parts of it; other questions have
     none."""
-    calibration, together = calibrating.calibration, calibrating.calibration.combined
+    calibration = calibrating.calibration
     own = {one.doc_hash: verdicts[one.doc_hash] for one in found if _is_part(one.benchmark, calibration.benchmark)}
     for benchmark in sorted({one.benchmark for one in found if one.doc_hash not in own}):
         what = (
@@ -178,24 +187,36 @@ def _with_calibration(
         for line in lines.values():
             scores[name] |= line.scores
     classes = {name: next(iter(lines.values())).of_class for name, lines in own.items()}
+    of_seen = _seen_pvalues(scores, calibrating)
     try:
-        pvalues = pvalues_of(scores, classes, calibration, calibrating.detector)
+        refuse_withheld(calibration, (line for lines in own.values() for line in lines.values()))
+        pvalues = pvalues_of(scores, classes, calibration, calibrating.detector, problems)
     except ValueError as error:
         problems.append(Problem(f"the calibration of {calibration.model!r} is not used: {error}"))
         return list(found), None
 
-    def calibrated(one: AuditedQuestion) -> AuditedQuestion:
-        if one.doc_hash not in pvalues:
-            return replace(one, calibrated_flagged=None)
-        known = scores[one.doc_hash]
-        has_all = together is not None and all(part in known for part in together.detectors)
-        return replace(
+    return [
+        replace(
             one,
-            calibrated_flagged=pvalues[one.doc_hash] <= calibrating.fpr,
-            probability=together.probability(known) if together is not None and has_all else None,
+            calibrated_flagged=pvalues[one.doc_hash] <= calibrating.fpr if one.doc_hash in pvalues else None,
+            seen_pvalue=of_seen.get(one.doc_hash),
         )
+        for one in found
+    ], calibrating
 
-    return [calibrated(one) for one in found], calibrating
+
+def _seen_pvalues(scores: Mapping[str, Mapping[str, float]], calibrating: Calibrating) -> dict[str, float]:
+    """Of each question with a score, the p-value that it was seen; empty if too few known-seen scores are given."""
+    known = calibrating.calibration.detectors.get(calibrating.detector)
+    if known is None or len(known.seen) < FEWEST_SEEN:
+        return {}
+    together = calibrating.calibration.combined
+    if calibrating.detector != COMBINED:
+        own = {name: found[calibrating.detector] for name, found in scores.items() if calibrating.detector in found}
+    elif together is not None:
+        complete = {name: found for name, found in scores.items() if all(part in found for part in together.detectors)}
+        own = {name: together.probability(found) for name, found in complete.items()}
+    return dict(zip(own, seen_pvalues(list(own.values()), known.seen).tolist(), strict=True))
 
 
 def _is_part(benchmark: str, whole: str) -> bool:

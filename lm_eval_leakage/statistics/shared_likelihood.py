@@ -2,9 +2,10 @@
 
 Null hypothesis: the orders of a shard are exchangeable. Then the published order's gain over the mean of the others
 has mean 0, which a one-sided t-test over shards tests, and each of a shard's orders is equally likely to be the
-published one, which gives an exact permutation test without a normal approximation. Limits: those of the probe; the
-verdict is on the data set, since one shard in 26 is flagged by chance. Source: the t-test, Oren et al. (arXiv
-2310.17623); the permutation test and the verdict on each shard are ours.
+published one, which gives an exact permutation test without a normal approximation. Limits: those of the probe; a
+preference that all shards share, as in a file sorted by length or topic, looks like leakage (the audit warns of files
+whose texts tell their order); the verdict is on the data set, since one shard in 26 is flagged by chance. Source: the
+t-test, Oren et al. (arXiv 2310.17623); the permutation test and the verdict on each shard are ours.
 """
 
 from __future__ import annotations
@@ -63,12 +64,13 @@ ORDER_ROWS = (
     ),
     DeclaredRow(
         "ttest_pvalue",
-        "One-sided t-test over shards that `order_gain` is above 0 (Oren et al., 2023).",
+        "One-sided t-test over shards that `order_gain` is above 0 (Oren et al., 2023); invalid for sorted questions.",
         lambda verdicts: ttest_pvalue(_gains(verdicts)),
     ),
     DeclaredRow(
         "permutation_pvalue",
-        "Permutation test: probability, without leakage, of a sum over shards at least as high (exact).",
+        "Permutation test: probability, without leakage, of a sum over shards at least as high (exact, unless the "
+        "questions are sorted: then every model may prefer their order).",
         lambda verdicts: permutation_pvalue([shard.loglikelihoods for shard in _shards(verdicts)]),
     ),
 )

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from lm_eval_leakage import cli
 from tests.results.harness_files import answered, audited, confused, row, write_run
 
 N = 24
@@ -22,23 +20,6 @@ def folder(tmp_path):
     lines = [confused(doc, i < 8, i < 2) for i, doc in enumerate(docs)]
     write_run(tmp_path / "audits", "m", {"bench_choice_confusion": lines})
     return tmp_path
-
-
-@pytest.fixture
-def typed(monkeypatch, capsys):
-    """Runs a command as typed; returns its exit code, stdout and stderr."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["lm-eval-leakage", *map(str, words)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 1
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
 
 
 def test_annotate_prints_columns_and_writes_copies_next_to_the_runs(folder, typed) -> None:
@@ -63,14 +44,10 @@ def test_a_dry_run_writes_nothing(folder, typed) -> None:
     [
         ("pvalue<0.01", 1, "m, bench: pvalue is"),
         ("accuracy<0.2", 0, ""),
-        ("probability>0.5", 2, "no row has"),
+        ("prevalence>0.5", 2, "no row has"),
         ("pvalue", 2, "verdict>=evidence"),
         ("pvalue<0.01", 1, "note: pvalue tests a null hypothesis that does not hold for options in written orders"),
-        (
-            "verdict>=evidence",
-            2,
-            "every verdict is 'cannot be told': m, bench: the log does not say whether",
-        ),
+        ("verdict>=evidence", 2, "every verdict is 'cannot be told': m, bench: the log does not say whether"),
     ],
 )
 def test_exit_codes_tell_a_met_condition_from_one_that_cannot_be_checked(folder, typed, condition, code, said) -> None:
@@ -114,9 +91,16 @@ def test_the_leaderboard_is_printed_as_markdown_or_csv_too(folder, typed) -> Non
     _, out, _ = typed("leaderboard", folder, "--format", "markdown")
     assert "## Choice confusion" in out
     _, out, _ = typed("leaderboard", folder, "--format", "csv")
-    assert out.startswith("benchmark,rank,")
+    assert out.startswith("benchmark,rank_low,rank_high,")
     typed("leaderboard", folder, "--format", "csv", "--output", folder / "board.csv")
-    assert (folder / "board.csv").read_text().startswith("benchmark,rank,")
+    assert (folder / "board.csv").read_text().startswith("benchmark,rank_low,rank_high,")
+
+
+def test_a_target_rate_that_is_no_rate_ends_in_a_sentence(folder, typed) -> None:
+    code, out, err = typed("clean", folder, "--output_path", folder / "clean", "--target_rate", "1.5")
+    assert (code, out) == (2, "")
+    assert "target_rate is 1.5; the target rate of contaminated questions among the kept must be above 0" in err
+    assert not (folder / "clean").exists()
 
 
 @pytest.mark.model  # indexes all tasks of the harness
@@ -130,6 +114,7 @@ def test_clean_writes_a_task_of_the_unflagged_questions(folder, typed) -> None:
     code, out, _ = typed(*arguments, "--include_path", own)
     assert code == 0
     assert "bench_clean: 16 of 24 questions kept, 0 untested" in out
+    assert "Nothing is guaranteed for the kept questions: without a calibration" in out
     assert len(json.loads((folder / "clean" / "bench_clean.json").read_text())["kept"]) == 16
     code, _, err = typed(*arguments[:2], "--output_path", folder / "none")
     assert (code, "nothing remains" in err) == (2, True)

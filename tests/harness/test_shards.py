@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 
 import pytest
 from lm_eval import simple_evaluate
@@ -81,3 +82,13 @@ def test_a_limit_counts_shards(questions_file) -> None:
 def test_too_few_questions_for_a_shard_are_an_error(questions_file) -> None:
     with pytest.raises(ValueError, match="1 readable question.* make no shard of 2"):
         audit(FakeLM(by_hash), questions_file(DOCS[:1]))
+
+
+def test_questions_in_an_order_that_their_texts_tell_are_reported_and_others_are_not(questions_file, caplog) -> None:
+    names = [f"{number:02}" for number in range(30)]
+    for order, told in ((names, True), (random.Random(0).sample(names, 30), False)):
+        docs = [DOCS[0] | {"question": f"Is it {name}?"} for name in order]
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            audit(FakeLM(by_hash), questions_file(docs))
+        assert ("can be told from their texts, by alphabet" in caplog.text) == told

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binomtest, norm
 from sklearn.metrics import f1_score, precision_score, recall_score, roc_auc_score, roc_curve
 
 from lm_eval_leakage.inference.detection_quality import (
     Confusion,
     Interval,
     auroc,
-    bootstrap,
+    auroc_interval,
     threshold_at_fpr,
     tpr_at_fpr,
+    tpr_interval,
 )
 from lm_eval_leakage.results.formatting import value_in_interval
 
@@ -70,23 +72,72 @@ def test_published_f1_and_a_false_positive_rate_of_max_order_by_chance_cannot_bo
     assert Confusion(500, 0, round(implied), 500 - round(implied)).f1 == pytest.approx(0.914, abs=1e-3)
 
 
-def test_the_bootstrap_interval_covers_at_its_level() -> None:
+def drawn(rng, true: float, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Normal scores of n trained and n held-out questions with this AUROC."""
+    return rng.normal(2**0.5 * norm.ppf(true), 1, n), rng.normal(0, 1, n)
+
+
+@pytest.mark.parametrize("true", [0.5, 0.9, 0.97])
+@pytest.mark.parametrize("n", [10, 20])
+def test_the_interval_of_an_auroc_covers_it_with_twenty_questions_of_each_half(true, n) -> None:
     rng = np.random.default_rng(0)
-    truth, covered = 0.760249938906523, 0  # P(N(1, 1) > N(0, 1))
+    found = [auroc_interval(*drawn(rng, true, n)) for _ in range(300)]
+    covered = sum(one.low <= true <= one.high for one in found)
+    assert binomtest(covered, 300, 0.95, alternative="less").pvalue > 1e-3
+    assert np.mean([one.high - one.low for one in found]) < 0.5
+
+
+@pytest.mark.parametrize("true", [0.7, 0.97])
+@pytest.mark.parametrize("n", [20, 100])
+def test_the_interval_of_a_tpr_covers_it_although_its_threshold_is_estimated(true, n) -> None:
+    rng = np.random.default_rng(1)
+    tpr = norm.sf(norm.isf(0.05) - 2**0.5 * norm.ppf(true))
+    covered = 0
     for _ in range(200):
-        interval = bootstrap(auroc, rng.normal(1, 1, 60), rng.normal(0, 1, 60), n_resamples=200, rng=rng)
-        covered += interval.low <= truth <= interval.high
-    assert 178 <= covered <= 199
+        found = tpr_interval(*drawn(rng, true, n), 0.05, rng=rng)
+        covered += found.low <= tpr <= found.high
+    assert binomtest(covered, 200, 0.95, alternative="less").pvalue > 1e-3
+
+
+@given(st.lists(st.integers(0, 6), min_size=10, max_size=30), st.lists(st.integers(0, 6), min_size=10, max_size=30))
+def test_the_ends_of_an_auroc_are_around_it_and_mirrored_if_the_halves_are_exchanged(own, others) -> None:
+    found, mirrored = auroc_interval(own, others), auroc_interval(others, own)
+    assert 0 <= found.low <= found.value + 1e-6
+    assert found.value - 1e-6 <= found.high <= 1
+    assert found.low == pytest.approx(1 - mirrored.high, abs=1e-6)
+    assert found.low < found.high
+
+
+def test_perfect_separation_of_ten_and_ten_is_not_certain() -> None:
+    found = auroc_interval([1.0] * 10, [0.0] * 10)
+    assert (found.value, found.high) == (1, 1)
+    assert 0.6 < found.low < 0.9
+    assert auroc_interval([0.0] * 10, [1.0] * 10).high == pytest.approx(1 - found.low)
+
+
+def test_the_interval_is_near_that_of_a_bootstrap_of_many_questions() -> None:
+    rng = np.random.default_rng(2)
+    own, others = drawn(rng, 0.8, 400)
+    found = auroc_interval(own, others)
+    again = [auroc(rng.choice(own, 400), rng.choice(others, 400)) for _ in range(400)]
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(again, (0.025, 0.975))), abs=0.01)
+
+
+@pytest.mark.parametrize(("n", "m"), [(9, 50), (50, 9), (4, 4)])
+def test_fewer_than_ten_questions_of_a_half_have_no_interval(n, m) -> None:
+    for found in (
+        auroc_interval([1.0] * n, [0.0] * m),
+        tpr_interval([1.0] * n, [0.0] * m, 0.05, rng=np.random.default_rng(0)),
+    ):
+        assert math.isnan(found.low)
+        assert math.isnan(found.high)
 
 
 def test_nothing_to_compare_is_undefined() -> None:
     assert math.isnan(auroc(np.array([]), np.array([1.0])))
-    assert math.isnan(bootstrap(auroc, [1.0], [], rng=np.random.default_rng(0)).value)
-    nothing = bootstrap(auroc, [1.0], [], rng=np.random.default_rng(0))
+    nothing = auroc_interval([1.0], [])
+    assert math.isnan(nothing.value)
     assert value_in_interval(nothing) == "–"
-    assert math.isnan(nothing.low)
-    assert math.isnan(nothing.high)
-    assert bootstrap(auroc, [1.0, 2.0], [0.0, 0.5], rng=np.random.default_rng(0)) == Interval(1.0, 1.0, 1.0)
     assert value_in_interval(Interval(0.5, 0.401, 0.625)) == "0.50 [0.40, 0.62]"
     assert math.isnan(tpr_at_fpr(np.array([]), np.array([1.0]), 0.1))
     assert math.isnan(tpr_at_fpr(np.array([1.0]), np.array([]), 0.1))

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binomtest
 
-from lm_eval_leakage.inference.prevalence import by_subject, exact_lower_bound, rogan_gladen
+from lm_eval_leakage.inference.conformal import conformal_pvalues
+from lm_eval_leakage.inference.known_scores import EVERY_CLASS, KnownScores
+from lm_eval_leakage.inference.prevalence import (
+    by_subject,
+    calibrated_lower_bound,
+    exact_lower_bound,
+    rogan_gladen,
+    share_of,
+)
 
 
 def test_the_estimate_is_rogan_and_gladens() -> None:
@@ -95,3 +103,70 @@ def test_counts_of_nothing_are_refused() -> None:
             rogan_gladen(0, n_tested, seen, unseen, rng=np.random.default_rng(0))
     with pytest.raises(ValueError, match="null_rate is 1"):
         exact_lower_bound(1, 2, 1)
+
+
+@pytest.mark.parametrize("n_known", [19, 39, 99])
+def test_an_estimated_rate_makes_the_bound_of_a_clean_benchmark_positive_in_one_case_of_forty(n_known) -> None:
+    """Conformal p-values at 5 %, so that the rate among new unseen questions is as uncertain as in use."""
+    rng = np.random.default_rng(3)
+    positive, taken_as_known = 0, 0
+    for _ in range(400):
+        known = np.sort(rng.random(n_known))
+        n_flagged = int((rng.random(300) > known[-((n_known + 1) // 20)]).sum())
+        fpr = ((n_known + 1) // 20, n_known)
+        positive += calibrated_lower_bound(n_flagged, 300, fpr).low > 0
+        taken_as_known += exact_lower_bound(n_flagged, 300, fpr[0] / fpr[1]).low > 0
+    assert binomtest(positive, 400, 0.025, alternative="greater").pvalue > 1e-3
+    assert taken_as_known > 3 * 0.025 * 400  # what is mended
+
+
+def test_the_bound_holds_where_every_seen_question_is_flagged() -> None:
+    rng = np.random.default_rng(4)
+    wrong = 0
+    for _ in range(400):
+        false = rng.beta(5.5, 94.5)  # the rate, as five flags of 99 unseen questions leave it
+        n_flagged = 40 + rng.binomial(160, false)
+        wrong += calibrated_lower_bound(n_flagged, 200, (5, 99)).low > 40 / 200
+    assert binomtest(wrong, 400, 0.025, alternative="greater").pvalue > 1e-3
+
+
+def test_the_bound_with_a_well_known_rate_is_near_that_of_a_known_one() -> None:
+    many = calibrated_lower_bound(60, 300, (5_000, 100_000))
+    known = exact_lower_bound(60, 300, 0.05)
+    assert many.share == pytest.approx(known.share)
+    assert many.low == pytest.approx(known.low, abs=0.03)
+    assert many.low > known.low  # of these 300 questions, not of all that there could be
+    assert calibrated_lower_bound(10, 10, (0, 99)).low > 0.5
+    assert calibrated_lower_bound(0, 10, (0, 99)).low == 0
+
+
+def test_too_few_questions_give_no_share() -> None:
+    for flags, tpr, fpr in (([True] * 9, (9, 10), (0, 99)), ([True] * 50, (9, 10), (0, 9))):
+        found = share_of(flags, tpr, fpr)
+        assert math.isnan(found.share)
+        assert math.isnan(found.low)
+    bound = share_of([True] * 50, (9, 9), (1, 99))  # too few seen questions for an estimate
+    assert (bound.high, bound) == (1, calibrated_lower_bound(50, 50, (1, 99)))
+    with pytest.raises(
+        ValueError, match="^0 tested and 3 known-unseen questions; a bound needs at least one of each$"
+    ):
+        calibrated_lower_bound(0, 0, (1, 3))
+
+
+@pytest.mark.parametrize("prevalence", [0, 0.1, 0.5, 0.9])
+def test_the_interval_covers_where_classes_differ(prevalence: float) -> None:
+    """Two classes whose scores differ by 1.5 standard deviations, asked and known in the same proportion."""
+    rng = np.random.default_rng(5)
+    classes = np.arange(300) % 2
+    covered = 0
+    for _ in range(100):
+        unseen = {name: (rng.normal(size=60) + 1.5 * c).tolist() for c, name in enumerate("ab")}
+        seen = [2 + 1.5 * c + rng.normal() for c in (0, 1) for _ in range(60)]
+        known = KnownScores({EVERY_CLASS: [*unseen["a"], *unseen["b"]], **unseen}, seen, ["a"] * 60 + ["b"] * 60)
+        scores = rng.normal(size=300) + 1.5 * classes + 2 * (rng.permutation(300) < prevalence * 300)
+        flags = np.empty(300, dtype=bool)
+        for c, name in enumerate("ab"):
+            flags[classes == c] = conformal_pvalues(scores[classes == c], unseen[name]) <= 0.05
+        found = share_of(flags.tolist(), *known.flagged(0.05))
+        covered += found.low <= prevalence <= found.high
+    assert binomtest(covered, 100, 0.95, alternative="less").pvalue > 1e-3

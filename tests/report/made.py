@@ -54,7 +54,8 @@ OF_WORD = {CANNOT_TELL: UNDECIDED, NONE_FOUND: verdict(0.2), EVIDENCE: verdict(0
 
 
 def audited(number: int = 0, rank: int = 1, n_orders: int = 24, **changes: Any) -> AuditedQuestion:
-    """Log-likelihoods of -10 for the published order, of -9 for those above it and of -12 for those below."""
+    """Log-likelihoods of -10 for the published order, of -9 for those above it and of -12 for those below; the
+    score is the margin."""
     better, worse = [-9.0] * (rank - 1), [-12.0] * (n_orders - rank)
     usual: dict[str, Any] = {
         "doc_hash": f"h{number}",
@@ -71,7 +72,8 @@ def audited(number: int = 0, rank: int = 1, n_orders: int = 24, **changes: Any) 
         "n_orders": n_orders,
         "loglikelihoods": (-10.0, *better, *worse),
     }
-    return AuditedQuestion(**{**usual, **changes})
+    values = {**usual, **changes}
+    return AuditedQuestion(**{"score": values["margin"], **values})
 
 
 def answered(of: AuditedQuestion, right: float, task: str = "mmlu") -> AnnotatedQuestion:

@@ -288,7 +288,7 @@ def test_without_a_script_there_is_a_plain_table_and_a_sentence(browser, report)
 
 def test_a_leaderboard_sorts_filters_and_asks_for_nothing(browser, tmp_path) -> None:
     boards = [
-        Board(name, tuple(Standing(row(model=model), rank) for rank, model in enumerate("AB", 1)), 100)
+        Board(name, tuple(Standing(row(model=model), rank, rank) for rank, model in enumerate("AB", 1)), 100)
         for name in ("mmlu", "arc")
     ]
     place = written(tmp_path, leaderboard_page.render(Leaderboard(tuple(boards))))

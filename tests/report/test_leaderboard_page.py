@@ -14,12 +14,12 @@ from tests.report.made import UNDECIDED, row, verdict
 from tests.report.parsed import Parsed
 
 
-def standing(model: str, rate: float, rank: int, **changes) -> Standing:
+def standing(model: str, rate: float, first: int, last: int | None = None, **changes) -> Standing:
     flagged = Estimate(rate, 0.02, rate - 0.04, rate + 0.04)
-    return Standing(row(model=model, **{"flagged_rate": flagged, **changes}), rank)
+    return Standing(row(model=model, **{"flagged_rate": flagged, **changes}), first, last or first)
 
 
-BOARD = Board("mmlu", (standing("A", 0.3, 1), standing("B", 0.2, 2), standing("C", 0.19, 2)), 90)
+BOARD = Board("mmlu", (standing("A", 0.3, 1), standing("B", 0.2, 2, 3), standing("C", 0.19, 2, 3)), 90)
 
 
 def test_a_leaderboard_is_well_formed_and_says_who_is_flagged_most_and_least() -> None:
@@ -30,11 +30,12 @@ def test_a_leaderboard_is_well_formed_and_says_who_is_flagged_most_and_least() -
     ) in text
 
 
-def test_a_shared_rank_is_named_and_an_own_one_is_not() -> None:
+def test_a_rank_is_shown_as_an_interval_with_how_to_read_it() -> None:
     text = Parsed(render(Leaderboard((BOARD,)))).text
     assert "A mmlu 1 0.300" in text
-    assert "B mmlu 2 tied 0.200" in text
-    assert "C mmlu 2 tied 0.190" in text
+    assert "B mmlu 2–3 0.200" in text
+    assert "C mmlu 2–3 0.190" in text
+    assert "differ significantly only if one is listed as flagged more often" in text
 
 
 def test_each_benchmark_has_a_chart_with_a_dot_per_model() -> None:
@@ -50,7 +51,7 @@ def judged(*pvalues: float) -> Board:
 
 
 def test_the_verdicts_come_first_with_the_most_suspicious_one_as_badge() -> None:
-    undecided = Standing(row(model="U", verdict=UNDECIDED), 1)
+    undecided = Standing(row(model="U", verdict=UNDECIDED), 1, 5)
     board = judged(2e-5, 0.003, 0.2, 0.3)
     page = render(Leaderboard((replace(board, standings=(*board.standings, undecided)),)))
     parsed = Parsed(page)
@@ -59,7 +60,7 @@ def test_the_verdicts_come_first_with_the_most_suspicious_one_as_badge() -> None
         "cannot be told for U. By 90 questions that all of 5 models were tested on: "
     ) in parsed.text
     assert parsed.heads()[:6] == ["model", "benchmark", "verdict", "p", "order ratio", "rank"]
-    assert "M0 mmlu strong evidence 2e-05 – 1 tied 0.100" in parsed.text
+    assert "M0 mmlu strong evidence 2e-05 – 1 0.100" in parsed.text
 
 
 def test_a_headline_names_five_models_of_a_verdict() -> None:

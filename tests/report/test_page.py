@@ -105,7 +105,7 @@ def test_several_models_share_the_space_by_need() -> None:
     many = annotation(*(audited(i, question="x" * 3000) for i in range(2000)), model="many")
     page = render([many, few])
     assert 3_900_000 < len(page.encode()) < 5_000_000
-    assert "3 questions flagged by max_order, the largest margins first. This" in Parsed(page).text
+    assert "3 questions flagged by max_order, the highest scores first. This" in Parsed(page).text
 
 
 def test_models_that_need_more_than_there_is_share_it_equally() -> None:
@@ -120,12 +120,12 @@ def test_models_that_need_more_than_there_is_share_it_equally() -> None:
 def test_columns_that_no_row_has_are_left_out() -> None:
     bare = Parsed(render([annotation()])).heads()
     assert "accuracy" in bare
-    assert not {"outlier", "calibrated", "prevalence", "probability", "gap", "choice confusion", "model"} & set(bare)
+    assert not {"outlier", "calibrated", "prevalence", "gap", "choice confusion", "model"} & set(bare)
     full = row(
         outlier_rate=HALF, calibrated_rate=HALF, prevalence=HALF, probability=0.3, gap=HALF, confusion_delta=HALF
     )
     heads = Parsed(render([annotation(rows=(row("a"), full))])).heads()
-    assert {"outlier", "calibrated", "prevalence", "probability", "gap", "choice confusion"} <= set(heads)
+    assert {"outlier", "calibrated", "prevalence", "gap", "choice confusion"} <= set(heads)
 
 
 def test_models_have_a_column_where_there_are_several() -> None:

@@ -238,6 +238,14 @@ def test_the_list_says_all_there_is_to_know() -> None:
         "n_questions": 4,
         "n_kept": 2,
         "n_untested": 1,
+        "guarantee": {
+            "text": "nothing is guaranteed for the kept questions: without a calibration, how many seen questions are "
+            "not flagged is unknown",
+            "target_rate": None,
+            "n_kept": None,
+            "seen_at_most": None,
+            "confidence": None,
+        },
         "made_with": {"lm_eval_leakage": "1", "lm_eval": "2"},
         "kept": [{"doc_id": 0, "doc_hash": "h0"}, {"doc_id": 3, "doc_hash": "h3"}],
         "left_out": [

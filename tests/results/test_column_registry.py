@@ -39,13 +39,12 @@ model task level group metric n_shot verdict verdict_sentence verdict_basis publ
 n n_verdict n_joined n_tested n_pvalue n_pvalue_unguarded
 """
 AFTER = """
-evidence_pvalue evidence_pvalue_adjusted log_evalue null_rate pvalue pvalue_unguarded outlier_null_rate probability
-gap_pvalue
+evidence_pvalue evidence_pvalue_adjusted log_evalue null_rate pvalue pvalue_unguarded outlier_null_rate gap_pvalue
 """
 ENDINGS = ("", "_stderr", "_low", "_high")
 PUBLISHED = BEFORE.split() + [f"{key}{end}" for key in ESTIMATES.split() for end in ENDINGS] + AFTER.split()
 IN_HARNESS = """
-evidence_pvalue order_ratio flagged_rate null_rate outlier_rate calibrated_rate probability prevalence confusion_delta
+evidence_pvalue order_ratio flagged_rate null_rate outlier_rate calibrated_rate prevalence confusion_delta
 acc_unflagged acc_flagged acc_gap acc_gap_adjusted
 """
 
@@ -220,5 +219,5 @@ def test_the_leaderboards_name_columns_as_the_report_does(runs) -> None:
 def test_a_row_that_knows_nothing_of_a_column_is_undefined_in_it_and_never_zero() -> None:
     bare = Row("m", "t", "task", "acc,none", "0", 1, Estimate(), 0, 0)
     flat = flat_row(bare)
-    assert {flat[key] for key in ("flagged_rate", "flagged_rate_low", "pvalue", "gap", "probability")} == {None}
+    assert {flat[key] for key in ("flagged_rate", "flagged_rate_low", "pvalue", "gap")} == {None}
     assert "accuracy_original" not in flat

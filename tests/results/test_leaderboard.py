@@ -3,10 +3,14 @@ from __future__ import annotations
 import csv
 import io
 
+import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, confusion_cells, leaderboard
+from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, confusion_cells, leaderboard, shortened
+from lm_eval_leakage.results.result_types import Annotation
+from tests.report.made import row as made_row
 from tests.results.harness_files import audited, confused, row, write_run
 
 N = 60
@@ -16,30 +20,30 @@ def audit(folder, model: str, n_flagged: int, task: str = "bench", of=range(N)) 
     write_run(folder, model, {f"{task}_leakage_perm": [audited(row(i), i < n_flagged) for i in of]})
 
 
-def ranks(folder) -> dict[str, int]:
+def ranks(folder) -> dict[str, str]:
     (board,) = leaderboard(annotate([folder])).boards
-    return {standing.row.model: standing.rank for standing in board.standings}
+    return {standing.row.model: standing.ranks for standing in board.standings}
 
 
-def test_models_that_the_questions_cannot_tell_apart_share_a_rank(tmp_path) -> None:
+def test_models_that_the_questions_cannot_tell_apart_share_an_interval_of_ranks(tmp_path) -> None:
     for model, n_flagged in (("clean", 2), ("nearly", 4), ("seen", 30), ("seen too", 33)):
         audit(tmp_path, model, n_flagged)
-    assert ranks(tmp_path) == {"seen too": 1, "seen": 1, "nearly": 3, "clean": 3}
+    assert ranks(tmp_path) == {"seen too": "1–2", "seen": "1–2", "nearly": "3–4", "clean": "3–4"}
 
 
 def test_pairs_are_adjusted_for_their_number(tmp_path) -> None:
     audit(tmp_path, "one", 0)
     audit(tmp_path, "two", 6)  # McNemar: 2 / 2^6 = 0.031
-    assert ranks(tmp_path) == {"two": 1, "one": 2}
+    assert ranks(tmp_path) == {"two": "1", "one": "2"}
     audit(tmp_path, "three", 3)
-    assert set(ranks(tmp_path).values()) == {1}  # 0.031 times three pairs
+    assert set(ranks(tmp_path).values()) == {"1–3"}  # 0.031 times three pairs
 
 
 def test_models_are_compared_on_the_questions_that_both_were_asked(tmp_path) -> None:
     audit(tmp_path, "half", 30, of=range(30))
     audit(tmp_path, "whole", 30)
     (board,) = leaderboard(annotate([tmp_path])).boards
-    assert {standing.rank for standing in board.standings} == {1}
+    assert {standing.ranks for standing in board.standings} == {"1–2"}
     assert board.n_common == 30
 
 
@@ -76,6 +80,63 @@ def test_models_that_only_choice_confusion_was_asked_of_are_in_its_table(tmp_pat
 
 def test_markdown_and_csv_hold_every_model_with_its_rank(confused_models) -> None:
     records = list(csv.DictReader(io.StringIO(as_csv(confused_models))))
-    assert [(record["model"], record["rank"]) for record in records] == [("clean", "1"), ("seen", "1")]
+    found = [(record["model"], record["rank_low"], record["rank_high"]) for record in records]
+    assert found == [("clean", "1", "2"), ("seen", "1", "2")]
     assert float(records[0]["flagged_rate"]) == pytest.approx(3 / 60)
-    assert "| 1 | clean |" in as_markdown(confused_models)
+    assert "| 1–2 | clean |" in as_markdown(confused_models)
+    assert "differ significantly only if one is listed as flagged more often" in as_markdown(confused_models)
+
+
+def test_the_pairs_that_differ_are_named_in_every_format(tmp_path) -> None:
+    for model, n_flagged in (("clean", 2), ("nearly", 4), ("seen", 33)):
+        audit(tmp_path, model, n_flagged)
+    found = leaderboard(annotate([tmp_path]))
+    (board,) = found.boards
+    assert [one.more_than for one in board.standings] == [("clean", "nearly"), (), ()]
+    assert "| flagged more often than |" in as_markdown(found)
+    assert "| clean, nearly |" in as_markdown(found)
+    assert [record["more_than"] for record in csv.DictReader(io.StringIO(as_csv(found)))] == ["clean, nearly", "", ""]
+    assert shortened([str(number) for number in range(7)]) == "0, 1, 2, 3, 4 and 2 more"
+
+
+RATES = (0.05, 0.05, 0.15, 0.15, 0.45)
+
+
+def simulated(rng: np.random.Generator) -> dict[str, tuple[int, int, tuple[str, ...]]]:
+    rows = []
+    for model, rate in enumerate(RATES):
+        flags = dict(zip(map(str, range(150)), (rng.random(150) < rate).tolist(), strict=True))
+        rows.append(made_row(model=str(model), flags=flags))
+    annotations = [Annotation(one.model, "max_order", (one,), (), ()) for one in rows]
+    (board,) = leaderboard(annotations).boards
+    return {one.row.model: (one.first, one.last, one.more_than) for one in board.standings}
+
+
+def test_all_true_ranks_are_within_their_intervals_in_nineteen_of_twenty_cases() -> None:
+    rng = np.random.default_rng(0)
+    missed, apart = 0, 0
+    for _ in range(100):
+        found = simulated(rng)
+        for model, (first, last, _) in found.items():
+            n_above = sum(rate > RATES[int(model)] for rate in RATES)
+            n_below = sum(rate < RATES[int(model)] for rate in RATES)
+            if first > 1 + n_above or last < len(RATES) - n_below:
+                missed += 1
+                break
+        apart += found["4"][:2] == (1, 1)
+    assert binomtest(missed, 100, 0.05, alternative="greater").pvalue > 1e-3
+    assert apart > 90
+
+
+def test_models_that_are_listed_or_whose_intervals_do_not_overlap_differ_in_truth_in_nineteen_of_twenty_cases() -> (
+    None
+):
+    """A single rank does not say so: rank 1 and rank 2 may both be those of models that were never shown to differ."""
+    rng = np.random.default_rng(1)
+    wrong = 0
+    for _ in range(100):
+        found = simulated(rng)
+        pairs = [(a, b) for a in found for b in found if found[a][1] < found[b][0]]
+        pairs += [(a, b) for a in found for b in found[a][2]]
+        wrong += any(RATES[int(a)] <= RATES[int(b)] for a, b in pairs)
+    assert binomtest(wrong, 100, 0.05, alternative="greater").pvalue > 1e-3

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 from scipy.stats import betabinom, binom
 
-from lm_eval_leakage.inference.known_scores import EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.inference.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores
+from lm_eval_leakage.logs.audit_line import LINE_VERSION, VERSION_KEY
 from lm_eval_leakage.results import column_registry as columns
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.formatting import pvalue
 from lm_eval_leakage.results.measured import P_UNGUARDED, P
-from lm_eval_leakage.results.subject_prevalence import ALL_SUBJECTS, as_table, by_calibration, by_null
+from lm_eval_leakage.results.subject_prevalence import ALL_SUBJECTS, as_table, by_calibration, by_null, notes
 from tests.results.harness_files import audited, confused, row, write_run
+
+pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")
 
 TEST = "max_order"
 
@@ -22,7 +25,8 @@ TEST = "max_order"
 def line(number: int, subject: str, flagged: bool, statistic: float = 0.0) -> str:
     doc = {"question": f"Q{number}", "choices": ["a", "b", "c", "d"], "answer": 0, "subject": subject}
     found = {"flagged": flagged, "null_rate": 1 / 24, "statistic": statistic, "ranks_by": "statistic", "reason": None}
-    return json.dumps({"doc_hash": f"h{number}", "doc": doc, "detector": TEST, "guards": ""} | found)
+    own = {VERSION_KEY: LINE_VERSION, "benchmark": "b", "doc_hash": f"h{number}", "doc": doc, "detector": TEST}
+    return json.dumps(own | {"guards": ""} | found)
 
 
 @pytest.fixture
@@ -49,7 +53,7 @@ def test_by_null_every_subject_has_its_exact_pvalue_and_a_lower_bound(run) -> No
 def calibration(n_unseen: int = 199) -> Calibration:
     rng = np.random.default_rng(1)
     known = KnownScores({EVERY_CLASS: rng.normal(size=n_unseen).tolist()}, (rng.normal(size=200) + 4).tolist())
-    return Calibration("M", "b", "by hand", {TEST: known})
+    return Calibration("M", "b", OWN, "by hand", {TEST: known})
 
 
 def test_by_calibration_the_share_is_found_and_its_error_holds_it(run) -> None:
@@ -137,3 +141,24 @@ def test_a_folder_without_a_null_hypothesis_is_named(tmp_path) -> None:
     write_run(tmp_path, "m", {"bench_choice_confusion": [confused(row(0), True, True)]})
     with pytest.raises(ValueError, match="no verdict of a statistic with a null hypothesis"):
         by_null(tmp_path, [])
+
+
+def test_a_subject_of_five_questions_has_a_pvalue_and_no_share(tmp_path) -> None:
+    docs = [row(i, subject="few" if i < 5 else "many") for i in range(25)]
+    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(doc, True) for doc in docs]})
+    rows = {one.subject: one for one in by_null(tmp_path, [])}
+    assert rows["few"].pvalue == pytest.approx(binom.sf(4, 5, 1 / 24))
+    assert math.isnan(rows["few"].share.low)
+    assert rows["many"].share.low > 0.5
+    said = list(notes(list(rows.values())))
+    assert said[0].startswith("no share of seen questions is given for few: it takes at least 10 tested questions")
+    assert "only a lower bound" in said[1]
+
+
+def test_a_calibration_without_seen_questions_gives_a_lower_bound_and_says_so(run) -> None:
+    known = calibration()
+    control = replace(known, detectors={TEST: replace(known.detectors[TEST], seen=())})
+    rows = {one.subject: one for one in by_calibration(run, control, TEST, 0.05, [])}
+    assert rows["clean"].share.low == 0
+    assert (rows["seen"].share.low, rows["seen"].share.high) > (0.2, 0.99)
+    assert [text for text in notes(list(rows.values())) if "only a lower bound" in text]

@@ -60,10 +60,12 @@ def details_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _log_verdicts(results: Mapping[str, Any]) -> None:
     """The verdict on each audit in a sentence, for a group instead of its members."""
-    members = {name for group, own in (results.get("group_subtasks") or {}).items() for name in own if name != group}
-    for name, found in (results.get(DETAILS) or {}).items():
-        if name not in members and "verdict" in found:
-            logger.warning("%s: %s", name, found["verdict"]["sentence"])
+    verdicts = {name: own["verdict"] for name, own in (results.get(DETAILS) or {}).items() if "verdict" in own}
+    groups = {name: own for name, own in (results.get("group_subtasks") or {}).items() if name in verdicts}
+    members = {name for group, own in groups.items() for name in own if name != group}
+    for name, found in verdicts.items():
+        if name not in members:
+            logger.warning("%s: %s", name, found["sentence"])
 
 
 def _is_shown(key: str, value: object) -> bool:

@@ -128,7 +128,7 @@ class Judging:
     def _answered_of(self, place: int, asked: Asked) -> Answered:
         question, probe = self.task.question(asked[0].doc), self.task.pooled_probe
         requests = probe.requests(question)
-        asked, of_control = asked[: len(requests)], asked[len(requests) :]
+        first, asked, of_control = asked[0], asked[: len(requests)], asked[len(requests) :]
         answers = [instance.resps[0] for instance in asked]
         own = loglikelihoods = _loglikelihoods(asked)
         expected: tuple[float, ...] = ()
@@ -143,9 +143,11 @@ class Judging:
             tuple(instance.tokens for instance in asked if instance.tokens is not None),
             tuple(answer for answer in answers if isinstance(answer, str)),
             expected,
+            probe.fixed_places(question),
         )
         if probe.asks_orders:
             status, control = self.task.orders.status, _loglikelihoods(of_control)
+            first.skipped = _not_finite(control, begin=len(requests))
             self._orders[place] = OrderAnswers(own, status, bool(self._guards[place]), control, expected)
         return answered
 
@@ -184,7 +186,8 @@ class Judging:
         if undecidable(evidence):
             logger.warning(
                 "%s, %s: with 2 options no question's p-value is below 1/2, so a flag means little and no rate is "
-                "shown; %d of %d questions meet the criterion, %d would by chance: see dataset_pvalue",
+                "shown; %d of %d questions meet the criterion, %d would by chance: see dataset_pvalue in the section "
+                "leakage_details of the results",
                 name,
                 pipeline,
                 sum(verdict.flagged for verdict in evidence),
@@ -227,7 +230,7 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         return self.judge([doc for doc in docs if isinstance(doc, Answered)])
 
     def judge(self, answered: Sequence[Answered]) -> list[Verdict]:
-        refused = [_not_finite(question) for question in answered]
+        refused = [_not_finite(question.answers) for question in answered]
         sound = [question for question, refusal in zip(answered, refused, strict=True) if refusal is None]
         tested = iter(self._judged(sound))
         return [refusal or next(tested) for refusal in refused]
@@ -260,8 +263,8 @@ def _loglikelihoods(asked: Asked) -> tuple[float, ...]:
     return tuple(instance.resps[0][0] for instance in asked if isinstance(instance.resps[0], tuple))
 
 
-def _not_finite(answered: Answered) -> Skipped | None:
-    for index, score in enumerate(answered.answers):
+def _not_finite(scores: Sequence[float], begin: int = 0) -> Skipped | None:
+    for index, score in enumerate(scores, begin):
         if not math.isfinite(score):
             return Skipped(f"log-likelihood of request {index} is {score}; it must be finite")
     return None

@@ -11,6 +11,7 @@ from typing import Any
 from lm_eval_leakage.harness.tasks.data_files import Rows
 from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
 from lm_eval_leakage.harness.tasks.task import LeakageTask, LongerThanWindow
+from lm_eval_leakage.inference.sorted_questions import told_by
 from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.records import Question, Shard, UntestableQuestion
 
@@ -39,10 +40,21 @@ class ShardAudit(LeakageTask):
             raise ValueError(
                 f"{self.config.task}: {len(questions)} readable question(s) make no shard of {FEWEST_EXAMPLES} or more"
             )
+        self._warn_of_sorted_questions()
         n_asked = sum(len(shard.options) for shard in self.shards.values())
         logger.info("%s: %d shards of %d questions in all", self.config.task, len(self.shards), n_asked)
         rows = Rows({"shard": shard.id, "members": list(shard.members)} for shard in self.shards.values())
         self.dataset = {self.config.test_split or self.config.validation_split: rows}
+
+    def _warn_of_sorted_questions(self) -> None:
+        if told := told_by([shard.options for shard in self.shards.values()]):
+            names = ", ".join(f"{name} (p = {pvalue:.1g})" for name, pvalue in told.items())
+            logger.warning(
+                "%s: the published order of the questions can be told from their texts, by %s; a model may prefer it "
+                "without having seen it, so the p-values of this audit say nothing about leakage",
+                self.config.task,
+                names,
+            )
 
     def question(self, doc: Doc) -> Shard:
         """The shard, without the examples that do not fit into the model's window."""

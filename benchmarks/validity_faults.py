@@ -1,0 +1,221 @@
+"""Faults of sets, bounds, intervals and ranks, before and after they were mended: simulations with a known truth.
+
+    python benchmarks/validity_faults.py [PART...] [--draws 400]
+
+PART: identify, bound, prevalence, auroc, ranks, gap, order; by default all. `before` is computed here as it was done.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from itertools import combinations, product
+
+import numpy as np
+from scipy.stats import norm
+
+from lm_eval_leakage.inference.accuracy_gap import accuracy_gap
+from lm_eval_leakage.inference.conformal import conformal_pvalues, from_pvalues
+from lm_eval_leakage.inference.detection_quality import auroc, auroc_interval, tpr_at_fpr, tpr_interval
+from lm_eval_leakage.inference.false_discoveries import Compared, most_false
+from lm_eval_leakage.inference.known_scores import EVERY_CLASS, KnownScores
+from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
+from lm_eval_leakage.inference.prevalence import calibrated_lower_bound, exact_lower_bound, share_of
+from lm_eval_leakage.inference.sorted_questions import told_by
+from lm_eval_leakage.results.leaderboard import RANK_LEVEL, leaderboard
+from lm_eval_leakage.results.result_types import Annotation, Row
+from lm_eval_leakage.statistics.paired_accuracy import difference
+from lm_eval_leakage.statistics.shared_likelihood import permutation_pvalue
+
+FPR, FDR = 0.05, 0.1
+Lines = Iterator[str]
+
+
+def identify(n_draws: int) -> Lines:
+    yield "| questions, known, share seen, shift in sd | false share, mean | above 10 % in | bound | bound fails in |"
+    yield "|---|---|---|---|---|"
+    rng = np.random.default_rng(0)
+    for n, m, share, shift in ((100, 50, 0.5, 2), (300, 150, 0.2, 2), (300, 150, 0.5, 3), (1000, 150, 0.1, 3)):
+        found = [_identified(rng, n, m, share, shift) for _ in range(n_draws)]
+        false, bound, fails = (np.array(column) for column in zip(*found, strict=True))
+        above = f"{(false > FDR).mean():.2f}"
+        name = f"{n}, {m}, {share}, {shift}"
+        yield f"| {name} | {false.mean():.3f} | {above} | {bound.mean():.2f} | {fails.mean():.3f} |"
+
+
+def _identified(rng: np.random.Generator, n: int, m: int, share: float, shift: float) -> tuple[float, float, bool]:
+    """The share of unseen questions among the flagged, the bound on it, and whether a bound fails at any cut."""
+    seen = np.arange(n) < share * n
+    pvalues = conformal_pvalues((rng.normal(size=n) + shift * seen).tolist(), rng.normal(size=m).tolist())
+    flagged = np.array(from_pvalues(pvalues, FDR).flagged)
+    most = most_false(pvalues, [Compared(np.arange(n), pvalues, m)])
+    fails = any((~seen & (pvalues <= own)).sum() > bound for own, bound in zip(pvalues, most, strict=True))
+    k = max(1, flagged.sum())
+    return (flagged & ~seen).sum() / k, max(most[flagged], default=0) / k, fails
+
+
+def bound(n_draws: int) -> Lines:
+    yield "| known-unseen questions | P(lower bound > 0), none of 300 seen: before | after |\n|---|---|---|"
+    rng = np.random.default_rng(1)
+    for m in (39, 99, 199):
+        positive = np.zeros(2)
+        for _ in range(4 * n_draws):
+            unseen = rng.normal(size=m).tolist()
+            n_flagged = int((conformal_pvalues(rng.normal(size=300).tolist(), unseen) <= FPR).sum())
+            _, fpr = KnownScores({EVERY_CLASS: unseen}, ()).flagged(FPR)
+            before = exact_lower_bound(n_flagged, 300, fpr[0] / fpr[1]).low
+            positive += (before > 0, calibrated_lower_bound(n_flagged, 300, fpr).low > 0)
+        yield f"| {m} | {positive[0] / (4 * n_draws):.3f} | {positive[1] / (4 * n_draws):.3f} |"
+
+
+def prevalence(n_draws: int) -> Lines:
+    yield "| share seen | coverage of the 95 % interval: before | after |\n|---|---|---|"
+    rng = np.random.default_rng(2)
+    for share in (0.0, 0.1, 0.5, 0.9):
+        covered = np.zeros(2)
+        for _ in range(n_draws):
+            known, flags = _two_classes(rng, share)
+            of_all = KnownScores(
+                {EVERY_CLASS: known.unseen[EVERY_CLASS]}, known.seen
+            )  # the threshold of all questions
+            found = [share_of(flags, *rates.flagged(FPR)) for rates in (of_all, known)]
+            covered += [one.low <= share <= one.high for one in found]
+        yield f"| {share} | {covered[0] / n_draws:.2f} | {covered[1] / n_draws:.2f} |"
+
+
+def _two_classes(rng: np.random.Generator, share: float, n: int = 300) -> tuple[KnownScores, list[bool]]:
+    """Classes that differ by 1.5 sd and seen questions by 2 sd; the flags are those of the questions' classes."""
+    classes = np.arange(n) % 2
+    unseen = {str(c): (1.5 * c + rng.normal(size=75)).tolist() for c in (0, 1)}
+    seen = [1.5 * c + 2 + rng.normal() for c in (0, 1) for _ in range(75)]
+    known = KnownScores({EVERY_CLASS: [*unseen["0"], *unseen["1"]], **unseen}, seen, ["0"] * 75 + ["1"] * 75)
+    scores = rng.normal(size=n) + 1.5 * classes + 2 * (rng.permutation(n) < share * n)
+    return known, [known.pvalue(score, str(c)) <= FPR for score, c in zip(scores.tolist(), classes, strict=True)]
+
+
+def aurocs(n_draws: int) -> Lines:
+    yield "| questions | AUROC | covered: bootstrap | score interval | TPR at 5 % FPR | covered: bootstrap | after |"
+    yield "|---|---|---|---|---|---|---|"
+    rng = np.random.default_rng(3)
+    for n, true in product((4, 10, 20, 100), (0.9, 0.97)):
+        shift = 2**0.5 * norm.ppf(true)
+        tpr = norm.sf(norm.isf(FPR) - shift)
+        covered = np.zeros(4)
+        for _ in range(n_draws):
+            own, others = rng.normal(size=n) + shift, rng.normal(size=n)
+            after = auroc_interval(own, others), tpr_interval(own, others, FPR, rng=rng)
+            ends = [_bootstrap(auroc, own, others, rng), (after[0].low, after[0].high)]
+            ends += [_bootstrap(lambda a, b: tpr_at_fpr(a, b, FPR), own, others, rng), (after[1].low, after[1].high)]
+            covered += [low <= one <= high for (low, high), one in zip(ends, (true, true, tpr, tpr), strict=True)]
+        cells = [f"{one / n_draws:.2f}" for one in covered]
+        if n < 10:
+            cells[1] = cells[3] = "none given"
+        yield f"| {n} + {n} | {true} | {cells[0]} | {cells[1]} | {tpr:.2f} | {cells[2]} | {cells[3]} |"
+
+
+def _bootstrap(
+    measure: Callable[[np.ndarray, np.ndarray], float], own: np.ndarray, others: np.ndarray, rng: np.random.Generator
+) -> tuple[float, float]:
+    drawn = [measure(rng.choice(own, len(own)), rng.choice(others, len(others))) for _ in range(200)]
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def ranks(n_draws: int) -> Lines:
+    yield "| pairs of 10 models | in all | not significantly apart | not apart in truth |\n|---|---|---|---|"
+    rng = np.random.default_rng(4)
+    counts = np.zeros((2, 3), dtype=int)
+    for _ in range(max(1, n_draws // 10)):
+        rates = np.round(rng.uniform(0.04, 0.3, 10), 2)
+        flags = [rng.random(200) < rate for rate in rates]
+        (board,) = leaderboard([_annotation(str(i), own) for i, own in enumerate(flags)]).boards
+        places = {int(one.row.model): (one.first, one.last) for one in board.standings}
+        significant = _significant(flags)
+        for pair in combinations(range(10), 2):
+            higher, lower = sorted(pair, key=places.__getitem__)
+            wrong = np.array([True, pair not in significant, rates[higher] <= rates[lower]])
+            counts[0] += wrong * (places[higher][0] < places[lower][0])
+            counts[1] += wrong * (places[higher][1] < places[lower][0])
+    yield "| before: their single ranks differ | {} | {} | {} |".format(*counts[0])
+    yield "| after: their intervals of ranks do not overlap | {} | {} | {} |".format(*counts[1])
+
+
+def _annotation(model: str, flags: np.ndarray) -> Annotation:
+    n, rate = len(flags), Estimate(float(flags.mean()), 0.0)
+    named = {str(i): bool(flag) for i, flag in enumerate(flags)}
+    row = Row(model, "b", "task", "", "", n, UNKNOWN, n, n, {"flagged_rate": rate}, flags=named)
+    return Annotation(model, "max_order", (row,), (), ())
+
+
+def _significant(flags: list[np.ndarray]) -> set[tuple[int, int]]:
+    """Pairs that differ by McNemar's test, adjusted by Holm's procedure."""
+    pairs = list(combinations(range(len(flags)), 2))
+    tests = sorted((difference(flags[a].tolist(), flags[b].tolist()).pvalue, (a, b)) for a, b in pairs)
+    found = set()
+    for index, (pvalue, pair) in enumerate(tests):
+        if pvalue * (len(tests) - index) > RANK_LEVEL:
+            break
+        found.add(pair)
+    return found
+
+
+def gap(n_draws: int) -> Lines:
+    yield "| log-odds per sd of ease | strata: subjects | with 1 reference model | with 3 |\n|---|---|---|---|"
+    rng = np.random.default_rng(5)
+    for slope in (0.0, 0.25, 0.5):
+        significant = np.zeros(3)
+        for _ in range(n_draws):
+            subject, ease = rng.integers(10, size=1000), rng.normal(size=1000)
+            flagged = rng.random(1000) < _logistic(-1.5 + slope * ease)
+            right, *references = (rng.random(1000) < _logistic(slope * ease) for _ in range(4))
+            strata = [list(zip(subject, *references[:k], strict=True)) for k in (0, 1, 3)]
+            significant += [accuracy_gap(flagged.tolist(), right.tolist(), one).pvalue <= 0.05 for one in strata]
+        yield f"| {slope} | {' | '.join(f'{one / n_draws:.2f}' for one in significant)} |"
+
+
+def _logistic(log_odds: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-log_odds))
+
+
+def order(n_draws: int) -> Lines:
+    yield "| file | size of the permutation test at .05 | warned of |\n|---|---|---|"
+    rng = np.random.default_rng(6)
+    words = [f"word{number}" for number in range(200)]
+    for name, preference in (
+        ("shuffled", 0.0),
+        ("sorted by length, preferred by .3 sd", 0.3),
+        ("the same, .6 sd", 0.6),
+    ):
+        rejected = warned = 0
+        for _ in range(n_draws):
+            gains = rng.normal(size=(30, 26)) + preference * (np.arange(26) == 0)
+            rejected += permutation_pvalue(gains.tolist(), 999) <= 0.05
+            shards = [[" ".join(rng.choice(words, rng.integers(5, 30))) for _ in range(8)] for _ in range(30)]
+            warned += bool(told_by([sorted(shard, key=len) if preference else shard for shard in shards]))
+        yield f"| {name} | {rejected / n_draws:.2f} | {warned / n_draws:.2f} |"
+
+
+PARTS = {
+    "identify": identify,
+    "bound": bound,
+    "prevalence": prevalence,
+    "auroc": aurocs,
+    "ranks": ranks,
+    "gap": gap,
+    "order": order,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    parser.add_argument("--draws", type=int, default=400)
+    args = parser.parse_args()
+    for name in args.parts or PARTS:
+        print(f"\n{name}\n")
+        for line in PARTS[name](args.draws):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
