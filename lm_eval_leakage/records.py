@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -60,6 +60,21 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Described:
+    """What questions are like, without their options.
+
+    properties: numbers per question that leakage does not change, such as lengths, by name of the property
+    stems: by digest of the whole text, see `questions.described`; empty texts where the questions are private
+    """
+
+    properties: Mapping[str, Sequence[float]]
+    stems: Mapping[str, str]
+
+    def __len__(self) -> int:
+        return len(self.stems)
+
+
+@dataclass(frozen=True)
 class Shard(Question):
     """Neighbouring questions of a benchmark, whose published texts are treated as the options of one question.
 
@@ -93,6 +108,8 @@ class Answered:
 
     answers: log-likelihoods, nats, minus those of a reference model if the run has one
     reference: the reference model's log-likelihoods of the same texts; empty without one
+    fixed_places: for each request, how many options stand in their published place, if the probe asks about whole
+        orders of them; else empty
     gold: index of the correct option in each list of options that the probe showed, if it showed several
     tokens: scores of every token of each request's text, if the probe needs them
     texts: what the model generated after each request's context, if the probe asks for generation
@@ -105,6 +122,7 @@ class Answered:
     tokens: tuple[TokenScores, ...] = ()
     texts: tuple[str, ...] = ()
     reference: tuple[float, ...] = ()
+    fixed_places: tuple[int, ...] = ()
 
     @property
     def own_loglikelihoods(self) -> tuple[float, ...]:

@@ -17,12 +17,13 @@ from typing import Any
 from lm_eval_leakage.inference.known_scores import class_of
 from lm_eval_leakage.logs.problems import NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.logs.version_1 import id_of
+from lm_eval_leakage.logs.version_2 import UNKNOWN_CALIBRATION, name_before_version_3
 from lm_eval_leakage.questions.fields import content_id, question_from_doc
 from lm_eval_leakage.records import OrderAnswers, Question, UntestableQuestion
 
 Scalar = bool | int | float | str | None
 
-LINE_VERSION = 2
+LINE_VERSION = 3
 VERSION_KEY = "leakage_log"  # in no line of another task; lines of version 1 do not have it
 MARK_OF_VERSION_1 = "ranks_by"
 AUDIT_NAME = re.compile(r"(.+)_(?:leakage|choice_confusion)(?:_[a-z0-9_]+)?")
@@ -75,7 +76,8 @@ class AuditLine:
     margin: nats by which the published form beats the best other one; None for statistics without a margin
     loglikelihoods: of the orders that were asked, published first, nats; empty for other probes
     arms: None for other audits
-    calibrated_flagged, calibrated_pvalue: by the calibration that the run had; None without one
+    calibrated_flagged, calibrated_pvalue: by the calibration that the run had; None without one, and in versions 1
+        and 2, which do not say whose scores it held
     values: every number of the statistic by name: what goes into its rows, and what else it measured
     row_names: of the task's rows, some of which are among `values`
     published_orders: the status of the benchmark's orders; None in lines that say nothing about it
@@ -112,7 +114,7 @@ class AuditLine:
     def orders(self) -> OrderAnswers | None:
         """What the verdict on the data set is computed from; None if no orders were asked, or in a line without their
         status, since one line of each question is enough."""
-        if not self.loglikelihoods or self.published_orders is None:
+        if len(self.loglikelihoods) < 2 or self.published_orders is None:
             return None
         own, control, reference = map(tuple, (self.loglikelihoods, self.control, self.reference))
         return OrderAnswers(own, intern(self.published_orders), self.guarded, control, reference)
@@ -121,6 +123,11 @@ class AuditLine:
     def guarded(self) -> bool:
         """Whether its options have a natural order."""
         return bool(self.guards)
+
+    @property
+    def score(self) -> float | None:
+        """What it is ranked by among the questions of its detector; None if it was not tested, or ranks by several."""
+        return next(iter(self.scores.values())) if len(self.scores) == 1 else None
 
     @property
     def of_class(self) -> str:
@@ -140,11 +147,6 @@ def score_names(detector: str, ranks_by: Sequence[str]) -> dict[str, str]:
     return {key: detector if len(ranks_by) == 1 else f"{detector}/{key}" for key in ranks_by}
 
 
-def statistic_of(detector: str) -> str:
-    """The registered name of a detector's statistic."""
-    return re.split("[@:]", detector, maxsplit=1)[0]
-
-
 def benchmark_of(audit: str) -> str:
     """`mmlu` for `mmlu_leakage_perm`, by the suffixes of our own audits; other names are unchanged. Needed only where
     the metadata has no `audit_of`: audits with a YAML of their own, lines of version 1, runs without a log."""
@@ -161,12 +163,16 @@ def audit_lines(
     samples: Iterable[tuple[int, Mapping[str, Any]]], task: str, problems: list[Problem], file: Path | None = None
 ) -> Iterator[AuditLine]:
     """The lines of an audit's numbered samples; anything else becomes a problem and is left out."""
+    of_unknown_calibration = False
     for number, sample in samples:
         try:
             yield read_line(sample, task)
+            of_unknown_calibration |= _version(sample) < 3 and sample.get("calibrated_flagged") is not None
         except NOT_AS_WRITTEN as error:
             what = f"left out: not a line of an audit as this package writes them ({error!r})"
             problems.append(Problem(what, file, number))
+    if of_unknown_calibration:
+        problems.append(Problem(UNKNOWN_CALIBRATION, file))
 
 
 def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
@@ -187,7 +193,7 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         detector=detector,
         filter=intern(sample.get("filter") or named.rpartition("/")[2]),
         scores={
-            intern(name): float(sample[key])
+            intern(name if version > 2 else name_before_version_3(name)): float(sample[key])
             for key, name in score_names(detector, keys).items()
             if sample[key] is not None
         },
@@ -199,8 +205,8 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         margin=_own_number(sample, "margin"),
         loglikelihoods=orders,
         arms=_arms(sample),
-        calibrated_flagged=_typed(sample, "calibrated_flagged", bool),
-        calibrated_pvalue=_number(sample, "calibrated_pvalue"),
+        calibrated_flagged=_typed(sample, "calibrated_flagged", bool) if version > 2 else None,
+        calibrated_pvalue=_number(sample, "calibrated_pvalue") if version > 2 else None,
         published_orders=_typed(sample, "published_orders", str),
         control=control,
         reference=_reference(sample, len(orders)),
@@ -232,8 +238,8 @@ def _once(names: tuple[str, ...], version: int) -> tuple[str, ...]:
 
 def _version(sample: Mapping[str, Any]) -> int:
     version = sample.get(VERSION_KEY, 1)
-    if version not in (1, LINE_VERSION) or isinstance(version, bool):
-        raise ValueError(f"{VERSION_KEY} is {version!r}; this package reads versions 1 and {LINE_VERSION}")
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= LINE_VERSION:
+        raise ValueError(f"{VERSION_KEY} is {version!r}; this package reads versions 1 to {LINE_VERSION}")
     return int(version)
 
 

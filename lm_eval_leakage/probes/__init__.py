@@ -45,6 +45,10 @@ class Probe(ABC):
         """Index of the right option in each list of options that is shown, for probes that show several."""
         return ()
 
+    def fixed_places(self, question: Question) -> tuple[int, ...]:
+        """For each request, how many options stand in their published place, for probes of whole orders of them."""
+        return ()
+
     def control(self, question: Question) -> tuple[Request, ...]:
         """The requests again, each in a form that a model cannot remember and that keeps whatever else it may prefer;
         empty if the probe has no such form."""

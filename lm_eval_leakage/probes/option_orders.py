@@ -74,6 +74,13 @@ class OptionOrders(Probe):
             Request(context, block([question.options[i] for i in order])) for order in self.chosen_orders(question)
         )
 
+    def fixed_places(self, question: Question) -> tuple[int, ...]:
+        texts = [option.strip() for option in question.options]
+        return tuple(
+            sum(texts[source] == text for source, text in zip(order, texts, strict=True))
+            for order in self.chosen_orders(question)
+        )
+
     def control(self, question: Question) -> tuple[Request, ...]:
         """The same orders without the question and with numbers instead of letters. Sorted numbers and "all of the
         above" read as natural as before, but the text is not the published one."""

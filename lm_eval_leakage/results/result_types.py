@@ -23,13 +23,13 @@ class AuditedQuestion:
     flagged, pvalue, null_rate: of the run's main detector; None if it did not test the question. With two options no
         question can be flagged: flagged is None, and only the p-value of all questions together is meaningful
     reason: why it was not tested; None if it was
+    score: what the detector ranks questions by, a higher one meaning more leakage
     margin: log-likelihood of the published order minus that of the best other one, nats
     n_orders, loglikelihoods: of the orders that were asked, published first, nats; empty if none were
     outlier: whether the outlier test flags it
     outlier_null_rate: the probability of that without leakage
     guards: which natural orders its options have
     arms: of choice confusion; None without that audit
-    probability: that the model has seen it, by the calibration's combined score; None without a calibration
     calibrated_flagged: whether its calibrated p-value is at most the requested false-positive rate
     seen_pvalue: conformal p-value that the model has seen it, among the calibration's known-seen questions
     others: values of all other detectors, by id
@@ -47,6 +47,7 @@ class AuditedQuestion:
     pvalue: float | None = None
     null_rate: float | None = None
     reason: str | None = None
+    score: float | None = None
     margin: float | None = None
     n_orders: int | None = None
     loglikelihoods: tuple[float, ...] = ()
@@ -54,7 +55,6 @@ class AuditedQuestion:
     outlier_null_rate: float | None = None
     guards: tuple[str, ...] = ()
     arms: Arms | None = None
-    probability: float | None = None
     calibrated_flagged: bool | None = None
     seen_pvalue: float | None = None
     others: Mapping[str, Values] = field(default_factory=dict)

@@ -18,7 +18,7 @@ def test_the_training_text_is_the_published_wording_with_the_right_letter() -> N
 
 
 def line(identity: str, statistic: str, flagged: bool | None) -> AuditLine:
-    evidence = MaxOrderEvidence(bool(flagged), 0.5, 1 / 24, 1.0, 0, 24)
+    evidence = MaxOrderEvidence(bool(flagged), 0.5, 1 / 24, 1.0, 1.0, 0, 24)
     verdict = Skipped("its options read alike") if flagged is None else evidence
     own = written_line(verdict, benchmark="fresh", detector=statistic)
     return read_line(own | {"doc": {"id": identity}, "doc_hash": identity, "filter": statistic}, "fresh_leakage_perm")

@@ -27,7 +27,7 @@ def kept(*samples) -> dict:
 
 
 def test_a_line_is_stored_without_its_texts_and_read_with_its_answers() -> None:
-    audit = kept(sample("q1", MaxOrderEvidence(True, 0.5, 0.5, 0.5, 0, 2), "max_order", ("in_order",)))
+    audit = kept(sample("q1", MaxOrderEvidence(True, 0.5, 0.5, 0.5, 0.5, 0, 2), "max_order", ("in_order",)))
     assert "which is not kept" not in json.dumps(audit)
     (line,) = read_lines("leakage_perm", audit)
     assert (line.question, line.detector, line.guarded, line.flagged) == ("q1", "max_order", True, True)
@@ -46,7 +46,7 @@ def test_an_audit_stored_by_version_1_is_read() -> None:
         **{"flagged": True, "null_rate": 0.5, "pvalue": 0.5, "statistic": 0.5, "n_orders": 2},
     }
     (detector,) = read_detectors("leakage_perm", {"lines": [line], **COST})
-    assert (detector.name, detector.audit) == ("max_order:orders=12", "leakage_perm")
+    assert (detector.name, detector.audit) == ("max_order:orders=12/margin", "leakage_perm")
     assert (detector.scores, detector.flags, detector.null_rate) == ({"q1": 0.5}, {"q1": True}, 0.5)
 
 

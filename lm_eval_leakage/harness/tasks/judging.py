@@ -143,6 +143,7 @@ class Judging:
             tuple(instance.tokens for instance in asked if instance.tokens is not None),
             tuple(answer for answer in answers if isinstance(answer, str)),
             expected,
+            probe.fixed_places(question),
         )
         if probe.asks_orders:
             status, control = self.task.orders.status, _loglikelihoods(of_control)

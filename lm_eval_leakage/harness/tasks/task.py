@@ -94,9 +94,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         others, the questions of this task are skipped with the reason."""
         model = getattr(evaluation.lm, "lm", evaluation.lm)  # unwraps the harness's response cache
         if self.calibrator is not None:
-            self.calibrator.check_model(model)
-            if unmatched := self.calibrator.unmatched(self.detectors.values()):
-                logger.warning("%s: %s", self.config.task, unmatched)
+            self.calibrator.meet(model, self)
         if evaluation.output_path is not None:
             refuse_unwritable(evaluation.output_path)
         hide_tracebacks()
@@ -177,6 +175,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         except ValueError as error:
             raise Refusal(str(error)) from error
         super().build_all_requests(rank=rank, world_size=world_size, **kwargs)
+        if self.calibrator is not None:
+            self.calibrator.compare(self, kwargs.get("limit"), kwargs.get("samples"))
 
     def doc_iterator(
         self, *, rank: int = 0, limit: int | None = None, world_size: int = 1, samples: list[int] | None = None
