@@ -143,7 +143,8 @@ def _annotate_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="CONDITION",
-        help="exit with status 1 if the row of a task or group meets it, such as 'pvalue<0.01'; may be repeated",
+        help="exit with status 1 if the row of a task or group meets it, such as 'verdict>=evidence' or "
+        "'confusion_delta<-0.1'; may be repeated",
     )
     parser.add_argument("--output_path", type=Path, help="folder for the annotated files (default: next to the runs)")
     parser.add_argument("--dry_run", action="store_true", help="print only, write no files")

@@ -70,9 +70,9 @@ def prevalence(args: argparse.Namespace) -> None:
 
 
 def annotate(args: argparse.Namespace) -> None:
-    """add leakage columns to the results of runs: the share of flagged questions, the accuracy without them"""
+    """add leakage columns to the results of runs: the verdict, flagged questions, the accuracy without them"""
     from lm_eval_leakage.results.conditions import Condition, check_complete
-    from lm_eval_leakage.results.tables import as_text
+    from lm_eval_leakage.results.tables import as_text, verdicts_in_words
     from lm_eval_leakage.results.written import write
 
     conditions = [Condition.of(text) for text in args.fail_if]
@@ -83,7 +83,11 @@ def annotate(args: argparse.Namespace) -> None:
             for file in write(annotation, __version__, args.output_path):
                 note(f"written: {file}")
     say(as_text([row for row in rows if args.subjects or row.level != "subject"], args.format))
+    if in_words := verdicts_in_words(rows, args.format):
+        say(f"\n{in_words}")
     _tell_problems(annotations)
+    for condition in conditions:
+        _tell(("", Problem(text)) for text in condition.reservations(rows))
     if conditions:
         check_complete(problem for annotation in annotations for problem in annotation.problems)
     met = [sentence for condition in conditions for sentence in condition.met_by(rows)]
@@ -129,7 +133,7 @@ def _judged(annotations: Sequence[Annotation], args: argparse.Namespace) -> tupl
 
 
 def report(args: argparse.Namespace) -> None:
-    """write an HTML page of runs and audits: columns, plots, the flagged questions"""
+    """write an HTML page of runs and audits: verdicts, columns, plots, the flagged questions"""
     from lm_eval_leakage.report.page import render
 
     annotations = _annotations(args)
@@ -138,7 +142,7 @@ def report(args: argparse.Namespace) -> None:
 
 
 def leaderboard(args: argparse.Namespace) -> None:
-    """rank many models on many benchmarks by their flags, with intervals of shares and ranks"""
+    """compare many models on many benchmarks: verdicts, then shares flagged and ranks with intervals"""
     from lm_eval_leakage.report.leaderboard_page import render
     from lm_eval_leakage.results import leaderboard as standings
 

@@ -114,7 +114,7 @@ class AuditLine:
     def orders(self) -> OrderAnswers | None:
         """What the verdict on the data set is computed from; None if no orders were asked, or in a line without their
         status, since one line of each question is enough."""
-        if not self.loglikelihoods or self.published_orders is None:
+        if len(self.loglikelihoods) < 2 or self.published_orders is None:
             return None
         own, control, reference = map(tuple, (self.loglikelihoods, self.control, self.reference))
         return OrderAnswers(own, intern(self.published_orders), self.guarded, control, reference)

@@ -8,15 +8,17 @@ from typing import Generic, TypeVar, cast
 
 from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate
 from lm_eval_leakage.results.cells import (
+    EMPTY,
     Cell,
     count_cell,
     error_cell,
     interval_cell,
     number_cell,
     pvalue_cell,
+    ratio_cell,
     text_cell,
 )
-from lm_eval_leakage.results.data_verdict import DataVerdict
+from lm_eval_leakage.results.data_verdict import WORDS, DataVerdict
 from lm_eval_leakage.results.measured import Measured
 from lm_eval_leakage.results.result_types import Row
 
@@ -31,13 +33,25 @@ class Kind(Generic[Value]):
     cell: Callable[[Value], Cell]
 
 
+def badge_of(word: str) -> str:
+    """The style of a verdict's word as a badge."""
+    return word.replace(" ", "-")
+
+
+def word_cell(word: str) -> Cell:
+    """A verdict's word, which sorts by how suspicious it is."""
+    return Cell(word, order=WORDS.index(word), badge=badge_of(word)) if word else EMPTY
+
+
 TEXT: Kind[str] = Kind("", text_cell)
 METRIC: Kind[str] = Kind("", lambda key: text_cell(key.removesuffix(",none")))
+WORD: Kind[str] = Kind("", word_cell)
 COUNT: Kind[int] = Kind(0, count_cell)
 NUMBER: Kind[float] = Kind(NAN, number_cell)
 PVALUE: Kind[float] = Kind(NAN, pvalue_cell)
 WITH_ERROR: Kind[Estimate] = Kind(UNKNOWN, error_cell)
 INTERVAL: Kind[Estimate] = Kind(UNKNOWN, interval_cell)
+RATIO: Kind[Estimate] = Kind(UNKNOWN, ratio_cell)
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,21 @@
 """The registry of results columns: key, heading, meaning, computation and format of each in one entry.
 
 Text tables, Markdown, LaTeX, CSV, JSON, the pages, the harness's results and `--fail-if` read this module. To add a
-column, add one entry to one of its sections and its line to docs/annotate.md (a failing test prints that line). What
-it needs from a row's questions is a property of `Measured`.
+column, add one entry to one of its sections (that of the verdict is in `verdict_columns`) and its line to
+docs/annotate.md (a failing test prints that line). What it needs from a row's questions is a property of `Measured`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import fields
-from functools import partial
 from typing import Any
 
-from lm_eval_leakage.inference.order_power import FOUND_WITH, SEEN_TIMES
-from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate, mean_and_stderr, share
+from lm_eval_leakage.inference.pooling import NAN, Estimate, mean_and_stderr, share
 from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.results.column import COUNT, INTERVAL, METRIC, NUMBER, PVALUE, TEXT, WITH_ERROR, Column
-from lm_eval_leakage.results.data_verdict import detectable_if_seen
 from lm_eval_leakage.results.measured import Measured
+from lm_eval_leakage.results.verdict_columns import OF_VERDICT
 
 OF_RUN: Sequence[Column[Any]] = (
     MODEL := Column("model", "model", TEXT, "with its revision where one was asked for"),
@@ -29,79 +26,6 @@ OF_RUN: Sequence[Column[Any]] = (
     Column("n_shot", "shots", TEXT, "number of examples before each question"),
     Column("n", "n", COUNT, "questions of the run"),
     ACCURACY := Column("accuracy", "accuracy", WITH_ERROR, "in the run, as the harness gave it, ± standard error"),
-)
-
-OF_VERDICT: Sequence[Column[Any]] = (
-    VERDICT := Column(
-        "verdict",
-        "verdict",
-        TEXT,
-        "on the data set, from all option orders: strong evidence, evidence, none found, or cannot be told",
-        of_verdict=lambda found: found.word,
-    ),
-    EVIDENCE_PVALUE := Column(
-        "evidence_pvalue",
-        "p",
-        PVALUE,
-        "probability, without leakage, of such a preference for the published orders; none where no null hypothesis "
-        "holds",
-        of_verdict=lambda found: found.pvalue,
-        harness="evidence_pvalue",
-    ),
-    EVIDENCE_ADJUSTED := Column(
-        "evidence_pvalue_adjusted",
-        "p adjusted",
-        PVALUE,
-        "the same, adjusted for the verdicts shown together (Holm): on the benchmarks of all models, on the tasks "
-        "of a group, or on the subjects of a task; it decides the word",
-        of_verdict=lambda found: found.adjusted,
-    ),
-    ORDER_RATIO := Column(
-        "order_ratio",
-        "order ratio",
-        INTERVAL,
-        "how many times as often as by chance the published order is the most likely one, among questions without a "
-        "guard, with a one-sided 95 % bound",
-        of_verdict=lambda found: (
-            Estimate(found.ratio.value, NAN, found.ratio.low, math.inf)
-            if not math.isnan(found.ratio.value)
-            else UNKNOWN
-        ),
-        harness="order_ratio",
-    ),
-    Column("verdict_sentence", "", TEXT, "the verdict with its reasons", of_verdict=lambda found: found.sentence),
-    Column(
-        "verdict_basis",
-        "",
-        TEXT,
-        "what it is computed from: “orders”, “control”, “reference”, or “ratio” without a p-value",
-        of_verdict=lambda found: found.basis,
-    ),
-    Column(
-        "published_orders",
-        "",
-        TEXT,
-        "“random”, “written”, “sealed” or “too few to say”: whether the published orders are random",
-        of_verdict=lambda found: found.orders,
-    ),
-    Column("n_verdict", "", COUNT, "questions that its p-value covers", of_verdict=lambda found: found.n),
-    Column(
-        "log_evalue",
-        "",
-        NUMBER,
-        "logarithm of the e-value; those of later audits of other questions may be added to it",
-        of_verdict=lambda found: found.tested.log_evalue,
-    ),
-    *(
-        Column(
-            f"detectable_seen_{count}",
-            "",
-            NUMBER,
-            f"smallest share of questions, seen {count} time(s), that is found with probability {FOUND_WITH}",
-            of_verdict=partial(detectable_if_seen, count=count),
-        )
-        for count in SEEN_TIMES
-    ),
 )
 
 BY_FLAG: Sequence[Column[Any]] = (
@@ -120,6 +44,7 @@ BY_FLAG: Sequence[Column[Any]] = (
         "in the run, on flagged questions, with Wilson's 95 % interval",
         lambda of: of.accuracy_flagged,
         harness="{metric}_flagged",
+        in_text=False,
     ),
 )
 
@@ -138,7 +63,7 @@ OF_AUDITS: Sequence[Column[Any]] = (
         "null_rate",
         "by chance",
         NUMBER,
-        "that share without any leakage",
+        "that share under the detector's null hypothesis, which natural orders violate",
         lambda of: mean_and_stderr(of.null_rates)[0],
         harness="null_rate",
     ),
@@ -180,12 +105,13 @@ OF_AUDITS: Sequence[Column[Any]] = (
         "share of the questions that the outlier test flags",
         lambda of: share(of.outliers),
         harness="outlier_rate",
+        in_text=False,
     ),
     OUTLIER_NULL_RATE := Column(
         "outlier_null_rate",
         "outlier by chance",
         NUMBER,
-        "that share without any leakage",
+        "that share under the test's null hypothesis",
         lambda of: mean_and_stderr(of.outlier_null_rates)[0],
         in_text=False,
     ),
@@ -233,6 +159,7 @@ GAPS: Sequence[Column[Any]] = (
         "the gap within strata of similar difficulty, 95 % interval",
         lambda of: of.gap_within_strata,
         harness="{metric}_gap_adjusted",
+        in_text=False,
     ),
     GAP_PVALUE := Column(
         "gap_pvalue",
@@ -240,6 +167,7 @@ GAPS: Sequence[Column[Any]] = (
         PVALUE,
         "of the gap within strata, one-sided and exact if flagged questions are no easier within their stratum",
         lambda of: of.within_strata.pvalue if of.within_strata else NAN,
+        in_text=False,
     ),
     STRONG := Column(
         "strong_rate",
@@ -247,6 +175,7 @@ GAPS: Sequence[Column[Any]] = (
         WITH_ERROR,
         "share flagged and answered correctly (the strong leakage of Hidayat et al. 2025)",
         lambda of: share(of.flagged_and_right),
+        in_text=False,
     ),
 )
 

@@ -92,7 +92,12 @@ class DataVerdict:
     @property
     def sentence(self) -> str:
         """The word, the figure, what its null hypothesis rests on, and what could have been found."""
-        return f"{self.word}: {_because(self)}" if self.basis else ""
+        return f"{self.word}: {self.reason}" if self.basis else ""
+
+    @property
+    def reason(self) -> str:
+        """The sentence without the word."""
+        return _because(self) if self.basis else ""
 
 
 NO_VERDICT = DataVerdict()

@@ -13,6 +13,7 @@ from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import sanitized
 from lm_eval_leakage.questions.fields import content_id
+from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.identify import pvalues_of
 from lm_eval_leakage.results.other_detectors import values_of_line
 from lm_eval_leakage.results.result_types import AuditedQuestion
@@ -136,7 +137,7 @@ def _audited_question(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chos
         answer=read.answer if read else None,
         guards=first.guards,
         others={name: values_of_line(line) for name, line in own.items() if name not in chosen.shown},
-        orders=next((orders for line in own.values() if (orders := line.orders)), None),
+        orders=_orders(list(own.values())),
     )
     main, outlier, arms = (own.get(one) if one else None for one in (chosen.main, chosen.outlier, chosen.arms))
     if main is not None:
@@ -155,6 +156,16 @@ def _audited_question(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chos
     if outlier is not None:
         audited = replace(audited, outlier=outlier.flagged, outlier_null_rate=outlier.null_rate)
     return audited if arms is None else replace(audited, arms=arms.arms)
+
+
+def _orders(lines: Sequence[AuditLine]) -> OrderAnswers | None:
+    """What the verdict on the data set is computed from. The status of the published orders is in one line of each
+    question; it is unknown where an earlier version asked the orders."""
+    found = next((orders for line in lines if (orders := line.orders)), None)
+    asked = next((line for line in lines if len(line.loglikelihoods) > 1), None)
+    if found is not None or asked is None:
+        return found
+    return OrderAnswers(tuple(asked.loglikelihoods), guarded=asked.guarded)
 
 
 def _undecidable(line: AuditLine) -> bool:

@@ -45,7 +45,9 @@ def test_a_dry_run_writes_nothing(folder, typed) -> None:
         ("pvalue<0.01", 1, "m, bench: pvalue is"),
         ("accuracy<0.2", 0, ""),
         ("prevalence>0.5", 2, "no row has"),
-        ("pvalue", 2, "pvalue<0.01"),
+        ("pvalue", 2, "verdict>=evidence"),
+        ("pvalue<0.01", 1, "note: pvalue tests a null hypothesis that does not hold for options in written orders"),
+        ("verdict>=evidence", 2, "every verdict is 'cannot be told': m, bench: the log does not say whether"),
     ],
 )
 def test_exit_codes_tell_a_met_condition_from_one_that_cannot_be_checked(folder, typed, condition, code, said) -> None:
