@@ -144,9 +144,8 @@ class Calibrated:
     of_unseen: tuple[int, int] = (0, 0)
 
 
-WITHHELD = Skipped(
-    "its calibrated verdict is withheld"
-)  # in a group with other tasks, no rate is shown of those either
+# In place of a calibrated verdict; a group with such questions has no calibrated rate.
+NOT_CALIBRATED = Skipped("its calibrated verdict is withheld")
 
 
 def class_of(n_options: int, guarded: bool) -> str:

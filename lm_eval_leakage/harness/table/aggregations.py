@@ -112,7 +112,7 @@ ELSEWHERE = Skipped("it belongs to another row")
 class JudgedQuestion:
     """Takes the place of the filtered response to a question's first request.
 
-    calibrated: the verdict by a calibration, if the run has one, or WITHHELD
+    calibrated: the verdict by a calibration, if the run has one, or NOT_CALIBRATED
     detector: the detector's id
     guards: the question's guards; benchmark: the audited task
     contributions: the question's own value in each row, by the row's name; None if only all questions have a value
