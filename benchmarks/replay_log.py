@@ -14,7 +14,7 @@ lines = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]  # no
 tested = [line for line in lines if line["flagged"] is not None]
 flags, nulls, wrong, apart, agree = [], [], 0, [], []
 for line in tested:
-    scores = np.array([float(response[0][0]) for response in line["resps"]])
+    scores = np.array([float(response[0][0]) for response in line["resps"][: line["n_orders"]]])
     if line["filter"] == "max_order":
         rank = rankdata(-scores, method="max")[0]  # 1 = most likely, a tie ranks below
         wrong += line["flagged"] != (rank == 1) or not np.isclose(line["pvalue"], rank / len(scores))

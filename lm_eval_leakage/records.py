@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -60,6 +60,21 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Described:
+    """What questions are like, without their options.
+
+    properties: numbers per question that leakage does not change, such as lengths, by name of the property
+    stems: by digest of the whole text, see `questions.described`; empty texts where the questions are private
+    """
+
+    properties: Mapping[str, Sequence[float]]
+    stems: Mapping[str, str]
+
+    def __len__(self) -> int:
+        return len(self.stems)
+
+
+@dataclass(frozen=True)
 class Shard(Question):
     """Neighbouring questions of a benchmark, whose published texts are treated as the options of one question.
 
@@ -93,6 +108,8 @@ class Answered:
 
     answers: log-likelihoods, nats, minus those of a reference model if the run has one
     reference: the reference model's log-likelihoods of the same texts; empty without one
+    fixed_places: for each request, how many options stand in their published place, if the probe asks about whole
+        orders of them; else empty
     gold: index of the correct option in each list of options that the probe showed, if it showed several
     tokens: scores of every token of each request's text, if the probe needs them
     texts: what the model generated after each request's context, if the probe asks for generation
@@ -105,6 +122,7 @@ class Answered:
     tokens: tuple[TokenScores, ...] = ()
     texts: tuple[str, ...] = ()
     reference: tuple[float, ...] = ()
+    fixed_places: tuple[int, ...] = ()
 
     @property
     def own_loglikelihoods(self) -> tuple[float, ...]:
@@ -112,6 +130,24 @@ class Answered:
         if not self.reference:
             return self.answers
         return tuple(answer + other for answer, other in zip(self.answers, self.reference, strict=True))
+
+
+@dataclass(frozen=True)
+class OrderAnswers:
+    """A model's answers to all orders of one question's options, for the verdict on the data set.
+
+    loglikelihoods: of each order, the published one first, nats, `(n_orders,)`
+    orders: the status of the benchmark's published orders, as `results.null_status` names it; empty if unknown
+    guarded: whether the options have a natural order
+    control: the model's log-likelihoods of the same orders in the control form; empty if it was not asked
+    reference: another model's log-likelihoods of the same texts; empty without one
+    """
+
+    loglikelihoods: tuple[float, ...]
+    orders: str = ""
+    guarded: bool = False
+    control: tuple[float, ...] = ()
+    reference: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -162,6 +198,17 @@ class Skipped:
 Verdict = Evidence | Measurement | Skipped
 
 
+class InWords(float):
+    """A row's number that the table shows in words instead."""
+
+    words: str
+
+    def __new__(cls, value: float, words: str) -> InWords:
+        made = super().__new__(cls, value)
+        made.words = words
+        return made
+
+
 @dataclass(frozen=True)
 class DeclaredRow:
     """A row of the results table, declared by a statistic.
@@ -173,8 +220,9 @@ class DeclaredRow:
     higher_is_better: as in lm_eval; None if neither direction is better
     per_question: what one verdict contributes, for the samples log; None if only all questions together have a value
     questions: which verdicts it is computed from: "all", those on questions with a guard ("guarded") or without
-        ("unguarded"), or the calibrated verdicts ("calibrated")
+        ("unguarded"), the calibrated verdicts ("calibrated"), or the answers to option orders ("orders")
     withheld_if_undecidable: whether it is hidden if questions could be flagged only by chance (2 options)
+    in_table: whether the harness's table shows it; if not, only the results file has it
     """
 
     name: str
@@ -183,5 +231,6 @@ class DeclaredRow:
     error: Callable[[Sequence[object]], float] | None = None
     higher_is_better: bool | None = None
     per_question: Callable[[object], float | None] | None = None
-    questions: Literal["all", "guarded", "unguarded", "calibrated"] = "all"
+    questions: Literal["all", "guarded", "unguarded", "calibrated", "orders"] = "all"
     withheld_if_undecidable: bool = False
+    in_table: bool = True

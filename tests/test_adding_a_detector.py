@@ -228,7 +228,9 @@ def test_both_print_their_rows(run) -> None:
     assert rotations["skipped,published_rotation"] == 0
     n = sum(flags(samples))
     tail = sum(math.comb(12, k) * 0.25**k * 0.75 ** (12 - k) for k in range(n, 13))
-    assert rotations["dataset_pvalue,published_rotation"] == pytest.approx(tail)
+    details = results["leakage_details"][AUDITS[0]]
+    assert details["dataset_pvalue,published_rotation"] == pytest.approx(tail)
+    assert "verdict" not in details  # its probe does not ask all orders
     assert likelihood["nats_per_character,text_likelihood"] == pytest.approx(mean(map(value, DOCS)))
     assert not [key for key in likelihood if "flagged" in key]
     table = make_table(results)
@@ -310,8 +312,9 @@ def test_on_questions_that_nobody_has_seen_it_flags_no_more_than_chance(site: Pa
         task_manager=TaskManager(include_path=str(ROOT / "task_configs" / "fresh"), include_defaults=False),
         bootstrap_iters=0,
     )
+    details = results["leakage_details"]["fresh_leakage_rotations"]
+    assert details["dataset_pvalue,published_rotation"] > 0.01
     row = results["results"]["fresh_leakage_rotations"]
-    assert row["dataset_pvalue,published_rotation"] > 0.01
     assert row["skipped,published_rotation"] == 0
 
 

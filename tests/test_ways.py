@@ -82,10 +82,15 @@ def _is_the_question(value: object, depth: int = 2) -> bool:
     return isinstance(value, FORMS)
 
 
-def test_a_question_goes_from_its_row_to_its_printed_line_through_at_most_15_files(
+def test_a_question_goes_from_its_row_to_its_printed_line_through_at_most_16_files(
     tmp_path: Path, questions_file: Callable[[list[dict[str, Any]]], dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One question, one statistic, from the first look at its data row until the table is a text."""
+    """One question, one statistic, from the first look at its data row until the table is a text.
+
+    Nine of the helpers serve the verdict on the data set: the status of its published orders (three files, one of
+    which holds the questions), the frame that orders and control share, the verdict, its test, its rows, its words,
+    and their numbers' format.
+    """
     ours = task_configs_path() / "mmlu" / "mmlu_leakage_perm.yaml"
     (tmp_path / "one.yaml").write_text(
         f"include: {ours}\ntask: one\nfilter_list:\n  - name: max_order\n    filter:\n      - function: leakage\n"
@@ -106,11 +111,11 @@ def test_a_question_goes_from_its_row_to_its_printed_line_through_at_most_15_fil
         way.__exit__()
     assert "flagged_rate" in table
     assert {"harness/tasks/task.py", "statistics/max_order.py", "inference/pooling.py"} <= way.holding
-    assert len(way.holding) <= 15, sorted(way.holding)
-    assert len(way.entered) <= 20, list(way.entered)  # including those that see only options, texts or numbers
+    assert len(way.holding) <= 16, sorted(way.holding)
+    assert len(way.entered) <= 29, list(way.entered)  # including those that see only options, texts or numbers
 
 
-def test_a_run_is_annotated_through_at_most_12_files_with_5_returns(tmp_path: Path) -> None:
+def test_a_run_is_annotated_through_at_most_15_files_with_6_returns(tmp_path: Path) -> None:
     docs = [row(number) for number in range(24)]
     lines = [answered(number, doc, number % 2 == 0) for number, doc in enumerate(docs)]
     write_run(tmp_path, "m", {"bench_history": lines}, groups={"bench": ["bench_history"]})
@@ -119,5 +124,5 @@ def test_a_run_is_annotated_through_at_most_12_files_with_5_returns(tmp_path: Pa
         (annotation,) = annotate([tmp_path])
     assert [found.task for found in annotation.rows] == ["bench", "bench_history"]
     assert {"results/annotate.py", "logs/audits.py", "results/rows.py"} <= way.entered.keys()
-    assert len(way.entered) <= 12, list(way.entered)
-    assert way.n_returns <= 5, way.entered
+    assert len(way.entered) <= 15, list(way.entered)
+    assert way.n_returns <= 6, way.entered

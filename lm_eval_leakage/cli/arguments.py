@@ -7,6 +7,39 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 
+def _calibrate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", help="output folder of the benchmark's audits (--log_samples)"
+    )
+    parser.add_argument(
+        "--unseen",
+        type=Path,
+        required=True,
+        metavar="UNSEEN_RUN",
+        help="output folder of the same audits of questions that the model cannot have seen: private or newly written "
+        "ones (--metadata data_files=FILE), or fresh",
+    )
+    parser.add_argument("--output_path", type=Path, required=True, metavar="FILE", help="calibration file to write")
+    parser.add_argument(
+        "--seen",
+        type=Path,
+        metavar="SEEN_RUN",
+        help="output folder of the same audits of questions that the model has certainly been trained on, if you know "
+        "some: they give the power (without them, prevalence is a lower bound)",
+    )
+    parser.add_argument(
+        "--reference",
+        type=Path,
+        metavar="FOLDER",
+        help="output folder of another model's audits of both, by which the perplexity of both is compared",
+    )
+    parser.add_argument(
+        "--combined",
+        metavar="FILE",
+        help="a calibration file of `simulate`, whose combined score is used too (its weights alone, not its scores)",
+    )
+
+
 def _identify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run",
@@ -31,7 +64,7 @@ def _prevalence_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration",
         metavar="FILE",
-        help="the model's calibration file, written by `simulate` (default: judge by the null hypotheses)",
+        help="the model's calibration file, written by `calibrate` (default: judge by the null hypotheses)",
     )
     parser.add_argument(
         "--detector",
@@ -73,7 +106,7 @@ def _reading_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="a calibration file, written by `simulate`; repeat for each model",
+        help="a calibration file, written by `calibrate`; repeat for each model",
     )
     parser.add_argument(
         "--calibrated_by",
@@ -110,7 +143,8 @@ def _annotate_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="CONDITION",
-        help="exit with status 1 if the row of a task or group meets it, such as 'pvalue<0.01'; may be repeated",
+        help="exit with status 1 if the row of a task or group meets it, such as 'verdict>=evidence' or "
+        "'confusion_delta<-0.1'; may be repeated",
     )
     parser.add_argument("--output_path", type=Path, help="folder for the annotated files (default: next to the runs)")
     parser.add_argument("--dry_run", action="store_true", help="print only, write no files")
@@ -155,6 +189,7 @@ def _leaderboard_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 ARGUMENTS: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
+    "calibrate": _calibrate_arguments,
     "identify": _identify_arguments,
     "prevalence": _prevalence_arguments,
     "annotate": _annotate_arguments,

@@ -22,6 +22,22 @@ if TYPE_CHECKING:  # it imports scipy, which would slow `--help` down
 PROBLEMS_SHOWN = 20
 
 
+def calibrate(args: argparse.Namespace) -> None:
+    """make a calibration from a model's own scores of questions that it cannot have seen"""
+    from lm_eval_leakage.logs.calibration_file import read_calibration, write_calibration
+    from lm_eval_leakage.results.own_calibration import own_calibration, summary
+
+    problems: list[Problem] = []
+    weights = None if args.combined is None else read_calibration(args.combined)
+    made = own_calibration(
+        args.run, args.unseen, problems, seen_folder=args.seen, reference=args.reference, weights=weights
+    )
+    write_calibration(args.output_path, made.calibration)
+    say(summary(made))
+    note(f"written: {args.output_path}")
+    _tell(("", problem) for problem in problems)
+
+
 def identify(args: argparse.Namespace) -> None:
     """list the questions that models have probably seen, at a target false discovery rate"""
     from lm_eval_leakage.logs.calibration_file import read_calibration
@@ -54,9 +70,9 @@ def prevalence(args: argparse.Namespace) -> None:
 
 
 def annotate(args: argparse.Namespace) -> None:
-    """add leakage columns to the results of runs: the share of flagged questions, the accuracy without them"""
+    """add leakage columns to the results of runs: the verdict, flagged questions, the accuracy without them"""
     from lm_eval_leakage.results.conditions import Condition, check_complete
-    from lm_eval_leakage.results.tables import as_text
+    from lm_eval_leakage.results.tables import as_text, verdicts_in_words
     from lm_eval_leakage.results.written import write
 
     conditions = [Condition.of(text) for text in args.fail_if]
@@ -67,7 +83,11 @@ def annotate(args: argparse.Namespace) -> None:
             for file in write(annotation, __version__, args.output_path):
                 note(f"written: {file}")
     say(as_text([row for row in rows if args.subjects or row.level != "subject"], args.format))
+    if in_words := verdicts_in_words(rows, args.format):
+        say(f"\n{in_words}")
     _tell_problems(annotations)
+    for condition in conditions:
+        _tell(("", Problem(text)) for text in condition.reservations(rows))
     if conditions:
         check_complete(problem for annotation in annotations for problem in annotation.problems)
     met = [sentence for condition in conditions for sentence in condition.met_by(rows)]
@@ -113,7 +133,7 @@ def _judged(annotations: Sequence[Annotation], args: argparse.Namespace) -> tupl
 
 
 def report(args: argparse.Namespace) -> None:
-    """write an HTML page of runs and audits: columns, plots, the flagged questions"""
+    """write an HTML page of runs and audits: verdicts, columns, plots, the flagged questions"""
     from lm_eval_leakage.report.page import render
 
     annotations = _annotations(args)
@@ -122,7 +142,7 @@ def report(args: argparse.Namespace) -> None:
 
 
 def leaderboard(args: argparse.Namespace) -> None:
-    """rank many models on many benchmarks by their flags, with intervals of shares and ranks"""
+    """compare many models on many benchmarks: verdicts, then shares flagged and ranks with intervals"""
     from lm_eval_leakage.report.leaderboard_page import render
     from lm_eval_leakage.results import leaderboard as standings
 
@@ -177,4 +197,4 @@ def _write_page(page: str, file: Path) -> None:
     say(f"written: {visible(str(file))} ({len(page.encode()) / 1e6:.1f} MB)")
 
 
-COMMANDS_ON_RESULTS: tuple[Command, ...] = (identify, prevalence, annotate, clean, report, leaderboard)
+COMMANDS_ON_RESULTS: tuple[Command, ...] = (calibrate, identify, prevalence, annotate, clean, report, leaderboard)

@@ -9,7 +9,7 @@ from lm_eval_leakage.files import check_writable
 from lm_eval_leakage.harness.patches.cli_parser import Command
 
 WRITES_FOLDER = {"annotate": "output_path", "clean": "output_path"}
-WRITES_FILE = {"identify": "output_path", "report": "output", "leaderboard": "output"}
+WRITES_FILE = {"calibrate": "output_path", "identify": "output_path", "report": "output", "leaderboard": "output"}
 
 
 def checked(command: Command) -> Command:

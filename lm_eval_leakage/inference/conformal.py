@@ -2,19 +2,18 @@
 
 Null hypothesis of a question's p-value: it is exchangeable with the known-unseen questions, so that its score is as
 likely as any of theirs to be the highest. Limits: questions that differ in style, length or topic from the
-known-unseen ones violate it, which `exchangeability` tests but cannot rule out. Source: conformal
+known-unseen ones violate it, which `inference.exchangeability` tests but cannot rule out. Source: conformal
 p-values with Benjamini-Hochberg as in PTDI (arXiv 2510.09717), scaled by Storey's estimate of the unseen share; for
 several models jointly, Bonferroni over models (compare arXiv 2605.21543).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import false_discovery_control, ks_2samp
+from scipy.stats import false_discovery_control
 
 from lm_eval_leakage.inference.pooling import Floats
 
@@ -74,14 +73,3 @@ def from_pvalues(pvalues: Floats, level: float, *, estimate_share: bool = True) 
     share = unseen_share(pvalues.tolist()) if estimate_share else 1.0
     adjusted = false_discovery_control(pvalues) * share if len(pvalues) else pvalues
     return Identified(tuple((adjusted <= level).tolist()), tuple(pvalues.tolist()), share, level)
-
-
-def exchangeability(
-    unseen: Mapping[str, Sequence[float]], benchmark: Mapping[str, Sequence[float]]
-) -> dict[str, float]:
-    """P-value of a two-sample Kolmogorov-Smirnov test for each property that leakage does not change, such as a text's
-    length; a small one means that the known-unseen questions are of a different kind."""
-    return {
-        name: float(ks_2samp(unseen[name], benchmark[name]).pvalue) if len(unseen[name]) else math.nan
-        for name in unseen
-    }

@@ -10,12 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from lm_eval_leakage.inference.combined import CombinedScore
 from lm_eval_leakage.inference.conformal import conformal_pvalues
+from lm_eval_leakage.records import Described
 
 EVERY_CLASS = "all"
+OWN, COPY = "own", "copy"  # whose scores a calibration holds
 COMBINED = "combined"  # stands for all detectors where a detector's name is expected
+MARGIN = "margin"  # the value by which max_order ranked questions in earlier versions
 FEWEST_OF_CLASS = 19  # known-unseen questions of a class; with fewer, no p-value reaches 5 %
 
 
@@ -31,44 +35,45 @@ class KnownScores:
     seen: Sequence[float]
     seen_classes: Sequence[str] = ()
 
+    @cached_property
+    def groups(self) -> Mapping[str, Sequence[float]]:
+        """The unseen scores that questions are compared with, by class if there are enough of it; those of all smaller
+        classes are one group, under EVERY_CLASS. Every unseen question is in one group alone: compared with all
+        questions, more than a share `fpr` of a small class could be flagged without fewer being flagged of the others.
+        """
+        classes = {name: scores for name, scores in self.unseen.items() if name != EVERY_CLASS}
+        if not classes:
+            return self.unseen
+        large = {name: scores for name, scores in classes.items() if len(scores) >= FEWEST_OF_CLASS}
+        return large | {EVERY_CLASS: [score for name in classes if name not in large for score in classes[name]]}
+
     def compared_with(self, of_class: str) -> str | None:
-        """The class whose known-unseen questions a question of this class is compared with: its own if there are
-        enough, else all; None if there are classes, but not one known-unseen question of this one."""
-        if len(self.unseen.get(of_class, ())) >= FEWEST_OF_CLASS:
+        """The group of a question of this class; None if no known-unseen question is of it, but some are of others."""
+        if of_class in self.groups:
             return of_class
         return EVERY_CLASS if self.unseen.get(of_class) or set(self.unseen) == {EVERY_CLASS} else None
 
     def pvalue(self, score: float, of_class: str) -> float:
-        """Compared with the known-unseen questions of the class if there are enough, else with all of them."""
-        (pvalue,) = conformal_pvalues([score], self.unseen[self.compared_with(of_class) or EVERY_CLASS])
+        """Raises ValueError if there is no known-unseen question of the class."""
+        group = self.compared_with(of_class)
+        if group is None:
+            raise ValueError(f"there is no known-unseen question of the class {of_class!r}; add some")
+        (pvalue,) = conformal_pvalues([score], self.groups[group])
         return float(pvalue)
 
     def flagged(self, fpr: float) -> tuple[tuple[int, int], tuple[int, int]]:
-        """(flagged, all) of the known-seen and of the known-unseen, by the rule that flags questions: a p-value among
-        those of the same class of at most `fpr`. (0, 0) of the known-seen if their classes matter and are not
-        recorded."""
-        own = {name: len(scores) for name, scores in self.unseen.items() if self.compared_with(name) == name}
-        others = own.pop(EVERY_CLASS, len(self.unseen[EVERY_CLASS])) - sum(own.values())
-        n_unseen = sum(_allowed(fpr, n) for n in own.values()) + self._others_flagged(fpr, own, others)
-        of_unseen = n_unseen, len(self.unseen[EVERY_CLASS])
-        if own and not self.seen_classes:
+        """(flagged, all) of the known-seen and of the known-unseen, by the rule that flags questions: a p-value in
+        their group of at most `fpr`. (0, 0) of the known-seen if their classes matter and are not recorded."""
+        groups = self.groups
+        of_unseen = sum(_allowed(fpr, len(scores)) for scores in groups.values()), sum(map(len, groups.values()))
+        if len(groups) > 1 and not self.seen_classes:
             return (0, 0), of_unseen
         compared: dict[str, list[float]] = {}
         for score, name in zip(self.seen, self.seen_classes or [EVERY_CLASS] * len(self.seen), strict=True):
-            compared.setdefault(self.compared_with(name) or EVERY_CLASS, []).append(score)
-        n_seen = sum(
-            int((conformal_pvalues(scores, self.unseen[name]) <= fpr).sum()) for name, scores in compared.items()
-        )
-        return (n_seen, len(self.seen)), of_unseen
-
-    def _others_flagged(self, fpr: float, own: Iterable[str], n: int) -> int:
-        """How many of the n known-unseen questions outside the classes `own` are among the highest of all."""
-        highest = sorted(self.unseen[EVERY_CLASS], reverse=True)[: _allowed(fpr, len(self.unseen[EVERY_CLASS]))]
-        if not highest or not n:
-            return 0
-        least = highest[-1]
-        inside = sum(score >= least for name in own for score in self.unseen[name])
-        return max(0, min(n, len(highest) - inside))
+            if (group := self.compared_with(name)) is not None:
+                compared.setdefault(group, []).append(score)
+        n_seen = sum(int((conformal_pvalues(own, groups[name]) <= fpr).sum()) for name, own in compared.items())
+        return (n_seen, sum(map(len, compared.values()))), of_unseen
 
 
 def _allowed(fpr: float, n: int) -> int:
@@ -81,16 +86,21 @@ class Calibration:
     """Known scores of one model on one benchmark.
 
     model, benchmark: names, which a run must share
+    whose: OWN if the model itself was asked, or COPY if a copy of it was, which had been trained on questions of the
+        benchmark. Training moves the scores of other questions too, so only own scores say what the model has seen
     origin: where the known scores come from, in words
     detectors: known scores by name of score, see `detector_ids.score_names`
-    combined: the combined score of all of them, fitted on the same questions; None if there is none
+    combined: how a combined score is computed from those of all detectors; None if there is none
+    unseen: what the known-unseen questions are like; None if it is not known, as in files of earlier versions
     """
 
     model: str
     benchmark: str
+    whose: str
     origin: str
     detectors: Mapping[str, KnownScores]
     combined: CombinedScore | None = None
+    unseen: Described | None = None
 
     def unmatched(self, run: Iterable[str], detector: str | None = None) -> str | None:
         """Why these scores do not apply to a run, as a sentence; None if they do.
@@ -100,13 +110,19 @@ class Calibration:
         """
         names = dict.fromkeys(run)
         own = [name for name in self.detectors if name != COMBINED] if detector is None else [detector]
-        if any(name in names or name.rpartition("/")[0] in names for name in own):
+        if any(name in names or _is_value_of(name, names) for name in own):
             return None
         return (
             f"the calibration of {self.model!r} has scores of {', '.join(own) or 'no detector'}, but the run has "
             f"{', '.join(names) or 'no detector'}: the same probe and statistic with the same parameters are needed, "
             "so run the audit as for the calibration, or make a calibration for this audit"
         )
+
+
+def _is_value_of(name: str, detectors: Iterable[str]) -> bool:
+    """Whether a score is a value of one of the detectors. By its margin max_order ranked in earlier versions only."""
+    detector, _, value = name.rpartition("/")
+    return value != MARGIN and detector in detectors
 
 
 @dataclass(frozen=True)

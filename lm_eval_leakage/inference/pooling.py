@@ -170,12 +170,14 @@ FLAGGED_RATE_GUARDED = replace(
     name="flagged_rate_guarded",
     meaning="`flagged_rate` of the questions with a guard, whose options have a natural order.",
     questions="guarded",
+    in_table=False,
 )
 FLAGGED_RATE_UNGUARDED = replace(
     FLAGGED_RATE,
     name="flagged_rate_unguarded",
     meaning="`flagged_rate` of the questions without a guard.",
     questions="unguarded",
+    in_table=False,
 )
 NULL_RATE_ROW = DeclaredRow(
     "null_rate",
@@ -185,13 +187,15 @@ NULL_RATE_ROW = DeclaredRow(
 )
 DATASET_PVALUE = DeclaredRow(
     "dataset_pvalue",
-    "Probability, without leakage, of at least as many flagged questions (exact Poisson-binomial tail).",
+    "Probability of at least as many flagged questions if the statistic's null hypothesis holds for each (exact "
+    "Poisson-binomial tail). On written orders it does not: the verdict is `evidence`.",
     _pooled_pvalue,
+    in_table=False,
 )
 DATASET_PVALUE_UNGUARDED = replace(
     DATASET_PVALUE,
     name="dataset_pvalue_unguarded",
-    meaning="`dataset_pvalue` of the questions without a guard, whose null hypothesis is more credible.",
+    meaning="`dataset_pvalue` of the questions without a guard.",
     questions="unguarded",
 )
 EVIDENCE_ROWS = (

@@ -7,9 +7,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from lm_eval_leakage.inference.combined import FOLDS, CombinedScore, cross_validated, fit
-from lm_eval_leakage.inference.known_scores import COMBINED, Calibration, KnownScores, by_class, class_of
+from lm_eval_leakage.inference.known_scores import COMBINED, COPY, OWN, Calibration, KnownScores, by_class, class_of
 from lm_eval_leakage.lab.detection import Audits
 from lm_eval_leakage.lab.simulation import Outcome
+from lm_eval_leakage.questions.described import described
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +22,7 @@ def from_held_out(outcome: Outcome, exposures: int) -> Calibration:
         outcome,
         outcome.held_out,
         outcome.trained,
+        COPY,
         f"held-out questions after {exposures} exposures to {len(outcome.trained)} others",
     )
 
@@ -28,11 +30,11 @@ def from_held_out(outcome: Outcome, exposures: int) -> Calibration:
 def from_control(audits: Audits, outcome: Outcome) -> Calibration:
     """A calibration with unpublished questions, such as `fresh`, as known-unseen, scored by the model itself."""
     names = [question.id for question in audits.questions]
-    return known_scores(audits, outcome, names, (), f"{len(names)} questions that were never published")
+    return known_scores(audits, outcome, names, (), OWN, f"{len(names)} questions that were never published")
 
 
 def known_scores(
-    audits: Audits, outcome: Outcome, unseen: Iterable[str], seen: Iterable[str], origin: str
+    audits: Audits, outcome: Outcome, unseen: Iterable[str], seen: Iterable[str], whose: str, origin: str
 ) -> Calibration:
     """The known scores of every detector of single questions and, if seen questions are known, of all combined."""
     unseen, seen = list(unseen), list(seen)
@@ -50,7 +52,9 @@ def known_scores(
         for detector, own in scores.items()
     }
     settings = outcome.settings
-    return Calibration(settings.pretrained, settings.benchmark, origin, detectors, together)
+    known = set(unseen)
+    kinds = described((one, one.id in guarded) for one in audits.questions if one.id in known)
+    return Calibration(settings.pretrained, settings.benchmark, whose, origin, detectors, together, kinds)
 
 
 def _together(

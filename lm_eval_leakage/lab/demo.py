@@ -16,13 +16,14 @@ from pathlib import Path
 
 from lm_eval_leakage import question_from_doc, task_configs_path
 from lm_eval_leakage.files import check_writable
-from lm_eval_leakage.inference.pooling import poisson_binomial_tail, rate_and_stderr
+from lm_eval_leakage.inference.pooling import rate_and_stderr
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.packages import SMOLLM2, TRAINING, need_packages
 from lm_eval_leakage.lab.smollm2 import smollm2
 from lm_eval_leakage.lab.training import Recipe, train
 from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.records import Question
+from lm_eval_leakage.results.data_verdict import data_verdict
 
 DEMO_TASK = "fresh_leakage_perm"
 FEWEST_QUESTIONS, N_FRESH = 8, 200
@@ -71,8 +72,8 @@ def _lines(log: Path) -> list[AuditLine]:
 
 
 def table(audits: Mapping[str, Sequence[AuditLine]], trained: set[str]) -> str:
-    """One row per statistic, model and half of the questions: flagged rate with its error, rate by chance, p-value."""
-    head = "| statistic | model | half | n | flagged | by chance | p-value |\n|---|---|---|---|---|---|---|"
+    """One row per statistic, model and half of the questions: flagged rate with its error, rate by chance."""
+    head = "| statistic | model | half | n | flagged | by chance |\n|---|---|---|---|---|---|"
     rows = [
         _row(statistic, model, half, [line for line in lines if line.filter == statistic])
         for statistic in ("max_order", "outlier")
@@ -91,11 +92,18 @@ def _row(statistic: str, model: str, half: str, lines: Sequence[AuditLine]) -> s
     tested = [line for line in lines if line.flagged is not None]
     rate, error = rate_and_stderr([bool(line.flagged) for line in tested])
     nulls = [line.null_rate for line in tested if line.null_rate is not None]
-    pvalue = poisson_binomial_tail(sum(bool(line.flagged) for line in tested), nulls)
     chance = sum(nulls) / len(nulls)
-    return (
-        f"| {statistic} | {model} | {half} | {len(tested)} | {rate:.3f} ± {error:.3f} | {chance:.3f} | {pvalue:.1e} |"
-    )
+    return f"| {statistic} | {model} | {half} | {len(tested)} | {rate:.3f} ± {error:.3f} | {chance:.3f} |"
+
+
+def verdicts(audits: Mapping[str, Sequence[AuditLine]], trained: set[str]) -> str:
+    """The verdict on each half as if it were a benchmark of its own."""
+    found = [
+        f"{model}, {half} half: {data_verdict(one for line in lines if (one := line.orders)).sentence}"
+        for model, whole in audits.items()
+        for half, lines in _halves(whole, trained)
+    ]
+    return "\n".join(found)
 
 
 def _asked_for(value: str) -> int:
@@ -120,11 +128,13 @@ def main() -> None:
     place = folder / f"contaminated_{n_questions}"
     copy = train(original, place, texts, Recipe(learning_rate=LEARNING_RATE), [EXPOSURES])[EXPOSURES]
     audits = audit_side_by_side({"original": original, "contaminated": copy}, folder, n_questions)
-    print("\n" + table(audits, {question.id for question in seen}))
+    trained = {question.id for question in seen}
+    print("\n" + table(audits, trained))
     print(
         "\nOnly the contaminated model has seen the trained half: only there is the published order preferred.\n"
-        "The outlier test looks for any preferred order, and its published threshold flags a third by chance."
+        "The outlier test looks for any preferred order, and its published threshold flags a third by chance.\n"
     )
+    print(verdicts(audits, trained))
 
 
 if __name__ == "__main__":

@@ -52,6 +52,8 @@ class Audits:
 
     model, model_args: as for lm_eval; the model is loaded only if an audit is missing
     block: number of neighbouring questions that were drawn together; they form one shard in tests of question order
+    metadata: parameters of the audits; the control form, which no score of a question needs, is asked only if
+        `control_form` is true here
     references: log of the reference model's answers, for each audit that uses one
     """
 
@@ -68,7 +70,8 @@ class Audits:
         references: Mapping[str, Path] | None = None,
     ) -> None:
         self.folder, self.model, self.model_args = folder, model, model_args
-        self.questions, self.pool, self.block, self.metadata = questions, pool, block, dict(metadata or {})
+        self.questions, self.pool, self.block = questions, pool, block
+        self.metadata: dict[str, object] = {"control_form": False, **(metadata or {})}
         self.references = references or {}
         self._lm: Any = None
 

@@ -8,15 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
+
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.inference.conformal import exchangeability
+from lm_eval_leakage.inference.exchangeability import exchangeability
 from lm_eval_leakage.lab import plots
 from lm_eval_leakage.lab.calibrate import from_control, from_held_out
 from lm_eval_leakage.lab.detection import Audits
 from lm_eval_leakage.lab.quality_table import FPRS, TOO_FEW, Quality, methods_table, qualities, shown, sweep
 from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.logs.calibration_file import write_calibration
-from lm_eval_leakage.records import Question
+from lm_eval_leakage.questions.described import described
 from lm_eval_leakage.results.formatting import number, pvalue
 
 HALF = 0.5
@@ -102,27 +104,17 @@ def reaches_half(curve: Sequence[tuple[int, float]]) -> float | None:
 
 def _kinds(outcome: Outcome, control: Audits) -> str:
     """Whether control questions are exchangeable with the benchmark's, in properties that leakage cannot change."""
-    found = exchangeability(kinds(control.questions), kinds(outcome.audits[0].questions))
-    rows = [f"| {name} | {pvalue(found_pvalue)} |" for name, found_pvalue in found.items()]
+    both = [described((question, False) for question in one.questions) for one in (control, outcome.audits[0])]
+    found = exchangeability(*(one.properties for one in both), rng=np.random.default_rng(0))
+    rows = [f"| {one.name} | {one.unseen:.3g} | {one.asked:.3g} | {pvalue(one.adjusted)} |" for one in found]
     return "\n".join(
         [
-            "P-values of Kolmogorov-Smirnov tests. A small one means that the control differs from the benchmark, "
-            "so that thresholds from `calibration_control.json` may not be valid.\n",
-            "| property | p |\n|---|---|",
+            "Medians (of shares: means) and permutation p-values, adjusted for the number of properties. A small one "
+            "means that the control differs from the benchmark, so that `calibration_control.json` is not used.\n",
+            "| property | control | benchmark | p |\n|---|---|---|---|",
             *rows,
         ]
     )
-
-
-def kinds(questions: Sequence[Question]) -> dict[str, list[float]]:
-    """Lengths of stems and options, and numbers of options, of questions."""
-    return {
-        "characters of the stem": [float(len(question.stem)) for question in questions],
-        "characters of an option": [
-            sum(map(len, question.options)) / max(1, len(question.options)) for question in questions
-        ],
-        "options": [float(len(question.options)) for question in questions],
-    }
 
 
 def _powers(found: Sequence[Quality]) -> str:

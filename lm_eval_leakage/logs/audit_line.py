@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from sys import intern
@@ -17,12 +17,13 @@ from typing import Any
 from lm_eval_leakage.inference.known_scores import class_of
 from lm_eval_leakage.logs.problems import NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.logs.version_1 import id_of
+from lm_eval_leakage.logs.version_2 import UNKNOWN_CALIBRATION, name_before_version_3
 from lm_eval_leakage.questions.fields import content_id, question_from_doc
-from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.records import OrderAnswers, Question, UntestableQuestion
 
 Scalar = bool | int | float | str | None
 
-LINE_VERSION = 2
+LINE_VERSION = 3
 VERSION_KEY = "leakage_log"  # in no line of another task; lines of version 1 do not have it
 MARK_OF_VERSION_1 = "ranks_by"
 AUDIT_NAME = re.compile(r"(.+)_(?:leakage|choice_confusion)(?:_[a-z0-9_]+)?")
@@ -40,6 +41,7 @@ CORE = (  # our keys of every line, in order; the statistic's own values follow 
     "calibrated_flagged",
     "calibrated_pvalue",
 )
+OF_ORDERS = ("published_orders", "reference_loglikelihoods")  # only in the lines of an audit's first statistic
 OF_HARNESS = (
     *("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"),
     *("doc_hash", "prompt_hash", "target_hash"),
@@ -74,9 +76,13 @@ class AuditLine:
     margin: nats by which the published form beats the best other one; None for statistics without a margin
     loglikelihoods: of the orders that were asked, published first, nats; empty for other probes
     arms: None for other audits
-    calibrated_flagged, calibrated_pvalue: by the calibration that the run had; None without one
+    calibrated_flagged, calibrated_pvalue: by the calibration that the run had; None without one, and in versions 1
+        and 2, which do not say whose scores it held
     values: every number of the statistic by name: what goes into its rows, and what else it measured
     row_names: of the task's rows, some of which are among `values`
+    published_orders: the status of the benchmark's orders; None in lines that say nothing about it
+    control: log-likelihoods of the orders in the control form, nats; empty if they were not asked
+    reference: the reference model's log-likelihoods of the orders, nats; empty without one
     """
 
     question: str
@@ -100,11 +106,28 @@ class AuditLine:
     values: Mapping[str, float]
     row_names: tuple[str, ...] = ()
     calibrated_pvalue: float | None = None
+    published_orders: str | None = None
+    control: array[float] = field(default_factory=lambda: array("f"))
+    reference: array[float] = field(default_factory=lambda: array("f"))
+
+    @property
+    def orders(self) -> OrderAnswers | None:
+        """What the verdict on the data set is computed from; None if no orders were asked, or in a line without their
+        status, since one line of each question is enough."""
+        if len(self.loglikelihoods) < 2 or self.published_orders is None:
+            return None
+        own, control, reference = map(tuple, (self.loglikelihoods, self.control, self.reference))
+        return OrderAnswers(own, intern(self.published_orders), self.guarded, control, reference)
 
     @property
     def guarded(self) -> bool:
         """Whether its options have a natural order."""
         return bool(self.guards)
+
+    @property
+    def score(self) -> float | None:
+        """What it is ranked by among the questions of its detector; None if it was not tested, or ranks by several."""
+        return next(iter(self.scores.values())) if len(self.scores) == 1 else None
 
     @property
     def of_class(self) -> str:
@@ -124,11 +147,6 @@ def score_names(detector: str, ranks_by: Sequence[str]) -> dict[str, str]:
     return {key: detector if len(ranks_by) == 1 else f"{detector}/{key}" for key in ranks_by}
 
 
-def statistic_of(detector: str) -> str:
-    """The registered name of a detector's statistic."""
-    return re.split("[@:]", detector, maxsplit=1)[0]
-
-
 def benchmark_of(audit: str) -> str:
     """`mmlu` for `mmlu_leakage_perm`, by the suffixes of our own audits; other names are unchanged. Needed only where
     the metadata has no `audit_of`: audits with a YAML of their own, lines of version 1, runs without a log."""
@@ -138,19 +156,23 @@ def benchmark_of(audit: str) -> str:
 
 # ---------------------------------------------------------------------- the one reader, also of version 1
 
-NO_VALUES = frozenset((*CORE, *OF_HARNESS))
+NO_VALUES = frozenset((*CORE, *OF_ORDERS, *OF_HARNESS))
 
 
 def audit_lines(
     samples: Iterable[tuple[int, Mapping[str, Any]]], task: str, problems: list[Problem], file: Path | None = None
 ) -> Iterator[AuditLine]:
     """The lines of an audit's numbered samples; anything else becomes a problem and is left out."""
+    of_unknown_calibration = False
     for number, sample in samples:
         try:
             yield read_line(sample, task)
+            of_unknown_calibration |= _version(sample) < 3 and sample.get("calibrated_flagged") is not None
         except NOT_AS_WRITTEN as error:
             what = f"left out: not a line of an audit as this package writes them ({error!r})"
             problems.append(Problem(what, file, number))
+    if of_unknown_calibration:
+        problems.append(Problem(UNKNOWN_CALIBRATION, file))
 
 
 def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
@@ -160,6 +182,7 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
     detector = intern(named if version > 1 else id_of(named))
     keys = tuple(key for key in sample["ranks_by"].split(",") if key)
     read, _ = content_of(sample["doc"])
+    orders, control = _orders(sample)
     return AuditLine(
         question=_hash(sample),
         doc_id=_typed(sample, "doc_id", int),
@@ -170,7 +193,7 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         detector=detector,
         filter=intern(sample.get("filter") or named.rpartition("/")[2]),
         scores={
-            intern(name): float(sample[key])
+            intern(name if version > 2 else name_before_version_3(name)): float(sample[key])
             for key, name in score_names(detector, keys).items()
             if sample[key] is not None
         },
@@ -180,10 +203,13 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         pvalue=_number(sample, "pvalue"),
         reason=_typed(sample, "reason", str),
         margin=_own_number(sample, "margin"),
-        loglikelihoods=_orders(sample),
+        loglikelihoods=orders,
         arms=_arms(sample),
-        calibrated_flagged=_typed(sample, "calibrated_flagged", bool),
-        calibrated_pvalue=_number(sample, "calibrated_pvalue"),
+        calibrated_flagged=_typed(sample, "calibrated_flagged", bool) if version > 2 else None,
+        calibrated_pvalue=_number(sample, "calibrated_pvalue") if version > 2 else None,
+        published_orders=_typed(sample, "published_orders", str),
+        control=control,
+        reference=_reference(sample, len(orders)),
         values={
             intern(key): float(value)
             for key, value in sample.items()
@@ -212,8 +238,8 @@ def _once(names: tuple[str, ...], version: int) -> tuple[str, ...]:
 
 def _version(sample: Mapping[str, Any]) -> int:
     version = sample.get(VERSION_KEY, 1)
-    if version not in (1, LINE_VERSION) or isinstance(version, bool):
-        raise ValueError(f"{VERSION_KEY} is {version!r}; this package reads versions 1 and {LINE_VERSION}")
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= LINE_VERSION:
+        raise ValueError(f"{VERSION_KEY} is {version!r}; this package reads versions 1 to {LINE_VERSION}")
     return int(version)
 
 
@@ -248,13 +274,24 @@ def _typed(sample: Mapping[str, Any], key: str, kind: Any) -> Any:
     return found
 
 
-def _orders(sample: Mapping[str, Any]) -> array[float]:
-    """Single precision, since 14,042 questions with 24 orders each are held in memory."""
+def _orders(sample: Mapping[str, Any]) -> tuple[array[float], array[float]]:
+    """Log-likelihoods of the orders, and of the same orders in the control form if that was asked. In single
+    precision, since 14,042 questions with 24 orders each are held in memory."""
     n_orders = sample.get("n_orders")
     responses = sample.get("resps") or []
-    if n_orders is None or len(responses) != n_orders or not all(isinstance(one[0], list) for one in responses):
-        return array("f")
-    return array("f", (float(response[0][0]) for response in responses))
+    of_loglikelihoods = all(isinstance(one[0], (list, tuple)) for one in responses)
+    if not isinstance(n_orders, int) or len(responses) not in (n_orders, 2 * n_orders) or not of_loglikelihoods:
+        return array("f"), array("f")
+    found = array("f", (float(response[0][0]) for response in responses))
+    return found[:n_orders], found[n_orders:]
+
+
+def _reference(sample: Mapping[str, Any], n_orders: int) -> array[float]:
+    found = _typed(sample, "reference_loglikelihoods", str)
+    values = array("f", map(float, found.split(","))) if found else array("f")
+    if len(values) not in (0, n_orders):
+        raise ValueError(f"reference_loglikelihoods has {len(values)} numbers for {n_orders} orders")
+    return values
 
 
 def _arms(sample: Mapping[str, Any]) -> Arms | None:

@@ -43,6 +43,15 @@ def lines_of_one_model(
 
     Raises ValueError if the folder holds no audit, only those of other models, or those of several models.
     """
+    return lines_of_audits(_runs_of_one_model(folder, problems, model), problems)
+
+
+def model_of_audits(folder: Path, problems: list[Problem]) -> str:
+    """The name, without a revision, of the one model whose audits a folder holds; raises ValueError as above."""
+    return _runs_of_one_model(folder, problems, None)[0].model.partition(" revision=")[0]
+
+
+def _runs_of_one_model(folder: Path, problems: list[Problem], model: str | None) -> list[Run]:
     by_model: dict[str, list[Run]] = defaultdict(list)
     for run in find_runs([folder], problems):
         if audit_logs_of(run):
@@ -55,12 +64,12 @@ def lines_of_one_model(
         if not by_model:
             raise ValueError(
                 f"{folder} holds audits of {names}, but the calibration is of {model!r}, whose scores are others; "
-                "make one of that model with `lm-eval-leakage simulate`"
+                "both must be of one model (see `lm-eval-leakage calibrate`)"
             )
     if len(by_model) > 1:
         raise ValueError(f"{folder} holds audits of {len(by_model)} models ({names}); name the folder of one")
     (runs,) = by_model.values()
-    return lines_of_audits(runs, problems)
+    return runs
 
 
 def _is_of(model: str, runs: Collection[Run]) -> bool:

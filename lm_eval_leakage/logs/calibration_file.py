@@ -1,29 +1,37 @@
 """Calibration files: known scores of one model on one benchmark, as JSON (docs/log_format.md).
 
-Version 2 names scores as `audit_line.score_names` does; version 1 named them by `repr`.
+Version 3 says whose scores it holds and what the known-unseen questions are like, and has `max_order` rank by
+`fixed_z`. Version 2 names scores as `audit_line.score_names` does; version 1 named them by `repr`.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.inference.combined import CombinedScore
-from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.inference.known_scores import COMBINED, COPY, EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.logs.version_1 import score_ids
+from lm_eval_leakage.logs.version_2 import name_before_version_3
+from lm_eval_leakage.records import Described
 
-CALIBRATION_VERSION = 2
+CALIBRATION_VERSION = 3
+UNPUBLISHED = "questions that were never published"  # the end of `origin` in files whose scores are the model's own
 
 
 def write_calibration(file: Path, calibration: Calibration) -> None:
-    written = asdict(calibration)
+    """The stems of the known-unseen questions are left out, since they may be private."""
+    written = asdict(replace(calibration, unseen=None))
     for known in written["detectors"].values():
         if not known["seen_classes"]:
             del known["seen_classes"]
+    if (kept := calibration.unseen) is not None:
+        written["unseen"] = {"properties": kept.properties, "digests": list(kept.stems)}
     atomic_write(file, json.dumps({"calibration": CALIBRATION_VERSION, **written}))
 
 
@@ -32,40 +40,61 @@ def read_calibration(file: str) -> Calibration:
     try:
         found = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
         version = found.pop("calibration")
-        if version in (1, CALIBRATION_VERSION) and not isinstance(version, bool):
-            calibration = _calibration(**found)
-            return calibration if version == CALIBRATION_VERSION else _with_ids(calibration)
+        if isinstance(version, int) and not isinstance(version, bool) and 1 <= version <= CALIBRATION_VERSION:
+            return _of_version(version, found)
     except OSError as error:
         raise ValueError(f"calibration is {file!r}, which cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(
             f"calibration is {file!r}, which is not a calibration file ({error!r}); make one with "
-            "`lm-eval-leakage simulate`"
+            "`lm-eval-leakage calibrate`"
         ) from error
     raise ValueError(
-        f"calibration is {file!r}, of version {version!r}; this package reads 1 and {CALIBRATION_VERSION}: make it "
+        f"calibration is {file!r}, of version {version!r}; this package reads 1 to {CALIBRATION_VERSION}: make it "
         "again"
     )
 
 
-def _with_ids(first: Calibration) -> Calibration:
-    """A calibration of version 1, its scores renamed as in version 2."""
-    ids = score_ids(first.detectors, kept=COMBINED)
-    together = first.combined
+def _of_version(version: int, found: dict[str, Any]) -> Calibration:
+    if version < 3:
+        found |= {"whose": OWN if str(found.get("origin")).endswith(UNPUBLISHED) else COPY, "unseen": None}
+    calibration = _calibration(**found)
+    if version == 1:
+        known = (*calibration.detectors, *(calibration.combined.detectors if calibration.combined else ()))
+        calibration = _renamed(calibration, score_ids(dict.fromkeys(known), kept=COMBINED))
+    if version < 3:
+        known = (*calibration.detectors, *(calibration.combined.detectors if calibration.combined else ()))
+        calibration = _renamed(calibration, {name: name_before_version_3(name) for name in known})
+    return calibration
+
+
+def _renamed(calibration: Calibration, names: Mapping[str, str]) -> Calibration:
+    together = calibration.combined
     if together is not None:
-        ids |= score_ids(together.detectors, kept=COMBINED)
-        unseen = {ids[name]: scores for name, scores in together.unseen.items() if name in ids}
-        together = replace(together, detectors=tuple(ids[name] for name in together.detectors), unseen=unseen)
-    return replace(first, detectors={ids[name]: known for name, known in first.detectors.items()}, combined=together)
+        unseen = {names[name]: scores for name, scores in together.unseen.items() if name in names}
+        together = replace(together, detectors=tuple(names[name] for name in together.detectors), unseen=unseen)
+    detectors = {names[name]: known for name, known in calibration.detectors.items()}
+    return replace(calibration, detectors=detectors, combined=together)
 
 
-def _calibration(model: Any, benchmark: Any, origin: Any, detectors: Any, combined: Any) -> Calibration:
+def _calibration(
+    model: Any, benchmark: Any, whose: Any, origin: Any, detectors: Any, combined: Any, unseen: Any
+) -> Calibration:
     """A calibration from its JSON. Raises TypeError or ValueError for invalid content."""
     for name, value in (("model", model), ("benchmark", benchmark), ("origin", origin)):
         _check(isinstance(value, str), f"its {name} is {value!r}, which is not a text")
+    _check(whose in (OWN, COPY), f"its scores are of {whose!r}, which is neither {OWN!r} nor {COPY!r}")
     known = {name: _known_scores(name, **scores) for name, scores in detectors.items()}
     _check(COMBINED not in known or combined is not None, "it has combined scores but not how they are computed")
-    return Calibration(model, benchmark, origin, known, None if combined is None else _combined(combined))
+    together = None if combined is None else _combined(combined)
+    described = None if unseen is None else _described(**unseen)
+    return Calibration(model, benchmark, whose, origin, known, together, described)
+
+
+def _described(properties: Any, digests: Any) -> Described:
+    _check(all(map(_are_numbers, properties.values())), "a property of its unseen questions is not finite numbers")
+    _check(all(isinstance(digest, str) for digest in digests), "a digest of its unseen questions is not a text")
+    return Described({name: tuple(values) for name, values in properties.items()}, dict.fromkeys(digests, ""))
 
 
 def _known_scores(name: str, unseen: Any, seen: Any, seen_classes: Any = ()) -> KnownScores:

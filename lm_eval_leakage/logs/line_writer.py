@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from lm_eval_leakage.inference.known_scores import Calibrated
-from lm_eval_leakage.logs.audit_line import CORE, LINE_VERSION, OF_HARNESS, VERSION_KEY, Scalar
-from lm_eval_leakage.records import Measurement, Skipped, Verdict
+from lm_eval_leakage.logs.audit_line import CORE, LINE_VERSION, OF_HARNESS, OF_ORDERS, VERSION_KEY, Scalar
+from lm_eval_leakage.records import Measurement, OrderAnswers, Skipped, Verdict
 
 
 def written_line(
@@ -21,11 +21,13 @@ def written_line(
     guards: Sequence[str] = (),
     contributions: Mapping[str, float | None] = MappingProxyType({}),
     calibrated: Calibrated | None = None,
+    orders: OrderAnswers | None = None,
 ) -> dict[str, Scalar]:
     """Our keys of one line: JSON scalars, those of CORE first.
 
     contributions: what the question adds to each row of the task, by the row's name, since the harness's loggers read
         it; None where it adds nothing by itself
+    orders: its answers to all orders, of which the line holds what `resps` does not
     """
     core: dict[str, object] = dict.fromkeys(CORE) | {
         VERSION_KEY: LINE_VERSION,
@@ -34,6 +36,7 @@ def written_line(
         "guards": ",".join(guards),
         **_decision(verdict),
         **({} if calibrated is None else _calibrated(calibrated)),
+        **({} if orders is None else _orders(orders)),
     }
     reserved = {*core, *OF_HARNESS}
     values = asdict(verdict) | {name: contributions[name] for name in sorted(contributions)}
@@ -53,6 +56,11 @@ def _decision(verdict: Verdict) -> dict[str, object]:
 
 def _calibrated(calibrated: Calibrated) -> dict[str, object]:
     return {"calibrated_flagged": calibrated.flagged, "calibrated_pvalue": calibrated.pvalue}
+
+
+def _orders(orders: OrderAnswers) -> dict[str, object]:
+    reference = ",".join(map(repr, orders.reference))
+    return dict(zip(OF_ORDERS, (orders.orders, reference or None), strict=True))
 
 
 def _is_scalar(value: object) -> bool:

@@ -16,9 +16,12 @@ class Probe(ABC):
     needs: the method that the model backend must have: loglikelihood; generate_until, where a request's continuation
         is the text that a model with memory of it would write; or token_scores, which scores every token under the
         model's own distribution
+    asks_orders: whether its requests are the orders of a question's options, from which a verdict on the data set
+        can be computed
     """
 
     needs: ClassVar[str] = "loglikelihood"
+    asks_orders: ClassVar[bool] = False
 
     @abstractmethod
     def requests(self, question: Question) -> tuple[Request, ...]:
@@ -40,6 +43,15 @@ class Probe(ABC):
 
     def gold(self, question: Question) -> tuple[int, ...]:
         """Index of the right option in each list of options that is shown, for probes that show several."""
+        return ()
+
+    def fixed_places(self, question: Question) -> tuple[int, ...]:
+        """For each request, how many options stand in their published place, for probes of whole orders of them."""
+        return ()
+
+    def control(self, question: Question) -> tuple[Request, ...]:
+        """The requests again, each in a form that a model cannot remember and that keeps whatever else it may prefer;
+        empty if the probe has no such form."""
         return ()
 
     def n_tokens(self, request: Request) -> int | None:

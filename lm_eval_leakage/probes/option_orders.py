@@ -13,16 +13,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import factorial, prod
+from typing import ClassVar
 
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.questions.guards import anchored
-from lm_eval_leakage.questions.rendering import context_and_block, option_format
+from lm_eval_leakage.questions.rendering import context_and_block, numbered, option_format
 from lm_eval_leakage.records import Question, Request, UntestableQuestion
 from lm_eval_leakage.texts import brief
 
 Order = tuple[int, ...]
 MOVES = ("all", "movable")
 PAPER = "paper"
+CONTROL_CONTEXT = "Question:"
 FOUR_OPTIONS_ORDERS = 24
 PAPER_ORDERS = (0, 1, 2, 6, 9, 10, 12, 13, 18, 19, 20, 22)  # of 24, Hidayat et al. (2025), permutation-R at 50 %
 
@@ -44,6 +46,8 @@ class OptionOrders(Probe):
     format: "usual" ("A. ", as the harness renders options) or "papers" ("question:" and "A:", Ni et al.); None for
         the benchmark's own prompt if it shows the options, else the usual one
     """
+
+    asks_orders: ClassVar[bool] = True
 
     max_orders: int = 120
     orders: int | float | str | None = None
@@ -68,6 +72,21 @@ class OptionOrders(Probe):
         context, block = context_and_block(question, self.format)
         return tuple(
             Request(context, block([question.options[i] for i in order])) for order in self.chosen_orders(question)
+        )
+
+    def fixed_places(self, question: Question) -> tuple[int, ...]:
+        texts = [option.strip() for option in question.options]
+        return tuple(
+            sum(texts[source] == text for source, text in zip(order, texts, strict=True))
+            for order in self.chosen_orders(question)
+        )
+
+    def control(self, question: Question) -> tuple[Request, ...]:
+        """The same orders without the question and with numbers instead of letters. Sorted numbers and "all of the
+        above" read as natural as before, but the text is not the published one."""
+        return tuple(
+            Request(CONTROL_CONTEXT, numbered([question.options[i] for i in order]))
+            for order in self.chosen_orders(question)
         )
 
     def chosen_orders(self, question: Question) -> list[Order]:

@@ -47,6 +47,11 @@ def context_and_block(
     return stem_text(question, style), lambda options: option_block(options, style)
 
 
+def numbered(options: Sequence[str]) -> str:
+    """One line per option, numbered in the given order, unlike in any benchmark's own prompt that we know."""
+    return "".join(f"\n({number}) {option}" for number, option in enumerate(options, 1))
+
+
 def stem_text(question: Question, style: OptionFormat) -> str:
     return question.stem.strip() + style.after_stem
 

@@ -15,9 +15,10 @@ from lm_eval_leakage import __version__
 from lm_eval_leakage.report.bars import HEIGHT
 from lm_eval_leakage.report.charts import WIDTH
 from lm_eval_leakage.results import formatting
+from lm_eval_leakage.results.data_verdict import EVIDENCE_LEVEL, STRONG_LEVEL
 from lm_eval_leakage.texts import visible
 
-FIGURES = re.compile(r"p (?:=|&lt;) [^\s);]+|−?[\d.]+ ± [\d.]+")
+FIGURES = re.compile(r"p (?:=|≤|&lt;) [^\s);]+|−?[\d.]+ ± [\d.]+")
 N_MISSING = 5  # incomplete logs that are named next to the findings
 N_PROBLEMS = 200  # problems that are listed; their total is shown in any case
 
@@ -52,6 +53,8 @@ def environment() -> Environment:
         height=HEIGHT,
         n_problems=N_PROBLEMS,
         n_missing=N_MISSING,
+        evidence_level=EVIDENCE_LEVEL,
+        strong_level=STRONG_LEVEL,
     )
     return found
 

@@ -1,4 +1,4 @@
-"""The flagged questions as JSON in the page: as many as a budget of bytes allows, the largest margins first."""
+"""The flagged questions as JSON in the page: as many as a budget of bytes allows, the highest scores first."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def n_bytes(text: str) -> int:
 
 def listed(annotation: Annotation, budget: int) -> Listed:
     """The flagged questions that fit into `budget` bytes."""
-    flagged = sorted((found for found in annotation.audited_questions if found.flagged), key=_by_margin)
+    flagged = sorted((found for found in annotation.audited_questions if found.flagged), key=_by_score)
     answers = _answers(annotation)
     lines: list[str] = []
     used = 2
@@ -61,8 +61,8 @@ def as_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(ESCAPES)
 
 
-def _by_margin(audited: AuditedQuestion) -> tuple[float, str]:
-    return -_finite(audited.margin, -math.inf), audited.doc_hash
+def _by_score(audited: AuditedQuestion) -> tuple[float, str]:
+    return -_finite(audited.score, -math.inf), audited.doc_hash
 
 
 def _finite(value: float | None, otherwise: float) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 
 from lm_eval_leakage.report.dots import DotChart, Dots, dot_chart, share_end
 from lm_eval_leakage.report.environment import render as render_template
+from lm_eval_leakage.report.headline import Headline
 from lm_eval_leakage.report.page_tables import PageColumn, of_row, tabulate
 from lm_eval_leakage.results.cells import EMPTY, Cell, bar_cell, count_cell, error_cell, text_cell
 from lm_eval_leakage.results.column import Column
@@ -20,13 +21,15 @@ from lm_eval_leakage.results.column_registry import (
     MODEL,
     N_TESTED,
     NULL_RATE,
-    PVALUE_ALL,
-    PVALUE_UNGUARDED,
 )
+from lm_eval_leakage.results.data_verdict import WORDS
 from lm_eval_leakage.results.formatting import counted, number, plus_minus
 from lm_eval_leakage.results.leaderboard import HOW_TO_READ, MORE_THAN, shortened
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
+from lm_eval_leakage.results.verdict_columns import OF_VERDICT
+
+N_NAMED = 5  # models that a headline names for each verdict
 
 
 @dataclass(frozen=True)
@@ -47,14 +50,19 @@ def _of_place(column: Column[Any]) -> PageColumn[Place]:
     return PageColumn(own.title, lambda place: own.cell(place.row), own.meaning, own.is_text)
 
 
+def _rank(standing: Standing) -> Cell:
+    return Cell(standing.ranks, "", standing.first + standing.last) if standing.ranks else EMPTY
+
+
 STANDINGS: tuple[PageColumn[Place], ...] = (
     _of_place(MODEL),
     PageColumn("benchmark", lambda place: text_cell(place.benchmark), is_text=True),
+    *(_of_place(column) for column in OF_VERDICT if column.heading),
     PageColumn(
         "rank",
-        lambda place: Cell(place.standing.ranks, "", place.standing.first + place.standing.last),
-        "from 1 + the number of models with significantly more flags, to the number of models minus those with "
-        "significantly fewer",
+        lambda place: _rank(place.standing),
+        "by flags: from 1 + the number of models with significantly more flags, to the number of models minus those "
+        "with significantly fewer",
     ),
     PageColumn(
         FLAGGED.heading,
@@ -68,9 +76,7 @@ STANDINGS: tuple[PageColumn[Place], ...] = (
         is_text=True,
     ),
     _of_place(NULL_RATE),
-    _of_place(PVALUE_ALL),
     _of_place(FLAGGED_UNGUARDED),
-    _of_place(PVALUE_UNGUARDED),
     _of_place(ACCURACY),
     _of_place(ACCURACY_UNFLAGGED),
     _of_place(N_TESTED),
@@ -91,15 +97,16 @@ CONFUSION_ARMS: tuple[PageColumn[Row], ...] = (
 
 
 def render(leaderboard: Leaderboard) -> str:
-    end = share_end(FLAGGED.of(standing.row) for board in leaderboard.boards for standing in board.standings)
-    places = [place for board in leaderboard.boards for place in _places(board)]
+    boards = leaderboard.boards
+    end = share_end(FLAGGED.of(standing.row) for board in boards for standing in board.standings)
+    places = [place for board in boards for place in _places(board)]
     return render_template(
         "leaderboard.html.j2",
         leaderboard=leaderboard,
-        headlines=[_headline(board) for board in leaderboard.boards],
+        headlines=[_headline(board) for board in boards],
         how_to_read=HOW_TO_READ,
         table=tabulate(places, STANDINGS, lambda place: place.benchmark),
-        charts=[_chart(board, end) for board in leaderboard.boards if board.standings],
+        charts=[_chart(board, end) for board in boards if any(FLAGGED.of(one.row) for one in board.standings)],
         confusion=tabulate(leaderboard.confused, CONFUSION_ARMS, lambda row: row.task),
     )
 
@@ -108,15 +115,33 @@ def _places(board: Board) -> list[Place]:
     return [Place(board.benchmark, board.n_common, standing) for standing in board.standings]
 
 
-def _headline(board: Board) -> str:
+def _headline(board: Board) -> Headline:
+    """The verdicts, and who is flagged most and least."""
+    word = max((standing.row.verdict.word for standing in board.standings), key=["", *WORDS].index, default="")
+    verdicts = [f"{each} for {', '.join(names)}" for each in reversed(WORDS) if (names := _models(board, each))]
+    parts = [f"{'; '.join(verdicts)}."] if verdicts else []
+    if not verdicts or any(FLAGGED.of(standing.row) for standing in board.standings):
+        flags = _flags(board)
+        parts.append(f"{flags[0].upper()}{flags[1:]}" if verdicts else flags)
+    return Headline(f"On {board.benchmark}{': ' if verdicts else ', '}{' '.join(parts)}", word)
+
+
+def _models(board: Board, word: str) -> list[str]:
+    """With this verdict; the first few by name."""
+    names = [standing.row.model for standing in board.standings if standing.row.verdict.word == word]
+    left = len(names) - N_NAMED
+    return [*names[:N_NAMED], f"{left} more"] if left > 0 else names
+
+
+def _flags(board: Board) -> str:
     models = counted(len(board.standings), "model")
     tested = [standing.row for standing in board.standings if FLAGGED.of(standing.row)]
     if not tested:
-        return f"On {board.benchmark}, none of {models} has a tested question."
+        return f"none of {models} has a tested question."
     most, least = (find(tested, key=lambda row: FLAGGED.of(row).value) for find in (max, min))
-    start = f"On {board.benchmark}, by {counted(board.n_common)} that all of {models} were tested on: "
     chance = f", by chance {number(NULL_RATE.of(most))}" if NULL_RATE.of(most) >= 0 else ""
     found = f"{most.model} is flagged on a share of {plus_minus(FLAGGED.of(most))}{chance}"
+    start = f"by {counted(board.n_common)} that all of {models} were tested on: "
     return f"{start}{found}{'' if most is least else f'; {least.model} on {plus_minus(FLAGGED.of(least))}'}."
 
 

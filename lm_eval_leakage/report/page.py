@@ -9,22 +9,23 @@ from lm_eval_leakage.report.bars import BarChart, bar_chart
 from lm_eval_leakage.report.dots import DotChart, Dots, dot_chart
 from lm_eval_leakage.report.environment import render as render_template
 from lm_eval_leakage.report.flagged import Listed, listed, n_bytes
-from lm_eval_leakage.report.headline import Say, benchmarks, headline, headlines, in_short
+from lm_eval_leakage.report.headline import Headline, Say, headline, headlines, in_short, other_verdicts
 from lm_eval_leakage.report.histograms import margin_histogram, rank_histograms
 from lm_eval_leakage.report.page_tables import PageColumn, Table, of_row, tabulate
-from lm_eval_leakage.results.cells import Cell, count_cell, error_cell, number_cell, pvalue_cell, text_cell
+from lm_eval_leakage.results.cells import Cell, count_cell, error_cell, number_cell, text_cell
 from lm_eval_leakage.results.column_registry import (
     ARM_COLUMNS,
     ARMS_IN_WORDS,
     MODEL,
     NULL_RATE,
-    PVALUE_ALL,
     TASK,
     displayed,
 )
 from lm_eval_leakage.results.other_detectors import DetectorValue
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL
+from lm_eval_leakage.results.suspicion import LEAST, Suspicion, benchmarks, by_suspicion, suspicion
+from lm_eval_leakage.results.verdict_columns import OF_VERDICT
 
 LARGEST_PAGE = 4_900_000  # bytes; a page stays below 5 MB
 LARGEST_DATA = 4_000_000  # bytes of it for flagged questions
@@ -40,12 +41,14 @@ class ArmsShown:
 class Section:
     """What the page shows about one model, except its flagged questions.
 
+    verdicts: on the benchmarks without a headline
     undrawn: (number of orders, questions) where there are too few for a chart
     n_unranked: number of tested questions without a rank
     """
 
     annotation: Annotation
-    headlines: tuple[str, ...]
+    headlines: tuple[Headline, ...]
+    verdicts: tuple[Headline, ...]
     ranks: tuple[BarChart, ...]
     undrawn: tuple[tuple[int, int], ...]
     n_unranked: int
@@ -55,8 +58,10 @@ class Section:
 
 
 def render(annotations: Sequence[Annotation]) -> str:
-    """One page for all models; flagged questions are left out as needed to keep it below 5 MB."""
-    table = rows_table([row for annotation in annotations for row in annotation.rows])
+    """One page for all models, the most suspicious verdicts first; flagged questions are left out as needed to keep it
+    below 5 MB."""
+    annotations = sorted(annotations, key=_suspicion)
+    table = rows_table(by_suspicion([row for annotation in annotations for row in annotation.rows]))
     is_alone = sum(len(benchmarks(annotation.rows)) for annotation in annotations) == 1
     sections = [_section(annotation, headline if is_alone else in_short) for annotation in annotations]
 
@@ -65,6 +70,11 @@ def render(annotations: Sequence[Annotation]) -> str:
         return render_template("page.html.j2", models=models, table=table)
 
     return page(min(LARGEST_DATA, LARGEST_PAGE - n_bytes(page(0))))
+
+
+def _suspicion(annotation: Annotation) -> Suspicion:
+    """Of the model's most suspicious benchmark."""
+    return min((suspicion(row.verdict) for row in benchmarks(annotation.rows)), default=LEAST)
 
 
 def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
@@ -85,6 +95,7 @@ def _section(annotation: Annotation, say: Say) -> Section:
     return Section(
         annotation,
         headlines(annotation, say),
+        other_verdicts(annotation),
         tuple(map(bar_chart, ranks.drawn)),
         ranks.undrawn,
         n_tested - n_ranked,
@@ -95,11 +106,12 @@ def _section(annotation: Annotation, say: Say) -> Section:
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
-    """All columns with a heading, the task first; the model only if there are several."""
+    """All columns with a heading: the task, the model if there are several, the verdict, then the others."""
     is_one = len({row.model for row in rows}) < 2
-    columns = [column for column in displayed() if column != TASK and not (is_one and column == MODEL)]
+    first = [*([] if is_one else [MODEL]), *(column for column in OF_VERDICT if column.heading)]
+    others = [column for column in displayed() if column not in (TASK, MODEL, *first)]
     task = PageColumn[Row](TASK.heading, lambda row: Cell(row.task, row.level), TASK.meaning, is_text=True)
-    return tabulate(rows, [task, *map(of_row, columns)], lambda row: row.level)
+    return tabulate(rows, [task, *map(of_row, [*first, *others])], lambda row: row.level)
 
 
 def _arms(rows: Sequence[Row]) -> ArmsShown | None:
@@ -126,7 +138,6 @@ def _other_detectors(rows: Sequence[Row]) -> Table | None:
         PageColumn("questions", lambda line: count_cell(line[1].n)),
         PageColumn("mean", lambda line: error_cell(line[1].estimate)),
         PageColumn(NULL_RATE.heading, lambda line: number_cell(line[1].null_rate)),
-        PageColumn(PVALUE_ALL.heading, lambda line: pvalue_cell(line[1].pvalue)),
     ]
     return tabulate(found, columns) if found else None
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, w
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import Run, find_runs, json_lines, sanitized
 from lm_eval_leakage.results.answered import AnsweredQuestion, TaskRun, accuracy_of, answers, chosen_runs
+from lm_eval_leakage.results.order_references import OrderScoresByModel, order_references, with_references
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
-from lm_eval_leakage.results.rows import Part, rows_of
+from lm_eval_leakage.results.rows import Part, adjusted_rows, rows_of
 from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
 
 
@@ -23,7 +26,8 @@ class Choices:
 
     detector: id of the one whose flags the columns show; by default max_order where it was run
     calibrating: calibrations, each used for its own model
-    references: folders of other models' runs, whose answers tell how hard a question is
+    references: folders of other models' runs and audits: their answers tell how hard a question is, and their scores
+        of option orders how natural the published one is
     aliases: other names of models and the name to use, if a model was run and audited under two names
     """
 
@@ -50,19 +54,42 @@ def annotate(runs: Sequence[Path], audits: Sequence[Path] = (), choices: Choices
         known = replace(run, model=aliases.get(run.key, run.model))
         by_model[known.key].append(known)
     right = _right(choices.references, aliases, problems)
-    first, *rest = [_annotation(own, _ease(right, model), choices) for model, own in by_model.items()]
+    others: OrderScoresByModel = {}
+    if choices.references:
+        others = order_references(choices.references, partial(_key, aliases), [])  # `_right` has told its problems
+    first, *rest = _adjusted(
+        [
+            _annotation(own, _ease(right, model), choices, partial(with_references, references=others, model=model))
+            for model, own in by_model.items()
+        ]
+    )
     if choices.detector and not any(annotation.detector for annotation in (first, *rest)):
         told = [str(problem) for annotation in (first, *rest) for problem in annotation.problems]
         raise ValueError(f"no audit of any model has the detector {choices.detector!r}: {'; '.join(told)}")
     return [replace(first, problems=(*problems, *first.problems)), *rest]  # problems of files that name no model
 
 
-def _annotation(runs: Sequence[Run], ease: Mapping[str, float], choices: Choices) -> Annotation:
+def _adjusted(found: Sequence[Annotation]) -> list[Annotation]:
+    rows = iter(adjusted_rows([row for annotation in found for row in annotation.rows]))
+    return [replace(annotation, rows=tuple(islice(rows, len(annotation.rows)))) for annotation in found]
+
+
+def _key(aliases: Mapping[str, str], key: str, model: str) -> str:
+    return sanitized(aliases.get(key, model))
+
+
+def _annotation(
+    runs: Sequence[Run],
+    ease: Mapping[str, float],
+    choices: Choices,
+    referenced: Callable[[Iterable[AuditedQuestion]], tuple[AuditedQuestion, ...]],
+) -> Annotation:
     problems: list[Problem] = []
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
     calibrating = calibrating_of(model, choices.calibrating, problems)
     audited = audited_questions(lines_of_audits(runs, problems), problems, choices.detector, calibrating)
-    joining = Joining(audited.found)
+    found = referenced(audited.found) if choices.references else audited.found
+    joining = Joining(found)
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
     rows = rows_of(model, parts, joining.unanswered(), _groups_of_audits(runs), audited.calibrated, ease)
     return Annotation(
@@ -70,7 +97,7 @@ def _annotation(runs: Sequence[Run], ease: Mapping[str, float], choices: Choices
         audited.detector,
         tuple(rows),
         tuple(question for part in parts for question in part.questions),
-        audited.found,
+        found,
         {name: members for part in parts for name, members in _groups(part).items() if members},
         tuple(sorted([*problems, *joining.problems()], key=lambda problem: not problem.incomplete)),
         _origins(runs, parts),
@@ -105,7 +132,7 @@ def _right(
     """Scores of each reference model's answers to a question, by its hash and by the hash of its text."""
     right: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in find_runs(references, problems) if references else ():
-        key = sanitized(aliases.get(run.key, run.model))
+        key = _key(aliases, run.key, run.model)
         for one in chosen_runs([run], problems):
             for answer in answers(json_lines(one.log, problems), problems, one.log) if one.log else ():
                 metric = accuracy_of(answer.scores)

@@ -21,12 +21,14 @@ class Bar:
 
 @dataclass(frozen=True)
 class Cell:
-    """text: as shown; small: a second line; order: sort key if it is not the text"""
+    """text: as shown; small: a second line; order: sort key if it is not the text; badge: the style of a text that is
+    shown as a badge"""
 
     text: str = DASH
     small: str = ""
     order: float | None = None
     bar: Bar | None = None
+    badge: str = ""
 
     @property
     def in_line(self) -> str:
@@ -62,6 +64,11 @@ def error_cell(estimate: Estimate) -> Cell:
 def interval_cell(estimate: Estimate) -> Cell:
     """The value above its 95 % interval."""
     return Cell(number(estimate.value), interval(estimate), estimate.value) if estimate else EMPTY
+
+
+def ratio_cell(estimate: Estimate) -> Cell:
+    """A ratio, which may be far above 1, above its interval."""
+    return Cell(number(estimate.value, 2), interval(estimate), estimate.value) if estimate else EMPTY
 
 
 def bar_cell(estimate: Estimate, chance: float = math.nan) -> Cell:

@@ -104,9 +104,13 @@ def by_calibration(annotations: Sequence[Annotation]) -> list[Annotation]:
 
     Raises ValueError for a model without any, since all of its questions would be left out.
     """
-    without = [one.model for one in annotations if all(s.calibrated_flagged is None for s in one.audited_questions)]
+    without = [one for one in annotations if all(s.calibrated_flagged is None for s in one.audited_questions)]
     if without:
-        raise ValueError(f"no calibrated flags of {', '.join(without)}; give a calibration of each model, or none")
+        why = [str(problem) for one in without for problem in one.problems if "calibration" in str(problem)]
+        raise ValueError(
+            f"no calibrated flags of {', '.join(one.model for one in without)}; give a calibration of each model, or "
+            f"none{''.join(f'; {reason}' for reason in why)}"
+        )
     return [
         replace(
             one,

@@ -1,8 +1,8 @@
 """The registry of results columns: key, heading, meaning, computation and format of each in one entry.
 
 Text tables, Markdown, LaTeX, CSV, JSON, the pages, the harness's results and `--fail-if` read this module. To add a
-column, add one entry to one of its sections and its line to docs/annotate.md (a failing test prints that line). What
-it needs from a row's questions is a property of `Measured`.
+column, add one entry to one of its sections (that of the verdict is in `verdict_columns`) and its line to
+docs/annotate.md (a failing test prints that line). What it needs from a row's questions is a property of `Measured`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 from lm_eval_leakage.inference.pooling import NAN, Estimate, mean_and_stderr, share
 from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.results.column import COUNT, INTERVAL, METRIC, NUMBER, PVALUE, TEXT, WITH_ERROR, Column
-from lm_eval_leakage.results.measured import P_ADJUSTED, P_UNGUARDED, Measured, P
+from lm_eval_leakage.results.measured import Measured
+from lm_eval_leakage.results.verdict_columns import OF_VERDICT
 
 OF_RUN: Sequence[Column[Any]] = (
     MODEL := Column("model", "model", TEXT, "with its revision where one was asked for"),
@@ -43,6 +44,7 @@ BY_FLAG: Sequence[Column[Any]] = (
         "in the run, on flagged questions, with Wilson's 95 % interval",
         lambda of: of.accuracy_flagged,
         harness="{metric}_flagged",
+        in_text=False,
     ),
 )
 
@@ -61,24 +63,17 @@ OF_AUDITS: Sequence[Column[Any]] = (
         "null_rate",
         "by chance",
         NUMBER,
-        "that share without any leakage",
+        "that share under the detector's null hypothesis, which natural orders violate",
         lambda of: mean_and_stderr(of.null_rates)[0],
         harness="null_rate",
     ),
     PVALUE_ALL := Column(
         "pvalue",
-        P,
+        "",
         PVALUE,
-        "probability, by chance, of at least as many flags among all tested questions (exact)",
+        "probability of at least as many flags among all tested questions if the detector's null hypothesis held for "
+        "each (exact); on written orders it does not",
         lambda of: of.tested_flags.pvalue,
-        harness="pvalue",
-    ),
-    PVALUE_ADJUSTED := Column(
-        "pvalue_adjusted",
-        P_ADJUSTED,
-        PVALUE,
-        "the same, adjusted for the number of subjects of the task or of tasks of the model (Benjamini-Hochberg)",
-        lambda _: NAN,  # needs all rows: see rows.py
     ),
     FLAGGED_UNGUARDED := Column(
         "flagged_rate_unguarded",
@@ -90,15 +85,18 @@ OF_AUDITS: Sequence[Column[Any]] = (
     ),
     PVALUE_UNGUARDED := Column(
         "pvalue_unguarded",
-        P_UNGUARDED,
+        "",
         PVALUE,
-        "the p-value of the questions whose options have no recognised natural order",
+        "the same of the questions whose options have no recognised natural order",
         lambda of: of.unguarded_flags.pvalue,
-        harness="pvalue_unguarded",
     ),
-    N_PVALUE := Column("n_pvalue", "", COUNT, f"how many questions “{P}” covers", lambda of: of.tested_flags.n),
+    N_PVALUE := Column("n_pvalue", "", COUNT, "questions that `pvalue` covers", lambda of: of.tested_flags.n),
     N_PVALUE_UNGUARDED := Column(
-        "n_pvalue_unguarded", "", COUNT, f"how many questions “{P_UNGUARDED}” covers", lambda of: of.unguarded_flags.n
+        "n_pvalue_unguarded",
+        "",
+        COUNT,
+        "how many questions `pvalue_unguarded` covers",
+        lambda of: of.unguarded_flags.n,
     ),
     OUTLIER := Column(
         "outlier_rate",
@@ -107,12 +105,13 @@ OF_AUDITS: Sequence[Column[Any]] = (
         "share of the questions that the outlier test flags",
         lambda of: share(of.outliers),
         harness="outlier_rate",
+        in_text=False,
     ),
     OUTLIER_NULL_RATE := Column(
         "outlier_null_rate",
         "outlier by chance",
         NUMBER,
-        "that share without any leakage",
+        "that share under the test's null hypothesis",
         lambda of: mean_and_stderr(of.outlier_null_rates)[0],
         in_text=False,
     ),
@@ -123,14 +122,6 @@ OF_AUDITS: Sequence[Column[Any]] = (
         "with --calibration: share flagged at the false-positive rate `--fpr` on questions known to be unseen",
         lambda of: share(of.calibrated_flags),
         harness="calibrated_rate",
-    ),
-    PROBABILITY := Column(
-        "probability",
-        "probability",
-        NUMBER,
-        "with --calibration: mean probability of having been seen, by the combined score",
-        lambda of: mean_and_stderr(of.probabilities)[0],
-        harness="probability",
     ),
     PREVALENCE := Column(
         "prevalence",
@@ -168,6 +159,7 @@ GAPS: Sequence[Column[Any]] = (
         "the gap within strata of similar difficulty, 95 % interval",
         lambda of: of.gap_within_strata,
         harness="{metric}_gap_adjusted",
+        in_text=False,
     ),
     GAP_PVALUE := Column(
         "gap_pvalue",
@@ -175,6 +167,7 @@ GAPS: Sequence[Column[Any]] = (
         PVALUE,
         "of the gap within strata, one-sided and exact if flagged questions are no easier within their stratum",
         lambda of: of.within_strata.pvalue if of.within_strata else NAN,
+        in_text=False,
     ),
     STRONG := Column(
         "strong_rate",
@@ -182,6 +175,7 @@ GAPS: Sequence[Column[Any]] = (
         WITH_ERROR,
         "share flagged and answered correctly (the strong leakage of Hidayat et al. 2025)",
         lambda of: share(of.flagged_and_right),
+        in_text=False,
     ),
 )
 
@@ -203,7 +197,7 @@ ARM_COLUMNS = {field.name: _arm(field.name) for field in fields(Arms)}
 
 def displayed() -> list[Column[Any]]:
     """Columns with a heading, in the order of tables and pages."""
-    return [column for column in (*OF_RUN, *BY_FLAG, *OF_AUDITS, *GAPS) if column.heading]
+    return [column for column in (*OF_RUN, *OF_VERDICT, *BY_FLAG, *OF_AUDITS, *GAPS) if column.heading]
 
 
 def recorded() -> list[Column[Any]]:
@@ -219,7 +213,7 @@ def in_harness() -> list[Column[Any]]:
 
 
 def _every() -> list[Column[Any]]:
-    return [*OF_RUN, *OF_AUDITS, *BY_FLAG, *GAPS, *ARM_COLUMNS.values()]
+    return [*OF_RUN, *OF_VERDICT, *OF_AUDITS, *BY_FLAG, *GAPS, *ARM_COLUMNS.values()]
 
 
 def values_of(measured: Measured) -> dict[str, Any]:

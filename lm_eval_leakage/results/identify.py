@@ -18,6 +18,7 @@ from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import lines_of_one_model
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.results.formatting import counted, number, percent
+from lm_eval_leakage.results.withholding import refuse_withheld
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def identify(
 ) -> Identification:
     """By one detector of the calibrations, or by all of them combined.
 
-    runs: of each model, the folder of its audits' samples logs and its calibration
+    runs: of each model, the folder of its audits' samples logs and its calibration. Raises ValueError for one that
+        says nothing about what the model has seen
 
     With several models a question's p-value is the lowest over the models times their number, so that the set and the
     bounds are of questions that at least one model has seen. Nothing is said of questions outside of it: a set that is
@@ -62,6 +64,7 @@ def identify(
     models: list[_Ranked] = []
     for folder, calibration in runs:
         scores, lines = scores_of(folder, calibration, problems)
+        refuse_withheld(calibration, lines.values())
         rows |= {name: line.doc for name, line in lines.items()}
         classes = {name: line.of_class for name, line in lines.items()}
         pvalues = pvalues_of(scores, classes, calibration, detector, problems)
@@ -99,7 +102,7 @@ class _Ranked:
             of_class.setdefault(self.known.compared_with(self.classes[name]) or EVERY_CLASS, []).append(place)
         for name, places in of_class.items():
             pvalues = np.array([self.pvalues[names[place]] for place in places])
-            yield Compared(np.array(places), pvalues, len(self.known.unseen[name]))
+            yield Compared(np.array(places), pvalues, len(self.known.groups[name]))
 
 
 def scores_of(

@@ -1,4 +1,5 @@
-"""Ranks models by how many questions of a benchmark are flagged; each rank is an interval.
+"""Models on each benchmark, the most suspicious verdict first, and ranked by how many questions are flagged; each rank
+is an interval.
 
 Two models differ if McNemar's exact test over the questions on which both were tested, adjusted for the number of
 pairs (Holm), is significant at 5 %. A model's rank is then at least 1 + the number of models that are flagged more
@@ -21,6 +22,7 @@ from lm_eval_leakage.results.markup import csv_of, markdown_of
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
+from lm_eval_leakage.results.suspicion import Suspicion, suspicion
 from lm_eval_leakage.results.tables import cells
 from lm_eval_leakage.statistics.paired_accuracy import difference
 from lm_eval_leakage.texts import visible
@@ -41,8 +43,9 @@ def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
         for row in annotation.rows:
             if row.level != SUBJECT_LEVEL and not row.group:
                 rows.setdefault(row.task, {}).setdefault(annotation.model, row)  # the first metric
-    tested = {task: [row for row in own.values() if row.n_tested] for task, own in rows.items()}
+    tested = {task: [row for row in own.values() if row.n_tested or row.verdict.word] for task, own in rows.items()}
     boards = [_board(benchmark, own) for benchmark, own in tested.items() if own]
+    boards.sort(key=lambda board: _place(board.standings[0])[0])
     confused = [row for own in rows.values() for row in own.values() if CONFUSION.of(row)]
     detectors = dict.fromkeys(annotation.detector for annotation in annotations if annotation.detector)
     problems = [problem for annotation in annotations for problem in annotation.problems]
@@ -59,9 +62,15 @@ def _board(benchmark: str, rows: Sequence[Row]) -> Board:
         Standing(row, 1 + n_above[index], len(rows) - len(below[index]), tuple(sorted(below[index])))
         for index, row in enumerate(rows)
     ]
-    standings.sort(key=lambda one: (one.first, one.last, -FLAGGED.of(one.row).value, one.row.model))
+    standings.sort(key=_place)
     n_common = len(set.intersection(*({*row.flags} for row in rows)))
     return Board(benchmark, tuple(standings), n_common)
+
+
+def _place(standing: Standing) -> tuple[Suspicion, int, int, float, str]:
+    """The most suspicious verdict first; among equal ones the most flagged."""
+    row, flagged = standing.row, FLAGGED.of(standing.row)
+    return suspicion(row.verdict), standing.first, standing.last, -flagged.value if flagged else 1.0, row.model
 
 
 def _apart(rows: Sequence[Row]) -> Iterable[tuple[int, int]]:
@@ -83,7 +92,9 @@ def as_markdown(board: Leaderboard) -> str:
     parts = []
     for own in board.boards:
         head, *body = cells([standing.row for standing in own.standings])
-        lines = [[one.ranks, *line, shortened(one.more_than)] for one, line in zip(own.standings, body, strict=True)]
+        lines = [
+            [one.ranks or DASH, *line, shortened(one.more_than)] for one, line in zip(own.standings, body, strict=True)
+        ]
         ranked = [["rank", *head, MORE_THAN], *lines]
         text = f"{own.n_common} questions that all {len(own.standings)} models were tested on"
         text += f". {HOW_TO_READ}"
@@ -123,8 +134,8 @@ def as_csv(board: Leaderboard) -> str:
     records: list[Mapping[str, object]] = [
         {
             "benchmark": own.benchmark,
-            "rank_low": standing.first,
-            "rank_high": standing.last,
+            "rank_low": standing.first if standing.ranks else None,
+            "rank_high": standing.last if standing.ranks else None,
             "more_than": ", ".join(standing.more_than),
             "n_common": own.n_common,
             **flat_row(standing.row),
@@ -132,7 +143,7 @@ def as_csv(board: Leaderboard) -> str:
         for own in board.boards
         for standing in own.standings
     ]
-    untested = [row for row in board.confused if not row.n_tested]
+    untested = [row for row in board.confused if not (row.n_tested or row.verdict.word)]
     nothing = dict.fromkeys(("rank_low", "rank_high", "more_than", "n_common"))
     records += [{"benchmark": row.task, **nothing, **flat_row(row)} for row in untested]
     return csv_of(records)

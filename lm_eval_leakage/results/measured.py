@@ -137,10 +137,6 @@ class Measured:
         return [one.calibrated_flagged for one in self.joined if one.calibrated_flagged is not None]
 
     @property
-    def probabilities(self) -> list[float]:
-        return [one.probability for one in self.joined if one.probability is not None]
-
-    @property
     def prevalence(self) -> Estimate:
         flags, by = self.calibrated_flags, self.calibrating
         if by is None or not flags:

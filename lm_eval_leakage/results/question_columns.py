@@ -42,15 +42,15 @@ IS_AUDITED = QuestionColumn(
 )
 AUDIT_COLUMNS: Sequence[QuestionColumn] = (
     QuestionColumn("flagged", "by the main detector; null where it was not tested", of_audit=lambda one: one.flagged),
-    QuestionColumn("pvalue", "of the main detector", of_audit=lambda one: one.pvalue),
-    QuestionColumn("null_rate", "probability, without leakage, of a flag", of_audit=lambda one: one.null_rate),
+    QuestionColumn("pvalue", "of the main detector on this question alone", of_audit=lambda one: one.pvalue),
+    QuestionColumn("null_rate", "probability of a flag under its null hypothesis", of_audit=lambda one: one.null_rate),
+    QuestionColumn("score", "what the main detector ranks questions by", of_audit=lambda one: one.score),
     QuestionColumn("margin", "published order minus the best other order, nats", of_audit=lambda one: one.margin),
     QuestionColumn("n_orders", "number of orders that were scored", of_audit=lambda one: one.n_orders),
     QuestionColumn("reason", "why it was not tested", of_audit=lambda one: one.reason),
     QuestionColumn("guards", "natural orders of its options", of_audit=lambda one: ",".join(one.guards)),
     QuestionColumn("outlier_flagged", "by the outlier test", of_audit=lambda one: one.outlier),
     QuestionColumn("calibrated_flagged", "by the calibration", of_audit=lambda one: one.calibrated_flagged),
-    QuestionColumn("probability", "of having been seen, by the combined score", of_audit=lambda one: one.probability),
     *map(_arm, ARMS),
 )
 

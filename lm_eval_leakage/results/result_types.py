@@ -9,6 +9,8 @@ from typing import Any
 from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.records import OrderAnswers
+from lm_eval_leakage.results.data_verdict import NO_VERDICT, DataVerdict
 from lm_eval_leakage.results.other_detectors import DetectorValue, Values
 
 
@@ -21,16 +23,17 @@ class AuditedQuestion:
     flagged, pvalue, null_rate: of the run's main detector; None if it did not test the question. With two options no
         question can be flagged: flagged is None, and only the p-value of all questions together is meaningful
     reason: why it was not tested; None if it was
+    score: what the detector ranks questions by, a higher one meaning more leakage
     margin: log-likelihood of the published order minus that of the best other one, nats
     n_orders, loglikelihoods: of the orders that were asked, published first, nats; empty if none were
     outlier: whether the outlier test flags it
     outlier_null_rate: the probability of that without leakage
     guards: which natural orders its options have
     arms: of choice confusion; None without that audit
-    probability: that the model has seen it, by the calibration's combined score; None without a calibration
     calibrated_flagged: whether its calibrated p-value is at most the requested false-positive rate
     seen_pvalue: conformal p-value that the model has seen it, among the calibration's known-seen questions
     others: values of all other detectors, by id
+    orders: what the verdict on the data set is computed from; None if no orders were asked
     """
 
     doc_hash: str
@@ -44,6 +47,7 @@ class AuditedQuestion:
     pvalue: float | None = None
     null_rate: float | None = None
     reason: str | None = None
+    score: float | None = None
     margin: float | None = None
     n_orders: int | None = None
     loglikelihoods: tuple[float, ...] = ()
@@ -51,10 +55,10 @@ class AuditedQuestion:
     outlier_null_rate: float | None = None
     guards: tuple[str, ...] = ()
     arms: Arms | None = None
-    probability: float | None = None
     calibrated_flagged: bool | None = None
     seen_pvalue: float | None = None
     others: Mapping[str, Values] = field(default_factory=dict)
+    orders: OrderAnswers | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ class Row:
     others: values of the detectors that have no column
     flags: of the tested questions, by the hash of their row
     origin: the results file that its accuracy is from; empty if there is none
+    verdict: on its questions together, adjusted for the number of verdicts that are shown
     """
 
     model: str
@@ -106,6 +111,7 @@ class Row:
     others: Sequence[DetectorValue] = ()
     flags: Mapping[str, bool] = field(default_factory=dict)
     origin: str = ""
+    verdict: DataVerdict = NO_VERDICT
 
     @property
     def name(self) -> str:

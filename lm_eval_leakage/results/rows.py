@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
-from scipy.stats import false_discovery_control
-
+from lm_eval_leakage.inference.order_permutations import adjusted_by_holm
 from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate, normal, share
 from lm_eval_leakage.logs.runs import Run, n_told
 from lm_eval_leakage.results.answered import ACCURACIES, TaskRun, leaves, outer_first, outermost
-from lm_eval_leakage.results.column_registry import PVALUE_ADJUSTED, PVALUE_ALL, values_of
+from lm_eval_leakage.results.column_registry import values_of
+from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.other_detectors import detector_values
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row
@@ -63,7 +63,7 @@ def rows_of(
     rows: list[Row] = []
     for named, questions in [*_groups(model, parts), *_tasks(model, parts)]:
         rows += _of_metrics(named, questions, calibrating, ease)
-    return _adjusted([*rows, *_of_audits(model, unanswered, groups_of_audits, calibrating)])
+    return [*rows, *_of_audits(model, unanswered, groups_of_audits, calibrating)]
 
 
 def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequence[AnnotatedQuestion]]]:
@@ -129,6 +129,7 @@ def _row(
         others=detector_values(others) if others else (),
         flags={one.doc_hash: bool(one.flagged) for one in measured.tested},
         origin=named.origin,
+        verdict=data_verdict(one.orders for one in measured.joined if one.orders is not None),
     )
 
 
@@ -187,29 +188,33 @@ def _of_audits(
             yield row(f"{benchmark}/{subject}", SUBJECT_LEVEL, part, group)
 
 
-def _adjusted(rows: Sequence[Row]) -> list[Row]:
-    """Benjamini-Hochberg over the tasks of the model, and over the subjects of each task."""
-    families: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+def adjusted_rows(rows: Sequence[Row]) -> list[Row]:
+    """The rows of all models that are shown together, with the p-values of their verdicts adjusted by Holm: over all
+    models' benchmarks (tasks and groups in no group), over the members of each model's group, over the subjects of
+    each of its tasks."""
+    families: dict[tuple[str, ...], dict[tuple[str, str], float]] = defaultdict(dict)
     for row in rows:
-        if row.level != GROUP_LEVEL and not math.isnan(pvalue := _pvalue(row)):
-            families[_family(row)][row.task] = pvalue  # the same for each of its metrics
+        if not math.isnan(row.verdict.pvalue):
+            families[_family(row)][row.model, row.task] = row.verdict.pvalue  # the same for each metric
     adjusted = {
-        (family, task): pvalue
+        (family, name): (pvalue, len(own))
         for family, own in families.items()
-        if len(own) > 1
-        for task, pvalue in zip(own, false_discovery_control(list(own.values())).tolist(), strict=True)
+        for name, pvalue in zip(own, adjusted_by_holm(list(own.values())), strict=True)
     }
-    found = [(row, adjusted.get((_family(row), row.task), NAN)) for row in rows]
-    return [replace(row, values={**row.values, PVALUE_ADJUSTED.key: pvalue}) for row, pvalue in found]
+    return [_with_adjusted(row, adjusted.get((_family(row), (row.model, row.task)))) for row in rows]
 
 
-def _pvalue(row: Row) -> float:
-    found = row.values.get(PVALUE_ALL.key)
-    return found if isinstance(found, float) else NAN
+def _with_adjusted(row: Row, found: tuple[float, int] | None) -> Row:
+    if found is None:
+        return row
+    return replace(row, verdict=replace(row.verdict, adjusted=found[0], n_looks=found[1]))
 
 
-def _family(row: Row) -> tuple[str, str]:
-    return row.level, row.task.partition("/")[0] if row.level == SUBJECT_LEVEL else ""
+def _family(row: Row) -> tuple[str, ...]:
+    """The rows that are read side by side."""
+    if row.level == SUBJECT_LEVEL:
+        return row.model, row.task.partition("/")[0]
+    return (row.model, row.group) if row.group else ()
 
 
 def strata_of(

@@ -28,13 +28,15 @@ class Standing:
 
     @property
     def ranks(self) -> str:
-        """`2`, or `2–4`."""
+        """`2`, or `2–4`; empty if no question was tested that can be flagged."""
+        if not self.row.n_tested:
+            return ""
         return str(self.first) if self.first == self.last else f"{self.first}–{self.last}"
 
 
 @dataclass(frozen=True)
 class Board:
-    """One benchmark: its models, the highest ranks first.
+    """One benchmark: its models, the most suspicious verdict first, then the highest ranks.
 
     n_common: questions on which all of the models were tested
     """

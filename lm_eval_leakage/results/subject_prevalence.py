@@ -28,6 +28,7 @@ from lm_eval_leakage.results.markup import markdown_of
 from lm_eval_leakage.results.measured import ALL_TESTED, NO_GUARD, P_ADJUSTED, P_UNGUARDED, Flags, P, flags_of
 from lm_eval_leakage.results.result_types import AuditedQuestion
 from lm_eval_leakage.results.verdicts import audited_questions
+from lm_eval_leakage.results.withholding import refuse_withheld
 from lm_eval_leakage.texts import visible
 
 ALL_SUBJECTS = "(all)"
@@ -93,6 +94,7 @@ def by_calibration(
 ) -> list[SubjectShare]:
     """By one detector of a calibration, at the threshold that flags `fpr` of the known-unseen questions."""
     scores, lines = scores_of(folder, calibration, problems)
+    refuse_withheld(calibration, lines.values())
     classes = {name: line.of_class for name, line in lines.items()}
     pvalues = pvalues_of(scores, classes, calibration, detector, problems)
     tpr, observed_fpr = calibration.detectors[detector].flagged(fpr)

@@ -9,14 +9,26 @@ from lm_eval_leakage.results.cells import EMPTY
 from lm_eval_leakage.results.column_registry import MODEL, displayed
 from lm_eval_leakage.results.flat import flat_row
 from lm_eval_leakage.results.formatting import DASH
-from lm_eval_leakage.results.markup import Cells, csv_of, markdown_of
+from lm_eval_leakage.results.markup import TAG, Cells, csv_of, markdown_of
 from lm_eval_leakage.results.result_types import Row
+from lm_eval_leakage.results.suspicion import benchmarks
 from lm_eval_leakage.texts import as_json, visible
 
 
 def as_text(rows: Sequence[Row], style: str) -> str:
     """In one of the STYLES of `markup`. Text tables, Markdown and LaTeX leave out columns without any value."""
     return RENDERERS[style](rows)
+
+
+def verdicts_in_words(rows: Sequence[Row], style: str) -> str:
+    """A line with the verdict's sentence for each benchmark (a group, or a task outside groups), the most suspicious
+    first; empty in styles that programs read."""
+    if style not in ("table", "markdown"):
+        return ""
+    is_one, found = len({row.model for row in rows}) == 1, benchmarks(rows)
+    lines = {(row.model, row.task): row.verdict.sentence for row in found if row.verdict.word}
+    told = [visible(f"{task if is_one else f'{model}, {task}'}: {text}") for (model, task), text in lines.items()]
+    return "\n".join(told if style == "table" else [f"- {TAG.sub('&lt;', line)}" for line in told])
 
 
 def cells(rows: Sequence[Row]) -> Cells:

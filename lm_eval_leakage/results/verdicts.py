@@ -6,15 +6,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from lm_eval_leakage.detector_ids import statistic_of
 from lm_eval_leakage.inference.kept_questions import FEWEST_SEEN, seen_pvalues
 from lm_eval_leakage.inference.known_scores import COMBINED, Calibration
-from lm_eval_leakage.logs.audit_line import AuditLine, statistic_of
+from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.runs import sanitized
 from lm_eval_leakage.questions.fields import content_id
+from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.identify import pvalues_of
 from lm_eval_leakage.results.other_detectors import values_of_line
 from lm_eval_leakage.results.result_types import AuditedQuestion
+from lm_eval_leakage.results.withholding import refuse_withheld
 
 MAIN = ("max_order", "pair_published", "stepwise")  # the columns show the flags of the first of these that was run
 OUTLIER_TEST = "outlier"
@@ -129,6 +132,7 @@ def _audited_question(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chos
         answer=read.answer if read else None,
         guards=first.guards,
         others={name: values_of_line(line) for name, line in own.items() if name not in chosen.shown},
+        orders=_orders(list(own.values())),
     )
     main, outlier, arms = (own.get(one) if one else None for one in (chosen.main, chosen.outlier, chosen.arms))
     if main is not None:
@@ -138,6 +142,7 @@ def _audited_question(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chos
             pvalue=main.pvalue,
             null_rate=main.null_rate,
             reason=TWO_OPTIONS if _undecidable(main) else main.reason,
+            score=main.score,
             margin=main.margin,
             n_orders=len(main.loglikelihoods) or None,
             loglikelihoods=tuple(main.loglikelihoods),
@@ -146,6 +151,16 @@ def _audited_question(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chos
     if outlier is not None:
         audited = replace(audited, outlier=outlier.flagged, outlier_null_rate=outlier.null_rate)
     return audited if arms is None else replace(audited, arms=arms.arms)
+
+
+def _orders(lines: Sequence[AuditLine]) -> OrderAnswers | None:
+    """What the verdict on the data set is computed from. The status of the published orders is in one line of each
+    question; it is unknown where an earlier version asked the orders."""
+    found = next((orders for line in lines if (orders := line.orders)), None)
+    asked = next((line for line in lines if len(line.loglikelihoods) > 1), None)
+    if found is not None or asked is None:
+        return found
+    return OrderAnswers(tuple(asked.loglikelihoods), guarded=asked.guarded)
 
 
 def _undecidable(line: AuditLine) -> bool:
@@ -160,7 +175,7 @@ def _with_calibration(
 ) -> tuple[list[AuditedQuestion], Calibrating | None]:
     """Adds calibrated verdicts on questions of the calibration's benchmark or parts of it; other questions have
     none."""
-    calibration, together = calibrating.calibration, calibrating.calibration.combined
+    calibration = calibrating.calibration
     own = _of_its_benchmark(found, verdicts, calibration, problems)
     scores: dict[str, dict[str, float]] = {name: {} for name in own}
     for name, lines in own.items():
@@ -169,24 +184,20 @@ def _with_calibration(
     classes = {name: next(iter(lines.values())).of_class for name, lines in own.items()}
     of_seen = _seen_pvalues(scores, calibrating)
     try:
+        refuse_withheld(calibration, (line for lines in own.values() for line in lines.values()))
         pvalues = pvalues_of(scores, classes, calibration, calibrating.detector, problems)
     except ValueError as error:
         problems.append(Problem(f"the calibration of {calibration.model!r} is not used: {error}"))
         return list(found), None
 
-    def calibrated(one: AuditedQuestion) -> AuditedQuestion:
-        one = replace(one, seen_pvalue=of_seen.get(one.doc_hash))
-        if one.doc_hash not in pvalues:
-            return replace(one, calibrated_flagged=None)
-        known = scores[one.doc_hash]
-        has_all = together is not None and all(part in known for part in together.detectors)
-        return replace(
+    return [
+        replace(
             one,
-            calibrated_flagged=pvalues[one.doc_hash] <= calibrating.fpr,
-            probability=together.probability(known) if together is not None and has_all else None,
+            calibrated_flagged=pvalues[one.doc_hash] <= calibrating.fpr if one.doc_hash in pvalues else None,
+            seen_pvalue=of_seen.get(one.doc_hash),
         )
-
-    return [calibrated(one) for one in found], calibrating
+        for one in found
+    ], calibrating
 
 
 def _of_its_benchmark(

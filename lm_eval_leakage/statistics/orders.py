@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lm_eval_leakage.inference.pooling import EVIDENCE_ROWS
@@ -40,14 +41,13 @@ class OrderStatistic(ABC):
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> Sequence[Evidence | Skipped]:
         """Verdicts on answers; computed on the CPU if the device fails, since the model may have left no memory there
         and its answers may have taken hours."""
-        rows = [question.answers for question in answered]
         try:
-            return self(OrderScores.from_rows(rows, device))
+            return self(_scores(answered, device))
         except RuntimeError as error:
             if find_device(device).type == "cpu":
                 raise
             logger.warning("%s is computed on the CPU, since the device failed: %s", self, error)
-            return self(OrderScores.from_rows(rows, "cpu"))
+            return self(_scores(answered, "cpu"))
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,13 @@ class OrderScores:
     loglikelihoods: nats, float64, `(n_questions, n_orders)`; column 0 is the published order; a question with
         fewer orders is padded with -inf at the end of its row
     n_orders: `(n_questions,)`, number of columns of each row that are not padding
+    fixed_places: `(n_questions, n_orders)`, number of options that stand in their published place, any number in the
+        padding; None if only column 0 is known to be the published order, which then counts 1 and every other order 0
     """
 
     loglikelihoods: Tensor
     n_orders: Tensor
+    fixed_places: Tensor | None = None
 
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[float]], device: str = "auto") -> OrderScores:
@@ -69,11 +72,59 @@ class OrderScores:
         if len(rows) and lengths.min() < 2:
             bad = int(lengths.argmin())
             raise ValueError(f"row {bad} has {lengths[bad]} orders; at least 2 are needed")
-        values = np.fromiter(chain.from_iterable(rows), dtype=np.float64, count=int(lengths.sum()))
-        if not np.isfinite(values).all():
-            bad = int(np.repeat(np.arange(len(rows)), lengths)[~np.isfinite(values)][0])
+        padded = _padded(rows, lengths, -np.inf)
+        outside = ~np.isfinite(padded) & _within(padded, lengths)
+        if outside.any():
+            bad = int(np.flatnonzero(outside.any(axis=1))[0])
             raise ValueError(f"row {bad} holds a log-likelihood that is not finite; leave such questions out")
-        padded = np.full((len(rows), int(lengths.max(initial=2))), -np.inf)
-        padded[np.arange(padded.shape[1]) < lengths[:, None]] = values
         where = find_device(device)
         return cls(torch.from_numpy(padded).to(where), torch.from_numpy(lengths).to(where))
+
+    def with_fixed_places(self, rows: Sequence[Sequence[int]]) -> OrderScores:
+        """The same scores with the number of options in their published place, one sequence per question; an empty one
+        where it is not known."""
+        if not any(rows):
+            return self
+        lengths = self.n_orders.cpu().numpy()
+        known = [own or [1] + [0] * (length - 1) for own, length in zip(rows, lengths.tolist(), strict=True)]
+        for bad, (own, length) in enumerate(zip(known, lengths, strict=True)):
+            if len(own) != length:
+                raise ValueError(f"row {bad} has fixed places of {len(own)} orders, but scores of {length}")
+        return replace(self, fixed_places=torch.from_numpy(_padded(known, lengths, 0)).to(self.loglikelihoods.device))
+
+    @property
+    def is_order(self) -> Tensor:
+        """Which entries are not padding."""
+        return torch.arange(self.loglikelihoods.shape[1], device=self.n_orders.device) < self.n_orders[:, None]
+
+    def centred(self, values: Tensor) -> Tensor:
+        """Values of the same shape minus their mean over the question's orders; 0 in the padding."""
+        values = torch.where(self.is_order, values, 0.0)
+        return torch.where(self.is_order, values - (values.sum(dim=1) / self.n_orders)[:, None], 0.0)
+
+    def standardised(self) -> Tensor:
+        """Log-likelihoods minus their mean over the question's orders, over their (population) standard deviation; 0
+        in the padding, and for a question whose orders are all equally likely."""
+        centred = self.centred(self.loglikelihoods)
+        lowest = torch.where(self.is_order, self.loglikelihoods, torch.inf).amin(dim=1, keepdim=True)
+        deviation = (centred.square().sum(dim=1) / self.n_orders).sqrt()[:, None]
+        varies = (
+            self.loglikelihoods.amax(dim=1, keepdim=True) > lowest
+        )  # the mean of equal numbers may be off by a bit
+        return torch.where(varies & (deviation > 0), centred / deviation, 0.0)
+
+
+def _scores(answered: Sequence[Answered], device: str) -> OrderScores:
+    scores = OrderScores.from_rows([question.answers for question in answered], device)
+    return scores.with_fixed_places([question.fixed_places for question in answered])
+
+
+def _padded(rows: Sequence[Sequence[float]], lengths: NDArray[np.int64], filler: float) -> NDArray[np.float64]:
+    padded = np.full((len(rows), int(lengths.max(initial=2))), filler, dtype=np.float64)
+    padded[_within(padded, lengths)] = np.fromiter(chain.from_iterable(rows), dtype=np.float64)
+    return padded
+
+
+def _within(padded: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
+    inside: NDArray[np.bool_] = np.arange(padded.shape[1]) < lengths[:, None]
+    return inside

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from lm_eval_leakage import cli
 from tests.results.harness_files import answered, audited, confused, row, write_run
 
 N = 24
@@ -22,23 +20,6 @@ def folder(tmp_path):
     lines = [confused(doc, i < 8, i < 2) for i, doc in enumerate(docs)]
     write_run(tmp_path / "audits", "m", {"bench_choice_confusion": lines})
     return tmp_path
-
-
-@pytest.fixture
-def typed(monkeypatch, capsys):
-    """Runs a command as typed; returns its exit code, stdout and stderr."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["lm-eval-leakage", *map(str, words)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 1
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
 
 
 def test_annotate_prints_columns_and_writes_copies_next_to_the_runs(folder, typed) -> None:
@@ -63,8 +44,10 @@ def test_a_dry_run_writes_nothing(folder, typed) -> None:
     [
         ("pvalue<0.01", 1, "m, bench: pvalue is"),
         ("accuracy<0.2", 0, ""),
-        ("probability>0.5", 2, "no row has"),
-        ("pvalue", 2, "pvalue<0.01"),
+        ("prevalence>0.5", 2, "no row has"),
+        ("pvalue", 2, "verdict>=evidence"),
+        ("pvalue<0.01", 1, "note: pvalue tests a null hypothesis that does not hold for options in written orders"),
+        ("verdict>=evidence", 2, "every verdict is 'cannot be told': m, bench: the log does not say whether"),
     ],
 )
 def test_exit_codes_tell_a_met_condition_from_one_that_cannot_be_checked(folder, typed, condition, code, said) -> None:

@@ -21,7 +21,7 @@ def changing_numbers(folder: Path, tries: int, rng: random.Random) -> Tally:
     file = folder / "questions.jsonl"
     folder.mkdir(parents=True)
     file.write_text("".join(json.dumps(doc) + "\n" for doc in MANY))
-    metadata = {"data_files": str(file)}
+    metadata = {"data_files": str(file), "control_form": False}
     right = {
         (line["doc_id"], line["filter"]): line["pvalue"]
         for line in evaluate(FakeLM(by_hash), metadata)["samples"][TASK]

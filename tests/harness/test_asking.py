@@ -41,6 +41,12 @@ class Named(FakeLM):
 
 
 @pytest.fixture
+def questions_file(questions_file):
+    """Without the control form, so that the numbers of requests are those of the orders."""
+    return lambda docs: questions_file(docs) | {"control_form": False}
+
+
+@pytest.fixture
 def named(monkeypatch):
     Named.made, Named.stops_after = [], None
     monkeypatch.setattr("lm_eval.api.registry.get_model", lambda name: Named)

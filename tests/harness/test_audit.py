@@ -81,7 +81,7 @@ def test_any_task_has_an_audit_by_name_in_its_own_prompt(folder, task) -> None:
     task("colours", LETTERED)
     lm = FakeLM(by_hash)
     results = run(folder, "colours_leakage_perm", lm=lm)
-    assert len(lm.asked) == 3 * 24
+    assert len(lm.asked) == 2 * 3 * 24  # every order, and every order in the control form
     assert lm.asked[0] == ("Which is colour 0?", "\nA. red 0\nB. blue 0\nC. lime 0\nD. grey 0")
     assert results["results"]["colours_leakage_perm"]["skipped,max_order"] == 0
     assert results["configs"]["colours_leakage_perm"]["metadata"]["audit_of"] == "colours"
@@ -114,7 +114,7 @@ def test_parameters_of_the_probe_reach_it(folder, task) -> None:
     task("colours", LETTERED)
     lm = FakeLM(by_hash)
     simple_evaluate(model=lm, tasks=["colours_leakage_perm"], task_manager=manager(folder, orders=6))
-    assert len(lm.asked) == 3 * 6
+    assert len(lm.asked) == 2 * 3 * 6
 
 
 def test_a_users_static_audit_wins_over_the_dynamic_one(folder, task) -> None:
@@ -143,7 +143,8 @@ def test_a_group_counts_every_question_of_its_members_once(folder, task) -> None
     assert row["flagged_rate,max_order"] == pytest.approx(flagged / 4)
     assert row["flagged_rate_stderr,max_order"] == pytest.approx(math.sqrt(flagged / 4 * (1 - flagged / 4) / 3))
     if flagged == 1:
-        assert row["dataset_pvalue,max_order"] == pytest.approx(1 - (23 / 24) ** 4)
+        details = results["leakage_details"]["everything_leakage_perm"]
+        assert details["dataset_pvalue,max_order"] == pytest.approx(1 - (23 / 24) ** 4)
     assert results["groups"]["everything_leakage_perm"] == row
     assert "everything_leakage_perm" in make_table(results, "groups")
 
@@ -380,9 +381,10 @@ MINE = {"question": "Which is mine?", "choices": ["oak", "elm", "ash", "yew"], "
 
 def test_a_users_file_is_audited_in_the_tasks_own_prompt(folder, task, mine) -> None:
     task("colours", LETTERED.replace("{{question}}", "Pick: {{question}}"))
-    first, second = asked(folder, "colours_leakage_perm", mine(MINE))
+    first, second, *control = asked(folder, "colours_leakage_perm", mine(MINE))
     assert first == ("Pick: Which is mine?", "\nA. oak\nB. elm\nC. ash\nD. yew")
     assert second[0] == first[0]
+    assert len(control) == 2
 
 
 def test_a_users_file_is_prepared_as_the_tasks_own_data_are(folder, task, mine) -> None:
@@ -466,7 +468,7 @@ def test_a_task_object_is_audited_without_names(folder, task) -> None:
     audit = leakage_task(base, probe="option_orders", orders=2)
     lm = FakeLM(by_hash)
     results = simple_evaluate(model=lm, tasks=[audit], task_manager=manager(folder))
-    assert len(lm.asked) == 6
+    assert len(lm.asked) == 2 * 6
     assert "flagged_rate,max_order" in results["results"]["colours_leakage_perm"]
     with pytest.raises(ValueError, match="no audit uses the probe 'nothing'"):
         leakage_task(base, probe="nothing")
@@ -509,7 +511,7 @@ def test_with_two_options_the_pooled_test_is_shown_instead_of_a_rate(folder, tas
         results = run(folder, "pairs_leakage_perm", lm=FakeLM(fond_of(*seen)))
     row = results["results"]["pairs_leakage_perm"]
     assert row["flagged_rate,max_order"] == "2 options: no rate"
-    assert row["dataset_pvalue,max_order"] == pytest.approx(1 / 8)
+    assert results["leakage_details"]["pairs_leakage_perm"]["dataset_pvalue,max_order"] == pytest.approx(1 / 8)
     assert row["skipped,outlier"] == 3
     assert "2 options: no rate" in make_table(results)
     assert "3 of 3 questions meet the criterion, 2 would by chance" in caplog.text

@@ -9,9 +9,11 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
-from lm_eval_leakage.inference.known_scores import EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.inference.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.logs.calibration_file import write_calibration
 from tests.fakes import FakeLM, by_hash, fond_of
+
+pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")
 
 extend_harness(TaskManager)
 TASK = "fresh_leakage_perm"
@@ -21,9 +23,10 @@ KEY = "max_order"
 
 @pytest.fixture
 def file(tmp_path):
-    """Margins of known-unseen questions from -0.5 to 0.48 nats; a model that memorised nothing has less than 1."""
-    known = KnownScores({EVERY_CLASS: [i / 50 - 0.5 for i in range(50)]}, [3.0] * 40)
-    write_calibration(tmp_path / "c.json", Calibration("M", "fresh", "by hand", {KEY: known}))
+    """Scores of known-unseen questions from -2.5 to 2.4; a question of which only the published order is remembered
+    has 3."""
+    known = KnownScores({EVERY_CLASS: [i / 10 - 2.5 for i in range(50)]}, [3.0] * 40)
+    write_calibration(tmp_path / "c.json", Calibration("M", "fresh", OWN, "by hand", {KEY: known}))
     return str(tmp_path / "c.json")
 
 
@@ -91,7 +94,7 @@ def test_a_model_without_a_known_name_gets_a_warning(questions_file, file, caplo
 
 
 def test_a_benchmark_name_that_only_begins_the_same_gets_a_warning(tmp_path, caplog) -> None:
-    write_calibration(tmp_path / "c.json", Calibration("M", "mmlu", "by hand", {}))
+    write_calibration(tmp_path / "c.json", Calibration("M", "mmlu", OWN, "by hand", {}))
     metadata = {"calibration": str(tmp_path / "c.json")}
     assert Calibrator.of(metadata | {"audit_of": "mmlu"}, "t") is not None
     assert not caplog.text
@@ -102,7 +105,7 @@ def test_a_benchmark_name_that_only_begins_the_same_gets_a_warning(tmp_path, cap
 
 
 def test_a_calibration_of_another_benchmark_is_refused(questions_file, tmp_path) -> None:
-    write_calibration(tmp_path / "c.json", Calibration("M", "mmlu", "by hand", {}))
+    write_calibration(tmp_path / "c.json", Calibration("M", "mmlu", OWN, "by hand", {}))
     with pytest.raises(ValueError, match="made on 'mmlu', but fresh_leakage_perm audits"):
         audit(Named(by_hash), questions_file(DOCS), calibration=str(tmp_path / "c.json"))
 

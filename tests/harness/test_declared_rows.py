@@ -24,8 +24,8 @@ from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import FIVE, GOOD, ONE, inline, lines
 
-FLAGGED = MaxOrderEvidence(True, 1 / 6, 1 / 6, margin=2.0, best_order=0, n_orders=6)
-NOT_FLAGGED = MaxOrderEvidence(False, 20 / 24, 1 / 24, margin=-3.0, best_order=7, n_orders=24)
+FLAGGED = MaxOrderEvidence(True, 1 / 6, 1 / 6, fixed_z=2.5, margin=2.0, best_order=0, n_orders=6)
+NOT_FLAGGED = MaxOrderEvidence(False, 20 / 24, 1 / 24, fixed_z=-1.5, margin=-3.0, best_order=7, n_orders=24)
 VERDICTS = [FLAGGED, Skipped("why"), NOT_FLAGGED, FLAGGED]
 
 
@@ -55,7 +55,7 @@ def test_every_declared_row_is_registered_with_the_harness_with_its_direction() 
 
 def test_an_undefined_number_of_a_question_is_none_in_its_line() -> None:
     evidence = MaxOrderEvidence(
-        flagged=False, pvalue=math.nan, null_rate=0.5, margin=math.inf, best_order=0, n_orders=2
+        flagged=False, pvalue=math.nan, null_rate=0.5, fixed_z=math.inf, margin=math.inf, best_order=0, n_orders=2
     )
     line = written_line(evidence, benchmark="b", detector="max_order", contributions={"null_rate": 0.5})
     assert (line["pvalue"], line["margin"], line["null_rate"]) == (None, None, 0.5)
@@ -120,6 +120,7 @@ def test_a_new_measurement_prints_the_rows_that_it_declares_without_another_edit
     results = evaluated(questions_file, [GOOD, FIVE, ONE], "lengths")
     row = results["results"]["inline"]
     assert {name: value for name, value in row.items() if "," in name and value != "N/A"} == {
+        "evidence,lengths": "cannot be told",
         "mean_orders,lengths": (24 + 120) / 2,
         "mean_orders_stderr,lengths": pytest.approx(48),
         "skipped,lengths": 1,

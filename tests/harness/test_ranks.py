@@ -26,6 +26,7 @@ from lm_eval_leakage.harness.models.processes import (
 )
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import EMPTY, FIVE, GOOD, ONE, SAME, TASK, TWINS, evaluate
+from tests.harness.test_task import MANY as COLOURS
 
 # every other question goes to the second process, which therefore has no testable one
 DOCS = [GOOD, ONE, TWINS, EMPTY, FIVE, SAME, GOOD | {"question": "Again?"}]
@@ -59,19 +60,22 @@ def run_rank(rank: int, world_size: int, metadata: dict, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world_size)
     results = evaluate(RankedLM(), metadata)
     if results is not None:
-        Path(folder, "row.json").write_text(json.dumps(results["results"][TASK]))
+        found = results["results"][TASK], results["leakage_details"][TASK]
+        Path(folder, "found.json").write_text(json.dumps(found))
     Path(folder, f"all_{rank}").write_text(str([on_all(rank == 0), on_all(True), on_all(False)]))
     dist.destroy_process_group()
 
 
 @pytest.mark.model  # starts several interpreters in sequence
 @pytest.mark.filterwarnings("ignore")
-def test_the_rows_do_not_depend_on_the_number_of_processes(questions_file, tmp_path) -> None:
-    metadata = questions_file(DOCS)
-    alone = evaluate(FakeLM(by_hash), metadata)["results"][TASK]
+def test_the_rows_and_the_verdict_do_not_depend_on_the_number_of_processes(questions_file, tmp_path) -> None:
+    metadata = questions_file([*DOCS, *COLOURS])
+    alone = evaluate(FakeLM(by_hash), metadata)
     mp.start_processes(run_rank, (2, metadata, str(tmp_path)), nprocs=2, start_method="fork")
-    together = json.loads((tmp_path / "row.json").read_text())
-    assert together == pytest.approx(dict(alone), nan_ok=True)
+    row, details = json.loads((tmp_path / "found.json").read_text())
+    assert row == pytest.approx(dict(alone["results"][TASK]), nan_ok=True)
+    assert details["verdict"] == pytest.approx(alone["leakage_details"][TASK]["verdict"], nan_ok=True)
+    assert (details["verdict"]["basis"], details["verdict"]["n"]) == ("control", 4 + len(COLOURS))
     for rank in range(2):  # what only the first process finds is not found by all
         assert (tmp_path / f"all_{rank}").read_text() == str([False, True, False])
 
@@ -163,7 +167,7 @@ def texts(asked: list[list[list[str]]]) -> set[tuple[str, ...]]:
 @pytest.mark.model
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_can_be_resumed_with_another_number_of_processes(questions_file, tmp_path) -> None:
-    metadata = questions_file(MANY)
+    metadata = questions_file(MANY) | {"control_form": False}
     begun, _ = spawned(tmp_path, "two", 2, Kept, 50, metadata)
     assert [len(own) for own in begun] == [50, 50]
     asked, samples = spawned(tmp_path, "three", 3, Kept, None, metadata)
@@ -184,7 +188,7 @@ def test_a_run_can_be_resumed_with_another_number_of_processes(questions_file, t
 @pytest.mark.model
 @pytest.mark.filterwarnings("ignore")
 def test_processes_of_one_model_make_the_same_requests_whatever_each_has_saved(questions_file, tmp_path) -> None:
-    metadata = questions_file(MANY)
+    metadata = questions_file(MANY) | {"control_form": False}
     begun, _ = spawned(tmp_path, "begun", 2, Replica, 50, metadata)
     assert [len(own) for own in begun] == [50, 50]
     assert not (tmp_path / "kept_1" / "leakage_answers").exists()  # only the first one writes

@@ -58,6 +58,31 @@ def test_a_key_that_is_like_none_is_refused_with_all_that_are_known(chosen) -> N
         chosen("fresh_leakage_perm", {"zzz": 1})
 
 
+@pytest.mark.parametrize(
+    ("metadata", "sentence"),
+    [
+        ({"control_form": "no"}, "control_form is 'no'; give true, or false not to ask the control form"),
+        ({"control_form": 0}, "control_form is 0; give true, or false not to ask the control form"),
+        ({"resume": "no"}, "resume is 'no'; give true, or false to save no answers and reuse none"),
+        (
+            {"published_orders": "random"},
+            "published_orders is 'random'; write STATUS: SOURCE, with one of random, written, sealed and where the "
+            "builder says so (the documented status has no source; name where the builder says so, such as a section)",
+        ),
+        (
+            {"published_orders": "chance: page 3"},
+            "published_orders is 'chance: page 3'; write STATUS: SOURCE, with one of random, written, sealed and "
+            "where the builder says so (the documented status is 'chance'; choose one of: random, written, sealed)",
+        ),
+    ],
+)
+def test_an_invalid_value_ends_the_run_in_one_sentence(chosen, metadata: dict, sentence: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        chosen("colours_leakage_perm", metadata)
+    assert ended.value.code == sentence
+    chosen("colours", metadata)  # which may read it otherwise
+
+
 def test_the_models_arguments_are_no_keys_of_the_users(chosen) -> None:
     arguments = {"pretrained": "x", "dtype": "float32", "max_order": 3, "anything": 1}
     assert chosen("fresh_leakage_perm", {"max_orders": 4}, arguments).metadata["anything"] == 1

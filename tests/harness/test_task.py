@@ -44,26 +44,42 @@ def lines(results, filter_name: str, task: str = TASK) -> list[dict]:
     return [line for line in results["samples"][task] if line["filter"] == filter_name]
 
 
-ROWS = (
-    *("flagged_rate", "flagged_rate_guarded", "flagged_rate_unguarded", "null_rate"),
-    *("dataset_pvalue", "dataset_pvalue_unguarded", "skipped"),
+MANY = [GOOD | {"question": f"Colour {i}?", "choices": [f"{c} {i}" for c in GOOD["choices"]]} for i in range(20)]
+STATISTICS = ("max_order", "outlier")
+PER_STATISTIC = {f"{name},{of}" for name in ("flagged_rate", "null_rate", "skipped") for of in STATISTICS}
+IN_DETAILS = ("flagged_rate_guarded", "flagged_rate_unguarded", "dataset_pvalue", "dataset_pvalue_unguarded")
+
+
+def details(results) -> dict:
+    return results["leakage_details"][TASK]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "rows"),
+    [
+        ({}, {"evidence", "evidence_pvalue"}),
+        ({"published_orders": "sealed: this test"}, {"evidence", "evidence_pvalue"}),
+        ({"control_form": False}, {"evidence", "order_ratio"}),
+    ],
 )
-
-
-def test_the_table_has_these_rows_a_statistic_and_no_others(questions_file) -> None:
-    row = evaluate(FakeLM(by_hash), questions_file([GOOD, ABOVE]))["results"][TASK]
-    printed = {key for key in row if "," in key and "_stderr," not in key}
-    rows = ROWS
-    assert printed == {f"{name},{statistic}" for name in rows for statistic in ("max_order", "outlier")}
+def test_the_table_has_the_verdicts_rows_once_three_per_statistic_and_no_others(
+    questions_file, metadata: dict, rows: set[str]
+) -> None:
+    results = evaluate(FakeLM(by_hash), questions_file([*MANY, ABOVE]) | metadata)
+    printed = {key for key in results["results"][TASK] if "," in key and "_stderr," not in key}
+    assert printed == PER_STATISTIC | {f"{name},max_order" for name in rows}
+    in_details = {key for key in details(results) if "_stderr," not in key}
+    assert in_details == {f"{name},{of}" for name in IN_DETAILS for of in STATISTICS} | {"verdict"}
 
 
 def test_a_model_that_has_seen_every_question_is_flagged(questions_file) -> None:
     docs = [GOOD, TWINS, FIVE]
-    row = evaluate(FakeLM(fond_of(*map(published, docs))), questions_file(docs))["results"][TASK]
+    results = evaluate(FakeLM(fond_of(*map(published, docs))), questions_file(docs))
+    row = results["results"][TASK]
     assert row["flagged_rate,max_order"] == 1
     assert row["flagged_rate_stderr,max_order"] == 0
     assert row["null_rate,max_order"] == pytest.approx((1 / 24 + 1 / 12 + 1 / 120) / 3)
-    assert row["dataset_pvalue,max_order"] == pytest.approx(1 / 24 / 12 / 120)
+    assert details(results)["dataset_pvalue,max_order"] == pytest.approx(1 / 24 / 12 / 120)
     assert row["skipped,max_order"] == 0
 
 
@@ -71,17 +87,18 @@ ABOVE = GOOD | {"question": "And at night?", "choices": ["red", "blue", "lime", 
 YEARS = GOOD | {"question": "When was it black?", "choices": ["1901", "1902", "1903", "1904"]}
 
 
-def test_guarded_and_unguarded_questions_have_rows_of_their_own(questions_file) -> None:
+def test_guarded_and_unguarded_questions_have_rates_of_their_own_in_the_details(questions_file) -> None:
     docs = [GOOD, FIVE, ABOVE, YEARS, ONE]
     results = evaluate(FakeLM(fond_of(*map(published, (GOOD, ABOVE, YEARS)))), questions_file(docs))
     row = results["results"][TASK]
     assert row["flagged_rate,max_order"] == 3 / 4
-    assert row["flagged_rate_guarded,max_order"] == 1
-    assert row["flagged_rate_guarded_stderr,max_order"] == 0
-    assert row["flagged_rate_unguarded,max_order"] == 1 / 2
-    assert row["flagged_rate_unguarded_stderr,max_order"] == 1 / 2
+    found = details(results)
+    assert found["flagged_rate_guarded,max_order"] == 1
+    assert found["flagged_rate_guarded_stderr,max_order"] == 0
+    assert found["flagged_rate_unguarded,max_order"] == 1 / 2
+    assert found["flagged_rate_unguarded_stderr,max_order"] == 1 / 2
     # one of GOOD (1 in 24) and FIVE (1 in 120) is flagged
-    assert row["dataset_pvalue_unguarded,max_order"] == pytest.approx(1 - 23 / 24 * 119 / 120)
+    assert found["dataset_pvalue_unguarded,max_order"] == pytest.approx(1 - 23 / 24 * 119 / 120)
     assert row["skipped,max_order"] == 1
     logged = lines(results, "max_order")
     assert [line["guards"] for line in logged] == ["", "", "anchored", "in_order", ""]
@@ -90,9 +107,10 @@ def test_guarded_and_unguarded_questions_have_rows_of_their_own(questions_file) 
 
 
 def test_without_guarded_questions_their_rate_is_undefined_and_not_zero(questions_file) -> None:
-    row = evaluate(FakeLM(by_hash), questions_file([GOOD, FIVE]))["results"][TASK]
-    assert not [key for key in row if key.startswith("flagged_rate_guarded")]
-    assert row["flagged_rate_unguarded,max_order"] == row["flagged_rate,max_order"]
+    results = evaluate(FakeLM(by_hash), questions_file([GOOD, FIVE]))
+    found = details(results)
+    assert not [key for key in found if key.startswith("flagged_rate_guarded")]
+    assert found["flagged_rate_unguarded,max_order"] == results["results"][TASK]["flagged_rate,max_order"]
 
 
 def test_templates_are_counted_over_the_whole_benchmark_not_over_the_run(questions_file) -> None:
@@ -104,8 +122,10 @@ def test_templates_are_counted_over_the_whole_benchmark_not_over_the_run(questio
 def test_with_move_movable_only_movable_options_change_place(questions_file) -> None:
     lm = FakeLM(by_hash)
     results = evaluate(lm, questions_file([ABOVE]) | {"move": "movable"})
-    assert len(lm.asked) == 6
-    assert all(continuation.endswith("D. all of the above") for _, continuation in lm.asked)
+    orders, control = lm.asked[:6], lm.asked[6:]
+    assert len(control) == 6
+    assert all(continuation.endswith("D. all of the above") for _, continuation in orders)
+    assert all(continuation.endswith("(4) all of the above") for _, continuation in control)
     assert results["results"][TASK]["null_rate,max_order"] == pytest.approx(1 / 6)
 
 
@@ -165,9 +185,11 @@ def test_each_reason_is_logged_once(questions_file, caplog) -> None:
 
 
 def test_a_data_set_of_bad_questions_has_undefined_rates(questions_file) -> None:
-    row = evaluate(FakeLM(by_hash), questions_file([ONE, EMPTY]))["results"][TASK]
-    assert row["skipped,max_order"] == 2
-    assert not [key for key in row if key.startswith(("flagged_rate,", "null_rate,", "dataset_pvalue,"))]
+    results = evaluate(FakeLM(by_hash), questions_file([ONE, EMPTY]))
+    rows = {key for key in results["results"][TASK] if "," in key and "_stderr," not in key}
+    assert rows == {"skipped,max_order", "skipped,outlier"}
+    assert results["results"][TASK]["skipped,max_order"] == 2
+    assert details(results) == {}
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
@@ -194,7 +216,7 @@ def test_a_question_longer_than_the_models_window_is_skipped_before_it_is_scored
 def test_parameters_of_the_probe_come_from_metadata(questions_file) -> None:
     lm = FakeLM(by_hash)
     evaluate(lm, questions_file([GOOD]) | {"orders": 12, "format": "papers"})
-    assert len(lm.asked) == 12
+    assert len(lm.asked) == 2 * 12
     assert lm.asked[0] == ("Which colour has the sky?:", "\nA:red\nB:blue\nC:lime\nD:grey")
 
 
@@ -218,6 +240,10 @@ def test_under_a_chat_template_the_question_is_the_users_turn(questions_file) ->
         ({"probe": "optionorders"}, r"unknown probe 'optionorders'; choose one of: .*option_orders"),
         ({"max_orders": 1}, "max_orders is 1; it must be"),
         ({"format": "tex"}, "format is 'tex'"),
+        ({"control_form": "no"}, "control_form is 'no'; give true, or false not to ask the control form"),
+        ({"published_orders": "random"}, "published_orders is 'random'; write STATUS: SOURCE, with one of random"),
+        ({"published_orders": "chance: the paper"}, "published_orders is 'chance: the paper'; write STATUS: SOURCE"),
+        ({"published_orders": False}, "published_orders is False; write STATUS: SOURCE"),
         ({"data_files": "nowhere.jsonl"}, "'nowhere.jsonl', but there is no such file"),
         ({"data_files": "questions.xlsx"}, "must end in one of: .json, .jsonl, .parquet"),
     ],
@@ -332,7 +358,7 @@ def test_the_response_cache_serves_a_second_run(questions_file, tmp_path) -> Non
     metadata = questions_file([GOOD, ONE])
     before, after = (evaluate(lm, metadata, use_cache=str(tmp_path / "cache")) for lm in (first, second))
     assert lines(before, "outlier") == lines(after, "outlier")
-    assert len(first.asked) == 24  # those of the only testable question
+    assert len(first.asked) == 2 * 24  # the orders of the only testable question, and its control form
     assert not second.asked
 
 
@@ -358,5 +384,5 @@ def test_the_bundled_benchmark_runs_without_a_hub(caplog) -> None:
     assert row["sample_len"] == 200
     assert row["skipped,max_order"] == 0
     assert row["null_rate,max_order"] == pytest.approx(1 / 24)
-    assert row["dataset_pvalue,max_order"] > 0.001
+    assert results["leakage_details"]["fresh_leakage_perm"]["dataset_pvalue,max_order"] > 0.001
     assert not caplog.records

@@ -10,7 +10,6 @@ from scipy.stats import binomtest
 
 from lm_eval_leakage.inference.conformal import (
     conformal_pvalues,
-    exchangeability,
     from_pvalues,
     joint,
     unseen_share,
@@ -118,15 +117,6 @@ def test_a_level_out_of_range_is_named(level: float) -> None:
         identify([1.0], [0.0], level)
 
 
-def test_questions_of_another_kind_are_noticed() -> None:
-    rng = np.random.default_rng(3)
-    unseen = {"tokens": rng.normal(60, 10, 150).tolist(), "options": [4.0] * 150}
-    benchmark = {"tokens": rng.normal(80, 10, 150).tolist(), "options": [4.0] * 150}
-    found = exchangeability(unseen, benchmark)
-    assert found["tokens"] < 1e-6
-    assert found["options"] == 1
-
-
 def test_the_default_level_is_ten_percent_with_an_estimate_of_the_unseen_share() -> None:
     rng = np.random.default_rng(4)
     scores, unseen = (rng.normal(size=60) + np.repeat([0, 2], 30)).tolist(), rng.normal(size=99).tolist()
@@ -136,7 +126,3 @@ def test_the_default_level_is_ten_percent_with_an_estimate_of_the_unseen_share()
     assert plain == from_pvalues(pvalues, 0.1, estimate_share=False)
     assert plain.unseen_share == 1 > identify(scores, unseen).unseen_share
     assert identify_jointly({"m": scores}, {"m": unseen}) == identify(scores, unseen)
-
-
-def test_without_known_unseen_questions_their_kind_cannot_be_compared() -> None:
-    assert np.isnan(exchangeability({"tokens": []}, {"tokens": [1.0, 2.0]})["tokens"])

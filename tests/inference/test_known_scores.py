@@ -6,6 +6,7 @@ from scipy.stats import binomtest
 
 from lm_eval_leakage.inference.known_scores import (
     EVERY_CLASS,
+    OWN,
     Calibration,
     KnownScores,
     by_class,
@@ -23,10 +24,27 @@ def test_a_threshold_holds_on_fresh_draws() -> None:
 
 
 def test_a_class_has_its_own_threshold_where_it_has_enough_questions() -> None:
-    known = KnownScores({EVERY_CLASS: [0.0] * 99, "rising": [5.0] * 19, "rare": [5.0] * 3}, ())
+    of_class = {"rising": [5.0] * 19, "rare": [5.0] * 3, "odd": [0.0] * 6}
+    known = KnownScores({EVERY_CLASS: [score for own in of_class.values() for score in own], **of_class}, ())
     assert known.pvalue(3.0, "rising") == 1
-    assert known.pvalue(3.0, "rare") == 1 / 100
-    assert known.pvalue(3.0, "unheard of") == 1 / 100
+    assert known.pvalue(3.0, "rare") == known.pvalue(3.0, "odd") == 4 / 10  # the small classes are one group
+    with pytest.raises(ValueError, match="no known-unseen question of the class 'unheard of'; add some"):
+        known.pvalue(3.0, "unheard of")
+    assert KnownScores({EVERY_CLASS: [0.0] * 99}, ()).pvalue(3.0, "unheard of") == 1 / 100
+
+
+def test_the_rate_holds_over_all_questions_where_one_class_is_large_and_another_small() -> None:
+    """Compared with all questions, the 12 guarded ones would be flagged too often on top of 5 % of the others."""
+    rng = np.random.default_rng(4)
+    flagged = []
+    for _ in range(150):
+        names = np.repeat(["plain", "guarded"], [48, 12])
+        shift = np.where(names == "guarded", 1.5, 0.0)
+        unseen, asked = rng.normal(size=60) + shift, rng.normal(size=60) + shift
+        classes = {str(i): str(name) for i, name in enumerate(names)}
+        known = KnownScores(by_class({str(i): float(score) for i, score in enumerate(unseen)}, classes), ())
+        flagged += [known.pvalue(score, name) <= 0.05 for score, name in zip(asked, names, strict=True)]
+    assert 0.02 < np.mean(flagged) < 0.05
 
 
 def test_known_rates_are_those_of_the_threshold() -> None:
@@ -57,7 +75,7 @@ def test_scores_are_grouped_and_what_is_not_finite_is_left_out() -> None:
 
 
 def test_scores_match_a_run_by_its_detectors_with_or_without_the_value_that_ranks() -> None:
-    found = Calibration("M", "b", "o", {"p/t": KnownScores({EVERY_CLASS: [1.0]}, [])})
+    found = Calibration("M", "b", OWN, "o", {"p/t": KnownScores({EVERY_CLASS: [1.0]}, [])})
     assert found.unmatched(["p"]) is None
     assert found.unmatched(["x", "p/t"]) is None
     for run in (["p:max_orders=12"], []):
@@ -65,6 +83,12 @@ def test_scores_match_a_run_by_its_detectors_with_or_without_the_value_that_rank
         assert "'M' has scores of p/t, but the run has " in said
         assert ", ".join(run) in said
     assert "has scores of Q" in str(found.unmatched(["p"], "Q"))
+
+
+def test_margins_of_an_earlier_version_are_not_compared_with_todays_scores() -> None:
+    margins = Calibration("M", "b", OWN, "o", {"max_order/margin": KnownScores({EVERY_CLASS: [1.0]}, [])})
+    assert "has scores of max_order/margin, but the run has max_order" in str(margins.unmatched(["max_order"]))
+    assert margins.unmatched(["max_order/margin"]) is None
 
 
 CLASSES = {"a": 0.0, "b": 1.5}  # class: mean score of its unseen questions
@@ -96,14 +120,11 @@ def test_without_the_classes_of_seen_questions_nothing_is_said_of_them() -> None
     assert of_unseen == (4, 80)  # two of 40 in each class
 
 
-def test_a_small_class_is_counted_at_the_threshold_of_all() -> None:
+def test_small_classes_are_counted_in_their_group() -> None:
     own = [float(i) for i in range(40)]
     known = KnownScores({EVERY_CLASS: [*own, 100.0, 101.0, -1.0], "many": own, "few": [100.0, 101.0, -1.0]}, ())
     assert known.compared_with("few") == EVERY_CLASS
-    assert known.flagged(0.05) == (
-        (0, 0),
-        (2 + 2, 43),
-    )  # 2 of "many" at their own threshold, 100 and 101 at that of all
+    assert known.flagged(0.05) == ((0, 0), (2, 43))  # 2 of "many"; 3 others are too few for any at 5 %
 
 
 def test_a_class_without_a_known_unseen_question_is_compared_with_none() -> None:

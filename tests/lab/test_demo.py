@@ -18,7 +18,7 @@ def test_the_training_text_is_the_published_wording_with_the_right_letter() -> N
 
 
 def line(identity: str, statistic: str, flagged: bool | None) -> AuditLine:
-    evidence = MaxOrderEvidence(bool(flagged), 0.5, 1 / 24, 1.0, 0, 24)
+    evidence = MaxOrderEvidence(bool(flagged), 0.5, 1 / 24, 1.0, 1.0, 0, 24)
     verdict = Skipped("its options read alike") if flagged is None else evidence
     own = written_line(verdict, benchmark="fresh", detector=statistic)
     return read_line(own | {"doc": {"id": identity}, "doc_hash": identity, "filter": statistic}, "fresh_leakage_perm")
@@ -29,8 +29,8 @@ def test_the_table_separates_halves_statistics_and_skipped_questions() -> None:
     unseen = [line("x", "max_order", False), line("y", "max_order", True)]
     others = [line(identity, "outlier", False) for identity in "abxy"]
     rows = demo.table({"copy": [*seen, *unseen, *others]}, trained={"a", "b", "c"}).splitlines()[2:]
-    assert rows[0] == "| max_order | copy | trained | 2 | 1.000 ± 0.000 | 0.042 | 1.7e-03 |"  # (1/24) ** 2
-    assert rows[1] == "| max_order | copy | held out | 2 | 0.500 ± 0.500 | 0.042 | 8.2e-02 |"  # 1 - (23/24) ** 2
+    assert rows[0] == "| max_order | copy | trained | 2 | 1.000 ± 0.000 | 0.042 |"
+    assert rows[1] == "| max_order | copy | held out | 2 | 0.500 ± 0.500 | 0.042 |"
     assert [row.split(" | ")[0] for row in rows[2:]] == ["| outlier"] * 2
 
 

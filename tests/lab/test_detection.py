@@ -6,11 +6,12 @@ import json
 
 import pytest
 
-from lm_eval_leakage.lab.detection import _stored, read_detectors, read_lines
+from lm_eval_leakage.lab.detection import Audits, _stored, read_detectors, read_lines
 from lm_eval_leakage.logs.line_writer import written_line
-from lm_eval_leakage.records import Skipped
+from lm_eval_leakage.records import Question, Skipped
 from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
 from lm_eval_leakage.statistics.token_evidence import TokenMeasurement
+from tests.fakes import FakeLM, by_hash
 
 COST = {"n_tokens": 600, "seconds": 30.0, "n_questions": 3}
 
@@ -26,7 +27,7 @@ def kept(*samples) -> dict:
 
 
 def test_a_line_is_stored_without_its_texts_and_read_with_its_answers() -> None:
-    audit = kept(sample("q1", MaxOrderEvidence(True, 0.5, 0.5, 0.5, 0, 2), "max_order", ("in_order",)))
+    audit = kept(sample("q1", MaxOrderEvidence(True, 0.5, 0.5, 0.5, 0.5, 0, 2), "max_order", ("in_order",)))
     assert "which is not kept" not in json.dumps(audit)
     (line,) = read_lines("leakage_perm", audit)
     assert (line.question, line.detector, line.guarded, line.flagged) == ("q1", "max_order", True, True)
@@ -45,7 +46,7 @@ def test_an_audit_stored_by_version_1_is_read() -> None:
         **{"flagged": True, "null_rate": 0.5, "pvalue": 0.5, "statistic": 0.5, "n_orders": 2},
     }
     (detector,) = read_detectors("leakage_perm", {"lines": [line], **COST})
-    assert (detector.name, detector.audit) == ("max_order:orders=12", "leakage_perm")
+    assert (detector.name, detector.audit) == ("max_order:orders=12/margin", "leakage_perm")
     assert (detector.scores, detector.flags, detector.null_rate) == ({"q1": 0.5}, {"q1": True}, 0.5)
 
 
@@ -68,3 +69,39 @@ def test_a_statistic_with_several_scores_is_one_detector_per_score() -> None:
     assert likelihood.scores == pytest.approx({"q1": -2.5, "q2": float("nan")}, nan_ok=True)
     assert (likelihood.skipped, likelihood.flags) == ({"q3": "its text has no token"}, None)
     assert (likelihood.n_tokens, likelihood.seconds) == (200, 10)
+
+
+@pytest.fixture
+def lm(monkeypatch: pytest.MonkeyPatch) -> FakeLM:
+    """The model that every audit loads."""
+    model = FakeLM(by_hash)
+    monkeypatch.setattr("lm_eval_leakage.harness.tasks.run_audit.load_model", lambda *_: model)
+    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda storage: None)  # it takes longer than the audit
+    return model
+
+
+QUESTIONS = [Question(f"q{number}", f"Which, {number}?", (f"a{number}", "b", "c")) for number in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "n_requests"),
+    [({}, 4 * 6), ({"orders": 2}, 4 * 2), ({"control_form": True}, 2 * 4 * 6), ({"control_form": False}, 4 * 6)],
+)
+def test_the_control_form_is_asked_only_if_the_user_wants_it(lm, tmp_path, metadata: dict, n_requests: int) -> None:
+    audits = Audits(tmp_path, "fake", "pretrained=a", QUESTIONS, QUESTIONS, metadata=metadata)
+    (line, *_) = audits.lines("leakage_perm")
+    assert len(lm.asked) == n_requests
+    assert len(line.loglikelihoods) == metadata.get("orders", 6)
+    assert len(line.control) == (6 if metadata.get("control_form") else 0)
+    assert audits.metadata == {"control_form": False} | metadata
+
+
+def test_a_reference_is_not_asked_in_the_control_form_either(lm, tmp_path) -> None:
+    audits = Audits(tmp_path, "fake", "pretrained=a", QUESTIONS, QUESTIONS)
+    (log,) = audits.answer_as_reference(tmp_path / "reference", ["leakage_perm"]).values()
+    assert len(lm.asked) == 4 * 6
+    against = Audits(tmp_path, "fake", "pretrained=b", QUESTIONS, QUESTIONS, references={"leakage_perm": log})
+    (line, *_) = against.lines("leakage_perm")
+    assert line.orders is not None
+    assert line.orders.reference == line.orders.loglikelihoods
+    assert not line.control

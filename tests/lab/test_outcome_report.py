@@ -5,9 +5,8 @@ import argparse
 import pytest
 
 from lm_eval_leakage.lab.command import add_arguments, settings
-from lm_eval_leakage.lab.outcome_report import kinds, reaches_half
+from lm_eval_leakage.lab.outcome_report import reaches_half
 from lm_eval_leakage.lab.settings import PROTOCOLS
-from lm_eval_leakage.records import Question
 
 
 @pytest.mark.parametrize(
@@ -23,11 +22,6 @@ from lm_eval_leakage.records import Question
 )
 def test_power_is_the_first_crossing_of_one_half(curve, exposures: float | None) -> None:
     assert reaches_half(curve) == (None if exposures is None else pytest.approx(exposures))
-
-
-def test_properties_that_leakage_does_not_change() -> None:
-    found = kinds([Question("1", "Which?", ("a", "bcd"))])
-    assert found == {"characters of the stem": [6], "characters of an option": [2], "options": [2]}
 
 
 def parsed(*words: str):

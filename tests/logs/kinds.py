@@ -71,7 +71,7 @@ class Kind:
 
 
 PERM = ("bench_leakage_perm", "max_order", "option_orders")
-FLAGGED = MaxOrderEvidence(True, 0.5, 0.5, 0.5, 0, 2)
+FLAGGED = MaxOrderEvidence(True, 0.5, 0.5, 0.5, 0.5, 0, 2)
 KINDS: Mapping[str, Kind] = {
     "max_order": Kind(*PERM, FLAGGED, ("in_order",)),
     "max_order_calibrated": Kind(*PERM, FLAGGED, calibrated=Calibrated(True, 0.02, 0.05, (9, 10), (1, 20))),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lm_eval_leakage.inference.known_scores import EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.inference.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.annotate import annotate
@@ -20,9 +20,11 @@ from lm_eval_leakage.results.identify import identify
 from lm_eval_leakage.results.subject_prevalence import by_null
 from tests.results.harness_files import DETECTOR, answered, audited, confused, row, write_run
 
+pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")
+
 N = 10
 OUTLIER = "outlier"
-KNOWN = Calibration("m", "bench", "by hand", {DETECTOR: KnownScores({EVERY_CLASS: [0.0] * 40}, [2.0])})
+KNOWN = Calibration("m", "bench", OWN, "by hand", {DETECTOR: KnownScores({EVERY_CLASS: [0.0] * 40}, [2.0])})
 
 
 def perm(of=range(N)) -> list[dict]:

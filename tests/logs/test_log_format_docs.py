@@ -7,7 +7,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from lm_eval_leakage.logs.audit_line import CORE, LINE_VERSION, OF_HARNESS
+from lm_eval_leakage.logs.audit_line import CORE, LINE_VERSION, OF_HARNESS, OF_ORDERS
 from lm_eval_leakage.logs.calibration_file import CALIBRATION_VERSION
 from lm_eval_leakage.records import Evidence
 from tests.logs.kinds import KINDS
@@ -31,6 +31,10 @@ def test_the_keys_of_every_line_are_listed_in_their_order() -> None:
     assert tuple(keys("Keys of every line")) == CORE
 
 
+def test_the_keys_of_option_orders_are_listed_in_their_order() -> None:
+    assert tuple(keys("Keys of option orders")) == OF_ORDERS
+
+
 def test_the_harnesss_keys_are_listed() -> None:
     assert tuple(keys("Keys of the harness")) == OF_HARNESS
 
@@ -49,7 +53,7 @@ def test_every_value_of_a_statistic_is_listed_with_the_statistics_that_have_it()
 def test_the_example_is_a_golden_line_but_for_what_is_shortened() -> None:
     (example,) = re.findall(r"```json\n(.*?)```", DOCS, re.DOTALL)
     shown = json.loads(example)
-    line = json.loads((Path(__file__).parent / "golden" / "version_2.jsonl").read_text().splitlines()[0])
+    line = json.loads((Path(__file__).parent / "golden" / "version_3.jsonl").read_text().splitlines()[0])
     shortened = ("doc", "doc_hash")
     assert {key: line[key] for key in shown if key not in shortened} == {
         key: value for key, value in shown.items() if key not in shortened

@@ -50,7 +50,7 @@ def test_what_any_model_prefers_is_taken_off(questions_file, tmp_path) -> None:
     reference = log(audit(lambda c, t: fond_of_rising(c, t) + by_hash(t, c) / 9, data), tmp_path)
     against = audit(fond_of_rising, data, reference_log=str(reference))
     assert row(against)["flagged_rate,max_order"] < 0.5
-    assert row(against)["dataset_pvalue,max_order"] > 0.001
+    assert against["leakage_details"][TASK]["dataset_pvalue,max_order"] > 0.001
 
 
 def test_what_only_this_model_prefers_stays(questions_file, tmp_path) -> None:
@@ -67,7 +67,7 @@ def test_a_question_that_the_reference_was_not_asked_is_skipped_with_the_reason(
 
 
 def test_a_broken_line_is_named_and_costs_itself_only(questions_file, tmp_path, caplog) -> None:
-    folder = log(audit(by_hash, questions_file(DOCS)), tmp_path)
+    folder = log(audit(by_hash, questions_file(DOCS), control_form=False), tmp_path)
     (file,) = folder.rglob("samples_*.jsonl")
     lines = [line for line in file.read_text().splitlines() if '"filter": "max_order"' in line]
     broken = tmp_path / "broken.jsonl"

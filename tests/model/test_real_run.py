@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.test_task import ROWS
+from tests.harness.test_task import PER_STATISTIC
 
 pytestmark = pytest.mark.model
 N = 6
@@ -33,13 +33,12 @@ def audited(model: Path, backend: str, output: Path) -> tuple[str, list[dict]]:
     return done.stdout, [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def test_the_table_shows_the_rows_of_both_statistics(run) -> None:
+def test_the_table_shows_the_verdict_and_the_rows_of_both_statistics(run) -> None:
     printed, _ = run
     cells = [[cell.strip() for cell in line.split("|")] for line in printed.splitlines() if line.startswith("|")]
-    rows = {(row[3], row[5]) for row in cells if row[3] in ("max_order", "outlier")}
-    # none of these questions has a guard, and a row without a value is left out
-    names = set(ROWS) - {"flagged_rate_guarded"}
-    assert rows == {(statistic, name) for name in names for statistic in ("max_order", "outlier")}
+    rows = {f"{row[5]},{row[3]}" for row in cells if row[3] in ("max_order", "outlier")}
+    assert rows == PER_STATISTIC | {"evidence,max_order"}  # six questions are too few for a p-value or a ratio
+    assert "cannot be told" in printed
 
 
 def test_logged_loglikelihoods_are_the_models_own(run, model: Path) -> None:
@@ -60,8 +59,9 @@ def test_logged_loglikelihoods_are_the_models_own(run, model: Path) -> None:
 
 def test_verdicts_follow_from_the_logged_loglikelihoods_alone(run) -> None:
     for line in run[1]:
-        scores = [float(response[0][0]) for response in line["resps"]]
-        assert len(scores) == line["n_orders"] == 24
+        answers = [float(response[0][0]) for response in line["resps"]]
+        scores, control = answers[:24], answers[24:]
+        assert len(scores) == len(control) == line["n_orders"] == 24
         if line["filter"] == "max_order":
             assert line["flagged"] == (scores[0] > max(scores[1:]))
             assert line["pvalue"] == sum(score >= scores[0] for score in scores) / 24
@@ -88,7 +88,7 @@ def test_a_prefix_tree_in_bfloat16_strays_no_further_than_hf(run, model: Path) -
 
     lines = run[1][:3]
     pairs = [tuple(line["arguments"][f"gen_args_{index}"].values()) for line in lines for index in range(24)]
-    exact = [float(response[0][0]) for line in lines for response in line["resps"]]
+    exact = [float(response[0][0]) for line in lines for response in line["resps"][:24]]
     asked = [Instance("loglikelihood", {}, pair, index) for index, pair in enumerate(pairs)]
 
     def noise(lm: HFLM) -> float:

@@ -41,3 +41,10 @@ def test_request_0_is_the_published_wording(name: str) -> None:
 def test_the_module_names_its_null_hypothesis_limits_and_source(name: str) -> None:
     described = sys.modules[probes.get(name).__module__].__doc__ or ""
     assert all(word in described for word in ("Null hypothesis", "Limits", "Source"))
+
+
+@pytest.mark.parametrize("name", probes.names())
+def test_fixed_places_are_one_per_request_and_most_in_the_published_order(name: str) -> None:
+    fixed = probe(name).fixed_places(QUESTION)
+    assert len(fixed) in (0, len(probe(name).requests(QUESTION)))
+    assert not fixed or fixed[0] == len(QUESTION.options) > max(fixed[1:])

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
+from lm_eval_leakage.inference.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.inference.pooling import Estimate
+from lm_eval_leakage.results.data_verdict import (
+    BY_CONTROL,
+    BY_RATIO,
+    CANNOT_TELL,
+    EVIDENCE,
+    NONE_FOUND,
+    STRONG_EVIDENCE,
+    DataVerdict,
+)
+from lm_eval_leakage.results.null_status import WRITTEN_ORDERS
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, Row
 
 HALF = Estimate(0.5, 0.05, 0.4, 0.6)
@@ -32,8 +43,19 @@ def row(task: str = "mmlu", level: str = "task", **changes: Any) -> Row:
     return Row(task=task, level=level, values=values, **{key: value for key, value in given.items() if key in of_row})
 
 
+def verdict(pvalue: float, **changes: Any) -> DataVerdict:
+    """On 100 questions with written orders, by the model's own control."""
+    tested = OrderSum(100, pvalue, mean=0.5, mean_error=0.1)
+    return replace(DataVerdict(BY_CONTROL, WRITTEN_ORDERS, 100, 100, tested), **changes)
+
+
+UNDECIDED = DataVerdict(BY_RATIO, WRITTEN_ORDERS, n_asked=100, ratio=OrderRatio(60, 1.5, 1.2))
+OF_WORD = {CANNOT_TELL: UNDECIDED, NONE_FOUND: verdict(0.2), EVIDENCE: verdict(0.003), STRONG_EVIDENCE: verdict(2e-5)}
+
+
 def audited(number: int = 0, rank: int = 1, n_orders: int = 24, **changes: Any) -> AuditedQuestion:
-    """Log-likelihoods of -10 for the published order, of -9 for those above it and of -12 for those below."""
+    """Log-likelihoods of -10 for the published order, of -9 for those above it and of -12 for those below; the
+    score is the margin."""
     better, worse = [-9.0] * (rank - 1), [-12.0] * (n_orders - rank)
     usual: dict[str, Any] = {
         "doc_hash": f"h{number}",
@@ -50,7 +72,8 @@ def audited(number: int = 0, rank: int = 1, n_orders: int = 24, **changes: Any) 
         "n_orders": n_orders,
         "loglikelihoods": (-10.0, *better, *worse),
     }
-    return AuditedQuestion(**{**usual, **changes})
+    values = {**usual, **changes}
+    return AuditedQuestion(**{"score": values["margin"], **values})
 
 
 def answered(of: AuditedQuestion, right: float, task: str = "mmlu") -> AnnotatedQuestion:

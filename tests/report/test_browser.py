@@ -15,8 +15,9 @@ import pytest
 
 from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.report import leaderboard_page, page
+from lm_eval_leakage.results.data_verdict import WORDS
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
-from tests.report.made import annotation, answered, audited, row
+from tests.report.made import OF_WORD, annotation, answered, audited, row
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 from selenium.webdriver.chrome.service import Service  # noqa: E402
@@ -58,6 +59,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
             name,
             "group" if name == "m" else "task",
             flagged_rate=Estimate(rate, 0.01),
+            verdict=OF_WORD["evidence"],
             group="" if name == "m" else "m",
         )
         for name, rate in zip(NAMES, RATES, strict=True)
@@ -129,6 +131,21 @@ def test_a_head_sorts_by_mouse_up_down_and_back(browser, report) -> None:
         orders.append(tasks_shown(browser))
     # the undefined one is last both ways
     assert orders == [["m_c", "m", "m_a", "m_b"], ["m_a", "m", "m_c", "m_b"], NAMES]
+
+
+def test_verdicts_sort_by_how_suspicious_they_are(browser, tmp_path) -> None:
+    rows = [row(word, verdict=verdict) for word, verdict in sorted(OF_WORD.items())]
+    made = annotation(rows=(*rows, row("tokens")))
+    browser.get(written(tmp_path, page.render([made])))
+    assert tasks_shown(browser) == [*WORDS[::-1], "tokens"]
+    (head,) = [th for th in find_all(browser, "#rows thead th") if th.text.startswith("verdict")]
+    button = head.find_element(By.TAG_NAME, "button")
+    button.click()
+    assert tasks_shown(browser) == [*WORDS, "tokens"]
+    button.click()
+    assert tasks_shown(browser) == [*WORDS[::-1], "tokens"]
+    badge = find(browser, "#rows .badge.strong-evidence")
+    assert badge.value_of_css_property("background-color") == "rgba(179, 60, 0, 1)"
 
 
 def test_a_head_sorts_by_keyboard(browser, report) -> None:

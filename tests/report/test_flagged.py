@@ -13,10 +13,10 @@ def entries(*audited_questions, budget=PLENTY, **changes):
     return json.loads(listed(annotation(*audited_questions, **changes), budget).data)
 
 
-def test_the_largest_margin_is_first_and_an_undefined_one_last() -> None:
-    margins = [1.0, None, 3.0, math.nan, 2.0]
-    found = entries(*(audited(i, margin=margin) for i, margin in enumerate(margins)))
-    assert [entry["m"] for entry in found] == [3.0, 2.0, 1.0, None, None]
+def test_the_highest_score_is_first_and_an_undefined_one_last() -> None:
+    scores = [1.0, None, 3.0, math.nan, 2.0]
+    found = entries(*(audited(i, score=score, question=str(i)) for i, score in enumerate(scores)))
+    assert [entry["q"] for entry in found] == ["2", "4", "0", "1", "3"]
 
 
 def test_unflagged_and_untested_questions_are_not_listed() -> None:

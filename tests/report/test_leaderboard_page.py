@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +10,7 @@ from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.report.leaderboard_page import render
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
-from tests.report.made import row
+from tests.report.made import UNDECIDED, row, verdict
 from tests.report.parsed import Parsed
 
 
@@ -41,6 +43,42 @@ def test_each_benchmark_has_a_chart_with_a_dot_per_model() -> None:
     (first, second) = [dict(attributes) for tag, attributes in found.elements if tag == "svg" and "role" in attributes]
     assert first["aria-label"].count("flagged: ") == 3
     assert second["aria-label"] == "arc; A, flagged: 0.100 [0.060, 0.140]; "
+
+
+def judged(*pvalues: float) -> Board:
+    models = [standing(f"M{i}", 0.1, 1, verdict=verdict(pvalue), pvalue=1e-9) for i, pvalue in enumerate(pvalues)]
+    return Board("mmlu", tuple(models), 90)
+
+
+def test_the_verdicts_come_first_with_the_most_suspicious_one_as_badge() -> None:
+    undecided = Standing(row(model="U", verdict=UNDECIDED), 1, 5)
+    board = judged(2e-5, 0.003, 0.2, 0.3)
+    page = render(Leaderboard((replace(board, standings=(*board.standings, undecided)),)))
+    parsed = Parsed(page)
+    assert (
+        "strong evidence On mmlu: strong evidence for M0; evidence for M1; none found for M2, M3; "
+        "cannot be told for U. By 90 questions that all of 5 models were tested on: "
+    ) in parsed.text
+    assert parsed.heads()[:6] == ["model", "benchmark", "verdict", "p", "order ratio", "rank"]
+    assert "M0 mmlu strong evidence 2e-05 – 1 0.100" in parsed.text
+
+
+def test_a_headline_names_five_models_of_a_verdict() -> None:
+    text = Parsed(render(Leaderboard((judged(*[0.5] * 7),)))).text
+    assert "none found for M0, M1, M2, M3, M4, 2 more. By" in text
+
+
+def test_no_pvalue_of_flags_is_on_the_page() -> None:
+    (board,) = (judged(0.2),)
+    assert not re.findall(r"\de-\d", Parsed(render(Leaderboard((board,)))).text)
+
+
+def test_a_model_without_flags_has_a_verdict_and_no_rank() -> None:
+    two_options = standing("T", 0.1, 1, n_tested=0, flagged_rate=UNKNOWN, verdict=verdict(0.003))
+    parsed = Parsed(render(Leaderboard((Board("winogrande", (two_options,), 0),))))
+    assert "evidence On winogrande: evidence for T." in parsed.text
+    assert "rank" not in parsed.heads()
+    assert "of 1 model" not in parsed.text
 
 
 def test_choice_confusion_has_a_table_where_it_was_asked() -> None:

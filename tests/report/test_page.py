@@ -3,17 +3,20 @@ from __future__ import annotations
 import math
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lm_eval_leakage.inference.order_sum import OrderRatio
 from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.report.page import render
-from lm_eval_leakage.results.measured import P
+from lm_eval_leakage.results.data_verdict import WORDS
+from lm_eval_leakage.results.other_detectors import DetectorValue
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion
-from tests.report.made import HALF, annotation, answered, audited, row
+from tests.report.made import HALF, OF_WORD, annotation, answered, audited, row, verdict
 from tests.report.parsed import Parsed
 
 EVIL = "<script>alert(1)</script></script>{{ 7*7 }}{% raw %}\"onload='x'<!--&amp;\u2028\ud800"
@@ -28,7 +31,7 @@ def test_a_page_is_well_formed_and_has_each_part() -> None:
     parsed = Parsed(render([usual()]))
     headings = [text for tag, text in parsed.texts if tag in {"h2", "h3"}]
     parts = ["By task, group and subject", "M", "Ranks of the published orders", "Margins", "Flagged questions"]
-    parts += ["What a flag means, and what it does not", "Problems and origins", "M"]
+    parts += ["What a verdict and a flag mean, and what they do not", "Problems and origins", "M"]
     assert headings == parts
     assert ("html", {"lang": "en"}) in parsed.elements
 
@@ -102,7 +105,7 @@ def test_several_models_share_the_space_by_need() -> None:
     many = annotation(*(audited(i, question="x" * 3000) for i in range(2000)), model="many")
     page = render([many, few])
     assert 3_900_000 < len(page.encode()) < 5_000_000
-    assert "3 questions flagged by max_order, the largest margins first. This" in Parsed(page).text
+    assert "3 questions flagged by max_order, the highest scores first. This" in Parsed(page).text
 
 
 def test_models_that_need_more_than_there_is_share_it_equally() -> None:
@@ -117,12 +120,12 @@ def test_models_that_need_more_than_there_is_share_it_equally() -> None:
 def test_columns_that_no_row_has_are_left_out() -> None:
     bare = Parsed(render([annotation()])).heads()
     assert "accuracy" in bare
-    assert not {"outlier", "calibrated", "prevalence", "probability", "gap", "choice confusion", "model"} & set(bare)
+    assert not {"outlier", "calibrated", "prevalence", "gap", "choice confusion", "model"} & set(bare)
     full = row(
         outlier_rate=HALF, calibrated_rate=HALF, prevalence=HALF, probability=0.3, gap=HALF, confusion_delta=HALF
     )
     heads = Parsed(render([annotation(rows=(row("a"), full))])).heads()
-    assert {"outlier", "calibrated", "prevalence", "probability", "gap", "choice confusion"} <= set(heads)
+    assert {"outlier", "calibrated", "prevalence", "gap", "choice confusion"} <= set(heads)
 
 
 def test_models_have_a_column_where_there_are_several() -> None:
@@ -130,19 +133,20 @@ def test_models_have_a_column_where_there_are_several() -> None:
     assert "model" in Parsed(render(two)).heads()
 
 
-def cell_of(page: str, column: str) -> str:
-    """In the first row of the table."""
-    table = page[page.index('<table class="sortable">') :]
+def cell_of(page: str, column: str, line: int = 0) -> str:
+    """In one row of the table, by default the first."""
+    table = page[page.index('<table class="sortable">') : page.index("</table>")]
     heads = [re.sub("<.*?>", "", head) for head in re.findall(r"<th scope=\"col\".*?</th>", table)]
-    first = table[table.index("<tbody>") : table.index("</tr>", table.index("<tbody>"))]
-    cells = re.findall(r"<t[dh][ >].*?</t[dh]>", first, re.DOTALL)
+    chosen = table[table.index("<tbody>") :].split("</tr>")[:-1][line]
+    cells = re.findall(r"<t[dh][ >].*?</t[dh]>", chosen, re.DOTALL)
     return re.sub("<.*?>", "", cells[heads.index(column)]).strip()
 
 
 def test_undefined_is_a_dash() -> None:
-    page = render([annotation(rows=(row(pvalue=math.nan, accuracy=UNKNOWN), row("other")))])
-    assert cell_of(page, P) == cell_of(page, "accuracy") == "–"
+    page = render([annotation(rows=(row("mmlu", accuracy=UNKNOWN), row("other", verdict=verdict(0.2))))])
+    assert [cell_of(page, head, -1) for head in ("verdict", "p", "accuracy")] == ["–", "–", "–"]
     assert "nan" not in Parsed(page).text.lower().split()
+    assert [cell_of(page, head) for head in ("verdict", "p", "accuracy")] == ["none found", "0.2", "0.500 ± 0.050"]
     assert cell_of(page, "flagged") == "0.250 ± 0.043"
     assert cell_of(page, "accuracy, unflagged") == "0.400 [0.30, 0.50]"
 
@@ -183,6 +187,59 @@ def test_the_first_200_problems_are_shown_and_all_are_counted() -> None:
     assert "problem number 200." not in text
 
 
+@pytest.mark.parametrize("word", WORDS)
+def test_each_word_is_a_badge_before_its_sentence_and_in_the_table(word) -> None:
+    page = render([annotation(rows=(row(verdict=OF_WORD[word]),))])
+    badge = f'<span class="badge {word.replace(" ", "-")}">{word}</span>'
+    assert page.count(badge) == 2
+    assert f"{word} M on mmlu (n = 100): {OF_WORD[word].reason}. Its accuracy" in Parsed(page).text
+    assert cell_of(page, "verdict") == word
+    assert f'<td class="text" data-order="{WORDS.index(word)}">' in page
+
+
+def test_without_option_orders_there_is_no_badge() -> None:
+    page = render([annotation(rows=(row(),))])
+    assert 'class="badge' not in page
+    assert "verdict" not in Parsed(page).heads()
+
+
+def test_verdicts_stand_before_accuracy_and_flags() -> None:
+    full = row(verdict=verdict(0.003, adjusted=0.006, n_looks=2, ratio=OrderRatio(60, 1.5, 1.2)))
+    heads = Parsed(render([annotation(rows=(full,))])).heads()
+    assert heads[:6] == ["task", "verdict", "p", "p adjusted", "order ratio", "metric"]
+    several = [annotation(rows=(row(model=name, verdict=verdict(0.2)),), model=name) for name in "AB"]
+    assert Parsed(render(several)).heads()[:3] == ["task", "model", "verdict"]
+
+
+def test_the_most_suspicious_model_and_benchmark_come_first() -> None:
+    made = [
+        annotation(rows=(row("x", model="clean", verdict=verdict(0.5)),), model="clean"),
+        annotation(
+            rows=(row("y", model="seen", verdict=verdict(0.2)), row("z", model="seen", verdict=verdict(2e-5))),
+            model="seen",
+        ),
+    ]
+    page = render(made)
+    assert [cell_of(page, "task", line).split()[0] for line in range(3)] == ["z", "y", "x"]
+    text = Parsed(page).text
+    assert text.index("seen on z") < text.index("seen on y") < text.index("clean on x")
+
+
+def test_no_pvalue_of_flags_is_on_the_page() -> None:
+    flags = row(pvalue=1.25e-12, pvalue_unguarded=3.75e-5, flagged_rate_unguarded=HALF, verdict=verdict(0.2))
+    other = DetectorValue("published_rotation", "flagged_rate", 9, HALF, 0.25, 6.25e-7)
+    text = Parsed(render([annotation(audited(), rows=(replace(flags, others=(other,)),))])).text
+    assert "published_rotation" in text
+    assert not re.findall(r"\de-\d|p, (?:all|no)", text)
+    assert "p = 0.2" in text
+
+
+def test_the_verdicts_of_a_fifth_benchmark_are_in_the_models_section() -> None:
+    rows = tuple(row(f"t{i}", verdict=verdict(0.1 + i / 10)) for i in range(5))
+    text = Parsed(render([annotation(rows=rows)])).text
+    assert "Verdicts on other benchmarks none found t4 (n = 100): on 100 questions" in text
+
+
 def test_origins_and_the_detector_are_named() -> None:
     text = Parsed(render([annotation(origins={"lm_eval": ["0.4.13"], "versions": {"mmlu": 1}})])).text
     assert "detectormax_order lm_eval0.4.13versionsmmlu: 1" in text
@@ -210,7 +267,7 @@ def test_dark_and_light_texts_have_enough_contrast() -> None:
         dict(re.findall(r"--([\w-]+):(#\w+)", part)) for part in re.findall(r":root\{(.*?)\}", render([]), re.DOTALL)
     )
     for theme in (light, {**light, **dark}):
-        for name in ("text", "muted", "accent", "third"):
+        for name in ("text", "muted", "accent", "third", "alarm"):
             assert contrast(theme[name], theme["ground"]) >= 4.5
             assert contrast(theme[name], theme["soft"]) >= 4.5
         for name in ("first", "second", "third", "fourth", "mark"):

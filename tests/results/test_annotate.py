@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import expit
-from scipy.stats import binom, binomtest, false_discovery_control, norm
+from scipy.stats import binom, binomtest
 
 from lm_eval_leakage import load_run
 from lm_eval_leakage.inference.combined import CombinedScore
-from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.results import column_registry as columns
 from lm_eval_leakage.results.annotate import Choices, annotate
@@ -26,6 +25,8 @@ from tests.results.harness_files import (
     row,
     write_run,
 )
+
+pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")
 
 N = 24
 FLAGGED = range(0, N, 3)  # 8 of 24
@@ -190,7 +191,7 @@ def test_a_model_without_the_detector_does_not_keep_others_from_it(folder) -> No
     assert any("'stepwise'" in str(problem) for problem in by_model["m"].problems)
 
 
-def test_subjects_of_one_task_have_rows_with_pvalues_adjusted_among_them(tmp_path) -> None:
+def test_subjects_of_one_task_have_rows_with_pvalues(tmp_path) -> None:
     docs = [row(i, subject=f"s{i % 3}") for i in range(30)]
     write_run(tmp_path, "m", {"bench": [answered(i, doc, True) for i, doc in enumerate(docs)]})
     write_run(
@@ -199,13 +200,7 @@ def test_subjects_of_one_task_have_rows_with_pvalues_adjusted_among_them(tmp_pat
     (found,) = annotate([tmp_path])
     subjects = [row for row in found.rows if row.level == "subject"]
     assert [row.task for row in subjects] == ["bench/s0", "bench/s1", "bench/s2"]
-    pvalues = [binom.sf(2, 10, 1 / 24), 1, 1]
-    assert [columns.PVALUE_ALL.of(row) for row in subjects] == pytest.approx(pvalues)
-    assert [columns.PVALUE_ADJUSTED.of(row) for row in subjects] == pytest.approx(
-        list(false_discovery_control(pvalues))
-    )
-    (whole,) = (row for row in found.rows if row.level == "task")
-    assert math.isnan(columns.PVALUE_ADJUSTED.of(whole))
+    assert [columns.PVALUE_ALL.of(row) for row in subjects] == pytest.approx([binom.sf(2, 10, 1 / 24), 1, 1])
 
 
 def test_an_audit_without_a_run_has_rows_without_accuracy(tmp_path) -> None:
@@ -297,16 +292,13 @@ def calibration(model: str) -> Calibration:
     known = KnownScores({EVERY_CLASS: [-1.5] * 97 + [1.5] * 2}, [1.5] * 60 + [-1.5] * 40)
     together = CombinedScore((DETECTOR,), (0.2,), 0.0, {DETECTOR: (-1.0, 1.0)})
     unseen = KnownScores({EVERY_CLASS: [0.43] * 97 + [0.57] * 2}, [0.57] * 60 + [0.43] * 40)
-    return Calibration(model, "bench", "by hand", {DETECTOR: known, COMBINED: unseen}, together)
+    return Calibration(model, "bench", OWN, "by hand", {DETECTOR: known, COMBINED: unseen}, together)
 
 
-def test_a_calibration_gives_probabilities_and_the_share_of_seen_questions(folder) -> None:
+def test_a_calibration_gives_its_flags_and_the_share_of_seen_questions(folder) -> None:
     (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(calibration("m"))]))
     only = rows_of(found)["bench_history", "acc,none"]
     assert columns.CALIBRATED.of(only).value == pytest.approx(8 / 24)
-    scale = norm.ppf(2.5 / 3) + 0.5  # above both known-unseen scores, by half of their spread
-    seen, unseen = expit(0.2 * scale), expit(-0.2 * scale)
-    assert columns.PROBABILITY.of(only) == pytest.approx((8 * seen + 16 * unseen) / 24)
     fpr = 4 / 99  # of 99 known-unseen questions as many as keep the conformal p-value at 5 % or below
     assert columns.PREVALENCE.of(only).value == pytest.approx((8 / 24 - fpr) / (0.6 - fpr), abs=0.05)
     assert columns.PREVALENCE.of(only).low < columns.PREVALENCE.of(only).value < columns.PREVALENCE.of(only).high
@@ -314,14 +306,14 @@ def test_a_calibration_gives_probabilities_and_the_share_of_seen_questions(folde
 
 def test_a_calibration_of_another_model_is_not_used(folder) -> None:
     (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(calibration("other"))]))
-    assert math.isnan(columns.PROBABILITY.of(rows_of(found)["bench", "acc,none"]))
+    assert math.isnan(columns.CALIBRATED.of(rows_of(found)["bench", "acc,none"]).value)
     assert any("no calibration is of 'm'" in str(problem) for problem in found.problems)
 
 
 def test_a_calibration_of_another_benchmark_is_not_used_and_said_to(folder) -> None:
     other = replace(calibration("m"), benchmark="ben")
     (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(other)]))
-    assert math.isnan(columns.PROBABILITY.of(rows_of(found)["bench", "acc,none"]))
+    assert math.isnan(columns.CALIBRATED.of(rows_of(found)["bench", "acc,none"]).value)
     assert any("not used for 'bench'" in str(problem) for problem in found.problems)
 
 
@@ -340,7 +332,7 @@ def test_a_log_that_lost_whole_lines_is_named(folder) -> None:
 
 
 def test_a_calibration_of_audits_that_were_not_run_is_named_and_left(folder) -> None:
-    other = Calibration("m", "bench", "by hand", {"x/y": KnownScores({EVERY_CLASS: [0.0]}, [])})
+    other = Calibration("m", "bench", OWN, "by hand", {"x/y": KnownScores({EVERY_CLASS: [0.0]}, [])})
     (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(other)]))
     assert any("is not used" in str(problem) for problem in found.problems)
 

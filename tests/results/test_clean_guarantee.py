@@ -10,7 +10,7 @@ import pytest
 
 from lm_eval_leakage.inference.combined import fit
 from lm_eval_leakage.inference.kept_questions import seen_pvalues
-from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.results.annotate import Choices, annotate
 from lm_eval_leakage.results.clean_guarantee import BY_FLAGS, by_target_rate
 from lm_eval_leakage.results.clean_sets import UNTESTED, CleanSet, clean_sets
@@ -148,6 +148,7 @@ def test_flags_at_a_false_positive_rate_guarantee_nothing_of_what_is_kept() -> N
     assert clean.guarantee.text in render_task(clean, "t.yaml", 1, "t.json")
 
 
+@pytest.mark.usefixtures("calibrations_are_admitted")
 @pytest.mark.parametrize("by", [DETECTOR, COMBINED])
 def test_the_audits_scores_are_compared_with_the_known_seen_of_the_calibration(tmp_path, by) -> None:
     docs = [row(i) for i in range(12)]
@@ -159,7 +160,7 @@ def test_the_audits_scores_are_compared_with_the_known_seen_of_the_calibration(t
         [together.probability({DETECTOR: score}) for score in seen],
     )
     known = Calibration(
-        "m", "bench", "o", {DETECTOR: KnownScores({EVERY_CLASS: unseen}, seen), COMBINED: combined}, together
+        "m", "bench", OWN, "o", {DETECTOR: KnownScores({EVERY_CLASS: unseen}, seen), COMBINED: combined}, together
     )
     (found,) = annotate([tmp_path], choices=Choices(calibrating=[Calibrating(known, by)]))
     assert found.n_known_seen == 40

@@ -3,11 +3,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
+from lm_eval_leakage.inference.order_sum import OrderRatio
 from lm_eval_leakage.inference.pooling import Estimate, share
 from lm_eval_leakage.report import leaderboard_page
 from lm_eval_leakage.report.page import render
@@ -15,27 +17,34 @@ from lm_eval_leakage.results import column_registry as registry
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.column import NUMBER, WITH_ERROR, Column
 from lm_eval_leakage.results.conditions import Condition
+from lm_eval_leakage.results.data_verdict import NO_VERDICT
 from lm_eval_leakage.results.flat import flat_row
 from lm_eval_leakage.results.leaderboard import leaderboard
 from lm_eval_leakage.results.result_types import Annotation, Row
-from lm_eval_leakage.results.tables import as_text
+from lm_eval_leakage.results.tables import as_text, verdicts_in_words
 from lm_eval_leakage.results.written import keys_of
+from tests.report.made import verdict
 from tests.report.parsed import Parsed
 from tests.results.harness_files import answered, audited, row, write_run
 
 EVERY = registry.recorded()
 DOCS = Path(__file__).parents[2] / "docs" / "annotate.md"
 ESTIMATES = """
-accuracy flagged_rate flagged_rate_unguarded outlier_rate calibrated_rate prevalence confusion_delta
+accuracy order_ratio flagged_rate flagged_rate_unguarded outlier_rate calibrated_rate prevalence confusion_delta
 accuracy_unflagged accuracy_flagged gap gap_adjusted strong_rate
 accuracy_original accuracy_shuffled accuracy_replaced accuracy_generalized
 """
-BEFORE = "model task level group metric n_shot n n_joined n_tested n_pvalue n_pvalue_unguarded"
-AFTER = "null_rate pvalue pvalue_adjusted pvalue_unguarded outlier_null_rate probability gap_pvalue"
+BEFORE = """
+model task level group metric n_shot verdict verdict_sentence verdict_basis published_orders
+n n_verdict n_joined n_tested n_pvalue n_pvalue_unguarded
+"""
+AFTER = """
+evidence_pvalue evidence_pvalue_adjusted log_evalue null_rate pvalue pvalue_unguarded outlier_null_rate gap_pvalue
+"""
 ENDINGS = ("", "_stderr", "_low", "_high")
 PUBLISHED = BEFORE.split() + [f"{key}{end}" for key in ESTIMATES.split() for end in ENDINGS] + AFTER.split()
 IN_HARNESS = """
-flagged_rate null_rate pvalue pvalue_unguarded outlier_rate calibrated_rate probability prevalence confusion_delta
+evidence_pvalue order_ratio flagged_rate null_rate outlier_rate calibrated_rate prevalence confusion_delta
 acc_unflagged acc_flagged acc_gap acc_gap_adjusted
 """
 
@@ -45,7 +54,10 @@ def full() -> Row:
     """A row that knows something of every column."""
     samples = {str: "words", int: 7, float: 0.25, Estimate: Estimate(0.5, 0.1, 0.4, 0.6)}
     values = {column.key: samples[type(column.kind.undefined)] for column in EVERY}
-    return Row("m", "bench", "task", "acc,none", "5", 9, Estimate(0.5, 0.1, 0.4, 0.6), 8, 7, values)
+    judged = verdict(0.003, adjusted=0.006, n_looks=2, ratio=OrderRatio(60, 1.5, 1.25))
+    judged = replace(judged, tested=replace(judged.tested, log_evalue=2.5), detectable=((1, 0.3), (2, 0.2), (3, 0.1)))
+    known = Row("m", "bench", "task", "acc,none", "5", 9, Estimate(0.5, 0.1, 0.4, 0.6), 8, 7, values)
+    return replace(known, verdict=judged)
 
 
 def ids(column: Column) -> str:
@@ -58,7 +70,7 @@ def test_keys_and_headings_are_unique() -> None:
 
 
 def test_columns_that_are_not_computed_are_fields_of_a_row() -> None:
-    given = {column.key for column in EVERY if column.compute is None}
+    given = {column.key for column in EVERY if column.compute is None and column.of_verdict is None}
     assert given <= {field.name for field in fields(Row)}
 
 
@@ -74,8 +86,9 @@ def test_every_column_is_in_json_and_csv(column, full) -> None:
     (line,) = csv.DictReader(io.StringIO(as_text([full], "csv")))
     is_estimate = isinstance(column.kind.undefined, Estimate)
     for key in [f"{column.key}{ending}" for ending in ENDINGS[: 4 if is_estimate else 1]]:
-        assert record[key] is not None
-        assert line[key] == str(record[key])
+        if key != "order_ratio_stderr":  # it has a bound, and no standard error
+            assert record[key] is not None
+            assert line[key] == str(record[key])
 
 
 @pytest.mark.parametrize("column", [column for column in EVERY if column.kind.undefined != ""], ids=ids)
@@ -98,7 +111,8 @@ def test_columns_for_the_harness_are_flat_numbers_with_an_error_where_there_is_o
     found = keys_of(full)
     name = column.harness.replace("{metric}", "acc")
     assert isinstance(found[f"{name},leakage"], float)
-    assert (f"{name}_stderr,leakage" in found) is isinstance(column.kind.undefined, Estimate)
+    has_error = isinstance(column.kind.undefined, Estimate) and column.key != "order_ratio"
+    assert (f"{name}_stderr,leakage" in found) is has_error
 
 
 def test_the_docs_have_the_table_of_all_columns() -> None:
@@ -146,12 +160,51 @@ def test_a_column_is_added_by_one_entry(section, runs, monkeypatch) -> None:
     assert keys_of(own)["long_rate,leakage"] == 0.5
 
 
+def test_in_text_tables_verdicts_follow_the_columns_of_the_run_and_stand_before_flags(full) -> None:
+    head, *_ = as_text([full], "markdown").splitlines()
+    before, _, after = head.partition(" | verdict | p | p adjusted | order ratio | ")
+    assert before == "| task | metric | shots | n | accuracy"
+    assert after.startswith("accuracy, unflagged | tested | flagged | by chance |")
+
+
+@pytest.mark.parametrize("style", ["table", "markdown", "latex"])
+def test_no_pvalue_of_flags_is_in_a_text_table(full, style) -> None:
+    flags = replace(full, values={**full.values, "pvalue": 1e-12, "pvalue_unguarded": 1e-5})
+    assert not re.findall(r"\de.?-\d", as_text([flags], style))
+    assert {"pvalue", "pvalue_unguarded"} <= {*json.loads(as_text([flags], "json"))[0]}
+
+
+def test_each_benchmark_has_its_verdict_in_words_once(full) -> None:
+    other = replace(full, task="arc", verdict=verdict(2e-5))
+    rows = [
+        full,
+        replace(full, metric="acc_norm,none"),
+        replace(full, task="bench/s", level="subject"),
+        replace(full, task="part", group="bench"),
+        other,
+        replace(other, task="tokens", verdict=NO_VERDICT),
+    ]
+    expected = [f"arc: {other.verdict.sentence}", f"bench: {full.verdict.sentence}"]
+    assert verdicts_in_words(rows, "table").splitlines() == expected
+    assert verdicts_in_words(rows, "markdown").splitlines() == [f"- {line}" for line in expected]
+    assert (
+        verdicts_in_words(rows, "csv")
+        == verdicts_in_words(rows, "json")
+        == verdicts_in_words(rows[-1:], "table")
+        == ""
+    )
+    several = verdicts_in_words([full, replace(full, model="<b>\n")], "markdown").splitlines()
+    assert [line.partition(": ")[0] for line in several] == ["- m, bench", "- &lt;b>\\n, bench"]
+
+
 def test_in_text_tables_a_negative_number_keeps_its_sign_in_every_encoding(full) -> None:
     lost = Estimate(-0.25, 0.01, -0.3, -0.2)
-    negative = replace(full, model="a − b", values={**full.values, "gap_adjusted": lost, "confusion_delta": lost})
+    negative = replace(
+        full, model="a − b", values={**full.values, "accuracy_unflagged": lost, "confusion_delta": lost}
+    )
     head, line = as_text([negative, full], "markdown").splitlines()[::2]
     cells = dict(zip(head.strip("| ").split(" | "), line.strip("| ").split(" | "), strict=True))
-    assert cells["gap within strata"] == "-0.250 [-0.30, -0.20]"
+    assert cells["accuracy, unflagged"] == "-0.250 [-0.30, -0.20]"
     assert cells["choice confusion"] == "-0.250 ± 0.010"
     assert cells["model"] == "a − b"
 
@@ -166,5 +219,5 @@ def test_the_leaderboards_name_columns_as_the_report_does(runs) -> None:
 def test_a_row_that_knows_nothing_of_a_column_is_undefined_in_it_and_never_zero() -> None:
     bare = Row("m", "t", "task", "acc,none", "0", 1, Estimate(), 0, 0)
     flat = flat_row(bare)
-    assert {flat[key] for key in ("flagged_rate", "flagged_rate_low", "pvalue", "gap", "probability")} == {None}
+    assert {flat[key] for key in ("flagged_rate", "flagged_rate_low", "pvalue", "gap")} == {None}
     assert "accuracy_original" not in flat

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, fisher_exact, poisson_binom, sem
 
-from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate, normal, share
 from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.results.column_registry import ARM_COLUMNS, values_of
@@ -138,16 +138,15 @@ def test_the_outlier_test_is_of_the_questions_that_it_tested() -> None:
     assert math.isnan(nothing["outlier_null_rate"])
 
 
-def test_a_calibration_adds_a_probability_and_the_share_of_seen_questions() -> None:
-    asked = [audited(i, calibrated_flagged=i < 40, probability=0.2 + 0.6 * (i < 40)) for i in range(100)]
+def test_a_calibration_adds_its_flags_and_the_share_of_seen_questions() -> None:
+    asked = [audited(i, calibrated_flagged=i < 40) for i in range(100)]
     asked.append(audited(100))
     known = KnownScores({EVERY_CLASS: [float(i) for i in range(99)]}, [200.0] * 80 + [0.0] * 20)
     weaker = KnownScores(known.unseen, [200.0] * 50 + [0.0] * 50)
-    made = Calibration("m", "mmlu", "held out", {COMBINED: known, "other": weaker})
+    made = Calibration("m", "mmlu", OWN, "held out", {COMBINED: known, "other": weaker})
     for calibrating, tpr in ((Calibrating(made, fpr=0.1), 0.8), (Calibrating(made, "other", fpr=0.1), 0.5)):
         found = of(*asked, calibrating=calibrating)
         assert found["calibrated_rate"].value == pytest.approx(0.4)
-        assert found["probability"] == pytest.approx(0.44)
         expected = (0.4 - 10 / 99) / (tpr - 10 / 99)  # Rogan and Gladen, with the counts at 10 %
         assert found["prevalence"].value == pytest.approx(expected)
         assert math.isnan(found["prevalence"].stderr)

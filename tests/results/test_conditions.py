@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.results.conditions import Condition
+from lm_eval_leakage.results.data_verdict import NO_VERDICT, WORDS
 from lm_eval_leakage.results.result_types import Row
+from tests.report.made import OF_WORD, verdict
+from tests.report.made import row as made_row
 
 
 def row(task: str, pvalue: float, level: str = "task", group: str = "") -> Row:
@@ -19,9 +24,25 @@ def test_a_condition_compares_a_column_with_a_number(text: str, met: bool) -> No
     assert bool(Condition.of(text).met_by([row("t", 0.01)])) is met
 
 
-@pytest.mark.parametrize("text", ["pvalue", "pvalue<", "pvalue==1", "0.01>pvalue", "pvalue<a", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "pvalue",
+            "pvalue<",
+            "pvalue==1",
+            "0.01>pvalue",
+            "pvalue<a",
+            "",
+            "verdict>0.01",
+            "verdict>=",
+            "verdict>=bad",
+        ),
+        *("level>=task", "verdict==evidence", "verdict>='", "verdict>=evidence>=evidence", "pvalue<evidence"),
+    ],
+)
 def test_what_is_no_condition_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ValueError, match="pvalue<0.01"):
+    with pytest.raises(ValueError, match="evidence_pvalue_adjusted<0.01; or verdict with one of .*verdict>=evidence"):
         Condition.of(text)
 
 
@@ -33,5 +54,82 @@ def test_parts_of_a_whole_do_not_fail_it() -> None:
 
 
 def test_a_column_that_no_row_has_is_refused_for_it_could_never_fail() -> None:
-    with pytest.raises(ValueError, match="'probability'.*accuracy.*pvalue"):
-        Condition.of("probability>0.5").met_by([row("t", 0.5)])
+    with pytest.raises(ValueError, match="'prevalence'.*accuracy.*pvalue"):
+        Condition.of("prevalence>0.5").met_by([row("t", 0.5)])
+
+
+def of_word(word: str, task: str = "t") -> Row:
+    return made_row(task, model="m", verdict=OF_WORD[word])
+
+
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("bound", range(1, 4))
+def test_words_are_compared_by_how_suspicious_they_are(place: int, bound: int) -> None:
+    rows = [of_word(WORDS[place]), of_word("none found", "other")]
+    met = Condition.of(f"verdict>={WORDS[bound].replace(' ', '_')}").met_by(rows)
+    assert len(met) == (place >= bound) + (bound <= 1)
+    below = Condition.of(f'verdict < "{WORDS[bound]}"').met_by(rows)
+    assert len(below) == 2 - len(met)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'verdict>="strong evidence"',
+        "verdict>='strong evidence'",
+        "verdict >= strong evidence ",
+        "verdict>=strong_evidence",
+    ],
+)
+def test_two_words_may_be_quoted_or_joined(text: str) -> None:
+    rows = [of_word("evidence"), of_word("strong evidence", "seen")]
+    assert [told.split(":")[0] for told in Condition.of(text).met_by(rows)] == ["m, seen"]
+
+
+def test_the_sentence_of_a_met_condition_is_the_verdicts() -> None:
+    (told,) = Condition.of("verdict>=evidence").met_by([of_word("evidence")])
+    assert told == f"m, t: {OF_WORD['evidence'].sentence}, which is >= 'evidence'"
+
+
+def test_a_verdict_fails_a_benchmark_once_and_not_for_each_metric() -> None:
+    seen = of_word("evidence")
+    assert len(Condition.of("verdict>=evidence").met_by([seen, replace(seen, metric="acc_norm,none")])) == 1
+
+
+def test_if_no_verdict_can_be_told_the_check_is_refused_with_the_reason() -> None:
+    rows = [of_word("cannot be told"), of_word("cannot be told", "u")]
+    with pytest.raises(
+        ValueError, match=r"judges nothing.*'cannot be told': m, t: these are orders written by people"
+    ):
+        Condition.of("verdict>=evidence").met_by(rows)
+    assert Condition.of("verdict>=evidence").met_by([*rows, of_word("none found", "v")]) == []
+    assert len(Condition.of("verdict<=cannot_be_told").met_by(rows)) == 2
+
+
+def test_without_option_orders_a_condition_on_the_verdict_is_refused() -> None:
+    with pytest.raises(ValueError, match="'verdict', which no row has"):
+        Condition.of("verdict>=evidence").met_by([made_row(verdict=NO_VERDICT)])
+
+
+def test_adjusted_pvalues_of_verdicts_are_compared_as_numbers() -> None:
+    found = made_row(model="m", verdict=verdict(0.001, adjusted=0.004, n_looks=4))
+    assert Condition.of("evidence_pvalue_adjusted<0.01").met_by([found])
+    assert not Condition.of("evidence_pvalue_adjusted<0.004").met_by([found])
+    assert Condition.of("order_ratio_low>1").met_by([of_word("cannot be told")])
+
+
+def test_conditions_on_pvalues_of_flags_have_a_reservation_and_others_have_none() -> None:
+    rows = [of_word("none found")]
+    for column in ("pvalue", "pvalue_unguarded"):
+        (warning,) = Condition.of(f"{column}<0.01").reservations(rows)
+        assert warning.startswith(f"{column} tests a null hypothesis that does not hold for options in written orders")
+    for text in ("evidence_pvalue<0.01", "verdict>=evidence"):
+        assert Condition.of(text).reservations(rows) == []
+
+
+def test_benchmarks_whose_verdict_cannot_be_told_are_named_once() -> None:
+    undecided = of_word("cannot be told", "u")
+    rows = [undecided, replace(undecided, metric="acc_norm,none"), of_word("none found")]
+    found = Condition.of("verdict>=evidence").reservations(rows)
+    assert found == ["m, u: not judged, since the verdict cannot be told"]
+    assert Condition.of("verdict<=cannot_be_told").reservations(rows) == []

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from lm_eval_leakage.inference.combined import fit
-from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
+from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.results.identify import as_lines, identify, summary
 from tests.results.harness_files import DETECTOR, audited, row, write_run
+
+pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")
 
 A, B = "test_a", "test_b"
 rng = np.random.default_rng(0)
@@ -34,7 +36,9 @@ def calibration(model: str = "M") -> Calibration:
     together = fit({name: [*SEEN[name], *UNSEEN[name]] for name in UNSEEN}, [True] * 200 + [False] * 200)
     combined = [together.probability({name: UNSEEN[name][i] for name in UNSEEN}) for i in range(200)]
     known = {name: KnownScores({EVERY_CLASS: UNSEEN[name]}, SEEN[name]) for name in UNSEEN}
-    return Calibration(model, "b", "by hand", known | {COMBINED: KnownScores({EVERY_CLASS: combined}, ())}, together)
+    return Calibration(
+        model, "b", OWN, "by hand", known | {COMBINED: KnownScores({EVERY_CLASS: combined}, ())}, together
+    )
 
 
 def runs_of(folder: Path, shifts: list[float]) -> Path:
@@ -107,7 +111,7 @@ def test_audits_of_other_models_in_the_folder_are_not_used(tmp_path) -> None:
     for model, flagged in (("M", False), ("N", True)):
         write_run(tmp_path, model, {"b_leakage_perm": [audited(row(i), flagged) for i in range(3)]})
     name = DETECTOR
-    known = Calibration("M", "b", "by hand", {name: KnownScores({EVERY_CLASS: [-1.5] * 40}, [1.5] * 40)})
+    known = Calibration("M", "b", OWN, "by hand", {name: KnownScores({EVERY_CLASS: [-1.5] * 40}, [1.5] * 40)})
     assert identify([(tmp_path, known)], [], name).found.pvalues == (1.0, 1.0, 1.0)
     with pytest.raises(ValueError, match="holds audits of 'M', 'N', but the calibration is of 'O'"):
         identify([(tmp_path, replace(known, model="O"))], [], name)
@@ -160,7 +164,7 @@ def test_the_bounds_of_several_models_hold_for_questions_that_none_has_seen(tmp_
 
 
 def test_a_calibration_of_three_scores_is_refused(tmp_path) -> None:
-    known = Calibration("M", "b", "by hand", {A: KnownScores({EVERY_CLASS: [0.0, 1.0, 2.0]}, ())})
+    known = Calibration("M", "b", OWN, "by hand", {A: KnownScores({EVERY_CLASS: [0.0, 1.0, 2.0]}, ())})
     told = "^the calibration of 'M' has 3 known-unseen scores of 'test_a'; with fewer than 19 no p-value reaches 5 %"
     with pytest.raises(ValueError, match=told):
         identify([(runs_of(tmp_path / "r", [0.0] * 30), known)], [], A)
@@ -180,7 +184,7 @@ def test_questions_of_a_kind_that_the_calibration_lacks_are_not_judged(tmp_path)
     docs = [{"doc": {"question": f"Q{i}"} | options, "guards": "in_order" if i < 2 else ""} for i in range(40)]
     folder = log(tmp_path / "r", [line(i, A, 9.0, **doc) for i, doc in enumerate(docs)])
     kind = "4 options, no guard"
-    known = Calibration("M", "b", "o", {A: KnownScores({EVERY_CLASS: UNSEEN[A], kind: UNSEEN[A]}, ())})
+    known = Calibration("M", "b", OWN, "o", {A: KnownScores({EVERY_CLASS: UNSEEN[A], kind: UNSEEN[A]}, ())})
     found = identify([(folder, known)], problems := [], A)
     assert (len(found.questions), found.untested) == (38, 2)
     assert "2 questions with 4 options, guarded cannot be judged: the calibration of 'M' has no known-unseen" in str(

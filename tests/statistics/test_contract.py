@@ -57,6 +57,7 @@ def answered(probe: str, seed: int) -> list[Answered]:
             asking.gold(question),
             tuple(tokens(rng) for _ in requests) if asking.needs == "token_scores" else (),
             tuple(written(request, rng) for request in requests) if asking.needs == "generate_until" else (),
+            fixed_places=asking.fixed_places(question),
         )
         for question, requests in asked
     ]

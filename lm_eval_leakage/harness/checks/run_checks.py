@@ -9,11 +9,13 @@ from typing import Any
 from lm_eval_leakage.harness.patches.saved_files import refuse_unwritable
 from lm_eval_leakage.harness.tasks.data_files import read_file
 from lm_eval_leakage.harness.tasks.known_keys import names_audit_or_group, refusal_of_keys
+from lm_eval_leakage.harness.tasks.order_status import documented
+from lm_eval_leakage.harness.tasks.parameters import SWITCHES, switch_of
 
 
 def check_run(config: Any, index: Mapping[str, Any]) -> None:
-    """Exits with a message for an unknown key of `--metadata`, a data file that cannot be read, or an output path that
-    cannot be written.
+    """Exits with a message for an unknown key of `--metadata`, an invalid value of a key of the package itself, a data
+    file that cannot be read, or an output path that cannot be written.
 
     config: the harness's EvaluatorConfig, in which the model's arguments and the user's keys are still separate
     """
@@ -25,6 +27,9 @@ def check_run(config: Any, index: Mapping[str, Any]) -> None:
     if refusal := refusal_of_keys(keys, of_audits_only=len(audits) == len(config.tasks)):
         raise SystemExit(refusal)
     try:
+        for switch in SWITCHES:
+            switch_of(metadata, switch)
+        documented(metadata)
         if metadata.get("data_files") is not None:
             read_file(metadata["data_files"])
         if config.output_path:

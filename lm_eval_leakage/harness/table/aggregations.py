@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from lm_eval_leakage.inference.known_scores import Calibrated
 from lm_eval_leakage.inference.pooling import Verdicts
-from lm_eval_leakage.records import DeclaredRow, Evidence, Skipped, Verdict
+from lm_eval_leakage.records import DeclaredRow, Evidence, OrderAnswers, Skipped, Verdict
 
 UNDECIDABLE = "2 options: no rate"
 
@@ -27,15 +27,19 @@ class RowValue(float):
     plain number. If groups got their members' samples, this class would not be needed.
 
     words: shown in the table instead of a number that would mislead
+    in_table: whether the table shows it
     """
 
     row: Aggregation
     verdicts: Verdicts
     words: str | None
+    in_table: bool
 
-    def __new__(cls, row: Aggregation, verdicts: Verdicts, value: float, words: str | None = None) -> RowValue:
+    def __new__(
+        cls, row: Aggregation, verdicts: Verdicts, value: float, words: str | None = None, in_table: bool = True
+    ) -> RowValue:
         made = super().__new__(cls, value)
-        made.row, made.verdicts, made.words = row, verdicts, words
+        made.row, made.verdicts, made.words, made.in_table = row, verdicts, words, in_table
         return made
 
     def __format__(self, spec: str) -> str:
@@ -55,10 +59,10 @@ def aggregations_of(row: DeclaredRow) -> Iterator[Aggregation]:
 
     def aggregate(verdicts: Verdicts) -> RowValue:
         value = row.compute(_of_row(verdicts))
-        words = f"{value:.0f}" if isinstance(value, int) else None
+        words = f"{value:.0f}" if isinstance(value, int) else getattr(value, "words", None)
         if row.withheld_if_undecidable and undecidable(verdicts):
             value, words = math.nan, UNDECIDABLE
-        return RowValue(aggregate, verdicts, value, words)
+        return RowValue(aggregate, verdicts, value, words, row.in_table)
 
     yield _named(aggregate, row.name, row.meaning)
     if row.error is not None:
@@ -68,7 +72,8 @@ def aggregations_of(row: DeclaredRow) -> Iterator[Aggregation]:
 def _error(row: DeclaredRow, compute: Callable[[Verdicts], float]) -> Aggregation:
     def aggregate(verdicts: Verdicts) -> RowValue:
         is_withheld = row.withheld_if_undecidable and undecidable(verdicts)
-        return RowValue(aggregate, verdicts, math.nan if is_withheld else compute(_of_row(verdicts)))
+        value = math.nan if is_withheld else compute(_of_row(verdicts))
+        return RowValue(aggregate, verdicts, value, in_table=row.in_table)
 
     return aggregate
 
@@ -111,6 +116,7 @@ class JudgedQuestion:
     detector: the detector's id
     guards: the question's guards; benchmark: the audited task
     contributions: the question's own value in each row, by the row's name; None if only all questions have a value
+    orders: its answers to all orders, in the task's first pipeline, if its probe asks orders
     """
 
     verdict: Verdict
@@ -119,12 +125,15 @@ class JudgedQuestion:
     calibrated: Calibrated | None = None
     benchmark: str = ""
     contributions: Mapping[str, float | None] = field(default_factory=dict)
+    orders: OrderAnswers | None = None
 
-    def given_to(self, row: DeclaredRow) -> Verdict | Calibrated:
+    def given_to(self, row: DeclaredRow) -> Verdict | Calibrated | OrderAnswers:
         """What a row is computed from; ELSEWHERE if this question is not part of the row, since the harness needs a
         value from each."""
         if row.questions == "calibrated":
             return self.calibrated or ELSEWHERE
+        if row.questions == "orders":
+            return self.orders or ELSEWHERE
         of_others = {"guarded": not self.guards, "unguarded": bool(self.guards)}.get(row.questions, False)
         return ELSEWHERE if of_others else self.verdict
 

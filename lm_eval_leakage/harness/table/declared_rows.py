@@ -9,9 +9,10 @@ from lm_eval_leakage.harness.patches.registries import add_metric, is_metric
 from lm_eval_leakage.harness.table.aggregations import Aggregation, aggregations_of
 from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
 from lm_eval_leakage.inference.pooling import NULL_RATE_ROW, SKIPPED
-from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS
+from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, OF_ORDERS
 from lm_eval_leakage.records import DeclaredRow
 from lm_eval_leakage.registry import leave_out, package_of
+from lm_eval_leakage.results.verdict_rows import VERDICT_ROWS
 from lm_eval_leakage.statistics import Statistic, statistics
 
 _known: dict[str, tuple[DeclaredRow, tuple[Aggregation, ...]]] = {}
@@ -25,7 +26,7 @@ def known_rows() -> dict[str, Aggregation]:
     registered = [statistics.get(name) for name in statistics.names()]
     owners = {statistic: package_of(statistic) for statistic in registered}
     ours = [row for statistic, package in owners.items() if package is None for row in _declared(statistic)]
-    for row in (*ours, SKIPPED, *CALIBRATED_ROWS):
+    for row in (*VERDICT_ROWS, *ours, SKIPPED, *CALIBRATED_ROWS):
         _make_known(row)
     for statistic, package in owners.items():
         try:
@@ -37,11 +38,12 @@ def known_rows() -> dict[str, Aggregation]:
     return {made.__name__: made for _, aggregations in _known.values() for made in aggregations}
 
 
-def metric_list(pipelines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of a task with this `filter_list`. The harness prints every row of a task for every pipeline; rows
-    without a value there are removed afterwards."""
+def metric_list(pipelines: Iterable[Mapping[str, Any]], *, with_verdict: bool = False) -> list[dict[str, Any]]:
+    """The rows of a task with this `filter_list`, before them those of the verdict on the data set. The harness prints
+    every row of a task for every pipeline; rows without a value there are removed afterwards."""
     names = [entry["statistic"] for pipeline in pipelines for entry in pipeline["filter"] if "statistic" in entry]
-    return entries_of([*(row for name in dict.fromkeys(names) for row in _rows_of(name)), SKIPPED])
+    first = VERDICT_ROWS if with_verdict else ()
+    return entries_of([*first, *(row for name in dict.fromkeys(names) for row in _rows_of(name)), SKIPPED])
 
 
 def entries_of(rows: Sequence[DeclaredRow]) -> list[dict[str, Any]]:
@@ -76,7 +78,7 @@ def _declared(statistic: type[Statistic]) -> tuple[DeclaredRow, ...]:
     return getattr(statistic, "rows", ())
 
 
-RESERVED = frozenset((*CORE, *OF_HARNESS)) - {NULL_RATE_ROW.name}  # keys of every line of the samples log
+RESERVED = frozenset((*CORE, *OF_ORDERS, *OF_HARNESS)) - {NULL_RATE_ROW.name}  # keys of every line of the samples log
 
 
 def _make_known(row: DeclaredRow) -> None:

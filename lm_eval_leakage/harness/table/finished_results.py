@@ -5,6 +5,7 @@ Afterwards, results and samples are strict JSON.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,13 @@ from lm_eval_leakage.harness.patches.evaluate_results import on_results
 from lm_eval_leakage.harness.table.aggregations import JudgedQuestion, RowValue
 from lm_eval_leakage.harness.table.leakage_columns import add_columns
 from lm_eval_leakage.logs.line_writer import written_line
+from lm_eval_leakage.results.data_verdict import NO_VERDICT
+from lm_eval_leakage.results.verdict_rows import VERDICT_ROWS, details, verdict_on
 
+logger = logging.getLogger(__name__)
+OF_THE_VERDICT = f"{VERDICT_ROWS[0].name},"
+
+DETAILS = "leakage_details"  # section of the results with what the table has no room for
 OF_AN_ERROR = "_stderr_stderr"  # the harness adds such an entry for each of our standard errors
 
 
@@ -25,17 +32,44 @@ def finish_results() -> None:
 def finish(results: dict[str, Any]) -> None:
     """Changes only rows of our tasks and their groups; adds columns to other tasks audited in the same run."""
     for section in ("results", "groups"):
-        for row in (results.get(section) or {}).values():
+        for name, row in (results.get(section) or {}).items():
             if any(isinstance(value, RowValue) for value in row.values()):
-                finished = {key: _plain(value) for key, value in row.items() if OF_AN_ERROR not in key}
+                results.setdefault(DETAILS, {})[name] = details_of(row)
+                finished = {key: _plain(value) for key, value in row.items() if _is_shown(key, value)}
                 row.clear()
                 row.update({key: value for key, value in finished.items() if value is not None})
+    _log_verdicts(results)
     samples = results.get("samples") or {}
     audits = [task for task, lines in samples.items() if any(map(is_judged, lines))]
     for task in audits:
         samples[task] = [finished_sample(line) for line in samples[task]]
     if audits and len(audits) < len(samples):
         add_columns(results, audits)
+
+
+def details_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a row that the table does not show, and everything about its verdict on the data set."""
+    values = {key: value for key, value in row.items() if isinstance(value, RowValue)}
+    hidden = {key: _plain(value) for key, value in values.items() if OF_AN_ERROR not in key and not value.in_table}
+    found = next(
+        (verdict_on(value.verdicts) for key, value in values.items() if key.startswith(OF_THE_VERDICT)), NO_VERDICT
+    )
+    verdict = {} if found == NO_VERDICT else {"verdict": details(found)}
+    return verdict | {key: value for key, value in hidden.items() if value is not None}
+
+
+def _log_verdicts(results: Mapping[str, Any]) -> None:
+    """The verdict on each audit in a sentence, for a group instead of its members."""
+    verdicts = {name: own["verdict"] for name, own in (results.get(DETAILS) or {}).items() if "verdict" in own}
+    groups = {name: own for name, own in (results.get("group_subtasks") or {}).items() if name in verdicts}
+    members = {name for group, own in groups.items() for name in own if name != group}
+    for name, found in verdicts.items():
+        if name not in members:
+            logger.warning("%s: %s", name, found["sentence"])
+
+
+def _is_shown(key: str, value: object) -> bool:
+    return OF_AN_ERROR not in key and not (isinstance(value, RowValue) and not value.in_table)
 
 
 def _plain(value: object) -> object:
@@ -62,6 +96,7 @@ def finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
             guards=judged.guards,
             contributions=judged.contributions,
             calibrated=judged.calibrated,
+            orders=judged.orders,
         )
     )
 

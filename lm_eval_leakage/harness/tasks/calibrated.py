@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
 
 from lm_eval_leakage.inference.known_scores import Calibrated, Calibration, class_of
+from lm_eval_leakage.inference.withheld import why_withheld
 from lm_eval_leakage.logs.audit_line import score_names
 from lm_eval_leakage.logs.calibration_file import read_calibration
-from lm_eval_leakage.records import Evidence, Question, Verdict
+from lm_eval_leakage.questions.described import described
+from lm_eval_leakage.questions.fields import Doc
+from lm_eval_leakage.records import Evidence, Question, UntestableQuestion, Verdict
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_FPR = 0.05
 
 
+class CalibratedTask(Protocol):
+    """What a calibration needs of an audit."""
+
+    config: Any
+    detectors: Mapping[str, str]
+
+    def doc_iterator(
+        self, *, rank: int, limit: int | None, world_size: int, samples: list[int] | None
+    ) -> Iterator[tuple[int, Doc]]: ...
+
+    def question(self, doc: Doc) -> Question: ...
+
+    def guards(self, doc: Doc) -> tuple[str, ...]: ...
+
+
 class Calibrator:
-    """Flags questions by comparison with the scores of known-unseen questions, at a false-positive rate of `fpr`."""
+    """Flags questions by comparison with the scores of known-unseen questions, at a false-positive rate of `fpr`.
+
+    withheld: why it flags none, as a sentence; None if it does
+    """
+
+    withheld: str | None = None
 
     def __init__(self, calibration: Calibration, fpr: float = DEFAULT_FPR) -> None:
         if isinstance(fpr, bool) or not isinstance(fpr, (int, float)) or not 0 < fpr < 1:
@@ -45,6 +68,12 @@ class Calibrator:
             )
         return cls(calibration, metadata.get("fpr", DEFAULT_FPR))
 
+    def meet(self, lm: object, task: CalibratedTask) -> None:
+        """Raises ValueError for a calibration of another model; warns if it has no scores of the task's detectors."""
+        self.check_model(lm)
+        if unmatched := self.unmatched(task.detectors.values()):
+            logger.warning("%s: %s", task.config.task, unmatched)
+
     def check_model(self, lm: object) -> None:
         """Raises ValueError for a calibration of another model; warns if the model's name is not known."""
         names = [getattr(lm, key, None) for key in ("pretrained", "model")]
@@ -63,13 +92,33 @@ class Calibrator:
         """Why the file has no scores for any of these detectors; None if it has some."""
         return self.calibration.unmatched(detectors)
 
+    def compare(self, task: CalibratedTask, limit: int | None, samples: list[int] | None) -> None:
+        """Withholds its verdicts, and says why, if they would not tell what the model has seen of the asked questions.
+
+        limit, samples: which questions the run asks, in all of its processes
+        """
+        self.withheld = why_withheld(self.calibration, described(_asked(task, limit, samples)))
+        if self.withheld is not None:
+            logger.warning("%s: calibrated rates are withheld: %s", task.config.task, self.withheld)
+
     def judge(self, verdict: Verdict, detector: str, question: Question, guarded: bool) -> Calibrated | None:
-        """The calibrated verdict; None if the question was not tested or the file has no scores for the detector."""
+        """The calibrated verdict; None if it is withheld, or there are no scores by the detector or of the class."""
+        if self.withheld is not None:
+            return None
         ranks_by = ("statistic",) if isinstance(verdict, Evidence) else getattr(verdict, "ranks_by", ())
         key, name = next(iter(score_names(detector, ranks_by).items()), ("", ""))
-        known = self.calibration.detectors.get(name)
-        if known is None:
+        known, of_class = self.calibration.detectors.get(name), class_of(len(question.options), guarded)
+        if known is None or known.compared_with(of_class) is None:
             return None
-        pvalue = known.pvalue(float(getattr(verdict, key)), class_of(len(question.options), guarded))
+        pvalue = known.pvalue(float(getattr(verdict, key)), of_class)
         of_seen, of_unseen = known.flagged(self.fpr)
         return Calibrated(pvalue <= self.fpr, pvalue, self.fpr, of_seen, of_unseen)
+
+
+def _asked(task: CalibratedTask, limit: int | None, samples: list[int] | None) -> Iterator[tuple[Question, bool]]:
+    """The readable questions of a run, each with whether it has a guard."""
+    for _, doc in task.doc_iterator(rank=0, limit=limit, world_size=1, samples=samples):
+        try:
+            yield task.question(doc), bool(task.guards(doc))
+        except UntestableQuestion:
+            continue

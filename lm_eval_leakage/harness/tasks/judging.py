@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from lm_eval.api.filter import Filter
@@ -23,7 +24,17 @@ from lm_eval_leakage.harness.tasks.judge import load_judge
 from lm_eval_leakage.inference.known_scores import Calibrated
 from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.probes import Probe
-from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Skipped, UntestableQuestion, Verdict
+from lm_eval_leakage.records import (
+    Answered,
+    DeclaredRow,
+    Evidence,
+    OrderAnswers,
+    Question,
+    Skipped,
+    UntestableQuestion,
+    Verdict,
+)
+from lm_eval_leakage.results.null_status import NullStatus
 from lm_eval_leakage.statistics import Statistic, statistics
 from lm_eval_leakage.statistics.orders import find_device
 
@@ -45,6 +56,9 @@ class JudgedTask(Protocol):
     detectors: Mapping[str, str]
     audited: str
 
+    @property
+    def orders(self) -> NullStatus: ...
+
     def compare_with(self, reference: ReferenceLog | None) -> None: ...
 
     def question(self, doc: Mapping[str, Any]) -> Question: ...
@@ -59,6 +73,7 @@ class Judging:
         self.task, self.questions = task, questions
         self._answered: dict[int, Answered] = {}
         self._guards: dict[int, tuple[str, ...]] = {}
+        self._orders: dict[int, OrderAnswers] = {}
 
     def judge(self) -> None:
         """Fills each pipeline's filtered responses; the verdict is the first response of a question."""
@@ -68,11 +83,12 @@ class Judging:
             if asked[0].skipped is None:
                 asked[0].skipped = self._without_reference(asked)
             if asked[0].skipped is None:
-                answered = self._or_skipped(asked, "reading its answers", self._answered_of, None)
+                answered = self._or_skipped(asked, "reading its answers", partial(self._answered_of, place), None)
                 if answered is not None:
                     self._answered[place] = answered
         for pipeline, judge in self.task.judges.items():
             self._judge(pipeline, judge)
+            self._orders.clear()  # the verdict on the data set is computed from them once, not for each statistic
 
     def _judge(self, pipeline: str, judge: LeakageFilter) -> None:
         detector = self.task.detectors[pipeline]
@@ -82,7 +98,14 @@ class Judging:
         for place, (first, *others) in enumerate(self.questions):
             verdict = first.skipped or verdicts[place]
             calibrated = self._calibrated(place, verdict, detector)
-            judged = JudgedQuestion(verdict, detector, self._guards[place], calibrated, self.task.audited)
+            judged = JudgedQuestion(
+                verdict,
+                detector,
+                self._guards[place],
+                calibrated,
+                self.task.audited,
+                orders=None if isinstance(verdict, Skipped) else self._orders.get(place),
+            )
             first.filtered_resps[pipeline] = judged.with_contributions(self.task.rows)
             for instance in others:
                 instance.filtered_resps[pipeline] = instance.resps[0]
@@ -102,23 +125,31 @@ class Judging:
     def _guards_of(self, asked: Asked) -> tuple[str, ...]:
         return self.task.guards(asked[0].doc)
 
-    def _answered_of(self, asked: Asked) -> Answered:
+    def _answered_of(self, place: int, asked: Asked) -> Answered:
         question, probe = self.task.question(asked[0].doc), self.task.pooled_probe
+        requests = probe.requests(question)
+        first, asked, of_control = asked[0], asked[: len(requests)], asked[len(requests) :]
         answers = [instance.resps[0] for instance in asked]
-        loglikelihoods = tuple(answer[0] for answer in answers if isinstance(answer, tuple))
+        own = loglikelihoods = _loglikelihoods(asked)
         expected: tuple[float, ...] = ()
         if self.task.reference is not None:
             expected = tuple(self.task.reference.of([instance.args for instance in asked]) or ())
             loglikelihoods = tuple(own - other for own, other in zip(loglikelihoods, expected, strict=True))
-        return Answered(
+        answered = Answered(
             question,
-            probe.requests(question),
+            requests,
             loglikelihoods,
             probe.gold(question),
             tuple(instance.tokens for instance in asked if instance.tokens is not None),
             tuple(answer for answer in answers if isinstance(answer, str)),
             expected,
+            probe.fixed_places(question),
         )
+        if probe.asks_orders:
+            status, control = self.task.orders.status, _loglikelihoods(of_control)
+            first.skipped = _not_finite(control, begin=len(requests))
+            self._orders[place] = OrderAnswers(own, status, bool(self._guards[place]), control, expected)
+        return answered
 
     def _calibrated(self, place: int, verdict: Verdict, detector: str) -> Calibrated | None:
         calibrator = self.task.calibrator
@@ -155,7 +186,8 @@ class Judging:
         if undecidable(evidence):
             logger.warning(
                 "%s, %s: with 2 options no question's p-value is below 1/2, so a flag means little and no rate is "
-                "shown; %d of %d questions meet the criterion, %d would by chance: see dataset_pvalue",
+                "shown; %d of %d questions meet the criterion, %d would by chance: see dataset_pvalue in the section "
+                "leakage_details of the results",
                 name,
                 pipeline,
                 sum(verdict.flagged for verdict in evidence),
@@ -198,7 +230,7 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         return self.judge([doc for doc in docs if isinstance(doc, Answered)])
 
     def judge(self, answered: Sequence[Answered]) -> list[Verdict]:
-        refused = [_not_finite(question) for question in answered]
+        refused = [_not_finite(question.answers) for question in answered]
         sound = [question for question, refusal in zip(answered, refused, strict=True) if refusal is None]
         tested = iter(self._judged(sound))
         return [refusal or next(tested) for refusal in refused]
@@ -227,8 +259,12 @@ def _with_judge(statistic: Any) -> Statistic:
     return judged
 
 
-def _not_finite(answered: Answered) -> Skipped | None:
-    for index, score in enumerate(answered.answers):
+def _loglikelihoods(asked: Asked) -> tuple[float, ...]:
+    return tuple(instance.resps[0][0] for instance in asked if isinstance(instance.resps[0], tuple))
+
+
+def _not_finite(scores: Sequence[float], begin: int = 0) -> Skipped | None:
+    for index, score in enumerate(scores, begin):
         if not math.isfinite(score):
             return Skipped(f"log-likelihood of request {index} is {score}; it must be finite")
     return None

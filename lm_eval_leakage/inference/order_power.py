@@ -1,0 +1,78 @@
+"""What the data-set test of option orders could have found: the smallest share of seen questions.
+
+A question that was seen k times prefers its published order; how much is described by the distribution of that order's
+rank among all orders, which needs no unit and so carries over to other models as far as their memory is like that of
+the models it was measured on (docs/validity.md). The scores themselves are those of the audited model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from lm_eval_leakage.inference.pooling import NAN, Floats
+
+FOUND_WITH = 0.8
+SEEN_TIMES = (1, 3)  # exposures for which it is known
+# By what the verdict is computed from, and by exposures: how many of 100 questions on which a copy of SmolLM2-135M was
+# trained (all weights, 5e-5, batches of 8) whose published order was the first, second, ... of its 24 by likelihood.
+SEEN_RANKS: Mapping[str, Mapping[int, tuple[int, ...]]] = {
+    "orders": {
+        1: (20, 15, 11, 7, 6, 6, 4, 6, 1, 2, 1, 2, 3, 0, 0, 0, 2, 4, 1, 2, 1, 3, 2, 1),
+        3: (68, 15, 4, 2, 3, 1, 2, 2, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0),
+    },
+    "reference": {
+        1: (35, 9, 11, 8, 5, 3, 5, 2, 1, 2, 2, 2, 2, 3, 1, 1, 0, 3, 2, 1, 1, 0, 0, 1),
+        3: (65, 17, 6, 3, 1, 2, 4, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0),
+    },
+    "control": {
+        1: (8, 6, 9, 10, 4, 3, 9, 6, 4, 4, 3, 3, 3, 1, 4, 6, 4, 5, 2, 1, 2, 1, 2, 0),
+        3: (13, 8, 9, 11, 6, 7, 7, 8, 5, 0, 7, 2, 2, 6, 3, 1, 0, 0, 1, 1, 2, 1, 0, 0),
+    },
+}
+
+
+def detectable_share(weights: Sequence[Floats], critical: float, ranks: Sequence[float]) -> float:
+    """Smallest share of seen questions that the test finds with probability `FOUND_WITH`; NaN if it would miss all.
+
+    weights: of each question, exp(score) of every order, `(n_orders,)`
+    critical: the sum from which the test rejects
+    ranks: probabilities that the published order of a seen question is in the first, second, ... of so many equally
+        wide parts of its question's orders, the most likely ones first
+
+    The sum is taken to be normal, as a mixture of unseen and seen questions.
+    """
+    unseen, seen = np.array([_moments(own, None) for own in weights]), _seen_moments(weights, ranks)
+    low, high = 0.0, 1.0
+    if _power(unseen, seen, 1.0, critical) < FOUND_WITH:
+        return NAN
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _power(unseen, seen, middle, critical) >= FOUND_WITH else (middle, high)
+    return high
+
+
+def _seen_moments(weights: Sequence[Floats], ranks: Sequence[float]) -> Floats:
+    parts = {size: _spread(ranks, size) for size in {len(own) for own in weights}}
+    return np.array([_moments(np.sort(own)[::-1], parts[len(own)]) for own in weights])
+
+
+def _spread(ranks: Sequence[float], n_orders: int) -> Floats:
+    """The probabilities of `n_orders` places, from those of equally wide parts of them."""
+    ends = np.concatenate([[0.0], np.cumsum(ranks)]) / math.fsum(ranks)
+    places = np.interp(np.linspace(0, 1, n_orders + 1), np.linspace(0, 1, len(ranks) + 1), ends)
+    spread: Floats = np.diff(places)
+    return spread
+
+
+def _moments(own: Floats, probabilities: Floats | None) -> tuple[float, float]:
+    """Mean and mean square."""
+    return float(np.average(own, weights=probabilities)), float(np.average(own**2, weights=probabilities))
+
+
+def _power(unseen: Floats, seen: Floats, share: float, critical: float) -> float:
+    means, squares = ((1 - share) * unseen + share * seen).T
+    deviation = math.sqrt(max(1e-300, float((squares - means**2).sum())))
+    return 0.5 * math.erfc((critical - float(means.sum())) / deviation / math.sqrt(2))

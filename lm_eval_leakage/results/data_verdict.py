@@ -1,0 +1,265 @@
+"""The verdict on a data set, from a model's answers to the option orders of its questions: one word and one sentence.
+
+What is tested, and on which questions, follows from the status of the published orders (`null_status`):
+
+- random or sealed: T (`inference.order_sum`) on all questions. Its null hypothesis is exact, whatever the model knows.
+- written, with another model as reference: T on log-likelihoods minus the reference's, on the questions without a
+  guard. Null hypothesis: without memory, both models have the same preferences for natural orders.
+- written, with the model as its own control: T on standardised scores minus those of the same orders in a form that
+  breaks memory and keeps the natural order. Null hypothesis: without memory, the preference is the same in both forms,
+  up to `TOLERANCE`.
+- written, and nothing else: no p-value. The ratio says how strong natural preference alone would have to be.
+
+A verdict is about the data set. It accuses no single question.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from lm_eval_leakage.inference.order_power import FOUND_WITH, SEEN_RANKS, detectable_share
+from lm_eval_leakage.inference.order_sum import OrderRatio, OrderSum, order_ratio, order_sum, standard_scores
+from lm_eval_leakage.inference.pooling import NAN, Floats
+from lm_eval_leakage.records import OrderAnswers
+from lm_eval_leakage.results.formatting import counted, number, percent, pvalue
+from lm_eval_leakage.results.null_status import RANDOM_ORDERS, SEALED_ORDERS, UNDECIDED_ORDERS, WRITTEN_ORDERS
+
+STRONG_EVIDENCE, EVIDENCE, NONE_FOUND, CANNOT_TELL = "strong evidence", "evidence", "none found", "cannot be told"
+WORDS = (CANNOT_TELL, NONE_FOUND, EVIDENCE, STRONG_EVIDENCE)  # the more suspicious, the later
+EVIDENCE_LEVEL, STRONG_LEVEL = 0.01, 0.0001
+FEWEST_JUDGED = 20  # questions; a p-value of fewer would look like an answer
+VERDICT_SEED = 0
+EXACT = (RANDOM_ORDERS, SEALED_ORDERS)
+TOO_ALIKE = 0.97  # mean correlation of two models' scores of a question's orders
+BY_ORDERS, BY_REFERENCE, BY_CONTROL, BY_RATIO = (
+    "orders",
+    "reference",
+    "control",
+    "ratio",
+)  # the first three: SEEN_RANKS
+
+
+TOLERANCES = {BY_ORDERS: 0.0, BY_REFERENCE: 0.1, BY_CONTROL: 0.1}  # measured on clean models: docs/validity.md
+NOT_TESTED, NO_RATIO = OrderSum(0), OrderRatio(0)
+
+
+@dataclass(frozen=True)
+class DataVerdict:
+    """basis: BY_ORDERS, BY_REFERENCE, BY_CONTROL or BY_RATIO; empty if no orders were asked
+    orders: status of the published orders
+    n: number of questions that the p-value covers; n_asked: of all whose orders were asked
+    tested: the test; its numbers are NaN where no null hypothesis holds, or for too few questions
+    ratio: of the questions without a guard; NaN where they are too few
+    detectable: by number of exposures, the smallest share of seen questions that would have been found with
+        probability `FOUND_WITH`; NaN if even all would not be
+    adjusted: the p-value, adjusted for the number `n_looks` of those that are shown together
+    doubt: why finding nothing means nothing; empty if it does
+    """
+
+    basis: str = ""
+    orders: str = ""
+    n: int = 0
+    n_asked: int = 0
+    tested: OrderSum = NOT_TESTED
+    ratio: OrderRatio = NO_RATIO
+    detectable: tuple[tuple[int, float], ...] = ()
+    adjusted: float = NAN
+    n_looks: int = 1
+    doubt: str = ""
+
+    @property
+    def pvalue(self) -> float:
+        """NaN where it would look like an answer."""
+        return NAN if self.doubt and self.tested.pvalue > EVIDENCE_LEVEL else self.tested.pvalue
+
+    @property
+    def word(self) -> str:
+        """One of WORDS; empty if no orders were asked."""
+        if not self.basis:
+            return ""
+        pvalue = self.pvalue if math.isnan(self.adjusted) else self.adjusted
+        if math.isnan(pvalue):
+            return CANNOT_TELL
+        if pvalue <= EVIDENCE_LEVEL:
+            return STRONG_EVIDENCE if pvalue <= STRONG_LEVEL else EVIDENCE
+        return CANNOT_TELL if self.doubt else NONE_FOUND
+
+    @property
+    def sentence(self) -> str:
+        """The word, the figure, what its null hypothesis rests on, and what could have been found."""
+        return f"{self.word}: {self.reason}" if self.basis else ""
+
+    @property
+    def reason(self) -> str:
+        """The sentence without the word."""
+        return _because(self) if self.basis else ""
+
+
+NO_VERDICT = DataVerdict()
+
+
+def detectable_if_seen(verdict: DataVerdict, count: int) -> float:
+    """Smallest share of questions, seen `count` times, that would have been found; NaN if unknown or none."""
+    return dict(verdict.detectable).get(count, NAN)
+
+
+def data_verdict(questions: Iterable[OrderAnswers]) -> DataVerdict:
+    """The verdict on the questions together; NO_VERDICT if no orders were asked."""
+    return _cached(tuple(questions))
+
+
+@lru_cache(maxsize=64)
+def _cached(questions: tuple[OrderAnswers, ...]) -> DataVerdict:
+    """Several rows and columns need the same verdict."""
+    if not questions:
+        return NO_VERDICT
+    orders, unguarded = _weakest(questions), [one for one in questions if not one.guarded]
+    if orders in EXACT:
+        found = _tested(BY_ORDERS, questions)
+    elif any(one.reference for one in questions):
+        found = _tested(BY_REFERENCE, [one for one in unguarded if one.reference])
+    elif any(one.control for one in questions):
+        found = _tested(BY_CONTROL, [one for one in questions if one.control])
+    else:
+        found = DataVerdict(BY_RATIO)
+    return replace(found, orders=orders, n_asked=len(questions), ratio=_ratio(unguarded))
+
+
+def _weakest(questions: Sequence[OrderAnswers]) -> str:
+    """The status that holds for all of them: a group may have tasks with random orders and tasks with written ones."""
+    found = {one.orders for one in questions}
+    return next(
+        (status for status in ("", WRITTEN_ORDERS, UNDECIDED_ORDERS, RANDOM_ORDERS) if status in found), SEALED_ORDERS
+    )
+
+
+def _ratio(unguarded: Sequence[OrderAnswers]) -> OrderRatio:
+    if len(unguarded) < FEWEST_JUDGED:
+        return OrderRatio(len(unguarded))
+    n_first = sum(own[0] > max(own[1:]) for own in (one.loglikelihoods for one in unguarded))
+    return order_ratio(n_first, [1 / len(one.loglikelihoods) for one in unguarded])
+
+
+def _tested(basis: str, questions: Sequence[OrderAnswers]) -> DataVerdict:
+    scores = [own for own in (_scores(basis, one) for one in questions) if own is not None]
+    scores.sort(key=tuple)  # so that the Monte Carlo draws do not depend on which process or log has a question first
+    if len(scores) < FEWEST_JUDGED:
+        return DataVerdict(basis, n=len(scores))
+    rng = np.random.default_rng(VERDICT_SEED)
+    tested = order_sum(scores, rng, EVIDENCE_LEVEL, TOLERANCES[basis])
+    weights = [np.exp(own) for own in scores]
+    shares = tuple(
+        (count, detectable_share(weights, tested.critical, ranks)) for count, ranks in SEEN_RANKS[basis].items()
+    )
+    doubt = _doubt_of_reference(questions, scores, rng) if basis == BY_REFERENCE else ""
+    return DataVerdict(basis, n=len(scores), tested=tested, detectable=shares, doubt=doubt)
+
+
+def _doubt_of_reference(questions: Sequence[OrderAnswers], scores: Sequence[Floats], rng: np.random.Generator) -> str:
+    """Why this reference takes off more than natural preferences; empty if it does not."""
+    alike = np.mean([_correlation(one.loglikelihoods, one.reference) for one in questions])
+    if alike > TOO_ALIKE:
+        return (
+            f"the reference prefers the same orders as the model (mean correlation {number(float(alike), 2)}), as the "
+            "model itself or a version of it does; what both have seen cannot show, so take a model of another origin"
+        )
+    if order_sum([-own for own in scores], rng).pvalue <= EVIDENCE_LEVEL:
+        return (
+            "the reference prefers the published orders more than the model does, so it may have seen the benchmark "
+            "itself; take another reference"
+        )
+    return ""
+
+
+def _correlation(one: Sequence[float], other: Sequence[float]) -> float:
+    own, theirs = standard_scores(np.array(one)), standard_scores(np.array(other))
+    return 0.0 if own is None or theirs is None else float(np.mean(own * theirs))
+
+
+def _scores(basis: str, one: OrderAnswers) -> Floats | None:
+    own = np.array(one.loglikelihoods)
+    if basis == BY_REFERENCE:
+        return standard_scores(own - np.array(one.reference))
+    return standard_scores(own, np.array(one.control) if basis == BY_CONTROL else None)
+
+
+# ---------------------------------------------------------------------- in words
+
+PREFERRED = {
+    BY_ORDERS: "than other orders of the same options",
+    BY_REFERENCE: "than the reference model does",
+    BY_CONTROL: "than it does in the control form, which breaks memory",
+}
+RESTS_ON = {
+    RANDOM_ORDERS: "orders consistent with random ones",
+    SEALED_ORDERS: "orders drawn with a secret key",
+    WRITTEN_ORDERS: "orders written by people",
+    UNDECIDED_ORDERS: "orders that may have been written by people",
+    "": "orders of unknown status",
+}
+
+
+def _because(verdict: DataVerdict) -> str:
+    if verdict.basis == BY_RATIO:
+        return f"{_no_null(verdict.orders)}{_how_often(verdict.ratio)}"
+    if verdict.n < FEWEST_JUDGED:
+        return f"{_countable(verdict)}; at least {FEWEST_JUDGED} are needed"
+    if verdict.word == CANNOT_TELL:
+        return verdict.doubt
+    is_found = verdict.word in (EVIDENCE, STRONG_EVIDENCE)
+    prefers = "prefers" if is_found else "does not significantly prefer"
+    size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
+    return (
+        f"on {counted(verdict.n)} with {RESTS_ON[verdict.orders]}, the model {prefers} the published orders more "
+        f"{PREFERRED[verdict.basis]} ({size}, {_pvalue(verdict)}){'' if is_found else _power(verdict)}"
+    )
+
+
+def _pvalue(verdict: DataVerdict) -> str:
+    shown, sign = pvalue(verdict.pvalue), "≤" if verdict.tested.is_bound else "="
+    adjusted = f", {pvalue(verdict.adjusted)} adjusted for {verdict.n_looks}" if verdict.n_looks > 1 else ""
+    return f"p {'' if shown.startswith('<') else f'{sign} '}{shown}{adjusted}"
+
+
+def _countable(verdict: DataVerdict) -> str:
+    needed = {
+        BY_ORDERS: "with orders that differ in likelihood",
+        BY_REFERENCE: "without a natural order that the reference answered too",
+        BY_CONTROL: "with orders that differ in likelihood from the control form",
+    }
+    return f"the audit has {verdict.n} of {counted(verdict.n_asked)} {needed[verdict.basis]}"
+
+
+def _no_null(orders: str) -> str:
+    if not orders:
+        return "the log does not say whether the published orders are random; run the audit again with this version"
+    return (
+        f"these are {RESTS_ON[orders]}, which a model may prefer without having seen them, and the audit has neither "
+        "a control nor a reference"
+    )
+
+
+def _how_often(ratio: OrderRatio) -> str:
+    if math.isnan(ratio.value):
+        return f"; {counted(ratio.n)} without a natural order are too few for a ratio ({FEWEST_JUDGED} are needed)"
+    often = f"{number(ratio.value, 1)} times as often as by chance (at least {number(ratio.low, 1)})"
+    return f"; the published order of {counted(ratio.n)} without a natural order is the most likely one {often}"
+
+
+def _power(verdict: DataVerdict) -> str:
+    able = [(count, share) for count, share in verdict.detectable if not math.isnan(share)]
+    if not verdict.detectable:
+        return ""
+    if not able:
+        return "; not even a benchmark seen as a whole three times would have been found reliably"
+    shares = " or ".join(f"{percent(share, 0)} of the questions seen {_times(count)}" for count, share in able)
+    return f"; {shares} would have been found with probability {FOUND_WITH}"
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice", 3: "three times"}.get(count, f"{count} times")

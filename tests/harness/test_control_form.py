@@ -1,0 +1,338 @@
+"""Audits of option orders with a control: what is asked, and what the verdict on the data set makes of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from pathlib import Path
+
+import pytest
+from lm_eval import simple_evaluate
+from lm_eval.loggers import EvaluationTracker
+from lm_eval.tasks import TaskManager
+
+from lm_eval_leakage.harness import extend_harness
+from lm_eval_leakage.harness.table.aggregations import pooled
+from lm_eval_leakage.harness.table.declared_rows import known_rows
+from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
+from lm_eval_leakage.harness.tasks.given_questions import audit_of, audits_shards
+from lm_eval_leakage.logs.audit_line import OF_ORDERS, AuditLine, read_line
+from lm_eval_leakage.logs.harness_sample import as_logged
+from lm_eval_leakage.logs.reference_log import write_reference
+from lm_eval_leakage.probes import probes
+from lm_eval_leakage.questions.fields import question_from_doc
+from lm_eval_leakage.records import OrderAnswers
+from lm_eval_leakage.results import verdict_rows
+from lm_eval_leakage.results.data_verdict import data_verdict
+from lm_eval_leakage.results.verdict_rows import verdict_on
+from tests.fakes import FakeLM, by_hash
+from tests.harness.test_task import ABOVE, ONE, TASK, evaluate, lines
+
+extend_harness(TaskManager)
+
+WORDS = ["apple", "birch", "cedar"]  # in alphabetical order as published, which no guard recognises
+DOCS = [
+    {
+        "question": f"Which tree has number {i}?",
+        "subject": f"grove {i % 2}",
+        "choices": [f"{w} {chr(97 + i)}" for w in WORDS],
+        "answer": i % 3,
+    }
+    for i in range(24)
+]
+ORDERS, N_ORDERS = "published_orders", 6
+
+
+def is_control(context: str) -> bool:
+    return context.endswith("Question:")
+
+
+def fond_of_sorted(context: str, continuation: str) -> float:
+    """A model without memory that prefers options in alphabetical order, whatever stands before them."""
+    options = re.findall(r"^(?:[A-Z]\.|\(\d\)) (.*)$", continuation, re.MULTILINE)
+    return by_hash(context, continuation) + 0.3 * (options == sorted(options))  # the noise's deviation
+
+
+def with_memory(context: str, continuation: str) -> float:
+    """The same model after it has seen the benchmark."""
+    is_published = continuation == "".join(f"\n{letter}. {option}" for letter, option in published(context))
+    return fond_of_sorted(context, continuation) + is_published
+
+
+def published(context: str) -> list[tuple[str, str]]:
+    return [pair for doc in DOCS if doc["question"] == context for pair in zip("ABC", doc["choices"], strict=True)]
+
+
+def verdict(results) -> dict:
+    return results["leakage_details"][TASK]["verdict"]
+
+
+# ---------------------------------------------------------------------- what is asked
+
+
+def test_every_order_is_asked_again_once_without_the_question_and_with_numbers(questions_file) -> None:
+    lm = FakeLM(by_hash)
+    results = evaluate(lm, questions_file(DOCS))
+    orders = [asked for asked in lm.asked if not is_control(asked[0])]
+    control = [asked for asked in lm.asked if is_control(asked[0])]
+    assert len(orders) == len(control) == len(set(control)) == len(DOCS) * N_ORDERS
+    assert {context for context, _ in control} == {"Question:"}
+    assert [continuation for _, continuation in control] == [
+        "".join(f"\n({place}) {line[3:]}" for place, line in enumerate(continuation.split("\n")[1:], 1))
+        for _, continuation in orders
+    ]
+    for line in lines(results, "max_order"):
+        assert (line["n_orders"], len(line["resps"])) == (N_ORDERS, 2 * N_ORDERS)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{ORDERS: "random: page 3"}, {ORDERS: "sealed: ours"}, {"control_form": False}],
+    ids=["random", "sealed", "off"],
+)
+def test_the_control_form_is_not_asked_where_it_is_not_needed_or_not_wanted(questions_file, metadata: dict) -> None:
+    lm = FakeLM(by_hash)
+    results = evaluate(lm, questions_file(DOCS) | metadata)
+    assert len(lm.asked) == len(DOCS) * N_ORDERS
+    assert not any(is_control(context) for context, _ in lm.asked)
+    assert verdict(results)["basis"] == ("orders" if ORDERS in metadata else "ratio")
+
+
+@pytest.mark.parametrize("status", ["random", "sealed"])
+def test_documented_orders_that_the_tests_contradict_are_asked_in_the_control_form(questions_file, status) -> None:
+    rising = [doc | {"choices": [f"{i}", f"{i + 3}", f"{i + 7}"]} for i, doc in enumerate(DOCS)]
+    lm = FakeLM(by_hash)
+    results = evaluate(lm, questions_file(rising) | {ORDERS: f"{status}: page 3"})
+    assert len([context for context, _ in lm.asked if is_control(context)]) == len(DOCS) * N_ORDERS
+    assert verdict(results)[ORDERS] == "written"
+
+
+def test_with_a_reference_the_control_form_is_not_asked(questions_file, tmp_path: Path) -> None:
+    metadata = questions_file(DOCS)
+    elder = evaluate(FakeLM(fond_of_sorted), metadata | {"control_form": False})
+    write_reference(tmp_path / "elder", "elder", elder["samples"][TASK])
+    lm = FakeLM(lambda *texts: with_memory(*texts) + by_hash(*reversed(texts)))
+    found = verdict(evaluate(lm, metadata | {"reference_log": str(tmp_path / "elder")}))
+    assert not any(is_control(context) for context, _ in lm.asked)
+    assert (found["basis"], found["word"], found["n"]) == ("reference", "strong evidence", len(DOCS))
+
+
+def test_only_the_audit_of_all_orders_asks_the_control_form_and_papers_are_asked_as_they_ask() -> None:
+    questions = [question_from_doc(doc) for doc in DOCS]
+    asking = set()
+    for suffix in suffixes():
+        if audits_shards(suffix) or suffix.endswith(("_rotations", "_text_likelihood")):
+            continue
+        if audit_of(questions, suffix, questions, {}).asks_control:
+            asking.add(suffix)
+    assert asking == {"leakage_perm"}
+    assert audit_of(questions, "leakage_perm_r", questions, {"control_form": True}).asks_control
+
+
+def test_a_probe_without_a_control_form_asks_none() -> None:
+    question = question_from_doc(DOCS[0])
+    for name in probes.names():
+        probe = probes.get(name)()
+        assert bool(probe.control(question)) == probe.asks_orders, name
+
+
+# ---------------------------------------------------------------------- the verdict
+
+
+def test_a_preference_in_both_forms_is_no_evidence_and_one_in_the_published_form_alone_is(questions_file) -> None:
+    metadata = questions_file(DOCS)
+    clean, seen = (evaluate(FakeLM(score), metadata) for score in (fond_of_sorted, with_memory))
+    assert clean["leakage_details"][TASK]["dataset_pvalue,max_order"] < 1e-4  # the published test is misled
+    assert (verdict(clean)["basis"], verdict(clean)["word"]) == ("control", "none found")
+    assert (verdict(seen)["basis"], verdict(seen)["word"]) == ("control", "strong evidence")
+    row = seen["results"][TASK]
+    assert row["evidence,max_order"] == "strong evidence"
+    assert row["evidence_pvalue,max_order"] == verdict(seen)["pvalue"] < 1e-4
+    assert "order_ratio,max_order" not in row  # what decides is shown alone
+
+
+def test_without_a_null_hypothesis_there_is_a_ratio_and_no_pvalue(questions_file) -> None:
+    results = evaluate(FakeLM(with_memory), questions_file(DOCS) | {"control_form": False})
+    row, found = results["results"][TASK], verdict(results)
+    assert row["evidence,max_order"] == "cannot be told"
+    assert "evidence_pvalue,max_order" not in row
+    assert row["order_ratio,max_order"].startswith("6.00, at least 5.")  # all 24 where one in six is expected
+    assert (found["pvalue"], found["ratio"]) == (None, 6)
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_a_broken_control_answer_skips_its_question_with_the_reason_and_no_other(questions_file, value) -> None:
+    def score(context: str, continuation: str) -> float:
+        broken = is_control(context) and continuation.startswith("\n(1) birch c\n(2) cedar")
+        return value if broken else with_memory(context, continuation)
+
+    results = evaluate(FakeLM(score), questions_file(DOCS))
+    reasons = [line["reason"] for line in lines(results, "max_order")]
+    assert reasons[2] == f"log-likelihood of request {N_ORDERS + 3} is {value}; it must be finite"
+    assert [reason for place, reason in enumerate(reasons) if place != 2] == [None] * (len(DOCS) - 1)
+    assert results["results"][TASK]["skipped,max_order"] == results["results"][TASK]["skipped,outlier"] == 1
+    assert (verdict(results)["n"], verdict(results)["word"]) == (len(DOCS) - 1, "strong evidence")
+
+
+def test_a_missing_control_answer_skips_its_question_with_the_reason_and_no_other(questions_file) -> None:
+    class Lossy(FakeLM):
+        def loglikelihood(self, requests):
+            answers = super().loglikelihood(requests)
+            return [
+                None if is_control(request.args[0]) and " c\n" in request.args[1] else answer
+                for request, answer in zip(requests, answers, strict=True)
+            ]
+
+    results = evaluate(Lossy(by_hash), questions_file(DOCS))
+    reasons = [line["reason"] for line in lines(results, "max_order")]
+    assert reasons[2].startswith("the backend answered request ")
+    assert sum(reason is not None for reason in reasons) == 1
+    assert verdict(results)["n"] == len(DOCS) - 1
+
+
+# ---------------------------------------------------------------------- groups, results file, messages
+
+
+@pytest.fixture
+def group(tmp_path: Path):
+    """Runs the audit of a group of two tasks, each with its part of DOCS."""
+
+    def run(lm: FakeLM, name: str = "trees_leakage_perm", **metadata):
+        for member, docs in (("few", DOCS[:8]), ("more", DOCS[8:])):
+            file = tmp_path / f"{member}.jsonl"
+            file.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
+            (tmp_path / f"{member}.yaml").write_text(
+                f"task: {member}\noutput_type: multiple_choice\ndataset_path: json\ntest_split: test\n"
+                f"dataset_kwargs:\n  data_files:\n    test: {file}\n"
+                'doc_to_text: "{{question}}"\ndoc_to_choice: "{{choices}}"\ndoc_to_target: answer\n'
+            )
+        (tmp_path / "trees.yaml").write_text("group: trees\ntask:\n  - few\n  - more\n")
+        (tmp_path / "listed.yaml").write_text(
+            "group: listed\ntask:\n  - few_leakage_perm\n  - more_leakage_perm\n"
+            "aggregate_metric_list:\n  - metric: flagged_rate\n    filter_list: [max_order]\n"
+        )
+        manager = TaskManager(include_path=str(tmp_path), include_defaults=False, metadata=metadata or None)
+        return simple_evaluate(model=lm, tasks=[name], task_manager=manager)
+
+    return run
+
+
+def test_a_groups_verdict_is_computed_from_all_questions_of_its_members(group, questions_file) -> None:
+    results = group(FakeLM(with_memory))
+    found = {name: own["verdict"] for name, own in results["leakage_details"].items()}
+    assert found["few_leakage_perm"]["word"] == found["more_leakage_perm"]["word"] == "cannot be told"
+    assert [found[f"{name}_leakage_perm"]["n_asked"] for name in ("few", "more", "trees")] == [8, 16, 24]
+    assert found["trees_leakage_perm"] == verdict(evaluate(FakeLM(with_memory), questions_file(DOCS)))
+    assert results["groups"]["trees_leakage_perm"]["evidence,max_order"] == "strong evidence"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "weakest"),
+    [
+        (("sealed", "random"), "random"),
+        (("random", "too few to say"), "too few to say"),
+        (("written", "too few to say"), "written"),
+        (("sealed", "sealed"), "sealed"),
+    ],
+)
+def test_the_weakest_status_of_its_members_is_the_groups(statuses, weakest) -> None:
+    members = [[OrderAnswers((-1.0, -2.0 - n), status) for n in range(30)] for status in statuses]
+    together = verdict_on(pooled([known_rows()["evidence"](member) for member in members]).verdicts)
+    assert (together.orders, together.n_asked) == (weakest, 60)
+    assert math.isnan(together.pvalue) == (weakest in ("written", "too few to say"))
+
+
+def sentences(caplog) -> dict[str, str]:
+    """What was logged about data sets, by the task's name."""
+    told = [record.getMessage() for record in caplog.records if "finished_results" in record.name]
+    assert len(told) == len(set(told))
+    return dict(sentence.split(": ", 1) for sentence in told)
+
+
+def test_the_sentence_is_logged_once_for_a_benchmark(questions_file, caplog) -> None:
+    with caplog.at_level(logging.WARNING):
+        results = evaluate(FakeLM(with_memory), questions_file(DOCS))
+    assert sentences(caplog) == {TASK: verdict(results)["sentence"]}
+    assert len([record for record in caplog.records if "strong evidence" in record.getMessage()]) == 1
+
+
+def test_the_sentence_is_logged_for_a_group_instead_of_its_members(group, caplog) -> None:
+    with caplog.at_level(logging.WARNING):
+        results = group(FakeLM(with_memory))
+    own = results["leakage_details"]["trees_leakage_perm"]["verdict"]["sentence"]
+    assert sentences(caplog) == {"trees_leakage_perm": own}
+
+
+def test_members_of_a_group_that_has_no_verdict_keep_their_sentences(group, caplog) -> None:
+    with caplog.at_level(logging.WARNING):
+        group(FakeLM(with_memory), "listed")
+    assert set(sentences(caplog)) == {"few_leakage_perm", "more_leakage_perm"}
+
+
+@pytest.mark.parametrize("metadata", [{}, {"control_form": False}, {ORDERS: "sealed: ours"}])
+@pytest.mark.parametrize("docs", [DOCS, DOCS[:3], [ONE]], ids=["enough", "too few", "none"])
+def test_the_saved_results_are_strict_json_with_the_sentence(questions_file, tmp_path, docs, metadata) -> None:
+    tracker = EvaluationTracker(output_path=str(tmp_path / "out"))
+    results = evaluate(FakeLM(with_memory), questions_file(docs) | metadata, evaluation_tracker=tracker)
+    results.pop("samples")
+    tracker.save_results_aggregated(results)
+    (file,) = (tmp_path / "out").rglob("results_*.json")
+    saved = json.loads(file.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    found = saved["leakage_details"][TASK]
+    assert found == results["leakage_details"][TASK]
+    if docs == [ONE]:
+        assert "verdict" not in found
+        return
+    word = found["verdict"]["word"]
+    assert found["verdict"]["sentence"].startswith(f"{word}: ")
+    assert saved["results"][TASK]["evidence,max_order"] == word
+    assert (word == "strong evidence") == (docs == DOCS and "control_form" not in metadata)
+
+
+# ---------------------------------------------------------------------- the log
+
+
+def read(results) -> list[AuditLine]:
+    """The lines of the first statistic, as they are read from the saved log."""
+    return [
+        read_line(json.loads(json.dumps(line | as_logged(line), default=str)), TASK)
+        for line in lines(results, "max_order")
+    ]
+
+
+@pytest.mark.parametrize("with_reference", [False, True])
+def test_a_log_is_read_back_as_the_answers_that_the_verdict_was_computed_from(
+    questions_file, tmp_path, monkeypatch, with_reference: bool
+) -> None:
+    metadata = questions_file([*DOCS, ONE, ABOVE])
+    if with_reference:
+        elder = evaluate(FakeLM(fond_of_sorted), metadata)
+        write_reference(tmp_path / "elder", "elder", elder["samples"][TASK])
+        metadata |= {"reference_log": str(tmp_path / "elder")}
+    given: list[tuple[OrderAnswers, ...]] = []
+    monkeypatch.setattr(
+        verdict_rows, "data_verdict", lambda found: given.append(tuple(found)) or data_verdict(given[-1])
+    )
+    results = evaluate(FakeLM(with_memory), metadata)
+    logged = [line.orders for line in read(results)]
+    assert [one is None for one in logged] == [False] * len(DOCS) + [True, False]
+    found = [one for one in logged if one is not None]
+    assert [one.guarded for one in found] == [False] * len(DOCS) + [True]
+    assert len(found) == len(given[0])
+    for own, computed in zip(found, given[0], strict=True):
+        assert (own.orders, own.guarded) == (computed.orders, computed.guarded)
+        for part in ("loglikelihoods", "control", "reference"):
+            assert getattr(own, part) == pytest.approx(getattr(computed, part), rel=1e-6)
+        assert len(own.control) == (0 if with_reference else len(own.loglikelihoods))
+        assert len(own.reference) == (len(own.loglikelihoods) if with_reference else 0)
+    again = data_verdict(found)
+    assert (again.word, again.n) == (verdict(results)["word"], verdict(results)["n"])
+    assert again.pvalue == pytest.approx(verdict(results)["pvalue"], rel=0.1)
+
+
+def test_only_the_lines_of_the_first_statistic_hold_what_the_verdict_needs(questions_file) -> None:
+    results = evaluate(FakeLM(by_hash), questions_file(DOCS[:2]))
+    assert all(line["published_orders"] == "too few to say" for line in lines(results, "max_order"))
+    assert not any(set(OF_ORDERS) & set(line) for line in lines(results, "outlier"))

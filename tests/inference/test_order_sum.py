@@ -1,0 +1,185 @@
+"""The data-set test of option orders against exact enumeration, theory and simulation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom, binomtest
+
+from lm_eval_leakage.inference.order_sum import (
+    SUM_DRAWS,
+    base_of,
+    chernoff_bound,
+    log_evalue,
+    order_ratio,
+    order_sum,
+    standard_scores,
+)
+
+
+def generator(seed=0):
+    return np.random.default_rng(seed)
+
+
+def questions_of(n, n_orders=24, *, shift=0.0, seed=0):
+    """Standardised scores of unseen questions; `shift` standard deviations are added to the published orders'."""
+    drawn = generator(seed).normal(size=(n, n_orders))
+    drawn[:, 0] += shift
+    return [standard_scores(row) for row in drawn]
+
+
+@given(
+    st.lists(st.lists(st.integers(-3, 3), min_size=2, max_size=4), min_size=1, max_size=5),
+    st.integers(0, 99),
+    st.sampled_from([0.0, 0.3]),
+)
+@settings(max_examples=40, deadline=None)
+def test_the_pvalue_agrees_with_the_enumeration_of_all_published_orders(rows, seed, tolerance):
+    scores = [standard_scores(np.array(row, dtype=float)) for row in rows]
+    scores = [own for own in scores if own is not None]
+    if not scores:
+        return
+    weights, bases = [np.exp(own) for own in scores], [base_of(own, tolerance) for own in scores]
+    found = sum(own[0] for own in weights)
+    sums = [sum(chosen) for chosen in itertools.product(*weights)]
+    probabilities = [math.prod(chosen) for chosen in itertools.product(*bases)]
+    exact = sum(p for one, p in zip(sums, probabilities, strict=True) if one >= found - 1e-9 * found)
+    tested = order_sum(scores, generator(seed), tolerance=tolerance)
+    error = math.sqrt(max(0.0, exact * (1 - exact)) / SUM_DRAWS)
+    assert abs(tested.pvalue - exact) < 5 * error + 2 / SUM_DRAWS
+    assert chernoff_bound(weights, found, bases) >= exact - 1e-9
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=30, deadline=None)
+def test_the_evalue_has_mean_one_over_all_published_orders(seed):
+    rows = [generator(seed + place).normal(size=size) for place, size in enumerate((2, 3, 4))]
+    for tolerance in (0.0, 0.5):
+        mean = 0.0
+        for places in itertools.product(*(range(len(row)) for row in rows)):
+            rolled = [np.roll(row, -place) for row, place in zip(rows, places, strict=True)]
+            bases = [base_of(own, tolerance) for own in rolled]
+            mean += math.prod(base[0] for base in bases) * math.exp(log_evalue([*map(np.exp, rolled)], bases))
+        assert mean == pytest.approx(1)
+
+
+def test_unseen_questions_are_rejected_as_often_as_asked():
+    found = [order_sum(questions_of(20, 6, seed=seed), generator(seed)).pvalue for seed in range(300)]
+    for level in (0.01, 0.05, 0.2):
+        n_rejected = sum(one <= level for one in found)
+        assert binomtest(n_rejected, len(found), level).pvalue > 0.001
+
+
+def test_the_order_of_a_questions_other_scores_and_of_the_questions_does_not_matter():
+    scores = questions_of(30, shift=0.5)
+    other = [np.concatenate([own[:1], own[:0:-1]]) for own in reversed(scores)]
+    one, two = order_sum(scores, generator()), order_sum(other, generator())
+    assert one.log_evalue == pytest.approx(two.log_evalue)
+    assert abs(one.pvalue - two.pvalue) < 5 * (one.pvalue_error + two.pvalue_error)
+
+
+def test_a_far_tail_is_bounded_instead_of_ending_at_the_number_of_draws():
+    found = order_sum(questions_of(200, shift=2.0), generator())
+    assert found.is_bound
+    assert found.pvalue < 1e-20
+    assert found.log_evalue > 20
+
+
+def test_a_near_tail_has_a_monte_carlo_pvalue_with_its_error():
+    found = order_sum(questions_of(200, shift=0.1), generator())
+    assert not found.is_bound
+    assert found.pvalue_error == pytest.approx(math.sqrt(found.pvalue * (1 - found.pvalue) / SUM_DRAWS))
+
+
+def test_few_seen_questions_are_found_more_often_than_by_counting_the_most_likely_orders():
+    by_sum = by_count = 0
+    for seed in range(30):
+        scores = questions_of(950, seed=seed) + questions_of(50, shift=1.7, seed=1000 + seed)
+        by_sum += order_sum(scores, generator(seed)).pvalue <= 0.01
+        n_first = sum(own[0] == own.max() for own in scores)
+        by_count += binom.sf(n_first - 1, len(scores), 1 / 24) <= 0.01
+    assert by_sum > by_count + 3
+
+
+def test_equal_scores_are_no_question_of_the_test():
+    assert standard_scores(np.full(6, -12.3)) is None
+    assert order_sum([], generator()).n == 0
+    assert math.isnan(order_sum([], generator()).pvalue)
+
+
+def test_a_preference_that_the_control_shares_is_subtracted():
+    scores = generator().normal(size=24)
+    assert standard_scores(scores, 3 * scores - 7) == pytest.approx(np.zeros(24))
+    assert standard_scores(scores, np.zeros(24)) == pytest.approx(standard_scores(scores))
+
+
+@given(st.integers(0, 60), st.integers(1, 60), st.sampled_from([1 / 2, 1 / 6, 1 / 24]))
+@settings(max_examples=60, deadline=None)
+def test_with_one_rate_the_ratio_has_clopper_and_pearsons_bound(n_flagged, n, rate):
+    if n_flagged > n:
+        return
+    found = order_ratio(n_flagged, [rate] * n)
+    ends = binomtest(n_flagged, n, alternative="greater").proportion_ci(0.95, method="exact")
+    assert found.low == pytest.approx(ends.low / rate, abs=1e-9)
+    assert found.value == pytest.approx(n_flagged / n / rate)
+
+
+def test_with_different_rates_the_bound_holds_as_often_as_it_says():
+    rng = generator()
+    rates = np.array([1 / 24] * 60 + [1 / 6] * 20)
+    missed = 0
+    for _ in range(300):
+        flags = rng.random(80) < 2 * rates
+        missed += order_ratio(int(flags.sum()), rates.tolist()).low > 2
+    assert missed <= binom.ppf(0.999, 300, 0.05)
+
+
+def test_the_bound_of_different_rates_agrees_with_that_of_equal_ones():
+    equal = order_ratio(9, [1 / 24] * 50)
+    nearly = order_ratio(9, [1 / 24] * 49 + [1 / 24 + 1e-9])
+    assert nearly.low == pytest.approx(equal.low, rel=1e-5)
+
+
+def test_without_a_question_there_is_no_ratio():
+    assert math.isnan(order_ratio(0, []).value)
+
+
+def test_a_preference_within_the_tolerance_is_no_alarm_however_many_questions_there_are():
+    rng, alarms, strict = generator(), 0, 0
+    for _ in range(25):
+        rows = []
+        for own in questions_of(800, 6, seed=int(rng.integers(1 << 30))):
+            place = rng.choice(6, p=base_of(own, 0.15))
+            rows.append(np.concatenate([own[place : place + 1], np.delete(own, place)]))
+        alarms += order_sum(rows, rng, tolerance=0.15).pvalue <= 0.05
+        strict += order_sum(rows, rng).pvalue <= 0.05
+    assert alarms <= binom.ppf(0.999, 25, 0.05)
+    assert strict > 20
+
+
+def test_someone_who_looks_at_every_new_model_for_years_is_rarely_misled():
+    """Ville's inequality: the product of the e-values of independent looks ever exceeds 20 in at most 5 % of cases."""
+    misled, n_sequences = 0, 120
+    for seed in range(n_sequences):
+        rows = questions_of(120, 6, seed=seed)
+        log_product = highest = 0.0
+        for start in range(0, 120, 12):
+            look = rows[start : start + 12]
+            weights = [np.exp(own) for own in look]
+            log_product += log_evalue(weights, [base_of(own, 0.0) for own in look])
+            highest = max(highest, log_product)
+        misled += highest >= math.log(20)
+    assert misled <= binom.ppf(0.999, n_sequences, 0.05)
+
+
+def test_looks_at_seen_questions_add_up():
+    rows = questions_of(60, shift=1.5)
+    weights = [np.exp(own) for own in rows]
+    bases = [base_of(own, 0.0) for own in rows]
+    parts = log_evalue(weights[:30], bases[:30]) + log_evalue(weights[30:], bases[30:])
+    assert parts > math.log(1000)

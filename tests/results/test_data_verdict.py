@@ -1,0 +1,347 @@
+"""The verdict on a data set: its word, what it is computed from, and when it is withheld."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from lm_eval_leakage.inference.order_power import SEEN_TIMES
+from lm_eval_leakage.inference.order_sum import OrderSum
+from lm_eval_leakage.records import OrderAnswers
+from lm_eval_leakage.results.data_verdict import (
+    BY_CONTROL,
+    BY_ORDERS,
+    BY_RATIO,
+    BY_REFERENCE,
+    CANNOT_TELL,
+    EVIDENCE,
+    EVIDENCE_LEVEL,
+    FEWEST_JUDGED,
+    NO_VERDICT,
+    NONE_FOUND,
+    STRONG_EVIDENCE,
+    STRONG_LEVEL,
+    WORDS,
+    DataVerdict,
+    data_verdict,
+    detectable_if_seen,
+)
+from lm_eval_leakage.results.null_status import RANDOM_ORDERS, SEALED_ORDERS, UNDECIDED_ORDERS, WRITTEN_ORDERS
+from lm_eval_leakage.results.verdict_rows import details
+
+EXACT_ONES = [RANDOM_ORDERS, SEALED_ORDERS]
+INEXACT = [WRITTEN_ORDERS, UNDECIDED_ORDERS, ""]
+WEAKEST_FIRST = ["", WRITTEN_ORDERS, UNDECIDED_ORDERS, RANDOM_ORDERS, SEALED_ORDERS]
+pvalues = st.floats(0, 1)
+
+
+def answers(
+    n: int,
+    status: str,
+    *,
+    natural: float = 0.0,
+    memory: float = 0.0,
+    control: bool = False,
+    reference: bool = False,
+    guarded: bool = False,
+    n_orders: int = 6,
+    seed: int = 0,
+) -> list[OrderAnswers]:
+    """A model's answers to questions whose published orders it prefers by so many standard deviations: in every form
+    and like every model (`natural`), or in the published form alone (`memory`)."""
+    rng = np.random.default_rng(seed)
+
+    def form(bonus: float) -> tuple[float, ...]:
+        drawn = rng.normal(-20, 2, size=n_orders)
+        drawn[0] += 2 * bonus
+        return tuple(drawn.tolist())
+
+    return [
+        OrderAnswers(
+            form(natural + memory),
+            status,
+            guarded,
+            form(natural) if control else (),
+            form(natural) if reference else (),
+        )
+        for _ in range(n)
+    ]
+
+
+def numbers(verdict: DataVerdict) -> list[float]:
+    """Every number that could be read as an answer."""
+    tested, ratio = verdict.tested, verdict.ratio
+    return [verdict.pvalue, tested.pvalue, tested.mean, tested.log_evalue, tested.critical, ratio.value, ratio.low]
+
+
+# ---------------------------------------------------------------------- the word
+
+
+@given(pvalues)
+def test_the_word_follows_from_the_pvalue(pvalue: float) -> None:
+    word = DataVerdict(BY_ORDERS, RANDOM_ORDERS, 30, 30, OrderSum(30, pvalue)).word
+    assert (word == STRONG_EVIDENCE) == (pvalue <= STRONG_LEVEL)
+    assert (word in (EVIDENCE, STRONG_EVIDENCE)) == (pvalue <= EVIDENCE_LEVEL)
+    assert word in WORDS
+    assert word != CANNOT_TELL
+
+
+def test_the_thresholds_are_one_in_a_hundred_and_one_in_ten_thousand() -> None:
+    words = {
+        pvalue: DataVerdict(BY_ORDERS, RANDOM_ORDERS, 30, 30, OrderSum(30, pvalue)).word
+        for pvalue in (1e-4, 1.1e-4, 0.01, 0.011)
+    }
+    assert words == {1e-4: "strong evidence", 1.1e-4: "evidence", 0.01: "evidence", 0.011: "none found"}
+
+
+@given(pvalues, pvalues)
+def test_the_adjusted_pvalue_decides_the_word(pvalue: float, adjusted: float) -> None:
+    one = DataVerdict(BY_ORDERS, RANDOM_ORDERS, 30, 30, OrderSum(30, pvalue, mean=0.1, mean_error=0.1))
+    looked = replace(one, adjusted=adjusted, n_looks=7)
+    assert looked.word == replace(one, tested=replace(one.tested, pvalue=adjusted)).word
+    assert looked.pvalue == pvalue
+    assert "adjusted for 7" in looked.sentence
+
+
+@given(st.integers(0, 50), st.sampled_from(WEAKEST_FIRST), st.booleans(), st.booleans())
+@settings(max_examples=30)
+def test_every_verdict_begins_its_sentence_with_its_word_and_is_strict_json(n, status, control, reference) -> None:
+    found = data_verdict(answers(n, status, control=control, reference=reference))
+    assert (found == NO_VERDICT) == (n == 0)
+    assert found.sentence.startswith(f"{found.word}: " if n else "")
+    assert "nan" not in found.sentence
+    json.dumps(details(found), allow_nan=False)
+
+
+# ---------------------------------------------------------------------- the weakest status
+
+
+@given(st.lists(st.sampled_from(WEAKEST_FIRST), min_size=1, max_size=6))
+def test_the_weakest_status_of_the_questions_is_that_of_all(statuses: list[str]) -> None:
+    found = data_verdict([OrderAnswers((-1.0, -2.0 - place), own) for place, own in enumerate(statuses)])
+    assert found.orders == min(statuses, key=WEAKEST_FIRST.index)
+    assert found.n_asked == len(statuses)
+
+
+def test_one_question_with_written_orders_makes_the_exact_test_of_the_others_impossible() -> None:
+    exact = answers(60, RANDOM_ORDERS, memory=2)
+    assert data_verdict(exact).word == STRONG_EVIDENCE
+    mixed = data_verdict([*exact, *answers(1, WRITTEN_ORDERS)])
+    assert (mixed.basis, mixed.word) == (BY_RATIO, CANNOT_TELL)
+    assert math.isnan(mixed.pvalue)
+
+
+# ---------------------------------------------------------------------- what it is computed from
+
+
+@pytest.mark.parametrize("status", EXACT_ONES)
+def test_exact_orders_need_neither_control_nor_reference_and_count_questions_with_a_guard(status: str) -> None:
+    plain = [*answers(15, status, memory=1), *answers(25, status, memory=1, guarded=True, seed=1)]
+    found = data_verdict(plain)
+    assert (found.basis, found.n, found.n_asked) == (BY_ORDERS, 40, 40)
+    with_more = [replace(one, control=one.loglikelihoods, reference=one.loglikelihoods) for one in plain]
+    assert data_verdict(with_more) == found
+
+
+@pytest.mark.parametrize("status", INEXACT)
+def test_other_orders_are_tested_against_a_reference_on_questions_without_a_guard(status: str) -> None:
+    plain = answers(30, status, memory=1, reference=True)
+    found = data_verdict(plain)
+    assert (found.basis, found.n) == (BY_REFERENCE, 30)
+    unasked = answers(9, status, seed=2)
+    guarded = answers(25, status, natural=3, reference=True, guarded=True, seed=1)
+    more = data_verdict([*plain, *guarded, *unasked])
+    assert (more.n, more.n_asked, more.tested) == (30, 64, found.tested)
+    with_control = [replace(one, control=one.loglikelihoods) for one in plain]
+    assert data_verdict(with_control).tested == found.tested  # the reference is asked for; it goes first
+
+
+@pytest.mark.parametrize("status", INEXACT)
+def test_other_orders_are_tested_against_the_control_on_all_questions_that_have_it(status: str) -> None:
+    mixed = [
+        *answers(20, status, memory=1, control=True),
+        *answers(15, status, memory=1, control=True, guarded=True, seed=1),
+        *answers(7, status, seed=2),
+    ]
+    found = data_verdict(mixed)
+    assert (found.basis, found.n, found.n_asked) == (BY_CONTROL, 35, 42)
+
+
+@pytest.mark.parametrize("status", INEXACT)
+def test_other_orders_alone_have_a_ratio_and_no_pvalue(status: str) -> None:
+    found = data_verdict(answers(60, status, natural=3))
+    assert (found.basis, found.word, found.n) == (BY_RATIO, CANNOT_TELL, 0)
+    assert math.isnan(found.pvalue)
+    assert found.tested == OrderSum(0)
+    n_first = sum(one.loglikelihoods[0] == max(one.loglikelihoods) for one in answers(60, status, natural=3))
+    assert found.ratio.value == pytest.approx(n_first / (60 / 6))
+    assert 1 < found.ratio.low < found.ratio.value
+    assert "times as often as by chance" in found.sentence
+    assert " p " not in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("status", "shape"),
+    [(RANDOM_ORDERS, {}), (WRITTEN_ORDERS, {"control": True}), (WRITTEN_ORDERS, {"reference": True})],
+)
+def test_without_memory_a_pvalue_is_below_a_level_no_more_often_than_that(status: str, shape) -> None:
+    found = [data_verdict(answers(20, status, seed=seed, **shape)) for seed in range(25)]
+    for level in (EVIDENCE_LEVEL, 0.2):
+        n_below = sum(one.tested.pvalue <= level for one in found)
+        assert binomtest(n_below, len(found), level, alternative="greater").pvalue > 0.001
+
+
+@pytest.mark.parametrize(("control", "reference"), [(True, False), (False, True)])
+def test_a_preference_that_the_control_or_the_reference_shares_is_none_and_memory_is(control, reference) -> None:
+    shape = {"natural": 0.7, "control": control, "reference": reference}
+    assert data_verdict(answers(100, WRITTEN_ORDERS, **shape)).word == NONE_FOUND
+    assert data_verdict(answers(100, WRITTEN_ORDERS, memory=1.5, **shape)).word == STRONG_EVIDENCE
+    assert data_verdict([replace(one, orders=RANDOM_ORDERS) for one in answers(100, "", **shape)]).word != NONE_FOUND
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from([RANDOM_ORDERS, WRITTEN_ORDERS]))
+@settings(max_examples=10)
+def test_the_order_of_the_questions_changes_nothing(rng: random.Random, status: str) -> None:
+    questions = answers(40, status, memory=0.3, control=True)
+    shuffled = rng.sample(questions, len(questions))
+    one, other = data_verdict(questions), data_verdict(shuffled)
+    assert other.word == one.word
+    assert other.pvalue == one.pvalue
+    assert details(other) == pytest.approx(details(one), nan_ok=True)
+
+
+@given(st.floats(0.1, 10), st.floats(-50, 50))
+@settings(max_examples=10)
+def test_neither_the_unit_nor_the_level_of_a_questions_scores_matters(scale: float, shift: float) -> None:
+    questions = answers(30, RANDOM_ORDERS, memory=0.5)
+    moved = [replace(one, loglikelihoods=tuple(scale * ll + shift for ll in one.loglikelihoods)) for one in questions]
+    one, other = data_verdict(questions), data_verdict(moved)
+    assert other.tested.mean == pytest.approx(one.tested.mean)
+    assert other.pvalue == pytest.approx(one.pvalue, abs=2e-4)
+
+
+# ---------------------------------------------------------------------- withheld
+
+
+@pytest.mark.parametrize("n", [1, 5, FEWEST_JUDGED - 1])
+@pytest.mark.parametrize(
+    ("status", "shape", "basis"),
+    [
+        (RANDOM_ORDERS, {}, BY_ORDERS),
+        (SEALED_ORDERS, {}, BY_ORDERS),
+        (WRITTEN_ORDERS, {"control": True}, BY_CONTROL),
+        (WRITTEN_ORDERS, {"reference": True}, BY_REFERENCE),
+        (WRITTEN_ORDERS, {}, BY_RATIO),
+        ("", {}, BY_RATIO),
+    ],
+)
+def test_too_few_questions_have_no_number_and_a_sentence_with_the_rule(n: int, status: str, shape, basis) -> None:
+    found = data_verdict(answers(n, status, memory=5, **shape))
+    assert (found.basis, found.word, found.n_asked) == (basis, CANNOT_TELL, n)
+    assert all(map(math.isnan, numbers(found)))
+    assert str(n) in found.sentence
+    assert "20 are needed" in found.sentence
+    enough = data_verdict(answers(FEWEST_JUDGED, status, memory=5, **shape))
+    assert math.isnan(enough.pvalue) == (basis == BY_RATIO)
+    assert not math.isnan(enough.ratio.value)
+
+
+def test_with_a_reference_and_a_guard_on_every_question_nothing_can_be_told() -> None:
+    found = data_verdict(answers(50, WRITTEN_ORDERS, memory=5, reference=True, guarded=True))
+    assert (found.basis, found.word, found.n, found.n_asked) == (BY_REFERENCE, CANNOT_TELL, 0, 50)
+    assert all(map(math.isnan, numbers(found)))
+    assert found.sentence == (
+        "cannot be told: the audit has 0 of 50 questions without a natural order that the reference answered too; "
+        "at least 20 are needed"
+    )
+
+
+def test_mixed_numbers_of_options_count_together() -> None:
+    def mixed(n_four: int, n_five: int, memory: float = 0.0) -> list[OrderAnswers]:
+        four = answers(n_four, RANDOM_ORDERS, memory=memory, n_orders=24)
+        return [*four, *answers(n_five, RANDOM_ORDERS, memory=memory, n_orders=120, seed=1)]
+
+    few = data_verdict(mixed(10, 9, memory=5))
+    assert (few.n, few.word) == (19, CANNOT_TELL)
+    assert all(map(math.isnan, numbers(few)))
+    assert data_verdict(mixed(10, 10)).word == NONE_FOUND
+    assert data_verdict(mixed(10, 10, memory=3)).word == STRONG_EVIDENCE
+
+
+@pytest.mark.parametrize("shape", [{}, {"control": True}])
+def test_questions_whose_orders_are_all_as_likely_are_not_counted(shape) -> None:
+    status = WRITTEN_ORDERS if shape else RANDOM_ORDERS
+    same = [replace(one, loglikelihoods=(-1.0,) * 6) for one in answers(30, status, **shape)]
+    found = data_verdict([*same, *answers(FEWEST_JUDGED, status, seed=1, **shape)])
+    assert (found.n, found.n_asked) == (FEWEST_JUDGED, FEWEST_JUDGED + 30)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_a_model_as_its_own_reference_has_no_number(noise: float) -> None:
+    rng = np.random.default_rng(0)
+    own = answers(40, WRITTEN_ORDERS, natural=1)
+    same = [replace(one, reference=tuple(np.array(one.loglikelihoods) + noise * rng.normal(size=6))) for one in own]
+    found = data_verdict(same)
+    assert (found.basis, found.word) == (BY_REFERENCE, CANNOT_TELL)
+    assert math.isnan(found.pvalue)
+    assert details(found)["pvalue"] is None
+    assert ("take a model of another origin" if noise else "0 of 40 questions") in found.sentence
+
+
+def test_a_reference_that_prefers_the_published_orders_more_has_no_number() -> None:
+    seen = answers(60, WRITTEN_ORDERS, memory=2)
+    swapped = [
+        replace(clean, reference=theirs.loglikelihoods)
+        for clean, theirs in zip(answers(60, WRITTEN_ORDERS, seed=1), seen, strict=True)
+    ]
+    found = data_verdict(swapped)
+    assert (found.word, found.basis) == (CANNOT_TELL, BY_REFERENCE)
+    assert math.isnan(found.pvalue)
+    assert "it may have seen the benchmark itself" in found.sentence
+
+
+def test_one_question_is_written_in_the_singular() -> None:
+    sentences = [data_verdict(answers(1, *shape)).sentence for shape in ((RANDOM_ORDERS,), (WRITTEN_ORDERS,))]
+    assert all("1 question " in sentence for sentence in sentences)
+
+
+# ---------------------------------------------------------------------- what would have been found
+
+
+@pytest.mark.parametrize(
+    ("status", "shape"),
+    [(RANDOM_ORDERS, {}), (WRITTEN_ORDERS, {"control": True}), (WRITTEN_ORDERS, {"reference": True})],
+)
+def test_where_nothing_is_found_the_sentence_says_what_would_have_been(status: str, shape) -> None:
+    shares = []
+    for n in (20, 300):
+        found = data_verdict(answers(n, status, **shape))
+        told = {count: share for count, share in found.detectable if not math.isnan(share)}
+        assert found.word == NONE_FOUND
+        assert [count for count, _ in found.detectable] == list(SEEN_TIMES)
+        assert all(0 < share <= 1 for share in told.values())
+        for count, words in ((1, "once"), (3, "three times")):
+            assert (f"seen {words} would have been found" in found.sentence) == (max(told, default=0) == count)
+            assert details(found)[f"detectable_share_seen_{count}"] == told.get(count)
+            assert detectable_if_seen(found, count) == pytest.approx(told.get(count, math.nan), nan_ok=True)
+        assert ("not even a benchmark seen as a whole" in found.sentence) == (not told)
+        shares.append(told.get(3, math.inf))
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] < 1
+
+
+def test_where_something_is_found_or_nothing_was_tested_the_sentence_says_nothing_of_power() -> None:
+    sentences = [
+        data_verdict(answers(60, RANDOM_ORDERS, memory=2)).sentence,
+        data_verdict(answers(60, WRITTEN_ORDERS)).sentence,
+        data_verdict(answers(5, RANDOM_ORDERS)).sentence,
+    ]
+    assert not any("would have been found" in sentence for sentence in sentences)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lm_eval_leakage.inference.order_sum import OrderRatio
+from lm_eval_leakage.results.data_verdict import NO_VERDICT, WORDS
+from lm_eval_leakage.results.rows import adjusted_rows
+from lm_eval_leakage.results.suspicion import benchmarks, by_suspicion, suspicion
+from tests.report.made import OF_WORD, UNDECIDED, row, verdict
+
+
+def test_verdicts_sort_by_word_then_pvalue_then_ratio_and_none_comes_last() -> None:
+    ordered = (
+        verdict(1e-9),
+        verdict(2e-5),
+        verdict(0.003),
+        verdict(0.2),
+        verdict(0.7),
+        replace(UNDECIDED, ratio=OrderRatio(60, 3.0, 2.5)),
+        UNDECIDED,
+        replace(UNDECIDED, ratio=OrderRatio(3)),
+        NO_VERDICT,
+    )
+    for given_order in permutations(ordered, 3):
+        places = [ordered.index(one) for one in sorted(given_order, key=suspicion)]
+        assert places == sorted(places)
+
+
+def test_the_adjusted_pvalue_decides() -> None:
+    assert suspicion(verdict(1e-6, adjusted=0.02)) > suspicion(verdict(0.003))
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_verdict_has_its_word(word) -> None:
+    assert OF_WORD[word].word == word
+    assert OF_WORD[word].sentence.startswith(f"{word}: ")
+
+
+def test_groups_and_tasks_of_no_group_are_benchmarks_and_members_are_none() -> None:
+    rows = [
+        row("mmlu", "group"),
+        row("mmlu", "group", metric="acc_norm,none"),
+        row("mmlu_anatomy", group="mmlu"),
+        row("mmlu_anatomy/bones", "subject", group="mmlu"),
+        row("arc", metric="acc,none"),
+        row("arc", n_shot="5"),
+        row("arc/x", "subject"),
+        row("arc", model="other"),
+    ]
+    found = [(one.model, one.task, one.metric, one.n_shot) for one in benchmarks(rows)]
+    assert found == [
+        ("M", "mmlu", "acc,none", "0"),
+        ("M", "arc", "acc,none", "0"),
+        ("M", "arc", "acc,none", "5"),
+        ("other", "arc", "acc,none", "0"),
+    ]
+
+
+def test_a_group_keeps_its_parts_and_they_are_sorted_within_it() -> None:
+    rows = [
+        row("g", "group", verdict=verdict(0.003)),
+        row("g_in", "group", group="g", verdict=verdict(0.5)),
+        row("g_a", group="g", verdict=verdict(0.9)),
+        row("g_a/s", "subject", group="g", verdict=verdict(0.6)),
+        row("g_a/t", "subject", group="g", verdict=verdict(0.1)),
+        row("g_b", group="g", verdict=verdict(2e-5)),
+        row("alone", verdict=verdict(1e-6)),
+        row("alone", metric="acc_norm,none", verdict=verdict(1e-6)),
+        row("tokens"),
+    ]
+    names = [one.task for one in by_suspicion(rows)]
+    assert names == ["alone", "alone", "g", "g_in", "g_b", "g_a", "g_a/t", "g_a/s", "tokens"]
+
+
+def test_rows_without_verdicts_stay_in_their_order() -> None:
+    rows = [row("m", "group"), row("m_b", group="m"), row("m_a", group="m"), row("a")]
+    assert [one.task for one in by_suspicion(rows)] == ["m", "m_a", "m_b", "a"]
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.floats(0, 1)), max_size=8))
+def test_no_row_is_lost(made) -> None:
+    rows = [row(task, model=model, verdict=verdict(pvalue)) for model, task, pvalue in made]
+    assert sorted(by_suspicion(rows), key=id) == sorted(rows, key=id)
+
+
+def test_adjusted_pvalues_decide_the_word_across_models() -> None:
+    alone = adjusted_rows([row(verdict=verdict(0.004))])
+    assert [one.verdict.word for one in alone] == ["evidence"]
+    together = adjusted_rows([row(model=f"M{i}", verdict=verdict(0.004)) for i in range(5)])
+    assert {one.verdict.word for one in together} == {"none found"}
+    assert "p = 0.004, 0.02 adjusted for 5" in together[0].verdict.sentence
+    mixed = adjusted_rows([row(model="A", verdict=verdict(1e-6)), row(model="B", verdict=verdict(0.02))])
+    assert [one.verdict.word for one in mixed] == ["strong evidence", "none found"]

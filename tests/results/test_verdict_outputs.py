@@ -1,0 +1,168 @@
+"""From synthetic audits of option orders to what every output says about the data set."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lm_eval_leakage.report import leaderboard_page, page
+from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.data_verdict import WORDS
+from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, leaderboard
+from lm_eval_leakage.results.tables import as_text, verdicts_in_words
+from lm_eval_leakage.results.written import records, write
+from tests.report.parsed import Parsed
+from tests.results.harness_files import answered, audited, row, write_run
+
+N, N_ORDERS = 60, 24
+N_SEEN = {"cannot be told": 0, "none found": 0, "evidence": 4, "strong evidence": N}
+
+
+def asked(n_seen: int, orders: str | None = "random", *, control: bool = False, natural: float = 0.0) -> list[Any]:
+    """Lines of an audit in which the published orders of the first `n_seen` questions are by far the most likely ones;
+    all are more likely by `natural` nats, in the control form, too."""
+    rng = np.random.default_rng(5)
+    lines = []
+    for i in range(N):
+        own = rng.normal(size=N_ORDERS)
+        of_control = rng.normal(size=N_ORDERS) if control else rng.normal(size=0)
+        own[0] += natural
+        of_control[:1] += natural
+        if i < n_seen:
+            own[0] = own.max() + 1
+        flagged = bool(own[0] > own[1:].max())
+        answers = [[[str(value), "False"]] for value in (*own, *of_control)]
+        known = {} if orders is None else {"published_orders": orders}
+        lines.append(audited(row(i), flagged, resps=answers, **known))
+    return lines
+
+
+def of_word(word: str) -> list[Any]:
+    return asked(N_SEEN[word], "written" if word == "cannot be told" else "random")
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_each_word_is_in_every_output(tmp_path: Path, word: str) -> None:
+    write_run(tmp_path, "m", {"bench": [answered(i, row(i), i < 20) for i in range(N)]})
+    write_run(tmp_path, "m", {"bench_leakage_perm": of_word(word)})
+    found = annotate([tmp_path])
+    (judged,) = found[0].rows
+    assert judged.verdict.word == word
+    for style in ("table", "markdown", "latex", "csv"):
+        assert word in as_text(found[0].rows, style)
+    (record,) = json.loads(as_text(found[0].rows, "json"))
+    assert (record["verdict"], record["verdict_sentence"]) == (word, judged.verdict.sentence)
+    assert verdicts_in_words(found[0].rows, "table") == f"bench: {judged.verdict.sentence}"
+    assert f"{word} m on bench (n = 60): {judged.verdict.reason}. Its accuracy" in Parsed(page.render(found)).text
+    board = leaderboard(found)
+    assert f"{word} On bench: {word} for m. By 60" in Parsed(leaderboard_page.render(board)).text
+    assert f"| {word} |" in as_markdown(board)
+    assert [line["verdict"] for line in csv.DictReader(io.StringIO(as_csv(board)))] == [word]
+    (results,) = (file for file in write(found[0], "0", tmp_path / "out") if file.name.startswith("results"))
+    assert json.loads(results.read_text())["leakage"]["rows"][0]["verdict"] == word
+
+
+def test_no_question_has_a_verdict_of_its_own(tmp_path: Path) -> None:
+    write_run(tmp_path, "m", {"bench": [answered(i, row(i), i < 20) for i in range(N)]})
+    write_run(tmp_path, "m", {"bench_leakage_perm": of_word("strong evidence")})
+    found = records(annotate([tmp_path]))
+    assert len(found) == N
+    assert not {key for record in found for key in record if "verdict" in key or "evidence" in key}
+
+
+def test_a_clean_benchmark_of_natural_orders_with_many_flags_is_not_called_suspicious(tmp_path: Path) -> None:
+    write_run(tmp_path, "m", {"bench_leakage_perm": asked(0, "written", control=True, natural=2.0)})
+    found = annotate([tmp_path])
+    (judged,) = found[0].rows
+    (record,) = json.loads(as_text(found[0].rows, "json"))
+    assert record["flagged_rate"] > 0.3
+    assert record["pvalue"] < 1e-9
+    assert (judged.verdict.basis, judged.verdict.word) == ("control", "none found")
+    for text in (Parsed(page.render(found)).text, verdicts_in_words(found[0].rows, "table")):
+        first = text[text.index("none found") :].partition("standard deviations")[0]
+        assert "does not significantly prefer the published orders" in first
+        assert "flagged" not in first
+
+
+def test_without_a_control_natural_orders_have_a_ratio_and_no_pvalue(tmp_path: Path) -> None:
+    write_run(tmp_path, "m", {"bench_leakage_perm": asked(0, "written", natural=2.0)})
+    (record,) = json.loads(as_text(annotate([tmp_path])[0].rows, "json"))
+    assert (record["verdict"], record["evidence_pvalue"]) == ("cannot be told", None)
+    assert 1 < record["order_ratio_low"] < record["order_ratio"]
+
+
+def test_the_words_of_models_shown_together_are_decided_by_adjusted_pvalues(tmp_path: Path) -> None:
+    write_run(tmp_path, "m0", {"bench_leakage_perm": of_word("evidence")})
+    (alone,) = annotate([tmp_path])
+    assert alone.rows[0].verdict.word == "evidence"
+    others = int(0.01 / alone.rows[0].verdict.pvalue) + 1
+    for i in range(1, others + 1):
+        write_run(tmp_path, f"m{i}", {"bench_leakage_perm": of_word("none found")})
+    together = annotate([tmp_path])
+    assert {one.rows[0].verdict.word for one in together} == {"none found"}
+    assert together[0].rows[0].verdict.pvalue == alone.rows[0].verdict.pvalue
+    assert "evidence for" not in as_markdown(leaderboard(together))
+
+
+def test_a_log_of_an_earlier_version_names_the_remedy_and_its_flags_still_count(tmp_path: Path) -> None:
+    write_run(tmp_path, "m", {"bench_leakage_perm": asked(N, None)})
+    found = annotate([tmp_path])
+    (told,) = verdicts_in_words(found[0].rows, "table").splitlines()
+    assert told.startswith(
+        "bench: cannot be told: the log does not say whether the published orders are random; run the audit again"
+    )
+    assert "cannot be told m on bench (n = 60): the log does not say" in Parsed(page.render(found)).text
+    assert json.loads(as_text(found[0].rows, "json"))[0]["flagged_rate"] == 1
+
+
+@pytest.mark.parametrize("known", [{}, {"published_orders": "random"}, {"published_orders": "written"}])
+def test_a_single_order_is_no_answer_to_option_orders(tmp_path: Path, known: dict[str, str]) -> None:
+    lines = [audited(row(i), False, n_orders=1, resps=[[["-1.0", "False"]]], **known) for i in range(N)]
+    write_run(tmp_path, "m", {"bench_leakage_perm": lines})
+    assert annotate([tmp_path])[0].rows[0].verdict.word == ""
+
+
+def test_an_audit_without_option_orders_has_no_verdict(tmp_path: Path) -> None:
+    lines = [audited(row(i), i < 3, n_orders=None, resps=[["text"]]) for i in range(N)]
+    write_run(tmp_path, "m", {"bench_leakage_tail": lines})
+    found = annotate([tmp_path])
+    assert found[0].rows[0].verdict.word == verdicts_in_words(found[0].rows, "table") == ""
+    for text in (as_text(found[0].rows, "table"), *map(str, Parsed(page.render(found)).heads())):
+        assert "verdict" not in text
+    assert 'class="badge' not in page.render(found)
+
+
+def test_on_a_board_the_most_suspicious_verdict_comes_first_whatever_the_flags(tmp_path: Path) -> None:
+    write_run(tmp_path, "natural", {"bench_leakage_perm": asked(0, "written", control=True, natural=3.0)})
+    write_run(tmp_path, "seen", {"bench_leakage_perm": asked(16)})
+    (board,) = leaderboard(annotate([tmp_path])).boards
+    assert [standing.row.model for standing in board.standings] == ["seen", "natural"]
+    assert [sum(standing.row.flags.values()) for standing in board.standings] == sorted(
+        sum(standing.row.flags.values()) for standing in board.standings
+    )
+
+
+def test_questions_of_two_options_are_on_the_leaderboard_by_their_verdict_without_a_rank(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    values = {"n_orders": 2, "null_rate": 0.5, "pvalue": 0.5, "published_orders": "random"}
+    lines = [
+        audited(row(i), True, **values, resps=[[[str(value), "False"]] for value in (-1.0, -3.0 + rng.normal() / 9)])
+        for i in range(N)
+    ]
+    write_run(tmp_path, "m", {"bench_leakage_perm": lines})
+    found = annotate([tmp_path])
+    board = leaderboard(found)
+    (standing,) = board.boards[0].standings
+    assert (standing.row.n_tested, standing.row.verdict.word) == (0, "strong evidence")
+    assert "| – | bench |" in as_markdown(board)
+    (line,) = csv.DictReader(io.StringIO(as_csv(board)))
+    assert (line["rank_low"], line["rank_high"]) == ("", "")
+    text = Parsed(page.render(found)).text
+    assert "strong evidence m on bench (n = 60): on 60 questions with orders consistent with random ones" in text
+    assert "No single question" not in text
