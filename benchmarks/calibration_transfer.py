@@ -25,11 +25,13 @@ import numpy as np
 from scipy.stats import binom, ks_2samp
 
 from lm_eval_leakage.inference.conformal import conformal_pvalues, from_pvalues
-from lm_eval_leakage.lab.detection import read_detectors
+from lm_eval_leakage.inference.known_scores import EVERY_CLASS, KnownScores, by_class
+from lm_eval_leakage.lab.detection import read_lines
 
 FPR, FDR, N_TRIALS, ACCEPTED = 0.05, 0.1, 200, 0.05
 AUDITS = ("leakage_perm", "leakage_tokens")
-Scores = Mapping[int, Mapping[str, float]]  # of one detector, by exposures and question
+Scores = Mapping[str, float]  # of one detector after some exposures, by question
+Classes = Mapping[str, str]  # by question
 
 
 @dataclass(frozen=True)
@@ -50,42 +52,56 @@ class Cell:
     fpr_if_accepted: float
 
 
-def cell(audited: Mapping[str, float], known: Mapping[str, float], trained: list[str], held_out: list[str]) -> Cell:
+def cell(audited: Scores, known: Scores, trained: list[str], held_out: list[str], classes: Classes) -> Cell:
     """trained: those that the audited model has seen; none before any training"""
     rng = np.random.default_rng(0)
-    found = [_trial(audited, known, set(trained), rng.permutation(held_out).tolist()) for _ in range(N_TRIALS)]
+    found = [
+        _trial(audited, known, set(trained), rng.permutation(held_out).tolist(), classes) for _ in range(N_TRIALS)
+    ]
     fpr, mistakes, named, accepted = np.array(found).T
     if_accepted = float(fpr[accepted > 0].mean()) if accepted.any() else float("nan")
     return Cell(fpr.mean(), mistakes.mean(), named.mean(), accepted.mean(), if_accepted)
 
 
 def _trial(
-    audited: Mapping[str, float], known: Mapping[str, float], seen: set[str], held_out: list[str]
+    audited: Scores, known: Scores, seen: set[str], held_out: list[str], classes: Classes
 ) -> tuple[float, float, float, float]:
     known_unseen = held_out[: len(held_out) // 2]
-    unseen = np.array([known[name] for name in known_unseen])
-    asked = [name for name in audited if name not in set(known_unseen)]
-    scores, is_unseen = np.array([audited[name] for name in asked]), np.array([name not in seen for name in asked])
-    pvalues = conformal_pvalues(scores, unseen)
+    unseen = KnownScores(by_class({name: known[name] for name in known_unseen}, classes), ())
+    left_out = {*known_unseen, *(name for name in audited if unseen.compared_with(classes[name]) is None)}
+    asked = [name for name in audited if name not in left_out]
+    is_unseen, scores = np.array([name not in seen for name in asked]), np.array([audited[name] for name in asked])
+    groups = np.array([unseen.compared_with(classes[name]) for name in asked])
+    pvalues = np.ones(len(asked))
+    for name, own in unseen.groups.items():
+        if (groups == name).any():
+            pvalues[groups == name] = conformal_pvalues(scores[groups == name], own)
     named = np.array(from_pvalues(pvalues, FDR).flagged)
-    median = np.median(unseen)
-    below, asked_below = unseen[unseen <= median], scores[scores <= median]
-    accepted = len(asked_below) > 0 and ks_2samp(below, asked_below).pvalue > ACCEPTED
     mistakes = (named & is_unseen).sum() / max(1, named.sum())
+    accepted = _is_alike(scores, np.array(unseen.unseen[EVERY_CLASS]))
     return float((pvalues <= FPR)[is_unseen].mean()), mistakes, float(named.any()), float(accepted)
 
 
-def scores_of(lab: Path) -> dict[str, Scores]:
-    """By detector, those that every number of exposures has."""
+def _is_alike(asked: np.ndarray, unseen: np.ndarray) -> bool:
+    median = np.median(unseen)
+    below, asked_below = unseen[unseen <= median], asked[asked <= median]
+    return len(asked_below) > 0 and bool(ks_2samp(below, asked_below).pvalue > ACCEPTED)
+
+
+def read(lab: Path) -> tuple[dict[str, dict[int, Scores]], Classes]:
+    """Scores by detector and exposures, of the detectors that every number of exposures has; classes of questions."""
     folders = {int(folder.name.split("_")[1]): folder for folder in lab.glob("audits_*")}
-    found: dict[str, dict[int, Mapping[str, float]]] = {}
+    found: dict[str, dict[int, dict[str, float]]] = {}
+    classes: dict[str, str] = {}
     for exposures, folder in sorted(folders.items()):
         for audit in AUDITS:
             file = folder / f"{audit}.json"
-            if file.exists():
-                for detector in read_detectors(audit, json.loads(file.read_text(encoding="utf-8"))):
-                    found.setdefault(detector.name, {})[exposures] = detector.scores
-    return {name: own for name, own in found.items() if len(own) == len(folders)}
+            lines = read_lines(audit, json.loads(file.read_text(encoding="utf-8"))) if file.exists() else []
+            for line in lines:
+                classes[line.question] = line.of_class
+                for name, score in line.scores.items():
+                    found.setdefault(name, {}).setdefault(exposures, {})[line.question] = score
+    return {name: own for name, own in found.items() if len(own) == len(folders)}, classes
 
 
 def tables(lab: Path, detectors: list[str]) -> Iterator[str]:
@@ -93,11 +109,12 @@ def tables(lab: Path, detectors: list[str]) -> Iterator[str]:
     trained, held_out = quality["trained"], quality["held_out"]
     low, high = binom.interval(0.95, len(held_out), FPR)
     bounds = f"[{low / len(held_out):.2f}, {high / len(held_out):.2f}]"
-    for name, scores in scores_of(lab).items():
+    found, classes = read(lab)
+    for name, scores in found.items():
         if detectors and name not in detectors:
             continue
         cells = {
-            (audited, known): cell(scores[audited], scores[known], trained if audited else [], held_out)
+            (audited, known): cell(scores[audited], scores[known], trained if audited else [], held_out, classes)
             for audited in scores
             for known in scores
         }
@@ -109,7 +126,7 @@ def tables(lab: Path, detectors: list[str]) -> Iterator[str]:
         yield _matrix(scores, cells, lambda one: f"{one.accepted:.2f}: {one.fpr_if_accepted:.3f}")
 
 
-def _matrix(scores: Scores, cells: Mapping[tuple[int, int], Cell], shown) -> str:  # type: ignore[no-untyped-def]
+def _matrix(scores: Mapping[int, Scores], cells: Mapping[tuple[int, int], Cell], shown) -> str:  # type: ignore[no-untyped-def]
     head = ["audited after", "own", *(f"copy, {known}" for known in scores)]
     rows = [
         [f"{audited} exposures", shown(cells[audited, audited])]

@@ -5,8 +5,9 @@
     python benchmarks/ranking.py LAB [LAB ...]
 
 Of every simulation and number of exposures: AUROC and the true-positive rate at a false-positive rate of 5 %, with
-95 % bootstrap intervals over questions, and the difference of both to `margin` on the same questions. All scores but
-the last are computed from the same log-likelihoods; the last, of every token's probability, is for comparison.
+95 % bootstrap intervals over questions, and the difference of both to `margin` on the same questions; of all questions
+and of those without a guard, which calibrated verdicts compare with each other. All scores but the last are computed
+from the same log-likelihoods; the last, of every token's probability, is for comparison.
 """
 
 from __future__ import annotations
@@ -69,18 +70,18 @@ def _lines(lab: Path, exposures: int, audit: str) -> list[AuditLine]:
     return read_lines(audit, json.loads(file.read_text(encoding="utf-8"))) if file.exists() else []
 
 
-def table(lab: Path, exposures: int) -> Iterator[str]:
+def table(lab: Path, exposures: int, *, unguarded: bool) -> Iterator[str]:
+    """unguarded: only questions whose options have no natural order"""
     quality = json.loads((lab / "quality.json").read_text(encoding="utf-8"))
     scores = scores_of(lab, exposures)
     names = {name for name, value in scores["fixed_z"].items() if np.isfinite(value)}
+    if unguarded:
+        names -= {line.question for line in _lines(lab, exposures, ORDERS) if line.guarded}
     seen, unseen = ([name for name in quality[half] if name in names] for half in ("trained", "held_out"))
     rng = np.random.default_rng(0)
     draws = [(rng.choice(seen, len(seen)), rng.choice(unseen, len(unseen))) for _ in range(N_RESAMPLED)]
-    yield (
-        f"| score, {exposures} exposures, {len(seen)} + {len(unseen)} | "
-        + " | ".join(f"{name} | minus that of `margin`" for name in QUALITIES)
-        + " |"
-    )
+    which = f"{exposures} exposures, {'no guard, ' if unguarded else ''}{len(seen)} + {len(unseen)}"
+    yield f"| {which} | " + " | ".join(f"{name} | minus `margin`" for name in QUALITIES) + " |"
     yield "|---" * 5 + "|"
     for name, own in scores.items():
         cells = [_cells(measure, own, scores["margin"], (seen, unseen), draws) for measure in QUALITIES.values()]
@@ -104,8 +105,8 @@ def main() -> None:
     parser.add_argument("labs", type=Path, nargs="+", metavar="LAB", help="output folder of `simulate`")
     for lab in parser.parse_args().labs:
         for exposures in sorted(int(folder.name.split("_")[1]) for folder in lab.glob("audits_*")):
-            print(f"\n{lab.name}\n" if exposures == 0 else "")
-            print("\n".join(table(lab, exposures)))
+            for unguarded in (False, True):
+                print("\n" + "\n".join(table(lab, exposures, unguarded=unguarded)))
 
 
 if __name__ == "__main__":

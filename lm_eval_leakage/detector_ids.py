@@ -36,11 +36,6 @@ def detector_id(probe: object, statistic: object, reference: str | None = None) 
     )
 
 
-def statistic_of(detector: str) -> str:
-    """The registered name of a detector's statistic."""
-    return re.split("[@:]", detector, maxsplit=1)[0]
-
-
 def compose(
     statistic: str, probe: str, *, made_for: str, parameters: Mapping[str, str], reference: str | None = None
 ) -> str:

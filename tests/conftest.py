@@ -39,4 +39,5 @@ def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
 def calibrations_are_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what is computed with a calibration; when it is withheld is tested in test_withheld.py."""
     monkeypatch.setattr("lm_eval_leakage.results.withholding.why_withheld", lambda *_: None)
+    monkeypatch.setattr("lm_eval_leakage.results.withholding.of_another_benchmark", lambda *_: None)
     monkeypatch.setattr("lm_eval_leakage.harness.tasks.calibrated.why_withheld", lambda *_: None)

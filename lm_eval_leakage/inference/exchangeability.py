@@ -23,7 +23,7 @@ LABELS_AT_ONCE = 4_000_000
 
 
 @dataclass(frozen=True)
-class Compared:
+class Likeness:
     """One property of both groups.
 
     pvalue: of its own test; adjusted: for the number of properties
@@ -39,14 +39,14 @@ class Compared:
 
 def exchangeability(
     unseen: Mapping[str, Sequence[float]], asked: Mapping[str, Sequence[float]], *, rng: np.random.Generator
-) -> list[Compared]:
+) -> list[Likeness]:
     """Every property that both groups have and that varies, the most different first. Raises ValueError for an empty
     group."""
     shared = [name for name in unseen if name in asked]
     names = [name for name in shared if len({*unseen[name], *asked[name]}) > 1]
     pvalues = [_pvalue(unseen[name], asked[name], rng) for name in names]
     found = [
-        Compared(name, pvalue, adjusted, _typical(unseen[name]), _typical(asked[name]))
+        Likeness(name, pvalue, adjusted, _typical(unseen[name]), _typical(asked[name]))
         for name, pvalue, adjusted in zip(names, pvalues, _holm(pvalues), strict=True)
     ]
     return sorted(found, key=lambda one: one.pvalue)

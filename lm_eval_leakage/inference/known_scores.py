@@ -19,7 +19,7 @@ from lm_eval_leakage.records import Described
 EVERY_CLASS = "all"
 OWN, COPY = "own", "copy"  # whose scores a calibration holds
 COMBINED = "combined"  # stands for all detectors where a detector's name is expected
-MARGIN = "margin"  # the value by which max_order ranked questions in earlier versions
+FORMER_VALUE = "margin"  # the value by which max_order ranked questions in earlier versions
 FEWEST_OF_CLASS = 19  # known-unseen questions of a class; with fewer, no p-value reaches 5 %
 
 
@@ -122,7 +122,7 @@ class Calibration:
 def _is_value_of(name: str, detectors: Iterable[str]) -> bool:
     """Whether a score is a value of one of the detectors. By its margin max_order ranked in earlier versions only."""
     detector, _, value = name.rpartition("/")
-    return value != MARGIN and detector in detectors
+    return value != FORMER_VALUE and detector in detectors
 
 
 @dataclass(frozen=True)

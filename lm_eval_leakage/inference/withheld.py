@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lm_eval_leakage.inference.exchangeability import Compared, exchangeability
+from lm_eval_leakage.inference.exchangeability import Likeness, exchangeability
 from lm_eval_leakage.inference.known_scores import COMBINED, COPY, Calibration
 from lm_eval_leakage.records import Described
 from lm_eval_leakage.texts import brief
@@ -90,7 +90,7 @@ def of_another_kind(unseen: Described, asked: Described) -> str | None:
     )
 
 
-def _shown(one: Compared) -> str:
+def _shown(one: Likeness) -> str:
     return f"{one.name} {_short(one.unseen)} instead of {_short(one.asked)} (p = {one.adjusted:.2g})"
 
 

@@ -6,8 +6,9 @@ says whose scores it holds.
 
 from __future__ import annotations
 
-from lm_eval_leakage.detector_ids import statistic_of
-from lm_eval_leakage.inference.known_scores import MARGIN
+import re
+
+from lm_eval_leakage.inference.known_scores import FORMER_VALUE
 
 UNKNOWN_CALIBRATION = (
     "its calibrated flags are not used: they were made before calibrations said whose scores they hold; give a "
@@ -17,4 +18,4 @@ UNKNOWN_CALIBRATION = (
 
 def name_before_version_3(name: str) -> str:
     """The name today of a score that was named `name`: `max_order/margin` for `max_order`."""
-    return f"{name}/{MARGIN}" if statistic_of(name) == "max_order" else name
+    return f"{name}/{FORMER_VALUE}" if re.match("max_order([@:]|$)", name) else name

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from lm_eval_leakage.inference.combined import CombinedScore
-from lm_eval_leakage.inference.exchangeability import Compared, exchangeability
+from lm_eval_leakage.inference.exchangeability import Likeness, exchangeability
 from lm_eval_leakage.inference.known_scores import COMBINED, OWN, Calibration, KnownScores, by_class
 from lm_eval_leakage.inference.withheld import FEWEST, why_withheld
 from lm_eval_leakage.logs.audit_line import AuditLine
@@ -28,7 +28,7 @@ class Made:
     """A calibration, and how its unseen questions compare with those that were asked."""
 
     calibration: Calibration
-    compared: Sequence[Compared]
+    compared: Sequence[Likeness]
 
 
 def own_calibration(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lm_eval_leakage.detector_ids import statistic_of
 from lm_eval_leakage.inference.kept_questions import FEWEST_SEEN, seen_pvalues
 from lm_eval_leakage.inference.known_scores import COMBINED, Calibration
 from lm_eval_leakage.logs.audit_line import AuditLine
@@ -17,7 +17,7 @@ from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.identify import pvalues_of
 from lm_eval_leakage.results.other_detectors import values_of_line
 from lm_eval_leakage.results.result_types import AuditedQuestion
-from lm_eval_leakage.results.withholding import refuse_withheld
+from lm_eval_leakage.results.withholding import is_part, refuse_withheld
 
 MAIN = ("max_order", "pair_published", "stepwise")  # the columns show the flags of the first of these that was run
 OUTLIER_TEST = "outlier"
@@ -96,6 +96,11 @@ class _Chosen:
         with_arms = {line.detector for line in lines if line.arms is not None}
         arms = _most(counts, sorted(map(statistic_of, with_arms)), with_arms, problems)
         return _Chosen(main, _most(counts, [OUTLIER_TEST], rates, problems), arms)
+
+
+def statistic_of(detector: str) -> str:
+    """The registered name of a detector's statistic."""
+    return re.split("[@:]", detector, maxsplit=1)[0]
 
 
 def _most(
@@ -207,7 +212,7 @@ def _of_its_benchmark(
     problems: list[Problem],
 ) -> dict[str, Mapping[str, AuditLine]]:
     """The lines of the questions of the calibration's benchmark or parts of it, by question."""
-    own = {one.doc_hash: verdicts[one.doc_hash] for one in found if _is_part(one.benchmark, calibration.benchmark)}
+    own = {one.doc_hash: verdicts[one.doc_hash] for one in found if is_part(one.benchmark, calibration.benchmark)}
     for benchmark in sorted({one.benchmark for one in found if one.doc_hash not in own}):
         what = (
             f"the calibration of {calibration.benchmark!r} is not used for {benchmark!r}, which is another benchmark"
@@ -228,10 +233,6 @@ def _seen_pvalues(scores: Mapping[str, Mapping[str, float]], calibrating: Calibr
         complete = {name: found for name, found in scores.items() if all(part in found for part in together.detectors)}
         own = {name: together.probability(found) for name, found in complete.items()}
     return dict(zip(own, seen_pvalues(list(own.values()), known.seen).tolist(), strict=True))
-
-
-def _is_part(benchmark: str, whole: str) -> bool:
-    return benchmark == whole or benchmark.startswith(f"{whole}_")
 
 
 def calibrating_of(model: str, given: Sequence[Calibrating], problems: list[Problem]) -> Calibrating | None:

@@ -19,5 +19,21 @@ def described_lines(lines: Iterable[AuditLine]) -> Described:
 
 def refuse_withheld(calibration: Calibration, lines: Iterable[AuditLine]) -> None:
     """Raises ValueError, with the remedy, if the calibration allows no statement about what was seen."""
-    if reason := why_withheld(calibration, described_lines(lines)):
+    of_run = list(lines)
+    if reason := of_another_benchmark(calibration, of_run) or why_withheld(calibration, described_lines(of_run)):
         raise ValueError(reason)
+
+
+def of_another_benchmark(calibration: Calibration, lines: Iterable[AuditLine]) -> str | None:
+    others = sorted({line.benchmark for line in lines if not is_part(line.benchmark, calibration.benchmark)})
+    if not others:
+        return None
+    return (
+        f"the calibration is of the benchmark {calibration.benchmark!r}, but the run audits {', '.join(others)}; name "
+        "a folder with audits of that benchmark alone, or make a calibration of this one"
+    )
+
+
+def is_part(benchmark: str, whole: str) -> bool:
+    """Whether it is the other benchmark or, by its name, one of its tasks."""
+    return benchmark == whole or benchmark.startswith(f"{whole}_")

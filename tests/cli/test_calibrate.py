@@ -122,6 +122,18 @@ def test_questions_that_the_model_has_certainly_seen_give_the_power(folder, type
     assert (code, "0.2" in out) == (0, True)
 
 
+@pytest.mark.parametrize(
+    "words", [("identify", "--run", "arc", "c.json"), ("prevalence", "arc", "--calibration", "c.json")]
+)
+def test_a_calibration_is_used_for_no_other_benchmark(folder, typed, make, words, monkeypatch) -> None:
+    make()
+    write_run(folder / "arc", "m", {"arc_leakage_perm": [line(i, 0.0) for i in range(1000, 1120)]})
+    monkeypatch.chdir(folder)
+    code, out, err = typed(*words, "--detector", DETECTOR)
+    assert (code, out) == (2, "")
+    assert "the calibration is of the benchmark 'bench', but the run audits arc" in " ".join(err.split())
+
+
 # ---------------------------------------------------------------------- perplexity under a reference
 
 

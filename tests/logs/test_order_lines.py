@@ -15,7 +15,7 @@ from lm_eval_leakage.logs.line_writer import written_line
 from lm_eval_leakage.records import DeclaredRow, OrderAnswers
 from lm_eval_leakage.results.verdict_rows import VERDICT_ROWS
 from tests.logs.kinds import KINDS, Kind
-from tests.logs.test_golden import FIRST, GOLDEN, LINES
+from tests.logs.test_golden import FIRST, GOLDEN, LINES, SECOND
 
 
 class OfOrders(Kind):
@@ -91,8 +91,8 @@ def test_without_them_it_is_a_line_of_another_statistic_and_has_no_orders(
     assert list(read.loglikelihoods) == list(orders.loglikelihoods)
 
 
-@pytest.mark.parametrize("line", [*LINES, *FIRST])
-def test_lines_of_version_1_and_earlier_lines_of_version_2_are_read_without_orders(line: str) -> None:
+@pytest.mark.parametrize("line", [*LINES, *SECOND, *FIRST])
+def test_lines_of_other_audits_and_of_earlier_versions_are_read_without_orders(line: str) -> None:
     read = read_line(json.loads(line), "bench_leakage_perm")
     assert (read.orders, read.published_orders) == (None, None)
     assert not read.control
