@@ -51,9 +51,9 @@ def _identify_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--detector",
-        default="combined",
         metavar="ID",
-        help="a detector of the calibration, such as max_order or token_evidence/min_k (default: all, combined)",
+        help="a detector of the calibration, such as max_order or token_evidence/min_k (default: all of them "
+        "combined, if the calibration has a combined score, else its first)",
     )
     parser.add_argument("--level", type=float, default=0.1, help="target false discovery rate (default: %(default)s)")
     parser.add_argument("--output_path", type=Path, help="file to write, with one JSON line per question")
@@ -68,9 +68,9 @@ def _prevalence_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--detector",
-        default="combined",
         metavar="ID",
-        help="a detector of the calibration, such as max_order or token_evidence/min_k (default: all, combined)",
+        help="a detector of the calibration, such as max_order or token_evidence/min_k (default: all of them "
+        "combined, if the calibration has a combined score, else its first)",
     )
     parser.add_argument(
         "--fpr", type=float, default=0.05, help="false-positive rate on unseen questions (default: %(default)s)"
@@ -110,9 +110,9 @@ def _reading_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--calibrated_by",
-        default="combined",
         metavar="ID",
-        help="detector of the calibration whose scores are used (default: %(default)s)",
+        help="detector of the calibration whose scores are used (default: all of them combined, if it has a combined "
+        "score, else its first)",
     )
     parser.add_argument(
         "--fpr",

@@ -45,7 +45,8 @@ def identify(args: argparse.Namespace) -> None:
 
     problems: list[Problem] = []
     runs = [(Path(folder), read_calibration(calibration)) for folder, calibration in args.run]
-    found = identification.identify(runs, problems, args.detector, args.level)
+    detector = args.detector or runs[0][1].usual_detector
+    found = identification.identify(runs, problems, detector, args.level)
     if args.output_path is not None:
         lines = [as_json(line) for line in identification.as_lines(found)]
         atomic_write(args.output_path, "\n".join([*lines, ""]))
@@ -62,7 +63,9 @@ def prevalence(args: argparse.Namespace) -> None:
     if args.calibration is None:
         found = shares.by_null(args.run, problems)
     else:
-        found = shares.by_calibration(args.run, read_calibration(args.calibration), args.detector, args.fpr, problems)
+        calibration = read_calibration(args.calibration)
+        detector = args.detector or calibration.usual_detector
+        found = shares.by_calibration(args.run, calibration, detector, args.fpr, problems)
     say(shares.as_table(found))
     for text in shares.notes(found):
         note(f"note: {text}")
@@ -164,7 +167,8 @@ def _annotations(args: argparse.Namespace) -> Sequence[Annotation]:
     from lm_eval_leakage.results.annotate import Choices, annotate
     from lm_eval_leakage.results.verdicts import Calibrating
 
-    calibrating = [Calibrating(read_calibration(file), args.calibrated_by, args.fpr) for file in args.calibration]
+    calibrations = [read_calibration(file) for file in args.calibration]
+    calibrating = [Calibrating(one, args.calibrated_by or one.usual_detector, args.fpr) for one in calibrations]
     aliases = dict(_alias(text) for text in args.alias)
     return annotate(args.runs, args.audit, Choices(args.detector, calibrating, args.reference, aliases))
 

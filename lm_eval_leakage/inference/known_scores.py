@@ -102,6 +102,11 @@ class Calibration:
     combined: CombinedScore | None = None
     unseen: Described | None = None
 
+    @property
+    def usual_detector(self) -> str:
+        """The one that is used unless another is named: all combined, if there is such a score, else the first."""
+        return next(iter(self.detectors), COMBINED) if COMBINED not in self.detectors else COMBINED
+
     def unmatched(self, run: Iterable[str], detector: str | None = None) -> str | None:
         """Why these scores do not apply to a run, as a sentence; None if they do.
 

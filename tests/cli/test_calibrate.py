@@ -76,6 +76,15 @@ def test_every_command_that_reads_calibrations_takes_it(folder, typed, make) -> 
     assert "not used" not in err
 
 
+def test_without_a_combined_score_the_first_detector_is_used(folder, typed, make) -> None:
+    make()
+    named = typed("identify", "--run", folder / "runs", folder / "c.json", "--detector", DETECTOR)
+    assert typed("identify", "--run", folder / "runs", folder / "c.json") == named
+    assert named[0] == 0
+    _, out, _ = typed("annotate", folder / "runs", "--calibration", folder / "c.json", "--dry_run", "--format", "json")
+    assert json.loads(out)[0]["calibrated_rate"] is not None
+
+
 @pytest.mark.parametrize(
     ("numbers", "change", "said"),
     [

@@ -95,6 +95,7 @@ def test_the_report_has_the_papers_tables_and_plots(done) -> None:
     rates = quality["thresholds"]["30"]["token_evidence/mean_loglikelihood"]
     assert (rates[-1]["tpr"], rates[-1]["fpr"]) == (1, 1)
     calibration = read_calibration(str(folder / "calibration_30.json"))
+    assert calibration.whose == "copy"
     assert calibration.combined is None  # six questions per half are too few for cross-validation
     (key,) = [key for key in calibration.detectors if key == "max_order"]
     assert len(calibration.detectors[key].unseen["all"]) == len(calibration.detectors[key].seen) == 6
@@ -215,8 +216,10 @@ def test_lora_trains_an_adapter_that_the_audits_load(tiny: str, benchmark: str, 
     before, after = (found(outcome, "token_evidence/mean_loglikelihood", e).auroc.value for e in (0, 30))
     assert after > before
     text = report.write(outcome, tmp_path)
-    assert "| options | 1 |" in text
+    assert "| property | control | benchmark | p |" in text
     control = read_calibration(str(tmp_path / "calibration_control.json"))
+    assert control.whose == "own"
+    assert control.unseen is not None
     assert all(len(known.unseen["all"]) == 20 and not known.seen for known in control.detectors.values())
 
 
