@@ -17,7 +17,7 @@ from scipy.stats import norm
 from lm_eval_leakage.inference.accuracy_gap import accuracy_gap
 from lm_eval_leakage.inference.conformal import conformal_pvalues, from_pvalues
 from lm_eval_leakage.inference.detection_quality import auroc, auroc_interval, tpr_at_fpr, tpr_interval
-from lm_eval_leakage.inference.false_discoveries import Compared, most_false
+from lm_eval_leakage.inference.false_discoveries import ComparedClass, most_false
 from lm_eval_leakage.inference.known_scores import EVERY_CLASS, KnownScores
 from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.inference.prevalence import calibrated_lower_bound, exact_lower_bound, share_of
@@ -48,7 +48,7 @@ def _identified(rng: np.random.Generator, n: int, m: int, share: float, shift: f
     seen = np.arange(n) < share * n
     pvalues = conformal_pvalues((rng.normal(size=n) + shift * seen).tolist(), rng.normal(size=m).tolist())
     flagged = np.array(from_pvalues(pvalues, FDR).flagged)
-    most = most_false(pvalues, [Compared(np.arange(n), pvalues, m)])
+    most = most_false(pvalues, [ComparedClass(np.arange(n), pvalues, m)])
     fails = any((~seen & (pvalues <= own)).sum() > bound for own, bound in zip(pvalues, most, strict=True))
     k = max(1, flagged.sum())
     return (flagged & ~seen).sum() / k, max(most[flagged], default=0) / k, fails

@@ -33,13 +33,15 @@ Ints = NDArray[np.int64]
 
 CONFIDENCE = 0.95
 N_URNS = 3000  # per envelope
-MARGIN = 2  # standard errors by which fewer of the drawn urns are outside than the level allows, as these are a sample
+URN_MARGIN = (
+    2  # standard errors by which fewer of the drawn urns are outside than the level allows, as these are a sample
+)
 N_THRESHOLDS = 12  # more of them cost power
 FINE, COARSE = 1.05, 1.5  # ratios of neighbouring sizes of the grid: down to a tenth of the questions, and below
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedClass:
     """Questions that were compared with the same known scores.
 
     questions: their numbers
@@ -104,7 +106,7 @@ def null_envelope(n_null: int, n_known: int, level: float, seed: int = 0) -> Int
     shares = rng.dirichlet(gaps, N_URNS)
     counts = rng.multinomial(n_null, shares).cumsum(axis=1)[:, :-1]
     extremes = _tail(counts, ranks, n_null, n_known).min(axis=1)
-    n_outside = int(level * (N_URNS + 1) - MARGIN * (N_URNS * level * (1 - level)) ** 0.5)
+    n_outside = int(level * (N_URNS + 1) - URN_MARGIN * (N_URNS * level * (1 - level)) ** 0.5)
     if n_outside < 1:
         return np.full(len(ranks), n_null)
     least = np.sort(extremes)[n_outside - 1]
@@ -142,7 +144,9 @@ def _sizes(n: int) -> list[int]:
     return sizes
 
 
-def most_false(pvalues: Floats, parts: Sequence[Compared], confidence: float = CONFIDENCE, *, seed: int = 0) -> Ints:
+def most_false(
+    pvalues: Floats, parts: Sequence[ComparedClass], confidence: float = CONFIDENCE, *, seed: int = 0
+) -> Ints:
     """Of each question, at most how many of the questions with a p-value no higher than its own are mistakes: a bound
     that holds for all questions at once with probability `confidence`.
 

@@ -16,12 +16,9 @@ class Probe(ABC):
     needs: the method that the model backend must have: loglikelihood; generate_until, where a request's continuation
         is the text that a model with memory of it would write; or token_scores, which scores every token under the
         model's own distribution
-    asks_orders: whether its requests are the orders of a question's options, from which a verdict on the data set
-        can be computed
     """
 
     needs: ClassVar[str] = "loglikelihood"
-    asks_orders: ClassVar[bool] = False
 
     @abstractmethod
     def requests(self, question: Question) -> tuple[Request, ...]:
@@ -29,6 +26,12 @@ class Probe(ABC):
 
         Raises UntestableQuestion, with the reason, for a question that the probe cannot test.
         """
+
+    @property
+    def asks_orders(self) -> bool:
+        """Whether its requests are orders of a question's options of which, if they were drawn at random, each is as
+        likely to be the published one, so that a verdict on the data set can be computed."""
+        return False
 
     def with_pool(self, questions: Callable[[], Sequence[Question]]) -> Probe:
         """The probe with access to all questions of the benchmark, for probes that need other questions too."""

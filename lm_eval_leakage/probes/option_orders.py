@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import factorial, prod
-from typing import ClassVar
 
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.questions.guards import anchored
@@ -47,8 +46,6 @@ class OptionOrders(Probe):
         the benchmark's own prompt if it shows the options, else the usual one
     """
 
-    asks_orders: ClassVar[bool] = True
-
     max_orders: int = 120
     orders: int | float | str | None = None
     move: str = "all"
@@ -80,6 +77,12 @@ class OptionOrders(Probe):
             sum(texts[source] == text for source, text in zip(order, texts, strict=True))
             for order in self.chosen_orders(question)
         )
+
+    @property
+    def asks_orders(self) -> bool:
+        """Not of the paper's 12 orders, a fixed choice around the published one: from another one of them, the 12
+        would be other orders."""
+        return self.orders != PAPER
 
     def control(self, question: Question) -> tuple[Request, ...]:
         """The same orders without the question and with numbers instead of letters. Sorted numbers and "all of the

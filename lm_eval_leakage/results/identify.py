@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lm_eval_leakage.inference.conformal import FEWEST_TO_NAME, Identified, from_pvalues, joint
-from lm_eval_leakage.inference.false_discoveries import CONFIDENCE, Compared, most_false
+from lm_eval_leakage.inference.false_discoveries import CONFIDENCE, ComparedClass, most_false
 from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, FEWEST_OF_CLASS, Calibration, KnownScores
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import lines_of_one_model
@@ -95,14 +95,14 @@ class _Ranked:
     classes: Mapping[str, str]
     known: KnownScores
 
-    def parts(self, names: Sequence[str]) -> Iterator[Compared]:
+    def parts(self, names: Sequence[str]) -> Iterator[ComparedClass]:
         """The questions by the class of the known-unseen ones that they were compared with."""
         of_class: dict[str, list[int]] = {}
         for place, name in enumerate(names):
             of_class.setdefault(self.known.compared_with(self.classes[name]) or EVERY_CLASS, []).append(place)
         for name, places in of_class.items():
             pvalues = np.array([self.pvalues[names[place]] for place in places])
-            yield Compared(np.array(places), pvalues, len(self.known.groups[name]))
+            yield ComparedClass(np.array(places), pvalues, len(self.known.groups[name]))
 
 
 def scores_of(

@@ -181,12 +181,7 @@ def _with_calibration(
     """Adds calibrated verdicts on questions of the calibration's benchmark or parts of it; other questions have
     none."""
     calibration = calibrating.calibration
-    own = {one.doc_hash: verdicts[one.doc_hash] for one in found if is_part(one.benchmark, calibration.benchmark)}
-    for benchmark in sorted({one.benchmark for one in found if one.doc_hash not in own}):
-        what = (
-            f"the calibration of {calibration.benchmark!r} is not used for {benchmark!r}, which is another benchmark"
-        )
-        problems.append(Problem(what))
+    own = _of_its_benchmark(found, verdicts, calibration, problems)
     scores: dict[str, dict[str, float]] = {name: {} for name in own}
     for name, lines in own.items():
         for line in lines.values():
@@ -208,6 +203,22 @@ def _with_calibration(
         )
         for one in found
     ], calibrating
+
+
+def _of_its_benchmark(
+    found: Sequence[AuditedQuestion],
+    verdicts: Mapping[str, Mapping[str, AuditLine]],
+    calibration: Calibration,
+    problems: list[Problem],
+) -> dict[str, Mapping[str, AuditLine]]:
+    """The lines of the questions of the calibration's benchmark or parts of it, by question."""
+    own = {one.doc_hash: verdicts[one.doc_hash] for one in found if is_part(one.benchmark, calibration.benchmark)}
+    for benchmark in sorted({one.benchmark for one in found if one.doc_hash not in own}):
+        what = (
+            f"the calibration of {calibration.benchmark!r} is not used for {benchmark!r}, which is another benchmark"
+        )
+        problems.append(Problem(what))
+    return own
 
 
 def _seen_pvalues(scores: Mapping[str, Mapping[str, float]], calibrating: Calibrating) -> dict[str, float]:

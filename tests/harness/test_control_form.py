@@ -128,7 +128,9 @@ def test_only_the_audit_of_all_orders_asks_the_control_form_and_papers_are_asked
         if audit_of(questions, suffix, questions, {}).asks_control:
             asking.add(suffix)
     assert asking == {"leakage_perm"}
-    assert audit_of(questions, "leakage_perm_r", questions, {"control_form": True}).asks_control
+    of_paper = audit_of(questions, "leakage_perm_r", questions, {"control_form": True})
+    assert not of_paper.asks_control, "12 orders that are no random choice have no verdict"
+    assert audit_of(questions, "leakage_perm_r", questions, {"control_form": True, "orders": 0.5}).asks_control
 
 
 def test_a_probe_without_a_control_form_asks_none() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import betabinom, binomtest
 
 from lm_eval_leakage.inference.conformal import conformal_pvalues, joint
-from lm_eval_leakage.inference.false_discoveries import Compared, false_bound, most_false, null_envelope
+from lm_eval_leakage.inference.false_discoveries import ComparedClass, false_bound, most_false, null_envelope
 
 
 def arrangements(n_null: int, n_known: int):
@@ -19,7 +19,7 @@ def arrangements(n_null: int, n_known: int):
 
 
 def alone(pvalues: np.ndarray, n_known: int, confidence: float = 0.95) -> np.ndarray:
-    return most_false(pvalues, [Compared(np.arange(len(pvalues)), pvalues, n_known)], confidence)
+    return most_false(pvalues, [ComparedClass(np.arange(len(pvalues)), pvalues, n_known)], confidence)
 
 
 def fails(pvalues: np.ndarray, is_null: np.ndarray, bound: np.ndarray) -> bool:
@@ -67,7 +67,7 @@ def test_a_question_that_is_compared_by_class_or_by_model_counts_in_one_comparis
         kinds = [rng.permutation(80)[:40], np.arange(80)]  # two models; the first was asked 40 of the questions
         seen = np.arange(80) < 30
         parts = [
-            Compared(own, conformal_pvalues(rng.normal(size=len(own)) + 2 * seen[own], rng.normal(size=60)), 60)
+            ComparedClass(own, conformal_pvalues(rng.normal(size=len(own)) + 2 * seen[own], rng.normal(size=60)), 60)
             for own in kinds
         ]
         lowest = np.ones((2, 80))
