@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from lm_eval_leakage.inference.conformal import FEWEST_TO_NAME, from_pvalues
-from lm_eval_leakage.inference.known_scores import Calibrated
+from lm_eval_leakage.inference.known_scores import NOT_CALIBRATED, Calibrated
 from lm_eval_leakage.inference.pooling import Verdicts, rate_and_stderr, row_with_error
 from lm_eval_leakage.inference.prevalence import FEWEST_FOR_SHARE, Prevalence, share_of
 from lm_eval_leakage.records import DeclaredRow
@@ -17,7 +17,8 @@ TARGET_FDR = 0.1  # target false discovery rate of `identified_rate`
 
 
 def _calibrated(verdicts: Verdicts) -> list[Calibrated]:
-    return [verdict for verdict in verdicts if isinstance(verdict, Calibrated)]
+    """None of them if some are withheld, since a rate over the others is not that of the group."""
+    return [] if NOT_CALIBRATED in verdicts else [verdict for verdict in verdicts if isinstance(verdict, Calibrated)]
 
 
 def _identified(verdicts: Verdicts) -> float:

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from lm_eval_leakage.inference.combined import CombinedScore
 from lm_eval_leakage.inference.conformal import conformal_pvalues
-from lm_eval_leakage.records import Described
+from lm_eval_leakage.records import Described, Skipped
 
 EVERY_CLASS = "all"
 OWN, COPY = "own", "copy"  # whose scores a calibration holds
@@ -142,6 +142,10 @@ class Calibrated:
     fpr: float
     of_seen: tuple[int, int] = (0, 0)
     of_unseen: tuple[int, int] = (0, 0)
+
+
+# In place of a calibrated verdict; a group with such questions has no calibrated rate.
+NOT_CALIBRATED = Skipped("its calibrated verdict is withheld")
 
 
 def class_of(n_options: int, guarded: bool) -> str:

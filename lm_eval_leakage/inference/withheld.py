@@ -49,9 +49,11 @@ def _of_a_copy(calibration: Calibration) -> str:
 def _power(calibration: Calibration) -> str:
     """How many trained questions of the copy would be flagged."""
     name = COMBINED if COMBINED in calibration.detectors else next(iter(calibration.detectors), None)
-    if name is None or not calibration.detectors[name].seen:
+    if name is None:
         return ""
     (n_flagged, n_seen), _ = calibration.detectors[name].flagged(POWER_FPR)
+    if not n_seen:  # they are not known, or not by class
+        return ""
     return f" ({n_flagged} of {n_seen} trained questions by {name}, at a false-positive rate of {POWER_FPR:.0%})"
 
 

@@ -20,7 +20,7 @@ def written_line(
     detector: str,
     guards: Sequence[str] = (),
     contributions: Mapping[str, float | None] = MappingProxyType({}),
-    calibrated: Calibrated | None = None,
+    calibrated: Calibrated | Skipped | None = None,
     orders: OrderAnswers | None = None,
 ) -> dict[str, Scalar]:
     """Our keys of one line: JSON scalars, those of CORE first.
@@ -35,7 +35,7 @@ def written_line(
         "detector": detector,
         "guards": ",".join(guards),
         **_decision(verdict),
-        **({} if calibrated is None else _calibrated(calibrated)),
+        **(_calibrated(calibrated) if isinstance(calibrated, Calibrated) else {}),
         **({} if orders is None else _orders(orders)),
     }
     reserved = {*core, *OF_HARNESS}

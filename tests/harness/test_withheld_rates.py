@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.inference.known_scores import COPY, EVERY_CLASS, OWN, Calibration, KnownScores
+from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
+from lm_eval_leakage.inference.known_scores import (
+    COPY,
+    EVERY_CLASS,
+    NOT_CALIBRATED,
+    OWN,
+    Calibrated,
+    Calibration,
+    KnownScores,
+)
 from lm_eval_leakage.logs.calibration_file import write_calibration
 from lm_eval_leakage.questions.described import described
 from lm_eval_leakage.records import Question
@@ -58,3 +69,10 @@ def test_otherwise_the_run_says_why_it_prints_none(
     assert not [name for name in numbers if name.startswith(("calibrated", "identified", "prevalence"))]
     assert {line["calibrated_flagged"] for line in samples} == {None}
     assert "flagged_rate,max_order" in row
+
+
+def test_a_group_with_a_task_whose_rates_are_withheld_has_no_rate_of_the_others() -> None:
+    verdicts = [Calibrated(i < 4, 0.01 if i < 4 else 0.5, 0.05, (30, 40), (2, 40)) for i in range(20)]
+    for row in CALIBRATED_ROWS:
+        assert math.isfinite(row.compute(verdicts))
+        assert math.isnan(row.compute([*verdicts, NOT_CALIBRATED]))

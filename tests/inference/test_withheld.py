@@ -37,7 +37,9 @@ def test_scores_of_a_copy_say_what_would_be_found() -> None:
     assert "lm-eval-leakage calibrate" in said
     combined = replace(of_copy, detectors={"max_order": KNOWN, COMBINED: replace(KNOWN, seen=[200.0] * 9)})
     assert "(9 of 9 trained questions by combined" in str(why_withheld(combined, ASKED))
-    assert "what would be found, not what" in str(why_withheld(replace(of_copy, detectors={}), ASKED))
+    by_class = replace(KNOWN, unseen={EVERY_CLASS: KNOWN.unseen[EVERY_CLASS], "a": KNOWN.unseen[EVERY_CLASS]})
+    for unknown in ({}, {"max_order": by_class}, {"max_order": replace(KNOWN, seen=[])}):
+        assert "what would be found, not what" in str(why_withheld(replace(of_copy, detectors=unknown), ASKED))
 
 
 def test_a_calibration_that_does_not_say_what_its_questions_are_like_is_silent() -> None:

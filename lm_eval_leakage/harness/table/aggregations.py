@@ -112,7 +112,7 @@ ELSEWHERE = Skipped("it belongs to another row")
 class JudgedQuestion:
     """Takes the place of the filtered response to a question's first request.
 
-    calibrated: the verdict by a calibration, if the run has one
+    calibrated: the verdict by a calibration, if the run has one, or NOT_CALIBRATED
     detector: the detector's id
     guards: the question's guards; benchmark: the audited task
     contributions: the question's own value in each row, by the row's name; None if only all questions have a value
@@ -122,7 +122,7 @@ class JudgedQuestion:
     verdict: Verdict
     detector: str = ""
     guards: tuple[str, ...] = ()
-    calibrated: Calibrated | None = None
+    calibrated: Calibrated | Skipped | None = None
     benchmark: str = ""
     contributions: Mapping[str, float | None] = field(default_factory=dict)
     orders: OrderAnswers | None = None

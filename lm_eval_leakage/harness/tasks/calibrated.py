@@ -6,13 +6,13 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from lm_eval_leakage.inference.known_scores import Calibrated, Calibration, class_of
+from lm_eval_leakage.inference.known_scores import NOT_CALIBRATED, Calibrated, Calibration, class_of
 from lm_eval_leakage.inference.withheld import why_withheld
 from lm_eval_leakage.logs.audit_line import score_names
 from lm_eval_leakage.logs.calibration_file import read_calibration
 from lm_eval_leakage.questions.described import described
 from lm_eval_leakage.questions.fields import Doc
-from lm_eval_leakage.records import Evidence, Question, UntestableQuestion, Verdict
+from lm_eval_leakage.records import Evidence, Question, Skipped, UntestableQuestion, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -101,10 +101,10 @@ class Calibrator:
         if self.withheld is not None:
             logger.warning("%s: calibrated rates are withheld: %s", task.config.task, self.withheld)
 
-    def judge(self, verdict: Verdict, detector: str, question: Question, guarded: bool) -> Calibrated | None:
-        """The calibrated verdict; None if it is withheld, or there are no scores by the detector or of the class."""
+    def judge(self, verdict: Verdict, detector: str, question: Question, guarded: bool) -> Calibrated | Skipped | None:
+        """The calibrated verdict, or NOT_CALIBRATED; None if there are no scores by the detector or of the class."""
         if self.withheld is not None:
-            return None
+            return NOT_CALIBRATED
         ranks_by = ("statistic",) if isinstance(verdict, Evidence) else getattr(verdict, "ranks_by", ())
         key, name = next(iter(score_names(detector, ranks_by).items()), ("", ""))
         known, of_class = self.calibration.detectors.get(name), class_of(len(question.options), guarded)

@@ -153,7 +153,7 @@ class Judging:
             self._orders[place] = OrderAnswers(own, status, bool(guards), control, expected, TEMPLATED in guards)
         return answered
 
-    def _calibrated(self, place: int, verdict: Verdict, detector: str) -> Calibrated | None:
+    def _calibrated(self, place: int, verdict: Verdict, detector: str) -> Calibrated | Skipped | None:
         calibrator = self.task.calibrator
         if calibrator is None or isinstance(verdict, Skipped):
             return None
