@@ -141,6 +141,8 @@ class OrderAnswers:
     guarded: whether the options have a natural order
     control: the model's log-likelihoods of the same orders in the control form; empty if it was not asked
     reference: another model's log-likelihoods of the same texts; empty without one
+    is_templated: whether many questions of the benchmark share its set of options, so that one preference, for True
+        before False, decides them all
     """
 
     loglikelihoods: tuple[float, ...]
@@ -148,6 +150,7 @@ class OrderAnswers:
     guarded: bool = False
     control: tuple[float, ...] = ()
     reference: tuple[float, ...] = ()
+    is_templated: bool = False
 
 
 @dataclass(frozen=True)

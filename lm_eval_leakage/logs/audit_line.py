@@ -19,6 +19,7 @@ from lm_eval_leakage.logs.problems import NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.logs.version_1 import id_of
 from lm_eval_leakage.logs.version_2 import UNKNOWN_CALIBRATION, name_before_version_3
 from lm_eval_leakage.questions.fields import content_id, question_from_doc
+from lm_eval_leakage.questions.guards import TEMPLATED
 from lm_eval_leakage.records import OrderAnswers, Question, UntestableQuestion
 
 Scalar = bool | int | float | str | None
@@ -112,12 +113,12 @@ class AuditLine:
 
     @property
     def orders(self) -> OrderAnswers | None:
-        """What the verdict on the data set is computed from; None if no orders were asked, or in a line without their
-        status, since one line of each question is enough."""
+        """What the verdict on the data set is computed from; None without orders or their status."""
         if len(self.loglikelihoods) < 2 or self.published_orders is None:
             return None
         own, control, reference = map(tuple, (self.loglikelihoods, self.control, self.reference))
-        return OrderAnswers(own, intern(self.published_orders), self.guarded, control, reference)
+        status = intern(self.published_orders)
+        return OrderAnswers(own, status, self.guarded, control, reference, TEMPLATED in self.guards)
 
     @property
     def guarded(self) -> bool:

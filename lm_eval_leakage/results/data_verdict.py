@@ -6,8 +6,8 @@ What is tested, and on which questions, follows from the status of the published
 - written, with another model as reference: T on log-likelihoods minus the reference's, on the questions without a
   guard. Null hypothesis: without memory, both models have the same preferences for natural orders.
 - written, with the model as its own control: T on standardised scores minus those of the same orders in a form that
-  breaks memory and keeps the natural order. Null hypothesis: without memory, the preference is the same in both forms,
-  up to `TOLERANCE`.
+  breaks memory and keeps the natural order, on questions whose set of options is not shared by many. Null hypothesis:
+  without memory, the preference is the same in both forms, up to `TOLERANCES`.
 - written, and nothing else: no p-value. The ratio says how strong natural preference alone would have to be.
 
 A verdict is about the data set. It accuses no single question.
@@ -124,7 +124,7 @@ def _cached(questions: tuple[OrderAnswers, ...]) -> DataVerdict:
     elif any(one.reference for one in questions):
         found = _tested(BY_REFERENCE, [one for one in unguarded if one.reference])
     elif any(one.control for one in questions):
-        found = _tested(BY_CONTROL, [one for one in questions if one.control])
+        found = _tested(BY_CONTROL, [one for one in questions if one.control and not one.is_templated])
     else:
         found = DataVerdict(BY_RATIO)
     return replace(found, orders=orders, n_asked=len(questions), ratio=_ratio(unguarded))
@@ -230,7 +230,7 @@ def _countable(verdict: DataVerdict) -> str:
     needed = {
         BY_ORDERS: "with orders that differ in likelihood",
         BY_REFERENCE: "without a natural order that the reference answered too",
-        BY_CONTROL: "with orders that differ in likelihood from the control form",
+        BY_CONTROL: "with options of their own and orders that differ in likelihood from the control form",
     }
     return f"the audit has {verdict.n} of {counted(verdict.n_asked)} {needed[verdict.basis]}"
 

@@ -345,3 +345,14 @@ def test_where_something_is_found_or_nothing_was_tested_the_sentence_says_nothin
         data_verdict(answers(5, RANDOM_ORDERS)).sentence,
     ]
     assert not any("would have been found" in sentence for sentence in sentences)
+
+
+def test_one_preference_for_a_set_of_options_that_many_questions_share_is_no_evidence():
+    """40 questions with True and False have the same scores; counted one by one they would be strong evidence."""
+    shared = replace(answers(1, WRITTEN_ORDERS, memory=3, control=True)[0], is_templated=True)
+    found = data_verdict([shared] * 40)
+    assert found.word == CANNOT_TELL
+    assert "options of their own" in found.sentence
+    assert data_verdict([replace(shared, is_templated=False)] * 40).word != CANNOT_TELL
+    own = answers(60, WRITTEN_ORDERS, control=True)
+    assert data_verdict([*own, *[shared] * 40]).pvalue == data_verdict(own).pvalue

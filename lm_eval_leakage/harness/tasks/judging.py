@@ -24,6 +24,7 @@ from lm_eval_leakage.harness.tasks.judge import load_judge
 from lm_eval_leakage.inference.known_scores import Calibrated
 from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.probes import Probe
+from lm_eval_leakage.questions.guards import TEMPLATED
 from lm_eval_leakage.records import (
     Answered,
     DeclaredRow,
@@ -148,7 +149,8 @@ class Judging:
         if probe.asks_orders:
             status, control = self.task.orders.status, _loglikelihoods(of_control)
             first.skipped = _not_finite(control, begin=len(requests))
-            self._orders[place] = OrderAnswers(own, status, bool(self._guards[place]), control, expected)
+            guards = self._guards[place]
+            self._orders[place] = OrderAnswers(own, status, bool(guards), control, expected, TEMPLATED in guards)
         return answered
 
     def _calibrated(self, place: int, verdict: Verdict, detector: str) -> Calibrated | Skipped | None:
