@@ -1,23 +1,25 @@
 """The data-set test of option orders: does a model prefer the published orders of many questions together?
 
-A question's scores, one for each order, are standardised; T is the sum over questions of exp(score of the published
-order). Null hypothesis: within each question every order is equally likely to be the published one, independently of
-other questions. It is exact, whatever the model knows, where the builder drew the orders at random, and holds for
-differences of two scores where both have the same preferences for reasons other than memory. Questions may have
-different numbers of orders; any subset of orders that was drawn without looking at the scores keeps the test exact.
+A question's scores, one for each order, are standardised; T is the sum over questions of a weight of the published
+order: exp(score), or the score itself. Null hypothesis: within each question every order is equally likely to be the
+published one, independently of other questions. It is exact, whatever the model knows, where the builder drew the
+orders at random, and holds for differences of two scores where both have the same preferences for reasons other than
+memory. Questions may have different numbers of orders; any subset of orders that was drawn without looking at the
+scores keeps the test exact.
 
 Where the null hypothesis may be slightly wrong, a p-value of many questions finds that, too. A tolerance t replaces it
 by a weaker one: the published order of an unseen question is one with score s with a probability proportional to
 exp(t s), so that the scores of published orders are higher by about t times their variance.
 
 exp gives weight to the few questions whose published order stands out: against a small share of seen questions it has
-more power than the sum of scores or the number of questions whose published order is the most likely one.
+more power than the sum of scores or the number of questions whose published order is the most likely one. The sum of
+scores has more power against a small effect on many questions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +34,7 @@ FAR = 1e-5  # a bound below this replaces the Monte Carlo p-value
 EQUAL = 1e-9  # scores, and sums relative to their size, that differ by less are equal
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)  # of seen questions, over which the e-value averages
 RATIO_LEVEL = 0.95
+Weigh = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True)
@@ -77,21 +80,27 @@ def standard_scores(scores: Floats, minus: Floats | None = None) -> Floats | Non
 
 
 def order_sum(
-    questions: Sequence[Floats], rng: np.random.Generator, level: float = 0.01, tolerance: float = 0.0
+    questions: Sequence[Floats],
+    rng: np.random.Generator,
+    level: float = 0.01,
+    tolerance: float = 0.0,
+    *,
+    weigh: Weigh = np.exp,
 ) -> OrderSum:
     """Tests the published orders of all `questions` together.
 
     questions: of each, the scores of its orders, the published one first, as `standard_scores` returns them
     level: of `critical`
     tolerance: natural preference that the null hypothesis allows; 0 for exchangeable orders
+    weigh: the weights of a question's orders, from their scores
     """
     n = len(questions)
     if not n:
         return OrderSum(0)
-    weights, bases = [np.exp(own) for own in questions], [base_of(own, tolerance) for own in questions]
+    weights, bases = [weigh(own) for own in questions], [base_of(own, tolerance) for own in questions]
     found = math.fsum(float(own[0]) for own in weights)
     drawn = drawn_sums(weights, rng, bases if tolerance else None)
-    pvalue = float(1 + (drawn >= found - EQUAL * found).sum()) / (1 + SUM_DRAWS)
+    pvalue = float(1 + (drawn >= found - EQUAL * max(1.0, abs(found))).sum()) / (1 + SUM_DRAWS)
     bound = chernoff_bound(weights, found, bases)
     published = np.array([own[0] for own in questions])
     return OrderSum(
@@ -99,7 +108,7 @@ def order_sum(
         bound if bound < FAR else pvalue,
         0.0 if bound < FAR else math.sqrt(pvalue * (1 - pvalue) / SUM_DRAWS),
         bound < FAR,
-        log_evalue(weights, bases),
+        log_evalue([np.exp(own) for own in questions], bases),
         float(published.mean()),
         float(published.std(ddof=1)) / math.sqrt(n) if n > 1 else NAN,
         float(np.quantile(drawn, 1 - level, method="higher")),

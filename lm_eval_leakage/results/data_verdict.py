@@ -7,7 +7,8 @@ What is tested, and on which questions, follows from the status of the published
   guard. Null hypothesis: without memory, both models have the same preferences for natural orders.
 - written, with the model as its own control: T on standardised scores minus those of the same orders in a form that
   breaks memory and keeps the natural order, on questions whose set of options is not shared by many. Null hypothesis:
-  without memory, the preference is the same in both forms, up to `TOLERANCES`.
+  without memory, the preference is the same in both forms, up to `TOLERANCES`. T is the sum of these differences: the
+  control remembers, too, so that memory leaves a small difference on many questions, not a large one on few.
 - written, and nothing else: no p-value. The ratio says how strong natural preference alone would have to be.
 
 A verdict is about the data set. It accuses no single question.
@@ -151,12 +152,15 @@ def _tested(basis: str, questions: Sequence[OrderAnswers]) -> DataVerdict:
     if len(scores) < FEWEST_JUDGED:
         return DataVerdict(basis, n=len(scores))
     rng = np.random.default_rng(VERDICT_SEED)
-    tested = order_sum(scores, rng, EVIDENCE_LEVEL, TOLERANCES[basis])
-    weights = [np.exp(own) for own in scores]
+    weigh = np.positive if basis == BY_CONTROL else np.exp
+    tested = order_sum(scores, rng, EVIDENCE_LEVEL, TOLERANCES[basis], weigh=weigh)
+    weights = [weigh(own) for own in scores]
     shares = tuple(
         (count, detectable_share(weights, tested.critical, ranks)) for count, ranks in SEEN_RANKS[basis].items()
     )
     doubt = _doubt_of_reference(questions, scores, rng) if basis == BY_REFERENCE else ""
+    if all(math.isnan(share) for _, share in shares):
+        doubt = doubt or f"{counted(len(scores))} are too few to find even a benchmark that was seen as a whole"
     return DataVerdict(basis, n=len(scores), tested=tested, detectable=shares, doubt=doubt)
 
 
@@ -253,10 +257,8 @@ def _how_often(ratio: OrderRatio) -> str:
 
 def _power(verdict: DataVerdict) -> str:
     able = [(count, share) for count, share in verdict.detectable if not math.isnan(share)]
-    if not verdict.detectable:
-        return ""
     if not able:
-        return "; not even a benchmark seen as a whole three times would have been found reliably"
+        return ""
     shares = " or ".join(f"{percent(share, 0)} of the questions seen {_times(count)}" for count, share in able)
     return f"; {shares} would have been found with probability {FOUND_WITH}"
 

@@ -325,14 +325,15 @@ def test_where_nothing_is_found_the_sentence_says_what_would_have_been(status: s
     for n in (20, 300):
         found = data_verdict(answers(n, status, **shape))
         told = {count: share for count, share in found.detectable if not math.isnan(share)}
-        assert found.word == NONE_FOUND
+        assert found.word == (NONE_FOUND if told else CANNOT_TELL)
+        assert math.isnan(found.pvalue) == (not told)
         assert [count for count, _ in found.detectable] == list(SEEN_TIMES)
         assert all(0 < share <= 1 for share in told.values())
         for count, words in ((1, "once"), (3, "three times")):
             assert (f"seen {words} would have been found" in found.sentence) == (max(told, default=0) == count)
             assert details(found)[f"detectable_share_seen_{count}"] == told.get(count)
             assert detectable_if_seen(found, count) == pytest.approx(told.get(count, math.nan), nan_ok=True)
-        assert ("not even a benchmark seen as a whole" in found.sentence) == (not told)
+        assert ("too few to find even a benchmark that was seen as a whole" in found.sentence) == (not told)
         shares.append(told.get(3, math.inf))
     assert shares == sorted(shares, reverse=True)
     assert shares[-1] < 1
