@@ -28,8 +28,7 @@ from lm_eval_leakage.results.result_types import AuditedQuestion
 from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.statistics.paired_accuracy import difference
 
-ALL_TESTED, NO_GUARD = "all tested", "no guard"  # the questions that a p-value covers, as named in tables and pages
-P, P_ADJUSTED, P_UNGUARDED = f"p, {ALL_TESTED}", f"p adjusted, {ALL_TESTED}", f"p, {NO_GUARD}"
+ALL_TESTED = "all tested"  # the questions that a number covers, as named in tables
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,13 @@ from lm_eval_leakage.inference.prevalence import (
 from lm_eval_leakage.logs.audits import lines_of_one_model
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.results.column_registry import CALIBRATED, FLAGGED, FLAGGED_UNGUARDED, NULL_RATE, PREVALENCE
+from lm_eval_leakage.results.data_verdict import EXACT, NO_VERDICT, DataVerdict, data_verdict
 from lm_eval_leakage.results.formatting import DASH, interval, number, percent, pvalue
 from lm_eval_leakage.results.identify import pvalues_of, scores_of
 from lm_eval_leakage.results.markup import markdown_of
-from lm_eval_leakage.results.measured import ALL_TESTED, NO_GUARD, P_ADJUSTED, P_UNGUARDED, Flags, P, flags_of
+from lm_eval_leakage.results.measured import ALL_TESTED, Flags, flags_of
 from lm_eval_leakage.results.result_types import AuditedQuestion
+from lm_eval_leakage.results.verdict_columns import VERDICT
 from lm_eval_leakage.results.verdicts import audited_questions
 from lm_eval_leakage.results.withholding import refuse_withheld
 from lm_eval_leakage.texts import visible
@@ -39,10 +41,12 @@ WITHHELD = Prevalence(math.nan, math.nan, math.nan)
 class SubjectShare:
     """One subject, or ALL_SUBJECTS together, by the flags of one detector.
 
-    n, n_flagged, null_rate, pvalue: of all tested questions, as `annotate` has them; with a calibration, by it
+    n, n_flagged, null_rate, pvalue: of all tested questions; with a calibration, by it. Without one, the p-value of
+        flags is NaN unless the published orders are random
     adjusted: the p-value for the number of subjects (Benjamini-Hochberg); NaN for ALL_SUBJECTS
     unguarded: of the questions whose options have no natural order; empty with a calibration
-    share: estimated share of seen questions; without a calibration, among the unguarded ones
+    share: estimated share of seen questions; without a calibration, a lower bound where the orders are random
+    verdict: on its questions together; empty with a calibration
     """
 
     detector: str
@@ -55,10 +59,12 @@ class SubjectShare:
     unguarded: Flags
     share: Prevalence
     is_calibrated: bool = False
+    verdict: DataVerdict = NO_VERDICT
 
 
 def by_null(folder: Path, problems: list[Problem]) -> list[SubjectShare]:
-    """By every statistic with a null hypothesis. Its power is unknown, so that the share has only a lower bound."""
+    """By every statistic with a null hypothesis, where it holds: where the published orders are random. Its power is
+    unknown, so that the share has only a lower bound."""
     lines = list(lines_of_one_model(folder, problems))
     detectors = dict.fromkeys(
         line.detector for _, line in lines if line.flagged is not None and line.null_rate is not None
@@ -75,18 +81,24 @@ def _of_detector(detector: str, found: Sequence[AuditedQuestion]) -> Iterator[Su
     for one in found:
         if one.null_rate is not None:
             subjects[one.subject].append(one)
-    flags = {subject: flags_of(own) for subject, own in subjects.items()}
-    verdicts = by_subject(
+    whole = {ALL_SUBJECTS: list(chain.from_iterable(subjects.values())), **subjects}
+    verdicts = {
+        name: data_verdict(one.orders for one in questions if one.orders is not None)
+        for name, questions in whole.items()
+    }
+    flags = {name: flags_of(questions) for name, questions in subjects.items() if verdicts[name].orders in EXACT}
+    tests = by_subject(
         {name: own.flags for name, own in flags.items()}, {name: own.null_rates for name, own in flags.items()}
     )
-    for subject, own in {ALL_SUBJECTS: list(chain.from_iterable(subjects.values())), **subjects}.items():
-        whole, unguarded = flags_of(own), flags_of(own, unguarded=True)
-        adjusted = verdicts[subject].adjusted if subject in verdicts else math.nan
+    for subject, questions in whole.items():
+        own, unguarded = flags_of(questions), flags_of(questions, unguarded=True)
+        holds = verdicts[subject].orders in EXACT
+        adjusted = tests[subject].adjusted if subject in tests else math.nan
         share = WITHHELD
-        if unguarded.n >= FEWEST_FOR_SHARE:
+        if holds and unguarded.n >= FEWEST_FOR_SHARE:
             share = exact_lower_bound(unguarded.n_flagged, unguarded.n, unguarded.null_rate)
-        counts = (whole.n, whole.n_flagged, whole.null_rate, whole.pvalue)
-        yield SubjectShare(detector, subject, *counts, adjusted, unguarded, share)
+        counts = (own.n, own.n_flagged, own.null_rate, own.pvalue if holds else math.nan)
+        yield SubjectShare(detector, subject, *counts, adjusted, unguarded, share, verdict=verdicts[subject])
 
 
 def by_calibration(
@@ -145,13 +157,13 @@ FIRST_COLUMNS = (
 )
 COLUMNS_BY_NULL = (
     *FIRST_COLUMNS,
+    ShareColumn(VERDICT.heading, lambda row: row.verdict.word or DASH),
     ShareColumn(f"{FLAGGED.heading}, {ALL_TESTED}", lambda row: _counted(row.n_flagged, row.n)),
     ShareColumn(NULL_RATE.heading, lambda row: percent(row.null_rate)),
-    ShareColumn(P, lambda row: pvalue(row.pvalue)),
-    ShareColumn(P_ADJUSTED, lambda row: pvalue(row.adjusted)),
+    ShareColumn("p of flags", lambda row: pvalue(row.pvalue)),
+    ShareColumn("p of flags, adjusted", lambda row: pvalue(row.adjusted)),
     ShareColumn(FLAGGED_UNGUARDED.heading, lambda row: _counted(row.unguarded.n_flagged, row.unguarded.n)),
-    ShareColumn(P_UNGUARDED, lambda row: pvalue(row.unguarded.pvalue)),
-    ShareColumn(f"seen share, {NO_GUARD}, 95 %", lambda row: _interval(row.share)),
+    ShareColumn("seen share, no guard, 95 %", lambda row: _interval(row.share)),
 )
 COLUMNS_BY_CALIBRATION = (
     *FIRST_COLUMNS,
@@ -180,7 +192,14 @@ def as_table(found: Sequence[SubjectShare]) -> str:
 
 def notes(found: Sequence[SubjectShare]) -> Iterator[str]:
     """Why a share is missing or is no estimate, a sentence each."""
-    few = [row for row in found if math.isnan(row.share.low)]
+    written = [row for row in found if not row.is_calibrated and row.verdict.orders not in EXACT]
+    if written:
+        yield (
+            f"{len(written)} of {len(found)} rows have no p-value of flags and no share: a flag has a known "
+            "probability only if the published orders are random (`lm-eval-leakage orders TASK`); read the verdict, or "
+            "give a --calibration of the model's own scores"
+        )
+    few = [row for row in found if math.isnan(row.share.low) and row not in written]
     if few:
         kind = "tested questions" if few[0].is_calibrated else "tested questions without a guard"
         where = visible(few[0].subject) if len(few) == 1 else f"{len(few)} of {len(found)} rows"

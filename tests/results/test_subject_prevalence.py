@@ -12,20 +12,29 @@ from lm_eval_leakage.inference.known_scores import EVERY_CLASS, OWN, Calibration
 from lm_eval_leakage.logs.audit_line import LINE_VERSION, VERSION_KEY
 from lm_eval_leakage.results import column_registry as columns
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.formatting import pvalue
-from lm_eval_leakage.results.measured import P_UNGUARDED, P
 from lm_eval_leakage.results.subject_prevalence import ALL_SUBJECTS, as_table, by_calibration, by_null, notes
 from tests.results.harness_files import audited, confused, row, write_run
 
 pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")
 
 TEST = "max_order"
+RANDOM = {
+    "published_orders": "random",
+    "n_orders": 3,
+    "resps": [[["-1.0", "False"]], [["-2.0", "False"]], [["-2.5", "False"]]],
+}
 
 
 def line(number: int, subject: str, flagged: bool, statistic: float = 0.0) -> str:
     doc = {"question": f"Q{number}", "choices": ["a", "b", "c", "d"], "answer": 0, "subject": subject}
     found = {"flagged": flagged, "null_rate": 1 / 24, "statistic": statistic, "ranks_by": "statistic", "reason": None}
-    own = {VERSION_KEY: LINE_VERSION, "benchmark": "b", "doc_hash": f"h{number}", "doc": doc, "detector": TEST}
+    own = {
+        VERSION_KEY: LINE_VERSION,
+        "benchmark": "b",
+        "doc_hash": f"h{number}",
+        "doc": doc,
+        "detector": TEST,
+    } | RANDOM
     return json.dumps(own | {"guards": ""} | found)
 
 
@@ -96,8 +105,8 @@ def test_a_question_counts_once_and_one_with_a_natural_order_not_for_the_share(r
 
 def test_the_same_audit_has_the_same_pvalues_in_both_commands(tmp_path) -> None:
     docs = [row(i, subject="s") for i in range(12)]
-    lines = [audited(doc, i < 3, guards="in_order" if i < 2 else "") for i, doc in enumerate(docs)]
-    lines += [audited(row(12 + i, subject="s"), True, null_rate=0.5, pvalue=0.5) for i in range(3)]
+    lines = [audited(doc, i < 3, guards="in_order" if i < 2 else "", **RANDOM) for i, doc in enumerate(docs)]
+    lines += [audited(row(12 + i, subject="s"), True, null_rate=0.5, pvalue=0.5, **RANDOM) for i in range(3)]
     write_run(tmp_path, "m", {"bench_leakage_perm": lines})
     (annotated,) = annotate([tmp_path])[0].rows
     whole, subject = by_null(tmp_path, [])
@@ -109,14 +118,26 @@ def test_the_same_audit_has_the_same_pvalues_in_both_commands(tmp_path) -> None:
         == (whole.n, whole.unguarded.n)
         == (15, 13)
     )
-    heads = [cell.strip() for cell in as_table([whole, subject]).splitlines()[2].split("|")]
-    for name, value in ((P, columns.PVALUE_ALL.of(annotated)), (P_UNGUARDED, columns.PVALUE_UNGUARDED.of(annotated))):
-        cells = [cell.strip() for cell in as_table([whole]).splitlines()[4].split("|")]
-        assert cells[heads.index(name)] == pvalue(value)
+
+
+@pytest.mark.parametrize("status", ["written", "too few to say"])
+def test_on_written_orders_flags_have_no_pvalue_and_no_share_but_a_verdict(tmp_path, status) -> None:
+    lines = [audited(row(i), i < 9, **(RANDOM | {"published_orders": status})) for i in range(30)]
+    write_run(tmp_path, "m", {"bench_leakage_perm": lines})
+    whole, subject = by_null(tmp_path, [])
+    for found in (whole, subject):
+        assert found.n_flagged == 9
+        assert math.isnan(found.pvalue)
+        assert math.isnan(found.share.low)
+        assert found.verdict.word == "cannot be told"
+    assert "cannot be told" in as_table([whole])
+    assert next(notes([whole, subject])).startswith("2 of 2 rows have no p-value of flags and no share")
 
 
 def test_where_every_question_has_a_guard_there_is_a_pvalue_and_no_share(tmp_path) -> None:
-    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), i < 2, guards="in_order") for i in range(9)]})
+    write_run(
+        tmp_path, "m", {"bench_leakage_perm": [audited(row(i), i < 2, guards="in_order", **RANDOM) for i in range(9)]}
+    )
     whole, _ = by_null(tmp_path, [])
     assert whole.pvalue == pytest.approx(binom.sf(1, 9, 1 / 24))
     assert whole.unguarded.n == 0
@@ -145,7 +166,7 @@ def test_a_folder_without_a_null_hypothesis_is_named(tmp_path) -> None:
 
 def test_a_subject_of_five_questions_has_a_pvalue_and_no_share(tmp_path) -> None:
     docs = [row(i, subject="few" if i < 5 else "many") for i in range(25)]
-    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(doc, True) for doc in docs]})
+    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(doc, True, **RANDOM) for doc in docs]})
     rows = {one.subject: one for one in by_null(tmp_path, [])}
     assert rows["few"].pvalue == pytest.approx(binom.sf(4, 5, 1 / 24))
     assert math.isnan(rows["few"].share.low)
