@@ -44,7 +44,7 @@ def lines(results, filter_name: str, task: str = TASK) -> list[dict]:
     return [line for line in results["samples"][task] if line["filter"] == filter_name]
 
 
-MANY = [GOOD | {"question": f"Colour {i}?", "choices": [f"{c} {i}" for c in GOOD["choices"]]} for i in range(20)]
+MANY = [GOOD | {"question": f"Colour {i}?", "choices": [f"{c} {i}" for c in GOOD["choices"]]} for i in range(60)]
 STATISTICS = ("max_order", "outlier")
 PER_STATISTIC = {f"{name},{of}" for name in ("flagged_rate", "null_rate", "skipped") for of in STATISTICS}
 IN_DETAILS = ("flagged_rate_guarded", "flagged_rate_unguarded", "dataset_pvalue", "dataset_pvalue_unguarded")
