@@ -37,14 +37,8 @@ FEWEST_JUDGED = 20  # questions; a p-value of fewer would look like an answer
 VERDICT_SEED = 0
 EXACT = (RANDOM_ORDERS, SEALED_ORDERS)
 TOO_ALIKE = 0.97  # mean correlation of two models' scores of a question's orders
-BY_ORDERS, BY_REFERENCE, BY_CONTROL, BY_RATIO = (
-    "orders",
-    "reference",
-    "control",
-    "ratio",
-)  # the first three: SEEN_RANKS
-
-
+BY_ORDERS, BY_REFERENCE, BY_CONTROL = SEEN_RANKS  # what a p-value is computed from
+BY_RATIO = "ratio"
 TOLERANCES = {BY_ORDERS: 0.0, BY_REFERENCE: 0.1, BY_CONTROL: 0.1}  # measured on clean models: docs/validity.md
 NOT_TESTED, NO_RATIO = OrderSum(0), OrderRatio(0)
 
