@@ -38,7 +38,7 @@ from lm_eval_leakage.results.formatting import number, pvalue
 from lm_eval_leakage.results.markup import markdown_of
 
 ALARMS = (EVIDENCE, STRONG_EVIDENCE)
-DRAWS = 200  # of seen and unseen questions, for the power
+DRAWS = 60  # of seen and unseen questions, for the power
 MOST_ORDERS = 24
 
 
@@ -133,26 +133,37 @@ def run(folder: Path, model_args: str, draws: Draws, cases: Sequence[Case]) -> N
         keep(case.file(folder), scored(lm, draws, case))
 
 
-def run_all(args: argparse.Namespace, models: dict[str, str], draws: Draws) -> list[Case]:
+def clean_cases(args: argparse.Namespace, model: str, *, is_first: bool) -> list[Case]:
+    own = [Case(model, task) for task in args.tasks] + [Case(model, task, chat=True) for task in args.chat]
+    return own + [Case(model, task, seen=half) for task in args.train for half in (True, False) if is_first]
+
+
+def cases_of_copy(args: argparse.Namespace, first: str, task: str, exposures: int) -> list[Case]:
+    own = [Case(first, task, False, exposures, task, half) for half in (True, False)]
+    return own + [Case(first, other, False, exposures, task) for other in args.others if other != task]
+
+
+def run_all(args: argparse.Namespace, models: dict[str, str], draws: Draws) -> None:
     first, *_ = models
-    cases: list[Case] = []
     for model, model_args in models.items():
-        own = [Case(model, task) for task in args.tasks] + [Case(model, task, chat=True) for task in args.chat]
-        own += (
-            [Case(model, task, seen=half) for task in args.train for half in (True, False)] if model == first else []
-        )
-        run(args.folder, model_args, draws, own)
-        cases += own
+        run(args.folder, model_args, draws, clean_cases(args, model, is_first=model == first))
+    source = pretrained_of(models[first])
     for task in args.train:
         texts = [ExposureText().write(one) for one in draws.of(Case(first, task, seen=True))]
-        source = pretrained_of(models[first])
         checkpoints = train(source, args.folder / f"trained_{task}", texts, Recipe(), args.epochs, seed=args.seed)
         for exposures, checkpoint in checkpoints.items():
-            own = [Case(first, task, False, exposures, task, half) for half in (True, False)]
-            own += [Case(first, other, False, exposures, task) for other in args.others if other != task]
+            own = cases_of_copy(args, first, task, exposures)
             run(args.folder, models[first].replace(source, str(checkpoint)), draws, own)
-            cases += own
-    return cases
+
+
+def answered_cases(args: argparse.Namespace, models: dict[str, str]) -> list[Case]:
+    """Those whose answers are in the folder."""
+    first, *_ = models
+    cases = [case for model in models for case in clean_cases(args, model, is_first=model == first)]
+    for task in args.train:
+        for exposures in args.epochs:
+            cases += cases_of_copy(args, first, task, exposures)
+    return [case for case in cases if case.file(args.folder).exists()]
 
 
 # ---------------------------------------------------------------------- tables
@@ -209,7 +220,7 @@ def _power(folder: Path, task: str, cases: Sequence[Case], first: str) -> Iterat
             for half, own in halves.items()
         }
         exact = halves[True][0].orders in EXACT
-        for n, share in ((1000, 0.05), (200, 0.5), (200, 0.2)):
+        for n, share in ((1000, 0.05), (1000, 0.1)) if exact else ((200, 0.5), (200, 0.2)):
             for by, own in (("orders" if exact else "control", halves), *([] if exact else [("reference", compared)])):
                 found = _rejections(own[True], own[False], n, share)
                 lines.append([str(exposures), f"{n:,}", f"{share:.0%}", by, f"{found:.2f}"])
@@ -247,13 +258,14 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=100, help="questions of a draw")
     parser.add_argument("--max_tokens", type=int, default=110)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tables_only", action="store_true", help="of the answers in the folder")
     args = parser.parse_args()
     models = dict(text.split("=", 1) for text in args.models)
     models = models or {"smollm2": f"pretrained={smollm2(args.folder / 'smollm2')},dtype=bfloat16"}
     first, *_ = models
-    draws = Draws(args.n, args.max_tokens, args.seed, pretrained_of(models[first]))
-    cases = run_all(args, models, draws)
-    for part in tables(args.folder, cases, args.train, first):
+    if not args.tables_only:
+        run_all(args, models, Draws(args.n, args.max_tokens, args.seed, pretrained_of(models[first])))
+    for part in tables(args.folder, answered_cases(args, models), args.train, first):
         print(part)
 
 
