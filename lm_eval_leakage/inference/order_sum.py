@@ -9,7 +9,7 @@ scores keeps the test exact.
 
 Where the null hypothesis may be slightly wrong, a p-value of many questions finds that, too. A tolerance t replaces it
 by a weaker one: the published order of an unseen question is one with score s with a probability proportional to
-exp(t s), so that the scores of published orders are higher by about t times their variance.
+exp(t s / variance of the question's scores), so that the mean score of published orders is about t.
 
 exp gives weight to the few questions whose published order stands out: against a small share of seen questions it has
 more power than the sum of scores or the number of questions whose published order is the most likely one. The sum of
@@ -116,8 +116,10 @@ def order_sum(
 
 
 def base_of(scores: Floats, tolerance: float) -> Floats:
-    """Probability, under the null hypothesis, that each order of a question is the published one."""
-    base: Floats = softmax(tolerance * scores)
+    """Probability, under the null hypothesis, that each order of a question is the published one: proportional to
+    exp(tolerance x score / variance), whose mean score is about the tolerance, whatever the scores' scale."""
+    variance = max(float(np.mean(scores**2)), EQUAL)
+    base: Floats = softmax(tolerance / variance * scores)
     return base
 
 

@@ -3,8 +3,9 @@
 What is tested, and on which questions, follows from the status of the published orders (`null_status`):
 
 - random or sealed: T (`inference.order_sum`) on all questions. Its null hypothesis is exact, whatever the model knows.
-- written, with another model as reference: T on log-likelihoods minus the reference's, on the questions without a
-  guard. Null hypothesis: without memory, both models have the same preferences for natural orders.
+- written, with another model as reference: T on standardised scores minus the reference's, on the questions without a
+  guard. Null hypothesis: without memory, both models have the same preferences for natural orders, up to `TOLERANCES`.
+  Each is standardised first, since a model that is less sure of everything would take off too little.
 - written, with the model as its own control: T on standardised scores minus those of the same orders in a form that
   breaks memory and keeps the natural order, on questions whose set of options is not shared by many. Null hypothesis:
   without memory, the preference is the same in both forms, up to `TOLERANCES`. T is the sum of these differences: the
@@ -180,10 +181,8 @@ def _correlation(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def _scores(basis: str, one: OrderAnswers) -> Floats | None:
-    own = np.array(one.loglikelihoods)
-    if basis == BY_REFERENCE:
-        return standard_scores(own - np.array(one.reference))
-    return standard_scores(own, np.array(one.control) if basis == BY_CONTROL else None)
+    compared = {BY_ORDERS: (), BY_REFERENCE: one.reference, BY_CONTROL: one.control}[basis]
+    return standard_scores(np.array(one.loglikelihoods), np.array(compared) if compared else None)
 
 
 # ---------------------------------------------------------------------- in words

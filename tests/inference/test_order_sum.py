@@ -177,6 +177,13 @@ def test_someone_who_looks_at_every_new_model_for_years_is_rarely_misled():
     assert misled <= binom.ppf(0.999, n_sequences, 0.05)
 
 
+def test_the_tolerance_is_a_mean_score_whatever_the_scale_of_differences():
+    for scale in (1.0, 0.2):
+        bases = [(base_of(scale * own, 0.05), scale * own) for own in questions_of(300)]
+        assert np.mean([base @ own for base, own in bases]) == pytest.approx(0.05, rel=0.05)
+    assert base_of(np.zeros(6), 0.1) == pytest.approx(np.full(6, 1 / 6))
+
+
 def test_looks_at_seen_questions_add_up():
     rows = questions_of(60, shift=1.5)
     weights = [np.exp(own) for own in rows]

@@ -293,7 +293,7 @@ def test_a_model_as_its_own_reference_has_no_number(noise: float) -> None:
     assert (found.basis, found.word) == (BY_REFERENCE, CANNOT_TELL)
     assert math.isnan(found.pvalue)
     assert details(found)["pvalue"] is None
-    assert ("take a model of another origin" if noise else "0 of 40 questions") in found.sentence
+    assert "take a model of another origin" in found.sentence
 
 
 def test_a_reference_that_prefers_the_published_orders_more_has_no_number() -> None:
