@@ -165,7 +165,8 @@ def test_ctrl_c_while_the_harness_is_imported_is_no_traceback_either(monkeypatch
 
 
 def test_a_signal_ends_a_command_with_130() -> None:
-    code = "import os, signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in background
+    """Also where the shell ignores it, as for commands in the background."""
+    code = "import os, signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     code += "end_in_words(lambda: (os.kill(os.getpid(), signal.SIGINT), time.sleep(9)))"
     found = child(code)
     assert (found.returncode, found.stderr) == (130, "interrupted\n")
