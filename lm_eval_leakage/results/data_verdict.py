@@ -167,7 +167,7 @@ def _doubt_of_reference(questions: Sequence[OrderAnswers], scores: Sequence[Floa
             f"the reference prefers the same orders as the model (mean correlation {number(float(alike), 2)}), as the "
             "model itself or a version of it does; what both have seen cannot show, so take a model of another origin"
         )
-    if order_sum([-own for own in scores], rng).pvalue <= EVIDENCE_LEVEL:
+    if order_sum([-own for own in scores], rng, tolerance=TOLERANCES[BY_REFERENCE]).pvalue <= EVIDENCE_LEVEL:
         return (
             "the reference prefers the published orders more than the model does, so it may have seen the benchmark "
             "itself; take another reference"

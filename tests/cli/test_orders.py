@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 
 import pytest
 
-from lm_eval_leakage import cli
-
 
 @pytest.fixture
-def typed(monkeypatch, capsys):
-    """Runs the command as typed; returns its exit code, stdout and stderr."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["lm-eval-leakage", "orders", *map(str, words)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 1
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
+def typed(typed):
+    """Runs `orders` as typed; returns its exit code, stdout and stderr."""
+    return lambda *words: typed("orders", *words)
 
 
 def docs(n_questions: int, *, is_sorted: bool) -> list[dict]:
