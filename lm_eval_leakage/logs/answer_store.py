@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "leakage_answers"  # below a run's output folder
 DATABASE_SUFFIX = ".sqlite"
+JOURNAL_SUFFIX = "-journal"  # SQLite's, of a transaction that is not complete
 ANSWERS_AT_ONCE = 4096
 SECONDS_AT_ONCE = 2.0  # lost at most when the process is killed
 KEYS_OF_A_QUERY = 500
@@ -154,7 +155,7 @@ def decoded(text: bytes) -> Answer | None:
 
 def _read(file: Path, keys: Sequence[bytes]) -> Iterator[tuple[bytes, Answer]]:
     left = iter(keys)
-    with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+    with closing(_connected(file)) as database:
         database.text_factory = bytes  # a damaged text may not be valid UTF-8
         while some := list(islice(left, KEYS_OF_A_QUERY)):
             marks = ",".join("?" * len(some))
@@ -166,9 +167,16 @@ def _read(file: Path, keys: Sequence[bytes]) -> Iterator[tuple[bytes, Answer]]:
                     yield key, answer
 
 
+def _connected(file: Path) -> sqlite3.Connection:
+    """To read. A process that was killed while it committed leaves a journal, and SQLite must undo what that holds
+    before anybody can read the file: it needs write access to do so, and leaves a living process's journal alone."""
+    left_by_a_kill = file.with_name(file.name + JOURNAL_SUFFIX).exists()
+    return sqlite3.connect(f"{file.resolve().as_uri()}?mode={'rw' if left_by_a_kill else 'ro'}", uri=True)
+
+
 def _identity(file: Path) -> dict[str, str] | None:
     try:
-        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        with closing(_connected(file)) as database:
             ((told,),) = database.execute("SELECT identity FROM model").fetchall()
         found = json.loads(told)
     except (sqlite3.Error, ValueError, TypeError):

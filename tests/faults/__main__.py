@@ -93,6 +93,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         tallies = list(campaign(Path(folder), args.small, args.seed))
     print(as_markdown(tallies))
+    print(*(note for tally in tallies for note in tally.notes), sep="\n")
     today = datetime.now(timezone.utc).date()
     print(f"\n{today}, seed {args.seed}, {os.cpu_count()} CPU cores, {sys.platform}, Python {sys.version.split()[0]}")
     sys.exit(not all(tally.held for tally in tallies))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -108,6 +109,28 @@ def test_a_damaged_file_gives_right_answers_or_none(tmp_path: Path, seed: int, c
     file.write_bytes(content)
     found = AnswerStore(tmp_path, MODEL).find(right)
     assert all(right[key] == answer for key, answer in found.items())
+
+
+def test_a_kill_in_the_middle_of_a_commit_loses_that_commit_only(tmp_path: Path) -> None:
+    keys = [b"%d" % number for number in range(2000)]
+    living = AnswerStore(tmp_path / "living", {"model": "a"})
+    for key in keys:
+        living.add(key, (1.0, True))
+    living.flush()
+    database = living._database
+    assert database is not None
+    database.execute("PRAGMA cache_size=1")  # a transaction writes to the file before it is committed
+    database.execute("BEGIN")
+    rows = [(b"later %d" % number, b"x" * 100, b"") for number in range(3000)]
+    database.executemany("INSERT INTO answers VALUES (?, ?, ?)", rows)
+    shutil.copytree(tmp_path / "living", tmp_path / "killed")  # as SIGKILL would leave them
+    assert list((tmp_path / "killed").glob("*-journal"))
+    killed = AnswerStore(tmp_path / "killed", {"model": "a"})
+    assert len(killed.find(keys)) == len(keys)
+    assert not killed.others()
+    assert not list((tmp_path / "killed").glob("*-journal"))
+    database.commit()
+    assert len(living.find(keys)) == len(keys)
 
 
 def test_a_full_disk_is_named_once_and_ends_nothing(tmp_path: Path, caplog) -> None:
