@@ -8,6 +8,7 @@ from functools import partial
 from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
+from lm_eval_leakage.cli.check import check, check_arguments
 from lm_eval_leakage.cli.ending import end_in_words, refuse, say
 from lm_eval_leakage.cli.outputs import checked
 from lm_eval_leakage.harness.patches import pth_hook as hook
@@ -128,7 +129,7 @@ def _orders_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 OF_OURS = (ValueError, ImportError, RecursionError)  # only our own commands turn these into one sentence
-COMMANDS = (path, enable, disable, status, census, simulate, orders)
+COMMANDS = (check, path, enable, disable, status, census, simulate, orders)
 
 
 def main() -> None:
@@ -144,10 +145,11 @@ def _main() -> None:
 
     known: tuple[Command, ...] = (*COMMANDS, *of_results.COMMANDS_ON_RESULTS)
     commands = {command.__name__: checked(command) for command in known}
-    arguments = {"census": _census_arguments, "orders": _orders_arguments, "simulate": add_arguments, **OF_RESULTS}
+    arguments = {"check": check_arguments, "census": _census_arguments, "orders": _orders_arguments}
+    arguments |= {"simulate": add_arguments, **OF_RESULTS}
     cli = command_line(commands, arguments, list_audits)
     args = cli.parse_args()
-    if args.command in ("run", "ls", "validate", "census", "simulate", "orders"):
+    if args.command in ("run", "ls", "validate", "check", "census", "simulate", "orders"):
         from lm_eval.tasks.manager import TaskManager
 
         setup_logging()
