@@ -19,7 +19,7 @@ from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.texts import as_json, as_yaml
 
-TASK_YAML = """# Written by `lm-eval-leakage check` from {source}: questions with lettered options, as MMLU asks them.
+TASK_YAML = """# Written by `lm-eval-leakage check` from {source}: lettered options, as in MMLU.
 task: {name}
 dataset_path: json
 dataset_kwargs:
@@ -39,7 +39,7 @@ metric_list:
 metadata:
   version: 1.0
 """
-AUDIT_ONLY_YAML = """# Written by `lm-eval-leakage check` from {source}, which does not name the right options: audits only.
+AUDIT_ONLY_YAML = """# Written by `lm-eval-leakage check` from {source}, which names no right options.
 include: {template}
 task: {name}_{audit}
 dataset_path: json
