@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
 N = 420  # enough to call random orders random
 ASKED = 120
 # Memory in the published and in the control form. Once: those of SmolLM2-135M, whose published orders then stand out
-# by 1.07 standard deviations, and by 0.40 from the control form; four times: 0.76, between those after 3 and 5 exposures
+# by 1.07 standard deviations, and by 0.40 from the control form; four times: 0.76, between 3 and 5 exposures
 # (docs/validity.md).
 ONCE, FOUR_TIMES = (1.2, 0.75), (2.2, 1.35)
 TIDY = 0.8
@@ -81,7 +81,7 @@ SITUATIONS = {
         [CANNOT_TELL],
         "words of the task, the same for every question",
         task="dataset_path: json\ndataset_kwargs: {data_files: {test: FILE}}\ntest_split: test\n"
-        "output_type: multiple_choice\ndoc_to_text: '{{question}}'\ndoc_to_choice: [true of it, false of it, unknown]\n"
+        "output_type: multiple_choice\ndoc_to_text: '{{question}}'\ndoc_to_choice: [right, wrong, unknown]\n"
         "doc_to_target: '{{answer % 3}}'\n",
     ),
     "chat model": Situation(
