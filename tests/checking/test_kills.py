@@ -13,7 +13,7 @@ from lm_eval_leakage.logs import answer_store
 from tests.checking.conftest import NamedFake, questions, written
 from tests.faults.children import KILLED, child
 
-pytestmark = pytest.mark.usefixtures("only_given_tasks")
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
 N = 20
 KEPT = 32  # answers that are kept at once, and lost at most
 
