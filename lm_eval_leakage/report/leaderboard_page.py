@@ -126,10 +126,12 @@ def render(leaderboard: Leaderboard) -> str:
     rows = [standing.row for board in boards for standing in board.standings]
     axis = share_axis(FLAGGED.of(row) for row in rows)
     places = [place for board in boards for place in _places(board)]
+    shown = [_shown(board) for board in boards]
     return render_template(
         "leaderboard.html.j2",
         leaderboard=leaderboard,
-        boards=[_shown(board) for board in boards],
+        boards=shown,
+        on_top=shown[0].comparison if len(shown) == 1 else None,
         how_to_read=HOW_TO_READ,
         table=tabulate(places, STANDINGS, lambda place: place.benchmark),
         all_columns=tabulate(places, ALL_STANDINGS, lambda place: place.benchmark),
