@@ -11,10 +11,10 @@ from lm_eval_leakage.report.bars import BarChart, bar_chart
 from lm_eval_leakage.report.comparison import comparison
 from lm_eval_leakage.report.dots import DotChart, Dots, dot_chart
 from lm_eval_leakage.report.environment import render as render_template
-from lm_eval_leakage.report.findings import FEWEST_FLAGGED, Finding, findings, has_enough_flagged
 from lm_eval_leakage.report.flagged import Listed, listed, n_bytes
 from lm_eval_leakage.report.histograms import margin_histogram, rank_histograms
 from lm_eval_leakage.report.page_tables import PageColumn, Table, of_row, tabulate
+from lm_eval_leakage.report.told_verdicts import FEWEST_FLAGGED, ToldVerdict, has_enough_flagged, told_verdicts
 from lm_eval_leakage.report.verdict_table import verdict_table
 from lm_eval_leakage.results.cells import EMPTY, Cell, count_cell, error_cell, number_cell, text_cell
 from lm_eval_leakage.results.column import Column
@@ -43,7 +43,7 @@ from lm_eval_leakage.results.verdict_columns import OF_VERDICT, VERDICT
 
 LARGEST_PAGE = 4_900_000  # bytes; a page stays below 5 MB
 LARGEST_DATA = 4_000_000  # bytes of it for flagged questions
-N_FINDINGS = 8  # verdicts that are shown at once; the others are folded
+N_TOLD = 8  # verdicts that are shown at once; the others are folded
 OF_FLAGGED_ANSWERS = (ACCURACY_FLAGGED, GAP, GAP_ADJUSTED, GAP_PVALUE, STRONG)
 
 
@@ -84,15 +84,15 @@ def render(annotations: Sequence[Annotation]) -> str:
         (row for one in annotations for row in benchmarks(one.rows)), key=lambda row: suspicion(row.verdict)
     )
     sections = [_section(annotation) for annotation in annotations]
-    told = findings(annotations)
+    told = told_verdicts(annotations)
 
     def page(budget: int) -> str:
         return render_template(
             "page.html.j2",
             models=list(zip(sections, _lists(annotations, budget), strict=True)),
-            findings=told[:N_FINDINGS],
-            further=told[N_FINDINGS:],
-            further_words=_counted_words(told[N_FINDINGS:]),
+            verdicts=told[:N_TOLD],
+            further=told[N_TOLD:],
+            further_words=_counted_words(told[N_TOLD:]),
             comparison=comparison(first) if len(first) > 1 else None,
             table=verdict_table(first),
             all_rows=rows_table(rows),
@@ -103,7 +103,7 @@ def render(annotations: Sequence[Annotation]) -> str:
     return page(min(LARGEST_DATA, LARGEST_PAGE - n_bytes(page(0))))
 
 
-def _counted_words(told: Sequence[Finding]) -> str:
+def _counted_words(told: Sequence[ToldVerdict]) -> str:
     """`12 none found, 3 cannot be told`."""
     words = Counter(one.word or "without a verdict" for one in told)
     return ", ".join(f"{count(n)} {word}" for word, n in words.items())

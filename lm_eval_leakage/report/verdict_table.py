@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lm_eval_leakage.report.findings import n_flagged
 from lm_eval_leakage.report.page_tables import PageColumn, Table, of_row, tabulate
+from lm_eval_leakage.report.told_verdicts import n_flagged
 from lm_eval_leakage.results.cells import EMPTY, Cell, error_cell, text_cell
 from lm_eval_leakage.results.column_registry import ACCURACY, ACCURACY_UNFLAGGED, FLAGGED, NULL_RATE
 from lm_eval_leakage.results.formatting import count, number, pvalue_equation, whole_percent

@@ -89,7 +89,7 @@ def test_no_pvalue_of_flags_is_on_the_page() -> None:
 def test_a_model_without_flags_has_a_verdict_and_no_rank() -> None:
     two_options = standing("T", 0.1, 1, n_tested=0, flagged_rate=UNKNOWN, verdict=verdict(0.003))
     parsed = Parsed(render(Leaderboard((Board("winogrande", (two_options,), 0),))))
-    assert "winogrande evidence T Standings" in parsed.text.replace("How to read this page Problems ", "")
+    assert "winogrande evidence T Preference for the published orders" in parsed.text
     assert "rank by flags" not in parsed.heads()
     assert "flagged" not in parsed.heads()
 

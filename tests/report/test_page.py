@@ -12,8 +12,8 @@ from lm_eval_leakage.inference.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.report.findings import short_sentence
 from lm_eval_leakage.report.page import render
+from lm_eval_leakage.report.told_verdicts import short_sentence
 from lm_eval_leakage.results.data_verdict import WORDS
 from lm_eval_leakage.results.other_detectors import DetectorValue
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion

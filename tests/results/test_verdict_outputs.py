@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lm_eval_leakage.report import leaderboard_page, page
-from lm_eval_leakage.report.findings import short_sentence
+from lm_eval_leakage.report.told_verdicts import short_sentence
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.data_verdict import WORDS
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, leaderboard

@@ -35,7 +35,7 @@ FEWEST_FLAGGED = 10  # questions; nothing is claimed about the answers to fewer
 
 
 @dataclass(frozen=True)
-class Finding:
+class ToldVerdict:
     """word: of the verdict; empty if no option orders were asked
     sentence: the verdict in short; figures: what was counted; reasons: further sentences, which the page folds
     """
@@ -53,13 +53,13 @@ class Finding:
         return badge_of(self.word)
 
 
-def findings(annotations: Iterable[Annotation]) -> list[Finding]:
+def told_verdicts(annotations: Iterable[Annotation]) -> list[ToldVerdict]:
     """One for each model and benchmark, the most suspicious first."""
     rows = [row for annotation in annotations for row in benchmarks(annotation.rows)]
-    return [finding(row) for row in sorted(rows, key=lambda row: suspicion(row.verdict))]
+    return [told_verdict(row) for row in sorted(rows, key=lambda row: suspicion(row.verdict))]
 
 
-def finding(row: Row) -> Finding:
+def told_verdict(row: Row) -> ToldVerdict:
     verdict = row.verdict
     reasons = (
         _reasons(verdict) if verdict.word not in ("", CANNOT_TELL) else "",
@@ -68,7 +68,7 @@ def finding(row: Row) -> Finding:
     )
     figures = " ".join(part for part in (_flags(row), _accuracy(row)) if part)
     sentence = short_sentence(verdict) if verdict.word else _without_verdict(row)
-    return Finding(row.model, row.name, row.n, verdict.word, sentence, figures, tuple(filter(None, reasons)))
+    return ToldVerdict(row.model, row.name, row.n, verdict.word, sentence, figures, tuple(filter(None, reasons)))
 
 
 def n_flagged(row: Row) -> int:
