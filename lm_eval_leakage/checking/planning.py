@@ -22,7 +22,14 @@ from lm_eval_leakage.checking.check_plan import (
 )
 from lm_eval_leakage.checking.check_settings import CheckSettings
 from lm_eval_leakage.checking.drawing import ChosenIndices, RowFinder, drawn, samples_of
-from lm_eval_leakage.checking.runs_present import PresentRuns, model_key, present_references, present_runs
+from lm_eval_leakage.checking.runs_present import (
+    PresentRuns,
+    model_key,
+    models_among,
+    name_among_runs,
+    present_references,
+    present_runs,
+)
 from lm_eval_leakage.harness.running.own_benchmark import is_file_of_questions, write_task
 from lm_eval_leakage.harness.running.saved_run import BATCH_SIZE, DEVICE, NamedModel
 from lm_eval_leakage.harness.running.sizes import (
@@ -80,8 +87,7 @@ def plan_check(settings: CheckSettings, say: Callable[[str], None]) -> PlannedCh
     includes = [str(folder)] if own else []
     shelf = TaskShelf([*includes, *([settings.include_path] if settings.include_path else [])])
     names = [name for task in settings.tasks for name in ([own[task]] if task in own else shelf.names([task]))]
-    key = model_key(who)
-    given = present_runs(settings.runs, key, needs_control=settings.reference is None)
+    given = _given_runs(settings, who)
     planned = [_PlannedTask(settings, who, shelf, name, given) for name in dict.fromkeys(names)]
     pairs = [pair for task in planned for pair in task.steps()]
     return PlannedCheck(
@@ -92,6 +98,17 @@ def plan_check(settings: CheckSettings, say: Callable[[str], None]) -> PlannedCh
         given.files,
         {step.task: step.note for step, _ in pairs if step.what == ORDERS_RUN and step.status == NOT_POSSIBLE},
     )
+
+
+def _given_runs(settings: CheckSettings, who: NamedModel) -> PresentRuns:
+    """Raises ValueError if they hold no run of this model: a name that is spelled otherwise would go unnoticed."""
+    given = present_runs(settings.runs, model_key(who), needs_control=settings.reference is None)
+    if settings.runs and not given.files:
+        names = ", ".join(map(repr, models_among(settings.runs))) or "no model"
+        raise ValueError(
+            f"runs has no complete run of {name_among_runs(who)!r}, only of {names}; give model_args as in those runs"
+        )
+    return given
 
 
 StepAndJob = tuple[PlannedStep, CheckJob | None]
