@@ -11,10 +11,10 @@ import pytest
 
 from lm_eval_leakage.harness.checks.task_names import (
     check_task_names,
-    did_you_mean,
     names_in,
     task_texts,
 )
+from lm_eval_leakage.texts import did_you_mean
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.tasks.audit_suffixes import FIRST_AUDIT, split_name, suffixes
+from lm_eval_leakage.harness.tasks.audit_suffixes import FIRST_AUDIT, names_an_audit, split_name, suffixes
+from lm_eval_leakage.texts import did_you_mean, nearest_names
 
 INCLUDE = re.compile(r"""^include:[ \t]*["']?([^"'\s#]+)""", re.M)
 GIVEN = re.compile(
@@ -23,8 +24,7 @@ GIVEN = re.compile(
 )
 LISTED = re.compile(r"""[^\s,"'\[\]:]+""")
 COMMENT = re.compile(r"(^|\s)#.*")
-CLOSE_SUFFIX, CLOSE_NAME = 0.75, 0.6  # difflib ratios
-N_SUGGESTED = 3
+CLOSE_SUFFIX = 0.75  # difflib ratio
 
 
 def check_task_names(names: Iterable[str], include_path: str | Path | None = None) -> None:
@@ -36,19 +36,6 @@ def check_task_names(names: Iterable[str], include_path: str | Path | None = Non
     told = [sentence for name in names if (sentence := _refusal(name, include_path))]
     if told:
         raise ValueError(f"{'; '.join(told)} (`lm-eval-leakage ls tasks` lists all tasks)")
-
-
-def nearest_names(name: str, known: Iterable[str]) -> list[str]:
-    """The names most similar to a misspelled one, the nearest first."""
-    return get_close_matches(name, list(known), n=N_SUGGESTED, cutoff=CLOSE_NAME)
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean mmlu or mmmu`, to end a sentence with; empty if no name is similar."""
-    *others, last = nearest_names(name, known) or [""]
-    if not last:
-        return ""
-    return f"; did you mean {', '.join(others)} or {last}" if others else f"; did you mean {last}"
 
 
 def task_texts(include_path: str | Path | None = None) -> Mapping[str, str]:
@@ -83,6 +70,19 @@ def names_in(texts: Mapping[str, str]) -> set[str]:
     """The names of tasks, groups and tags that are written in YAML texts, and of our data sets."""
     found = set(_names(texts.values()))
     return found | {name.removesuffix(f"_{FIRST_AUDIT}") for name in found}
+
+
+def looks_like_an_audit(name: object) -> bool:
+    """Whether a name is an audit's, or may be a misspelled one."""
+    return isinstance(name, str) and (names_an_audit(name) or "leak" in name or "confusion" in name)
+
+
+def may_make_its_data(audit: str, include_path: str | Path | None = None) -> bool:
+    """Whether the audited task may make its data itself, from keys of `--metadata` that are not ours."""
+    parts = split_name(audit)
+    texts = task_texts(include_path)
+    places = {str(Path(file).parent) for file, text in texts.items() if parts is not None and parts[0] in text}
+    return any("custom_dataset" in text and str(Path(file).parent) in places for file, text in texts.items())
 
 
 def _refusal(name: str, include_path: str | Path | None) -> str:
