@@ -134,13 +134,6 @@ def _orders_arguments(parser: argparse.ArgumentParser) -> None:
     _include_path_argument(parser)
 
 
-def _simulate_arguments(parser: argparse.ArgumentParser) -> None:
-    from lm_eval_leakage.lab.command import add_arguments
-
-    add_arguments(parser)
-    _include_path_argument(parser)
-
-
 def _format_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=("markdown", "json"), default="markdown", help="output format (default: %(default)s)"
@@ -164,8 +157,10 @@ def main() -> None:
 
 def commands() -> CommandLine:
     """The whole command line: lm_eval's commands and ours."""
+    from lm_eval_leakage.lab.command import add_arguments
+
     known: tuple[Command, ...] = (*COMMANDS, *of_results.COMMANDS_ON_RESULTS)
-    arguments = {"census": _census_arguments, "orders": _orders_arguments, "simulate": _simulate_arguments}
+    arguments = {"census": _census_arguments, "orders": _orders_arguments, "simulate": add_arguments}
     found = command_line({one.__name__: checked(one) for one in known}, {**arguments, **OF_RESULTS}, list_audits)
     found.parser.add_argument("--version", action="version", version=versions(), help="print the versions and exit")
     add_completion(found.parser)

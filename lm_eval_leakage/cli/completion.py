@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from lm_eval_leakage.harness.patches.cli_parser import arguments_of
+
 SHELLS = ("bash", "zsh", "tcsh")
 FOLDERS = ("FOLDER", "DIR", "RUNS")  # metavars
-OPTION = "--print-completion"
 
 
 class _PrintCompletion(argparse.Action):
@@ -27,7 +28,10 @@ class _PrintCompletion(argparse.Action):
 
 def add_completion(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        OPTION, action=_PrintCompletion, choices=SHELLS, help="print a completion script for this shell (docs/cli.md)"
+        "--print-completion",
+        action=_PrintCompletion,
+        choices=SHELLS,
+        help="print a completion script for this shell (docs/cli.md)",
     )
 
 
@@ -35,10 +39,9 @@ def completion(parser: argparse.ArgumentParser, shell: str) -> str:
     """The script that completes the commands of `parser`, their options, choices, files and folders."""
     import shtab  # only here, so that it does not delay other commands
 
-    for command in _parsers(parser):
-        for action in command._actions:
-            if action.choices is None and (kind := _completes(action)):
-                action.complete = shtab.DIRECTORY if kind == "folder" else shtab.FILE  # type: ignore[attr-defined]
+    for action in arguments_of(parser):
+        if action.choices is None and (kind := _completes(action)):
+            action.complete = shtab.DIRECTORY if kind == "folder" else shtab.FILE  # type: ignore[attr-defined]
     return str(shtab.complete(parser, shell))
 
 
@@ -47,8 +50,3 @@ def _completes(action: argparse.Action) -> str:
     if set(FOLDERS) & set(shown) or action.dest == "output_path":
         return "folder"
     return "file" if "FILE" in shown or action.dest == "config" else ""
-
-
-def _parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    nested = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    return [parser, *(own for choices in nested for own in choices.values())]

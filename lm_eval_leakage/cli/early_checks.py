@@ -8,7 +8,7 @@ from pathlib import Path
 from lm_eval_leakage.harness.checks.task_names import check_task_names
 
 FILES = (".json", ".jsonl", ".parquet")  # of questions, which `orders` and `simulate` take instead of a task
-LISTS = (None, "tasks", "groups", "subtasks", "tags")  # what `ls` lists
+LISTINGS = (None, "tasks", "groups", "subtasks", "tags")  # what `ls` lists
 
 
 def check_early(args: argparse.Namespace) -> None:
@@ -38,7 +38,7 @@ def _check_run(args: argparse.Namespace) -> None:
 def _names(args: argparse.Namespace) -> list[str]:
     """The tasks that a command names."""
     if args.command == "ls":
-        return [] if args.what in LISTS else [args.what]
+        return [] if args.what in LISTINGS else [args.what]
     if args.command == "orders":
         return [args.task]
     given = [args.tasks] if isinstance(args.tasks, str) else args.tasks or []

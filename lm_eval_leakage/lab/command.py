@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--lora_rank", type=int, help="train LoRA adapters of this rank instead of all weights")
     add("--metadata", type=json.loads, default={}, help="parameters of probes and statistics, as JSON")
     add("--seed", type=int, default=0)
+    add("--include_path", metavar="DIR", help="a folder with additional tasks")
 
 
 def settings(args: argparse.Namespace) -> Simulation:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from lm_eval_leakage.harness.patches.patching import found, is_as_known
@@ -20,8 +20,8 @@ AddArguments = Callable[[argparse.ArgumentParser], None]
 PROGRAM = "lm-eval-leakage"
 DESCRIPTION = "Leakage audits with the Language Model Evaluation Harness"
 EXAMPLE = "example:\n  lm-eval-leakage --model hf --model_args pretrained=gpt2 --tasks mmlu_leakage_perm"
-OF_HARNESS = re.compile(r"\blm-eval (?=run\b|ls\b|list\b|validate\b|--)")  # its own name, in usages and examples
-UNKNOWN = re.compile(r"unrecognized arguments: (-[^\s=]+)")
+NAME_OF_HARNESS = re.compile(r"\blm-eval (?=run\b|ls\b|list\b|validate\b|--)")  # its own name, in usages and examples
+UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^\s=]+)")
 
 
 class CommandLine:
@@ -72,6 +72,15 @@ def command_line(
     return CommandLine(cli)
 
 
+def arguments_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The arguments of a parser and of its commands."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from arguments_of(command)
+
+
 def _of_harness() -> Any:
     """lm_eval's command line; None if it is built differently from what we know."""
     return found("lm_eval._cli:HarnessCLI")() if is_as_known("lm_eval._cli:HarnessCLI.__init__") else None
@@ -95,10 +104,10 @@ class _OwnCommandsOnly:
 def _name_after_us(parser: argparse.ArgumentParser, name: str) -> None:
     """Makes lm_eval's own command show our program's name, so that what its help prints runs as printed."""
     parser.prog = f"{PROGRAM} {name}"
-    parser.usage = None if parser.usage is None else OF_HARNESS.sub(f"{PROGRAM} ", parser.usage)
-    parser.epilog = None if parser.epilog is None else OF_HARNESS.sub(f"{PROGRAM} ", parser.epilog)
+    parser.usage = None if parser.usage is None else NAME_OF_HARNESS.sub(f"{PROGRAM} ", parser.usage)
+    parser.epilog = None if parser.epilog is None else NAME_OF_HARNESS.sub(f"{PROGRAM} ", parser.epilog)
     for action in parser._actions:
-        action.help = action.help and OF_HARNESS.sub(f"{PROGRAM} ", action.help)
+        action.help = action.help and NAME_OF_HARNESS.sub(f"{PROGRAM} ", action.help)
 
 
 def _suggest_options(parser: argparse.ArgumentParser, commands: Mapping[str, argparse.ArgumentParser]) -> None:
@@ -106,7 +115,7 @@ def _suggest_options(parser: argparse.ArgumentParser, commands: Mapping[str, arg
     error = parser.error
 
     def with_nearest(message: str) -> NoReturn:
-        unknown = UNKNOWN.search(message)
+        unknown = UNKNOWN_OPTION.search(message)
         command = commands.get((sys.argv[1:] or [""])[0])
         if unknown and command is not None:
             message += did_you_mean(unknown[1], [name for name in command._option_string_actions if name[:2] == "--"])
