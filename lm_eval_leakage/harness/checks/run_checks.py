@@ -27,10 +27,11 @@ def check_before_index(options: Any) -> None:
     tasks = _tasks(options)
     check_task_names(tasks, options.include_path)
     model, model_args = options.model or USUAL_MODEL, options.model_args or {}
-    check_model(model, [], {name: value for name, value in model_args.items() if name not in SET_BY_HARNESS})
     audits = [task for task in tasks if names_an_audit(task)]
     if audits:
         _check_able(model, tasks)
+    check_model(model, [], {name: value for name, value in model_args.items() if name not in SET_BY_HARNESS})
+    if audits:
         _check_metadata(options, tasks, audits)
         if options.output_path:
             from lm_eval_leakage.harness.patches.saved_files import refuse_unwritable  # imports lm_eval.utils

@@ -79,10 +79,10 @@ def looks_like_an_audit(name: object) -> bool:
 
 def may_make_its_data(audit: str, include_path: str | Path | None = None) -> bool:
     """Whether the audited task may make its data itself, from keys of `--metadata` that are not ours."""
-    parts = split_name(audit)
+    base, _ = split_name(audit) or ("", "")
     texts = task_texts(include_path)
-    places = {str(Path(file).parent) for file, text in texts.items() if parts is not None and parts[0] in text}
-    return any("custom_dataset" in text and str(Path(file).parent) in places for file, text in texts.items())
+    places = {Path(file).parent for file, text in texts.items() if base and base in text and base in _names([text])}
+    return any("custom_dataset" in text and Path(file).parent in places for file, text in texts.items())
 
 
 def _refusal(name: str, include_path: str | Path | None) -> str:
