@@ -148,7 +148,7 @@ OF_OURS = (ValueError, ImportError, RecursionError)  # only our own commands tur
 COMMANDS = (path, enable, disable, status, census, simulate, orders)
 
 
-NAMING_TASKS = ("run", "ls", "validate", "census", "simulate", "orders")  # commands that need lm_eval's tasks
+NAMING_TASKS = ("run", "ls", "validate", "check", "census", "simulate", "orders")  # commands that need lm_eval's tasks
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Writes a folder of clean tasks for plain `lm_eval --include_path`: YAMLs, lists of questions and `clean_task.py`."""
+"""Writes a folder of clean tasks for plain `lm_eval`: YAMLs, lists of questions, `clean_task.py`, copies of bases."""
 
 from __future__ import annotations
 
