@@ -1,0 +1,49 @@
+"""The documentation site: `make docs` builds it from these pages without network access, and warnings are errors."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import lm_eval_leakage
+
+project = "lm_eval_leakage"
+author = "The lm_eval_leakage developers"
+copyright = author  # Sphinx reads this name
+version = release = lm_eval_leakage.__version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"{project} {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+highlight_language = "none"  # most blocks are commands and what they print
+
+myst_heading_anchors = 4
+nb_execution_mode = "off"  # the tutorial's outputs are in the notebook; a test executes it and compares
+
+default_role = "code"  # a docstring's `name`
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_class_signature = "mixed"
+python_use_unqualified_type_names = True
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", ".*")]
+
+PARAMETER = re.compile(r"([a-z_]\w*(?:, [a-z_]\w*)*): (.*)")
+
+
+def parameters_as_fields(_app: Any, _what: str, _name: str, _of: Any, _options: Any, lines: list[str]) -> None:
+    """Turns our docstrings' `name: meaning` lines into the fields that Sphinx lists as parameters."""
+    fields, after_field = [], False
+    for line in lines:
+        found = PARAMETER.fullmatch(line)
+        fields.append(f":param {found[1]}: {found[2]}" if found else f"    {line.strip()}" if after_field and line else line)
+        after_field = bool(line) and (bool(found) or after_field)
+    lines[:] = fields
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", parameters_as_fields)
