@@ -37,12 +37,13 @@ PARAMETER = re.compile(r"([a-z_]\w*(?:, [a-z_]\w*)*): (.*)")
 
 def parameters_as_fields(_app: Any, _what: str, _name: str, _of: Any, _options: Any, lines: list[str]) -> None:
     """Turns our docstrings' `name: meaning` lines into the fields that Sphinx lists as parameters."""
-    fields, after_field = [], False
-    for line in lines:
-        found = PARAMETER.fullmatch(line)
-        fields.append(f":param {found[1]}: {found[2]}" if found else f"    {line.strip()}" if after_field and line else line)
-        after_field = bool(line) and (bool(found) or after_field)
-    lines[:] = fields
+    within = False
+    for i, line in enumerate(lines):
+        if found := PARAMETER.fullmatch(line):
+            lines[i] = f":param {found[1]}: {found[2]}"
+        elif line and within:
+            lines[i] = f"    {line.strip()}"
+        within = bool(found) or (within and bool(line))
 
 
 def setup(app: Any) -> None:
