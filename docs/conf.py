@@ -5,6 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from docutils import nodes
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.util import logging
+
 import lm_eval_leakage
 
 project = "lm_eval_leakage"
@@ -22,6 +27,8 @@ html_show_sphinx = False
 highlight_language = "none"  # most blocks are commands and what they print
 
 myst_heading_anchors = 4
+myst_enable_extensions = ["dollarmath"]
+html_math_renderer = "mathml"  # browsers draw it themselves; MathJax would come from the network
 nb_execution_mode = "off"  # the tutorial's outputs are in the notebook; a test executes it and compares
 
 default_role = "code"  # a docstring's `name`
@@ -46,5 +53,14 @@ def parameters_as_fields(_app: Any, _what: str, _name: str, _of: Any, _options: 
         within = bool(found) or (within and bool(line))
 
 
+def draw_math(translator: Any, node: nodes.Element) -> None:
+    try:
+        translator.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    except MathError as error:
+        logging.getLogger(__name__).warning("%s in %s", error, node.astext(), location=node)
+    raise nodes.SkipNode
+
+
 def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", parameters_as_fields)
+    app.add_html_math_renderer("mathml", (draw_math, None), (draw_math, None))
