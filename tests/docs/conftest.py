@@ -2,33 +2,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
-from lm_eval_leakage import cli
+from lm_eval_leakage.cli import commands
+from lm_eval_leakage.harness.patches.cli_parser import CommandLine
 
 
 @pytest.fixture(scope="session")
-def command_line() -> Any:
-    """The whole command line, lm_eval's commands included, as `lm-eval-leakage` builds it."""
-    from lm_eval_leakage.cli import of_results
-    from lm_eval_leakage.cli.arguments import ARGUMENTS
-    from lm_eval_leakage.harness.patches.cli_parser import command_line
-    from lm_eval_leakage.lab.command import add_arguments
-
-    known = {c.__name__: c for c in (*cli.COMMANDS, *of_results.COMMANDS_ON_RESULTS)}
-    arguments = {
-        "census": cli._census_arguments,
-        "orders": cli._orders_arguments,
-        "simulate": add_arguments,
-        **ARGUMENTS,
-    }
-    return command_line(known, arguments, cli.list_audits)
+def command_line() -> CommandLine:
+    return commands()
 
 
 @pytest.fixture(scope="session")
-def accepted(command_line: Any) -> Callable[[list[str]], bool]:
+def accepted(command_line: CommandLine) -> Callable[[list[str]], bool]:
     """Whether the real parsers accept a command; nothing is run."""
 
     def parses(words: list[str]) -> bool:
@@ -44,8 +31,8 @@ def accepted(command_line: Any) -> Callable[[list[str]], bool]:
 
 
 @pytest.fixture(scope="session")
-def option_names(command_line: Any) -> set[str]:
-    return set(_options(command_line._parser))
+def option_names(command_line: CommandLine) -> set[str]:
+    return set(_options(command_line.parser))
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
