@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 CONSTRAINTS ?= constraints.txt
 PINNED := $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 
-.PHONY: demo test unit check faults mutants install
+.PHONY: demo test unit check docs faults mutants install
 
 install: $(VENV)/installed
 
@@ -35,6 +35,10 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_import_direction.py
+
+# The documentation site, without network access: docs/_build/index.html. Broken links and unlisted pages are errors.
+docs: install
+	$(BIN)/sphinx-build -E -W --keep-going -n -q -b html docs docs/_build
 
 # A quarter of an hour of kills, full disks, damaged files and misbehaving models: docs/reliability.md has its table.
 faults: install

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_numbers,
         help="numbers of exposures after which to audit, such as 1,2,3 (default: the protocol's)",
     )
-    add("--detectors", type=_names, default=DETECTORS, help=f"audits to run (default: {','.join(DETECTORS)})")
+    add("--audits", type=_names, default=DETECTORS, help=f"audits to run (default: {','.join(DETECTORS)})")
     add("--select", choices=SELECTIONS, help="which questions are used (default: the protocol's)")
     add("--max_tokens", type=int, help="use only questions of at most this many tokens")
     add("--neighbours", type=int, default=1, help="questions per training document (default: %(default)s)")
@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--lora_rank", type=int, help="train LoRA adapters of this rank instead of all weights")
     add("--metadata", type=json.loads, default={}, help="parameters of probes and statistics, as JSON")
     add("--seed", type=int, default=0)
+    add("--include_path", metavar="DIR", help="a folder with additional tasks")
 
 
 def settings(args: argparse.Namespace) -> Simulation:
@@ -67,7 +68,7 @@ def settings(args: argparse.Namespace) -> Simulation:
         benchmark=args.tasks,
         model=args.model,
         n_questions=args.n_questions,
-        detectors=args.detectors,
+        detectors=args.audits,
         max_tokens=args.max_tokens,
         neighbours=args.neighbours,
         versions=args.versions,
@@ -77,6 +78,7 @@ def settings(args: argparse.Namespace) -> Simulation:
         reference=args.reference,
         control=args.control,
         seed=args.seed,
+        include_path=args.include_path,
         **{**PROTOCOLS[args.protocol], **given("epochs", "select", "against_reference")},
     )
     recipe = given("learning_rate", "batch_size", "lora_rank")

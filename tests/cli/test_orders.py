@@ -40,7 +40,7 @@ def test_a_file_of_sorted_numbers_is_written_whatever_is_documented(file_of, typ
 
 
 def test_json_holds_the_status_and_every_test(file_of, typed) -> None:
-    code, out, _ = typed(file_of(docs(500, is_sorted=False)), "--json")
+    code, out, _ = typed(file_of(docs(500, is_sorted=False)), "--format", "json")
     found = json.loads(out)
     assert (code, found["status"], found["contradicted"]) == (0, "random", False)
     assert [test["n_questions"] for test in found["tests"]][0::4] == [500, 0]
