@@ -116,7 +116,7 @@ def main() -> None:
     n_questions = _asked_for(os.environ.get("DEMO_QUESTIONS", "80"))
     folder = Path(os.environ.get("DEMO_FOLDER", ".demo")).resolve()
     try:
-        need_packages([*TRAINING, *SMOLLM2], extra="demo")
+        need_packages([*TRAINING, *SMOLLM2])
         check_writable(folder, folder=True)
     except (ImportError, ValueError) as error:
         sys.exit(str(error))

@@ -39,7 +39,7 @@ VERDICT_SEED = 0
 EXACT = (RANDOM_ORDERS, SEALED_ORDERS)
 TOO_ALIKE = 0.97  # mean correlation of two models' scores of a question's orders
 BY_ORDERS, BY_REFERENCE, BY_CONTROL = SEEN_RANKS  # what a p-value is computed from
-BY_RATIO = "ratio"
+BY_RATIO, BY_NOTHING = "ratio", "no audit"
 TOLERANCES = {BY_ORDERS: 0.0, BY_REFERENCE: 0.1, BY_CONTROL: 0.1}  # measured on clean models: docs/validity.md
 NOT_TESTED, NO_RATIO = OrderSum(0), OrderRatio(0)
 
@@ -97,6 +97,11 @@ class DataVerdict:
 
 
 NO_VERDICT = DataVerdict()
+
+
+def not_judged(reason: str) -> DataVerdict:
+    """The verdict where no option orders could be asked, with the reason."""
+    return DataVerdict(BY_NOTHING, doubt=reason)
 
 
 def detectable_if_seen(verdict: DataVerdict, count: int) -> float:
@@ -202,6 +207,8 @@ RESTS_ON = {
 
 
 def _because(verdict: DataVerdict) -> str:
+    if verdict.basis == BY_NOTHING:
+        return verdict.doubt
     if verdict.basis == BY_RATIO:
         return f"{_no_null(verdict.orders)}{_how_often(verdict.ratio)}"
     if verdict.n < FEWEST_JUDGED:

@@ -41,7 +41,7 @@ def test_a_missing_package_or_a_folder_that_is_a_file_is_an_error_before_any_wor
     with pytest.raises(SystemExit, match="file is a file; choose a folder"):
         demo.main()
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(SystemExit, match="gguf is needed but not installed; `pip install 'lm-eval-leakage.demo.'`"):
+    with pytest.raises(SystemExit, match="gguf is needed but not installed; `pip install 'lm-eval-leakage.lab.'`"):
         demo.main()
 
 
