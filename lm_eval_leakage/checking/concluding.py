@@ -65,9 +65,15 @@ def conclude(
         problems=(*problems, *(str(found) for one in annotations if one.model == model for found in one.problems)),
     )
     atomic_write(settings.output_path / VERDICTS, outcome.as_json() + "\n")
-    if settings.fail_on is None:
-        return outcome
-    return replace(outcome, failed=tuple(Condition.of(f"verdict>={settings.fail_on}").met_by(own)))
+    return outcome if settings.fail_on is None else _failed(outcome, settings.fail_on, own)
+
+
+def _failed(outcome: CheckOutcome, word: str, rows: Sequence[Row]) -> CheckOutcome:
+    condition = Condition.of(f"verdict>={word}")
+    try:
+        return replace(outcome, failed=tuple(condition.met_by(rows)))
+    except ValueError as error:
+        return replace(outcome, unjudged=str(error))
 
 
 def _annotations(output: Path, memory: CheckMemory) -> list[Annotation]:

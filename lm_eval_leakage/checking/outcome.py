@@ -61,6 +61,7 @@ class CheckOutcome:
     verdicts: of the models and tasks of this check; others: of earlier checks into the same folder
     page: the HTML page; None if nothing was run (dry_run)
     failed: why `fail_on` is met, a sentence per verdict
+    unjudged: why `fail_on` judges nothing; empty if it does
     problems: what could not be read, joined or judged
     """
 
@@ -69,6 +70,7 @@ class CheckOutcome:
     plan: CheckPlan
     page: Path | None = None
     failed: tuple[str, ...] = ()
+    unjudged: str = ""
     problems: tuple[str, ...] = ()
 
     def as_text(self) -> str:

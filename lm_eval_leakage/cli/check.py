@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from lm_eval_leakage.cli.ending import CONDITION_MET, note, say
+from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say
 
 PROBLEMS_TOLD = 5
 TOLD_AT_THE_END = "lm_eval_leakage.harness.table.finished_results"  # logs the verdict on every single audit
@@ -37,6 +37,8 @@ def check(args: argparse.Namespace) -> None:
         note(f"fails: {sentence}")
     if outcome.failed:
         sys.exit(CONDITION_MET)
+    if outcome.unjudged:
+        refuse(outcome.unjudged)
 
 
 def check_arguments(parser: argparse.ArgumentParser) -> None:

@@ -118,8 +118,11 @@ def test_runs_that_exist_are_used_and_their_questions_drawn(fakes: type[NamedFak
 def test_a_notebook_shows_the_verdicts_with_everything_escaped(fakes: type[NamedFake], tmp_path: Path) -> None:
     outcome = checked(tmp_path, written(tmp_path, questions(30)), model_args="pretrained=<b>m</b>")
     html = outcome._repr_html_()
-    assert "<caption>" in html and 'scope="col"' in html and "none found" in html
-    assert "<b>m</b>" not in html and "&lt;b&gt;m" in html
+    assert "<caption>" in html
+    assert 'scope="col"' in html
+    assert "none found" in html
+    assert "<b>m</b>" not in html
+    assert "&lt;b&gt;m" in html
 
 
 def test_a_file_without_right_options_has_a_verdict_and_no_accuracy(fakes: type[NamedFake], tmp_path: Path) -> None:
