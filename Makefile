@@ -40,9 +40,9 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_import_direction.py
 
-# The documentation site, without network access: docs/_build/index.html. Broken links and unlisted pages are errors.
+# The documentation site, without network access: docs/_build/html/index.html. Broken links and unlisted pages are errors.
 docs: install
-	$(BIN)/sphinx-build -E -W --keep-going -n -q -b html docs docs/_build
+	$(BIN)/sphinx-build -E -W --keep-going -n -q -b html docs docs/_build/html
 
 # What is uploaded to a package index, checked: docs/releasing.md.
 dist: install

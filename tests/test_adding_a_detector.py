@@ -19,15 +19,15 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import make_table
 
-from lm_eval_leakage import cli, registry
+from lm_eval_leakage import cli, leakage_task, registry
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.tasks.audit import leakage_task
 from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.records import Answered, Question, UntestableQuestion
 from lm_eval_leakage.report.page import render
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.column_registry import FLAGGED
+from lm_eval_leakage.results.formatting import whole_percent
 from lm_eval_leakage.statistics import statistics
 from tests.fakes import FakeLM, by_hash, fond_of
 from tests.scratch_packages import forget, install, site_of_strangers
@@ -273,7 +273,8 @@ def test_the_page_shows_the_evidence(run) -> None:
     _, samples, out = run
     page = render(annotate([out]))
     assert "published_rotation" in page
-    assert f"{sum(flags(samples))} questions are flagged where chance gives 3.0" in page
+    share = whole_percent(mean(flags(samples)))
+    assert f"{share} of 12 questions flagged ({whole_percent(1 / 4)} expected by chance)" in page
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ def check_early(args: argparse.Namespace) -> None:
         _check_run(args)
     else:
         check_task_names([name for name in _names(args) if not name.endswith(FILES)], args.include_path)
-    if args.command == "simulate":
+    if args.command in ("simulate", "check") and args.model and isinstance(args.model_args, str):
         from lm_eval.utils import simple_parse_args_string
 
         from lm_eval_leakage.harness.checks.foreseen import check_model
 
-        check_model(args.model, args.audits, simple_parse_args_string(args.model_args))
+        check_model(args.model, getattr(args, "audits", ()), simple_parse_args_string(args.model_args))
 
 
 def _check_run(args: argparse.Namespace) -> None:

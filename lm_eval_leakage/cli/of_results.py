@@ -127,7 +127,23 @@ def clean(args: argparse.Namespace) -> None:
     for problem in problems:
         note(f"note: {problem}")
     names = dict.fromkeys(clean_name(outermost(one.task, groups) or one.task) for one in sets)
-    say(visible(f"run them with: lm_eval --include_path {args.output_path} --tasks {','.join(names)}"))
+    _say_commands(annotations, args.output_path, list(names))
+
+
+def _say_commands(annotations: Sequence[Annotation], folder: Path, tasks: Sequence[str]) -> None:
+    """Prints for each model the command that runs the clean tasks as its run was."""
+    from lm_eval_leakage.harness.clean.run_command import run_command
+    from lm_eval_leakage.logs.runs import results_of
+
+    commands = []
+    for annotation in annotations:
+        answered = [row for row in annotation.rows if row.origin]
+        results = results_of(Path(answered[0].origin)) if answered else {}
+        commands.append(run_command(results, {row.n_shot for row in answered}, folder, tasks))
+    for command in filter(None, commands):
+        say(visible(f"run them with: {command}"))
+    if not any(commands):
+        say(visible(f"run them with the run's own options and --include_path {folder} --tasks {','.join(tasks)}"))
 
 
 def _judged(annotations: Sequence[Annotation], args: argparse.Namespace) -> tuple[Sequence[Annotation], Guarantee]:

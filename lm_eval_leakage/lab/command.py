@@ -49,11 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--reference", metavar="MODEL_ARGS", help="reference model that has not seen the benchmark")
     add("--against_reference", type=_names, help="audits that use the reference (default: leakage_relative)")
     add("--control", metavar="TASK|FILE", help="known-unseen questions for MODEL, such as fresh")
-    add("--learning_rate", type=float)
-    add("--batch_size", type=int, help="training batch size")
+    add("--learning_rate", type=float, help="of the training (default: the protocol's)")
+    add("--batch_size", type=int, help="of the training (default: the protocol's)")
     add("--lora_rank", type=int, help="train LoRA adapters of this rank instead of all weights")
     add("--metadata", type=json.loads, default={}, help="parameters of probes and statistics, as JSON")
-    add("--seed", type=int, default=0)
+    add("--seed", type=int, default=0, help="of the draw and the training (default: %(default)s)")
     add("--include_path", metavar="DIR", help="a folder with additional tasks")
 
 

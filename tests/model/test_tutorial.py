@@ -17,8 +17,7 @@ VERDICT = re.compile(r"(?:strong )?evidence:|none found:|cannot be told:")
 
 def printed(notebook: NotebookNode) -> Iterator[str]:
     for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            yield output.get("text") or output.get("data", {}).get("text/plain", "")
+        yield from (output.text for output in cell.get("outputs", []) if output.get("name") == "stdout")
 
 
 def verdicts(notebook: NotebookNode) -> list[str]:

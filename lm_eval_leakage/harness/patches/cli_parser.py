@@ -66,7 +66,8 @@ def command_line(
         own.prog = f"{PROGRAM} {name}"
         if name in arguments:
             arguments[name](own)
-        own.add_argument("--quiet", action="store_true", help="print only the result, without notes of progress")
+        if "--quiet" not in own._option_string_actions:
+            own.add_argument("--quiet", action="store_true", help="print only the result, without notes of progress")
     _extend_ls(subparsers, list_audits)
     _suggest_options(parser, subparsers.choices)
     return CommandLine(cli)
