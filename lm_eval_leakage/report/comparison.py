@@ -42,9 +42,11 @@ class Comparison:
 
 
 def comparison(rows: Sequence[Row]) -> Comparison | None:
-    """Of the given benchmarks' rows, in their order; None if no row has anything to draw."""
+    """Of the given benchmarks' rows, in their order, without those that no audit covers; None if there is nothing to
+    draw."""
+    basis = common_basis(rows)
+    rows = [row for row in rows if row.verdict.word or (FLAGGED.of(row) and not basis)]
     shown = rows[:MOST_ROWS]
-    basis = common_basis(shown)
     found = _of_preferences(shown, basis) if basis else _of_flags(shown)
     if found is None or len(rows) == len(shown):
         return found

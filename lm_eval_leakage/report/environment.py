@@ -43,23 +43,28 @@ def environment() -> Environment:
         together=together,
         breakable=breakable,
     )
-    style, script, plot_style = asset("page.css"), asset("page.js"), asset("plot.css")
-    found.globals.update(
-        style=Markup(style),
-        script=Markup(script),
-        plot_style=Markup(plot_style),
-        policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'",
-        version=__version__,
-        width=WIDTH,
-        height=HEIGHT,
-        zoom=ZOOM,
-        n_problems=N_PROBLEMS,
-        n_missing=N_MISSING,
-        evidence_level=EVIDENCE_LEVEL,
-        strong_level=STRONG_LEVEL,
-    )
+    found.globals.update(_values())
     return found
+
+
+def _values() -> dict[str, object]:
+    """What all templates may use."""
+    style, script, plot_style = asset("page.css"), asset("page.js"), asset("plot.css")
+    return {
+        "style": Markup(style),
+        "script": Markup(script),
+        "plot_style": Markup(plot_style),
+        "policy": f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        "version": __version__,
+        "width": WIDTH,
+        "height": HEIGHT,
+        "zoom": ZOOM,
+        "n_problems": N_PROBLEMS,
+        "n_missing": N_MISSING,
+        "evidence_level": EVIDENCE_LEVEL,
+        "strong_level": STRONG_LEVEL,
+    }
 
 
 def render(template: str, **values: object) -> str:

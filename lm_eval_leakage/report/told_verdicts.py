@@ -156,7 +156,7 @@ def _without_verdict(row: Row) -> str:
 
 def _flags(row: Row) -> str:
     if not FLAGGED.of(row):
-        return ""
+        return f"{counted(row.verdict.n_asked)}." if row.verdict.word else ""
     chance = NULL_RATE.of(row)
     expected = "" if math.isnan(chance) else f" ({whole_percent(chance)} expected by chance)"
     return f"{whole_percent(FLAGGED.of(row).value)} of {counted(row.n_tested)} flagged{expected}."

@@ -198,9 +198,9 @@ def _scores(basis: str, one: OrderAnswers) -> Floats | None:
 # ---------------------------------------------------------------------- in words
 
 PREFERRED = {
-    BY_ORDERS: "than other orders of the same options",
-    BY_REFERENCE: "than the reference model does",
-    BY_CONTROL: "than it does in the control form, which breaks memory",
+    BY_ORDERS: "to other orders of the same options",
+    BY_REFERENCE: "more than the reference model does",
+    BY_CONTROL: "more than it does in the control form, which breaks memory",
 }
 RESTS_ON = {
     RANDOM_ORDERS: "orders consistent with random ones",
@@ -224,7 +224,7 @@ def _because(verdict: DataVerdict) -> str:
     prefers = "prefers" if is_found else "does not significantly prefer"
     size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
     return (
-        f"on {counted(verdict.n)} with {RESTS_ON[verdict.orders]}, the model {prefers} the published orders more "
+        f"on {counted(verdict.n)} with {RESTS_ON[verdict.orders]}, the model {prefers} the published orders "
         f"{PREFERRED[verdict.basis]} ({size}, {_pvalue(verdict)}){'' if is_found else _power(verdict)}"
     )
 

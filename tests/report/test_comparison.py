@@ -60,6 +60,12 @@ def test_without_verdicts_and_flags_there_is_nothing_to_draw() -> None:
         comparison_plot([annotation(rows=(row(flagged_rate=UNKNOWN),))])
 
 
+def test_what_no_audit_covers_is_not_in_the_plot() -> None:
+    nothing = row(model="N", flagged_rate=UNKNOWN)
+    for judged_ones in ([judged("A"), judged("B")], [row(model="A"), row(model="B")]):
+        assert [label.text for label in comparison([*judged_ones, nothing]).chart.labels] == ["A", "B"]
+
+
 def test_labels_are_as_short_as_the_rows_allow() -> None:
     def labels(*rows):
         return [label.text for label in comparison(rows).chart.labels]

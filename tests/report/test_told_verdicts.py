@@ -122,7 +122,7 @@ def test_finding_nothing_says_what_would_have_been_found(detectable, told) -> No
 def test_what_cannot_be_told_says_why_once(found, told) -> None:
     shown = told_verdict(row(verdict=found, flagged_rate=UNKNOWN, accuracy=UNKNOWN))
     assert shown.word == "cannot be told"
-    assert text(shown).strip() == told
+    assert text(shown).removesuffix(f" {found.n_asked} questions.").strip() == told
 
 
 def test_a_clean_benchmark_with_natural_orders_and_many_flags_has_no_alarming_sentence() -> None:
@@ -180,6 +180,7 @@ def test_without_an_audit_there_is_no_word_and_nothing_is_said_of_flags() -> Non
 def test_questions_of_two_options_have_a_verdict_and_no_sentence_on_flags() -> None:
     two = row(n_tested=0, flagged_rate=UNKNOWN, pvalue=1e-9, accuracy_unflagged=UNKNOWN, verdict=verdict(0.2))
     assert "flagged" not in text(told_verdict(two))
+    assert told_verdict(two).figures == "100 questions. Accuracy 0.50 ± 0.05."
 
 
 def test_flags_that_natural_orders_do_not_explain_are_a_reason() -> None:
