@@ -1,8 +1,8 @@
 """Leakage audits for the multiple-choice tasks of lm-evaluation-harness.
 
-`check` audits a model and returns one verdict per task. `load_run` returns what runs and audits found on each question,
-`leakage_task` the audit of a task for `lm_eval.simple_evaluate`. Importing this package is quick: torch, lm_eval and
-others are imported when they are used.
+`check` audits a model and returns one verdict per task. `load_run` returns what runs and audits found on each
+question, `leakage_task` the audit of a task for `lm_eval.simple_evaluate`. Importing this package is quick: torch,
+lm_eval and others are imported when they are used.
 """
 
 from __future__ import annotations
