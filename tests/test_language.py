@@ -15,9 +15,9 @@ PACKAGE = Path(lm_eval_leakage.__file__).parent
 PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)
 TEXTS = [
     *PAGES,
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    *sorted(PACKAGE.rglob("*.py")),
+    *sorted(ROOT.glob("*.md")),
+    *sorted(file for kind in ("py", "j2", "js") for file in PACKAGE.rglob(f"*.{kind}")),
+    *sorted((ROOT / "task_configs").rglob("*yaml")),
     *sorted((ROOT / "benchmarks").glob("*.py")),
 ]
 COUNTED = "tokens?|seconds?|requests|lines?|rows?|texts"

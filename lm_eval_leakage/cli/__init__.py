@@ -147,8 +147,6 @@ def _include_path_argument(parser: argparse.ArgumentParser) -> None:
 
 OF_OURS = (ValueError, ImportError, RecursionError)  # only our own commands turn these into one sentence
 COMMANDS = (check, path, enable, disable, status, census, simulate, orders)
-
-
 NAMING_TASKS = ("run", "ls", "validate", "check", "census", "simulate", "orders")  # commands that need lm_eval's tasks
 
 

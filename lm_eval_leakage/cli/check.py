@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say
+from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
 
 PROBLEMS_TOLD = 5
 TOLD_AT_THE_END = "lm_eval_leakage.harness.table.finished_results"  # logs the verdict on every single audit
@@ -34,7 +34,7 @@ def check(args: argparse.Namespace) -> None:
         note(f"note: and {more} more, which the page lists")
     say(f"\npage: {outcome.page}")
     for sentence in outcome.failed:
-        note(f"fails: {sentence}")
+        warn(f"fails: {sentence}")
     if outcome.failed:
         sys.exit(CONDITION_MET)
     if outcome.unjudged:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--learning_rate", type=float, help="of the training (default: the protocol's)")
     add("--batch_size", type=int, help="of the training (default: the protocol's)")
     add("--lora_rank", type=int, help="train LoRA adapters of this rank instead of all weights")
-    add("--metadata", type=json.loads, default={}, help="parameters of probes and statistics, as JSON")
+    add(
+        "--metadata",
+        type=_metadata,
+        default={},
+        help="parameters of probes and statistics, as key=value,key2=value2 or as JSON",
+    )
     add("--seed", type=int, default=0, help="of the draw and the training (default: %(default)s)")
     add("--include_path", metavar="DIR", help="a folder with additional tasks")
 
@@ -86,6 +92,26 @@ def settings(args: argparse.Namespace) -> Simulation:
     text |= {"answer": False} if args.no_answer else {}
     text |= {"header": True} if args.header else {}
     return replace(chosen, recipe=replace(chosen.recipe, **recipe), text=replace(chosen.text, **text))
+
+
+def _metadata(text: str) -> dict[str, Any]:
+    """As for lm_eval: JSON, or pairs whose values are read as Python's if they can be."""
+    if text.lstrip().startswith("{"):
+        found: dict[str, Any] = json.loads(text)
+        return found
+    pairs = [part.partition("=") for part in text.split(",")]
+    if wrong := [key for key, is_pair, _ in pairs if not (key and is_pair)]:
+        raise argparse.ArgumentTypeError(f"{wrong[0]!r} is no key=value; write key=value,key2=value2, or JSON")
+    return {key: _value(text) for key, _, text in pairs}
+
+
+def _value(text: str) -> object:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def _numbers(text: str) -> tuple[int, ...]:

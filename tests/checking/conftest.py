@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import pytest
@@ -26,7 +28,8 @@ def questions(n: int, n_options: int = 4, seed: int = 0) -> list[dict[str, Any]]
     rng = random.Random(seed)
     found = []
     for number in range(n):
-        options = [f"{word} {seed}-{number}" for word in rng.sample(WORDS, n_options)]
+        options = [f"{' '.join(rng.sample(WORDS, rng.randint(1, 4)))} {place}" for place in range(n_options)]
+        rng.shuffle(options)
         found.append(
             {"question": f"Which of {seed}-{number}?", "choices": options, "answer": rng.randrange(n_options)}
         )
@@ -105,3 +108,35 @@ def only_given_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 def draw(text: str) -> float:
     """A number in [0, 1) that depends on the text alone."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
+
+
+class OptionOrders:
+    """A model that prefers orders of options: some by nature, in any form of the question, and the published ones of
+    the questions that it has seen.
+
+    seen: questions with a memory of their published order
+    memory: how much more it likes that order, in standard deviations of its natural preferences, in the published
+        form and in the control form, which is remembered, too
+    tidy: how much more it likes options ordered by length, whether it has seen them or not
+    """
+
+    def __init__(
+        self, seen: Sequence[dict[str, Any]] = (), memory: tuple[float, float] = (0.0, 0.0), tidy: float = 0.0
+    ) -> None:
+        self.published = {frozenset(doc["choices"]): tuple(doc["choices"]) for doc in seen}
+        self.memory, self.tidy = memory, tidy
+
+    def __call__(self, context: str, continuation: str) -> float:
+        options = tuple(re.findall(r"^(?:[A-Z]\.|\(\d\)) (.*)$", continuation, re.MULTILINE))
+        if not options:
+            return by_hash(context, continuation)  # a letter, or something else than an order
+        natural = normal("|".join(options)) + self.tidy * (list(options) == sorted(options, key=len))
+        own = 0.5 * normal(context + continuation)
+        is_control = continuation.lstrip().startswith("(")
+        is_known = self.published.get(frozenset(options)) == options
+        return natural + own + self.memory[is_control] * is_known - 50.0
+
+
+def normal(text: str) -> float:
+    """A standard normal number that depends on the text alone."""
+    return NormalDist().inv_cdf(max(1e-9, draw(text)))

@@ -36,6 +36,7 @@ def test_a_benchmark_in_a_file_gets_accuracy_verdict_page_and_json(fakes: type[N
     assert len(fakes.built) == 1
 
 
+@pytest.mark.model
 def test_the_same_check_again_asks_nothing(fakes: type[NamedFake], tmp_path: Path) -> None:
     file = written(tmp_path, questions(30))
     first = checked(tmp_path, file)
@@ -51,6 +52,7 @@ def test_the_same_check_again_asks_nothing(fakes: type[NamedFake], tmp_path: Pat
     assert first.verdicts == second.verdicts
 
 
+@pytest.mark.model
 def test_questions_are_drawn_at_random_and_are_the_same_for_every_run(fakes: type[NamedFake], tmp_path: Path) -> None:
     checked(tmp_path, written(tmp_path, questions(60)), questions=25)
     asked: dict[str, set[str]] = {}
@@ -64,6 +66,7 @@ def test_questions_are_drawn_at_random_and_are_the_same_for_every_run(fakes: typ
     assert accuracy != {doc["question"] for doc in questions(60)[:25]}
 
 
+@pytest.mark.model
 def test_a_larger_draw_includes_the_smaller_one(fakes: type[NamedFake], tmp_path: Path) -> None:
     file = written(tmp_path, questions(60))
     checked(tmp_path, file, questions=25)
@@ -93,6 +96,7 @@ def test_a_chat_model_ends_with_cannot_be_told_and_the_reason(fakes: type[NamedF
     assert "cannot be told" in outcome.page.read_text()
 
 
+@pytest.mark.model
 def test_two_models_share_a_page_and_the_json(fakes: type[NamedFake], tmp_path: Path) -> None:
     file = written(tmp_path, questions(30))
     checked(tmp_path, file)
@@ -105,6 +109,7 @@ def test_two_models_share_a_page_and_the_json(fakes: type[NamedFake], tmp_path: 
     assert page.count("none found") >= 2
 
 
+@pytest.mark.model
 def test_runs_that_exist_are_used_and_their_questions_drawn(fakes: type[NamedFake], tmp_path: Path) -> None:
     file = written(tmp_path, questions(60))
     checked(tmp_path, file, questions=25)
@@ -125,6 +130,7 @@ def test_a_notebook_shows_the_verdicts_with_everything_escaped(fakes: type[Named
     assert "&lt;b&gt;m" in html
 
 
+@pytest.mark.model
 def test_a_file_without_right_options_has_a_verdict_and_no_accuracy(fakes: type[NamedFake], tmp_path: Path) -> None:
     docs = [{key: doc[key] for key in ("question", "choices")} for doc in questions(30)]
     outcome = checked(tmp_path, written(tmp_path, docs))

@@ -18,7 +18,7 @@ from typing import Any
 from lm_eval_leakage.harness.patches.yaml_files import own_settings, unresolved_settings
 from lm_eval_leakage.logs.problems import Problem
 
-FOLDER, DATA = "base", "base/data"  # in the folder of clean tasks
+COPIES, DATA = "base", "base/data"  # in the folder of clean tasks
 LARGEST = 100_000_000  # bytes of one data file or folder
 FUNCTION = re.compile(r"!function\s+[\"']?([\w.]+)")
 INCLUDED = re.compile(r"^include:.*(?:\n[ \t]*-.*)*", re.M)
@@ -49,7 +49,7 @@ def copied(task: str, yaml: Path, root: Path) -> Copied:
     problems: list[Problem] = []
     sources = dict.fromkeys(_sources(yaml))
     above = Path(os.path.commonpath([root, *(file.parent for file in sources)]))
-    places = {file: f"{FOLDER}/{_renamed(file.relative_to(above))}" for file in sources}
+    places = {file: f"{COPIES}/{_renamed(file.relative_to(above))}" for file in sources}
     files: dict[str, Path | str] = {
         place: file if file.suffix == ".py" else _with_copied_includes(file, places) for file, place in places.items()
     }

@@ -13,7 +13,7 @@ from lm_eval_leakage.harness.patches import pth_hook as hook
 from lm_eval_leakage.harness.patches.registries import OUR_MODELS
 
 USUAL_DEVICE = "cuda:0"  # lm_eval's default, which results also name for a run on a CPU
-PLAIN = re.compile(r"[A-Za-z_./~-][\w./~:@+-]*")  # read back by lm_eval as it is
+READ_AS_IS = re.compile(r"[A-Za-z_./~-][\w./~:@+-]*")  # read back by lm_eval as it is
 READ_OTHERWISE = ("true", "false", "none", "nan", "inf", "infinity")
 
 
@@ -52,7 +52,7 @@ def _model_args(given: object) -> Iterator[str]:
 def _reads_back(value: object) -> bool:
     """Whether lm_eval reads the value from `key=value` as it is."""
     if isinstance(value, str):
-        return PLAIN.fullmatch(value) is not None and value.lower() not in READ_OTHERWISE
+        return READ_AS_IS.fullmatch(value) is not None and value.lower() not in READ_OTHERWISE
     return isinstance(value, (bool, int))
 
 

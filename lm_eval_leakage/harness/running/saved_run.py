@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,12 @@ from lm_eval.api.model import CacheHook
 from lm_eval.loggers import EvaluationTracker
 from lm_eval.utils import simple_parse_args_string
 
+from lm_eval_leakage.harness.models.model_identity import identity_of
+from lm_eval_leakage.harness.patches.call_frames import Evaluation
 from lm_eval_leakage.harness.patches.kept_model import KeptModels, models_kept
 from lm_eval_leakage.harness.running.task_shelf import LoadedTask, only_tasks
+from lm_eval_leakage.harness.tasks.task import LeakageTask
+from lm_eval_leakage.logs.answer_store import FOLDER
 
 FIRST_SHARE, FIRST_SECONDS = 0.05, 10.0  # whatever comes first ends the first batch, from which time is estimated
 FEWEST_SECONDS = 1.0  # of the first batch; less says too little
@@ -76,13 +82,15 @@ def run_saved(
     kept: KeptModels,
     pace: TellPace | None = None,
 ) -> None:
-    """Evaluates the chosen questions and saves results and samples in `output`.
+    """Evaluates the chosen questions and saves results and samples in `output`. Answers are stored as they come, until
+    the run is saved: those of audits by the audits, the others in lm_eval's own response cache.
 
     samples: indices of the chosen questions by task; tasks without any are left out
     """
     tasks = only_tasks(loaded.built, [task for task, own in samples.items() if own])
     kept.prepare = _paced(pace)
     tracker = EvaluationTracker(output_path=str(output))
+    cache = None if all(isinstance(task, LeakageTask) for task in loaded.leaves.values()) else _cache(who, output)
     results = simple_evaluate(
         model=who.model,
         model_args=dict(who.model_args),
@@ -90,6 +98,7 @@ def run_saved(
         samples=_parts(samples, loaded),
         batch_size=who.batch_size,
         device=who.device,
+        use_cache=None if cache is None else str(cache),
         apply_chat_template=who.apply_chat_template,
         log_samples=True,
         evaluation_tracker=tracker,
@@ -97,6 +106,16 @@ def run_saved(
     )
     if results is not None:
         _save(results, tracker)
+    if cache is not None:
+        for file in cache.parent.glob(f"{cache.name}_*"):
+            file.unlink()
+
+
+def _cache(who: NamedModel, output: Path) -> Path:
+    """The keys of lm_eval's response cache ignore the model, so each has a file of its own."""
+    identity = identity_of(Evaluation(None, model=who.model, model_args=who.model_args)) or {}
+    told = json.dumps([sorted(identity.items()), who.apply_chat_template])
+    return output / FOLDER / f"responses_{blake2b(told.encode(), digest_size=8).hexdigest()}"
 
 
 def _parts(samples: Mapping[str, Sequence[int]], loaded: LoadedTask) -> dict[str, list[int]] | None:
