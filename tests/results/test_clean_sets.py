@@ -73,7 +73,7 @@ def test_weak_leaves_out_every_flagged_question_right_or_wrong() -> None:
     assert left_out(clean) == {0: WHY_FLAGGED, 2: WHY_FLAGGED}
 
 
-def test_strong_leaves_out_flagged_questions_only_where_they_are_answered_rightly() -> None:
+def test_strong_leaves_out_flagged_questions_only_where_they_are_answered_correctly() -> None:
     clean = only(
         [annotation(question(0, True), question(1, False), question(2, True, scores=WRONG))],
         rule="strong",
