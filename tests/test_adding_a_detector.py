@@ -27,6 +27,7 @@ from lm_eval_leakage.records import Answered, Question, UntestableQuestion
 from lm_eval_leakage.report.page import render
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.column_registry import FLAGGED
+from lm_eval_leakage.results.formatting import whole_percent
 from lm_eval_leakage.statistics import statistics
 from tests.fakes import FakeLM, by_hash, fond_of
 from tests.scratch_packages import forget, install, site_of_strangers
@@ -272,7 +273,8 @@ def test_the_page_shows_the_evidence(run) -> None:
     _, samples, out = run
     page = render(annotate([out]))
     assert "published_rotation" in page
-    assert f"{sum(flags(samples))} questions are flagged where chance gives 3.0" in page
+    share = whole_percent(mean(flags(samples)))
+    assert f"{share} of 12 questions flagged ({whole_percent(1 / 4)} expected by chance)" in page
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from lm_eval_leakage.inference.known_scores import COMBINED, COPY, OWN, Calibrat
 from lm_eval_leakage.lab.detection import Audits
 from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.questions.described import described
+from lm_eval_leakage.results.formatting import counted
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ def from_held_out(outcome: Outcome, exposures: int) -> Calibration:
         outcome.held_out,
         outcome.trained,
         COPY,
-        f"held-out questions after {exposures} exposures to {len(outcome.trained)} others",
+        f"held-out questions after {counted(exposures, 'exposure')} to {len(outcome.trained)} others",
     )
 
 

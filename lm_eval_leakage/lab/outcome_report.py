@@ -19,7 +19,7 @@ from lm_eval_leakage.lab.quality_table import FPRS, TOO_FEW, Quality, methods_ta
 from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.logs.calibration_file import write_calibration
 from lm_eval_leakage.questions.described import described
-from lm_eval_leakage.results.formatting import number, pvalue
+from lm_eval_leakage.results.formatting import counted, number, pvalue
 
 HALF = 0.5
 LOW_FPR, FPR_SHOWN = FPRS
@@ -60,7 +60,10 @@ def markdown(outcome: Outcome, found: Sequence[Quality]) -> str:
     if outcome.control is not None:
         parts += [f"## Is {settings.control} similar to the benchmark?", _kinds(outcome, outcome.control)]
     for exposures in sorted(outcome.audits):
-        parts += [f"## After {exposures} exposures", methods_table([q for q in found if q.exposures == exposures])]
+        parts += [
+            f"## After {counted(exposures, 'exposure')}",
+            methods_table([q for q in found if q.exposures == exposures]),
+        ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -10,6 +10,7 @@ from lm_eval_leakage.files import atomic_binary_file
 from lm_eval_leakage.lab.quality_table import Quality, best, halves, sweep
 from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.logs.audit_line import AuditLine
+from lm_eval_leakage.results.formatting import counted
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -74,7 +75,7 @@ def _roc(outcome: Outcome, exposures: int) -> Any:
     axes.set(
         xlabel="share of held-out questions flagged",
         ylabel="share of trained questions flagged",
-        title=f"{exposures} exposures",
+        title=counted(exposures, "exposure"),
     )
     axes.legend(fontsize="x-small")
     return figure
@@ -105,5 +106,5 @@ def _orders(outcome: Outcome, lines: Sequence[AuditLine], exposures: int) -> Any
         place.plot(0, published, "D", color=COLOURS[1], label="published order")
         place.set(title=f"{half}: {name}"[:60], xlabel="order", ylabel="log-likelihood, nats")
         place.legend(fontsize="x-small")
-    figure.suptitle(f"{exposures} exposures")
+    figure.suptitle(counted(exposures, "exposure"))
     return figure

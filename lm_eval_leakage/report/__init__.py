@@ -1,1 +1,2 @@
-"""Renders annotations and leaderboards as self-contained HTML pages; reads and writes no files."""
+"""Renders annotations and leaderboards as self-contained HTML pages, and plots of them; only `Plot.save` writes a
+file."""

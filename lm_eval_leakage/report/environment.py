@@ -19,7 +19,8 @@ from lm_eval_leakage.results.data_verdict import EVIDENCE_LEVEL, STRONG_LEVEL
 from lm_eval_leakage.texts import visible
 
 FIGURES = re.compile(r"p (?:=|≤|&lt;) [^\s);]+|−?[\d.]+ ± [\d.]+")
-N_MISSING = 5  # incomplete logs that are named next to the findings
+ZOOM = 1.5  # of a plot in a notebook or file, whose units are those of a phone's page
+N_MISSING = 5  # incomplete logs that are named below the verdicts
 N_PROBLEMS = 200  # problems that are listed; their total is shown in any case
 
 
@@ -42,21 +43,28 @@ def environment() -> Environment:
         together=together,
         breakable=breakable,
     )
-    style, script = asset("page.css"), asset("page.js")
-    found.globals.update(
-        style=Markup(style),
-        script=Markup(script),
-        policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'",
-        version=__version__,
-        width=WIDTH,
-        height=HEIGHT,
-        n_problems=N_PROBLEMS,
-        n_missing=N_MISSING,
-        evidence_level=EVIDENCE_LEVEL,
-        strong_level=STRONG_LEVEL,
-    )
+    found.globals.update(_values())
     return found
+
+
+def _values() -> dict[str, object]:
+    """What all templates may use."""
+    style, script, plot_style = asset("page.css"), asset("page.js"), asset("plot.css")
+    return {
+        "style": Markup(style),
+        "script": Markup(script),
+        "plot_style": Markup(plot_style),
+        "policy": f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        "version": __version__,
+        "width": WIDTH,
+        "height": HEIGHT,
+        "zoom": ZOOM,
+        "n_problems": N_PROBLEMS,
+        "n_missing": N_MISSING,
+        "evidence_level": EVIDENCE_LEVEL,
+        "strong_level": STRONG_LEVEL,
+    }
 
 
 def render(template: str, **values: object) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.results.formatting import number
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, Row
 
@@ -73,7 +74,7 @@ def _entry(audited: AuditedQuestion, answers: Sequence[str]) -> dict[str, Any]:
     """The keys are short because they are repeated for every question; `page.js` reads them."""
     return {
         "b": audited.benchmark,
-        "s": audited.subject,
+        "s": benchmark_of(audited.subject),  # the audit's name where the benchmark has no subjects
         "r": answers,
         "q": audited.question,
         "o": audited.options,

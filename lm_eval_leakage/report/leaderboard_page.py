@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from lm_eval_leakage.report.dots import DotChart, Dots, dot_chart, share_end
+from lm_eval_leakage.report.comparison import Comparison, common_basis, comparison
+from lm_eval_leakage.report.dots import Axis, DotChart, Dots, dot_chart, share_axis
 from lm_eval_leakage.report.environment import render as render_template
-from lm_eval_leakage.report.headline import Headline
 from lm_eval_leakage.report.page_tables import PageColumn, of_row, tabulate
-from lm_eval_leakage.results.cells import EMPTY, Cell, bar_cell, count_cell, error_cell, text_cell
-from lm_eval_leakage.results.column import Column
+from lm_eval_leakage.report.verdict_table import FIRST, MODEL_AND_BENCHMARK
+from lm_eval_leakage.results.cells import EMPTY, Cell, count_cell, error_cell, text_cell
+from lm_eval_leakage.results.column import Column, badge_of
 from lm_eval_leakage.results.column_registry import (
-    ACCURACY,
-    ACCURACY_UNFLAGGED,
     ARM_COLUMNS,
     CONFUSION,
     FLAGGED,
@@ -23,13 +24,13 @@ from lm_eval_leakage.results.column_registry import (
     NULL_RATE,
 )
 from lm_eval_leakage.results.data_verdict import WORDS
-from lm_eval_leakage.results.formatting import counted, number, plus_minus
+from lm_eval_leakage.results.formatting import whole_percent
 from lm_eval_leakage.results.leaderboard import HOW_TO_READ, MORE_THAN, shortened
 from lm_eval_leakage.results.result_types import Row
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
-from lm_eval_leakage.results.verdict_columns import OF_VERDICT
+from lm_eval_leakage.results.verdict_columns import OF_VERDICT, VERDICT
 
-N_NAMED = 5  # models that a headline names for each verdict
+N_NAMED = 5  # models that are named for each verdict
 
 
 @dataclass(frozen=True)
@@ -54,32 +55,34 @@ def _rank(standing: Standing) -> Cell:
     return Cell(standing.ranks, "", standing.first + standing.last) if standing.ranks else EMPTY
 
 
+def _first(own: PageColumn[Row], place: Place) -> Cell:
+    return own.cell(place.row)
+
+
+FURTHER = (
+    *(column for column in OF_VERDICT if column.heading and column is not VERDICT),
+    FLAGGED_UNGUARDED,
+    N_TESTED,
+)
 STANDINGS: tuple[PageColumn[Place], ...] = (
-    _of_place(MODEL),
-    PageColumn("benchmark", lambda place: text_cell(place.benchmark), is_text=True),
-    *(_of_place(column) for column in OF_VERDICT if column.heading),
+    PageColumn("model", lambda place: MODEL_AND_BENCHMARK.cell(place.row), is_text=True),
+    *(PageColumn(own.title, partial(_first, own), own.meaning, own.is_text) for own in FIRST),
     PageColumn(
-        "rank",
+        "rank by flags",
         lambda place: _rank(place.standing),
-        "by flags: from 1 + the number of models with significantly more flags, to the number of models minus those "
-        "with significantly fewer",
+        "1 means flagged most often; an interval from 1 + the number of models with significantly more flags, to the "
+        "number of models minus those with significantly fewer",
     ),
-    PageColumn(
-        FLAGGED.heading,
-        lambda place: bar_cell(FLAGGED.of(place.row), NULL_RATE.of(place.row)),
-        FLAGGED.meaning,
-    ),
+)
+ALL_STANDINGS: tuple[PageColumn[Place], ...] = (
+    *STANDINGS,
     PageColumn(
         MORE_THAN,
-        lambda place: text_cell(shortened(place.standing.more_than)),
+        lambda place: text_cell("" if not place.standing.more_than else shortened(place.standing.more_than)),
         "models with significantly fewer flags (McNemar's exact test, adjusted for the number of pairs)",
         is_text=True,
     ),
-    _of_place(NULL_RATE),
-    _of_place(FLAGGED_UNGUARDED),
-    _of_place(ACCURACY),
-    _of_place(ACCURACY_UNFLAGGED),
-    _of_place(N_TESTED),
+    *(_of_place(column) for column in FURTHER),
     PageColumn(
         "common",
         lambda place: count_cell(place.n_common),
@@ -96,34 +99,59 @@ CONFUSION_ARMS: tuple[PageColumn[Row], ...] = (
 )
 
 
+@dataclass(frozen=True)
+class Judged:
+    """The models with one verdict on a board, the first few by name; word: empty for those without a verdict"""
+
+    word: str
+    models: tuple[str, ...]
+
+    @property
+    def badge(self) -> str:
+        return badge_of(self.word)
+
+
+@dataclass(frozen=True)
+class BoardShown:
+    """flags: a sentence on who is flagged most and least; empty if no question of any model can be flagged"""
+
+    benchmark: str
+    judged: tuple[Judged, ...]
+    flags: str
+    comparison: Comparison | None
+
+
 def render(leaderboard: Leaderboard) -> str:
     boards = leaderboard.boards
-    end = share_end(FLAGGED.of(standing.row) for board in boards for standing in board.standings)
+    rows = [standing.row for board in boards for standing in board.standings]
+    axis = share_axis(FLAGGED.of(row) for row in rows)
     places = [place for board in boards for place in _places(board)]
+    shown = [_shown(board) for board in boards]
     return render_template(
         "leaderboard.html.j2",
         leaderboard=leaderboard,
-        headlines=[_headline(board) for board in boards],
+        boards=shown,
+        on_top=shown[0].comparison if len(shown) == 1 else None,
         how_to_read=HOW_TO_READ,
         table=tabulate(places, STANDINGS, lambda place: place.benchmark),
-        charts=[_chart(board, end) for board in boards if any(FLAGGED.of(one.row) for one in board.standings)],
+        all_columns=tabulate(places, ALL_STANDINGS, lambda place: place.benchmark),
+        charts=[_chart(board, axis) for board in boards if any(FLAGGED.of(one.row) for one in board.standings)],
         confusion=tabulate(leaderboard.confused, CONFUSION_ARMS, lambda row: row.task),
+        has_verdicts=any(row.verdict.word for row in rows),
+        has_flags=any(FLAGGED.of(row) for row in rows),
     )
+
+
+def _shown(board: Board) -> BoardShown:
+    words = [*reversed(WORDS), ""]
+    judged = [Judged(word, tuple(names)) for word in words if (names := _models(board, word))]
+    rows = [standing.row for standing in board.standings]
+    drawn = comparison(rows) if common_basis(rows) else None  # the flags have charts of their own
+    return BoardShown(board.benchmark, tuple(judged), _flags(board), drawn)
 
 
 def _places(board: Board) -> list[Place]:
     return [Place(board.benchmark, board.n_common, standing) for standing in board.standings]
-
-
-def _headline(board: Board) -> Headline:
-    """The verdicts, and who is flagged most and least."""
-    word = max((standing.row.verdict.word for standing in board.standings), key=["", *WORDS].index, default="")
-    verdicts = [f"{each} for {', '.join(names)}" for each in reversed(WORDS) if (names := _models(board, each))]
-    parts = [f"{'; '.join(verdicts)}."] if verdicts else []
-    if not verdicts or any(FLAGGED.of(standing.row) for standing in board.standings):
-        flags = _flags(board)
-        parts.append(f"{flags[0].upper()}{flags[1:]}" if verdicts else flags)
-    return Headline(f"On {board.benchmark}{': ' if verdicts else ', '}{' '.join(parts)}", word)
 
 
 def _models(board: Board, word: str) -> list[str]:
@@ -134,22 +162,23 @@ def _models(board: Board, word: str) -> list[str]:
 
 
 def _flags(board: Board) -> str:
-    models = counted(len(board.standings), "model")
     tested = [standing.row for standing in board.standings if FLAGGED.of(standing.row)]
     if not tested:
-        return f"none of {models} has a tested question."
+        return ""
     most, least = (find(tested, key=lambda row: FLAGGED.of(row).value) for find in (max, min))
-    chance = f", by chance {number(NULL_RATE.of(most))}" if NULL_RATE.of(most) >= 0 else ""
-    found = f"{most.model} is flagged on a share of {plus_minus(FLAGGED.of(most))}{chance}"
-    start = f"by {counted(board.n_common)} that all of {models} were tested on: "
-    return f"{start}{found}{'' if most is least else f'; {least.model} on {plus_minus(FLAGGED.of(least))}'}."
+    chance = NULL_RATE.of(most)
+    expected = "" if math.isnan(chance) else f" ({whole_percent(chance)} expected by chance)"
+    highest, lowest = (whole_percent(FLAGGED.of(row).value) for row in (most, least))
+    if most is least:
+        return f"{highest} of questions flagged{expected}."
+    return f"Flagged: {lowest} of questions for {least.model} to {highest} for {most.model}{expected}."
 
 
-def _chart(board: Board, end: float) -> DotChart:
+def _chart(board: Board, axis: Axis) -> DotChart:
     """Like Figure 3 of Ni et al. (2025); all boards have the same scale."""
     rows = [standing.row for standing in board.standings]
-    dots = [Dots(row.model, {FLAGGED.heading: FLAGGED.of(row)}, NULL_RATE.of(row)) for row in rows]
-    return dot_chart(board.benchmark, "share flagged, 95 % interval", dots, end)
+    dots = [Dots(row.model, {"flagged": FLAGGED.of(row)}, NULL_RATE.of(row), note=row.verdict.word) for row in rows]
+    return dot_chart(board.benchmark, "share of questions flagged, 95 % interval", dots, axis)
 
 
 def _signed(cell: Cell) -> Cell:

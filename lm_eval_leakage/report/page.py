@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lm_eval_leakage.report.bars import BarChart, bar_chart
+from lm_eval_leakage.report.comparison import comparison
 from lm_eval_leakage.report.dots import DotChart, Dots, dot_chart
 from lm_eval_leakage.report.environment import render as render_template
 from lm_eval_leakage.report.flagged import Listed, listed, n_bytes
-from lm_eval_leakage.report.headline import Headline, Say, headline, headlines, in_short, other_verdicts
 from lm_eval_leakage.report.histograms import margin_histogram, rank_histograms
 from lm_eval_leakage.report.page_tables import PageColumn, Table, of_row, tabulate
-from lm_eval_leakage.results.cells import Cell, count_cell, error_cell, number_cell, text_cell
+from lm_eval_leakage.report.told_verdicts import FEWEST_FLAGGED, ToldVerdict, has_enough_flagged, told_verdicts
+from lm_eval_leakage.report.verdict_table import verdict_table
+from lm_eval_leakage.results.cells import EMPTY, Cell, count_cell, error_cell, number_cell, text_cell
+from lm_eval_leakage.results.column import Column
 from lm_eval_leakage.results.column_registry import (
+    ACCURACY,
+    ACCURACY_FLAGGED,
+    ACCURACY_UNFLAGGED,
     ARM_COLUMNS,
     ARMS_IN_WORDS,
+    FLAGGED,
+    GAP,
+    GAP_ADJUSTED,
+    GAP_PVALUE,
     MODEL,
     NULL_RATE,
+    STRONG,
     TASK,
     displayed,
 )
+from lm_eval_leakage.results.formatting import count
 from lm_eval_leakage.results.other_detectors import DetectorValue
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL
 from lm_eval_leakage.results.suspicion import LEAST, Suspicion, benchmarks, by_suspicion, suspicion
-from lm_eval_leakage.results.verdict_columns import OF_VERDICT
+from lm_eval_leakage.results.verdict_columns import OF_VERDICT, VERDICT
 
 LARGEST_PAGE = 4_900_000  # bytes; a page stays below 5 MB
 LARGEST_DATA = 4_000_000  # bytes of it for flagged questions
+N_TOLD = 8  # verdicts that are shown at once; the others are folded
+OF_FLAGGED_ANSWERS = (ACCURACY_FLAGGED, GAP, GAP_ADJUSTED, GAP_PVALUE, STRONG)
 
 
 @dataclass(frozen=True)
@@ -39,37 +55,58 @@ class ArmsShown:
 
 @dataclass(frozen=True)
 class Section:
-    """What the page shows about one model, except its flagged questions.
+    """What the page shows about the audits of one model, except its flagged questions.
 
-    verdicts: on the benchmarks without a headline
     undrawn: (number of orders, questions) where there are too few for a chart
-    n_unranked: number of tested questions without a rank
+    n_unranked: number of tested questions without a rank; n_tested: of all that can be flagged
     """
 
     annotation: Annotation
-    headlines: tuple[Headline, ...]
-    verdicts: tuple[Headline, ...]
     ranks: tuple[BarChart, ...]
     undrawn: tuple[tuple[int, int], ...]
     n_unranked: int
+    n_tested: int
     margins: BarChart | None
     arms: ArmsShown | None
     others: Table | None
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.ranks or self.n_tested or self.margins or self.arms or self.others)
 
 
 def render(annotations: Sequence[Annotation]) -> str:
     """One page for all models, the most suspicious verdicts first; flagged questions are left out as needed to keep it
     below 5 MB."""
     annotations = sorted(annotations, key=_suspicion)
-    table = rows_table(by_suspicion([row for annotation in annotations for row in annotation.rows]))
-    is_alone = sum(len(benchmarks(annotation.rows)) for annotation in annotations) == 1
-    sections = [_section(annotation, headline if is_alone else in_short) for annotation in annotations]
+    rows = by_suspicion([row for annotation in annotations for row in annotation.rows])
+    first = sorted(
+        (row for one in annotations for row in benchmarks(one.rows)), key=lambda row: suspicion(row.verdict)
+    )
+    sections = [_section(annotation) for annotation in annotations]
+    told = told_verdicts(annotations)
 
     def page(budget: int) -> str:
-        models = list(zip(sections, _lists(annotations, budget), strict=True))
-        return render_template("page.html.j2", models=models, table=table)
+        return render_template(
+            "page.html.j2",
+            models=list(zip(sections, _lists(annotations, budget), strict=True)),
+            verdicts=told[:N_TOLD],
+            further=told[N_TOLD:],
+            further_words=_counted_words(told[N_TOLD:]),
+            comparison=comparison(first) if len(first) > 1 else None,
+            table=verdict_table(first),
+            all_rows=rows_table(rows),
+            has_verdicts=any(one.word for one in told),
+            has_flags=any(section.n_tested for section in sections),
+        )
 
     return page(min(LARGEST_DATA, LARGEST_PAGE - n_bytes(page(0))))
+
+
+def _counted_words(told: Sequence[ToldVerdict]) -> str:
+    """`12 none found, 3 cannot be told`."""
+    words = Counter(one.word or "without a verdict" for one in told)
+    return ", ".join(f"{count(n)} {word}" for word, n in words.items())
 
 
 def _suspicion(annotation: Annotation) -> Suspicion:
@@ -87,18 +124,19 @@ def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
     return [lists[place] for place in range(len(annotations))]
 
 
-def _section(annotation: Annotation, say: Say) -> Section:
+def _section(annotation: Annotation) -> Section:
     audited_questions = annotation.audited_questions
-    ranks, margins = rank_histograms(audited_questions), margin_histogram(audited_questions)
-    n_tested = sum(found.flagged is not None or found.pvalue is not None for found in audited_questions)
+    has_enough = sum(bool(found.flagged) for found in audited_questions) >= FEWEST_FLAGGED
+    ranks = rank_histograms(audited_questions)
+    margins = margin_histogram(audited_questions) if has_enough else None
+    n_asked = sum(found.flagged is not None or found.pvalue is not None for found in audited_questions)
     n_ranked = sum(histogram.n for histogram in ranks.drawn) + sum(n for _, n in ranks.undrawn)
     return Section(
         annotation,
-        headlines(annotation, say),
-        other_verdicts(annotation),
         tuple(map(bar_chart, ranks.drawn)),
         ranks.undrawn,
-        n_tested - n_ranked,
+        n_asked - n_ranked,
+        sum(found.flagged is not None for found in audited_questions),
         None if margins is None else bar_chart(margins),
         _arms(annotation.rows),
         _other_detectors(annotation.rows),
@@ -106,12 +144,31 @@ def _section(annotation: Annotation, say: Say) -> Section:
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
-    """All columns with a heading: the task, the model if there are several, the verdict, then the others."""
+    """All columns with a heading: the task, the model if there are several, those of the first table, the others."""
     is_one = len({row.model for row in rows}) < 2
-    first = [*([] if is_one else [MODEL]), *(column for column in OF_VERDICT if column.heading)]
+    verdicts = [column for column in OF_VERDICT if column.heading and column is not VERDICT]
+    first: list[Column[Any]] = [
+        *([] if is_one else [MODEL]),
+        VERDICT,
+        FLAGGED,
+        NULL_RATE,
+        *verdicts,
+        ACCURACY,
+        ACCURACY_UNFLAGGED,
+    ]
     others = [column for column in displayed() if column not in (TASK, MODEL, *first)]
     task = PageColumn[Row](TASK.heading, lambda row: Cell(row.task, row.level), TASK.meaning, is_text=True)
-    return tabulate(rows, [task, *map(of_row, [*first, *others])], lambda row: row.level)
+    return tabulate(rows, [task, *map(_with_enough_flagged, [*first, *others])], lambda row: row.level)
+
+
+def _with_enough_flagged(column: Column[Any]) -> PageColumn[Row]:
+    """The column; empty for rows with fewer flagged questions than allow a claim about their answers."""
+    own = of_row(column)
+    if column not in OF_FLAGGED_ANSWERS:
+        return own
+    return PageColumn(
+        own.title, lambda row: own.cell(row) if has_enough_flagged(row) else EMPTY, own.meaning, own.is_text
+    )
 
 
 def _arms(rows: Sequence[Row]) -> ArmsShown | None:

@@ -52,8 +52,8 @@ def number_cell(value: float) -> Cell:
     return EMPTY if math.isnan(value) else Cell(number(value), order=value)
 
 
-def pvalue_cell(value: float) -> Cell:
-    return EMPTY if math.isnan(value) else Cell(pvalue(value), order=value)
+def pvalue_cell(value: float, is_bound: bool = False) -> Cell:
+    return EMPTY if math.isnan(value) else Cell(pvalue(value, is_bound), order=value)
 
 
 def error_cell(estimate: Estimate) -> Cell:

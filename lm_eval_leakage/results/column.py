@@ -63,6 +63,7 @@ class Column(Generic[Value]):
     meaning: a sentence for the docs and the pages; empty if the heading says it all
     compute: the value from a row's questions; None if it is the Row's field `key`
     of_verdict: the value from the row's verdict; None if it is no part of it
+    verdict_cell: formats it where that takes more of the verdict than the value; None where the kind does
     harness: its name in the harness's results, where `{metric}` is the row's metric; empty if it has none
     in_text: False if only pages show it, since text tables have less room
     is_optional: whether rows without data for it leave it out of their JSON
@@ -77,6 +78,7 @@ class Column(Generic[Value]):
     in_text: bool = True
     is_optional: bool = False
     of_verdict: Callable[[DataVerdict], Value] | None = None
+    verdict_cell: Callable[[DataVerdict], Cell] | None = None
 
     def of(self, row: Row) -> Value:
         """The row's value in this column."""
@@ -88,4 +90,4 @@ class Column(Generic[Value]):
 
     def cell(self, row: Row) -> Cell:
         """The row's value, as tables and pages show it."""
-        return self.kind.cell(self.of(row))
+        return self.kind.cell(self.of(row)) if self.verdict_cell is None else self.verdict_cell(row.verdict)

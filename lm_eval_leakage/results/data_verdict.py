@@ -28,7 +28,7 @@ from lm_eval_leakage.inference.order_power import FOUND_WITH, SEEN_RANKS, detect
 from lm_eval_leakage.inference.order_sum import OrderRatio, OrderSum, order_ratio, order_sum, standard_scores
 from lm_eval_leakage.inference.pooling import NAN, Floats
 from lm_eval_leakage.records import OrderAnswers
-from lm_eval_leakage.results.formatting import counted, number, percent, pvalue
+from lm_eval_leakage.results.formatting import counted, number, percent, pvalue, pvalue_equation
 from lm_eval_leakage.results.null_status import RANDOM_ORDERS, SEALED_ORDERS, UNDECIDED_ORDERS, WRITTEN_ORDERS
 
 STRONG_EVIDENCE, EVIDENCE, NONE_FOUND, CANNOT_TELL = "strong evidence", "evidence", "none found", "cannot be told"
@@ -74,11 +74,16 @@ class DataVerdict:
         return NAN if self.doubt and self.tested.pvalue > EVIDENCE_LEVEL else self.tested.pvalue
 
     @property
+    def deciding_pvalue(self) -> float:
+        """The adjusted p-value where there is one."""
+        return self.pvalue if math.isnan(self.adjusted) else self.adjusted
+
+    @property
     def word(self) -> str:
         """One of WORDS; empty if no orders were asked."""
         if not self.basis:
             return ""
-        pvalue = self.pvalue if math.isnan(self.adjusted) else self.adjusted
+        pvalue = self.deciding_pvalue
         if math.isnan(pvalue):
             return CANNOT_TELL
         if pvalue <= EVIDENCE_LEVEL:
@@ -188,9 +193,9 @@ def _scores(basis: str, one: OrderAnswers) -> Floats | None:
 # ---------------------------------------------------------------------- in words
 
 PREFERRED = {
-    BY_ORDERS: "than other orders of the same options",
-    BY_REFERENCE: "than the reference model does",
-    BY_CONTROL: "than it does in the control form, which breaks memory",
+    BY_ORDERS: "to other orders of the same options",
+    BY_REFERENCE: "more than the reference model does",
+    BY_CONTROL: "more than it does in the control form, which breaks memory",
 }
 RESTS_ON = {
     RANDOM_ORDERS: "orders consistent with random ones",
@@ -212,15 +217,14 @@ def _because(verdict: DataVerdict) -> str:
     prefers = "prefers" if is_found else "does not significantly prefer"
     size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
     return (
-        f"on {counted(verdict.n)} with {RESTS_ON[verdict.orders]}, the model {prefers} the published orders more "
+        f"on {counted(verdict.n)} with {RESTS_ON[verdict.orders]}, the model {prefers} the published orders "
         f"{PREFERRED[verdict.basis]} ({size}, {_pvalue(verdict)}){'' if is_found else _power(verdict)}"
     )
 
 
 def _pvalue(verdict: DataVerdict) -> str:
-    shown, sign = pvalue(verdict.pvalue), "≤" if verdict.tested.is_bound else "="
     adjusted = f", {pvalue(verdict.adjusted)} adjusted for {verdict.n_looks}" if verdict.n_looks > 1 else ""
-    return f"p {'' if shown.startswith('<') else f'{sign} '}{shown}{adjusted}"
+    return f"{pvalue_equation(verdict.pvalue, verdict.tested.is_bound)}{adjusted}"
 
 
 def _countable(verdict: DataVerdict) -> str:

@@ -11,6 +11,8 @@ DASH = "–"
 SMALLEST_PVALUE = 1e-300  # below it doubles lose precision
 HUGE = 1e6  # from here on in scientific notation, to keep cells short
 COARSE_ERROR = 0.0095  # an error that is visible in two decimals
+LOW_SHARE = 0.0095  # a share below it is shown with a decimal
+NO_BREAK = "\u00a0"  # keeps a number and its unit on one line
 
 
 class HasInterval(Protocol):
@@ -72,14 +74,24 @@ def percent(share: float, decimals: int = 1) -> str:
     return DASH if math.isnan(share) else f"{share:.{decimals}%}"
 
 
-def pvalue(value: float) -> str:
-    """`0.032`, `1e-80`; an underflow is a bound, not a zero."""
+def whole_percent(share: float) -> str:
+    """`54 %`, with a decimal below 1 %; a dash for NaN."""
+    if math.isnan(share):
+        return DASH
+    decimals = 1 if 0 < share < LOW_SHARE else 0
+    return f"{100 * share:.{decimals}f}{NO_BREAK}%"
+
+
+def pvalue(value: float, is_bound: bool = False) -> str:
+    """`0.032`, `≤ 1e-80` for an upper bound; an underflow is a bound, not a zero."""
     if math.isnan(value):
         return DASH
-    return "< 1e-300" if value < SMALLEST_PVALUE else f"{value:.2g}"
+    if value < SMALLEST_PVALUE:
+        return "< 1e-300"
+    return f"{'≤ ' if is_bound else ''}{value:.2g}"
 
 
-def pvalue_equation(value: float) -> str:
-    """`p = 0.032`, `p < 1e-300`."""
-    text = pvalue(value)
-    return f"p {text}" if text.startswith("<") else f"p = {text}"
+def pvalue_equation(value: float, is_bound: bool = False) -> str:
+    """`p = 0.032`, `p ≤ 1e-80`, `p < 1e-300`."""
+    text = pvalue(value, is_bound)
+    return f"p {text}" if text.startswith(("<", "≤")) else f"p = {text}"

@@ -19,7 +19,7 @@ def suspicion(verdict: DataVerdict) -> Suspicion:
     order ratio; rows without a verdict come last."""
     if not verdict.word:
         return LEAST
-    pvalue = verdict.pvalue if math.isnan(verdict.adjusted) else verdict.adjusted
+    pvalue = verdict.deciding_pvalue
     low = verdict.ratio.low
     return (
         -WORDS.index(verdict.word),

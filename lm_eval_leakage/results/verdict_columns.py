@@ -9,6 +9,7 @@ from typing import Any
 
 from lm_eval_leakage.inference.order_power import FOUND_WITH, SEEN_TIMES
 from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate
+from lm_eval_leakage.results.cells import pvalue_cell
 from lm_eval_leakage.results.column import COUNT, NUMBER, PVALUE, RATIO, TEXT, WORD, Column
 from lm_eval_leakage.results.data_verdict import detectable_if_seen
 
@@ -28,6 +29,7 @@ OF_VERDICT: Sequence[Column[Any]] = (
         "holds",
         of_verdict=lambda found: found.pvalue,
         harness="evidence_pvalue",
+        verdict_cell=lambda found: pvalue_cell(found.pvalue, found.tested.is_bound),
     ),
     Column(
         "evidence_pvalue_adjusted",
@@ -36,6 +38,7 @@ OF_VERDICT: Sequence[Column[Any]] = (
         "the same, adjusted for the verdicts shown together (Holm): on the benchmarks of all models, on the tasks "
         "of a group, or on the subjects of a task; it decides the word",
         of_verdict=lambda found: found.adjusted,
+        verdict_cell=lambda found: pvalue_cell(found.adjusted, found.tested.is_bound),
     ),
     Column(
         "order_ratio",

@@ -1,14 +1,9 @@
-"""The pages in a browser: what their script does, and that they ask for nothing.
-
-Needs Chromium and its driver, of the system: `apt-get install chromium chromium-driver`.
-"""
+"""The pages in a browser: what their script does, and that they ask for nothing."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,35 +12,24 @@ from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.report import leaderboard_page, page
 from lm_eval_leakage.results.data_verdict import WORDS
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
+from tests.report.browsing import needs_browser, open_all_details, scheme_is, started, width_is, written
 from tests.report.made import OF_WORD, annotation, answered, audited, row
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-from selenium.webdriver.chrome.service import Service  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
+pytest.importorskip("selenium", reason="selenium is not installed")
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
 EVIL = "</script><script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
 NAMES = ["m", "m_a", "m_b", "m_c"]
 RATES = [0.3, 0.5, float("nan"), 0.1]
 
-MISSING = "needs a browser: apt-get install chromium chromium-driver"
-
-pytestmark = [pytest.mark.model, pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)]
+pytestmark = needs_browser
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,900"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
+    yield from started()
 
 
 @pytest.fixture(scope="module")
@@ -70,17 +54,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     return written(tmp_path_factory.mktemp("report"), page.render([made]))
 
 
-def written(folder: Path, text: str) -> str:
-    file = folder / "page.html"
-    file.write_text(text, encoding="utf-8")
-    return file.as_uri()
-
-
-def width_is(browser: Any, width: int) -> None:
-    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-
-
 def find(browser: Any, selector: str) -> Any:
     return browser.find_element(By.CSS_SELECTOR, selector)
 
@@ -97,9 +70,15 @@ def opened(browser: Any, place: int) -> Any:
     return item
 
 
+def unfolded(browser: Any, place: str) -> None:
+    """The page with everything unfolded but the questions."""
+    browser.get(place)
+    open_all_details(browser)
+
+
 def tasks_shown(browser: Any) -> list[str]:
     heads = find_all(browser, "#rows tbody tr:not([hidden]) > th .value")
-    return [head.text for head in heads]
+    return [head.get_attribute("textContent") for head in heads]
 
 
 def requested(browser: Any) -> set[str]:
@@ -120,7 +99,7 @@ def test_the_page_says_nothing_on_the_console_and_asks_for_nothing(browser, repo
 
 
 def test_a_head_sorts_by_mouse_up_down_and_back(browser, report) -> None:
-    browser.get(report)
+    unfolded(browser, report)
     (head,) = [th for th in find_all(browser, "#rows thead th") if th.text.startswith("flagged")]
     button = head.find_element(By.TAG_NAME, "button")
     assert tasks_shown(browser) == NAMES
@@ -136,7 +115,7 @@ def test_a_head_sorts_by_mouse_up_down_and_back(browser, report) -> None:
 def test_verdicts_sort_by_how_suspicious_they_are(browser, tmp_path) -> None:
     rows = [row(word, verdict=verdict) for word, verdict in sorted(OF_WORD.items())]
     made = annotation(rows=(*rows, row("tokens")))
-    browser.get(written(tmp_path, page.render([made])))
+    unfolded(browser, written(tmp_path, page.render([made])))
     assert tasks_shown(browser) == [*WORDS[::-1], "tokens"]
     (head,) = [th for th in find_all(browser, "#rows thead th") if th.text.startswith("verdict")]
     button = head.find_element(By.TAG_NAME, "button")
@@ -149,7 +128,7 @@ def test_verdicts_sort_by_how_suspicious_they_are(browser, tmp_path) -> None:
 
 
 def test_a_head_sorts_by_keyboard(browser, report) -> None:
-    browser.get(report)
+    unfolded(browser, report)
     button = find(browser, "#rows thead th:first-child button")
     browser.execute_script("arguments[0].focus()", button)
     browser.switch_to.active_element.send_keys(Keys.ENTER)
@@ -168,7 +147,7 @@ def test_the_first_stop_of_the_keyboard_leads_to_the_findings(browser, report) -
 
 
 def test_rows_are_filtered_by_text_and_level_and_counted_aloud(browser, report) -> None:
-    browser.get(report)
+    unfolded(browser, report)
     status = find(browser, "#rows .shown")
     assert status.get_attribute("role") == "status"
     assert status.text == "4 of 4 rows shown"
@@ -254,11 +233,10 @@ def test_the_page_is_never_wider_than_the_window(browser, report, width) -> None
 def test_dark_mode_has_a_dark_ground(browser, report) -> None:
     grounds = []
     for scheme in ("light", "dark"):
-        feature = {"name": "prefers-color-scheme", "value": scheme}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        scheme_is(browser, scheme)
         browser.get(report)
         grounds.append(find(browser, "body").value_of_css_property("background-color"))
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    scheme_is(browser, "")
     assert grounds == ["rgba(255, 255, 255, 1)", "rgba(20, 23, 27, 1)"]
 
 

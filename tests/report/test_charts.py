@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.report.bars import HEIGHT, bar_chart, nice_steps
 from lm_eval_leakage.report.charts import WIDTH
-from lm_eval_leakage.report.dots import SIDE, Dots, dot_chart, share_end
+from lm_eval_leakage.report.dots import LETTER, SIDE, Axis, Dots, dot_chart, share_axis, signed_axis
 from lm_eval_leakage.report.histograms import rank_histograms
 from tests.report.made import audited
 
@@ -50,21 +52,67 @@ def test_dots_are_placed_at_their_share() -> None:
 
 def test_an_axis_that_ends_earlier_is_wider() -> None:
     point = {"a": Estimate(0.25, 0, 0.25, 0.25)}
-    (half,), (whole,) = (dot_chart("t", "x", [Dots("row", point)], end).marks for end in (0.5, 1.0))
+    (half,), (whole,) = (dot_chart("t", "x", [Dots("row", point)], Axis((0.0, end))).marks for end in (0.5, 1.0))
     middle, quarter = WIDTH / 2, SIDE + (WIDTH - 2 * SIDE) / 4
     assert (half.x, whole.x) == (middle, quarter)
 
 
 def test_shares_end_where_all_intervals_are_seen() -> None:
-    assert share_end([Estimate(0.04, 0, 0.01, 0.09)]) == 0.1
-    assert share_end([Estimate(0.04, 0, 0.01, 0.11), UNKNOWN]) == 0.2
-    assert share_end([Estimate(0.6)]) == 1.0
-    assert share_end([UNKNOWN]) == 1.0
+    assert share_axis([Estimate(0.04, 0, 0.01, 0.09)]).ticks[-1] == 0.1
+    assert share_axis([Estimate(0.04, 0, 0.01, 0.11), UNKNOWN]).ticks[-1] == 0.2
+    assert share_axis([Estimate(0.6)]).ticks[-1] == 1.0
+    assert share_axis([UNKNOWN]).ticks == (0, 0.2, pytest.approx(0.4), pytest.approx(0.6), 0.8, 1.0)
 
 
-def test_a_long_name_keeps_both_ends() -> None:
+@given(st.lists(st.tuples(*[st.floats(-50, 50)] * 2), max_size=8))
+def test_a_signed_axis_has_zero_among_few_ticks_and_covers_all_intervals(intervals) -> None:
+    axis = signed_axis([Estimate(sum(ends) / 2, 1.0, *sorted(ends)) for ends in intervals])
+    assert 0 in axis.ticks
+    assert 2 <= len(axis.ticks) <= 8
+    steps = [later - earlier for earlier, later in zip(axis.ticks, axis.ticks[1:], strict=False)]
+    assert min(steps) == pytest.approx(max(steps))
+    for ends in intervals:
+        assert axis.ticks[0] - 1e-9 <= min(ends)
+        assert max(ends) <= axis.ticks[-1] + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (-0.08, 0.57, (-0.2, 0, 0.2, 0.4, 0.6)),
+        (0.02, 0.09, (0, 0.02, 0.04, 0.06, 0.08, 0.1)),
+        (-3, -1, (-3, -2.5, -2)),
+    ],
+)
+def test_a_signed_axis_has_round_steps(low, high, ticks) -> None:
+    assert signed_axis([Estimate((low + high) / 2, 1.0, low, high)]).ticks[: len(ticks)] == pytest.approx(ticks)
+
+
+def test_a_long_name_keeps_both_ends_and_its_ending_whole() -> None:
     name = "organisation/" + "x" * 60 + "-v0.3"
     (label,) = dot_chart("t", "x", [Dots(name, {})]).labels
     assert label.text.startswith("organisation/")
     assert label.text.endswith("-v0.3")
-    assert len(label.text) < 55
+    assert len(label.text) < 60
+    (label,) = dot_chart("t", "x", [Dots(name, {}, ending=", arc_challenge", note="strong evidence")]).labels
+    assert label.text.startswith("organ")
+    assert label.text.endswith("-v0.3, arc_challenge")
+    assert (len(label.text) + len("strong evidence")) * LETTER < WIDTH
+
+
+def test_grid_lines_are_where_no_name_is() -> None:
+    points = {"a": Estimate(0.5, 0, 0.4, 0.6), "b": Estimate(0.5, 0, 0.4, 0.6)}
+    chart = dot_chart("t", "x", [Dots(name, points, note="evidence") for name in "ABC"])
+    font = 10.5
+    for (top, bottom), name, note in zip(chart.bands, chart.labels, chart.notes, strict=True):
+        for text in (name, note):
+            assert text.at + 0.25 * font <= top  # below the letters' descent
+        assert all(top <= mark.y <= bottom for mark in chart.marks if top - 1 <= mark.y <= bottom + 1)
+    for (_, bottom), name in zip(chart.bands, chart.labels[1:], strict=False):
+        assert bottom <= name.at - 0.75 * font  # above the next row's letters
+
+
+def test_a_row_without_an_estimate_is_named_in_the_description() -> None:
+    chart = dot_chart("t", "x", [Dots("A", {"a": Estimate(0.5, 0.1, 0.3, 0.7)}), Dots("B", {}, note="cannot be told")])
+    assert chart.description == "t; x. A, a: 0.500 [0.300, 0.700]; B (cannot be told)"
+    assert len(chart.labels) == len(chart.bands) == 2

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
-from lm_eval_leakage.results.formatting import interval, number, plus_minus, pvalue
+from lm_eval_leakage.results.formatting import interval, number, plus_minus, pvalue, pvalue_equation, whole_percent
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,19 @@ def test_an_undefined_error_is_left_out() -> None:
 @pytest.mark.parametrize(("value", "text"), [(math.nan, "–"), (0.0, "< 1e-300"), (1.0, "1"), (0.0321, "0.032")])
 def test_pvalues_have_two_digits(value: float, text: str) -> None:
     assert pvalue(value) == text
+
+
+def test_a_bound_of_a_pvalue_is_shown_as_one() -> None:
+    assert (pvalue(1.14e-13, is_bound=True), pvalue_equation(1.14e-13, is_bound=True)) == ("≤ 1.1e-13", "p ≤ 1.1e-13")
+    assert pvalue_equation(0.03) == "p = 0.03"
+    assert pvalue_equation(0.0, is_bound=True) == pvalue_equation(0.0) == "p < 1e-300"
+    assert pvalue(math.nan, is_bound=True) == "–"
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.0, "0 %"), (0.004, "0.4 %"), (0.0094, "0.9 %"), (0.0096, "1 %"), (0.544, "54 %"), (1.0, "100 %")],
+)
+def test_a_share_is_a_whole_percentage_with_a_decimal_below_one(share: float, text: str) -> None:
+    assert whole_percent(share).replace("\u00a0", " ") == text
+    assert whole_percent(math.nan) == "–"

@@ -9,6 +9,7 @@ import pytest
 from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.report.leaderboard_page import render
+from lm_eval_leakage.results.data_verdict import BY_REFERENCE
 from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
 from tests.report.made import UNDECIDED, row, verdict
 from tests.report.parsed import Parsed
@@ -19,30 +20,35 @@ def standing(model: str, rate: float, first: int, last: int | None = None, **cha
     return Standing(row(model=model, **{"flagged_rate": flagged, **changes}), first, last or first)
 
 
+BY_ANOTHER = verdict(0.2, basis=BY_REFERENCE)
 BOARD = Board("mmlu", (standing("A", 0.3, 1), standing("B", 0.2, 2, 3), standing("C", 0.19, 2, 3)), 90)
 
 
-def test_a_leaderboard_is_well_formed_and_says_who_is_flagged_most_and_least() -> None:
-    text = Parsed(render(Leaderboard((BOARD,)))).text
-    assert (
-        "On mmlu, by 90 questions that all of 3 models were tested on: A is flagged on a share of 0.30 ± 0.02, "
-        "by chance 0.042; C on 0.19 ± 0.02."
-    ) in text
+def test_a_leaderboard_is_titled_by_its_order_and_says_it_first() -> None:
+    parsed = Parsed(render(Leaderboard((BOARD,))))
+    assert ("title", "Leakage leaderboard: most suspicious first") in parsed.texts
+    main = parsed.text.rpartition("Leakage leaderboard: most suspicious first ")[2]
+    assert main.startswith(
+        "The first model on a benchmark is the one with the strongest evidence of having seen it, not the best one. "
+        "mmlu Flagged: 19 % of questions for C to 30 % for A (4 % expected by chance)."
+    )
 
 
 def test_a_rank_is_shown_as_an_interval_with_how_to_read_it() -> None:
-    text = Parsed(render(Leaderboard((BOARD,)))).text
-    assert "A mmlu 1 0.300" in text
-    assert "B mmlu 2–3 0.200" in text
-    assert "C mmlu 2–3 0.190" in text
-    assert "differ significantly only if one is listed as flagged more often" in text
+    parsed = Parsed(render(Leaderboard((BOARD,))))
+    assert "rank by flags" in parsed.heads()
+    assert "A mmlu 30 % 30 of 100 4 % 0.500 ± 0.050 0.400 [0.30, 0.50] 1 B mmlu" in parsed.text
+    assert "[0.30, 0.50] 2–3 C mmlu" in parsed.text
+    assert "1 means flagged most often" in parsed.text
+    assert "differ significantly only if one is listed as flagged more often" in parsed.text
 
 
 def test_each_benchmark_has_a_chart_with_a_dot_per_model() -> None:
     found = Parsed(render(Leaderboard((BOARD, Board("arc", (standing("A", 0.1, 1),), 50)))))
     (first, second) = [dict(attributes) for tag, attributes in found.elements if tag == "svg" and "role" in attributes]
     assert first["aria-label"].count("flagged: ") == 3
-    assert second["aria-label"] == "arc; A, flagged: 0.100 [0.060, 0.140]; "
+    described = "arc; share of questions flagged, 95 % interval. A, flagged: 0.100 [0.060, 0.140]"
+    assert second["aria-label"] == described
 
 
 def judged(*pvalues: float) -> Board:
@@ -50,22 +56,29 @@ def judged(*pvalues: float) -> Board:
     return Board("mmlu", tuple(models), 90)
 
 
-def test_the_verdicts_come_first_with_the_most_suspicious_one_as_badge() -> None:
+def test_each_verdict_is_a_badge_before_its_models_the_most_suspicious_first() -> None:
     undecided = Standing(row(model="U", verdict=UNDECIDED), 1, 5)
     board = judged(2e-5, 0.003, 0.2, 0.3)
     page = render(Leaderboard((replace(board, standings=(*board.standings, undecided)),)))
     parsed = Parsed(page)
-    assert (
-        "strong evidence On mmlu: strong evidence for M0; evidence for M1; none found for M2, M3; "
-        "cannot be told for U. By 90 questions that all of 5 models were tested on: "
-    ) in parsed.text
-    assert parsed.heads()[:6] == ["model", "benchmark", "verdict", "p", "order ratio", "rank"]
-    assert "M0 mmlu strong evidence 2e-05 – 1 0.100" in parsed.text
+    assert "mmlu strong evidence M0 evidence M1 none found M2, M3 cannot be told U " in parsed.text
+    assert page.count('<p><span class="badge') == 4
+    first = ["verdict", "flagged", "expected", "p or ratio", "accuracy", "accuracy without flagged", "rank by flags"]
+    assert parsed.heads()[:8] == ["model", *first]
+    assert "M0 mmlu strong evidence 10 % 10 of 100 4 % p = 2e-05 " in parsed.text
 
 
-def test_a_headline_names_five_models_of_a_verdict() -> None:
+def test_preferences_are_compared_where_all_verdicts_rest_on_the_same() -> None:
+    parsed = Parsed(render(Leaderboard((judged(2e-5, 0.2),))))
+    names = [attributes["aria-label"] for tag, attributes in parsed.elements if tag == "svg" and "role" in attributes]
+    assert [name.partition(";")[0] for name in names] == ["Preference for the published orders", "mmlu"]
+    other = replace(judged(0.2), standings=(*judged(0.2).standings, standing("R", 0.1, 1, verdict=BY_ANOTHER)))
+    assert "Preference for the published orders" not in Parsed(render(Leaderboard((other,)))).text
+
+
+def test_at_most_five_models_of_a_verdict_are_named() -> None:
     text = Parsed(render(Leaderboard((judged(*[0.5] * 7),)))).text
-    assert "none found for M0, M1, M2, M3, M4, 2 more. By" in text
+    assert "none found M0, M1, M2, M3, M4, 2 more 10 % of questions flagged (4 % expected by chance)." in text
 
 
 def test_no_pvalue_of_flags_is_on_the_page() -> None:
@@ -76,9 +89,9 @@ def test_no_pvalue_of_flags_is_on_the_page() -> None:
 def test_a_model_without_flags_has_a_verdict_and_no_rank() -> None:
     two_options = standing("T", 0.1, 1, n_tested=0, flagged_rate=UNKNOWN, verdict=verdict(0.003))
     parsed = Parsed(render(Leaderboard((Board("winogrande", (two_options,), 0),))))
-    assert "evidence On winogrande: evidence for T." in parsed.text
-    assert "rank" not in parsed.heads()
-    assert "of 1 model" not in parsed.text
+    assert "winogrande evidence T Preference for the published orders" in parsed.text
+    assert "rank by flags" not in parsed.heads()
+    assert "flagged" not in parsed.heads()
 
 
 def test_choice_confusion_has_a_table_where_it_was_asked() -> None:

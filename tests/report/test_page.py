@@ -8,30 +8,32 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.inference.order_sum import OrderRatio
+from lm_eval_leakage.inference.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.report.page import render
+from lm_eval_leakage.report.told_verdicts import short_sentence
 from lm_eval_leakage.results.data_verdict import WORDS
 from lm_eval_leakage.results.other_detectors import DetectorValue
 from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion
-from tests.report.made import HALF, OF_WORD, annotation, answered, audited, row, verdict
+from tests.report.made import HALF, OF_WORD, UNDECIDED, annotation, answered, audited, row, verdict
 from tests.report.parsed import Parsed
 
+TABLES = ("benchmarks", "rows")
 EVIL = "<script>alert(1)</script></script>{{ 7*7 }}{% raw %}\"onload='x'<!--&amp;\u2028\ud800"
 
 
 def usual(**changes) -> Annotation:
-    found = [audited(i, rank=1 + i % 24) for i in range(48)]
+    found = [audited(i, rank=1 + i % 24) for i in range(48)]  # of which 2 are flagged
     return annotation(*found, questions=tuple(answered(one, 1.0) for one in found), **changes)
 
 
 def test_a_page_is_well_formed_and_has_each_part() -> None:
     parsed = Parsed(render([usual()]))
     headings = [text for tag, text in parsed.texts if tag in {"h2", "h3"}]
-    parts = ["By task, group and subject", "M", "Ranks of the published orders", "Margins", "Flagged questions"]
-    parts += ["What a verdict and a flag mean, and what they do not", "Problems and origins", "M"]
+    parts = ["By model and benchmark", "M", "Ranks of the published orders", "Flagged questions"]
+    parts += ["How to read this page", "Problems and origins", "M"]
     assert headings == parts
     assert ("html", {"lang": "en"}) in parsed.elements
 
@@ -133,22 +135,27 @@ def test_models_have_a_column_where_there_are_several() -> None:
     assert "model" in Parsed(render(two)).heads()
 
 
-def cell_of(page: str, column: str, line: int = 0) -> str:
-    """In one row of the table, by default the first."""
-    table = page[page.index('<table class="sortable">') : page.index("</table>")]
-    heads = [re.sub("<.*?>", "", head) for head in re.findall(r"<th scope=\"col\".*?</th>", table)]
-    chosen = table[table.index("<tbody>") :].split("</tr>")[:-1][line]
+def cell_of(page: str, column: str, line: int = 0, table: str = "benchmarks") -> str:
+    """In one row of a table, by default the first of the first."""
+    start = page.index('<table class="sortable">', page.index(f'id="{table}"'))
+    source = page[start : page.index("</table>", start)]
+    heads = [re.sub("<.*?>", "", head) for head in re.findall(r"<th scope=\"col\".*?</th>", source)]
+    chosen = source[source.index("<tbody>") :].split("</tr>")[:-1][line]
     cells = re.findall(r"<t[dh][ >].*?</t[dh]>", chosen, re.DOTALL)
-    return re.sub("<.*?>", "", cells[heads.index(column)]).strip()
+    return re.sub("<.*?>", "", cells[heads.index(column)]).strip().replace("\u00a0", " ")
 
 
 def test_undefined_is_a_dash() -> None:
     page = render([annotation(rows=(row("mmlu", accuracy=UNKNOWN), row("other", verdict=verdict(0.2))))])
-    assert [cell_of(page, head, -1) for head in ("verdict", "p", "accuracy")] == ["–", "–", "–"]
+    assert [cell_of(page, head, -1) for head in ("verdict", "p or ratio", "accuracy")] == ["–", "–", "–"]
+    assert [cell_of(page, head, -1, "rows") for head in ("verdict", "p", "accuracy")] == ["–", "–", "–"]
     assert "nan" not in Parsed(page).text.lower().split()
-    assert [cell_of(page, head) for head in ("verdict", "p", "accuracy")] == ["none found", "0.2", "0.500 ± 0.050"]
-    assert cell_of(page, "flagged") == "0.250 ± 0.043"
-    assert cell_of(page, "accuracy, unflagged") == "0.400 [0.30, 0.50]"
+    assert [cell_of(page, head) for head in ("verdict", "p or ratio")] == ["none found", "p = 0.2"]
+    assert cell_of(page, "flagged") == "25 % 25 of 100"
+    assert cell_of(page, "expected") == "4 %"
+    assert cell_of(page, "accuracy") == cell_of(page, "accuracy", table="rows") == "0.500 ± 0.050"
+    assert cell_of(page, "accuracy without flagged") == "0.400 [0.30, 0.50]"
+    assert cell_of(page, "flagged", table="rows") == "0.250 ± 0.043"
 
 
 UNREAD = AuditedQuestion("h", "", "mmlu", "mmlu", "", (), None, reason="no options")
@@ -188,12 +195,13 @@ def test_the_first_200_problems_are_shown_and_all_are_counted() -> None:
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_each_word_is_a_badge_before_its_sentence_and_in_the_table(word) -> None:
+def test_each_word_is_a_badge_before_its_sentence_and_in_the_tables(word) -> None:
     page = render([annotation(rows=(row(verdict=OF_WORD[word]),))])
     badge = f'<span class="badge {word.replace(" ", "-")}">{word}</span>'
-    assert page.count(badge) == 2
-    assert f"{word} M on mmlu (n = 100): {OF_WORD[word].reason}. Its accuracy" in Parsed(page).text
-    assert cell_of(page, "verdict") == word
+    assert page.count(badge) == 3
+    sentence = " ".join(short_sentence(OF_WORD[word]).split())
+    assert f"{word} mmlu {sentence} 25 % of 100 questions flagged (4 % expected by chance)." in Parsed(page).text
+    assert cell_of(page, "verdict") == cell_of(page, "verdict", table="rows") == word
     assert f'<td class="text" data-order="{WORDS.index(word)}">' in page
 
 
@@ -203,12 +211,70 @@ def test_without_option_orders_there_is_no_badge() -> None:
     assert "verdict" not in Parsed(page).heads()
 
 
-def test_verdicts_stand_before_accuracy_and_flags() -> None:
+def test_nothing_is_said_of_an_audit_that_was_not_made() -> None:
+    nothing = replace(row(), values={}, n_joined=0, n_tested=0)
+    text = Parsed(render([annotation(rows=(nothing,), detector="")])).text
+    assert "No audit of this model covers it, so there is no verdict. Accuracy 0.50 ± 0.05." in text
+    for word in ("flag", "rank", "margin", "evidence", "order", "detector:"):
+        assert word not in text.lower()
+
+
+def test_the_first_table_has_what_a_reader_needs_first() -> None:
     full = row(verdict=verdict(0.003, adjusted=0.006, n_looks=2, ratio=OrderRatio(60, 1.5, 1.2)))
+    first = ["verdict", "flagged", "expected", "p or ratio", "accuracy", "accuracy without flagged"]
     heads = Parsed(render([annotation(rows=(full,))])).heads()
-    assert heads[:6] == ["task", "verdict", "p", "p adjusted", "order ratio", "metric"]
+    assert heads[:7] == ["benchmark", *first]
+    every = ["task", "verdict", "flagged", "by chance", "p", "p adjusted", "order ratio", "accuracy"]
+    assert heads[7:16] == [*every, "accuracy, unflagged"]
     several = [annotation(rows=(row(model=name, verdict=verdict(0.2)),), model=name) for name in "AB"]
-    assert Parsed(render(several)).heads()[:3] == ["task", "model", "verdict"]
+    heads = Parsed(render(several)).heads()
+    assert heads[:2] == ["model", "verdict"]
+    assert heads[7:10] == ["task", "model", "verdict"]
+
+
+def test_a_model_and_benchmark_has_one_line_however_many_metrics_and_subjects_it_has() -> None:
+    own = row(verdict=verdict(0.2))
+    rows = (own, replace(own, metric="acc_norm,none"), replace(own, task="mmlu/anatomy", level="subject"))
+    page = render([annotation(rows=rows)])
+    counts = [page[page.index(f'id="{name}"') :].partition("</table>")[0].count("<tr ") for name in TABLES]
+    assert counts == [1, 3]
+    assert "All columns, metrics, tasks and subjects (3 rows)" in Parsed(page).text
+    assert page.count('class="badge') == 1 + 1 + 3
+
+
+def test_what_decides_is_a_pvalue_or_a_ratio_and_a_bound_is_shown_as_one() -> None:
+    bound = OrderSum(100, 1e-13, mean=0.5, mean_error=0.1, is_bound=True)
+    rows = (
+        row("a", verdict=verdict(1e-13, tested=bound, adjusted=3e-13, n_looks=3)),
+        row("b", verdict=verdict(0.1, adjusted=0.2, n_looks=3)),
+        row("c", verdict=UNDECIDED),
+    )
+    page = render([annotation(rows=rows)])
+    found = [cell_of(page, "p or ratio", line) for line in range(3)]
+    assert found == ["p ≤ 3e-13", "p = 0.2", "ratio 1.5 at least 1.2"]
+    assert [cell_of(page, head, 0, "rows") for head in ("p", "p adjusted")] == ["≤ 1e-13", "≤ 3e-13"]
+    keys = [float(key) for key in re.findall(r'<td data-order="([\d.e-]+)"><span class="value">(?:p|ratio) ', page)]
+    assert keys == sorted(keys)
+    assert len(keys) == 3
+
+
+def test_of_fewer_than_ten_flagged_questions_nothing_is_claimed() -> None:
+    about = {"gap": HALF, "gap_adjusted": HALF, "gap_pvalue": 0.01, "strong_rate": HALF, "accuracy_flagged": HALF}
+    claims = {"gap", "gap within strata", "p of gap", "flagged and right", "accuracy, flagged"}
+    for n_flagged in (9, 10):
+        found = [audited(i, rank=1 if i < n_flagged else 2) for i in range(100)]
+        own = row(flagged_rate=Estimate(n_flagged / 100, 0.03), **about)
+        parsed = Parsed(render([annotation(*found, rows=(own,))]))
+        assert claims & set(parsed.heads()) == (claims if n_flagged == 10 else set())
+        assert ("Margin of the published order" in parsed.text) is (n_flagged == 10)
+        assert f"{n_flagged} questions flagged by max_order" in parsed.text
+
+
+def test_audits_are_shown_by_the_name_of_their_benchmark() -> None:
+    found = audited(benchmark="arc_challenge", subject="arc_challenge_leakage_perm")
+    page = render([annotation(found, rows=(row("arc_challenge"),))])
+    assert Parsed(page).data()[0]["s"] == "arc_challenge"
+    assert "leakage_perm" not in page
 
 
 def test_the_most_suspicious_model_and_benchmark_come_first() -> None:
@@ -220,9 +286,20 @@ def test_the_most_suspicious_model_and_benchmark_come_first() -> None:
         ),
     ]
     page = render(made)
-    assert [cell_of(page, "task", line).split()[0] for line in range(3)] == ["z", "y", "x"]
+    assert [cell_of(page, "model", line).split()[-1] for line in range(3)] == ["z", "y", "x"]
+    assert [cell_of(page, "task", line, "rows").split()[0] for line in range(3)] == ["z", "y", "x"]
     text = Parsed(page).text
     assert text.index("seen on z") < text.index("seen on y") < text.index("clean on x")
+
+
+def test_several_models_are_compared_in_a_plot_and_one_is_not() -> None:
+    several = [annotation(rows=(row(model=name, verdict=verdict(0.2)),), model=name) for name in "AB"]
+    parsed = Parsed(render(several))
+    (drawing,) = [one for tag, one in parsed.elements if tag == "svg" and one.get("role") == "img"]
+    assert drawing["aria-label"].startswith("Preference for the published orders; standard deviations, 95 % interval.")
+    assert "A (none found), preference: 0.500" in drawing["aria-label"]
+    assert "Compared with the control form, which breaks memory. Dashed: what clean models reach." in parsed.text
+    assert "Compared with" not in Parsed(render(several[:1])).text
 
 
 def test_no_pvalue_of_flags_is_on_the_page() -> None:
@@ -234,10 +311,11 @@ def test_no_pvalue_of_flags_is_on_the_page() -> None:
     assert "p = 0.2" in text
 
 
-def test_the_verdicts_of_a_fifth_benchmark_are_in_the_models_section() -> None:
-    rows = tuple(row(f"t{i}", verdict=verdict(0.1 + i / 10)) for i in range(5))
-    text = Parsed(render([annotation(rows=rows)])).text
-    assert "Verdicts on other benchmarks none found t4 (n = 100): on 100 questions" in text
+def test_after_eight_verdicts_the_others_are_folded_and_counted() -> None:
+    rows = tuple(row(f"t{i}", verdict=verdict(0.1 + i / 100)) for i in range(10))
+    page = render([annotation(rows=rows)])
+    assert "2 more: 2 none found" in Parsed(page).text
+    assert page.index("t7</span></h2>") < page.index('<details class="further">') < page.index("t8</span></h2>")
 
 
 def test_origins_and_the_detector_are_named() -> None:
@@ -256,10 +334,10 @@ def test_a_page_says_flagged_and_never_leaked() -> None:
 def test_every_figure_has_a_caption_and_every_drawing_a_name_or_none_to_read() -> None:
     elements = Parsed(render([usual(rows=(row(accuracy_original=HALF),))])).elements
     figures = [tag for tag, _ in elements if tag in {"figure", "figcaption"}]
-    assert figures == ["figure", "figcaption"] * 3
+    assert figures == ["figure", "figcaption"] * 2  # ranks and arms
     drawings = [attributes for tag, attributes in elements if tag == "svg"]
     assert all(one.get("aria-hidden") == "true" or (one["role"] == "img" and one["aria-label"]) for one in drawings)
-    assert sum("role" in one for one in drawings) == 3
+    assert sum("role" in one for one in drawings) == 2
 
 
 def test_dark_and_light_texts_have_enough_contrast() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from lm_eval_leakage.inference.order_sum import OrderRatio
 from lm_eval_leakage.inference.pooling import Estimate, share
-from lm_eval_leakage.report import leaderboard_page
+from lm_eval_leakage.report import leaderboard_page, verdict_table
 from lm_eval_leakage.report.page import render
 from lm_eval_leakage.results import column_registry as registry
 from lm_eval_leakage.results.annotate import annotate
@@ -99,7 +99,8 @@ def test_every_column_of_numbers_can_be_named_in_fail_if(column, full) -> None:
 
 @pytest.mark.parametrize("column", registry.displayed(), ids=ids)
 def test_every_heading_is_on_the_page_and_in_the_text_table_under_one_name(column, full) -> None:
-    others = [full, Row("other", "bench", "task", "", "", 1, Estimate(), 0, 0)]
+    many = replace(full, n_tested=1000)  # enough flagged questions for a claim about them
+    others = [many, Row("other", "bench", "task", "", "", 1, Estimate(), 0, 0)]
     page = Parsed(render([Annotation("m", "max_order", tuple(others), (), ())])).heads()
     head, *_ = as_text(others, "markdown").splitlines()
     assert column.heading in page
@@ -211,7 +212,7 @@ def test_in_text_tables_a_negative_number_keeps_its_sign_in_every_encoding(full)
 
 def test_the_leaderboards_name_columns_as_the_report_does(runs) -> None:
     found = annotate([runs])
-    own = {"benchmark", "rank", "common"}
+    own = {"rank by flags", "common", *(column.title for column in verdict_table.FIRST)}
     heads = set(Parsed(leaderboard_page.render(leaderboard(found))).heads())
     assert heads - own <= {column.heading for column in registry.displayed()}
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lm_eval_leakage.report import leaderboard_page, page
+from lm_eval_leakage.report.told_verdicts import short_sentence
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.data_verdict import WORDS
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, leaderboard
@@ -22,6 +23,11 @@ from tests.results.harness_files import answered, audited, row, write_run
 
 N, N_ORDERS = 60, 24
 N_SEEN = {"cannot be told": 0, "none found": 0, "evidence": 4, "strong evidence": N}
+
+
+def plain(text: str) -> str:
+    """With plain spaces, as a parsed page has them."""
+    return " ".join(text.split())
 
 
 def asked(n_seen: int, orders: str | None = "random", *, control: bool = False, natural: float = 0.0) -> list[Any]:
@@ -59,9 +65,9 @@ def test_each_word_is_in_every_output(tmp_path: Path, word: str) -> None:
     (record,) = json.loads(as_text(found[0].rows, "json"))
     assert (record["verdict"], record["verdict_sentence"]) == (word, judged.verdict.sentence)
     assert verdicts_in_words(found[0].rows, "table") == f"bench: {judged.verdict.sentence}"
-    assert f"{word} m on bench (n = 60): {judged.verdict.reason}. Its accuracy" in Parsed(page.render(found)).text
+    assert f"{word} bench {plain(short_sentence(judged.verdict))}" in Parsed(page.render(found)).text
     board = leaderboard(found)
-    assert f"{word} On bench: {word} for m. By 60" in Parsed(leaderboard_page.render(board)).text
+    assert f"bench {word} m " in Parsed(leaderboard_page.render(board)).text
     assert f"| {word} |" in as_markdown(board)
     assert [line["verdict"] for line in csv.DictReader(io.StringIO(as_csv(board)))] == [word]
     (results,) = (file for file in write(found[0], "0", tmp_path / "out") if file.name.startswith("results"))
@@ -84,10 +90,11 @@ def test_a_clean_benchmark_of_natural_orders_with_many_flags_is_not_called_suspi
     assert record["flagged_rate"] > 0.3
     assert record["pvalue"] < 1e-9
     assert (judged.verdict.basis, judged.verdict.word) == ("control", "none found")
-    for text in (Parsed(page.render(found)).text, verdicts_in_words(found[0].rows, "table")):
-        first = text[text.index("none found") :].partition("standard deviations")[0]
-        assert "does not significantly prefer the published orders" in first
-        assert "flagged" not in first
+    told = verdicts_in_words(found[0].rows, "table").partition("standard deviations")[0]
+    assert "none found: on 60 questions" in told
+    assert "does not significantly prefer the published orders" in told
+    assert "flagged" not in told
+    assert "none found bench No significantly stronger preference for" in Parsed(page.render(found)).text
 
 
 def test_without_a_control_natural_orders_have_a_ratio_and_no_pvalue(tmp_path: Path) -> None:
@@ -117,7 +124,7 @@ def test_a_log_of_an_earlier_version_names_the_remedy_and_its_flags_still_count(
     assert told.startswith(
         "bench: cannot be told: the log does not say whether the published orders are random; run the audit again"
     )
-    assert "cannot be told m on bench (n = 60): the log does not say" in Parsed(page.render(found)).text
+    assert "cannot be told bench The log does not say" in Parsed(page.render(found)).text
     assert json.loads(as_text(found[0].rows, "json"))[0]["flagged_rate"] == 1
 
 
@@ -164,5 +171,5 @@ def test_questions_of_two_options_are_on_the_leaderboard_by_their_verdict_withou
     (line,) = csv.DictReader(io.StringIO(as_csv(board)))
     assert (line["rank_low"], line["rank_high"]) == ("", "")
     text = Parsed(page.render(found)).text
-    assert "strong evidence m on bench (n = 60): on 60 questions with orders consistent with random ones" in text
-    assert "No single question" not in text
+    assert "strong evidence bench Prefers the published orders to other orders of the same options" in text
+    assert "flagged" not in text.partition("How to read")[0]

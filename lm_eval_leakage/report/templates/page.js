@@ -82,7 +82,19 @@
     };
     filter.addEventListener('input', show);
     if (level) level.addEventListener('change', show);
-    controls.hidden = false;
+    controls.hidden = rows.length < 2;
+    show();
+  };
+
+  // A table that is wider than its window says so.
+  const makeCued = (tabled) => {
+    const [box, cue] = [tabled.querySelector('.scroll'), tabled.querySelector('.cue')];
+    const show = () => {
+      cue.hidden = box.scrollWidth <= box.clientWidth;
+      box.classList.toggle('wide', !cue.hidden && box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+    };
+    new ResizeObserver(show).observe(box);
+    box.addEventListener('scroll', show, {passive: true});
     show();
   };
 
@@ -243,5 +255,6 @@
 
   document.querySelectorAll('.sortable').forEach(makeSortable);
   document.querySelectorAll('.tabled').forEach(makeFilterable);
+  document.querySelectorAll('.tabled').forEach(makeCued);
   document.querySelectorAll('.flagged').forEach(makeList);
 })();

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from lm_eval_leakage.inference.order_sum import OrderSum
+from lm_eval_leakage.inference.pooling import UNKNOWN
+from lm_eval_leakage.report.comparison import MOST_ROWS, common_basis, comparison
+from lm_eval_leakage.report.plot import Plot, comparison_plot
+from lm_eval_leakage.results.data_verdict import BY_ORDERS, BY_REFERENCE
+from tests.report.made import OF_WORD, UNDECIDED, annotation, row, verdict
+
+
+def judged(model: str, mean: float = 0.5, **changes):
+    return row(model=model, verdict=verdict(0.2, tested=OrderSum(100, 0.2, mean=mean, mean_error=0.1), **changes))
+
+
+def test_preferences_are_drawn_where_all_verdicts_rest_on_the_same() -> None:
+    found = comparison([judged("A"), judged("B", 0.1)])
+    first, second = found.chart.marks
+    # 0.5 ± 1.96 * 0.1
+    assert first.title == "A (none found), preference: 0.500 [0.304, 0.696]"
+    assert first.x - second.x == pytest.approx((first.x2 - first.x1) * 0.4 / 0.392, rel=0.01)
+    assert found.chart.title == "Preference for the published orders"
+    assert found.caption == "Compared with the control form, which breaks memory. Dashed: what clean models reach."
+    by_orders = comparison([judged("A", basis=BY_ORDERS)])
+    assert by_orders.caption == "Compared with other orders of the same options. Dashed: no preference."
+
+
+def test_a_model_without_a_test_has_a_line_without_a_mark() -> None:
+    found = comparison([judged("A"), row(model="U", verdict=UNDECIDED)])
+    assert len(found.chart.marks) == 1
+    assert found.chart.without == ("U (cannot be told)",)
+
+
+@pytest.mark.parametrize("second", [judged("B", basis=BY_REFERENCE)], ids=["another comparison"])
+def test_flags_are_drawn_where_verdicts_rest_on_different_things(second) -> None:
+    rows = [judged("A"), second]
+    assert common_basis(rows) == ""
+    found = comparison(rows)
+    assert found.chart.title == "Share of questions flagged"
+    assert [mark.title for mark in found.chart.marks] == [
+        "A (none found), flagged: 0.250 [0.170, 0.340]",
+        "B (none found), flagged: 0.250 [0.170, 0.340]",
+    ]
+    assert len(found.chart.chances) == 2
+
+
+def test_flags_are_drawn_where_no_verdict_has_a_test() -> None:
+    assert comparison([row(verdict=UNDECIDED), row()]).chart.title == "Share of questions flagged"
+
+
+def test_without_verdicts_and_flags_there_is_nothing_to_draw() -> None:
+    assert comparison([row(flagged_rate=UNKNOWN)]) is None
+    assert comparison([]) is None
+    with pytest.raises(ValueError, match="no audit of these runs has option orders or flags; run one first"):
+        comparison_plot([annotation(rows=(row(flagged_rate=UNKNOWN),))])
+
+
+def test_what_no_audit_covers_is_not_in_the_plot() -> None:
+    nothing = row(model="N", flagged_rate=UNKNOWN)
+    for judged_ones in ([judged("A"), judged("B")], [row(model="A"), row(model="B")]):
+        assert [label.text for label in comparison([*judged_ones, nothing]).chart.labels] == ["A", "B"]
+
+
+def test_labels_are_as_short_as_the_rows_allow() -> None:
+    def labels(*rows):
+        return [label.text for label in comparison(rows).chart.labels]
+
+    one, other = judged("A"), judged("B")
+    assert labels(one, other) == ["A", "B"]
+    assert labels(one, replace(one, task="arc")) == ["mmlu", "arc"]
+    assert labels(one, replace(other, task="arc")) == ["A, mmlu", "B, arc"]
+
+
+def test_of_many_rows_the_first_are_drawn_and_that_is_said() -> None:
+    found = comparison([judged(f"M{i}") for i in range(MOST_ROWS + 9)])
+    assert len(found.chart.marks) == MOST_ROWS
+    assert found.caption.endswith(f"The {MOST_ROWS} most suspicious rows of {MOST_ROWS + 9}.")
+
+
+# ---------------------------------------------------------------------- as a drawing of its own
+
+
+def plotted() -> Plot:
+    rows = [replace(row(f"t<{i}>&", model="M"), verdict=found) for i, found in enumerate(OF_WORD.values())]
+    return comparison_plot([annotation(rows=tuple(rows))])
+
+
+def test_a_plot_is_well_formed_svg_with_a_title_a_description_and_an_alternative_text() -> None:
+    root = ElementTree.fromstring(plotted()._repr_svg_())
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    title, description = (root.find(f"{{http://www.w3.org/2000/svg}}{tag}") for tag in ("title", "desc"))
+    assert title.text == "Preference for the published orders"
+    assert description.text.startswith("Compared with")
+    assert root.get("role") == "img"
+    assert "t<3>& (strong evidence), preference: 0.500 [0.304, 0.696]" in root.get("aria-label")
+    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    # the most suspicious first
+    assert [text for text in texts if text.startswith("t<")] == ["t<3>&", "t<2>&", "t<1>&", "t<0>&"]
+
+
+def test_a_plot_needs_no_other_file_and_follows_dark_mode() -> None:
+    svg = plotted().svg
+    assert "prefers-color-scheme:dark" in svg
+    assert re.findall(r"url\(|href|@import|<script", svg) == []
+    defined = set(re.findall(r"(--[\w-]+):", svg))
+    assert set(re.findall(r"var\((--[\w-]+)\)", svg)) == defined
+
+
+def test_a_plot_is_saved_and_the_same_runs_give_the_same_plot(tmp_path) -> None:
+    plotted().save(tmp_path / "new" / "plot.svg")
+    plotted().save(str(tmp_path / "other.svg"))
+    assert (tmp_path / "new" / "plot.svg").read_text("utf-8") == (tmp_path / "other.svg").read_text("utf-8")
+    assert ElementTree.parse(tmp_path / "other.svg").getroot().get("width")
+
+
+def test_a_plot_is_saved_as_nothing_but_svg(tmp_path) -> None:
+    with pytest.raises(ValueError, match="cannot be saved as 'plot.png'; name a file"):
+        plotted().save(tmp_path / "plot.png")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from lm_eval_leakage.inference.order_sum import OrderRatio, OrderSum
+from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
+from lm_eval_leakage.report.told_verdicts import ToldVerdict, short_sentence, told_verdict, told_verdicts
+from lm_eval_leakage.results.data_verdict import (
+    BY_CONTROL,
+    BY_ORDERS,
+    BY_RATIO,
+    BY_REFERENCE,
+    NO_VERDICT,
+    WORDS,
+    DataVerdict,
+)
+from lm_eval_leakage.results.null_status import RANDOM_ORDERS, UNDECIDED_ORDERS, WRITTEN_ORDERS
+from tests.report.made import OF_WORD, UNDECIDED, annotation, row, verdict
+
+
+def text(told: ToldVerdict) -> str:
+    """With plain spaces instead of those that keep a number and its unit together."""
+    return " ".join([told.sentence, told.figures, *told.reasons]).replace("\u00a0", " ")
+
+
+def figures(told: ToldVerdict) -> str:
+    return told.figures.replace("\u00a0", " ")
+
+
+def test_a_verdict_is_told_in_short_with_what_was_counted_and_its_reasons() -> None:
+    told = told_verdict(row(verdict=verdict(0.003)))
+    assert (told.word, told.badge, told.model, told.benchmark, told.n) == ("evidence", "evidence", "M", "mmlu", 100)
+    assert told.sentence == (
+        "Prefers the published orders more than in the control form, which breaks memory, by 0.50 ± 0.10 standard "
+        "deviations (p = 0.003)."
+    )
+    assert figures(told) == (
+        "25 % of 100 questions flagged (4 % expected by chance). Accuracy 0.50 ± 0.05; 0.40 ± 0.06 on the 75 not "
+        "flagged."
+    )
+    assert told.reasons == (
+        "On 100 questions with orders written by people, the model prefers the published orders more than it does in "
+        "the control form, which breaks memory (by 0.50 ± 0.10 standard deviations, p = 0.003).",
+    )
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_each_word_is_the_badge_of_its_row_and_its_sentences_are_short(word) -> None:
+    told = told_verdict(row(verdict=OF_WORD[word]))
+    assert (told.word, told.badge) == (word, word.replace(" ", "-"))
+    for sentence in told.sentence.split(". "):
+        assert len(sentence.split()) <= 25
+
+
+@pytest.mark.parametrize(
+    ("basis", "compared"),
+    [
+        (BY_ORDERS, "to other orders of the same options, by"),
+        (BY_REFERENCE, "more than the reference model does, by"),
+        (BY_CONTROL, "more than in the control form, which breaks memory, by"),
+    ],
+)
+def test_the_sentence_says_with_what_the_published_orders_were_compared(basis, compared) -> None:
+    assert compared in short_sentence(verdict(0.003, basis=basis))
+    assert short_sentence(verdict(0.2, basis=basis)).startswith("No significant")
+
+
+def test_the_pvalue_that_decides_is_told_and_a_bound_as_a_bound() -> None:
+    bound = OrderSum(100, 1e-13, mean=0.5, mean_error=0.1, is_bound=True)
+    assert "(p ≤ 2e-13)" in short_sentence(verdict(1e-13, tested=bound, adjusted=2e-13, n_looks=2))
+    assert "(p = 0.02)" in short_sentence(verdict(0.01, adjusted=0.02, n_looks=2))
+
+
+@pytest.mark.parametrize(
+    ("detectable", "told"),
+    [
+        ((), ""),
+        (((1, math.nan),), ""),
+        (((1, 0.244), (3, 0.1)), "Had it seen 24 % of the questions once, the audit would have found that"),
+        (((1, math.nan), (3, 0.1)), "Had it seen 10 % of the questions 3 times, the audit would have found that"),
+    ],
+)
+def test_finding_nothing_says_what_would_have_been_found(detectable, told) -> None:
+    sentence = short_sentence(verdict(0.2, detectable=detectable)).replace("\u00a0", " ")
+    assert sentence.startswith(
+        "No significantly stronger preference for the published orders than in the control form"
+    )
+    assert (told in sentence) is True
+    assert ("Had it" in sentence) is bool(told)
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (
+            UNDECIDED,
+            "People wrote these orders, and the audit has neither a control nor a reference. The published order is "
+            "the most likely one 1.5 times as often as by chance; natural preference may explain that.",
+        ),
+        (
+            DataVerdict(BY_RATIO, UNDECIDED_ORDERS, n_asked=5, ratio=OrderRatio(5)),
+            "People may have written these orders, and the audit has neither a control nor a reference.",
+        ),
+        (
+            DataVerdict(BY_RATIO, "", n_asked=100),
+            "The log does not say whether the published orders are random. Run the audit again with this version.",
+        ),
+        (
+            DataVerdict(BY_CONTROL, WRITTEN_ORDERS, n=12, n_asked=40),
+            "Only 12 of 40 questions can be tested; at least 20 are needed.",
+        ),
+        (
+            DataVerdict(BY_ORDERS, RANDOM_ORDERS, 30, 30, OrderSum(30, 0.4, mean=0.1, mean_error=0.1), doubt="so few"),
+            "So few.",
+        ),
+    ],
+    ids=["written", "undecided", "unknown", "few", "doubt"],
+)
+def test_what_cannot_be_told_says_why_once(found, told) -> None:
+    shown = told_verdict(row(verdict=found, flagged_rate=UNKNOWN, accuracy=UNKNOWN))
+    assert shown.word == "cannot be told"
+    assert text(shown).removesuffix(f" {found.n_asked} questions.").strip() == told
+
+
+def test_a_clean_benchmark_with_natural_orders_and_many_flags_has_no_alarming_sentence() -> None:
+    told = told_verdict(
+        row(flagged_rate=Estimate(0.4, 0.05), verdict=verdict(0.3), pvalue=1e-40, pvalue_unguarded=1e-5)
+    )
+    assert told.word == "none found"
+    assert "flagged" not in told.sentence
+    assert "e-" not in text(told)
+
+
+def test_no_pvalue_of_flags_is_told() -> None:
+    several = row(pvalue=1e-12, flagged_rate_unguarded=Estimate(0.07, 0.02), pvalue_unguarded=3e-5)
+    for found in (several, replace(several, verdict=UNDECIDED)):
+        assert "p =" not in text(told_verdict(found))
+
+
+def test_of_fewer_than_ten_flagged_questions_only_their_number_is_told() -> None:
+    about = {"gap_adjusted": Estimate(0.1, 0.03), "flagged_rate_unguarded": Estimate(0.07, 0.02)}
+    few = told_verdict(row(flagged_rate=Estimate(0.09, 0.03), verdict=verdict(0.2), **about))
+    assert figures(few) == "9 % of 100 questions flagged (4 % expected by chance). Accuracy 0.50 ± 0.05."
+    assert len(few.reasons) == 1
+    enough = told_verdict(row(flagged_rate=Estimate(0.10, 0.03), verdict=verdict(0.2), **about))
+    assert figures(enough).endswith("0.40 ± 0.06 on the 90 not flagged.")
+    assert len(enough.reasons) == 3
+
+
+def test_small_shares_and_errors_keep_a_digit() -> None:
+    told = told_verdict(row(n_tested=1000, flagged_rate=Estimate(0.004, 0.002), accuracy=Estimate(0.4121, 0.0042)))
+    assert figures(told) == "0.4 % of 1,000 questions flagged (4 % expected by chance). Accuracy 0.412 ± 0.004."
+
+
+def test_without_a_run_nothing_is_said_of_accuracy() -> None:
+    unanswered = row(metric="", accuracy=UNKNOWN, accuracy_unflagged=UNKNOWN)
+    assert figures(told_verdict(unanswered)) == "25 % of 100 questions flagged (4 % expected by chance)."
+
+
+def test_without_a_null_rate_chance_is_not_mentioned() -> None:
+    assert figures(told_verdict(row(null_rate=math.nan))).startswith("25 % of 100 questions flagged. Accuracy")
+
+
+def test_one_question_is_singular() -> None:
+    assert figures(told_verdict(row(n_tested=1, flagged_rate=Estimate(1.0)))).startswith("100 % of 1 question flagged")
+
+
+def test_without_an_audit_there_is_no_word_and_nothing_is_said_of_flags() -> None:
+    nothing = row(n_joined=0, n_tested=0, flagged_rate=UNKNOWN, accuracy_unflagged=UNKNOWN)
+    told = told_verdict(nothing)
+    assert (told.word, told.badge, told.figures) == ("", "", "Accuracy 0.50 ± 0.05.")
+    assert told.sentence == "No audit of this model covers it, so there is no verdict."
+    assert told_verdict(row()).sentence == "Audited without option orders, so there is no verdict."
+    assert short_sentence(NO_VERDICT) == ""
+
+
+def test_questions_of_two_options_have_a_verdict_and_no_sentence_on_flags() -> None:
+    two = row(n_tested=0, flagged_rate=UNKNOWN, pvalue=1e-9, accuracy_unflagged=UNKNOWN, verdict=verdict(0.2))
+    assert "flagged" not in text(told_verdict(two))
+    assert told_verdict(two).figures == "100 questions. Accuracy 0.50 ± 0.05."
+
+
+def test_flags_that_natural_orders_do_not_explain_are_a_reason() -> None:
+    told = told_verdict(row(flagged_rate_unguarded=Estimate(0.07, 0.02)))
+    assert text(told).endswith(
+        "Of the questions without a recognised natural order, 7 % are flagged (4 % expected by chance)."
+    )
+
+
+def test_the_gap_among_similar_questions_has_its_direction() -> None:
+    higher = text(told_verdict(row(gap_adjusted=Estimate(0.1, 0.03), gap_pvalue=0.001)))
+    assert higher.endswith(
+        "Among questions of similar difficulty, the accuracy on flagged ones is higher by 0.10 ± 0.03 (p = 0.001)."
+    )
+    assert "is lower by 0.10 ± 0.03." in text(told_verdict(row(gap_adjusted=Estimate(-0.1, 0.03))))
+
+
+def test_a_metric_that_is_not_acc_and_shots_are_named() -> None:
+    told = told_verdict(row(metric="acc_norm,none", n_shot="5"))
+    assert told.benchmark == "mmlu (5-shot)"
+    assert "Accuracy (acc_norm) 0.50" in told.figures
+
+
+def test_one_verdict_is_told_for_each_model_and_benchmark_the_most_suspicious_first() -> None:
+    made = [
+        annotation(rows=(row("x", model="A", verdict=verdict(0.5)), row("x", model="A", metric="acc_norm,none"))),
+        annotation(rows=(row("y", model="B", verdict=verdict(0.2)), row("z", model="B", verdict=verdict(2e-5)))),
+    ]
+    assert [(told.model, told.benchmark) for told in told_verdicts(made)] == [("B", "z"), ("B", "y"), ("A", "x")]
