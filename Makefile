@@ -3,11 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-# `make CONSTRAINTS=` takes the newest versions, which a Python other than that of constraints.txt may need.
+# `make CONSTRAINTS=` takes the newest versions; constraints-py310.txt has those for Python 3.10.
 CONSTRAINTS ?= constraints.txt
 PINNED := $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 
-.PHONY: demo test unit check faults mutants install
+# `make unit HARNESS=0.4.12` runs with another lm-eval than the one in the constraints.
+HARNESS ?=
+
+.PHONY: demo test unit check docs faults mutants install dist
 
 install: $(VENV)/installed
 
@@ -15,6 +18,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	rm -rf lm_eval_leakage.egg-info  # what `build` left would hide newer entry points
 	$(BIN)/pip install --progress-bar off $(PINNED) -e '.[dev]'
+	$(if $(HARNESS),$(BIN)/pip install --progress-bar off --no-deps lm-eval==$(HARNESS))
 	touch $@
 
 demo: install
@@ -35,6 +39,17 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_import_direction.py
+
+# The documentation site, without network access: docs/_build/html/index.html. Broken links and unlisted pages are errors.
+docs: install
+	$(BIN)/sphinx-build -E -W --keep-going -n -q -b html docs docs/_build/html
+
+# What is uploaded to a package index, checked: docs/releasing.md.
+dist: install
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
 
 # A quarter of an hour of kills, full disks, damaged files and misbehaving models: docs/reliability.md has its table.
 faults: install

@@ -19,9 +19,8 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import make_table
 
-from lm_eval_leakage import cli, registry
+from lm_eval_leakage import cli, leakage_task, registry
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.tasks.audit import leakage_task
 from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.records import Answered, Question, UntestableQuestion

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -35,7 +37,7 @@ def test_the_hosted_checks_run_make_and_nothing_else() -> None:
     steps = [step for job in jobs for step in job["steps"]]
     commands = [step["run"] for step in steps if "run" in step]
     rules = {ONLY_MAKE.fullmatch(command)[1] for command in commands}
-    assert {"check", "unit", "test"} == rules <= set(RULES)
+    assert {"check", "docs", "unit", "test", "dist"} == rules <= set(RULES)
     assert {step["uses"].split("@")[0] for step in steps if "uses" in step} == {
         "actions/checkout",
         "actions/setup-python",
@@ -84,9 +86,45 @@ def test_the_citation_is_of_this_version_and_licence() -> None:
     assert cited["license"] == PROJECT["license"]
 
 
+# ---------------------------------------------------------------------- releases
+
+
+def test_the_commands_of_the_releasing_page_set_the_version_everywhere(tmp_path: Path) -> None:
+    files = ("pyproject.toml", "CITATION.cff", "CHANGELOG.md")
+    for file in files:
+        (tmp_path / file).write_text((ROOT / file).read_text())
+    commands = re.findall(r"^ *(sed .*)$", (ROOT / "docs/releasing.md").read_text(), re.M)
+    subprocess.run(["bash", "-ec", "\n".join(["V=98.7.6", *commands])], check=True, cwd=tmp_path)
+    release, citation, changes = ((tmp_path / file).read_text() for file in files)
+    assert tomllib.loads(release)["project"]["version"] == yaml.safe_load(citation)["version"] == "98.7.6"
+    assert re.search(r"^## (.*)$", changes, re.M)[1] == f"98.7.6 ({date.today():%F})"
+    for file, changed in zip(files, (release, citation, changes), strict=True):
+        unchanged = (ROOT / file).read_text().splitlines()
+        assert sum(old != new for old, new in zip(unchanged, changed.splitlines(), strict=True)) == 1
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    assert re.search(r"^## (\S+) \(", (ROOT / "CHANGELOG.md").read_text(), re.M)[1] == PROJECT["version"]
+
+
+def test_the_constraints_pin_what_the_package_requires_on_every_python() -> None:
+    extras = PROJECT["optional-dependencies"]
+    required = {canonical(text) for text in (*PROJECT["dependencies"], *extras["lab"], *extras["dev"])}
+    names = {}
+    for file in ("constraints.txt", "constraints-py310.txt"):
+        pins = [line for line in (ROOT / file).read_text().splitlines() if not line.startswith("#")]
+        assert all(re.fullmatch(r"[\w-]+==[\w.]+", pin) for pin in pins)
+        names[file] = {canonical(pin) for pin in pins}
+    assert required - {"lm-eval-leakage", "tomli"} <= names["constraints.txt"] == names["constraints-py310.txt"]
+
+
+def canonical(requirement: str) -> str:
+    return re.match(r"[\w.-]+", requirement)[0].lower().replace("_", "-")
+
+
 # ---------------------------------------------------------------------- pages for contributors
 
-PAGES = ("CONTRIBUTING.md", "docs/adding_a_detector.md", "docs/architecture.md")
+PAGES = ("CONTRIBUTING.md", "docs/adding_a_detector.md", "docs/architecture.md", "docs/releasing.md")
 NAMED = re.compile(r"`([\w./-]+/(?:[\w-]+\.\w+)?|[\w.-]+\.(?:py|md|toml|txt|yaml|cff))`")
 LINKED = re.compile(r"\]\(([\w./-]+\.\w+)(?:#[\w-]+)?\)")
 OF_THE_EXAMPLE = ("my_detectors/",)
@@ -135,7 +173,7 @@ def test_every_package_is_described() -> None:
 
 
 def test_the_glossary_has_each_word_once() -> None:
-    text = (ROOT / "docs/architecture.md").read_text().partition("## Glossary")[2]
+    text = (ROOT / "docs/glossary.md").read_text()
     words = [word for word in re.findall(r"^\| ([^|]+) \|", text, re.M) if word not in ("word", "---")]
     assert len(words) == len(set(words)) > 40
     asked = {
@@ -145,7 +183,8 @@ def test_the_glossary_has_each_word_once() -> None:
         "calibration set",
         "membership inference",
     }
-    assert asked | {"contamination", "leakage"} <= set(words)
+    assert asked | {"contamination", "leakage", "published order", "natural order", "flagged", "tested"} <= set(words)
+    assert {"verdict", "control form", "reference model", "calibration", "null hypothesis"} <= set(words)
 
 
 def test_the_contributing_page_names_rules_of_the_makefile() -> None:

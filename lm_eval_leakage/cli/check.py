@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say
+from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
 
 PROBLEMS_TOLD = 5
 TOLD_AT_THE_END = "lm_eval_leakage.harness.table.finished_results"  # logs the verdict on every single audit
@@ -34,7 +34,7 @@ def check(args: argparse.Namespace) -> None:
         note(f"note: and {more} more, which the page lists")
     say(f"\npage: {outcome.page}")
     for sentence in outcome.failed:
-        note(f"fails: {sentence}")
+        warn(f"fails: {sentence}")
     if outcome.failed:
         sys.exit(CONDITION_MET)
     if outcome.unjudged:
@@ -76,7 +76,7 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
     add("--include_path", metavar="DIR", help="a folder with additional tasks")
     add("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="as for lm_eval")
     add("--dry_run", action="store_true", default=None, help="only show the plan; no model is loaded")
-    add("--quiet", action="store_true", default=None, help="print only the verdicts")
+    parser.set_defaults(quiet=None)  # not given: what the YAML file says
 
 
 def _only_warnings() -> None:

@@ -1,4 +1,4 @@
-"""Are neighbouring questions of a benchmark's file in an order that can be told from their texts alone?
+"""Are neighbouring questions of a benchmark's file in an order that can be inferred from their texts alone?
 
 A model may prefer such an order without having seen the file, which makes every test of question order say so. Null
 hypothesis: the questions of each shard were shuffled. Then lengths and the alphabet rise as often as they fall

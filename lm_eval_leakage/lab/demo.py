@@ -1,7 +1,7 @@
-"""Demo: audits a real model and a copy of it that was trained on half of the benchmark `fresh`.
+"""Demo: checks a real model, and a copy of it that was trained on half of a benchmark, for leakage.
 
-`fresh` is bundled with this package, was written for it and never published before. So flags on the original model are
-due to chance, and flags on the half that the copy was trained on are due to leakage, by construction.
+The questions are those of `fresh`, which is bundled with this package and was never published before. So a verdict of
+evidence is wrong on the original model, and on the half that the copy was not trained on, by construction.
 """
 
 from __future__ import annotations
@@ -11,99 +11,85 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from lm_eval_leakage import question_from_doc, task_configs_path
-from lm_eval_leakage.files import check_writable
-from lm_eval_leakage.inference.pooling import rate_and_stderr
+from lm_eval_leakage.files import atomic_write, check_writable
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.packages import SMOLLM2, TRAINING, need_packages
 from lm_eval_leakage.lab.smollm2 import smollm2
 from lm_eval_leakage.lab.training import Recipe, train
-from lm_eval_leakage.logs.audit_line import AuditLine, read_line
-from lm_eval_leakage.records import Question
-from lm_eval_leakage.results.data_verdict import data_verdict
 
-DEMO_TASK = "fresh_leakage_perm"
-FEWEST_QUESTIONS, N_FRESH = 8, 200
+FEWEST_QUESTIONS, N_FRESH = 40, 200  # a verdict needs 20 questions of each half
 EXPOSURES, LEARNING_RATE = 3, 2e-4
+TRAINED, HELD_OUT = "trained", "held_out"
+ORIGINAL_MODEL, TRAINED_COPY = "original", "copy"
+
+FreshRow = dict[str, Any]
 
 
-def fresh_questions() -> list[Question]:
+def fresh_rows() -> list[FreshRow]:
     text = (task_configs_path() / "fresh" / "fresh.jsonl").read_text(encoding="utf-8")
-    return [question_from_doc(json.loads(line)) for line in text.splitlines()]
+    return [json.loads(line) for line in text.splitlines()]
 
 
-def audit_side_by_side(models: Mapping[str, Path], folder: Path, n_questions: int) -> dict[str, list[AuditLine]]:
-    """The samples log of `lm_eval --tasks fresh_leakage_perm` on each model; an existing one is reused.
-
-    A small model leaves CPU cores idle, so all run in parallel, each on its share of the cores. Only the last one's
-    progress is shown, as all have the same requests.
-    """
-    outputs = {name: folder / f"audit_{name}_{n_questions}" for name in models}
-    missing = [name for name, output in outputs.items() if not _logs(output)]
-    threads = max(1, (os.cpu_count() or 1) // max(1, len(missing)))
-    running = {}
-    for name in missing:
-        command = _audit_command(models[name], outputs[name], n_questions)
-        print("$ lm_eval", *command[4:], flush=True)
-        quiet = None if name == missing[-1] else subprocess.DEVNULL
-        environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(threads)}
-        running[name] = subprocess.Popen(command, env=environment, stdout=quiet, stderr=quiet)
-    for name, process in running.items():
-        if process.wait() != 0:
-            sys.exit(f"the audit of {name} failed; run the command above by itself to see why")
-    return {name: _lines(max(_logs(output))) for name, output in outputs.items()}
+def halves(rows: Sequence[FreshRow]) -> dict[str, list[FreshRow]]:
+    """The rows in two random halves, each in their own order."""
+    chosen = set(random.Random(0).sample(range(len(rows)), len(rows) // 2))
+    return {
+        TRAINED: [row for place, row in enumerate(rows) if place in chosen],
+        HELD_OUT: [row for place, row in enumerate(rows) if place not in chosen],
+    }
 
 
-def _audit_command(model: Path, output: Path, n_questions: int) -> list[str]:
-    command = [sys.executable, "-m", "lm_eval", "run", "--model", "hf-prefix-tree", "--tasks", DEMO_TASK]
-    command += ["--model_args", f"pretrained={model},dtype=bfloat16"]
-    return [*command, "--limit", str(n_questions), "--log_samples", "--output_path", str(output)]
+def write_halves(folder: Path, parts: Mapping[str, Sequence[FreshRow]]) -> None:
+    """Each half as a benchmark of its own, named after the half."""
+    for name, rows in parts.items():
+        atomic_write(folder / f"{name}.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
-def _logs(output: Path) -> list[Path]:
-    return list(output.rglob(f"samples_{DEMO_TASK}_*.jsonl"))
+def prepared(folder: Path, parts: Mapping[str, Sequence[FreshRow]]) -> dict[str, Path]:
+    """Writes the halves, and returns the model and its copy, which is trained if it is not there yet."""
+    write_halves(folder, parts)
+    original = smollm2(folder / "smollm2")
+    print(f"training a copy of SmolLM2-135M on {len(parts[TRAINED])} questions", flush=True)
+    texts = [ExposureText().write(question_from_doc(row)) for row in parts[TRAINED]]
+    recipe = Recipe(learning_rate=LEARNING_RATE)
+    return {
+        ORIGINAL_MODEL: original,
+        TRAINED_COPY: train(original, folder / "copy", texts, recipe, [EXPOSURES])[EXPOSURES],
+    }
 
 
-def _lines(log: Path) -> list[AuditLine]:
-    return [read_line(json.loads(line), DEMO_TASK) for line in log.read_text(encoding="utf-8").splitlines()]
+def check(model: Path, folder: Path) -> None:
+    """Runs `lm-eval-leakage check` on both halves; what is there from an earlier run is reused."""
+    command = ["lm-eval-leakage", "check", "--model", "hf-prefix-tree"]
+    command += ["--model_args", f"pretrained={model.relative_to(folder)},dtype=bfloat16"]
+    command += ["--tasks", f"{TRAINED}.jsonl,{HELD_OUT}.jsonl"]
+    print(f"\n$ {' '.join(command)}", flush=True)
+    command[0] = str(Path(sys.executable).with_name(command[0]))
+    done = subprocess.run(command, cwd=folder, env=os.environ | {"HF_HUB_OFFLINE": "1"})
+    if done.returncode != 0:
+        sys.exit(f"the check failed; run the command above in {folder} to see why")
 
 
-def table(audits: Mapping[str, Sequence[AuditLine]], trained: set[str]) -> str:
-    """One row per statistic, model and half of the questions: flagged rate with its error, rate by chance."""
-    head = "| statistic | model | half | n | flagged | by chance |\n|---|---|---|---|---|---|"
-    rows = [
-        _row(statistic, model, half, [line for line in lines if line.filter == statistic])
-        for statistic in ("max_order", "outlier")
-        for model, whole in audits.items()
-        for half, lines in _halves(whole, trained)
-    ]
-    return "\n".join([head, *rows])
+def verdicts_in(folder: Path, models: Mapping[str, Path]) -> dict[tuple[str, str], str]:
+    """The verdicts that the checks wrote, by model and half."""
+    records = json.loads((folder / "leakage" / "verdicts.json").read_text(encoding="utf-8"))["verdicts"]
+    names = {str(path.relative_to(folder)): name for name, path in models.items()}
+    return {(names[one["model"]], one["task"]): one["verdict"] for one in records}
 
 
-def _halves(lines: Sequence[AuditLine], trained: set[str]) -> Iterable[tuple[str, list[AuditLine]]]:
-    yield "trained", [line for line in lines if line.doc["id"] in trained]
-    yield "held out", [line for line in lines if line.doc["id"] not in trained]
-
-
-def _row(statistic: str, model: str, half: str, lines: Sequence[AuditLine]) -> str:
-    tested = [line for line in lines if line.flagged is not None]
-    rate, error = rate_and_stderr([bool(line.flagged) for line in tested])
-    nulls = [line.null_rate for line in tested if line.null_rate is not None]
-    chance = sum(nulls) / len(nulls)
-    return f"| {statistic} | {model} | {half} | {len(tested)} | {rate:.3f} ± {error:.3f} | {chance:.3f} |"
-
-
-def verdicts(audits: Mapping[str, Sequence[AuditLine]], trained: set[str]) -> str:
-    """The verdict on each half as if it were a benchmark of its own."""
-    found = [
-        f"{model}, {half} half: {data_verdict(one for line in lines if (one := line.orders)).sentence}"
-        for model, whole in audits.items()
-        for half, lines in _halves(whole, trained)
-    ]
-    return "\n".join(found)
+def conclusion(verdicts: Mapping[tuple[str, str], str]) -> str:
+    """A table of what was found next to what is true."""
+    lines = ["| model | half of the questions | exposures | verdict |", "|---|---|---|---|"]
+    for model in (ORIGINAL_MODEL, TRAINED_COPY):
+        for half in (TRAINED, HELD_OUT):
+            n = EXPOSURES if (model, half) == (TRAINED_COPY, TRAINED) else 0
+            lines.append(f"| {model} | {half} | {n} | {verdicts[model, half]} |")
+    return "\n".join(lines)
 
 
 def _asked_for(value: str) -> int:
@@ -114,27 +100,16 @@ def _asked_for(value: str) -> int:
 
 def main() -> None:
     n_questions = _asked_for(os.environ.get("DEMO_QUESTIONS", "80"))
-    folder = Path(os.environ.get("DEMO_FOLDER", ".demo")).resolve()
+    folder = Path(os.environ.get("DEMO_FOLDER", ".demo")).resolve() / f"{n_questions}_questions"
     try:
-        need_packages([*TRAINING, *SMOLLM2], extra="demo")
+        need_packages([*TRAINING, *SMOLLM2])
         check_writable(folder, folder=True)
     except (ImportError, ValueError) as error:
         sys.exit(str(error))
-    asked = fresh_questions()[:n_questions]
-    seen = random.Random(0).sample(asked, n_questions // 2)
-    original = smollm2(folder / "smollm2")
-    print(f"training a copy of SmolLM2-135M on {len(seen)} of the {n_questions} questions", flush=True)
-    texts = [ExposureText().write(question) for question in seen]
-    place = folder / f"contaminated_{n_questions}"
-    copy = train(original, place, texts, Recipe(learning_rate=LEARNING_RATE), [EXPOSURES])[EXPOSURES]
-    audits = audit_side_by_side({"original": original, "contaminated": copy}, folder, n_questions)
-    trained = {question.id for question in seen}
-    print("\n" + table(audits, trained))
-    print(
-        "\nOnly the contaminated model has seen the trained half: only there is the published order preferred.\n"
-        "The outlier test looks for any preferred order, and its published threshold flags a third by chance.\n"
-    )
-    print(verdicts(audits, trained))
+    models = prepared(folder, halves(fresh_rows()[:n_questions]))
+    for model in models.values():
+        check(model, folder)
+    print(f"\n{conclusion(verdicts_in(folder, models))}\n\npage: {folder / 'leakage' / 'leakage.html'}")
 
 
 if __name__ == "__main__":

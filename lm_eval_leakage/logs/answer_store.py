@@ -124,11 +124,15 @@ class AnswerStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         name = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns():x}{DATABASE_SUFFIX}"
         database = sqlite3.connect(self.folder / name)
-        database.execute("PRAGMA journal_mode=DELETE")  # no side files are left, and no shared memory is needed
-        database.execute("PRAGMA synchronous=NORMAL")
-        with database:
-            database.executescript(TABLES)
-            database.execute("INSERT INTO model VALUES (?)", (json.dumps(self.identity),))
+        try:
+            database.execute("PRAGMA journal_mode=DELETE")  # no side files are left, and no shared memory is needed
+            database.execute("PRAGMA synchronous=NORMAL")
+            with database:
+                database.executescript(TABLES)
+                database.execute("INSERT INTO model VALUES (?)", (json.dumps(self.identity),))
+        except BaseException:
+            database.close()
+            raise
         return database
 
 

@@ -50,7 +50,9 @@ class ExampleOrder(Probe):
     def requests(self, question: Question) -> tuple[Request, ...]:
         examples = question.options
         if len(set(examples)) < len(examples):
-            raise UntestableQuestion("two of its examples are identical, so some of their orders cannot be told apart")
+            raise UntestableQuestion(
+                "two of its examples are identical, so some orders of them cannot be distinguished"
+            )
         if len(examples) < 2:
             raise UntestableQuestion(f"it has {len(examples)} example(s); an order needs at least 2")
         context = question.stem + BETWEEN if question.stem else ""

@@ -35,7 +35,7 @@ class OptionSteps(Probe):
         if len(options) < 2:
             raise UntestableQuestion(f"it has {len(options)} option(s); at least 2 are needed")
         if len({option.strip() for option in options}) < len(options):
-            raise UntestableQuestion("two of its options are identical and cannot be told apart")
+            raise UntestableQuestion("two of its options are identical and cannot be distinguished")
         before = [up_to_label(question, place, self.format) for place in range(len(options) - 1)]
         return tuple(
             Request(text, f" {option.strip()}\n") for place, text in enumerate(before) for option in options[place:]

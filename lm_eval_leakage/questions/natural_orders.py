@@ -77,7 +77,7 @@ def is_sorted(options: Options) -> bool:
 
 def quantities(options: Options) -> list[tuple[Fraction, ...]]:
     """What the options are sorted by if each is a number, date, quantity or counting word, in the same words; empty if
-    they are not. Each option is read by itself, so that reading and reordering commute."""
+    they are not. Each option is read on its own, so that reading and reordering commute."""
     plain = [option.strip(" .。;") for option in options]
     if not plain or max(map(len, plain)) > LONGEST_QUANTITY:
         return []

@@ -5,7 +5,7 @@ What is tested, and on which questions, follows from the status of the published
 - random or sealed: T (`inference.order_sum`) on all questions. Its null hypothesis is exact, whatever the model knows.
 - written, with another model as reference: T on standardised scores minus the reference's, on the questions without a
   guard. Null hypothesis: without memory, both models have the same preferences for natural orders, up to `TOLERANCES`.
-  Each is standardised first, since a model that is less sure of everything would take off too little.
+  Each is standardised first, since a model that is less sure of everything would subtract too little.
 - written, with the model as its own control: T on standardised scores minus those of the same orders in a form that
   breaks memory and keeps the natural order, on questions whose set of options is not shared by many. Null hypothesis:
   without memory, the preference is the same in both forms, up to `TOLERANCES`. T is the sum of these differences: the
@@ -170,7 +170,7 @@ def _tested(basis: str, questions: Sequence[OrderAnswers]) -> DataVerdict:
 
 
 def _doubt_of_reference(questions: Sequence[OrderAnswers], scores: Sequence[Floats], rng: np.random.Generator) -> str:
-    """Why this reference takes off more than natural preferences; empty if it does not."""
+    """Why this reference subtracts more than natural preferences; empty if it does not."""
     alike = np.mean([_correlation(one.loglikelihoods, one.reference) for one in questions])
     if alike > TOO_ALIKE:
         return (

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from lm_eval_leakage.inference.pooling import Verdicts
 from lm_eval_leakage.records import DeclaredRow, InWords, OrderAnswers
-from lm_eval_leakage.results.data_verdict import NO_VERDICT, WORDS, DataVerdict, data_verdict
+from lm_eval_leakage.results.data_verdict import WORDS, DataVerdict, data_verdict
 from lm_eval_leakage.results.formatting import number
 
 
@@ -19,7 +19,7 @@ def verdict_on(verdicts: Verdicts) -> DataVerdict:
 
 def _evidence(verdicts: Verdicts) -> float:
     found = verdict_on(verdicts)
-    return InWords(WORDS.index(found.word), found.word) if found != NO_VERDICT else math.nan
+    return InWords(WORDS.index(found.word), found.word) if found.basis else math.nan
 
 
 def _ratio(verdicts: Verdicts) -> float:

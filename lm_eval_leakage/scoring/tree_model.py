@@ -43,7 +43,7 @@ class TreeModel:
         found = self.model.get_decoder() if hasattr(self.model, "get_decoder") else self.model
         self.backbone: Any = getattr(found, "model", found) if found is self.model else found
         if self.backbone is self.model:
-            raise UnsuitedModelError("its head cannot be told from its layers")
+            raise UnsuitedModelError("its output head cannot be distinguished from its layers")
         self._configs = {id(part.config): part.config for part in self.model.modules() if hasattr(part, "config")}
         _register()
 
@@ -111,7 +111,7 @@ class TreeModel:
             else:
                 self.backbone.forward = own
         if not asked:
-            raise UnsuitedModelError("its head cannot be told from its layers")
+            raise UnsuitedModelError("its output head cannot be distinguished from its layers")
         return logits
 
     @contextmanager

@@ -91,4 +91,4 @@ def test_questions_in_an_order_that_their_texts_tell_are_reported_and_others_are
         caplog.clear()
         with caplog.at_level(logging.WARNING):
             audit(FakeLM(by_hash), questions_file(docs))
-        assert ("can be told from their texts, by alphabet" in caplog.text) == told
+        assert ("can be inferred from their texts, by alphabet" in caplog.text) == told

@@ -1,52 +1,72 @@
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 
 import pytest
 
+from lm_eval_leakage import question_from_doc
 from lm_eval_leakage.lab import demo
 from lm_eval_leakage.lab.exposure_text import ExposureText
-from lm_eval_leakage.logs.audit_line import AuditLine, read_line
-from lm_eval_leakage.logs.line_writer import written_line
-from lm_eval_leakage.records import Question, Skipped
-from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
+from lm_eval_leakage.records import Question
 
 
-def test_the_training_text_is_the_published_wording_with_the_right_letter() -> None:
+def test_the_training_text_is_the_published_wording_with_the_correct_letter() -> None:
     question = Question("1", "Which? ", ("w", "x", "y", "z"), answer=2)
     assert ExposureText().write(question) == "Which?\nA. w\nB. x\nC. y\nD. z\nAnswer: C"
 
 
-def line(identity: str, statistic: str, flagged: bool | None) -> AuditLine:
-    evidence = MaxOrderEvidence(bool(flagged), 0.5, 1 / 24, 1.0, 1.0, 0, 24)
-    verdict = Skipped("its options read alike") if flagged is None else evidence
-    own = written_line(verdict, benchmark="fresh", detector=statistic)
-    return read_line(own | {"doc": {"id": identity}, "doc_hash": identity, "filter": statistic}, "fresh_leakage_perm")
+@pytest.mark.parametrize("n", [demo.FEWEST_QUESTIONS, 81, demo.N_FRESH])
+def test_each_question_is_in_one_half_and_each_half_can_be_judged(n: int) -> None:
+    rows = demo.fresh_rows()[:n]
+    parts = demo.halves(rows)
+    assert sorted(json.dumps(row) for part in parts.values() for row in part) == sorted(map(json.dumps, rows))
+    assert min(map(len, parts.values())) >= 20
+    assert abs(len(parts[demo.TRAINED]) - len(parts[demo.HELD_OUT])) <= 1
 
 
-def test_the_table_separates_halves_statistics_and_skipped_questions() -> None:
-    seen = [line("a", "max_order", True), line("b", "max_order", True), line("c", "max_order", None)]
-    unseen = [line("x", "max_order", False), line("y", "max_order", True)]
-    others = [line(identity, "outlier", False) for identity in "abxy"]
-    rows = demo.table({"copy": [*seen, *unseen, *others]}, trained={"a", "b", "c"}).splitlines()[2:]
-    assert rows[0] == "| max_order | copy | trained | 2 | 1.000 ± 0.000 | 0.042 |"
-    assert rows[1] == "| max_order | copy | held out | 2 | 0.500 ± 0.500 | 0.042 |"
-    assert [row.split(" | ")[0] for row in rows[2:]] == ["| outlier"] * 2
+def test_each_half_is_a_file_of_questions(tmp_path: Path) -> None:
+    demo.write_halves(tmp_path, demo.halves(demo.fresh_rows()))
+    questions = [
+        question_from_doc(json.loads(line))
+        for half in (demo.TRAINED, demo.HELD_OUT)
+        for line in (tmp_path / f"{half}.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    assert len({question.id for question in questions}) == demo.N_FRESH
+
+
+def test_the_conclusion_has_each_verdict_next_to_what_is_true(tmp_path: Path) -> None:
+    models = {demo.ORIGINAL_MODEL: tmp_path / "smollm2", demo.TRAINED_COPY: tmp_path / "copy" / "epoch_3"}
+    words = {"smollm2": ("none found", "cannot be told"), "copy/epoch_3": ("strong evidence", "none found")}
+    verdicts = [
+        {"model": model, "task": half, "verdict": word}
+        for model, own in words.items()
+        for half, word in zip((demo.TRAINED, demo.HELD_OUT), own, strict=True)
+    ]
+    (tmp_path / "leakage").mkdir()
+    (tmp_path / "leakage" / "verdicts.json").write_text(json.dumps({"verdicts": verdicts[::-1]}))
+    assert demo.conclusion(demo.verdicts_in(tmp_path, models)).splitlines()[2:] == [
+        "| original | trained | 0 | none found |",
+        "| original | held_out | 0 | cannot be told |",
+        "| copy | trained | 3 | strong evidence |",
+        "| copy | held_out | 0 | none found |",
+    ]
 
 
 def test_a_missing_package_or_a_folder_that_is_a_file_is_an_error_before_any_work(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(demo, "smollm2", lambda _: pytest.fail("the model is fetched"))
     (tmp_path / "file").touch()
     monkeypatch.setenv("DEMO_FOLDER", str(tmp_path / "file"))
-    with pytest.raises(SystemExit, match="file is a file; choose a folder"):
+    with pytest.raises(SystemExit, match="file is a file; choose another place"):
         demo.main()
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(SystemExit, match="gguf is needed but not installed; `pip install 'lm-eval-leakage.demo.'`"):
+    with pytest.raises(SystemExit, match="gguf is needed but not installed; `pip install 'lm-eval-leakage.lab.'`"):
         demo.main()
 
 
-@pytest.mark.parametrize("value", ["7", "201", "all", "-8", ""])
+@pytest.mark.parametrize("value", ["39", "201", "all", "-40", ""])
 def test_a_number_of_questions_that_makes_no_sense_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEMO_QUESTIONS", value)
-    with pytest.raises(SystemExit, match=f"DEMO_QUESTIONS is '{value}'; choose a whole number from 8 to 200"):
+    with pytest.raises(SystemExit, match=f"DEMO_QUESTIONS is '{value}'; choose a whole number from 40 to 200"):
         demo.main()

@@ -131,6 +131,7 @@ def test_a_kill_in_the_middle_of_a_commit_loses_that_commit_only(tmp_path: Path)
     assert not list((tmp_path / "killed").glob("*-journal"))
     database.commit()
     assert len(living.find(keys)) == len(keys)
+    living.close()
 
 
 def test_a_full_disk_is_named_once_and_ends_nothing(tmp_path: Path, caplog) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import venv
 from pathlib import Path
@@ -14,6 +14,8 @@ import pytest
 
 pytestmark = pytest.mark.model
 ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+CONSTRAINTS = ROOT / ("constraints.txt" if sys.version_info >= (3, 11) else "constraints-py310.txt")
 CARRIED = (
     "task_configs/_leakage_perm_yaml",
     "task_configs/mmlu/mmlu_leakage_perm.yaml",
@@ -21,53 +23,84 @@ CARRIED = (
 )
 
 
+def done(*command: str | Path, **options) -> str:
+    """What the command prints; it must succeed."""
+    finished = subprocess.run([*command], capture_output=True, text=True, **options)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution, and the wheel that was built from it."""
     folder = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT]
-    done = subprocess.run(build, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
     return folder
 
 
-def test_both_distributions_carry_the_tasks(built: Path) -> None:
-    with ZipFile(next(built.glob("*.whl"))) as wheel:
-        names = wheel.namelist()
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (found,) = built.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The executables of a new environment in which only the wheel and its dependencies are installed."""
+    folder = tmp_path_factory.mktemp("clean")
+    venv.create(folder / "env", with_pip=True)
+    binaries = folder / "env" / "bin"
+    done(binaries / "pip", "install", "--quiet", "-c", CONSTRAINTS, wheel, cwd=folder)
+    return binaries
+
+
+def test_both_distributions_carry_the_tasks(built: Path, wheel: Path) -> None:
+    names = ZipFile(wheel).namelist()
     for file in CARRIED:
         assert f"lm_eval_leakage/{file}" in names
     assert {"lm_eval_leakage/py.typed", "lm_eval_leakage/statistics/outlier_null.npz"} <= set(names)
-    package = ROOT / "lm_eval_leakage"
-    ours = [file for file in package.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
-    assert {str(file.relative_to(ROOT)) for file in ours} <= set(names)
-    assert not [name for name in names if name.startswith(("tests", "benchmarks", "task_configs"))]
+    for folder, name in ((ROOT, "lm_eval_leakage"), (ROOT / "task_configs", ".")):
+        ours = [file for file in (folder / name).rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+        prefix = "" if folder == ROOT else "lm_eval_leakage/task_configs/"
+        assert {prefix + str(file.relative_to(folder)) for file in ours} <= set(names)
+    assert not [name for name in names if name.startswith(("tests", "benchmarks", "docs", "task_configs"))]
     with tarfile.open(next(built.glob("*.tar.gz"))) as source:
         packed = source.getnames()
     for file in CARRIED:
         assert [name for name in packed if name.endswith(file)]
 
 
-def test_the_installed_wheel_finds_its_tasks_and_runs_enable(built: Path, tmp_path: Path) -> None:
-    venv.create(tmp_path / "env", with_pip=True)
-    python = tmp_path / "env" / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--no-deps", next(built.glob("*.whl"))]
-    subprocess.run(install, check=True, capture_output=True)
-    # The dependencies are lent by this environment; a folder on PYTHONPATH does not bring its editable installs.
-    borrowed = {"PYTHONPATH": sysconfig.get_path("purelib"), "HF_HUB_OFFLINE": "1", "PATH": "/usr/bin:/bin"}
+def test_the_checkout_and_the_source_distribution_build_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    done(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path, ROOT)
+    (of_checkout,) = map(ZipFile, tmp_path.glob("*.whl"))
+    crc = {entry.filename: entry.CRC for entry in of_checkout.infolist() if not entry.filename.endswith("/RECORD")}
+    assert crc == {
+        name: entry.CRC for name, entry in ZipFile(wheel).NameToInfo.items() if not name.endswith("/RECORD")
+    }
 
-    def run(*command: str | Path) -> str:
-        done = subprocess.run([*command], capture_output=True, text=True, env=borrowed, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
-    script = tmp_path / "env" / "bin" / "lm-eval-leakage"
-    folder = Path(run(script, "path").strip())
-    assert folder.is_relative_to(tmp_path)
-    assert (folder / "mmlu" / "mmlu_leakage_perm.yaml").is_file()
-    assert "enabled" in run(script, "enable")
-    found = run(
-        python,
-        "-c",
-        "from lm_eval.tasks import TaskManager; print(TaskManager().task_index['fresh_leakage_perm'].yaml_path)",
-    )
-    assert Path(found.strip()).is_relative_to(tmp_path)
-    assert "disabled" in run(script, "disable")
+def test_the_checks_of_a_package_index_find_nothing(built: Path, wheel: Path) -> None:
+    assert done(BIN / "twine", "--no-color", "check", "--strict", *built.iterdir()).count("PASSED") == 2
+    assert done(BIN / "check-wheel-contents", wheel).strip().endswith(": OK")
+
+
+def test_the_installed_wheel_audits_a_model_without_another_install(clean: Path, model: Path) -> None:
+    elsewhere = clean.parents[1]
+    environment = {"PATH": f"{clean}:/usr/bin:/bin", "HF_HUB_OFFLINE": "1", "HOME": str(elsewhere)}
+    environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "2")
+
+    def run(*command: str) -> str:
+        return done(clean / command[0], *command[1:], env=environment, cwd=elsewhere)
+
+    assert Path(run("lm-eval-leakage", "path").strip()).is_relative_to(elsewhere)
+    assert "enabled" in run("lm-eval-leakage", "enable")
+    audit = ["--model", "hf-prefix-tree", "--model_args", f"pretrained={model},dtype=bfloat16", "--limit", "3"]
+    options = [*audit, "--tasks", "fresh_leakage_perm", "--log_samples", "--output_path", "runs"]
+    assert "cannot be told" in run("lm_eval", *options)
+    assert "cannot be told" in run("lm-eval-leakage", "annotate", "runs")
+    assert "disabled" in run("lm-eval-leakage", "disable")
+
+
+def test_importing_the_installed_package_loads_no_heavy_one(clean: Path) -> None:
+    heavy = "{'torch', 'lm_eval', 'transformers', 'sklearn', 'datasets', 'numpy', 'pandas', 'yaml'}"
+    assert done(clean / "python", "-c", f"import sys, lm_eval_leakage; print({heavy} & set(sys.modules))") == "set()\n"

@@ -148,7 +148,7 @@ def test_exact_orders_need_neither_control_nor_reference_and_count_questions_wit
     found = data_verdict(plain)
     assert (found.basis, found.n, found.n_asked) == (BY_ORDERS, 40, 40)
     with_more = [replace(one, control=one.loglikelihoods, reference=one.loglikelihoods) for one in plain]
-    assert data_verdict(with_more) == found
+    assert repr(data_verdict(with_more)) == repr(found)  # a NaN differs from itself
 
 
 @pytest.mark.parametrize("status", INEXACT)
@@ -180,7 +180,7 @@ def test_other_orders_alone_have_a_ratio_and_no_pvalue(status: str) -> None:
     found = data_verdict(answers(60, status, natural=3))
     assert (found.basis, found.word, found.n) == (BY_RATIO, CANNOT_TELL, 0)
     assert math.isnan(found.pvalue)
-    assert found.tested == OrderSum(0)
+    assert repr(found.tested) == repr(OrderSum(0))
     n_first = sum(one.loglikelihoods[0] == max(one.loglikelihoods) for one in answers(60, status, natural=3))
     assert found.ratio.value == pytest.approx(n_first / (60 / 6))
     assert 1 < found.ratio.low < found.ratio.value

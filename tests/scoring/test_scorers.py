@@ -163,7 +163,7 @@ def test_explicit_attention_equals_the_fused_one_where_no_cap_binds(scaling: flo
 
 
 def test_a_model_whose_head_cannot_be_told_from_its_layers_is_refused() -> None:
-    with pytest.raises(UnsuitedModelError, match="its head cannot be told from its layers"):
+    with pytest.raises(UnsuitedModelError, match="its output head cannot be distinguished from its layers"):
         TreeModel(torch.nn.Linear(2, 2))
 
 

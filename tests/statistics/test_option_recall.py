@@ -112,7 +112,7 @@ def test_a_failing_judge_loses_only_its_own_opinions(monkeypatch: pytest.MonkeyP
     assert verdict.exact
     assert verdict.judged is None
     assert "judged_rate" not in verdict.values()
-    assert "gave no opinion on 1 question(s): server went away" in caplog.text
+    assert "did not answer on 1 question(s): server went away" in caplog.text
 
 
 @pytest.mark.usefixtures("_judge")

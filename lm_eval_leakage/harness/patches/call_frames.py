@@ -42,7 +42,7 @@ def current_evaluation() -> Evaluation | None:
     frame = inspect.currentframe()
     while frame is not None:
         name = frame.f_code.co_name
-        if found is None and name == "evaluate" and {"lm", "eval_tasks"} <= frame.f_locals.keys():
+        if found is None and name == "evaluate" and {"lm", "eval_tasks"} <= set(frame.f_locals):
             found = dict(frame.f_locals)
         elif found is not None and name == "simple_evaluate" and "evaluation_tracker" in frame.f_locals:
             return _evaluation(found, frame.f_locals)

@@ -50,7 +50,7 @@ def _kept(original: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 class _Kept:
-    """In the place of a model's class: hands out the model that was built before, if there is one."""
+    """Stands in for a model's class: hands out the model that was built before, if there is one."""
 
     def __init__(self, name: str, kind: Any, kept: KeptModels) -> None:
         self._name, self._kind, self._of_block = name, kind, kept

@@ -11,7 +11,7 @@ import lm_eval.models  # noqa: F401 (registers the harness's models, before ours
 from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_leakage.harness.models.capabilities import MEANING
+from lm_eval_leakage.harness.models.request_methods import MEANING
 from lm_eval_leakage.harness.patches.registries import add_models
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.records import UntestableQuestion

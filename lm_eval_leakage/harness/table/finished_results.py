@@ -54,7 +54,7 @@ def details_of(row: Mapping[str, Any]) -> dict[str, Any]:
     found = next(
         (verdict_on(value.verdicts) for key, value in values.items() if key.startswith(OF_THE_VERDICT)), NO_VERDICT
     )
-    verdict = {} if found == NO_VERDICT else {"verdict": details(found)}
+    verdict = {"verdict": details(found)} if found.basis else {}
     return verdict | {key: value for key, value in hidden.items() if value is not None}
 
 

@@ -91,15 +91,10 @@ class TaskAudit(LeakageTask):
         return doc.reading
 
 
-def leakage_task(task: ConfigurableTask, probe: str = "option_orders", **metadata: object) -> LeakageTask:
-    """The audit of an lm_eval task with a probe, for `lm_eval.simple_evaluate(tasks=[...])`.
-
-    metadata: the probe's parameters, such as max_orders=24
-
-    Raises RefusedAudit, with the reason, if an audit is impossible or would be meaningless.
-    """
+def audit_with_probe(task: Task, probe: str, metadata: Mapping[str, object]) -> LeakageTask:
+    """The audit of a task with the default variant of the method that uses this probe."""
     ours = [suffix for suffix in suffixes() if templates()[suffix].parent == task_configs_path()]
-    for suffix in (*reversed(ours), *reversed(suffixes())):  # the shortest name is the default variant of a method
+    for suffix in (*reversed(ours), *reversed(suffixes())):  # the shortest name is the default variant
         if template(suffix).get("metadata", {}).get("probe") == probe:
             return audit_task(task, suffix, metadata)
     raise ValueError(f"no audit uses the probe {probe!r}; choose the probe of one of: {', '.join(suffixes())}")

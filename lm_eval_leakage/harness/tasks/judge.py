@@ -35,7 +35,7 @@ def load_judge(model: str, arguments: str) -> Ask:
             asked = [Instance("generate_until", {}, turn, index) for index, turn in enumerate(turns)]
             return [str(reply) for reply in judge.generate_until(asked)]
         except Exception as error:  # a judge's failure must not lose hours of the other model's work
-            logger.warning("the judge %s gave no opinion on %d question(s): %s", model, len(prompts), error)
+            logger.warning("the judge %s did not answer on %d question(s): %s", model, len(prompts), error)
             return [None] * len(prompts)
 
     return ask

@@ -50,8 +50,8 @@ class ShardAudit(LeakageTask):
         if told := told_by([shard.options for shard in self.shards.values()]):
             names = ", ".join(f"{name} (p = {pvalue:.1g})" for name, pvalue in told.items())
             logger.warning(
-                "%s: the published order of the questions can be told from their texts, by %s; a model may prefer it "
-                "without having seen it, so the p-values of this audit say nothing about leakage",
+                "%s: the published order of the questions can be inferred from their texts, by %s; a model may prefer "
+                "it without having seen it, so the p-values of this audit say nothing about leakage",
                 self.config.task,
                 names,
             )

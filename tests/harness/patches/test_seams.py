@@ -221,7 +221,10 @@ def test_without_the_import_of_functions_the_census_is_refused_in_a_sentence(mon
 
 def test_without_the_check_of_options_a_run_continues_with_a_warning(caplog, monkeypatch) -> None:
     monkeypatch.delattr("lm_eval.config.evaluate_config.EvaluatorConfig.process_tasks")
-    check_options(lambda config, index: pytest.fail("there is nothing to check"))
+    check_options(
+        lambda config: pytest.fail("there is nothing to check"),
+        lambda config, index: pytest.fail("there is nothing to check"),
+    )
     (sentence,) = caplog.messages
     assert sentence.startswith("mistakes in a run's options are noticed only after the model is loaded")
 
