@@ -30,6 +30,8 @@ from lm_eval_leakage.checking.runs_present import (
     present_references,
     present_runs,
 )
+from lm_eval_leakage.harness.checks.foreseen import check_model
+from lm_eval_leakage.harness.checks.task_names import check_task_names
 from lm_eval_leakage.harness.running.own_benchmark import is_file_of_questions, write_task
 from lm_eval_leakage.harness.running.saved_run import BATCH_SIZE, DEVICE, NamedModel
 from lm_eval_leakage.harness.running.sizes import (
@@ -79,13 +81,13 @@ def plan_check(settings: CheckSettings, say: Callable[[str], None]) -> PlannedCh
     """Loads tasks and data, and no model. Raises ValueError or OSError for anything that would end the check later."""
     how = (settings.batch_size or BATCH_SIZE, settings.device or DEVICE, settings.apply_chat_template)
     who = NamedModel(settings.model, settings.model_args, *how)
-    cannot_answer(who.model, "loglikelihood")  # an unknown backend is refused before the index is built
     folder = settings.output_path / OWN_TASKS
     files = [task for task in settings.tasks if is_file_of_questions(task)]
+    _check_early(settings, files)
     own = {task: write_task(Path(task).expanduser(), folder) for task in files}
     say("reading the tasks ...")
-    includes = [str(folder)] if own else []
-    shelf = TaskShelf([*includes, *([settings.include_path] if settings.include_path else [])])
+    included = [part for part in (settings.include_path or "").split(":") if part]
+    shelf = TaskShelf([*([str(folder)] if own else []), *included])
     names = [name for task in settings.tasks for name in ([own[task]] if task in own else shelf.names([task]))]
     given = _given_runs(settings, who)
     planned = [_PlannedTask(settings, who, shelf, name, given) for name in dict.fromkeys(names)]
@@ -98,6 +100,14 @@ def plan_check(settings: CheckSettings, say: Callable[[str], None]) -> PlannedCh
         given.files,
         {step.task: step.note for step, _ in pairs if step.what == ORDERS_RUN and step.status == NOT_POSSIBLE},
     )
+
+
+def _check_early(settings: CheckSettings, files: Sequence[str]) -> None:
+    """Raises ValueError or ImportError for what can be known before the index of tasks is built."""
+    check_task_names([task for task in settings.tasks if task not in files], settings.include_path)
+    check_model(settings.model, (), settings.model_args)
+    if isinstance(settings.reference, Mapping):
+        check_model(settings.model, (), settings.reference)
 
 
 def _given_runs(settings: CheckSettings, who: NamedModel) -> PresentRuns:
