@@ -10,7 +10,7 @@ PINNED := $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 # `make unit HARNESS=0.4.12` runs with another lm-eval than the one in the constraints.
 HARNESS ?=
 
-.PHONY: demo test unit check faults mutants install dist
+.PHONY: demo test unit check docs faults mutants install dist
 
 install: $(VENV)/installed
 
@@ -39,6 +39,10 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_import_direction.py
+
+# The documentation site, without network access: docs/_build/html/index.html. Broken links and unlisted pages are errors.
+docs: install
+	$(BIN)/sphinx-build -E -W --keep-going -n -q -b html docs docs/_build/html
 
 # What is uploaded to a package index, checked: docs/releasing.md.
 dist: install

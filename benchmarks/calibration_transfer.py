@@ -1,7 +1,7 @@
 """Do calibrated rates and sets keep their error rates, and whose scores may they be calibrated with?
 
     lm-eval-leakage simulate --model_args pretrained=HuggingFaceTB/SmolLM2-135M --tasks mmlu --n_questions 200 \
-        --epochs 1,2,3,5 --detectors leakage_perm,leakage_tokens --output_path LAB
+        --epochs 1,2,3,5 --audits leakage_perm,leakage_tokens --output_path LAB
     python benchmarks/calibration_transfer.py LAB [LAB ...]
 
 The audited model is the one after each number of exposures. In every trial half of the held-out questions are

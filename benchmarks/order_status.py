@@ -1,10 +1,12 @@
 """Are the published orders of benchmarks random? One row per task or group of lm_eval, from its data alone.
 
-python benchmarks/order_status.py TASK...
+python benchmarks/order_status.py TASK... > docs/published_orders.csv
 """
 
 from __future__ import annotations
 
+import csv
+import math
 import sys
 import time
 
@@ -18,21 +20,31 @@ from lm_eval_leakage.results.formatting import number, pvalue
 from lm_eval_leakage.results.null_status import null_status
 from lm_eval_leakage.results.published_orders import OrderTest, order_tests
 
-HEAD = (
-    "| task | questions | numbers sorted (chance), n | neighbours z | length z | right place p | last (chance), n "
-    "| smallest adjusted p | status | s |"
+COLUMNS = (
+    *(
+        "task",
+        "questions",
+        "numbers_sorted",
+        "numbers_sorted_by_chance",
+        "numbers_sorted_n",
+        "neighbours_z",
+        "length_z",
+    ),
+    *("right_place_p", "none_of_the_above_last", "none_of_the_above_last_by_chance", "none_of_the_above_last_n"),
+    *("smallest_adjusted_p", "status", "seconds"),
 )
 
 
 def main() -> None:
     find_audits(TaskManager)
     manager = TaskManager()
-    print(HEAD, "|---" * 10 + "|", sep="\n", flush=True)
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    table.writerow(COLUMNS)
     for name in sys.argv[1:]:
         try:
-            print(row(name, questions(manager, name)), flush=True)
+            table.writerow(row(name, questions(manager, name)))
         except Exception as error:  # the hub may be out of reach, and a task's own code may raise anything
-            print(f"| {name} | – | {type(error).__name__}: {str(error)[:100]} |", flush=True)
+            print(f"{name}: {type(error).__name__}: {str(error)[:100]}", file=sys.stderr)
 
 
 def questions(manager: TaskManager, name: str) -> list[Question]:
@@ -40,23 +52,34 @@ def questions(manager: TaskManager, name: str) -> list[Question]:
     return [question for task in tasks if isinstance(task, LeakageTask) for question in task.benchmark()]
 
 
-def row(name: str, asked: list[Question]) -> str:
+def row(name: str, asked: list[Question]) -> list[str]:
+    """The values of COLUMNS; empty where a test could not act."""
     began = time.perf_counter()
     found = order_tests(asked)
-    seconds = time.perf_counter() - began
-    if not found.tests:
-        return f"| {name} | {found.n_questions} | | | | | | | {null_status(found).status} | {seconds:.1f} |"
-    numbers, alike, lengths, right, last = found.tests
-    smallest = min((test.adjusted for test in found.tests if test.n_questions), default=float("nan"))
-    cells = [share(numbers), number(alike.observed, 1), number(lengths.observed, 1), pvalue(right.pvalue), share(last)]
+    seconds = f"{time.perf_counter() - began:.1f}"
     status = null_status(found).status
-    return f"| {name} | {found.n_questions:,} | {' | '.join(cells)} | {pvalue(smallest)} | {status} | {seconds:.1f} |"
+    if not found.tests:
+        return [name, str(found.n_questions), *[""] * (len(COLUMNS) - 4), status, seconds]
+    numbers, alike, lengths, right, last = found.tests
+    smallest = min((test.adjusted for test in found.tests if test.n_questions), default=math.nan)
+    values = (shown(alike.observed, 1), shown(lengths.observed, 1), shown_pvalue(right.pvalue))
+    cells = [*share(numbers), *values, *share(last), shown_pvalue(smallest)]
+    return [name, str(found.n_questions), *cells, status, seconds]
 
 
-def share(test: OrderTest) -> str:
+def share(test: OrderTest) -> list[str]:
+    """Observed, by chance, and the number of questions on which the test could act."""
     if not test.n_questions:
-        return "–"
-    return f"{number(test.observed, 2)} ({number(test.expected, 2)}), {test.n_questions:,}"
+        return ["", "", ""]
+    return [shown(test.observed, 2), shown(test.expected, 2), str(test.n_questions)]
+
+
+def shown(value: float, decimals: int) -> str:
+    return "" if math.isnan(value) else number(value, decimals).replace("−", "-")
+
+
+def shown_pvalue(value: float) -> str:
+    return "" if math.isnan(value) else pvalue(value)
 
 
 if __name__ == "__main__":

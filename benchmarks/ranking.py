@@ -1,7 +1,7 @@
 """Which score of a question's orders separates trained from held-out questions best?
 
     lm-eval-leakage simulate --model_args pretrained=HuggingFaceTB/SmolLM2-135M --tasks mmlu --n_questions 200 \
-        --epochs 1,2,3,5 --detectors leakage_perm,leakage_tokens --output_path LAB
+        --epochs 1,2,3,5 --audits leakage_perm,leakage_tokens --output_path LAB
     python benchmarks/ranking.py LAB [LAB ...]
 
 Of every simulation and number of exposures: AUROC and the true-positive rate at a false-positive rate of 5 %, with

@@ -32,7 +32,7 @@ kept = [json.loads(line) for file in pathlib.Path(sys.argv[1]).rglob("*.jsonl") 
 WAYS = {
     "all lines at once": [sys.executable, "-c", SCRIPT, "{folder}"],
     "annotate": ["lm-eval-leakage", "annotate", "{folder}", "--output_path", "{folder}/annotated"],
-    "report": ["lm-eval-leakage", "report", "{folder}", "--output", "{folder}/page.html"],
+    "report": ["lm-eval-leakage", "report", "{folder}", "--output_path", "{folder}/page.html"],
 }
 
 

@@ -1,4 +1,4 @@
-"""Faults of sets, bounds, intervals and ranks, before and after they were mended: simulations with a known truth.
+"""Faults of sets, bounds, intervals and ranks, before and after they were fixed: simulations with a known truth.
 
     python benchmarks/validity_faults.py [PART...] [--draws 400]
 

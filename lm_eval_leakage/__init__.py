@@ -1,7 +1,8 @@
 """Leakage audits for the multiple-choice tasks of lm-evaluation-harness.
 
-`load_run` returns what runs and audits found on each question, `leakage_task` the audit of a task for
-`lm_eval.simple_evaluate`. Importing this package is quick: torch, lm_eval and others are imported when they are used.
+`check` audits a model and returns one verdict per task. `load_run` returns what runs and audits found on each
+question, `leakage_task` the audit of a task for `lm_eval.simple_evaluate`. Importing this package is quick: torch,
+lm_eval and others are imported when they are used.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from lm_eval_leakage.records import Evidence, Question, Request, Skipped, Untest
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
 
+    from lm_eval_leakage.checking.whole_check import check
     from lm_eval_leakage.harness.tasks.task import LeakageTask
     from lm_eval_leakage.report.loaded_run import LoadedRun
 
@@ -28,11 +30,25 @@ __all__ = [
     "Request",
     "Skipped",
     "UntestableQuestion",
+    "check",
     "leakage_task",
     "load_run",
     "question_from_doc",
     "task_configs_path",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """`check`, whose module is imported when it is used: it needs PyYAML and more."""
+    if name != "check":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from lm_eval_leakage.checking.whole_check import check
+
+    return check
+
+
+def __dir__() -> list[str]:
+    return [*globals(), "check"]
 
 
 def task_configs_path() -> Path:

@@ -1,9 +1,11 @@
-"""Makes arbitrary text safe to show in messages, on a terminal, in tables and in YAML."""
+"""Texts of messages: arbitrary text made safe for terminals, tables and YAML, and suggestions of similar names."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from reprlib import Repr
 
 LONGEST_SHOWN = 200  # characters of a value in a message; a skip reason is logged for every question it applies to
@@ -52,3 +54,16 @@ def as_yaml(value: object) -> str:
     """The same on one line, with lone surrogates replaced, which YAML does not allow."""
     text = SURROGATE.sub("\N{REPLACEMENT CHARACTER}", json.dumps(value, ensure_ascii=False))
     return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def nearest_names(name: str, known: Iterable[str]) -> list[str]:
+    """At most three known names that are similar to a misspelled one, the nearest first."""
+    return get_close_matches(name, list(known), cutoff=0.6)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean mmlu or mmmu`, to end a sentence with; empty if no name is similar."""
+    *others, last = nearest_names(name, known) or [""]
+    if not last:
+        return ""
+    return f"; did you mean {', '.join(others)} or {last}" if others else f"; did you mean {last}"

@@ -13,6 +13,7 @@ import lm_eval_leakage
 PACKAGE = Path(lm_eval_leakage.__file__).parent
 TIERS = [
     {"cli"},
+    {"checking"},
     {"lab"},
     {"harness", "report"},
     {"results"},
@@ -23,7 +24,7 @@ TIERS = [
 ]
 HARNESS_TIERS = [  # within harness/; its __init__ may import all of them
     {""},
-    {"census", "checks", "clean"},
+    {"census", "checks", "clean", "running"},
     {"tasks"},
     {"models", "table"},
     {"patches"},

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import platform
 from functools import partial
 
 from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
-from lm_eval_leakage.cli.ending import end_in_words, refuse, say
+from lm_eval_leakage.cli.check import check, check_arguments
+from lm_eval_leakage.cli.completion import add_completion
+from lm_eval_leakage.cli.early_checks import check_early
+from lm_eval_leakage.cli.ending import be_quiet, end_in_words, refuse, say
 from lm_eval_leakage.cli.outputs import checked
 from lm_eval_leakage.harness.patches import pth_hook as hook
-from lm_eval_leakage.harness.patches.cli_parser import Command
+from lm_eval_leakage.harness.patches.cli_parser import Command, CommandLine, command_line
 
 
 def path(_: argparse.Namespace | None = None) -> None:
@@ -71,8 +76,10 @@ def census(args: argparse.Namespace) -> None:
     from lm_eval_leakage.harness.census import census_report
     from lm_eval_leakage.harness.census.findings import findings
 
-    found = list(findings(census_report.task_index(args.include_path)))
-    print(census_report.as_json(found) if args.json else census_report.as_markdown(found))
+    index = census_report.task_index(args.include_path)
+    names = [name for task in args.tasks or [] for name in task.split(",")]
+    found = [one for name in names for one in census_report.findings_of(name, index)] or list(findings(index))
+    print(census_report.as_json(found) if args.format == "json" else census_report.as_markdown(found))
 
 
 def simulate(args: argparse.Namespace) -> None:
@@ -96,7 +103,7 @@ def orders(args: argparse.Namespace) -> None:
     metadata = {} if args.data_files is None else {"data_files": args.data_files}
     found = order_tests(questions_of(args.task, args.include_path, metadata))
     status = null_status(found, documented)
-    say(as_json(as_record(found, status), indent=1) if args.json else as_markdown(found, status))
+    say(as_json(as_record(found, status), indent=1) if args.format == "json" else as_markdown(found, status))
 
 
 def list_audits(args: argparse.Namespace) -> None:
@@ -110,13 +117,14 @@ def list_audits(args: argparse.Namespace) -> None:
 
 
 def _census_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="every task with its finding, as JSON")
-    parser.add_argument("--include_path", metavar="DIR", help="a folder with additional tasks")
+    parser.add_argument("--tasks", nargs="+", metavar="TASK", help="only these tasks, groups or tags (default: all)")
+    _format_argument(parser)
+    _include_path_argument(parser)
 
 
 def _orders_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task", metavar="TASK", help="a task, group or tag of lm_eval, or a file of plain questions")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    _format_argument(parser)
     parser.add_argument("--data_files", metavar="FILE", help="a file of questions instead of the task's own data")
     parser.add_argument(
         "--documented",
@@ -124,32 +132,64 @@ def _orders_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("STATUS", "SOURCE"),
         help="what the builder says about the orders (random, sealed or written), and where; shown beside the tests",
     )
+    _include_path_argument(parser)
+
+
+def _format_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format", choices=("markdown", "json"), default="markdown", help="output format (default: %(default)s)"
+    )
+
+
+def _include_path_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--include_path", metavar="DIR", help="a folder with additional tasks")
 
 
 OF_OURS = (ValueError, ImportError, RecursionError)  # only our own commands turn these into one sentence
-COMMANDS = (path, enable, disable, status, census, simulate, orders)
+COMMANDS = (check, path, enable, disable, status, census, simulate, orders)
+NAMING_TASKS = ("run", "ls", "validate", "check", "census", "simulate", "orders")  # commands that need lm_eval's tasks
 
 
 def main() -> None:
     end_in_words(_main)
 
 
-def _main() -> None:
-    from lm_eval.utils import setup_logging
-
-    from lm_eval_leakage.harness import extend_harness
-    from lm_eval_leakage.harness.patches.cli_parser import command_line
+def commands() -> CommandLine:
+    """The whole command line: lm_eval's commands and ours."""
     from lm_eval_leakage.lab.command import add_arguments
 
     known: tuple[Command, ...] = (*COMMANDS, *of_results.COMMANDS_ON_RESULTS)
-    commands = {command.__name__: checked(command) for command in known}
-    arguments = {"census": _census_arguments, "orders": _orders_arguments, "simulate": add_arguments, **OF_RESULTS}
-    cli = command_line(commands, arguments, list_audits)
-    args = cli.parse_args()
-    if args.command in ("run", "ls", "validate", "census", "simulate", "orders"):
-        from lm_eval.tasks.manager import TaskManager
+    arguments = {"check": check_arguments, "census": _census_arguments, "orders": _orders_arguments}
+    arguments |= {"simulate": add_arguments, **OF_RESULTS}
+    found = command_line({one.__name__: checked(one) for one in known}, arguments, list_audits)
+    found.parser.add_argument("--version", action="version", version=versions(), help="print the versions and exit")
+    add_completion(found.parser)
+    return found
 
-        setup_logging()
-        extend_harness(TaskManager)
-    end_in_words(partial(cli.execute, args), refusals=OF_OURS if args.command in commands else ())
+
+def versions() -> str:
+    """Of this package, lm_eval and Python."""
+    from importlib.metadata import version
+
+    return f"lm_eval_leakage {__version__}, lm_eval {version('lm_eval')}, Python {platform.python_version()}"
+
+
+def _main() -> None:
+    cli = commands()
+    args = cli.parse_args()
+    be_quiet(getattr(args, "quiet", False))
+    if args.command in NAMING_TASKS:
+        end_in_words(partial(check_early, args), refusals=OF_OURS)
+        _extend_harness(args)
+    ours = {one.__name__ for one in (*COMMANDS, *of_results.COMMANDS_ON_RESULTS)}
+    end_in_words(partial(cli.execute, args), refusals=OF_OURS if args.command in ours else ())
+
+
+def _extend_harness(args: argparse.Namespace) -> None:
+    from lm_eval.tasks.manager import TaskManager
+    from lm_eval.utils import setup_logging
+
+    from lm_eval_leakage.harness import extend_harness
+
+    setup_logging(logging.WARNING if getattr(args, "quiet", False) else logging.INFO)
+    extend_harness(TaskManager)

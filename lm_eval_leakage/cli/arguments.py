@@ -9,13 +9,13 @@ from pathlib import Path
 
 def _calibrate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "run", type=Path, metavar="RUN", help="output folder of the benchmark's audits (--log_samples)"
+        "run", type=Path, metavar="RUNS", help="output folder of the benchmark's audits (--log_samples)"
     )
     parser.add_argument(
         "--unseen",
         type=Path,
         required=True,
-        metavar="UNSEEN_RUN",
+        metavar="FOLDER",
         help="output folder of the same audits of questions that the model cannot have seen: private or newly written "
         "ones (--metadata data_files=FILE), or fresh",
     )
@@ -23,7 +23,7 @@ def _calibrate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seen",
         type=Path,
-        metavar="SEEN_RUN",
+        metavar="FOLDER",
         help="output folder of the same audits of questions that the model has certainly been trained on, if you know "
         "some: they give the power (without them, prevalence is a lower bound)",
     )
@@ -42,38 +42,52 @@ def _calibrate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _identify_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--run",
-        nargs=2,
-        action="append",
-        required=True,
-        metavar=("FOLDER", "CALIBRATION"),
-        help="output folder of a model's audits (with --log_samples) and its calibration file; repeat for each model",
+        "runs",
+        type=Path,
+        nargs="+",
+        metavar="RUNS",
+        help="output folders of audits (--log_samples), one per model",
     )
     parser.add_argument(
-        "--detector",
-        metavar="ID",
-        help="a detector of the calibration, such as max_order or token_evidence/min_k (default: all of them "
-        "combined, if the calibration has a combined score, else its first)",
+        "--calibration",
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="a model's calibration file, written by `calibrate`; repeat for each model, in the order of RUNS",
     )
-    parser.add_argument("--level", type=float, default=0.1, help="target false discovery rate (default: %(default)s)")
-    parser.add_argument("--output_path", type=Path, help="file to write, with one JSON line per question")
+    _calibrated_by_argument(parser)
+    parser.add_argument("--fdr", type=float, default=0.1, help="target false discovery rate (default: %(default)s)")
+    parser.add_argument(
+        "--output_path", type=Path, metavar="FILE", help="file to write, with one JSON line per question"
+    )
 
 
 def _prevalence_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, metavar="FOLDER", help="output folder of a model's audits (--log_samples)")
+    parser.add_argument("run", type=Path, metavar="RUNS", help="output folder of a model's audits (--log_samples)")
     parser.add_argument(
         "--calibration",
         metavar="FILE",
         help="the model's calibration file, written by `calibrate` (default: judge by the null hypotheses)",
     )
+    _calibrated_by_argument(parser)
+    _fpr_argument(parser)
+
+
+def _calibrated_by_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--detector",
+        "--calibrated_by",
         metavar="ID",
-        help="a detector of the calibration, such as max_order or token_evidence/min_k (default: all of them "
-        "combined, if the calibration has a combined score, else its first)",
+        help="detector of the calibration whose scores are used, such as max_order or token_evidence/min_k (default: "
+        "all of them combined, if it has a combined score, else its first)",
     )
+
+
+def _fpr_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--fpr", type=float, default=0.05, help="false-positive rate on unseen questions (default: %(default)s)"
+        "--fpr",
+        type=float,
+        default=0.05,
+        help="false-positive rate of calibrated flags on unseen questions (default: %(default)s)",
     )
 
 
@@ -108,18 +122,8 @@ def _reading_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a calibration file, written by `calibrate`; repeat for each model",
     )
-    parser.add_argument(
-        "--calibrated_by",
-        metavar="ID",
-        help="detector of the calibration whose scores are used (default: all of them combined, if it has a combined "
-        "score, else its first)",
-    )
-    parser.add_argument(
-        "--fpr",
-        type=float,
-        default=0.05,
-        help="false-positive rate of calibrated flags on unseen questions (default: %(default)s)",
-    )
+    _calibrated_by_argument(parser)
+    _fpr_argument(parser)
     parser.add_argument(
         "--reference",
         type=Path,
@@ -146,13 +150,15 @@ def _annotate_arguments(parser: argparse.ArgumentParser) -> None:
         help="exit with status 1 if the row of a task or group meets it, such as 'verdict>=evidence' or "
         "'confusion_delta<-0.1'; may be repeated",
     )
-    parser.add_argument("--output_path", type=Path, help="folder for the annotated files (default: next to the runs)")
+    parser.add_argument(
+        "--output_path", type=Path, metavar="FOLDER", help="folder for the annotated files (default: next to the runs)"
+    )
     parser.add_argument("--dry_run", action="store_true", help="print only, write no files")
 
 
 def _clean_arguments(parser: argparse.ArgumentParser) -> None:
     _reading_arguments(parser)
-    parser.add_argument("--output_path", type=Path, required=True, help="folder for the clean tasks")
+    parser.add_argument("--output_path", type=Path, required=True, metavar="FOLDER", help="folder for the clean tasks")
     rules = parser.add_mutually_exclusive_group()
     rules.add_argument("--weak", action="store_true", help="leave out every flagged question (default)")
     rules.add_argument(
@@ -174,7 +180,11 @@ def _clean_arguments(parser: argparse.ArgumentParser) -> None:
 def _report_arguments(parser: argparse.ArgumentParser) -> None:
     _reading_arguments(parser)
     parser.add_argument(
-        "--output", type=Path, default=Path("leakage.html"), help="HTML file to write (default: %(default)s)"
+        "--output_path",
+        type=Path,
+        default=Path("leakage.html"),
+        metavar="FILE",
+        help="HTML file to write (default: %(default)s)",
     )
 
 
@@ -184,7 +194,10 @@ def _leaderboard_arguments(parser: argparse.ArgumentParser) -> None:
         "--format", choices=("html", "markdown", "csv"), default="html", help="output format (default: %(default)s)"
     )
     parser.add_argument(
-        "--output", type=Path, help="file to write (default: leaderboard.html; markdown and csv are printed)"
+        "--output_path",
+        type=Path,
+        metavar="FILE",
+        help="file to write (default: leaderboard.html; markdown and csv are printed)",
     )
 
 

@@ -1,5 +1,8 @@
-"""How a command ends: with its own exit code, or with a one-sentence error and exit code 2; there is no traceback for
-an error that the user can fix."""
+"""What a command prints, and how it ends: with its own exit code, or with a one-sentence error and exit code 2; there
+is no traceback for an error that the user can fix.
+
+`say` prints results, `note` progress and remarks (not with --quiet), `warn` what the user must know.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn, TextIO
 
+from lm_eval_leakage.cli.colour import DIM, RED, YELLOW, in_colour, with_coloured_verdicts
 from lm_eval_leakage.texts import visible
 
 CONDITION_MET, REFUSED, INTERRUPTED = 1, 2, 130
@@ -16,24 +20,41 @@ UNHEARD = 141  # 128 + SIGPIPE: whoever read the output has closed the pipe
 NESTED = "a file is nested too deeply to be read; JSON of lm_eval and of this package is only a few levels deep"
 
 
+class _Quiet:
+    """Whether notes are left out in this process; set by `be_quiet` when a command begins."""
+
+    on = False
+
+
+def be_quiet(quiet: bool) -> None:
+    """Leaves out notes from now on, or prints them again."""
+    _Quiet.on = quiet
+
+
 def refuse(reason: object) -> NoReturn:
     """Exit with a sentence about what the user has to fix."""
-    note(reason)
+    warn(reason, RED)
     sys.exit(REFUSED)
 
 
 def say(text: str) -> None:
     """Print to stdout; if the reader has closed the pipe (`| head`), continue silently: the exit code still counts."""
     try:
-        print(text, flush=True)
+        print(with_coloured_verdicts(text, sys.stdout), flush=True)
     except BrokenPipeError:
         _mute(sys.stdout)
 
 
 def note(text: object) -> None:
-    """Print one line to stderr."""
+    """Print one line to stderr, unless notes are left out."""
+    if not _Quiet.on:
+        warn(text, DIM)
+
+
+def warn(text: object, colour: str = YELLOW) -> None:
+    """Print one line to stderr, also if notes are left out."""
     try:
-        print(visible(str(text)), file=sys.stderr, flush=True)
+        print(in_colour(visible(str(text)), colour, sys.stderr), file=sys.stderr, flush=True)
     except BrokenPipeError:
         _mute(sys.stderr)
 
@@ -55,7 +76,7 @@ def end_in_words(command: Callable[[], None], *, refusals: tuple[type[Exception]
         _mute(sys.stdout)
         sys.exit(UNHEARD)
     except KeyboardInterrupt:
-        note("interrupted")
+        warn("interrupted")
         sys.exit(INTERRUPTED)
     except OSError as error:
         refuse(in_words(error))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lm_eval_leakage import __version__
-from lm_eval_leakage.cli.ending import CONDITION_MET, note, say
+from lm_eval_leakage.cli.ending import CONDITION_MET, note, say, warn
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.patches.cli_parser import Command
 from lm_eval_leakage.logs.problems import Problem
@@ -44,9 +44,14 @@ def identify(args: argparse.Namespace) -> None:
     from lm_eval_leakage.results import identify as identification
 
     problems: list[Problem] = []
-    runs = [(Path(folder), read_calibration(calibration)) for folder, calibration in args.run]
-    detector = args.detector or runs[0][1].usual_detector
-    found = identification.identify(runs, problems, detector, args.level)
+    if len(args.runs) != len(args.calibration):
+        raise ValueError(
+            f"{len(args.runs)} folder(s) of audits and {len(args.calibration)} --calibration file(s) are given; give "
+            "one calibration for each folder, in the same order"
+        )
+    runs = [(run, read_calibration(file)) for run, file in zip(args.runs, args.calibration, strict=True)]
+    detector = args.calibrated_by or runs[0][1].usual_detector
+    found = identification.identify(runs, problems, detector, args.fdr)
     if args.output_path is not None:
         lines = [as_json(line) for line in identification.as_lines(found)]
         atomic_write(args.output_path, "\n".join([*lines, ""]))
@@ -64,7 +69,7 @@ def prevalence(args: argparse.Namespace) -> None:
         found = shares.by_null(args.run, problems)
     else:
         calibration = read_calibration(args.calibration)
-        detector = args.detector or calibration.usual_detector
+        detector = args.calibrated_by or calibration.usual_detector
         found = shares.by_calibration(args.run, calibration, detector, args.fpr, problems)
     say(shares.as_table(found))
     for text in shares.notes(found):
@@ -95,7 +100,7 @@ def annotate(args: argparse.Namespace) -> None:
         check_complete(problem for annotation in annotations for problem in annotation.problems)
     met = [sentence for condition in conditions for sentence in condition.met_by(rows)]
     for sentence in met:
-        note(f"fails: {sentence}")
+        warn(f"fails: {sentence}")
     if met:
         sys.exit(CONDITION_MET)
 
@@ -122,7 +127,23 @@ def clean(args: argparse.Namespace) -> None:
     for problem in problems:
         note(f"note: {problem}")
     names = dict.fromkeys(clean_name(outermost(one.task, groups) or one.task) for one in sets)
-    say(visible(f"run them with: lm_eval --include_path {args.output_path} --tasks {','.join(names)}"))
+    _say_commands(annotations, args.output_path, list(names))
+
+
+def _say_commands(annotations: Sequence[Annotation], folder: Path, tasks: Sequence[str]) -> None:
+    """Prints for each model the command that runs the clean tasks as its run was."""
+    from lm_eval_leakage.harness.clean.run_command import run_command
+    from lm_eval_leakage.logs.runs import results_of
+
+    commands = []
+    for annotation in annotations:
+        answered = [row for row in annotation.rows if row.origin]
+        results = results_of(Path(answered[0].origin)) if answered else {}
+        commands.append(run_command(results, {row.n_shot for row in answered}, folder, tasks))
+    for command in filter(None, commands):
+        say(visible(f"run them with: {command}"))
+    if not any(commands):
+        say(visible(f"run them with the run's own options and --include_path {folder} --tasks {','.join(tasks)}"))
 
 
 def _judged(annotations: Sequence[Annotation], args: argparse.Namespace) -> tuple[Sequence[Annotation], Guarantee]:
@@ -140,7 +161,7 @@ def report(args: argparse.Namespace) -> None:
     from lm_eval_leakage.report.page import render
 
     annotations = _annotations(args)
-    _write_page(render(annotations), args.output)
+    _write_page(render(annotations), args.output_path)
     _tell_problems(annotations)
 
 
@@ -152,13 +173,13 @@ def leaderboard(args: argparse.Namespace) -> None:
     annotations = _annotations(args)
     board = standings.leaderboard(annotations)
     if args.format == "html":
-        _write_page(render(board), args.output or Path("leaderboard.html"))
+        _write_page(render(board), args.output_path or Path("leaderboard.html"))
     else:
         text = (standings.as_csv if args.format == "csv" else standings.as_markdown)(board)
-        if args.output is None:
+        if args.output_path is None:
             say(text)
         else:
-            atomic_write(args.output, text + "\n")
+            atomic_write(args.output_path, text + "\n")
     _tell_problems(annotations)
 
 
@@ -190,7 +211,8 @@ def _tell(problems: Iterable[tuple[str, Problem]]) -> None:
     """Print problems as notes, each with its model if it has one; those that cost questions come first."""
     first = sorted(problems, key=lambda pair: not pair[1].incomplete)
     for model, problem in first[:PROBLEMS_SHOWN]:
-        note(f"note: {model}: {problem}" if model else f"note: {problem}")
+        tell = warn if problem.incomplete else note  # what costs questions is told with --quiet, too
+        tell(f"note: {model}: {problem}" if model else f"note: {problem}")
     if len(first) > PROBLEMS_SHOWN:
         more = len(first) - PROBLEMS_SHOWN
         note(f"note: and {more} more (`annotate` without --dry_run writes all of them into results_*_leakage.json)")

@@ -8,8 +8,8 @@ import functools
 from lm_eval_leakage.files import check_writable
 from lm_eval_leakage.harness.patches.cli_parser import Command
 
-WRITES_FOLDER = {"annotate": "output_path", "clean": "output_path"}
-WRITES_FILE = {"calibrate": "output_path", "identify": "output_path", "report": "output", "leaderboard": "output"}
+WRITES_FOLDER = ("annotate", "clean")
+WRITES_FILE = ("calibrate", "identify", "report", "leaderboard")
 
 
 def checked(command: Command) -> Command:
@@ -18,8 +18,8 @@ def checked(command: Command) -> Command:
     @functools.wraps(command)
     def run(args: argparse.Namespace) -> None:
         name = command.__name__
-        place = getattr(args, (WRITES_FOLDER | WRITES_FILE).get(name, ""), None)
-        if place is not None:
+        place = getattr(args, "output_path", None)
+        if place is not None and name in WRITES_FOLDER + WRITES_FILE:
             check_writable(place, folder=name in WRITES_FOLDER)
         command(args)
 

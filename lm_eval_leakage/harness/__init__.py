@@ -20,7 +20,7 @@ def extend_harness(task_manager_class: type) -> None:
     from lm_eval_leakage.harness.patches.task_manager import find_tasks
 
     find_tasks(task_manager_class, _audits)
-    check_options(_check_run)
+    check_options(_check_before_index, _check_run)
     add_models()
 
 
@@ -28,6 +28,19 @@ def _audits() -> Any:
     from lm_eval_leakage.harness.tasks.audit_names import AuditsOfTasks
 
     return AuditsOfTasks()
+
+
+def _check_before_index(config: Any) -> None:
+    from lm_eval_leakage.harness.checks.task_names import looks_like_an_audit
+
+    if not any(map(looks_like_an_audit, config.tasks if isinstance(config.tasks, list) else [config.tasks])):
+        return
+    from lm_eval_leakage.harness.checks.run_checks import check_before_index
+
+    try:
+        check_before_index(config)
+    except (ValueError, ImportError, OSError) as error:
+        raise SystemExit(str(error)) from error
 
 
 def _check_run(config: Any, index: Mapping[str, Any]) -> None:

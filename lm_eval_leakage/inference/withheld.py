@@ -17,7 +17,7 @@ from lm_eval_leakage.texts import brief
 FEWEST = 20  # questions of either kind; 19 known-unseen ones are the fewest that allow a p-value of .05
 DIFFERENT_AT = 0.05  # chance that questions of the same kind are taken for different ones
 POWER_FPR = 0.05
-MAKE = "`lm-eval-leakage calibrate RUN --unseen UNSEEN_RUN --output_path FILE`"
+MAKE = "`lm-eval-leakage calibrate RUNS --unseen FOLDER --output_path FILE`"
 
 
 def why_withheld(calibration: Calibration, asked: Described) -> str | None:

@@ -14,7 +14,7 @@ from lm_eval_leakage.lab.settings import Simulation
 
 LOCK = ".lock"
 CLAIM = "settings.json"
-MAY_CHANGE = ("epochs", "detectors")
+MAY_CHANGE = ("include_path", "epochs", "detectors")
 
 
 @contextmanager

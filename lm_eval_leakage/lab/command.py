@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_numbers,
         help="numbers of exposures after which to audit, such as 1,2,3 (default: the protocol's)",
     )
-    add("--detectors", type=_names, default=DETECTORS, help=f"audits to run (default: {','.join(DETECTORS)})")
+    add("--audits", type=_names, default=DETECTORS, help=f"audits to run (default: {','.join(DETECTORS)})")
     add("--select", choices=SELECTIONS, help="which questions are used (default: the protocol's)")
     add("--max_tokens", type=int, help="use only questions of at most this many tokens")
     add("--neighbours", type=int, default=1, help="questions per training document (default: %(default)s)")
@@ -49,11 +50,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--reference", metavar="MODEL_ARGS", help="reference model that has not seen the benchmark")
     add("--against_reference", type=_names, help="audits that use the reference (default: leakage_relative)")
     add("--control", metavar="TASK|FILE", help="known-unseen questions for MODEL, such as fresh")
-    add("--learning_rate", type=float)
-    add("--batch_size", type=int, help="training batch size")
+    add("--learning_rate", type=float, help="of the training (default: the protocol's)")
+    add("--batch_size", type=int, help="of the training (default: the protocol's)")
     add("--lora_rank", type=int, help="train LoRA adapters of this rank instead of all weights")
-    add("--metadata", type=json.loads, default={}, help="parameters of probes and statistics, as JSON")
-    add("--seed", type=int, default=0)
+    add(
+        "--metadata",
+        type=_metadata,
+        default={},
+        help="parameters of probes and statistics, as key=value,key2=value2 or as JSON",
+    )
+    add("--seed", type=int, default=0, help="of the draw and the training (default: %(default)s)")
+    add("--include_path", metavar="DIR", help="a folder with additional tasks")
 
 
 def settings(args: argparse.Namespace) -> Simulation:
@@ -67,7 +74,7 @@ def settings(args: argparse.Namespace) -> Simulation:
         benchmark=args.tasks,
         model=args.model,
         n_questions=args.n_questions,
-        detectors=args.detectors,
+        detectors=args.audits,
         max_tokens=args.max_tokens,
         neighbours=args.neighbours,
         versions=args.versions,
@@ -77,6 +84,7 @@ def settings(args: argparse.Namespace) -> Simulation:
         reference=args.reference,
         control=args.control,
         seed=args.seed,
+        include_path=args.include_path,
         **{**PROTOCOLS[args.protocol], **given("epochs", "select", "against_reference")},
     )
     recipe = given("learning_rate", "batch_size", "lora_rank")
@@ -84,6 +92,26 @@ def settings(args: argparse.Namespace) -> Simulation:
     text |= {"answer": False} if args.no_answer else {}
     text |= {"header": True} if args.header else {}
     return replace(chosen, recipe=replace(chosen.recipe, **recipe), text=replace(chosen.text, **text))
+
+
+def _metadata(text: str) -> dict[str, Any]:
+    """As for lm_eval: JSON, or pairs whose values are read as Python's if they can be."""
+    if text.lstrip().startswith("{"):
+        found: dict[str, Any] = json.loads(text)
+        return found
+    pairs = [part.partition("=") for part in text.split(",")]
+    if wrong := [key for key, is_pair, _ in pairs if not (key and is_pair)]:
+        raise argparse.ArgumentTypeError(f"{wrong[0]!r} is no key=value; write key=value,key2=value2, or JSON")
+    return {key: _value(text) for key, _, text in pairs}
+
+
+def _value(text: str) -> object:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def _numbers(text: str) -> tuple[int, ...]:

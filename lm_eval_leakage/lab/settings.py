@@ -34,6 +34,7 @@ class Simulation:
     reference: model_args of a reference model, run by the same `model`, that has not seen the benchmark
     against_reference: the audits that subtract the reference's log-likelihoods
     control: benchmark or file of known-unseen questions, such as "fresh"; the untrained model is audited on it too
+    include_path: folder of additional tasks, in which `benchmark` may be
     """
 
     model_args: str
@@ -56,6 +57,7 @@ class Simulation:
     against_reference: tuple[str, ...] = (RELATIVE,)
     control: str | None = None
     seed: int = 0
+    include_path: str | None = None
 
     def __post_init__(self) -> None:
         if self.select not in SELECTIONS:

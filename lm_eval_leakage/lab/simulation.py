@@ -73,8 +73,8 @@ def _foresee(settings: Simulation, folder: Path) -> _Material:
 
     check_model(settings.model, [*settings.detectors, *(HARD_AUDITS if settings.select == "hard" else ())])
     check_files(settings.versions, settings.ordinary)
-    pool = _unique(questions_of(settings.benchmark))
-    control = [] if settings.control is None else _unique(questions_of(settings.control))
+    pool = _unique(questions_of(settings.benchmark, settings.include_path))
+    control = [] if settings.control is None else _unique(questions_of(settings.control, settings.include_path))
     rng = random.Random(settings.seed)
     drawn = split(pool, settings.n_questions, eligible=_fits(settings), block=settings.together, rng=rng)
     if settings.select == "random":

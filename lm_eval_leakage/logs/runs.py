@@ -76,6 +76,11 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
     return sorted(runs, key=lambda run: run.time)
 
 
+def results_of(file: Path) -> dict[str, Any]:
+    """All sections of a results file; none if it cannot be read."""
+    return _results(file, []) or {}
+
+
 def n_told(run: Run, task: str, which: str = "effective") -> int | None:
     """How many questions of a task the harness reports to have asked or, for `original`, that the task has."""
     counts = (run.results.get("n-samples") or {}).get(task)

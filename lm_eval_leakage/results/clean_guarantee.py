@@ -72,7 +72,7 @@ def _check_known_seen(annotations: Sequence[Annotation]) -> None:
     if without:
         raise ValueError(
             f"target_rate needs {FEWEST_SEEN} or more known-seen scores of every model, but there are fewer of "
-            f"{', '.join(without)}; give a calibration with them for each model (`lm-eval-leakage calibrate --seen`), "
+            f"{', '.join(without)}; give a calibration with them for each model (`calibrate --seen`), "
             "or leave out the target rate"
         )
 

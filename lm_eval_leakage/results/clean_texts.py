@@ -33,15 +33,15 @@ def render_questions(clean: CleanSet, made_with: Mapping[str, str]) -> str:
     return "{\n" + ",\n".join(items) + "\n}\n"
 
 
-def render_task(clean: CleanSet, base_yaml: str, version: object, questions: str) -> str:
+def render_task(clean: CleanSet, base: Mapping[str, object], version: object, questions: str) -> str:
     """The YAML of a set's task. JSON is valid YAML.
 
-    base_yaml: relative to the harness's folder of tasks, or absolute
+    base: where the base task's settings are, as metadata for clean_task.py
     version: of the base task; None if it has none
     questions: the JSON file's name
     """
     metadata = {} if version is None else {"version": version}
-    metadata |= {"base": clean.task, "base_yaml": base_yaml, "questions": questions, "how": _how(clean)}
+    metadata |= {"base": clean.task, **base, "questions": questions, "how": _how(clean)}
     return f"task: {as_yaml(clean.name)}\nclass: !function clean_task.CleanTask\nmetadata:\n" + "".join(
         f"  {key}: {as_yaml(value)}\n" for key, value in metadata.items()
     )

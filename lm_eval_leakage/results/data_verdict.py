@@ -5,7 +5,7 @@ What is tested, and on which questions, follows from the status of the published
 - random or sealed: T (`inference.order_sum`) on all questions. Its null hypothesis is exact, whatever the model knows.
 - written, with another model as reference: T on standardised scores minus the reference's, on the questions without a
   guard. Null hypothesis: without memory, both models have the same preferences for natural orders, up to `TOLERANCES`.
-  Each is standardised first, since a model that is less sure of everything would take off too little.
+  Each is standardised first, since a model that is less sure of everything would subtract too little.
 - written, with the model as its own control: T on standardised scores minus those of the same orders in a form that
   breaks memory and keeps the natural order, on questions whose set of options is not shared by many. Null hypothesis:
   without memory, the preference is the same in both forms, up to `TOLERANCES`. T is the sum of these differences: the
@@ -39,7 +39,7 @@ VERDICT_SEED = 0
 EXACT = (RANDOM_ORDERS, SEALED_ORDERS)
 TOO_ALIKE = 0.97  # mean correlation of two models' scores of a question's orders
 BY_ORDERS, BY_REFERENCE, BY_CONTROL = SEEN_RANKS  # what a p-value is computed from
-BY_RATIO = "ratio"
+BY_RATIO, BY_NOTHING = "ratio", "no audit"
 TOLERANCES = {BY_ORDERS: 0.0, BY_REFERENCE: 0.1, BY_CONTROL: 0.1}  # measured on clean models: docs/validity.md
 NOT_TESTED, NO_RATIO = OrderSum(0), OrderRatio(0)
 
@@ -104,6 +104,11 @@ class DataVerdict:
 NO_VERDICT = DataVerdict()
 
 
+def not_judged(reason: str) -> DataVerdict:
+    """The verdict where no option orders could be asked, with the reason."""
+    return DataVerdict(BY_NOTHING, doubt=reason)
+
+
 def detectable_if_seen(verdict: DataVerdict, count: int) -> float:
     """Smallest share of questions, seen `count` times, that would have been found; NaN if unknown or none."""
     return dict(verdict.detectable).get(count, NAN)
@@ -165,7 +170,7 @@ def _tested(basis: str, questions: Sequence[OrderAnswers]) -> DataVerdict:
 
 
 def _doubt_of_reference(questions: Sequence[OrderAnswers], scores: Sequence[Floats], rng: np.random.Generator) -> str:
-    """Why this reference takes off more than natural preferences; empty if it does not."""
+    """Why this reference subtracts more than natural preferences; empty if it does not."""
     alike = np.mean([_correlation(one.loglikelihoods, one.reference) for one in questions])
     if alike > TOO_ALIKE:
         return (
@@ -207,6 +212,8 @@ RESTS_ON = {
 
 
 def _because(verdict: DataVerdict) -> str:
+    if verdict.basis == BY_NOTHING:
+        return verdict.doubt
     if verdict.basis == BY_RATIO:
         return f"{_no_null(verdict.orders)}{_how_often(verdict.ratio)}"
     if verdict.n < FEWEST_JUDGED:

@@ -53,7 +53,7 @@ def test_seen_questions_are_identified_by_the_models_own_scores_of_private_ones(
     made = read_calibration(str(folder / "c.json"))
     assert (made.model, made.benchmark, made.whose) == ("m", "bench", "own")
     code, out, _ = typed(
-        *("identify", "--run", folder / "runs", folder / "c.json", "--detector", DETECTOR),
+        *("identify", folder / "runs", "--calibration", folder / "c.json", "--calibrated_by", DETECTOR),
         *("--output_path", folder / "found.jsonl"),
     )
     found = [json.loads(text)["flagged"] for text in (folder / "found.jsonl").read_text().splitlines()]
@@ -66,7 +66,7 @@ def test_seen_questions_are_identified_by_the_models_own_scores_of_private_ones(
 def test_every_command_that_reads_calibrations_takes_it(folder, typed, make) -> None:
     make()
     by = ("--calibration", folder / "c.json")
-    code, out, _ = typed("prevalence", folder / "runs", *by, "--detector", DETECTOR)
+    code, out, _ = typed("prevalence", folder / "runs", *by, "--calibrated_by", DETECTOR)
     assert (code, "p by calibration" in out) == (0, True)
     code, out, err = typed(
         "annotate", folder / "runs", *by, "--calibrated_by", DETECTOR, "--dry_run", "--format", "json"
@@ -78,8 +78,8 @@ def test_every_command_that_reads_calibrations_takes_it(folder, typed, make) -> 
 
 def test_without_a_combined_score_the_first_detector_is_used(folder, typed, make) -> None:
     make()
-    named = typed("identify", "--run", folder / "runs", folder / "c.json", "--detector", DETECTOR)
-    assert typed("identify", "--run", folder / "runs", folder / "c.json") == named
+    named = typed("identify", folder / "runs", "--calibration", folder / "c.json", "--calibrated_by", DETECTOR)
+    assert typed("identify", folder / "runs", "--calibration", folder / "c.json") == named
     assert named[0] == 0
     _, out, _ = typed("annotate", folder / "runs", "--calibration", folder / "c.json", "--dry_run", "--format", "json")
     assert json.loads(out)[0]["calibrated_rate"] is not None
@@ -127,18 +127,20 @@ def test_questions_that_the_model_has_certainly_seen_give_the_power(folder, type
     known = read_calibration(str(folder / "c.json")).detectors[DETECTOR]
     assert known.seen == [5.0] * 40
     assert known.flagged(0.05) == ((40, 40), (3, N_UNSEEN))
-    code, out, _ = typed("prevalence", folder / "runs", "--calibration", folder / "c.json", "--detector", DETECTOR)
+    code, out, _ = typed(
+        "prevalence", folder / "runs", "--calibration", folder / "c.json", "--calibrated_by", DETECTOR
+    )
     assert (code, "0.2" in out) == (0, True)
 
 
 @pytest.mark.parametrize(
-    "words", [("identify", "--run", "arc", "c.json"), ("prevalence", "arc", "--calibration", "c.json")]
+    "words", [("identify", "arc", "--calibration", "c.json"), ("prevalence", "arc", "--calibration", "c.json")]
 )
 def test_a_calibration_is_used_for_no_other_benchmark(folder, typed, make, words, monkeypatch) -> None:
     make()
     write_run(folder / "arc", "m", {"arc_leakage_perm": [line(i, 0.0) for i in range(1000, 1120)]})
     monkeypatch.chdir(folder)
-    code, out, err = typed(*words, "--detector", DETECTOR)
+    code, out, err = typed(*words, "--calibrated_by", DETECTOR)
     assert (code, out) == (2, "")
     assert "the calibration is of the benchmark 'bench', but the run audits arc" in " ".join(err.split())
 
@@ -198,7 +200,7 @@ def of_copy(folder) -> Calibration:
 @pytest.mark.parametrize(
     "words",
     [
-        ("identify", "--run", "runs", "copy.json"),
+        ("identify", "runs", "--calibration", "copy.json"),
         ("prevalence", "runs", "--calibration", "copy.json"),
         ("clean", "runs", "--calibration", "copy.json", "--calibrated", "--output_path", "clean"),
     ],
@@ -235,7 +237,7 @@ def test_the_combined_score_of_a_copy_may_be_used_with_the_models_own_scores(fol
     assert made.detectors[COMBINED].unseen[EVERY_CLASS] == [
         of_copy.combined.probability({DETECTOR: one}) for one in own
     ]
-    assert typed("identify", "--run", folder / "runs", folder / "c.json")[0] == 0
+    assert typed("identify", folder / "runs", "--calibration", folder / "c.json")[0] == 0
 
 
 def test_a_combined_score_of_audits_that_were_not_run_is_refused(folder, make, of_copy) -> None:

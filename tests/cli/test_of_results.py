@@ -81,9 +81,9 @@ def test_an_alias_joins_a_model_with_its_audit_under_another_name(folder, typed)
 
 
 def test_report_and_leaderboard_write_pages(folder, typed) -> None:
-    assert typed("report", folder, "--output", folder / "pages" / "page.html")[0] == 0
+    assert typed("report", folder, "--output_path", folder / "pages" / "page.html")[0] == 0
     assert "bench" in (folder / "pages" / "page.html").read_text()
-    assert typed("leaderboard", folder, "--output", folder / "board.html")[0] == 0
+    assert typed("leaderboard", folder, "--output_path", folder / "board.html")[0] == 0
     assert "Leakage leaderboard" in (folder / "board.html").read_text()
 
 
@@ -92,7 +92,7 @@ def test_the_leaderboard_is_printed_as_markdown_or_csv_too(folder, typed) -> Non
     assert "## Choice confusion" in out
     _, out, _ = typed("leaderboard", folder, "--format", "csv")
     assert out.startswith("benchmark,rank_low,rank_high,")
-    typed("leaderboard", folder, "--format", "csv", "--output", folder / "board.csv")
+    typed("leaderboard", folder, "--format", "csv", "--output_path", folder / "board.csv")
     assert (folder / "board.csv").read_text().startswith("benchmark,rank_low,rank_high,")
 
 
@@ -125,10 +125,10 @@ def test_clean_writes_a_task_of_the_unflagged_questions(folder, typed) -> None:
     [
         (("annotate", "RUNS", "--output_path", "FILE"), "file is a file; choose a folder"),
         (("clean", "RUNS", "--output_path", "FILE"), "file is a file; choose a folder"),
-        (("report", "RUNS", "--output", "FOLDER"), "folder is a folder; choose a file"),
-        (("leaderboard", "RUNS", "--output", "FOLDER"), "folder is a folder; choose a file"),
-        (("leaderboard", "RUNS", "--format", "csv", "--output", "FILE/a.csv"), "cannot be written, since"),
-        (("identify", "--run", "RUNS", "RUNS", "--output_path", "FILE/a"), "cannot be written, since"),
+        (("report", "RUNS", "--output_path", "FOLDER"), "folder is a folder; choose a file"),
+        (("leaderboard", "RUNS", "--output_path", "FOLDER"), "folder is a folder; choose a file"),
+        (("leaderboard", "RUNS", "--format", "csv", "--output_path", "FILE/a.csv"), "cannot be written, since"),
+        (("identify", "RUNS", "--calibration", "RUNS", "--output_path", "FILE/a"), "cannot be written, since"),
     ],
 )
 def test_a_place_that_cannot_be_written_is_reported_before_anything_is_read(

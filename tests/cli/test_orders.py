@@ -40,7 +40,7 @@ def test_a_file_of_sorted_numbers_is_written_whatever_is_documented(file_of, typ
 
 
 def test_json_holds_the_status_and_every_test(file_of, typed) -> None:
-    code, out, _ = typed(file_of(docs(500, is_sorted=False)), "--json")
+    code, out, _ = typed(file_of(docs(500, is_sorted=False)), "--format", "json")
     found = json.loads(out)
     assert (code, found["status"], found["contradicted"]) == (0, "random", False)
     assert [test["n_questions"] for test in found["tests"]][0::4] == [500, 0]
@@ -73,7 +73,7 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(file_of, typed, words, mes
 @pytest.mark.model  # indexes all tasks of the harness
 def test_unknown_tasks_and_tasks_without_orders_are_refused(typed, tmp_path, file_of) -> None:
     code, _, err = typed("no_such_task")
-    assert (code, "benchmark is 'no_such_task'; it must be a task" in err) == (2, True)
+    assert (code, err.startswith("'no_such_task' is not a task, group, tag or audit")) == (2, True)
     rows = file_of([{"question": f"Is {i} even?", "choices": ["x", "y"], "answer": i % 2} for i in range(30)])
     (tmp_path / "parity.yaml").write_text(
         f"task: parity\ndataset_path: json\ndataset_kwargs: {{data_files: {rows}}}\ntest_split: train\n"

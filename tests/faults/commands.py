@@ -89,8 +89,8 @@ def commands(folder: Path) -> dict[str, list[str]]:
     runs, out = str(folder / "runs"), folder / "out"
     return {
         "annotate": ["annotate", runs, "--output_path", str(out / "copies")],
-        "report": ["report", runs, "--output", str(out / "page.html")],
-        "leaderboard": ["leaderboard", runs, "--output", str(out / "board.html")],
+        "report": ["report", runs, "--output_path", str(out / "page.html")],
+        "leaderboard": ["leaderboard", runs, "--output_path", str(out / "board.html")],
         "clean": ["clean", runs, "--output_path", str(out / "clean"), "--include_path", str(folder / "tasks")],
     }
 
@@ -229,7 +229,7 @@ def hostile_names(folder: Path, tries: int) -> Tally:
             ["annotate", runs, "--subjects", "--dry_run", "--format", "markdown"],
             ["prevalence", runs],
             ["leaderboard", runs, "--format", "markdown"],
-            ["report", runs, "--output", str(out / "page.html")],
+            ["report", runs, "--output_path", str(out / "page.html")],
         ):
             ended = child(typed(words), folder / "log")
             tally.tries += 1

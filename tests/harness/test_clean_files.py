@@ -30,18 +30,21 @@ def names(folder: Path) -> set[str]:
     return {file.name for file in folder.iterdir()}
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
 def test_after_a_full_disk_the_same_command_completes_the_folder(tmp_path: Path, manager: TaskManager) -> None:
     whole, folder = tmp_path / "whole", tmp_path / "clean"
     write_clean(SETS, {}, whole, manager)
-    sizes = {file.name: file.stat().st_size for file in whole.iterdir()}
+    sizes = {file.name: file.stat().st_size for file in whole.iterdir() if file.is_file()}
     assert sizes["colours_clean.json"] < sizes["clean_task.py"]
     with full_disk(sizes["colours_clean.json"]), pytest.raises(OSError, match="too large"):
         write_clean(SETS, {}, folder, manager)
     assert names(folder) == {"colours_clean.json"}
     assert write_clean(SETS, {}, folder, manager) == []
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == {
-        file.name: file.read_bytes() for file in whole.iterdir()
-    }
+    assert contents(folder) == contents(whole)
+    assert contents(whole).keys() == {*sizes, "base/colours_yaml"}
 
 
 def test_a_task_is_there_only_with_all_that_it_names(tmp_path: Path, manager: TaskManager, monkeypatch) -> None:
@@ -54,7 +57,7 @@ def test_a_task_is_there_only_with_all_that_it_names(tmp_path: Path, manager: Ta
 
     monkeypatch.setattr(Path, "replace", watched)
     write_clean(SETS, {}, tmp_path / "clean", manager)
-    assert at_yaml == [{"clean_task.py", "colours_clean.json"}]
+    assert at_yaml == [{"clean_task.py", "colours_clean.json", "base"}]
 
 
 def test_what_a_kill_left_half_written_is_no_task(tmp_path: Path, manager: TaskManager) -> None:

@@ -6,6 +6,7 @@ import ast
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -204,7 +205,8 @@ def test_a_copy_beyond_the_run_is_no_question_of_its_list(base, task, caplog) ->
 def test_changed_data_are_an_error_that_names_numbers_file_and_remedy(base, task, docs) -> None:
     task()
     folder = cleaned(base, "colours")
-    task(docs=docs)
+    copy = folder / "base" / "data" / "colours" / "colours_test.jsonl"
+    copy.write_text("".join(json.dumps(row) + "\n" for row in docs))
     found = 5 if docs == ROWS[:-2] else 0
     with pytest.raises(ValueError, match=f"{found} of the 6 questions that .*colours_clean.json.*make the list again"):
         run(folder, "colours_clean")
@@ -220,21 +222,60 @@ def test_an_edited_list_is_an_error(base, task) -> None:
         run(folder, "colours_clean")
 
 
-def test_a_base_task_that_has_moved_is_named(base, task) -> None:
+def test_a_base_task_that_the_harness_no_longer_has_is_named(base, task) -> None:
     task()
     folder = cleaned(base, "colours")
-    (base / "colours.yaml").unlink()
-    with pytest.raises(ValueError, match="colours has no YAML at .*colours.yaml with lm_eval 0"):
+    (folder / "base" / "colours_yaml").unlink()
+    with pytest.raises(ValueError, match="colours has no YAML at .*colours_yaml with lm_eval 0"):
         run(folder, "colours_clean")
 
 
 def test_another_version_of_the_base_task_gets_a_warning_and_is_shown(base, task, caplog) -> None:
     task()
     folder = cleaned(base, "colours")
-    task(shape=SHAPE.replace("version: 3", "version: 4"))
+    copy = folder / "base" / "colours_yaml"
+    copy.write_text(copy.read_text().replace("version: 3", "version: 4"))
     clean = run(folder, "colours_clean")
     assert clean["versions"]["colours_clean"] == 4
     assert "colours has version 4 here; its questions were chosen with version 3" in caplog.text
+
+
+PORTABLE = """
+import json, sys
+from lm_eval.tasks import TaskManager
+sys.modules["lm_eval_leakage"] = None
+manager = TaskManager(include_path=sys.argv[1], include_defaults=False)
+assert sorted(manager.task_index) == ["colours_clean"], sorted(manager.task_index)
+task = manager.load(["colours_clean"])["tasks"]["colours_clean"]
+task.build_all_requests()
+print(json.dumps([[doc["q"] for doc in task.eval_docs], task.instances[0].args[0]]))
+"""
+
+
+def test_a_folder_runs_elsewhere_without_the_users_tasks_data_and_our_package(base, task, tmp_path) -> None:
+    shared = base / "shared"
+    shared.mkdir()
+    (shared / "_shape.yaml").write_text("fewshot_split: dev\nnum_fewshot: 1\nprocess_docs: !function words.marked\n")
+    (shared / "words.txt").write_text("dark\n")
+    (shared / "words.py").write_text(
+        "from pathlib import Path\nWORD = (Path(__file__).parent / 'words.txt').read_text().strip()\n"
+        "def marked(docs):\n    return docs.map(lambda doc: {**doc, 'q': f\"{WORD} {doc['q']}\"})\n"
+    )
+    task(more="include: shared/_shape.yaml\n")
+    folder = cleaned(base, "colours")
+    expected = [f"dark Colour {i}?" for i in range(N) if not thirds(i)]
+    moved = tmp_path / "elsewhere" / "clean tasks"
+    moved.parent.mkdir()
+    folder.rename(moved)
+    shutil.rmtree(base)
+    environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PORTABLE, moved], capture_output=True, text=True, env=environment, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    asked, prompt = json.loads(done.stdout)
+    assert asked == expected
+    assert prompt.startswith("dark Example")
 
 
 def test_data_are_prepared_once_for_all_that_ask_for_the_questions(base, task) -> None:

@@ -31,7 +31,13 @@ def chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
     def choose(tasks: str, metadata: dict, model_args: dict | None = None, output: Path | None = None):
         where = None if output is None else str(output)
-        config = EvaluatorConfig(tasks=tasks, metadata=metadata, model_args=model_args or {}, output_path=where)
+        config = EvaluatorConfig(
+            tasks=tasks,
+            metadata=metadata,
+            model_args=model_args or {"pretrained": "x"},
+            output_path=where,
+            include_path=str(tmp_path),
+        )
         config = config._configure()
         with monkeypatch.context() as patched:
             patched.setattr(TaskManager, "__init__", small)

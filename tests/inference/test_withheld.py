@@ -1,4 +1,4 @@
-"""A calibration speaks of what a model has seen, or a sentence says why it does not."""
+"""A calibration says what a model has seen, or a sentence says why it does not."""
 
 from __future__ import annotations
 

@@ -61,3 +61,21 @@ def test_protocols_have_the_papers_settings() -> None:
     assert (yao["recipe"].optimizer, yao["recipe"].learning_rate, yao["recipe"].batch_size) == ("adafactor", 5e-5, 16)
     assert (yao["epochs"], yao["text"].header, yao["text"].answer) == ((36,), True, True)
     assert PROTOCOLS["ni"]["epochs"] == (1, 2, 3, 5, 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("max_orders=4", {"max_orders": 4}),
+        ("delta=-0.3,resume=false,benchmark=MMLU", {"delta": -0.3, "resume": False, "benchmark": "MMLU"}),
+        ('{"max_orders": 4, "examples": [1, 2]}', {"max_orders": 4, "examples": [1, 2]}),
+    ],
+)
+def test_parameters_are_given_as_to_lm_eval(text: str, read: dict) -> None:
+    from lm_eval._cli import HarnessCLI
+
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    words = ["--model_args", "pretrained=x", "--tasks", "t", "--output_path", "x", "--metadata", text]
+    assert parser.parse_args(words).metadata == read
+    assert HarnessCLI()._parser.parse_args(["run", "--metadata", text]).metadata == read

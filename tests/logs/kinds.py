@@ -33,7 +33,7 @@ DOC = {"question": "Which metal is liquid?", "subject": "chemistry", "choices": 
 class Kind:
     """answers: log-likelihoods of the texts that were scored, nats
     task: the audit, of the benchmark `bench`
-    reference: the model whose log-likelihoods are taken off
+    reference: the model whose log-likelihoods are subtracted
     """
 
     task: str

@@ -72,7 +72,7 @@ def test_what_it_guarantees_is_written_with_its_condition() -> None:
     )
     written = json.loads(render_questions(clean, {}))["guarantee"]
     assert (written["target_rate"], written["n_kept"], written["seen_at_most"]) == (0.1, n, most)
-    assert clean.guarantee.text in render_task(clean, "t.yaml", 1, "t.json")
+    assert clean.guarantee.text in render_task(clean, {"base_yaml": "t.yaml"}, 1, "t.json")
     assert "known-seen questions" in clean.detector
 
 
@@ -145,7 +145,7 @@ def test_what_keeps_other_questions_cannot_have_a_rate(options, why) -> None:
 def test_flags_at_a_false_positive_rate_guarantee_nothing_of_what_is_kept() -> None:
     (clean,) = clean_sets([annotation("a", [0.01] * 4)], guarantee=BY_FLAGS)
     assert clean.guarantee.text.startswith("nothing is guaranteed for the kept questions: a false-positive rate")
-    assert clean.guarantee.text in render_task(clean, "t.yaml", 1, "t.json")
+    assert clean.guarantee.text in render_task(clean, {"base_yaml": "t.yaml"}, 1, "t.json")
 
 
 @pytest.mark.usefixtures("calibrations_are_admitted")

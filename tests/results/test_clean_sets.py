@@ -73,7 +73,7 @@ def test_weak_leaves_out_every_flagged_question_right_or_wrong() -> None:
     assert left_out(clean) == {0: WHY_FLAGGED, 2: WHY_FLAGGED}
 
 
-def test_strong_leaves_out_flagged_questions_only_where_they_are_answered_rightly() -> None:
+def test_strong_leaves_out_flagged_questions_only_where_they_are_answered_correctly() -> None:
     clean = only(
         [annotation(question(0, True), question(1, False), question(2, True, scores=WRONG))],
         rule="strong",
@@ -269,7 +269,7 @@ WithFunctions.add_constructor("!function", lambda loader, node: f"function {node
 @given(task=NAMES, path=NAMES, models=st.lists(NAMES, min_size=1, unique=True))
 def test_a_tasks_yaml_reads_back_whatever_the_names_are(task, path, models) -> None:
     clean = CleanSet(task, "strong", "max_order", tuple(models), (Kept(0, "h"),), (), 0)
-    read = yaml.load(render_task(clean, path, 1.0, "list.json"), Loader=WithFunctions)
+    read = yaml.load(render_task(clean, {"base_yaml": path}, 1.0, "list.json"), Loader=WithFunctions)
     how = read["metadata"].pop("how")
     assert read == {
         "task": f"{task}_clean",
@@ -285,7 +285,7 @@ def test_a_tasks_yaml_reads_back_whatever_the_names_are(task, path, models) -> N
 def test_the_harness_reads_a_task_of_models_with_any_characters(tmp_path_factory, name) -> None:
     clean = CleanSet(name, "weak", name, (name,), (Kept(0, "h"),), (), 0)
     file = tmp_path_factory.mktemp("yaml") / "t.yaml"
-    atomic_write(file, render_task(clean, name, 1.0, "list.json"))
+    atomic_write(file, render_task(clean, {"base_yaml": name}, 1.0, "list.json"))
     whole = re.sub("[\ud800-\udfff]", "\ufffd", name)
     assert load_yaml(file, resolve_func=False)["metadata"]["base"] == whole
     atomic_write(file, render_group(name, [name], [name], name))
@@ -298,14 +298,14 @@ LETTERS = [*map(chr, range(32)), "\x7f", "\x85", "\x9b", "\u2028", "\ufeff", "\u
 @pytest.mark.parametrize("letter", LETTERS)
 def test_the_harness_reads_a_task_of_a_model_with(tmp_path, letter) -> None:
     clean = CleanSet("t", "weak", "d", (f"m{letter}",), (Kept(0, "h"),), (), 0)
-    atomic_write(tmp_path / "t.yaml", render_task(clean, "b.yaml", 1.0, "list.json"))
+    atomic_write(tmp_path / "t.yaml", render_task(clean, {"base_yaml": "b.yaml"}, 1.0, "list.json"))
     how = load_yaml(tmp_path / "t.yaml", resolve_func=False)["metadata"]["how"]
     assert f"m{letter} by d" in how
 
 
 def test_a_version_that_the_base_task_lacks_is_not_made_up() -> None:
     clean = CleanSet("t", "weak", "max_order", ("m",), (Kept(0, "h"),), (), 0)
-    read = yaml.load(render_task(clean, "t.yaml", None, "list.json"), Loader=WithFunctions)
+    read = yaml.load(render_task(clean, {"base_yaml": "t.yaml"}, None, "list.json"), Loader=WithFunctions)
     assert "version" not in read["metadata"]
 
 

@@ -1,29 +1,100 @@
-"""Checks before a model is loaded that it exists and can run the given audits."""
+"""Checks that a model exists, has its packages, takes the given arguments and can run audits, without importing it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
-import lm_eval.models  # noqa: F401 (registers the harness's models, before ours)
-from lm_eval.api.registry import get_model
-from lm_eval.models.huggingface import HFLM
-
-from lm_eval_leakage.harness.models.capabilities import MEANING
-from lm_eval_leakage.harness.patches.registries import add_models
-from lm_eval_leakage.harness.tasks.audit import template
+from lm_eval_leakage.harness.checks.model_source import ModelSource, model_source
+from lm_eval_leakage.harness.models.request_methods import MEANING
+from lm_eval_leakage.harness.patches.registries import model_classes
 from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
+from lm_eval_leakage.harness.tasks.templates import probe_named_by
 from lm_eval_leakage.probes import probes
+from lm_eval_leakage.texts import did_you_mean
+
+GIVES_TOKEN_SCORES = "HFLM"
+PACKAGES = {  # what a model's base class needs, and the extra of lm_eval that installs it
+    "HFLM": ("hf", ("torch", "transformers", "accelerate")),
+    "VLLM": ("vllm", ("vllm",)),
+    "TemplateAPI": ("api", ("requests", "aiohttp", "tenacity", "tqdm")),
+    "LiteLLMChatCompletion": ("litellm", ("litellm",)),
+}
+OF_A_SERVER = "TemplateAPI"  # whose models are named as the server names them
+PATHS = ("pretrained", "peft", "delta", "tokenizer")  # arguments that may be folders
+CLOSE_ARGUMENT = 0.85  # difflib ratio; an argument that resembles none may be one of transformers
 
 
-def check_model(model: str, audits: Iterable[str]) -> None:
-    """Raises ValueError if there is no such model or audit, or if the model cannot answer an audit's requests;
-    ImportError if the model needs a package that is not installed. Loads nothing."""
-    add_models()
-    kind = get_model(model)
+def check_model(model: str, audits: Iterable[str], model_args: Mapping[str, Any] | None = None) -> None:
+    """Raises ValueError if there is no such model or audit, if it does not take the arguments, or if it cannot answer
+    an audit's requests; ImportError if it needs a package that is not installed. Loads nothing.
+
+    audits: such as `leakage_perm`
+    """
     for audit in audits:
-        if audit not in suffixes():
-            raise ValueError(f"{audit!r} is not an audit; choose one of: {', '.join(sorted(suffixes()))}")
-        need = probes.get(template(audit)["metadata"]["probe"]).needs
-        offered = need == "token_scores" and issubclass(kind, HFLM)  # the method is added once it is loaded
-        if not offered and not hasattr(kind, need):
-            raise ValueError(f"{audit} cannot run: {model} {MEANING[need]}; leave it out, or choose another model")
+        if why := why_not(model, audit):
+            raise ValueError(f"{audit} cannot run: {why}; leave it out, or choose another model")
+    source = source_of(model)
+    if source is not None:
+        _check_packages(model, source)
+        if model_args is not None:
+            _check_arguments(model, source, model_args)
+
+
+def why_not(model: str, audit: str) -> str:
+    """Why the model cannot run an audit, as a sentence; empty if it may. Raises ValueError for unknown names."""
+    source = source_of(model)
+    if audit not in suffixes():
+        raise ValueError(f"{audit!r} is not an audit; choose one of: {', '.join(sorted(suffixes()))}")
+    need = probes.get(probe_named_by(audit)).needs
+    if source is None:  # a model of another package
+        return ""
+    unable = GIVES_TOKEN_SCORES not in source.classes if need == "token_scores" else need in source.refused
+    return f"{model} {MEANING[need]}" if unable else ""
+
+
+def source_of(model: str) -> ModelSource | None:
+    """What a model's source says; None for a model of another package. Raises ValueError for an unknown name."""
+    known = model_classes()
+    if model not in known:
+        nearest = did_you_mean(model, known) or f"; choose one of: {', '.join(sorted(known))}"
+        raise ValueError(f"{model!r} is not a model of lm_eval{nearest}")
+    return model_source(known[model])
+
+
+def _check_packages(model: str, source: ModelSource) -> None:
+    for of_class in source.classes:
+        extra, packages = PACKAGES.get(of_class, ("", ()))
+        if missing := [package for package in packages if find_spec(package) is None]:
+            names = ", ".join(missing)
+            raise ImportError(
+                f"--model {model} needs {names}, which is not installed; run `pip install 'lm_eval[{extra}]'`"
+            )
+
+
+def _check_arguments(model: str, source: ModelSource, given: Mapping[str, Any]) -> None:
+    for name in given:
+        if name in source.parameters:
+            continue
+        near = get_close_matches(name, source.parameters, n=1, cutoff=CLOSE_ARGUMENT)
+        if near or not source.takes_others:
+            nearest = f"; did you mean {near[0]}" if near else f"; choose from: {', '.join(sorted(source.parameters))}"
+            raise ValueError(f"--model_args has {name!r}, which {model} does not take{nearest}")
+    if missing := [name for name in source.required if name not in given]:
+        raise ValueError(f"--model_args lacks {missing[0]}, which {model} needs; add {missing[0]}=NAME_OR_FOLDER")
+    for name in PATHS if OF_A_SERVER not in source.classes else ():
+        if _is_missing_folder(given.get(name)):
+            raise ValueError(
+                f"--model_args has {name}={given[name]}, but there is no such folder; check the path, or name a "
+                "model of the Hugging Face Hub, such as gpt2"
+            )
+
+
+def _is_missing_folder(value: object) -> bool:
+    """Whether it can only be a path (names of the Hub have at most one slash), and nothing is there."""
+    if not isinstance(value, str) or "://" in value:
+        return False
+    return (value.startswith(("/", ".", "~")) or value.count("/") > 1) and not Path(value).exists()

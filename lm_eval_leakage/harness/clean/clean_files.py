@@ -1,7 +1,8 @@
-"""Writes a folder of clean tasks for plain `lm_eval --include_path`: YAMLs, lists of questions and `clean_task.py`."""
+"""Writes a folder of clean tasks for plain `lm_eval`: YAMLs, lists of questions, `clean_task.py`, copies of bases."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ import lm_eval.tasks
 from lm_eval.api.metrics import mean
 from lm_eval.api.registry import DEFAULT_METRIC_REGISTRY, get_metric_aggregation
 
-from lm_eval_leakage.files import atomic_write, check_writable
+from lm_eval_leakage.files import atomic_binary_file, check_writable
 from lm_eval_leakage.harness.clean.clean_task import version_of
+from lm_eval_leakage.harness.clean.portable import Copied, copied
 from lm_eval_leakage.harness.patches.task_index import Kind
 from lm_eval_leakage.harness.patches.yaml_files import task_settings
 from lm_eval_leakage.harness.tasks.base_task import draws_at_random
@@ -37,7 +39,7 @@ class _NoCleanTask(Exception):
 class _Base:
     """metrics: metrics that a group may average over its members"""
 
-    yaml: str
+    yaml: Path
     version: Any
     metrics: tuple[str, ...]
     random: bool
@@ -63,13 +65,26 @@ def write_clean(
     if not bases:
         reasons = "; ".join(map(str, problems)) or "no set is given"
         raise ValueError(f"there is no clean task to write ({reasons}); give runs of base tasks with their audits")
-    texts = {
-        name: text for clean in sets if clean.task in bases for name, text in _task_files(clean, bases[clean.task])
-    }
+    copies = _copies(bases, problems)
+    texts: dict[str, str | Path] = {}
+    for clean in sets:
+        if clean.task in bases:
+            texts |= _task_files(clean, bases[clean.task], copies.get(clean.task))
     texts |= _group_files(groups, bases, manager, problems)
     texts["clean_task.py"] = files(__package__).joinpath("clean_task.py").read_text(encoding="utf-8")
+    for copy in copies.values():
+        texts |= copy.files
     _write(texts, folder, overwrite)
     return problems + _strangers(folder, texts)
+
+
+def _copies(bases: Mapping[str, _Base], problems: list[Problem]) -> dict[str, Copied]:
+    """Copies of the base tasks that are not lm_eval's own."""
+    own = {task: base.yaml for task, base in bases.items() if not base.yaml.is_relative_to(HARNESS_TASKS)}
+    root = Path(os.path.commonpath([file.parent for file in own.values()])) if own else Path()
+    found = {task: copied(task, file, root) for task, file in own.items()}
+    problems += [problem for copy in found.values() for problem in copy.problems]
+    return found
 
 
 def _bases(sets: Sequence[CleanSet], manager: Any, problems: list[Problem]) -> dict[str, _Base]:
@@ -103,9 +118,8 @@ def _base_of(clean: CleanSet, manager: Any) -> _Base:
     if "task_list" in config or not isinstance(config["task"], str):
         raise _NoCleanTask(f"{entry.yaml_path} is a list of tasks, not one task's settings")
     path = entry.yaml_path.expanduser().resolve()
-    place = path.relative_to(HARNESS_TASKS) if path.is_relative_to(HARNESS_TASKS) else path
     random = draws_at_random(config.get("process_docs"))
-    return _Base(place.as_posix(), version_of(config), tuple(_means(config)), random)
+    return _Base(path, version_of(config), tuple(_means(config)), random)
 
 
 def _counts(clean: CleanSet) -> str:
@@ -122,10 +136,14 @@ def _means(config: Mapping[str, Any]) -> Iterator[str]:
             yield name
 
 
-def _task_files(clean: CleanSet, base: _Base) -> Iterator[tuple[str, str]]:
+def _task_files(clean: CleanSet, base: _Base, copy: Copied | None) -> Iterator[tuple[str, str]]:
+    if copy is None:
+        place: dict[str, object] = {"base_yaml": base.yaml.relative_to(HARNESS_TASKS).as_posix()}
+    else:
+        place = {"base_copy": copy.yaml} | ({"base_data": copy.data} if copy.data else {})
     stem = _file_stem(clean.name)
     made_with = {package: version(package) for package in ("lm_eval_leakage", "lm_eval")}
-    yield f"{stem}.yaml", render_task(clean, base.yaml, base.version, f"{stem}.json")
+    yield f"{stem}.yaml", render_task(clean, place, base.version, f"{stem}.json")
     yield f"{stem}.json", render_questions(clean, made_with)
 
 
@@ -174,7 +192,8 @@ def _file_stem(name: str) -> str:
     return quote(name, safe="()+")
 
 
-def _write(texts: Mapping[str, str], folder: Path, overwrite: bool) -> None:
+def _write(texts: Mapping[str, str | Path], folder: Path, overwrite: bool) -> None:
+    """texts: by name; a Path for the contents of that file"""
     others = [name for name, text in texts.items() if _says_else(folder / name, text)]
     if others and not overwrite:
         more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
@@ -185,14 +204,19 @@ def _write(texts: Mapping[str, str], folder: Path, overwrite: bool) -> None:
     for name in sorted(
         texts, key=lambda name: name.endswith(".yaml")
     ):  # a YAML is written after the files that it refers to
-        atomic_write(folder / name, texts[name])
+        with atomic_binary_file(folder / name) as stream:
+            stream.write(_contents(texts[name]))
 
 
-def _says_else(file: Path, text: str) -> bool:
-    return file.exists() and file.read_bytes() != text.encode("utf-8", "replace")
+def _says_else(file: Path, text: str | Path) -> bool:
+    return file.exists() and file.read_bytes() != _contents(text)
 
 
-def _strangers(folder: Path, texts: Mapping[str, str]) -> list[Problem]:
+def _contents(text: str | Path) -> bytes:
+    return text.read_bytes() if isinstance(text, Path) else text.encode("utf-8", "replace")
+
+
+def _strangers(folder: Path, texts: Mapping[str, str | Path]) -> list[Problem]:
     """Warns of other YAMLs in the folder, since the harness reads every YAML below it."""
     return [
         Problem("a task file that this run did not write; the harness reads it too", file)

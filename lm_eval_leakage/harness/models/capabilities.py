@@ -7,13 +7,9 @@ from typing import Any
 
 from lm_eval.models.huggingface import HFLM
 
+from lm_eval_leakage.harness.models.request_methods import MEANING
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 
-MEANING = {
-    "loglikelihood": "gives no log-likelihoods of given texts",
-    "generate_until": "does not generate text",
-    "token_scores": "does not give the next-token distribution (`hf` and `hf-prefix-tree` do)",
-}
 SPECIAL_TOKENS = 8  # more than any tokenizer adds to a text
 
 

@@ -7,21 +7,49 @@ would replace this. If lm_eval builds its parser differently, only our own comma
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
-from typing import Any
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
 
 from lm_eval_leakage.harness.patches.patching import found, is_as_known
+from lm_eval_leakage.texts import did_you_mean
 
 Command = Callable[[argparse.Namespace], None]
 AddArguments = Callable[[argparse.ArgumentParser], None]
 PROGRAM = "lm-eval-leakage"
 DESCRIPTION = "Leakage audits with the Language Model Evaluation Harness"
 EXAMPLE = "example:\n  lm-eval-leakage --model hf --model_args pretrained=gpt2 --tasks mmlu_leakage_perm"
+NAME_OF_HARNESS = re.compile(r"\blm-eval (?=run\b|ls\b|list\b|validate\b|--)")  # its own name, in usages and examples
+UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^\s=]+)")
 
 
-def command_line(commands: Mapping[str, Command], arguments: Mapping[str, AddArguments], list_audits: Command) -> Any:
-    """An object with `parse_args()` and `execute(args)`. `run`, `ls`, `validate` and the old form without a subcommand
-    are lm_eval's.
+class CommandLine:
+    """lm_eval's command line with our commands."""
+
+    def __init__(self, cli: Any) -> None:
+        self._cli = cli
+        self.parser: argparse.ArgumentParser = cli._parser
+        self.commands: Mapping[str, argparse.ArgumentParser] = cli._subparsers.choices
+
+    def parse_args(self) -> argparse.Namespace:
+        """The command as typed; exits with a sentence for a misspelled command or option."""
+        first = (sys.argv[1:] or [""])[0]
+        if first.startswith("-") and first.partition("=")[0] in self.parser._option_string_actions:
+            return self.parser.parse_args()  # lm_eval would take it for an option of `run`
+        if first and not first.startswith("-") and first not in self.commands:
+            self.parser.error(f"{first!r} is not a command{did_you_mean(first, self.commands)}")
+        parsed: argparse.Namespace = self._cli.parse_args()
+        return parsed
+
+    def execute(self, args: argparse.Namespace) -> None:
+        self._cli.execute(args)
+
+
+def command_line(
+    commands: Mapping[str, Command], arguments: Mapping[str, AddArguments], list_audits: Command
+) -> CommandLine:
+    """`run`, `ls`, `validate` and the old form without a subcommand are lm_eval's.
 
     commands: our own commands by name; a command's docstring is its help text
     arguments: functions that add a command's own arguments, for the commands that have any
@@ -30,14 +58,28 @@ def command_line(commands: Mapping[str, Command], arguments: Mapping[str, AddArg
     cli = _of_harness() or _OwnCommandsOnly()
     parser, subparsers = cli._parser, cli._subparsers
     parser.prog, parser.description, parser.epilog = PROGRAM, DESCRIPTION, EXAMPLE
+    for name, of_harness in subparsers.choices.items():
+        _name_after_us(of_harness, name)
     for name, command in commands.items():
-        own = subparsers.add_parser(name, help=command.__doc__, description=command.__doc__)
+        own = subparsers.add_parser(name, help=command.__doc__, description=command.__doc__, allow_abbrev=False)
         own.set_defaults(func=command)
         own.prog = f"{PROGRAM} {name}"
         if name in arguments:
             arguments[name](own)
+        if "--quiet" not in own._option_string_actions:
+            own.add_argument("--quiet", action="store_true", help="print only the result, without notes of progress")
     _extend_ls(subparsers, list_audits)
-    return cli
+    _suggest_options(parser, subparsers.choices)
+    return CommandLine(cli)
+
+
+def arguments_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The arguments of a parser and of its commands."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from arguments_of(command)
 
 
 def _of_harness() -> Any:
@@ -58,6 +100,29 @@ class _OwnCommandsOnly:
 
     def execute(self, args: argparse.Namespace) -> None:
         args.func(args)
+
+
+def _name_after_us(parser: argparse.ArgumentParser, name: str) -> None:
+    """Makes lm_eval's own command show our program's name, so that what its help prints runs as printed."""
+    parser.prog = f"{PROGRAM} {name}"
+    parser.usage = None if parser.usage is None else NAME_OF_HARNESS.sub(f"{PROGRAM} ", parser.usage)
+    parser.epilog = None if parser.epilog is None else NAME_OF_HARNESS.sub(f"{PROGRAM} ", parser.epilog)
+    for action in parser._actions:
+        action.help = action.help and NAME_OF_HARNESS.sub(f"{PROGRAM} ", action.help)
+
+
+def _suggest_options(parser: argparse.ArgumentParser, commands: Mapping[str, argparse.ArgumentParser]) -> None:
+    """Makes the error for an unknown option name the nearest ones of the command."""
+    error = parser.error
+
+    def with_nearest(message: str) -> NoReturn:
+        unknown = UNKNOWN_OPTION.search(message)
+        command = commands.get((sys.argv[1:] or [""])[0])
+        if unknown and command is not None:
+            message += did_you_mean(unknown[1], [name for name in command._option_string_actions if name[:2] == "--"])
+        error(message)
+
+    parser.error = with_nearest  # type: ignore[method-assign]
 
 
 def _extend_ls(subparsers: Any, list_audits: Command) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -21,6 +21,15 @@ def add_models() -> None:
     for name, target in OUR_MODELS.items() if registry is not None else ():
         if name not in registry:
             registry.register(name, target=target)
+
+
+def model_classes() -> dict[str, str]:
+    """Where the class of each model is, as `module:Class`, by name; empty for a model of another package. Imports no
+    model."""
+    add_models()
+    registry = found(f"{REGISTRY}:model_registry") or {}
+    mapping: Mapping[str, str] = import_module("lm_eval.models").MODEL_MAPPING
+    return {name: OUR_MODELS.get(name) or mapping.get(name, "") for name in [*mapping, *registry]}
 
 
 def add_filter(name: str, target: type) -> None:

@@ -179,6 +179,15 @@ SEAMS = (
         parameters=("request_type", "doc", "arguments", "idx"),
     ),
     Seam(
+        PATCHES + "kept_model.py",
+        "lm_eval.api.registry:get_model",
+        "`simple_evaluate` builds its model by it on every call; during `check` it hands out the model that is loaded "
+        "already. A model given as an object would be missing from the results file",
+        "the model is loaded again for every step of `check`",
+        TESTS + "test_without_get_model_a_model_is_built_for_every_run",
+        parameters=("model_name",),
+    ),
+    Seam(
         PATCHES + "evaluate_results.py",
         "lm_eval.evaluator_utils:EvalAcc._to_eval_results",
         "is the only place where results and samples of a run are together before they are printed and saved",

@@ -8,6 +8,7 @@ classes.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -20,7 +21,7 @@ from lm_eval.tasks._index import Entry, Kind
 from lm_eval_leakage.harness.patches.audits_by_name import AuditsByName
 from lm_eval_leakage.harness.patches.exception_hook import hide_tracebacks
 
-__all__ = ["AuditEntry", "AuditFactory", "AuditIndex", "Entry", "Kind", "know_audits"]
+__all__ = ["AuditEntry", "AuditFactory", "AuditIndex", "Entry", "Kind", "know_audits", "with_metadata"]
 
 
 @dataclass
@@ -36,7 +37,7 @@ class AuditIndex(dict[str, Entry]):
 
     def __init__(self, index: Mapping[str, Entry], audits: AuditsByName) -> None:
         super().__init__(index)
-        self._audits = audits
+        self.audits = audits
 
     def __missing__(self, name: str) -> AuditEntry:
         found = self._base_of(name)
@@ -47,11 +48,11 @@ class AuditIndex(dict[str, Entry]):
 
     def _base_of(self, name: object) -> tuple[Entry, str] | None:
         """The entry that an audit's name refers to: a task of the harness, or the data in one of our own YAMLs."""
-        parts = self._audits.split_name(name) if isinstance(name, str) else None
-        if parts is None or self._audits.split_name(parts[0]) is not None:  # an audit cannot be audited
+        parts = self.audits.split_name(name) if isinstance(name, str) else None
+        if parts is None or self.audits.split_name(parts[0]) is not None:  # an audit cannot be audited
             return None
         base, suffix = parts
-        for known in self._audits.described_as(base):
+        for known in self.audits.described_as(base):
             if super().__contains__(known):
                 return self[known], suffix
         return None
@@ -64,7 +65,7 @@ class AuditIndex(dict[str, Entry]):
 
     def audits_like(self, pattern: str) -> list[str]:
         """The audits that match a name or pattern; a pattern matches only single tasks, since groups repeat them."""
-        split_name = self._audits.split_name
+        split_name = self.audits.split_name
         if pattern in self:
             return [] if super().__contains__(pattern) else [pattern]
         parts = split_name(pattern)
@@ -104,3 +105,11 @@ def know_audits(manager: Any, audits: AuditsByName) -> None:
     """Makes a task manager find the audits of everything that it knows."""
     index, factory = AuditIndex(manager._index, audits), AuditFactory(manager.metadata, audits)
     manager._index, manager._factory = index, factory
+
+
+def with_metadata(manager: Any, metadata: Mapping[str, Any]) -> Any:
+    """A task manager with the same index, which takes 11 seconds to build, for tasks with other metadata."""
+    other = copy.copy(manager)
+    other.metadata = dict(metadata)
+    know_audits(other, manager._index.audits)
+    return other

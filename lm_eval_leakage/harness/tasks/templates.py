@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import yaml
+
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.registry import detector_packages
 
@@ -27,6 +29,19 @@ def templates() -> dict[str, Path]:
             else:
                 logger.warning("%s is left out: %s", file, why)
     return found
+
+
+def probe_named_by(suffix: str) -> str:
+    """The probe of an audit, read from its template without lm_eval's loader, whose import takes seconds."""
+    return _probe_named_in(templates()[suffix])
+
+
+def _probe_named_in(template: Path) -> str:
+    plain = yaml.safe_load(template.read_text(encoding="utf-8").replace("!function", ""))
+    metadata = plain.get("metadata") or {}
+    if "probe" in metadata or "include" not in plain:
+        return str(metadata.get("probe"))
+    return _probe_named_in(template.parent / plain["include"])
 
 
 def _in(folder: Path) -> Iterator[tuple[str, Path]]:

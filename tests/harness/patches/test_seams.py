@@ -19,6 +19,7 @@ from lm_eval_leakage.harness.patches.cache_hook import answers_reported, hook_is
 from lm_eval_leakage.harness.patches.call_frames import current_evaluation
 from lm_eval_leakage.harness.patches.cli_parser import command_line
 from lm_eval_leakage.harness.patches.evaluate_results import on_results
+from lm_eval_leakage.harness.patches.kept_model import models_kept
 from lm_eval_leakage.harness.patches.patching import PATCHED, UnsupportedHarness, found, patched_once
 from lm_eval_leakage.harness.patches.registries import add_filter, add_metric, add_models, is_metric
 from lm_eval_leakage.harness.patches.request_type import offer_request_type
@@ -220,7 +221,10 @@ def test_without_the_import_of_functions_the_census_is_refused_in_a_sentence(mon
 
 def test_without_the_check_of_options_a_run_continues_with_a_warning(caplog, monkeypatch) -> None:
     monkeypatch.delattr("lm_eval.config.evaluate_config.EvaluatorConfig.process_tasks")
-    check_options(lambda config, index: pytest.fail("there is nothing to check"))
+    check_options(
+        lambda config: pytest.fail("there is nothing to check"),
+        lambda config, index: pytest.fail("there is nothing to check"),
+    )
     (sentence,) = caplog.messages
     assert sentence.startswith("mistakes in a run's options are noticed only after the model is loaded")
 
@@ -393,3 +397,34 @@ def test_answers_are_reported_and_passed_to_the_runs_own_cache_where_that_can_us
     assert reported == [("a", ("text",), 1.0), ("b", ("text",), 1.0)]
     assert cached == [("a", ("text",), 1.0)]
     assert model.cache_hook is before
+
+
+def test_without_get_model_a_model_is_built_for_every_run(caplog, monkeypatch) -> None:
+    monkeypatch.delattr("lm_eval.api.registry.get_model")
+    with models_kept():
+        pass
+    (sentence,) = caplog.messages
+    assert sentence.startswith("the model is loaded again for every step of `check`")
+
+
+def test_a_model_is_kept_by_name_and_arguments_within_the_block_only(monkeypatch) -> None:
+    from lm_eval.api import registry
+
+    built = []
+
+    class Counted(FakeLM):
+        def __init__(self, **arguments) -> None:
+            super().__init__(by_hash)
+            built.append(arguments)
+
+    monkeypatch.setattr(registry, "model_registry", {"counted": Counted})
+    prepared = []
+    with models_kept() as kept:
+        kept.prepare = prepared.append
+        first = registry.get_model("counted").create_from_arg_obj({"a": 1}, {"device": None})
+        assert registry.get_model("counted").create_from_arg_obj({"a": 1}, {"device": None}) is first
+        assert registry.get_model("counted").create_from_arg_obj({"a": 2}) is not first
+        assert registry.get_model("counted").__name__ == "Counted"
+    assert built == [{"a": 1}, {"a": 2}]
+    assert prepared[:2] == [first, first]
+    assert registry.get_model("counted") is Counted

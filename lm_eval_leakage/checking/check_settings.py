@@ -1,0 +1,235 @@
+"""What a check is asked for: from the command line, from Python, or from a YAML file with the same names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lm_eval_leakage.files import check_writable
+from lm_eval_leakage.results.data_verdict import WORDS
+from lm_eval_leakage.texts import brief
+
+DEFAULT_CONFIG = Path("leakage.yaml")  # taken from the working directory if neither a model nor a file is given
+N_QUESTIONS = 300
+ALL_QUESTIONS = "all"
+
+
+@dataclass(frozen=True)
+class CheckSettings:
+    """model, model_args, tasks, batch_size, device, include_path, apply_chat_template: as for `lm_eval run`; a task
+        may also be a file of plain questions
+    runs: folders of runs and audits that exist already
+    reference: a folder of another model's audits, or the model_args of a model to audit as the reference
+    unseen: a file of questions of the same kind that the model cannot have seen
+    questions: how many are drawn of each task; None for all
+    seed: of the draw
+    output_path: the folder for runs, page and verdicts
+    fail_on: the verdict from which on the command fails
+    dry_run: only plan; quiet: print only the verdicts
+    """
+
+    model: str = "hf"
+    model_args: Mapping[str, Any] = field(default_factory=dict)
+    tasks: tuple[str, ...] = ()
+    runs: tuple[Path, ...] = ()
+    reference: Path | Mapping[str, Any] | None = None
+    unseen: Path | None = None
+    questions: int | None = N_QUESTIONS
+    seed: int = 0
+    output_path: Path = Path("leakage")
+    fail_on: str | None = None
+    batch_size: int | str | None = None
+    device: str | None = None
+    include_path: str | None = None
+    apply_chat_template: bool | str = False
+    dry_run: bool = False
+    quiet: bool = False
+
+
+SETTING_NAMES: tuple[str, ...] = tuple(one.name for one in fields(CheckSettings))
+
+
+def check_settings(given: Mapping[str, Any], config: str | Path | None = None) -> CheckSettings:
+    """The settings of a check; what is given here has precedence over the file.
+
+    given: values as on the command line, as in YAML or of their own type; None for what is not given
+    config: a YAML file; by default `leakage.yaml`, if there is one and no model is given
+
+    Raises ValueError, in one sentence, for an unknown name or a value that cannot be used.
+    """
+    told = {name: value for name, value in given.items() if value is not None}
+    if config is None and "model" not in told and DEFAULT_CONFIG.is_file():
+        config = DEFAULT_CONFIG
+    told = {**({} if config is None else _of_file(Path(config))), **told}
+    _refuse_unknown(told, "check" if config is None else str(config))
+    settings = CheckSettings(**{name: READERS[name](name, value) for name, value in told.items()})
+    return _checked(settings, set(told))
+
+
+def _checked(settings: CheckSettings, told: set[str]) -> CheckSettings:
+    if not told & {"model", "model_args"}:
+        raise ValueError(
+            "model is not given; name one as for lm_eval, such as --model hf --model_args pretrained=gpt2, or write "
+            f"model and model_args into {DEFAULT_CONFIG}"
+        )
+    if not settings.tasks:
+        raise ValueError("tasks is not given; name benchmarks as for lm_eval, such as --tasks mmlu,arc_challenge")
+    for folder in settings.runs:
+        if not folder.exists():
+            raise ValueError(f"runs is {str(folder)!r}, which does not exist; name the --output_path of a run")
+    if settings.unseen is not None and not settings.unseen.is_file():
+        raise ValueError(f"unseen is {str(settings.unseen)!r}, which is not a file; give one with a question per row")
+    if settings.unseen is not None and len(settings.tasks) != 1:
+        raise ValueError("unseen questions are compared with those of one benchmark; name one task with --unseen")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError("check runs in one process; use more accelerators by model_args, such as parallelize=True")
+    check_writable(settings.output_path, folder=True)
+    return replace(settings, tasks=tuple(dict.fromkeys(settings.tasks)))
+
+
+# ---------------------------------------------------------------------- YAML
+
+
+def _of_file(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        raise ValueError(f"config is {str(file)!r}, which is not a file; give a YAML file with model and tasks")
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not valid YAML ({' '.join(str(error).split())}); fix that line") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{file} holds {brief(found)}; give names and values, such as model: hf")
+    return {str(name): value for name, value in found.items() if value is not None}
+
+
+def _refuse_unknown(told: Mapping[str, Any], source: str) -> None:
+    for name in told:
+        if name not in SETTING_NAMES:
+            close = get_close_matches(name, SETTING_NAMES, n=1, cutoff=0.5)
+            remedy = f"did you mean {close[0]!r}?" if close else f"choose from: {', '.join(SETTING_NAMES)}"
+            raise ValueError(f"{source} has {name!r}, which is not a setting; {remedy}")
+
+
+# ---------------------------------------------------------------------- values
+
+
+def _args(name: str, value: object) -> dict[str, Any]:
+    from lm_eval_leakage.harness.running.saved_run import parsed_args
+
+    if isinstance(value, Mapping):
+        return {str(key): own for key, own in value.items()}
+    if not isinstance(value, str) or any("=" not in part for part in value.split(",") if part):
+        raise ValueError(f"{name} is {brief(value)}; write it as for lm_eval: pretrained=MODEL,dtype=bfloat16")
+    return parsed_args(value)
+
+
+def _texts(name: str, value: object) -> tuple[str, ...]:
+    parts = [value] if isinstance(value, (str, Path)) else value
+    if not isinstance(parts, Sequence) or not all(isinstance(part, (str, Path)) for part in parts):
+        raise ValueError(f"{name} is {brief(value)}; give one name, or several separated by commas")
+    return tuple(part.strip() for text in parts for part in str(text).split(",") if part.strip())
+
+
+def _paths(name: str, value: object) -> tuple[Path, ...]:
+    parts = [value] if isinstance(value, (str, Path)) else value
+    if not isinstance(parts, Sequence) or not all(isinstance(part, (str, Path)) for part in parts):
+        raise ValueError(f"{name} is {brief(value)}; give one folder, or a list of folders")
+    return tuple(Path(part).expanduser() for part in parts)
+
+
+def _path(name: str, value: object) -> Path:
+    if not isinstance(value, (str, Path)) or not str(value):
+        raise ValueError(f"{name} is {brief(value)}; give one path")
+    return Path(value).expanduser()
+
+
+def _reference(name: str, value: object) -> Path | Mapping[str, Any]:
+    if isinstance(value, (str, Path)) and Path(value).expanduser().exists():
+        return Path(value).expanduser()
+    if isinstance(value, Mapping) or (isinstance(value, str) and "=" in value):
+        return _args(name, value)
+    raise ValueError(
+        f"{name} is {brief(value)}, which is no folder; give one with another model's audits, or the model_args of "
+        "another model, such as pretrained=OTHER"
+    )
+
+
+def _questions(name: str, value: object) -> int | None:
+    if value == ALL_QUESTIONS:
+        return None
+    number = _whole(name, value, f"a whole number from 1, or {ALL_QUESTIONS!r}")
+    if number < 1:
+        raise ValueError(f"{name} is {value!r}; give a whole number from 1, or {ALL_QUESTIONS!r}")
+    return number
+
+
+def _seed(name: str, value: object) -> int:
+    return _whole(name, value, "a whole number")
+
+
+def _whole(name: str, value: object, wanted: str) -> int:
+    try:
+        if not isinstance(value, bool) and isinstance(value, (int, str)):
+            return int(value)
+    except ValueError:
+        pass
+    raise ValueError(f"{name} is {brief(value)}; give {wanted}")
+
+
+def _word(name: str, value: object) -> str:
+    word = str(value).replace("_", " ")
+    if word not in WORDS:
+        words = ", ".join(one.replace(" ", "_") for one in reversed(WORDS))
+        raise ValueError(f"{name} is {brief(value)}; choose one of: {words}")
+    return word
+
+
+def _switch(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is {brief(value)}; give true or false")
+    return value
+
+
+def _chat_template(name: str, value: object) -> bool | str:
+    if not isinstance(value, (bool, str)):
+        raise ValueError(f"{name} is {brief(value)}; give true, false, or the name of a template")
+    return value
+
+
+def _batch_size(name: str, value: object) -> int | str:
+    text = str(value)
+    if not (text.isdecimal() and int(text) > 0) and not text.startswith("auto"):
+        raise ValueError(f"{name} is {brief(value)}; give a whole number from 1, or auto")
+    return int(text) if text.isdecimal() else text
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, (str, Path)) or not str(value):
+        raise ValueError(f"{name} is {brief(value)}; give a text")
+    return str(value)
+
+
+READERS: Mapping[str, Callable[[str, object], Any]] = {
+    "model": _text,
+    "model_args": _args,
+    "tasks": _texts,
+    "runs": _paths,
+    "reference": _reference,
+    "unseen": _path,
+    "questions": _questions,
+    "seed": _seed,
+    "output_path": _path,
+    "fail_on": _word,
+    "batch_size": _batch_size,
+    "device": _text,
+    "include_path": _text,
+    "apply_chat_template": _chat_template,
+    "dry_run": _switch,
+    "quiet": _switch,
+}

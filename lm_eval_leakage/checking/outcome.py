@@ -1,0 +1,161 @@
+"""What a check found: one record per model and task, with the same words and numbers on screen, on the page and as
+JSON. All of them are those of the rows that `annotate` and the page have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
+from pathlib import Path
+
+from lm_eval_leakage.checking.check_plan import CheckPlan
+from lm_eval_leakage.report.plot import Plot, comparison_plot
+from lm_eval_leakage.report.told_verdicts import told_verdict
+from lm_eval_leakage.results.column_registry import ACCURACY_UNFLAGGED, NULL_RATE
+from lm_eval_leakage.results.result_types import Annotation, Row
+from lm_eval_leakage.texts import as_json, visible
+
+HTML_HEADS = ("model", "task", "verdict", "why", "figures")
+
+
+@dataclass(frozen=True)
+class CheckedTask:
+    """The verdict on one model and task. Numbers are None where they are undefined.
+
+    verdict: one of strong evidence, evidence, none found, cannot be told
+    summary: why, in short; figures: what was counted, and accuracies; both as screen and page show them
+    sentence: the verdict with all of its reasons; reason: without the word
+    pvalue: that decides, adjusted for the verdicts shown together; ratio, ratio_low: the order ratio and its bound
+    n: questions of the run; n_tested: those that were tested one by one; flagged: how many of these are flagged
+    expected: how many would be by chance
+    accuracy: of the run, with its standard error; accuracy_unflagged: on its unflagged questions, with the ends of
+        the 95 % interval
+    """
+
+    model: str
+    task: str
+    verdict: str
+    summary: str
+    figures: str
+    sentence: str
+    reason: str
+    basis: str
+    published_orders: str
+    pvalue: float | None
+    ratio: float | None
+    ratio_low: float | None
+    n: int
+    n_tested: int
+    flagged: int | None
+    expected: float | None
+    metric: str
+    accuracy: float | None
+    accuracy_stderr: float | None
+    accuracy_unflagged: float | None
+    accuracy_unflagged_low: float | None
+    accuracy_unflagged_high: float | None
+
+
+@dataclass(frozen=True)
+class CheckOutcome:
+    """What `check` returns.
+
+    verdicts: of the models and tasks of this check; others: of earlier checks into the same folder
+    page: the HTML page; None if nothing was run (dry_run)
+    failed: why `fail_on` is met, a sentence per verdict
+    unjudged: why `fail_on` judges nothing; empty if it does
+    problems: what could not be read, joined or judged
+    annotations: of all models of the folder, from which the page is made
+    """
+
+    verdicts: tuple[CheckedTask, ...]
+    others: tuple[CheckedTask, ...]
+    plan: CheckPlan
+    page: Path | None = None
+    failed: tuple[str, ...] = ()
+    unjudged: str = ""
+    problems: tuple[str, ...] = ()
+    annotations: tuple[Annotation, ...] = field(default=(), repr=False, compare=False)
+
+    def plot(self) -> Plot:
+        """The plot that compares the models and tasks of the folder, which a notebook shows; `plot().save("plot.svg")`
+        keeps it.
+
+        Raises ValueError if no audit has anything to draw.
+        """
+        return comparison_plot(self.annotations)
+
+    def as_text(self) -> str:
+        """As the command prints it."""
+        return "\n\n".join(map(told, self.verdicts))
+
+    def as_json(self) -> str:
+        """The records of this and of earlier checks, strict JSON."""
+        return as_json({"verdicts": [asdict(one) for one in (*self.verdicts, *self.others)]}, indent=1)
+
+    def _repr_html_(self) -> str:
+        heads = "".join(f'<th scope="col" style="text-align:left">{head}</th>' for head in HTML_HEADS)
+        rows = "".join(map(_html_row, self.verdicts))
+        page = "" if self.page is None else f"<p>Details: {escape(visible(str(self.page)))}</p>"
+        caption = "<caption>Verdicts of lm-eval-leakage</caption>"
+        return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{page}"
+
+
+def _html_row(one: CheckedTask) -> str:
+    cells = (f"<strong>{escape(one.verdict)}</strong>", _escaped(one.summary), _escaped(one.figures))
+    data = "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells)
+    names = "".join(f'<th scope="row" style="text-align:left">{_escaped(name)}</th>' for name in (one.model, one.task))
+    return f"<tr>{names}{data}</tr>"
+
+
+def _escaped(text: str) -> str:
+    return escape(visible(text))
+
+
+def checked_task(row: Row) -> CheckedTask:
+    verdict, short = row.verdict, told_verdict(row)
+    rate, unflagged = NULL_RATE.of(row), ACCURACY_UNFLAGGED.of(row)
+    return CheckedTask(
+        model=row.model,
+        task=row.name,
+        verdict=verdict.word,
+        summary=short.sentence,
+        figures=short.figures,
+        sentence=verdict.sentence,
+        reason=verdict.reason,
+        basis=verdict.basis,
+        published_orders=verdict.orders,
+        pvalue=_defined(verdict.deciding_pvalue),
+        ratio=_defined(verdict.ratio.value),
+        ratio_low=_defined(verdict.ratio.low),
+        n=row.n,
+        n_tested=row.n_tested,
+        flagged=sum(row.flags.values()) if row.n_tested else None,
+        expected=_defined(rate * row.n_tested) if row.n_tested else None,
+        metric=row.metric,
+        accuracy=_defined(row.accuracy.value),
+        accuracy_stderr=_defined(row.accuracy.stderr),
+        accuracy_unflagged=_defined(unflagged.value),
+        accuracy_unflagged_low=_defined(unflagged.low),
+        accuracy_unflagged_high=_defined(unflagged.high),
+    )
+
+
+def _defined(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def told(one: CheckedTask) -> str:
+    """The verdict of one model and task, as it is printed."""
+    facts = [f"{one.model} on {one.task}: {one.verdict.upper()}", f"  {one.summary}", f"  {one.figures}"]
+    return "\n".join(visible(fact) for fact in facts if fact.strip())
+
+
+def split_by(rows: Iterable[Row], model: str, tasks: Sequence[str]) -> tuple[list[Row], list[Row]]:
+    """The rows of this check, in the order of its tasks, and those of others."""
+    own: list[Row] = []
+    others: list[Row] = []
+    for row in rows:
+        (own if row.model == model and row.task in tasks else others).append(row)
+    return sorted(own, key=lambda row: tasks.index(row.task)), others

@@ -1,0 +1,91 @@
+"""A whole check: plan, run what is missing, conclude."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.checking.carried_out import carry_out
+from lm_eval_leakage.checking.check_memory import read_memory, write_memory
+from lm_eval_leakage.checking.check_settings import N_QUESTIONS, CheckSettings, check_settings
+from lm_eval_leakage.checking.concluding import calibrated, conclude
+from lm_eval_leakage.checking.outcome import CheckOutcome
+from lm_eval_leakage.checking.planning import plan_check
+from lm_eval_leakage.checking.runs_present import name_among_runs
+
+
+def run_check(settings: CheckSettings, say: Callable[[str], None]) -> CheckOutcome:
+    """Says what it does; ends with the outcome, which is also written.
+
+    Raises ValueError or OSError, before a model is loaded where that is possible, for what the user has to change.
+    """
+    planned = plan_check(settings, say)
+    say(planned.plan.as_text)
+    if settings.dry_run:
+        return CheckOutcome((), (), planned.plan)
+    reasons = {task: planned.unjudged.get(task, "") for task in planned.tasks}
+    reference = settings.reference if isinstance(settings.reference, Path) else None
+    memory = read_memory(settings.output_path)
+    memory = memory.with_check(name_among_runs(planned.who), reasons, planned.files, reference)
+    write_memory(memory, settings.output_path)
+    carry_out(planned.jobs, say, quiet=settings.quiet)
+    memory, problems = calibrated(settings, planned, memory)
+    write_memory(memory, settings.output_path)
+    return conclude(settings, planned, memory, problems)
+
+
+def check(
+    model: str = "hf",
+    model_args: str | Mapping[str, Any] | None = None,
+    tasks: str | Sequence[str] | None = None,
+    *,
+    config: str | Path | None = None,
+    runs: str | Path | Sequence[str | Path] = (),
+    reference: str | Path | Mapping[str, Any] | None = None,
+    unseen: str | Path | None = None,
+    questions: int | str = N_QUESTIONS,
+    seed: int = 0,
+    output_path: str | Path = "leakage",
+    fail_on: str | None = None,
+    batch_size: int | str | None = None,
+    device: str | None = None,
+    include_path: str | Path | None = None,
+    apply_chat_template: bool | str = False,
+    dry_run: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> CheckOutcome:
+    """Checks a model for leakage of benchmarks: runs what is missing and returns one verdict per task.
+
+    Parameters are those of the command `lm-eval-leakage check`: model, model_args, tasks as for `lm_eval run`, where
+    a task may also be a file of plain questions. Runs, page and verdicts are written into `output_path`; calling it
+    again continues where it was killed.
+
+    say: called with what the command would print meanwhile, such as `print`; by default nothing is printed
+
+    Raises ValueError, in one sentence, for what the caller has to change.
+    """
+    given = {
+        "model": model,
+        "model_args": model_args,
+        "tasks": tasks,
+        "runs": runs,
+        "reference": reference,
+        "unseen": unseen,
+        "questions": questions,
+        "seed": seed,
+        "output_path": output_path,
+        "fail_on": fail_on,
+        "batch_size": batch_size,
+        "device": device,
+        "include_path": include_path,
+        "apply_chat_template": apply_chat_template,
+        "dry_run": dry_run,
+    }
+    settings = replace(check_settings(given, config), quiet=say is None)
+    return run_check(settings, say or _silent)
+
+
+def _silent(text: str) -> None:
+    """Prints nothing."""

@@ -1,0 +1,173 @@
+"""One evaluation of chosen questions by a named model, saved as `lm_eval run --log_samples` saves it."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from lm_eval import simple_evaluate
+from lm_eval.api.model import CacheHook
+from lm_eval.loggers import EvaluationTracker
+from lm_eval.utils import simple_parse_args_string
+
+from lm_eval_leakage.harness.models.model_identity import identity_of
+from lm_eval_leakage.harness.patches.call_frames import Evaluation
+from lm_eval_leakage.harness.patches.kept_model import KeptModels, models_kept
+from lm_eval_leakage.harness.running.task_shelf import LoadedTask, only_tasks
+from lm_eval_leakage.harness.tasks.task import LeakageTask
+from lm_eval_leakage.logs.answer_store import FOLDER
+
+FIRST_SHARE, FIRST_SECONDS = 0.05, 10.0  # whatever comes first ends the first batch, from which time is estimated
+FEWEST_SECONDS = 1.0  # of the first batch; less says too little
+WORTH_TELLING = 20.0  # seconds left; whoever waits for less needs no estimate
+BATCH_SIZE, DEVICE = 1, "cuda:0"  # what `lm_eval run` takes by default; backends use the device that there is
+NAME_KEYS = ("peft", "delta", "pretrained", "model", "path", "engine")  # arguments that name the model, as in lm_eval
+
+TellPace = Callable[[int, float], None]  # called with the number of answers after the first, and their seconds
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A model as the command line of lm_eval names it, with how it is run."""
+
+    model: str
+    model_args: Mapping[str, Any] = field(default_factory=dict)
+    batch_size: int | str = BATCH_SIZE
+    device: str = DEVICE
+    apply_chat_template: bool | str = False
+
+    @property
+    def name(self) -> str:
+        """As results files have it; the backend's name if no argument names the model."""
+        found = [str(self.model_args[key]) for key in NAME_KEYS if key in self.model_args]
+        return found[0] if found else self.model
+
+
+def parsed_args(text: str) -> dict[str, Any]:
+    """`pretrained=M,dtype=bfloat16` as lm_eval reads it."""
+    return dict(simple_parse_args_string(text))
+
+
+@contextmanager
+def one_loaded_model() -> Iterator[KeptModels]:
+    """Within the block, a model is loaded once for all runs; afterwards its memory is free."""
+    try:
+        with models_kept() as kept:
+            yield kept
+    finally:
+        gc.collect()
+        _empty_accelerator()
+
+
+def _empty_accelerator() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def run_saved(
+    who: NamedModel,
+    loaded: LoadedTask,
+    samples: Mapping[str, Sequence[int]],
+    output: Path,
+    kept: KeptModels,
+    pace: TellPace | None = None,
+) -> None:
+    """Evaluates the chosen questions and saves results and samples in `output`. Answers are stored as they come, until
+    the run is saved: those of audits by the audits, the others in lm_eval's own response cache.
+
+    samples: indices of the chosen questions by task; tasks without any are left out
+    """
+    tasks = only_tasks(loaded.built, [task for task, own in samples.items() if own])
+    kept.prepare = _paced(pace)
+    tracker = EvaluationTracker(output_path=str(output))
+    cache = None if all(isinstance(task, LeakageTask) for task in loaded.leaves.values()) else _cache(who, output)
+    results = simple_evaluate(
+        model=who.model,
+        model_args=dict(who.model_args),
+        tasks=tasks,
+        samples=_parts(samples, loaded),
+        batch_size=who.batch_size,
+        device=who.device,
+        use_cache=None if cache is None else str(cache),
+        apply_chat_template=who.apply_chat_template,
+        log_samples=True,
+        evaluation_tracker=tracker,
+        task_manager=loaded.manager,
+    )
+    if results is not None:
+        _save(results, tracker)
+    if cache is not None:
+        for file in cache.parent.glob(f"{cache.name}_*"):
+            file.unlink()
+
+
+def _cache(who: NamedModel, output: Path) -> Path:
+    """The keys of lm_eval's response cache ignore the model, so each has a file of its own."""
+    identity = identity_of(Evaluation(None, model=who.model, model_args=who.model_args)) or {}
+    told = json.dumps([sorted(identity.items()), who.apply_chat_template])
+    return output / FOLDER / f"responses_{blake2b(told.encode(), digest_size=8).hexdigest()}"
+
+
+def _parts(samples: Mapping[str, Sequence[int]], loaded: LoadedTask) -> dict[str, list[int]] | None:
+    """Only of tasks that are not asked as a whole: the harness takes long to pick most questions of a large task."""
+    parts = {task: sorted(own) for task, own in samples.items() if len(own) < len(loaded.leaves[task].eval_docs)}
+    return parts or None
+
+
+def _save(results: dict[str, Any], tracker: EvaluationTracker) -> None:
+    samples = results.pop("samples")
+    tracker.save_results_aggregated(results=results, samples=samples)
+    for task in results["configs"]:
+        tracker.save_results_samples(task_name=task, samples=samples[task])
+
+
+# ---------------------------------------------------------------------- how fast it goes
+
+
+def _paced(pace: TellPace | None) -> Callable[[Any], None]:
+    """Sets the hook that every backend calls with its answers, to time the first of them."""
+
+    def prepare(lm: Any) -> None:
+        if hasattr(lm, "set_cache_hook"):
+            lm.set_cache_hook(CacheHook(None) if pace is None else _FirstBatch(pace))
+
+    return prepare
+
+
+class _FirstBatch(CacheHook):  # type: ignore[misc]
+    """Calls `pace` with every answer after the first, before which requests are built and the backend warms up."""
+
+    def __init__(self, pace: TellPace) -> None:
+        super().__init__(None)
+        self._pace, self._n, self._begun = pace, -1, math.nan
+
+    def add_partial(self, attr: str, req: Any, res: Any) -> None:
+        self._n += 1
+        if not self._n:
+            self._begun = time.monotonic()
+        else:
+            self._pace(self._n, time.monotonic() - self._begun)
+
+
+def first_batch(n_requests: int, tell: Callable[[int, float], None]) -> TellPace:
+    """Calls `tell` once, when the first batch of about `n_requests` answers is complete."""
+    told: list[bool] = []
+
+    def pace(n: int, seconds: float) -> None:
+        complete = seconds > FIRST_SECONDS or (n >= FIRST_SHARE * n_requests and seconds > FEWEST_SECONDS)
+        if complete and not told:
+            told.append(True)
+            if (n_requests - n) * seconds / n > WORTH_TELLING:
+                tell(n, seconds)
+
+    return pace

@@ -1,0 +1,142 @@
+"""A model that `--model` knows by name, and a benchmark of its own, so that a whole check runs in this process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import pytest
+from lm_eval.api.model import LM
+from lm_eval.api.registry import model_registry
+from lm_eval.tasks import TaskManager
+
+from lm_eval_leakage.harness.patches.registries import add_models
+from tests.fakes import by_hash
+
+WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "haven", "inlet", "jetty", "knoll", "ledge")
+Score = Callable[[str, str], float]
+
+
+def questions(n: int, n_options: int = 4, seed: int = 0) -> list[dict[str, Any]]:
+    """Questions with options in a random order, with the fields that plain questions have."""
+    rng = random.Random(seed)
+    found = []
+    for number in range(n):
+        options = [f"{' '.join(rng.sample(WORDS, rng.randint(1, 4)))} {place}" for place in range(n_options)]
+        rng.shuffle(options)
+        found.append(
+            {"question": f"Which of {seed}-{number}?", "choices": options, "answer": rng.randrange(n_options)}
+        )
+    return found
+
+
+def written(folder: Path, docs: Sequence[dict[str, Any]], name: str = "quiz.jsonl") -> Path:
+    file = folder / name
+    file.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
+    return file
+
+
+class NamedFake(LM):
+    """A fake model that is built by name. `asked` counts the requests of all models of this kind."""
+
+    score: Score = staticmethod(by_hash)
+    asked: list[tuple[str, str]] = []  # noqa: RUF012 (reset for each test)
+    built: list[dict[str, Any]] = []  # noqa: RUF012
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__()
+        type(self).built.append(arguments)
+
+    def tok_encode(self, text: str) -> list[int]:
+        return list(range(len(text.split())))
+
+    def loglikelihood(self, requests, **_):
+        answers = []
+        for request in requests:
+            answer = type(self).score(*request.args), False
+            type(self).asked.append(request.args)
+            self.cache_hook.add_partial("loglikelihood", request.args, answer)
+            answers.append(answer)
+        return answers
+
+    def loglikelihood_rolling(self, requests, **_):
+        raise NotImplementedError
+
+    def generate_until(self, requests, **_):
+        raise NotImplementedError
+
+
+class ChatFake(NamedFake):
+    """A chat model behind an API: no log-likelihoods."""
+
+    def loglikelihood(self, requests, **_):
+        raise NotImplementedError
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> type[NamedFake]:
+    """Registers `--model fake` and `--model chat-fake`; returns the former's class."""
+    add_models()
+    fake = type("Fake", (NamedFake,), {"asked": [], "built": []})
+    chat = type("Chat", (ChatFake,), {"asked": [], "built": []})
+    # a second each, since they start processes
+    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
+    monkeypatch.setattr("lm_eval.evaluator.get_git_commit_hash", lambda: None)
+    monkeypatch.setitem(model_registry._objs, "fake", fake)
+    monkeypatch.setitem(model_registry._objs, "chat-fake", chat)
+    return fake
+
+
+class GivenTasksOnly(TaskManager):
+    """Without lm_eval's 14,000 tasks, whose index takes 11 seconds."""
+
+    def __init__(self, verbosity=None, include_path=None, include_defaults=True, metadata=None) -> None:
+        super().__init__(verbosity, include_path, False, metadata)
+
+
+@pytest.fixture
+def only_given_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lm_eval_leakage.harness.running.task_shelf.TaskManager", GivenTasksOnly)
+
+
+def draw(text: str) -> float:
+    """A number in [0, 1) that depends on the text alone."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
+
+
+class OptionOrders:
+    """A model that prefers orders of options: some by nature, in any form of the question, and the published ones of
+    the questions that it has seen.
+
+    seen: questions with a memory of their published order
+    memory: how much more it likes that order, in standard deviations of its natural preferences, in the published
+        form and in the control form, which is remembered, too
+    tidy: how much more it likes options ordered by length, whether it has seen them or not
+    """
+
+    def __init__(
+        self, seen: Sequence[dict[str, Any]] = (), memory: tuple[float, float] = (0.0, 0.0), tidy: float = 0.0
+    ) -> None:
+        self.published = {frozenset(doc["choices"]): tuple(doc["choices"]) for doc in seen}
+        self.memory, self.tidy = memory, tidy
+
+    def __call__(self, context: str, continuation: str) -> float:
+        options = tuple(re.findall(r"^(?:[A-Z]\.|\(\d\)) (.*)$", continuation, re.MULTILINE))
+        if not options:
+            return by_hash(context, continuation)  # a letter, or something else than an order
+        natural = normal("|".join(options)) + self.tidy * (list(options) == sorted(options, key=len))
+        own = 0.5 * normal(context + continuation)
+        is_control = continuation.lstrip().startswith("(")
+        is_known = self.published.get(frozenset(options)) == options
+        return natural + own + self.memory[is_control] * is_known - 50.0
+
+
+def normal(text: str) -> float:
+    """A standard normal number that depends on the text alone."""
+    return NormalDist().inv_cdf(max(1e-9, draw(text)))

@@ -1,0 +1,49 @@
+"""Draws of questions."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lm_eval_leakage.checking.drawing import RowFinder, drawn, samples_of
+from lm_eval_leakage.harness.running.task_shelf import PlacedRow
+
+
+def rows(n: int, task: str = "t") -> list[PlacedRow]:
+    return [PlacedRow(task, index, f"hash {index}", f"text {index}") for index in range(n)]
+
+
+@given(st.integers(1, 200), st.integers(0, 250), st.integers(0, 250), st.integers(0, 5))
+def test_a_larger_draw_includes_a_smaller_one_in_the_published_order(n: int, few: int, more: int, seed: int) -> None:
+    few, more = sorted((few, more))
+    small, large = drawn(rows(n), few, seed), drawn(rows(n), more, seed)
+    assert set(small) <= set(large)
+    assert len(large) == min(more, n)
+    assert [row.index for row in large] == sorted(row.index for row in large)
+
+
+def test_every_question_is_drawn_equally_often() -> None:
+    counts = [0] * 10
+    for seed in range(2000):
+        for row in drawn(rows(10), 3, seed):
+            counts[row.index] += 1
+    assert all(abs(count - 600) < 5 * (2000 * 0.3 * 0.7) ** 0.5 for count in counts)
+
+
+def test_all_questions_are_drawn_for_none() -> None:
+    assert drawn(rows(7), None, 3) == rows(7)
+
+
+def test_a_question_is_found_by_its_row_else_by_its_text() -> None:
+    same_row = PlacedRow("a", 4, "hash 1", "other text")
+    same_text = PlacedRow("b", 5, "other hash", "text 2")
+    finder = RowFinder([same_row, same_text])
+    assert [finder.find(row) for row in rows(4)] == [None, same_row, same_text, None]
+
+
+def test_rows_of_unknown_layout_do_not_match_by_their_empty_text() -> None:
+    assert RowFinder([PlacedRow("a", 0, "x", "")]).find(PlacedRow("b", 0, "y", "")) is None
+
+
+def test_indices_are_sorted_and_counted_once() -> None:
+    assert samples_of([*rows(3)[::-1], rows(3)[0], *rows(1, "u")]) == {"t": [0, 1, 2], "u": [0]}

@@ -1,0 +1,69 @@
+"""A check that is killed anywhere continues, and ends as if it had not been."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from lm_eval_leakage.checking.whole_check import check
+from lm_eval_leakage.logs import answer_store
+from tests.checking.conftest import NamedFake, questions, written
+from tests.faults.children import KILLED, child
+
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
+N = 20
+KEPT = 32  # answers that are kept at once, and lost at most
+
+
+def run(output: Path, file: Path):
+    return check(model="fake", model_args="pretrained=m", tasks=str(file), output_path=output)
+
+
+def killed_at(request: int, fakes: type[NamedFake], output: Path, file: Path) -> None:
+    """Runs the check in a fork, which is killed before this request is answered."""
+
+    def score(context: str, continuation: str) -> float:
+        if len(fakes.asked) == request:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return NamedFake.score(context, continuation)
+
+    def in_fork() -> None:
+        fakes.score = staticmethod(score)
+        run(output, file)
+
+    assert child(in_fork, output.parent / "log").code == KILLED
+
+
+@pytest.mark.parametrize(
+    "request_", [3 * N, 4 * N + 1, 40 * N, 53 * N], ids=["accuracy", "orders", "orders late", "arms"]
+)
+def test_a_killed_check_continues(
+    fakes: type[NamedFake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_: int
+) -> None:
+    monkeypatch.setattr(answer_store, "ANSWERS_AT_ONCE", KEPT)
+    file = written(tmp_path, questions(N))
+    killed_at(request_, fakes, tmp_path / "out", file)
+    resumed = run(tmp_path / "out", file)
+    n_resumed = len(fakes.asked)
+    fakes.asked.clear()
+    whole = run(tmp_path / "whole", file)
+    assert resumed.verdicts == whole.verdicts
+    assert n_resumed <= len(fakes.asked) - request_ + KEPT
+    assert not list((tmp_path / "out").rglob("responses_*"))
+
+
+def test_a_check_that_was_killed_twice_continues(
+    fakes: type[NamedFake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer_store, "ANSWERS_AT_ONCE", KEPT)
+    file = written(tmp_path, questions(N))
+    killed_at(10 * N, fakes, tmp_path / "out", file)
+    killed_at(10 * N, fakes, tmp_path / "out", file)
+    resumed = run(tmp_path / "out", file)
+    n_resumed = len(fakes.asked)
+    fakes.asked.clear()
+    assert resumed.verdicts == run(tmp_path / "whole", file).verdicts
+    assert n_resumed < len(fakes.asked) - 15 * N

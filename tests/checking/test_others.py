@@ -1,0 +1,87 @@
+"""Checks with another model as the reference, and with questions that the model cannot have seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lm_eval_leakage.checking.check_plan import NOT_NEEDED, NOT_POSSIBLE, THERE, TO_RUN
+from lm_eval_leakage.checking.whole_check import check
+from tests.checking.conftest import NamedFake, OptionOrders, questions, written
+
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
+DOCS = questions(40)
+
+
+def checked(folder: Path, **given):
+    file = written(folder, DOCS)
+    return check(
+        **({"model": "fake", "model_args": "pretrained=m", "tasks": str(file), "output_path": folder / "out"} | given)
+    )
+
+
+def status_of(outcome, what: str) -> str:
+    (step,) = [step for step in outcome.plan.steps if step.what == what]
+    return step.status
+
+
+REFERENCE = "reference: option orders"
+
+
+def test_a_reference_is_audited_after_the_model_and_decides(fakes: type[NamedFake], tmp_path: Path) -> None:
+    outcome = checked(tmp_path, reference="pretrained=other")
+    (one,) = outcome.verdicts
+    assert one.basis == "reference"
+    assert [built["pretrained"] for built in fakes.built] == ["m", "other"]
+    assert len(list((tmp_path / "out" / "reference").rglob("results_*.json"))) == 1
+    again = checked(tmp_path, reference="pretrained=other")
+    assert status_of(again, REFERENCE) == THERE
+    assert len(fakes.built) == 2
+    assert again.verdicts == outcome.verdicts
+
+
+def test_a_reference_that_was_used_once_is_used_by_later_checks(fakes: type[NamedFake], tmp_path: Path) -> None:
+    checked(tmp_path, reference="pretrained=other")
+    outcome = checked(tmp_path)
+    assert outcome.verdicts[0].basis == "reference"
+
+
+def test_a_folder_of_audits_is_a_reference(fakes: type[NamedFake], tmp_path: Path) -> None:
+    checked(tmp_path, model_args="pretrained=other", output_path=tmp_path / "first")
+    outcome = checked(tmp_path, reference=tmp_path / "first" / "runs")
+    assert status_of(outcome, REFERENCE) == THERE
+    assert outcome.verdicts[0].basis == "reference"
+    assert [one.model for one in outcome.others] == []
+
+
+def test_a_model_is_no_reference_for_itself(fakes: type[NamedFake], tmp_path: Path) -> None:
+    checked(tmp_path, output_path=tmp_path / "first")
+    outcome = checked(tmp_path, reference=tmp_path / "first" / "runs")
+    assert status_of(outcome, REFERENCE) == NOT_POSSIBLE
+    assert outcome.verdicts[0].basis == "control"
+
+
+def test_random_orders_need_no_reference(fakes: type[NamedFake], tmp_path: Path) -> None:
+    file = written(tmp_path, questions(420), "many.jsonl")
+    outcome = checked(tmp_path, tasks=str(file), reference="pretrained=other", dry_run=True)
+    assert status_of(outcome, REFERENCE) == NOT_NEEDED
+
+
+def test_unseen_questions_become_a_calibration(fakes: type[NamedFake], tmp_path: Path) -> None:
+    fakes.score = staticmethod(OptionOrders(DOCS, (2.2, 1.35)))
+    unseen = written(tmp_path, questions(60, seed=5), "unseen.jsonl")
+    outcome = checked(tmp_path, unseen=unseen)
+    assert status_of(outcome, "unseen questions: option orders") == TO_RUN
+    assert list((tmp_path / "out" / "unseen").rglob("calibration.json"))
+    assert not [problem for problem in outcome.problems if problem.startswith("the unseen questions are not used")]
+    assert "calibrated" in outcome.page.read_text()
+    again = checked(tmp_path, unseen=unseen)
+    assert status_of(again, "unseen questions: option orders") == THERE
+
+
+def test_too_few_unseen_questions_are_not_used_and_the_reason_is_told(fakes: type[NamedFake], tmp_path: Path) -> None:
+    unseen = written(tmp_path, questions(5, seed=5), "unseen.jsonl")
+    outcome = checked(tmp_path, unseen=unseen)
+    assert outcome.problems[0].startswith("the unseen questions are not used: ")
+    assert outcome.verdicts[0].verdict == "none found"

@@ -1,0 +1,140 @@
+"""Situations with a known truth, through the command line: the verdict's word is right or withheld, and it is the same
+on screen, on the page and in verdicts.json."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lm_eval_leakage.cli.check import check as command
+from lm_eval_leakage.results.data_verdict import CANNOT_TELL, EVIDENCE, NONE_FOUND, STRONG_EVIDENCE
+from tests.checking.conftest import NamedFake, OptionOrders, questions, written
+from tests.cli.conftest import typed  # noqa: F401 (a fixture)
+
+pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
+
+N = 420  # enough to call random orders random
+ASKED = 120
+# Memory in the published and in the control form. Once: those of SmolLM2-135M, whose published orders then stand out
+# by 1.07 standard deviations, and by 0.40 from the control form; four times: 0.76, between 3 and 5 exposures
+# (docs/validity.md).
+ONCE, FOUR_TIMES = (1.2, 0.75), (2.2, 1.35)
+TIDY = 0.8
+Docs = list[dict[str, Any]]
+
+
+def sorted_options(docs: Docs) -> Docs:
+    """Half of the questions with options by length, as people write them."""
+    return [
+        doc | {"choices": sorted(doc["choices"], key=len)} if number % 2 else doc for number, doc in enumerate(docs)
+    ]
+
+
+RANDOM, WRITTEN, TWO = questions(N), sorted_options(questions(N, seed=1)), questions(N, n_options=2, seed=2)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """right: the words that are no mistake; text: what the reason must say
+    task: a task's YAML without its name, in which FILE is the file of the questions, instead of the file itself"""
+
+    docs: Docs
+    score: Callable[[str, str], float]
+    right: Sequence[str]
+    text: str = ""
+    options: Mapping[str, object] = field(default_factory=dict)
+    task: str = ""
+
+
+FOUND = (EVIDENCE, STRONG_EVIDENCE)
+SITUATIONS = {
+    "clean model, random orders": Situation(RANDOM, OptionOrders(), [NONE_FOUND], "consistent with random ones"),
+    "clean model, written orders": Situation(
+        WRITTEN, OptionOrders(tidy=TIDY), [NONE_FOUND], "orders written by people"
+    ),
+    "seen once, random orders": Situation(RANDOM, OptionOrders(RANDOM, ONCE), FOUND, "to other orders"),
+    "seen once, written orders": Situation(
+        WRITTEN, OptionOrders(WRITTEN, ONCE, TIDY), FOUND, "more than it does in the control form"
+    ),
+    "seen four times": Situation(RANDOM, OptionOrders(RANDOM, FOUR_TIMES), [STRONG_EVIDENCE]),
+    "too few questions": Situation(
+        RANDOM[:12], OptionOrders(RANDOM, FOUR_TIMES), [CANNOT_TELL], "at least 20 are needed"
+    ),
+    "two options, clean": Situation(TWO, OptionOrders(), [NONE_FOUND, CANNOT_TELL]),
+    "two options, seen four times": Situation(
+        TWO, OptionOrders(TWO, FOUR_TIMES), [EVIDENCE, STRONG_EVIDENCE, CANNOT_TELL]
+    ),
+    "own benchmark without right options": Situation(
+        [{key: doc[key] for key in ("question", "choices")} for doc in RANDOM], OptionOrders(), [NONE_FOUND]
+    ),
+    "no audit is possible": Situation(
+        RANDOM,
+        OptionOrders(),
+        [CANNOT_TELL],
+        "words of the task, the same for every question",
+        task="dataset_path: json\ndataset_kwargs: {data_files: {test: FILE}}\ntest_split: test\n"
+        "output_type: multiple_choice\ndoc_to_text: '{{question}}'\ndoc_to_choice: [right, wrong, unknown]\n"
+        "doc_to_target: '{{answer % 3}}'\n",
+    ),
+    "chat model": Situation(
+        RANDOM, OptionOrders(RANDOM, FOUR_TIMES), [CANNOT_TELL], "gives no log-likelihoods", {"--model": "chat-fake"}
+    ),
+    "clean subset of a seen benchmark": Situation(
+        RANDOM[: N // 2], OptionOrders(RANDOM[N // 2 :], FOUR_TIMES), [NONE_FOUND]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_the_word_is_right_or_withheld_and_the_same_everywhere(
+    name: str,
+    fakes: type[NamedFake],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    typed: Callable[..., tuple[int, str, str]],  # noqa: F811
+) -> None:
+    one, out = SITUATIONS[name], tmp_path / "out"
+    fakes.score = staticmethod(one.score)
+    monkeypatch.setattr(sys.modules[command.__module__], "_only_warnings", lambda: None)
+    file = task = written(tmp_path, one.docs)
+    if one.task:
+        task = "quiz"
+        (tmp_path / "quiz.yaml").write_text(f"task: quiz\n{one.task}".replace("FILE", str(file)))
+    options = {
+        "--model": "fake",
+        "--model_args": "pretrained=m",
+        "--questions": ASKED,
+        "--include_path": tmp_path,
+        **one.options,
+    }
+    words = [word for pair in options.items() for word in pair]
+    code, screen, errors = typed("check", *words, "--tasks", task, "--output_path", out)
+    assert code == 0, errors
+    (record,) = json.loads((out / "verdicts.json").read_text())["verdicts"]
+    assert record["verdict"] in one.right, record["sentence"]
+    assert one.text in record["reason"]
+    assert f"m on quiz: {record['verdict'].upper()}\n" in screen
+    assert record["summary"] in screen
+    assert " ".join(record["summary"].split()) in read_aloud((out / "leakage.html").read_text())
+    assert on_page((out / "leakage.html").read_text()) == record["verdict"]
+
+
+def read_aloud(page: str) -> str:
+    """The page's text."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", page)).split())
+
+
+def on_page(page: str) -> str:
+    """The word of the first badge that a reader sees."""
+    _, _, body = page.partition("<body")
+    badge = re.search(r'class="badge [^"]*"[^>]*>([^<]*)<', body)
+    assert badge is not None, "the page shows no verdict"
+    return html.unescape(badge[1]).strip()

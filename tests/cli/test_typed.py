@@ -1,0 +1,188 @@
+"""The program as typed: versions, names, suggestions, completion, colours, quiet."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+from pathlib import Path
+
+import pytest
+from lm_eval._cli import HarnessCLI
+
+from lm_eval_leakage.cli import commands, ending
+from lm_eval_leakage.cli.colour import shows_colours, with_coloured_verdicts
+from lm_eval_leakage.cli.completion import SHELLS, completion
+from lm_eval_leakage.harness.patches.cli_parser import arguments_of
+from lm_eval_leakage.results.data_verdict import WORDS
+from tests.results.harness_files import answered, audited, row, write_run
+
+
+def test_the_versions_are_ours_the_harnesss_and_pythons(typed) -> None:
+    code, out, _ = typed("--version")
+    assert code == 0
+    assert [part.split()[0] for part in out.split(", ")] == ["lm_eval_leakage", "lm_eval", "Python"]
+
+
+@pytest.mark.parametrize("name", sorted(commands().commands))
+def test_usage_names_our_program_in_every_command(name: str) -> None:
+    command = commands().commands[name]
+    assert command.format_usage().startswith(f"usage: lm-eval-leakage {name}")
+    assert "lm-eval " not in command.format_help().replace("lm-eval-leakage", "")
+
+
+def test_the_harnesss_own_parser_does_name_itself() -> None:
+    assert "lm-eval run" in HarnessCLI()._subparsers.choices["run"].format_help()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("anotate", "runs"), "'anotate' is not a command; did you mean annotate"),
+        (("xyzzy",), "'xyzzy' is not a command\n"),
+        (("report", "runs", "--output", "x"), "unrecognized arguments: --output x; did you mean --output_path"),
+        (("identify", "runs", "--calibration", "c", "--fpr", "1"), "--fpr 1; did you mean --fdr"),
+        (("--modle", "hf", "--tasks", "mmlu"), "did you mean --model"),
+    ],
+)
+def test_misspelled_commands_and_options_get_the_nearest(typed, words, said) -> None:
+    code, out, err = typed(*words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert "lm-eval-leakage: error: " in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("orders", "mmul"),
+        ("ls", "mmul"),
+        ("census", "--tasks", "arc_easy,mmul"),
+        ("validate", "--tasks", "mmul"),
+        ("run", "--tasks", "mmul", "--model_args", "pretrained=gpt2"),
+        ("--tasks", "mmul", "--model", "hf"),
+        ("simulate", "--tasks", "mmul", "--model_args", "pretrained=gpt2", "--output_path", "x"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_misspelled_task_is_told_by_every_command_before_the_index(typed, monkeypatch, words) -> None:
+    def built(*_: object, **__: object) -> None:
+        pytest.fail("the index is built")
+
+    monkeypatch.setattr("lm_eval.tasks.manager.TaskManager.__init__", built)
+    code, out, err = typed(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith("'mmul' is not a task, group, tag or audit; did you mean mmlu")
+
+
+# ---------------------------------------------------------------------- completion
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_completion_script_is_printed_for_each_shell(typed, shell) -> None:
+    code, out, err = typed("--print-completion", shell)
+    assert (code, err) == (0, "")
+    assert "annotate" in out
+    assert out.rstrip("\n") == completion(commands().parser, shell).rstrip("\n")
+
+
+COMPLETE = """
+source "$1"; shift; COMP_WORDS=(lm-eval-leakage "$@"); COMP_CWORD=$#
+$(complete -p lm-eval-leakage | sed 's/.*-F \\([^ ]*\\).*/\\1/'); printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("ann", {"annotate"}),
+        ("annotate --out", {"--output_path"}),
+        ("annotate --format mark", {"markdown"}),
+        ("run --mod", {"--model", "--model_args"}),
+    ],
+)
+def test_bash_completes_commands_options_and_choices(tmp_path: Path, words: str, expected: set[str]) -> None:
+    script = tmp_path / "script"
+    script.write_text(completion(commands().parser, "bash"))
+    command = ["bash", "-c", COMPLETE, "bash", script, *words.split()]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert set(found.stdout.split()) == expected, found.stderr
+
+
+def test_folders_and_files_are_completed_as_such() -> None:
+    parser = commands().parser
+    completion(parser, "bash")
+    kinds = {action.dest: getattr(action, "complete", None) for action in arguments_of(parser)}
+    assert kinds["runs"] == kinds["include_path"] == kinds["reference"] != kinds["calibration"] is not None
+
+
+# ---------------------------------------------------------------------- colours
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def colourful(monkeypatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+
+@pytest.mark.usefixtures("colourful")
+def test_colours_are_for_terminals_that_have_them_and_users_who_want_them(monkeypatch) -> None:
+    assert shows_colours(Terminal())
+    assert not shows_colours(io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not shows_colours(Terminal())
+    monkeypatch.setenv("NO_COLOR", "")
+    assert shows_colours(Terminal())
+    monkeypatch.setenv("TERM", "dumb")
+    assert not shows_colours(Terminal())
+
+
+@pytest.mark.usefixtures("colourful")
+def test_only_verdicts_are_coloured_not_the_same_words_in_sentences() -> None:
+    table = "model  verdict          p\nm      strong evidence  1e-9\nm, x: none found: no evidence of leakage\n"
+    shown = with_coloured_verdicts(table, Terminal())
+    assert shown.count("\x1b[0m") == 2
+    assert "no evidence of" in shown
+    for word in WORDS:
+        assert with_coloured_verdicts(f"task  {word}  2", Terminal()).count(f"m{word}\x1b[0m") == 1
+    assert with_coloured_verdicts(table, io.StringIO()) == table
+
+
+@pytest.mark.usefixtures("colourful")
+def test_an_error_on_a_terminal_is_red_and_still_escaped(monkeypatch) -> None:
+    monkeypatch.setattr("sys.stderr", Terminal())
+    ending.warn("a\x1b[31mb", "31")
+    assert ending.sys.stderr.getvalue() == "\x1b[31ma\\x1b[31mb\x1b[0m\n"
+
+
+# ---------------------------------------------------------------------- quiet
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    docs = [row(i) for i in range(24)]
+    write_run(tmp_path / "runs", "m", {"bench": [answered(i, doc, i < 8) for i, doc in enumerate(docs)]})
+    write_run(tmp_path / "runs", "m", {"bench_leakage_perm": [audited(doc, i < 8) for i, doc in enumerate(docs)]})
+    return tmp_path
+
+
+def test_quiet_prints_the_result_only(folder: Path, typed) -> None:
+    loud, quiet = (typed("annotate", folder, *more) for more in ((), ("--quiet",)))
+    assert loud[:2] == quiet[:2]
+    assert "written: " in loud[2]
+    assert quiet[2] == ""
+    assert "written: " in typed("annotate", folder)[2]  # in the same process
+
+
+def test_quiet_keeps_errors_met_conditions_and_lost_questions(folder: Path, typed) -> None:
+    code, _, err = typed("annotate", folder, "--quiet", "--dry_run", "--fail-if", "accuracy<0.9")
+    assert (code, err.count("\n"), err.startswith("fails: ")) == (1, 1, True)
+    (log,) = folder.rglob("samples_bench_leakage_perm_*")
+    log.write_text(log.read_text().splitlines(keepends=True)[0])
+    assert "lacks questions of bench_leakage_perm" in typed("annotate", folder, "--quiet", "--dry_run")[2]
+    code, _, err = typed("annotate", folder / "nowhere", "--quiet")
+    assert (code, "does not exist" in err) == (2, True)

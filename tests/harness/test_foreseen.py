@@ -1,0 +1,189 @@
+"""Mistakes in a model, its arguments and a run's options are told without importing the model."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from lm_eval.models import MODEL_MAPPING
+from lm_eval.models.huggingface import HFLM
+from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
+
+from lm_eval_leakage.harness.checks import foreseen
+from lm_eval_leakage.harness.checks.foreseen import check_model, why_not
+from lm_eval_leakage.harness.checks.model_source import model_source
+from lm_eval_leakage.harness.checks.run_checks import check_before_index
+from lm_eval_leakage.harness.patches.registries import OUR_MODELS, model_classes
+from lm_eval_leakage.harness.tasks.audit import template
+from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
+from lm_eval_leakage.harness.tasks.templates import probe_named_by
+
+
+def parameters(kind: type) -> set[str]:
+    """As Python sees them, of the class and those that it hands the rest to."""
+    found: set[str] = set()
+    for one in kind.__mro__:
+        if "__init__" in vars(one):
+            own = inspect.signature(one.__init__).parameters
+            found |= {n for n, p in own.items() if n != "self" and p.kind is p.POSITIONAL_OR_KEYWORD}
+            if all(p.kind is not p.VAR_KEYWORD for p in own.values()):
+                break
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("hf", HFLM), ("local-completions", LocalCompletionsAPI), ("local-chat-completions", LocalChatCompletion)],
+)
+def test_a_models_source_says_what_its_class_says(name: str, kind: type) -> None:
+    source = model_source(MODEL_MAPPING[name])
+    assert source is not None
+    assert source.parameters == parameters(kind)
+    assert source.classes == tuple(one.__name__ for one in kind.__mro__[: len(source.classes)])
+
+
+def test_our_model_takes_what_hf_takes_and_its_own() -> None:
+    ours, hf = model_source(OUR_MODELS["hf-prefix-tree"]), model_source(MODEL_MAPPING["hf"])
+    assert ours.parameters == hf.parameters | {"max_tokens"}
+    assert (ours.required, ours.takes_others) == (("pretrained",), True)
+
+
+def test_every_model_of_the_harness_has_a_source_that_can_be_read() -> None:
+    misnamed = {"hf-audiolm-qwen", "ipex", "neuronx"}  # lm_eval's table has other names than their classes
+    assert {name for name, target in MODEL_MAPPING.items() if model_source(target) is None} <= misnamed
+    assert model_source("another_package:Model") is model_source("") is None
+    assert {"hf", "hf-prefix-tree", "vllm"} <= model_classes().keys()
+
+
+def test_a_class_that_reads_its_arguments_itself_is_left_to_it() -> None:
+    source = model_source(MODEL_MAPPING["watsonx_llm"])
+    assert source is not None
+    assert (source.parameters, source.required, source.takes_others) == (frozenset(), (), True)
+
+
+def test_a_model_behind_a_server_may_be_named_by_a_path_there(monkeypatch) -> None:
+    monkeypatch.setattr(foreseen, "find_spec", lambda name: True)
+    check_model("local-completions", [], {"pretrained": "/models/llama", "base_url": "http://localhost/v1"})
+
+
+def test_templates_name_the_probes_that_the_harness_reads() -> None:
+    for suffix in suffixes():
+        assert probe_named_by(suffix) == template(suffix)["metadata"]["probe"]
+
+
+def test_chat_models_can_run_only_audits_that_generate() -> None:
+    able = {suffix for suffix in suffixes() if not why_not("local-chat-completions", suffix)}
+    assert able == {suffix for suffix in suffixes() if not why_not("openai-chat-completions", suffix)}
+    assert {"leakage_guided", "leakage_ngram"} <= able
+    assert "leakage_perm" not in able
+    assert {s for s in suffixes() if why_not("local-completions", s)} == {"leakage_tokens"}
+    assert not any(why_not("hf", suffix) or why_not("hf-prefix-tree", suffix) for suffix in suffixes())
+
+
+def test_a_model_of_another_package_is_left_to_it(monkeypatch) -> None:
+    monkeypatch.setattr(foreseen, "model_classes", lambda: {"theirs": ""})
+    check_model("theirs", ["leakage_perm"], {"anything": 1})
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "said"),
+    [
+        ("hff", {}, "'hff' is not a model of lm_eval; did you mean hf"),
+        ("zzzz", {}, "'zzzz' is not a model of lm_eval; choose one of: anthropic-chat, "),
+        ("hf", {"pretraind": "x"}, "--model_args has 'pretraind', which hf does not take; did you mean pretrained"),
+        ("hf", {}, "--model_args lacks pretrained, which hf needs; add pretrained=NAME_OR_FOLDER"),
+        ("hf-prefix-tree", {"pretrained": "x", "dtyp": "bfloat16"}, "did you mean dtype"),
+        ("hf", {"pretrained": "/nowhere/x"}, "pretrained=/nowhere/x, but there is no such folder; check the path"),
+        ("hf", {"pretrained": "gpt2", "peft": "./nowhere"}, "peft=./nowhere, but there is no such folder"),
+        ("hf", {"pretrained": "a/b/c"}, "pretrained=a/b/c, but there is no such folder"),
+    ],
+)
+def test_what_a_model_does_not_take_is_refused_with_the_remedy(model, given, said) -> None:
+    with pytest.raises(ValueError, match="^") as raised:
+        check_model(model, [], given)
+    assert said in str(raised.value)
+
+
+def test_arguments_that_others_take_and_existing_folders_pass(tmp_path) -> None:
+    check_model("hf", [], {"pretrained": str(tmp_path), "attn_implementation": "eager", "load_in_4bit": True})
+    check_model("hf", [], {"pretrained": "s3://bucket/some/model"})
+    check_model("hf", [], {"pretrained": "EleutherAI/pythia-70m", "device_map": "auto", "max_len": 3})
+
+
+@pytest.mark.parametrize(
+    ("model", "package", "extra"),
+    [("vllm", "vllm", "vllm"), ("local-completions", "tenacity", "api"), ("hf", "torch", "hf")],
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(model, package, extra, monkeypatch) -> None:
+    there = importlib.util.find_spec
+    monkeypatch.setattr(foreseen, "find_spec", lambda name: None if name == package else there(name) or True)
+    with pytest.raises(ImportError) as raised:
+        check_model(model, [], {"pretrained": "x"})
+    sentence = f"--model {model} needs {package}, which is not installed; run `pip install 'lm_eval[{extra}]'`"
+    assert str(raised.value) == sentence
+
+
+# ---------------------------------------------------------------------- a run's options
+
+
+def options(tasks: list[str], **given):
+    usual = {"model": "hf", "model_args": {"pretrained": "gpt2"}, "metadata": {}, "output_path": None}
+    return SimpleNamespace(tasks=tasks, include_path=None, **usual | given)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "given", "said"),
+    [
+        (["mmlu_leakag_perm"], {}, "did you mean mmlu_leakage_perm"),
+        (
+            ["mmlu_leakage_perm"],
+            {"model": "local-chat-completions"},
+            "gives no log-likelihoods of given texts; choose",
+        ),
+        (["mmlu_leakage_perm"], {"metadata": {"max_order": 4}}, "did you mean 'max_orders'"),
+        (["mmlu_leakage_perm"], {"metadata": {"resume": "no"}}, "resume is 'no'; give true"),
+        (["fresh_leakage_perm"], {"metadata": {"data_files": "nowhere.jsonl"}}, "but there is no such file; check"),
+        (["mmlu_leakage_perm"], {"output_path": "/dev/null/x"}, "where nothing can be written"),
+        (
+            ["mmlu_leakage_perm"],
+            {"include_path": "/nowhere"},
+            "include_path is '/nowhere', but there is no such folder",
+        ),
+    ],
+    ids=str,
+)
+def test_a_runs_mistakes_are_told_before_the_index(tasks, given, said) -> None:
+    chosen = options(tasks)
+    vars(chosen).update(given)
+    with pytest.raises((ValueError, OSError)) as raised:
+        check_before_index(chosen)
+    assert said in str(raised.value)
+
+
+def test_a_run_with_other_tasks_continues_without_the_audits_that_its_model_cannot_run(monkeypatch) -> None:
+    monkeypatch.setattr(foreseen, "find_spec", lambda name: True)
+    for tasks in (["mmlu_leakage_perm", "gsm8k"], ["mmlu_leakage_guided"], ["mmlu_leakage_perm,mmlu_leakage_guided"]):
+        check_before_index(options(tasks, model="local-chat-completions", model_args={"model": "x"}))
+
+
+@pytest.mark.parametrize("task", ["ruler_leakage_perm", "niah_single_1_leakage_perm"])
+def test_keys_of_tasks_that_make_their_data_wait_for_the_index(task: str) -> None:
+    check_before_index(options([task, "mmlu_leakage_perm"], metadata={"max_order": 4}))
+
+
+def test_nothing_slow_is_imported_for_a_mistake() -> None:
+    code = (
+        "import sys; from types import SimpleNamespace as N\n"
+        "from lm_eval_leakage.harness.checks.run_checks import check_before_index as check\n"
+        "given = {'model': 'hf', 'model_args': {'pretraind': 'x'}, 'include_path': None, 'metadata': {}}\n"
+        "run = N(tasks=['mmlu_leakage_perm'], **given)\n"
+        "try: check(run)\n"
+        "except ValueError as error: print('pretraind' in str(error))\n"
+        "print([name for name in ('torch', 'datasets', 'transformers', 'scipy') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines() == ["True", "[]"]

@@ -1,0 +1,67 @@
+"""The printed command of a clean run is one that lm_eval reads back as the run's own options."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lm_eval._cli import HarnessCLI
+
+from lm_eval_leakage.harness.clean import run_command as module
+from lm_eval_leakage.harness.clean.run_command import run_command
+
+FOLDER = Path("my clean tasks")
+
+
+def parsed(command: str) -> argparse.Namespace:
+    program, *words = shlex.split(command)
+    assert program in ("lm_eval", "lm-eval-leakage")
+    return HarnessCLI()._parser.parse_args(["run", *words])
+
+
+def of(results: dict, shots=("0",)) -> argparse.Namespace:
+    return parsed(run_command(results, shots, FOLDER, ["mmlu_clean", "arc_easy_clean"]))
+
+
+VALUES = st.one_of(st.booleans(), st.integers(-9, 9), st.text(min_size=1, max_size=12), st.floats(-2, 2), st.none())
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), VALUES, min_size=1, max_size=4))
+def test_any_arguments_of_a_model_are_read_back(model_args: dict) -> None:
+    found = of({"config": {"model": "hf", "model_args": model_args}})
+    assert found.model_args == model_args
+    assert (found.model, found.include_path, found.tasks) == ("hf", str(FOLDER), ["mmlu_clean", "arc_easy_clean"])
+
+
+def test_the_options_that_change_answers_are_repeated() -> None:
+    config = {"model": "hf", "model_args": "pretrained=a b,dtype=bfloat16", "batch_size": "auto", "device": "cpu"}
+    found = of({"config": config, "chat_template": "{{x}}", "system_instruction": "Don't guess"}, ("5",))
+    assert found.model_args == {"pretrained": "a b", "dtype": "bfloat16"}
+    assert (found.batch_size, found.device, found.num_fewshot) == ("auto", "cpu", 5)
+    assert (found.apply_chat_template, found.system_instruction) == (True, "Don't guess")
+
+
+def test_tasks_with_different_numbers_of_examples_keep_their_own() -> None:
+    found = of({"config": {"model": "hf", "model_args": {}, "device": "cuda:0"}}, ("0", "5"))
+    assert (found.num_fewshot, found.device, found.model_args) == (None, None, None)
+
+
+def test_results_without_a_model_give_no_command() -> None:
+    assert run_command({}, (), FOLDER, ["x"]) == run_command({"config": {}}, (), FOLDER, ["x"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("model", "enabled", "program"),
+    [("hf", False, "lm_eval"), ("hf-prefix-tree", False, "lm-eval-leakage"), ("hf-prefix-tree", True, "lm_eval")],
+)
+def test_our_model_without_the_hook_is_run_by_our_command(tmp_path, monkeypatch, model, enabled, program) -> None:
+    file = tmp_path / "hook.pth"
+    if enabled:
+        file.touch()
+    monkeypatch.setattr(module.hook, "hook_file", lambda: file)
+    command = run_command({"config": {"model": model}}, (), FOLDER, ["x"])
+    assert command == f"{program} --model {model} --include_path 'my clean tasks' --tasks x"

@@ -1,0 +1,44 @@
+"""The tutorial's notebook runs from top to bottom, and shows what its saved outputs show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "tutorial.ipynb"
+VERDICT = re.compile(r"(?:strong )?evidence:|none found:|cannot be told:")
+
+
+def printed(notebook: NotebookNode) -> Iterator[str]:
+    for cell in notebook.cells:
+        yield from (output.text for output in cell.get("outputs", []) if output.get("name") == "stdout")
+
+
+def verdicts(notebook: NotebookNode) -> list[str]:
+    return VERDICT.findall("\n".join(printed(notebook)))
+
+
+@pytest.mark.model
+def test_the_tutorial_runs_and_reaches_the_verdicts_that_it_shows(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUTORIAL_MODEL", str(model))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    saved = nbformat.read(NOTEBOOK, as_version=4)
+    executed = NotebookClient(
+        nbformat.read(NOTEBOOK, as_version=4), timeout=1800, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    assert verdicts(executed) == verdicts(saved) == ["none found:", "evidence:", "none found:"]
+    assert (tmp_path / "leakage" / "leakage.html").is_file()
+
+
+def test_the_tutorial_is_saved_with_its_outputs_and_names_no_folder_of_the_machine_that_made_them() -> None:
+    saved = nbformat.read(NOTEBOOK, as_version=4)
+    assert all(cell.get("execution_count") for cell in saved.cells if cell.cell_type == "code")
+    assert not re.search(r"(?<![\w.])/(?:tmp|home|root|work|Users)/", NOTEBOOK.read_text(encoding="utf-8"))
