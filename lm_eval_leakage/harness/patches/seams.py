@@ -188,6 +188,13 @@ SEAMS = (
         parameters=("model_name",),
     ),
     Seam(
+        PATCHES + "git_hash.py",
+        "lm_eval.evaluator:get_git_commit_hash",
+        "makes git print an error outside of a repository; `check` asks git in repositories only",
+        "`fatal: not a git repository` is printed after every step of `check` outside of a repository",
+        TESTS + "test_without_the_commit_hash_git_may_print_and_that_is_said",
+    ),
+    Seam(
         PATCHES + "evaluate_results.py",
         "lm_eval.evaluator_utils:EvalAcc._to_eval_results",
         "is the only place where results and samples of a run are together before they are printed and saved",

@@ -20,6 +20,7 @@ from lm_eval.utils import simple_parse_args_string
 
 from lm_eval_leakage.harness.models.model_identity import identity_of
 from lm_eval_leakage.harness.patches.call_frames import Evaluation
+from lm_eval_leakage.harness.patches.git_hash import ask_git_only_in_repositories
 from lm_eval_leakage.harness.patches.kept_model import KeptModels, models_kept
 from lm_eval_leakage.harness.running.task_shelf import LoadedTask, only_tasks
 from lm_eval_leakage.harness.tasks.task import LeakageTask
@@ -59,6 +60,7 @@ def parsed_args(text: str) -> dict[str, Any]:
 @contextmanager
 def one_loaded_model() -> Iterator[KeptModels]:
     """Within the block, a model is loaded once for all runs; afterwards its memory is free."""
+    ask_git_only_in_repositories()
     try:
         with models_kept() as kept:
             yield kept

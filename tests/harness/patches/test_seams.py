@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import ast
+import inspect
 import logging
+import subprocess
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +21,7 @@ from lm_eval_leakage.harness.patches.cache_hook import answers_reported, hook_is
 from lm_eval_leakage.harness.patches.call_frames import current_evaluation
 from lm_eval_leakage.harness.patches.cli_parser import command_line
 from lm_eval_leakage.harness.patches.evaluate_results import on_results
+from lm_eval_leakage.harness.patches.git_hash import ask_git_only_in_repositories
 from lm_eval_leakage.harness.patches.kept_model import models_kept
 from lm_eval_leakage.harness.patches.patching import PATCHED, UnsupportedHarness, found, patched_once
 from lm_eval_leakage.harness.patches.registries import add_filter, add_metric, add_models, is_metric
@@ -405,6 +408,30 @@ def test_without_get_model_a_model_is_built_for_every_run(caplog, monkeypatch) -
         pass
     (sentence,) = caplog.messages
     assert sentence.startswith("the model is loaded again for every step of `check`")
+
+
+def test_without_the_commit_hash_git_may_print_and_that_is_said(caplog, monkeypatch) -> None:
+    monkeypatch.delattr("lm_eval.evaluator.get_git_commit_hash")
+    ask_git_only_in_repositories()
+    (sentence,) = caplog.messages
+    assert sentence.startswith("`fatal: not a git repository` is printed")
+
+
+def test_git_is_asked_for_the_commit_in_repositories_only(tmp_path, capfd, monkeypatch) -> None:
+    from lm_eval import evaluator
+
+    monkeypatch.setattr(evaluator, "get_git_commit_hash", inspect.unwrap(evaluator.get_git_commit_hash))
+    monkeypatch.chdir(tmp_path)
+    assert evaluator.get_git_commit_hash() is None
+    assert "fatal" in capfd.readouterr().err
+    ask_git_only_in_repositories()
+    assert evaluator.get_git_commit_hash() is None
+    assert capfd.readouterr().err == ""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    monkeypatch.setattr(subprocess, "check_output", lambda command: b"commit")
+    assert evaluator.get_git_commit_hash() == "commit"
 
 
 def test_a_model_is_kept_by_name_and_arguments_within_the_block_only(monkeypatch) -> None:
