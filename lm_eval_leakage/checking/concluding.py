@@ -63,6 +63,7 @@ def conclude(
         planned.plan,
         page,
         problems=(*problems, *(str(found) for one in annotations if one.model == model for found in one.problems)),
+        annotations=tuple(annotations),
     )
     atomic_write(settings.output_path / VERDICTS, outcome.as_json() + "\n")
     return outcome if settings.fail_on is None else _failed(outcome, settings.fail_on, own)

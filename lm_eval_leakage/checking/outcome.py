@@ -5,26 +5,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
 
 from lm_eval_leakage.checking.check_plan import CheckPlan
-from lm_eval_leakage.inference.pooling import Estimate
+from lm_eval_leakage.report.plot import Plot, comparison_plot
+from lm_eval_leakage.report.told_verdicts import told_verdict
 from lm_eval_leakage.results.column_registry import ACCURACY_UNFLAGGED, NULL_RATE
-from lm_eval_leakage.results.flat import flat_row
-from lm_eval_leakage.results.formatting import count, counted, interval, number, plus_minus
-from lm_eval_leakage.results.result_types import Row
+from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.texts import as_json, visible
 
-HTML_HEADS = ("model", "task", "verdict", "accuracy", "flagged", "why")
+HTML_HEADS = ("model", "task", "verdict", "why", "figures")
 
 
 @dataclass(frozen=True)
 class CheckedTask:
     """The verdict on one model and task. Numbers are None where they are undefined.
 
-    verdict: one of strong evidence, evidence, none found, cannot be told; sentence: with its reasons
+    verdict: one of strong evidence, evidence, none found, cannot be told
+    summary: why, in short; figures: what was counted, and accuracies; both as screen and page show them
+    sentence: the verdict with all of its reasons; reason: without the word
     pvalue: that decides, adjusted for the verdicts shown together; ratio, ratio_low: the order ratio and its bound
     n: questions of the run; n_tested: those that were tested one by one; flagged: how many of these are flagged
     expected: how many would be by chance
@@ -35,6 +36,8 @@ class CheckedTask:
     model: str
     task: str
     verdict: str
+    summary: str
+    figures: str
     sentence: str
     reason: str
     basis: str
@@ -63,6 +66,7 @@ class CheckOutcome:
     failed: why `fail_on` is met, a sentence per verdict
     unjudged: why `fail_on` judges nothing; empty if it does
     problems: what could not be read, joined or judged
+    annotations: of all models of the folder, from which the page is made
     """
 
     verdicts: tuple[CheckedTask, ...]
@@ -72,6 +76,15 @@ class CheckOutcome:
     failed: tuple[str, ...] = ()
     unjudged: str = ""
     problems: tuple[str, ...] = ()
+    annotations: tuple[Annotation, ...] = field(default=(), repr=False, compare=False)
+
+    def plot(self) -> Plot:
+        """The plot that compares the models and tasks of the folder, which a notebook shows; `plot().save("plot.svg")`
+        keeps it.
+
+        Raises ValueError if no audit has anything to draw.
+        """
+        return comparison_plot(self.annotations)
 
     def as_text(self) -> str:
         """As the command prints it."""
@@ -90,13 +103,10 @@ class CheckOutcome:
 
 
 def _html_row(one: CheckedTask) -> str:
-    cells = (
-        f"<strong>{escape(one.verdict)}</strong>",
-        *map(_escaped, (accuracy_told(one), flags_told(one), one.reason)),
-    )
-    told = "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells)
+    cells = (f"<strong>{escape(one.verdict)}</strong>", _escaped(one.summary), _escaped(one.figures))
+    data = "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells)
     names = "".join(f'<th scope="row" style="text-align:left">{_escaped(name)}</th>' for name in (one.model, one.task))
-    return f"<tr>{names}{told}</tr>"
+    return f"<tr>{names}{data}</tr>"
 
 
 def _escaped(text: str) -> str:
@@ -104,25 +114,26 @@ def _escaped(text: str) -> str:
 
 
 def checked_task(row: Row) -> CheckedTask:
-    flat, verdict = flat_row(row), row.verdict
+    verdict, short = row.verdict, told_verdict(row)
     rate, unflagged = NULL_RATE.of(row), ACCURACY_UNFLAGGED.of(row)
-    decides = verdict.pvalue if math.isnan(verdict.adjusted) else verdict.adjusted
     return CheckedTask(
         model=row.model,
         task=row.name,
         verdict=verdict.word,
+        summary=short.sentence,
+        figures=short.figures,
         sentence=verdict.sentence,
         reason=verdict.reason,
         basis=verdict.basis,
         published_orders=verdict.orders,
-        pvalue=_defined(decides),
+        pvalue=_defined(verdict.deciding_pvalue),
         ratio=_defined(verdict.ratio.value),
         ratio_low=_defined(verdict.ratio.low),
         n=row.n,
         n_tested=row.n_tested,
         flagged=sum(row.flags.values()) if row.n_tested else None,
         expected=_defined(rate * row.n_tested) if row.n_tested else None,
-        metric=str(flat["metric"] or ""),
+        metric=row.metric,
         accuracy=_defined(row.accuracy.value),
         accuracy_stderr=_defined(row.accuracy.stderr),
         accuracy_unflagged=_defined(unflagged.value),
@@ -135,36 +146,10 @@ def _defined(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-# ---------------------------------------------------------------------- in words
-
-
 def told(one: CheckedTask) -> str:
-    """The verdict, accuracies and flags of one model and task, a line each."""
-    facts = [f"{one.model} on {one.task}: {one.verdict.upper()}", f"  {one.reason}"]
-    facts += [f"  {text}" for text in (accuracy_told(one), flags_told(one)) if text]
-    return "\n".join(map(visible, facts))
-
-
-def accuracy_told(one: CheckedTask) -> str:
-    """Empty without an accuracy."""
-    if one.accuracy is None:
-        return ""
-    error = math.nan if one.accuracy_stderr is None else one.accuracy_stderr
-    shown = f"accuracy {plus_minus(Estimate(one.accuracy, error))} on {counted(one.n)}"
-    if one.accuracy_unflagged is None or not one.flagged:
-        return shown
-    ends = Estimate(
-        one.accuracy_unflagged, math.nan, one.accuracy_unflagged_low or 0.0, one.accuracy_unflagged_high or 0.0
-    )
-    return f"{shown}; without the flagged ones {number(one.accuracy_unflagged, 2)} {interval(ends)}"
-
-
-def flags_told(one: CheckedTask) -> str:
-    """Empty if no single question was tested."""
-    if one.flagged is None:
-        return ""
-    chance = "" if one.expected is None else f"; {number(one.expected, 1)} expected by chance"
-    return f"{count(one.flagged)} of {counted(one.n_tested)} flagged{chance}"
+    """The verdict of one model and task, as it is printed."""
+    facts = [f"{one.model} on {one.task}: {one.verdict.upper()}", f"  {one.summary}", f"  {one.figures}"]
+    return "\n".join(visible(fact) for fact in facts if fact.strip())
 
 
 def split_by(rows: Iterable[Row], model: str, tasks: Sequence[str]) -> tuple[list[Row], list[Row]]:

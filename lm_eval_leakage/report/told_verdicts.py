@@ -18,6 +18,7 @@ from lm_eval_leakage.results.column_registry import (
 )
 from lm_eval_leakage.results.data_verdict import (
     BY_CONTROL,
+    BY_NOTHING,
     BY_ORDERS,
     BY_RATIO,
     BY_REFERENCE,
@@ -109,7 +110,7 @@ def short_sentence(verdict: DataVerdict) -> str:
 def _why_not(verdict: DataVerdict) -> str:
     if verdict.basis == BY_RATIO:
         return f"{_no_null(verdict.orders)}{_how_often(verdict)}"
-    if verdict.n < FEWEST_JUDGED:
+    if verdict.basis != BY_NOTHING and verdict.n < FEWEST_JUDGED:
         few = f"{verdict.n} of {counted(verdict.n_asked)} can be tested"
         return f"Only {few}; at least {FEWEST_JUDGED} are needed."
     return f"{verdict.doubt[:1].upper()}{verdict.doubt[1:]}."
@@ -156,7 +157,7 @@ def _without_verdict(row: Row) -> str:
 
 def _flags(row: Row) -> str:
     if not FLAGGED.of(row):
-        return f"{counted(row.verdict.n_asked)}." if row.verdict.word else ""
+        return f"{counted(row.verdict.n_asked)}." if row.verdict.n_asked else ""
     chance = NULL_RATE.of(row)
     expected = "" if math.isnan(chance) else f" ({whole_percent(chance)} expected by chance)"
     return f"{whole_percent(FLAGGED.of(row).value)} of {counted(row.n_tested)} flagged{expected}."

@@ -60,9 +60,9 @@ SITUATIONS = {
     "clean model, written orders": Situation(
         WRITTEN, OptionOrders(tidy=TIDY), [NONE_FOUND], "orders written by people"
     ),
-    "seen once, random orders": Situation(RANDOM, OptionOrders(RANDOM, ONCE), FOUND, "than other orders"),
+    "seen once, random orders": Situation(RANDOM, OptionOrders(RANDOM, ONCE), FOUND, "to other orders"),
     "seen once, written orders": Situation(
-        WRITTEN, OptionOrders(WRITTEN, ONCE, TIDY), FOUND, "than it does in the control form"
+        WRITTEN, OptionOrders(WRITTEN, ONCE, TIDY), FOUND, "more than it does in the control form"
     ),
     "seen four times": Situation(RANDOM, OptionOrders(RANDOM, FOUR_TIMES), [STRONG_EVIDENCE]),
     "too few questions": Situation(
@@ -122,8 +122,14 @@ def test_the_word_is_right_or_withheld_and_the_same_everywhere(
     assert record["verdict"] in one.right, record["sentence"]
     assert one.text in record["reason"]
     assert f"m on quiz: {record['verdict'].upper()}\n" in screen
-    assert record["reason"] in screen
+    assert record["summary"] in screen
+    assert " ".join(record["summary"].split()) in read_aloud((out / "leakage.html").read_text())
     assert on_page((out / "leakage.html").read_text()) == record["verdict"]
+
+
+def read_aloud(page: str) -> str:
+    """The page's text."""
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", "", page)).split())
 
 
 def on_page(page: str) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from lm_eval_leakage.checking.check_plan import NOT_POSSIBLE, THERE, TO_RUN
 from lm_eval_leakage.checking.whole_check import check
+from lm_eval_leakage.harness.running.own_benchmark import write_task
 from tests.checking.conftest import NamedFake, questions, written
 
 pytestmark = pytest.mark.usefixtures("only_given_tasks")
@@ -137,3 +138,10 @@ def test_a_file_without_right_options_has_a_verdict_and_no_accuracy(fakes: type[
     (one,) = outcome.verdicts
     assert (one.verdict, one.accuracy) == ("none found", None)
     assert statuses(outcome)["accuracy"] == NOT_POSSIBLE
+
+
+def test_a_file_named_like_a_task_of_the_harness_gets_a_name_of_its_own(tmp_path: Path) -> None:
+    names = {
+        file: write_task(written(tmp_path, questions(3), file), tmp_path) for file in ("mmlu.jsonl", "My quiz!.json")
+    }
+    assert names == {"mmlu.jsonl": "own_mmlu", "My quiz!.json": "my_quiz"}

@@ -59,6 +59,17 @@ def test_every_model_of_the_harness_has_a_source_that_can_be_read() -> None:
     assert {"hf", "hf-prefix-tree", "vllm"} <= model_classes().keys()
 
 
+def test_a_class_that_reads_its_arguments_itself_is_left_to_it() -> None:
+    source = model_source(MODEL_MAPPING["watsonx_llm"])
+    assert source is not None
+    assert (source.parameters, source.required, source.takes_others) == (frozenset(), (), True)
+
+
+def test_a_model_behind_a_server_may_be_named_by_a_path_there(monkeypatch) -> None:
+    monkeypatch.setattr(foreseen, "find_spec", lambda name: True)
+    check_model("local-completions", [], {"pretrained": "/models/llama", "base_url": "http://localhost/v1"})
+
+
 def test_templates_name_the_probes_that_the_harness_reads() -> None:
     for suffix in suffixes():
         assert probe_named_by(suffix) == template(suffix)["metadata"]["probe"]
@@ -99,6 +110,7 @@ def test_what_a_model_does_not_take_is_refused_with_the_remedy(model, given, sai
 
 def test_arguments_that_others_take_and_existing_folders_pass(tmp_path) -> None:
     check_model("hf", [], {"pretrained": str(tmp_path), "attn_implementation": "eager", "load_in_4bit": True})
+    check_model("hf", [], {"pretrained": "s3://bucket/some/model"})
     check_model("hf", [], {"pretrained": "EleutherAI/pythia-70m", "device_map": "auto", "max_len": 3})
 
 

@@ -23,6 +23,7 @@ PACKAGES = {  # what a model's base class needs, and the extra of lm_eval that i
     "TemplateAPI": ("api", ("requests", "aiohttp", "tenacity", "tqdm")),
     "LiteLLMChatCompletion": ("litellm", ("litellm",)),
 }
+OF_A_SERVER = "TemplateAPI"  # whose models are named as the server names them
 PATHS = ("pretrained", "peft", "delta", "tokenizer")  # arguments that may be folders
 CLOSE_ARGUMENT = 0.85  # difflib ratio; an argument that resembles none may be one of transformers
 
@@ -84,7 +85,7 @@ def _check_arguments(model: str, source: ModelSource, given: Mapping[str, Any]) 
             raise ValueError(f"--model_args has {name!r}, which {model} does not take{nearest}")
     if missing := [name for name in source.required if name not in given]:
         raise ValueError(f"--model_args lacks {missing[0]}, which {model} needs; add {missing[0]}=NAME_OR_FOLDER")
-    for name in PATHS:
+    for name in PATHS if OF_A_SERVER not in source.classes else ():
         if _is_missing_folder(given.get(name)):
             raise ValueError(
                 f"--model_args has {name}={given[name]}, but there is no such folder; check the path, or name a "
@@ -94,6 +95,6 @@ def _check_arguments(model: str, source: ModelSource, given: Mapping[str, Any]) 
 
 def _is_missing_folder(value: object) -> bool:
     """Whether it can only be a path (names of the Hub have at most one slash), and nothing is there."""
-    if not isinstance(value, str):
+    if not isinstance(value, str) or "://" in value:
         return False
     return (value.startswith(("/", ".", "~")) or value.count("/") > 1) and not Path(value).exists()

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOTS = ("lm_eval", "lm_eval_leakage")
+READING = {"create_from_arg_string", "create_from_arg_obj"}  # of classes that read their arguments in their own way
 AT_THE_TOP = ("LM", "TemplateLM")  # of lm_eval.api.model: every model's base classes
 
 
@@ -46,6 +47,8 @@ def model_source(target: str) -> ModelSource | None:
         methods = own | methods
         if "__init__" in own and (not arguments or arguments[-1].kwarg):
             arguments.append(own["__init__"].args)
+    if READING & methods.keys():
+        arguments = []
     return ModelSource(
         parameters=frozenset(name for found in arguments for name in _named(found)),
         required=tuple(name for found in arguments for name in _required(found)),

@@ -7,9 +7,10 @@ right option the file does not tell cannot be scored: then there are audits, and
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from pathlib import Path
 from string import ascii_uppercase
+
+import lm_eval.tasks
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.files import atomic_write
@@ -19,6 +20,7 @@ from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.texts import as_json, as_yaml
 
+INSTALLED_TASKS = Path(lm_eval.tasks.__file__).resolve().parent
 TASK_YAML = """# Written by `lm-eval-leakage check` from {source}: lettered options, as in MMLU.
 task: {name}
 dataset_path: json
@@ -53,15 +55,13 @@ def is_file_of_questions(task: str) -> bool:
     return task.endswith(ENDINGS)
 
 
-def write_task(file: Path, folder: Path, taken: Collection[str] = ()) -> str:
+def write_task(file: Path, folder: Path) -> str:
     """Writes the task's YAML and rows into `folder`, and returns the name of the task.
-
-    taken: names of other tasks
 
     Raises ValueError or OSError, with the reason and the remedy, if the file has no questions that can be read.
     """
     questions = _questions(file)
-    name = _name(file, taken)
+    name = _name(file)
     rows = folder / f"{name}.jsonl"
     atomic_write(rows, "".join(f"{as_json(_row(question))}\n" for question in questions))
     is_scored = all(question.answer is not None for question in questions)
@@ -103,6 +103,8 @@ def _row(question: Question) -> dict[str, object]:
     return row | ({"subject": question.subject} if question.subject else {})
 
 
-def _name(file: Path, taken: Collection[str]) -> str:
+def _name(file: Path) -> str:
+    """The file's, marked as one's own where lm_eval has a task or group of that name."""
     name = re.sub(r"[^a-z0-9]+", "_", file.stem.lower()).strip("_") or "questions"
-    return f"own_{name}" if name in taken else name
+    is_taken = (INSTALLED_TASKS / name).is_dir() or any(INSTALLED_TASKS.rglob(f"{name}.y*ml"))
+    return f"own_{name}" if is_taken else name
