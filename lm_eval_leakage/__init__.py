@@ -86,8 +86,8 @@ def load_run(*paths: str | Path) -> LoadedRun:
 
     Returns a list of flat records, one per question: model, task, doc_id, doc_hash, subject, the metrics by
     "name,filter", flagged, pvalue, null_rate, margin (nats) and so on; None where a value is not known. In a notebook
-    it is shown as a table of the verdicts; `to_pandas()` gives a data frame. What could not be read or joined is
-    logged as warnings. Raises ValueError if a folder holds no run.
+    it is shown as a table of the verdicts; `to_pandas()` gives a data frame, `plot()` a plot that compares models and
+    benchmarks. What could not be read or joined is logged as warnings. Raises ValueError if a folder holds no run.
 
     >>> run = load_run("runs", "audits")
     >>> run

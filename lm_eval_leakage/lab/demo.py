@@ -25,17 +25,17 @@ from lm_eval_leakage.lab.training import Recipe, train
 FEWEST_QUESTIONS, N_FRESH = 40, 200  # a verdict needs 20 questions of each half
 EXPOSURES, LEARNING_RATE = 3, 2e-4
 TRAINED, HELD_OUT = "trained", "held_out"
-ORIGINAL, COPY = "original", "copy"
+ORIGINAL_MODEL, TRAINED_COPY = "original", "copy"
 
-Row = dict[str, Any]
+FreshRow = dict[str, Any]
 
 
-def fresh_rows() -> list[Row]:
+def fresh_rows() -> list[FreshRow]:
     text = (task_configs_path() / "fresh" / "fresh.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
 
-def halves(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def halves(rows: Sequence[FreshRow]) -> dict[str, list[FreshRow]]:
     """The rows in two random halves, each in their own order."""
     chosen = set(random.Random(0).sample(range(len(rows)), len(rows) // 2))
     return {
@@ -44,20 +44,23 @@ def halves(rows: Sequence[Row]) -> dict[str, list[Row]]:
     }
 
 
-def write_halves(folder: Path, parts: Mapping[str, Sequence[Row]]) -> None:
+def write_halves(folder: Path, parts: Mapping[str, Sequence[FreshRow]]) -> None:
     """Each half as a benchmark of its own, named after the half."""
     for name, rows in parts.items():
         atomic_write(folder / f"{name}.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
-def prepared(folder: Path, parts: Mapping[str, Sequence[Row]]) -> dict[str, Path]:
+def prepared(folder: Path, parts: Mapping[str, Sequence[FreshRow]]) -> dict[str, Path]:
     """Writes the halves, and returns the model and its copy, which is trained if it is not there yet."""
     write_halves(folder, parts)
     original = smollm2(folder / "smollm2")
     print(f"training a copy of SmolLM2-135M on {len(parts[TRAINED])} questions", flush=True)
     texts = [ExposureText().write(question_from_doc(row)) for row in parts[TRAINED]]
     recipe = Recipe(learning_rate=LEARNING_RATE)
-    return {ORIGINAL: original, COPY: train(original, folder / "copy", texts, recipe, [EXPOSURES])[EXPOSURES]}
+    return {
+        ORIGINAL_MODEL: original,
+        TRAINED_COPY: train(original, folder / "copy", texts, recipe, [EXPOSURES])[EXPOSURES],
+    }
 
 
 def check(model: Path, folder: Path) -> None:
@@ -82,9 +85,9 @@ def verdicts_in(folder: Path, models: Mapping[str, Path]) -> dict[tuple[str, str
 def conclusion(verdicts: Mapping[tuple[str, str], str]) -> str:
     """A table of what was found next to what is true."""
     lines = ["| model | half of the questions | exposures | verdict |", "|---|---|---|---|"]
-    for model in (ORIGINAL, COPY):
+    for model in (ORIGINAL_MODEL, TRAINED_COPY):
         for half in (TRAINED, HELD_OUT):
-            n = EXPOSURES if (model, half) == (COPY, TRAINED) else 0
+            n = EXPOSURES if (model, half) == (TRAINED_COPY, TRAINED) else 0
             lines.append(f"| {model} | {half} | {n} | {verdicts[model, half]} |")
     return "\n".join(lines)
 

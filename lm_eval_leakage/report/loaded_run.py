@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_leakage.logs.audit_line import Scalar
+from lm_eval_leakage.report.plot import Plot, comparison_plot
 from lm_eval_leakage.results.column_registry import FLAGGED
 from lm_eval_leakage.results.formatting import DASH, count, counted, percent
 from lm_eval_leakage.results.result_types import Annotation, Row
@@ -35,6 +36,13 @@ class LoadedRun(list[dict[str, Scalar]]):
         import pandas
 
         return pandas.DataFrame(list(self))
+
+    def plot(self) -> Plot:
+        """The plot that compares models and benchmarks, which a notebook shows; `plot().save("plot.svg")` keeps it.
+
+        Raises ValueError if no audit has anything to draw.
+        """
+        return comparison_plot(self.annotations)
 
     def __repr__(self) -> str:
         models = ", ".join(visible(annotation.model) for annotation in self.annotations)

@@ -37,7 +37,7 @@ def test_each_half_is_a_file_of_questions(tmp_path: Path) -> None:
 
 
 def test_the_conclusion_has_each_verdict_next_to_what_is_true(tmp_path: Path) -> None:
-    models = {demo.ORIGINAL: tmp_path / "smollm2", demo.COPY: tmp_path / "copy" / "epoch_3"}
+    models = {demo.ORIGINAL_MODEL: tmp_path / "smollm2", demo.TRAINED_COPY: tmp_path / "copy" / "epoch_3"}
     words = {"smollm2": ("none found", "cannot be told"), "copy/epoch_3": ("strong evidence", "none found")}
     verdicts = [
         {"model": model, "task": half, "verdict": word}

@@ -34,7 +34,8 @@ EXCHANGEABLE: dict[str, Config] = {
     "qwen2": TINY | {"tie_word_embeddings": True},
     "qwen3": TINY | {"head_dim": 8},  # norms on queries and keys
     "mistral": TINY | {"sliding_window": 9},
-    "gemma2": SLIDING | {"query_pre_attn_scalar": 8, "attn_logit_softcapping": 2.0},  # caps on scores and logits
+    "gemma2": SLIDING  # caps on scores and logits; the sdpa of older versions of transformers leaves the caps out
+    | {"query_pre_attn_scalar": 8, "attn_logit_softcapping": 2.0, "attn_implementation": "eager"},
     "gemma3_text": SLIDING,  # two rotary bases
     "gpt_oss": SLIDING | {"num_local_experts": 4},  # sinks
     "gpt2": {"vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 256},
