@@ -46,7 +46,7 @@ docs: install
 
 # What is uploaded to a package index, checked: docs/releasing.md.
 dist: install
-	rm -rf dist
+	rm -rf dist build  # deleted modules linger in build/
 	$(BIN)/python -m build --no-isolation
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents dist/*.whl

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -71,7 +72,12 @@ def test_both_distributions_carry_the_tasks(built: Path, wheel: Path) -> None:
 
 
 def test_the_checkout_and_the_source_distribution_build_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
-    done(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path, ROOT)
+    tree = tmp_path / "tree"  # a copy: `build/` of a checkout may hold files that are gone
+    for name in ("lm_eval_leakage", "task_configs"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    done(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path, tree)
     (of_checkout,) = map(ZipFile, tmp_path.glob("*.whl"))
     crc = {entry.filename: entry.CRC for entry in of_checkout.infolist() if not entry.filename.endswith("/RECORD")}
     assert crc == {
@@ -98,6 +104,12 @@ def test_the_installed_wheel_audits_a_model_without_another_install(clean: Path,
     options = [*audit, "--tasks", "fresh_leakage_perm", "--log_samples", "--output_path", "runs"]
     assert "cannot be told" in run("lm_eval", *options)
     assert "cannot be told" in run("lm-eval-leakage", "annotate", "runs")
+    run("lm-eval-leakage", "report", "runs", "--output_path", "report.html")
+    assert "cannot be told" in (elsewhere / "report.html").read_text()
+    questions = (ROOT / "task_configs" / "fresh" / "fresh.jsonl").read_text(encoding="utf-8").splitlines()[:3]
+    (elsewhere / "mine.jsonl").write_text("\n".join(questions), encoding="utf-8")
+    assert "CANNOT BE TOLD" in run("lm-eval-leakage", "check", *audit[:4], "--tasks", "mine.jsonl")
+    assert (elsewhere / "leakage" / "leakage.html").is_file()
     assert "disabled" in run("lm-eval-leakage", "disable")
 
 
