@@ -22,7 +22,16 @@ from lm_eval_leakage.checking.check_plan import (
 )
 from lm_eval_leakage.checking.check_settings import CheckSettings
 from lm_eval_leakage.checking.drawing import ChosenIndices, RowFinder, drawn, samples_of
-from lm_eval_leakage.checking.runs_present import PresentRuns, model_key, present_references, present_runs
+from lm_eval_leakage.checking.runs_present import (
+    PresentRuns,
+    model_key,
+    models_among,
+    name_among_runs,
+    present_references,
+    present_runs,
+)
+from lm_eval_leakage.harness.checks.foreseen import check_model
+from lm_eval_leakage.harness.checks.task_names import check_task_names
 from lm_eval_leakage.harness.running.own_benchmark import is_file_of_questions, write_task
 from lm_eval_leakage.harness.running.saved_run import BATCH_SIZE, DEVICE, NamedModel
 from lm_eval_leakage.harness.running.sizes import (
@@ -72,16 +81,15 @@ def plan_check(settings: CheckSettings, say: Callable[[str], None]) -> PlannedCh
     """Loads tasks and data, and no model. Raises ValueError or OSError for anything that would end the check later."""
     how = (settings.batch_size or BATCH_SIZE, settings.device or DEVICE, settings.apply_chat_template)
     who = NamedModel(settings.model, settings.model_args, *how)
-    cannot_answer(who.model, "loglikelihood")  # an unknown backend is refused before the index is built
     folder = settings.output_path / OWN_TASKS
     files = [task for task in settings.tasks if is_file_of_questions(task)]
+    _check_early(settings, files)
     own = {task: write_task(Path(task).expanduser(), folder) for task in files}
     say("reading the tasks ...")
-    includes = [str(folder)] if own else []
-    shelf = TaskShelf([*includes, *([settings.include_path] if settings.include_path else [])])
+    included = [part for part in (settings.include_path or "").split(":") if part]
+    shelf = TaskShelf([*([str(folder)] if own else []), *included])
     names = [name for task in settings.tasks for name in ([own[task]] if task in own else shelf.names([task]))]
-    key = model_key(who)
-    given = present_runs(settings.runs, key, needs_control=settings.reference is None)
+    given = _given_runs(settings, who)
     planned = [_PlannedTask(settings, who, shelf, name, given) for name in dict.fromkeys(names)]
     pairs = [pair for task in planned for pair in task.steps()]
     return PlannedCheck(
@@ -92,6 +100,25 @@ def plan_check(settings: CheckSettings, say: Callable[[str], None]) -> PlannedCh
         given.files,
         {step.task: step.note for step, _ in pairs if step.what == ORDERS_RUN and step.status == NOT_POSSIBLE},
     )
+
+
+def _check_early(settings: CheckSettings, files: Sequence[str]) -> None:
+    """Raises ValueError or ImportError for what can be known before the index of tasks is built."""
+    check_task_names([task for task in settings.tasks if task not in files], settings.include_path)
+    check_model(settings.model, (), settings.model_args)
+    if isinstance(settings.reference, Mapping):
+        check_model(settings.model, (), settings.reference)
+
+
+def _given_runs(settings: CheckSettings, who: NamedModel) -> PresentRuns:
+    """Raises ValueError if they hold no run of this model: a name that is spelled otherwise would go unnoticed."""
+    given = present_runs(settings.runs, model_key(who), needs_control=settings.reference is None)
+    if settings.runs and not given.files:
+        names = ", ".join(map(repr, models_among(settings.runs))) or "no model"
+        raise ValueError(
+            f"runs has no complete run of {name_among_runs(who)!r}, only of {names}; give model_args as in those runs"
+        )
+    return given
 
 
 StepAndJob = tuple[PlannedStep, CheckJob | None]

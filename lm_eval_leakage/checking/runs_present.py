@@ -76,6 +76,11 @@ def present_runs(places: Iterable[Path], key: str, *, needs_control: bool = True
     return _present(runs, problems, needs_control)
 
 
+def models_among(places: Iterable[Path]) -> list[str]:
+    """The models whose runs are in these folders."""
+    return list(dict.fromkeys(run.model for run in _runs(places, [])))
+
+
 def present_references(folder: Path, key: str) -> PresentRuns:
     """The audits of all models in a folder but that with this key."""
     problems: list[Problem] = []

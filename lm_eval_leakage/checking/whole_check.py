@@ -25,12 +25,11 @@ def run_check(settings: CheckSettings, say: Callable[[str], None]) -> CheckOutco
     say(planned.plan.as_text)
     if settings.dry_run:
         return CheckOutcome((), (), planned.plan)
+    carry_out(planned.jobs, say, quiet=settings.quiet)
     reasons = {task: planned.unjudged.get(task, "") for task in planned.tasks}
     reference = settings.reference if isinstance(settings.reference, Path) else None
     memory = read_memory(settings.output_path)
     memory = memory.with_check(name_among_runs(planned.who), reasons, planned.files, reference)
-    write_memory(memory, settings.output_path)
-    carry_out(planned.jobs, say, quiet=settings.quiet)
     memory, problems = calibrated(settings, planned, memory)
     write_memory(memory, settings.output_path)
     return conclude(settings, planned, memory, problems)

@@ -104,8 +104,17 @@ def _of_metrics(
     for metric in [key for key in metrics if key.split(",")[0] in ACCURACIES] or metrics[:1]:
         entries = _entries(questions, metric, ease)
         scores = [entry.score for entry in entries if entry.score is not None]
-        accuracy = named.told.get(metric) or share(scores)
+        accuracy = _with_error(named.told.get(metric, UNKNOWN), share(scores))
         yield _row(replace(named, n=named.n or len(questions)), metric, accuracy, entries, calibrating)
+
+
+def _with_error(told: Estimate, pooled: Estimate) -> Estimate:
+    """The harness's value. For a group with a task of a single question it has no error; then that of all questions
+    together is taken, if their mean is the same value."""
+    if not told:
+        return pooled
+    is_same = math.isnan(told.stderr) and math.isclose(told.value, pooled.value, abs_tol=1e-9)
+    return pooled if is_same else told
 
 
 def _row(

@@ -85,3 +85,9 @@ def test_too_few_unseen_questions_are_not_used_and_the_reason_is_told(fakes: typ
     outcome = checked(tmp_path, unseen=unseen)
     assert outcome.problems[0].startswith("the unseen questions are not used: ")
     assert outcome.verdicts[0].verdict == "none found"
+
+
+def test_runs_of_other_models_only_are_refused_with_their_names(fakes: type[NamedFake], tmp_path: Path) -> None:
+    checked(tmp_path)
+    with pytest.raises(ValueError, match="no complete run of 'x', only of 'm'; give model_args as in those runs"):
+        checked(tmp_path, model_args="pretrained=x", runs=tmp_path / "out")

@@ -89,6 +89,19 @@ def test_a_dry_run_loads_no_model(fakes: type[NamedFake], tmp_path: Path) -> Non
     )  # with the control form, since 30 questions are too few to call their orders random
 
 
+def test_mistakes_are_told_before_anything_is_loaded(fakes: type[NamedFake], tmp_path: Path) -> None:
+    file = written(tmp_path, questions(30))
+    with pytest.raises(ValueError, match="piqqa.*piqa"):
+        checked(tmp_path, file, tasks="piqqa")
+    with pytest.raises(ValueError, match="fak.*not a model"):
+        checked(tmp_path, file, model="fak")
+    with pytest.raises(ValueError, match="there is no such folder"):
+        checked(tmp_path, file, model="hf", reference="pretrained=/no/such", model_args=f"pretrained={tmp_path}")
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        checked(tmp_path, tmp_path / "none.jsonl")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_chat_model_ends_with_cannot_be_told_and_the_reason(fakes: type[NamedFake], tmp_path: Path) -> None:
     outcome = checked(tmp_path, written(tmp_path, questions(30)), model="chat-fake")
     (one,) = outcome.verdicts

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from scipy.stats import binom, binomtest
 from lm_eval_leakage import load_run
 from lm_eval_leakage.inference.combined import CombinedScore
 from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
+from lm_eval_leakage.inference.pooling import share
 from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.results import column_registry as columns
 from lm_eval_leakage.results.annotate import Choices, annotate
@@ -403,3 +406,19 @@ def test_load_run_gives_flat_records_for_a_data_frame(folder, caplog) -> None:
     )
     assert sum(record["flagged"] for record in records) == 8
     assert not caplog.records
+
+
+def test_a_group_without_an_error_has_that_of_its_questions_together(tmp_path: Path) -> None:
+    right = [number % 3 == 0 for number in range(30)]
+    parts = {"bench_a": right[:1], "bench_b": right[1:]}
+    logs = {task: [answered(n, row(n, task), own) for n, own in enumerate(flags)] for task, flags in parts.items()}
+    place = write_run(tmp_path, "m", logs, groups={"bench": [*parts]})
+    (file,) = place.glob("results_*.json")
+    content = json.loads(file.read_text())
+    for section in ("results", "groups"):
+        content[section]["bench"]["acc_stderr,none"] = float("nan")  # as of a task of one question
+    file.write_text(json.dumps(content))
+    (annotation,) = annotate([tmp_path])
+    found = next(one for one in annotation.rows if one.task == "bench")
+    assert found.accuracy == share([float(flag) for flag in right])
+    assert found.accuracy.stderr == pytest.approx((10 / 30 * 20 / 30 / 29) ** 0.5)
