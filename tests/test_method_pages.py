@@ -69,7 +69,7 @@ def test_a_page_names_every_row_and_every_parameter(suffix: str) -> None:
 
 @pytest.mark.parametrize("suffix", suffixes())
 def test_the_command_runs_the_audit_and_the_backends_are_those_that_the_probe_needs(suffix: str) -> None:
-    command = re.findall(r"^```\n(.*?)\n```", section(text_of(suffix), "Run it"), re.DOTALL | re.MULTILINE)[0]
+    command = re.findall(r"^```console\n(.*?)\n```", section(text_of(suffix), "Run it"), re.DOTALL | re.MULTILINE)[0]
     assert re.search(rf"--tasks \w+?_{suffix} ", command)
     assert f"(`{asked(suffix).needs}`)" in section(text_of(suffix), "Cost and backends")
 

@@ -76,7 +76,7 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
     add("--include_path", metavar="DIR", help="a folder with additional tasks")
     add("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="as for lm_eval")
     add("--dry_run", action="store_true", default=None, help="only show the plan; no model is loaded")
-    parser.set_defaults(quiet=None)  # not given: what the YAML file says
+    add("--quiet", action="store_true", default=None, help="print only the verdicts")
 
 
 def _only_warnings() -> None:
