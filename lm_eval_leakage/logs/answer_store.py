@@ -30,6 +30,7 @@ JOURNAL_SUFFIX = "-journal"  # SQLite's, of a transaction that is not complete
 ANSWERS_AT_ONCE = 4096
 SECONDS_AT_ONCE = 2.0  # lost at most when the process is killed
 KEYS_OF_A_QUERY = 500
+NAMING = ("peft", "delta", "pretrained", "model", "path", "engine")  # arguments that name the model, as in lm_eval
 TABLES = """
 CREATE TABLE answers (key BLOB PRIMARY KEY, answer BLOB NOT NULL, checksum BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE model (identity TEXT NOT NULL);
@@ -69,11 +70,12 @@ class AnswerStore:
         return found
 
     def others(self) -> list[str]:
-        """How other models whose answers the folder holds differ from this one, in words."""
+        """How models of the same name whose answers the folder holds differ from this one, in words: a user may expect
+        their answers to be used."""
         differences = []
         for file in self._files():
             other = _identity(file)
-            if other is not None and other != self.identity:
+            if other is not None and other != self.identity and _name(other) == _name(self.identity):
                 names = sorted(n for n in {*other, *self.identity} if other.get(n) != self.identity.get(n))
                 told = (f"{n} {other.get(n, 'not given')}, now {self.identity.get(n, 'not given')}" for n in names)
                 differences.append("; ".join(told))
@@ -186,6 +188,11 @@ def _identity(file: Path) -> dict[str, str] | None:
     except (sqlite3.Error, ValueError, TypeError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _name(identity: Mapping[str, str]) -> list[str]:
+    """A digest of the model's files may follow its name in parentheses."""
+    return [identity.get(argument, "").partition(" (")[0] for argument in NAMING]
 
 
 def _checksum(key: bytes, told: bytes) -> bytes:

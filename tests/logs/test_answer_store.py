@@ -62,7 +62,7 @@ def test_answers_of_another_model_are_never_found_and_the_difference_is_told(tmp
     kept(tmp_path)
     other = AnswerStore(tmp_path, MODEL | {"pretrained": "b", "dtype": "float16"})
     assert other.find(ANSWERS) == {}
-    assert other.others() == ["dtype not given, now float16; pretrained a, now b"]
+    assert other.others() == ["dtype not given, now float16; pretrained a, now a (digest)"]
     assert AnswerStore(tmp_path, MODEL).others() == []
 
 

@@ -24,13 +24,12 @@ from lm_eval_leakage.harness.patches.git_hash import ask_git_only_in_repositorie
 from lm_eval_leakage.harness.patches.kept_model import KeptModels, models_kept
 from lm_eval_leakage.harness.running.task_shelf import LoadedTask, only_tasks
 from lm_eval_leakage.harness.tasks.task import LeakageTask
-from lm_eval_leakage.logs.answer_store import FOLDER
+from lm_eval_leakage.logs.answer_store import FOLDER, NAMING
 
 FIRST_SHARE, FIRST_SECONDS = 0.05, 10.0  # whatever comes first ends the first batch, from which time is estimated
 FEWEST_SECONDS = 1.0  # of the first batch; less says too little
 WORTH_TELLING = 20.0  # seconds left; whoever waits for less needs no estimate
 BATCH_SIZE, DEVICE = 1, "cuda:0"  # what `lm_eval run` takes by default; backends use the device that there is
-NAME_KEYS = ("peft", "delta", "pretrained", "model", "path", "engine")  # arguments that name the model, as in lm_eval
 
 TellPace = Callable[[int, float], None]  # called with the number of answers after the first, and their seconds
 
@@ -48,7 +47,7 @@ class NamedModel:
     @property
     def name(self) -> str:
         """As results files have it; the backend's name if no argument names the model."""
-        found = [str(self.model_args[key]) for key in NAME_KEYS if key in self.model_args]
+        found = [str(self.model_args[key]) for key in NAMING if key in self.model_args]
         return found[0] if found else self.model
 
 
