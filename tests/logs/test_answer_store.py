@@ -60,7 +60,10 @@ def test_many_processes_keep_side_by_side(tmp_path: Path) -> None:
 
 def test_answers_of_another_model_are_never_found_and_the_difference_is_told(tmp_path: Path) -> None:
     kept(tmp_path)
-    other = AnswerStore(tmp_path, MODEL | {"pretrained": "b", "dtype": "float16"})
+    other = AnswerStore(tmp_path, MODEL | {"pretrained": "b"})
+    assert other.find(ANSWERS) == {}
+    assert other.others() == []  # nobody expects the answers of a model of another name
+    other = AnswerStore(tmp_path, MODEL | {"pretrained": "a (digest)", "dtype": "float16"})
     assert other.find(ANSWERS) == {}
     assert other.others() == ["dtype not given, now float16; pretrained a, now a (digest)"]
     assert AnswerStore(tmp_path, MODEL).others() == []
