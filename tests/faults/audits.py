@@ -67,6 +67,7 @@ def prepare() -> None:
     TaskManager.__init__ = with_ours
     answer_store.SECONDS_AT_ONCE = KEPT_WITHIN
     lm_eval.api.registry.get_model = lambda name: Paced
+    lm_eval.api.registry.model_registry.register("paced", target=Paced)  # or our checks refuse the name
     lm_eval.evaluator.add_env_info = lambda storage: None  # asks a dozen programs about the machine
 
 
