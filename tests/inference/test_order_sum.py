@@ -151,15 +151,15 @@ def test_without_a_question_there_is_no_ratio():
 
 def test_a_preference_within_the_tolerance_is_no_alarm_however_many_questions_there_are():
     rng, alarms, strict = generator(), 0, 0
-    for _ in range(25):
+    for _ in range(12):
         rows = []
         for own in questions_of(800, 6, seed=int(rng.integers(1 << 30))):
             place = rng.choice(6, p=base_of(own, 0.15))
             rows.append(np.concatenate([own[place : place + 1], np.delete(own, place)]))
         alarms += order_sum(rows, rng, tolerance=0.15).pvalue <= 0.05
         strict += order_sum(rows, rng).pvalue <= 0.05
-    assert alarms <= binom.ppf(0.999, 25, 0.05)
-    assert strict > 20
+    assert alarms <= binom.ppf(0.999, 12, 0.05)
+    assert strict > 8
 
 
 def test_someone_who_looks_at_every_new_model_for_years_is_rarely_misled():
