@@ -20,6 +20,7 @@ from lm_eval.loggers import EvaluationTracker, evaluation_tracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.checks.task_names import check_task_names
 from lm_eval_leakage.logs import answer_store
 from lm_eval_leakage.logs.answer_store import AnswerStore
 from tests.fakes import FakeLM, by_hash
@@ -29,7 +30,7 @@ from tests.limits import with_locks_of_their_own
 
 TASK = "fresh_leakage_perm"
 N_QUESTIONS = 30
-PACE = 0.006  # seconds per answer, so that kills fall on all stages of a run
+PACE = 0.003  # seconds per answer, so that kills fall on all stages of a run
 KEPT_WITHIN = 0.1  # seconds instead of two, so that a short run keeps as often as a long one
 GRACE = 1.0  # seconds by which a busy machine may be late with what it keeps
 
@@ -65,6 +66,7 @@ def prepare() -> None:
         original(self, None, [task_configs_path(), *([include_path] if include_path else [])], False, metadata)
 
     TaskManager.__init__ = with_ours
+    check_task_names([TASK])  # children are forked from here and need not read the texts of 14,000 tasks again
     answer_store.SECONDS_AT_ONCE = KEPT_WITHIN
     lm_eval.api.registry.get_model = lambda name: Paced
     lm_eval.api.registry.model_registry.register("paced", target=Paced)  # or our checks refuse the name
