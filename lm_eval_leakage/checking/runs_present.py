@@ -104,7 +104,10 @@ def _present(runs: Sequence[Run], problems: list[Problem], needs_control: bool) 
             answered[one.task] |= {answer.doc_hash, answer.content} - {""}
             folders[one.task] = _folder(one.run)
     for run in runs:
-        for task, line in lines_of_audits([run], problems):
+        lost: list[Problem] = []
+        lines = list(lines_of_audits([run], lost))
+        problems += lost
+        for task, line in [] if any(problem.incomplete for problem in lost) else lines:  # else it is run again
             suffix = (split_name(task) or ("", task))[1]
             if suffix != FIRST_AUDIT or _says_enough(line, needs_control):
                 audited[suffix] |= {line.question, content_of(line.doc)[1]} - {""}

@@ -54,6 +54,19 @@ def test_the_same_check_again_asks_nothing(fakes: type[NamedFake], tmp_path: Pat
 
 
 @pytest.mark.model
+@pytest.mark.parametrize("share", [0.25, 0.5])  # the log has two lines per question, one per statistic
+def test_an_audit_whose_log_lost_lines_is_run_again(fakes: type[NamedFake], tmp_path: Path, share: float) -> None:
+    file = written(tmp_path, questions(30))
+    first = checked(tmp_path, file)
+    (log,) = (tmp_path / "out").rglob("samples_*_leakage_perm_*.jsonl")
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines[: round(share * len(lines))]))
+    again = checked(tmp_path, file)
+    assert statuses(again)["option orders"] == TO_RUN
+    assert again.verdicts == first.verdicts
+
+
+@pytest.mark.model
 def test_questions_are_drawn_at_random_and_are_the_same_for_every_run(fakes: type[NamedFake], tmp_path: Path) -> None:
     checked(tmp_path, written(tmp_path, questions(60)), questions=25)
     asked: dict[str, set[str]] = {}
