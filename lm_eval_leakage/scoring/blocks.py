@@ -48,6 +48,7 @@ def blocks_of(depths: IntArray, carried: int, size: int) -> list[Blocks]:
     lengths = rows[:, 0]
     room = np.array(PATH_LENGTHS, np.int32)[np.searchsorted(PATH_LENGTHS, lengths)]
     paths = list(_paths(depths, carried, size))
+    in_block = _sees_block(rows)
     found = []
     for n_path in np.unique(room):
         index = np.flatnonzero(room == n_path).astype(np.int32)
@@ -61,7 +62,7 @@ def blocks_of(depths: IntArray, carried: int, size: int) -> list[Blocks]:
             Blocks(
                 index,
                 keys,
-                np.concatenate([_sees_path(rows[index], int(n_path)), _sees_block(rows[index])], axis=2),
+                np.concatenate([_sees_path(rows[index], int(n_path)), in_block[index]], axis=2),
                 rows[index],
                 np.concatenate([on_path, rows[index]], axis=1),
             )
@@ -86,10 +87,10 @@ def _sees_path(rows: IntArray, n_path: int) -> npt.NDArray[np.bool_]:
 
 
 def _sees_block(rows: IntArray) -> npt.NDArray[np.bool_]:
-    """A node sees an earlier one of its block if every node after that one, itself included, is deeper."""
+    """A node sees an earlier one of its block, and itself, until a node follows that is not deeper than that one."""
     size = rows.shape[1]
-    later = np.arange(size) > np.arange(size)[:, None]
-    since = np.where(later, rows[:, None, :], np.iinfo(np.int32).max)
-    shallowest_since: IntArray = np.minimum.accumulate(since, axis=2)
-    sees = (shallowest_since > rows[:, :, None]) & ~later.T
-    return np.ascontiguousarray(sees.transpose(0, 2, 1))
+    number = np.arange(size)
+    not_deeper = (rows[:, None, :] <= rows[:, :, None]) & (number > number[:, None])
+    until = np.where(not_deeper.any(axis=2), not_deeper.argmax(axis=2), size)
+    sees: npt.NDArray[np.bool_] = (number[:, None] < until[:, None, :]) & (number <= number[:, None])
+    return sees

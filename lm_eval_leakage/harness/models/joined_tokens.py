@@ -84,7 +84,7 @@ class _Parts:
         table = self._tables.setdefault((guard, suffix), {})
         if len(table) > MOST_PARTS:
             table.clear()
-        table |= self.below(parts - table.keys(), guard, suffix)
+        table |= self.below([part for part in parts if part not in table], guard, suffix)
         return table
 
     def _parts(self, string: str) -> list[str]:
@@ -98,9 +98,11 @@ class _Parts:
         parts: list[str] = []
         may_end = False
         for piece in pieces:
-            ends, begins = self.cut.may_end(piece), self.cut.may_begin(piece)
-            if ends and begins:
-                self._clean.add(piece)
+            ends = begins = piece in self._clean
+            if not ends:
+                ends, begins = self.cut.may_end(piece), self.cut.may_begin(piece)
+                if ends and begins:
+                    self._clean.add(piece)
             if may_end and begins:
                 parts.append(piece)
             else:

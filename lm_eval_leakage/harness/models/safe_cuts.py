@@ -1,15 +1,15 @@
 """Where a text may be cut so that the tokens of its parts, joined, are certainly those of the whole text.
 
-Lines are cut after a line break, words before a space, and only between two visible characters. Two arguments show that
-no token crosses such a cut; each needs every other step of the tokenizer to work on both sides independently.
+Lines are cut after a line break, words before a space, and only between two visible characters. Two arguments show
+that no token crosses such a cut; each needs every other step of the tokenizer to work on both sides independently.
 
 1. Its pre-tokenizer splits there: no alternative of its regular expression matches a line break followed by something
    visible, or something visible followed by a space (PATTERNS lists those for which both were checked).
 2. Its model is a BPE, and no entry of its vocabulary contains the two characters at the cut in a row. Since everything
    that BPE merges is an entry, nothing merges across the cut, and the merges on both sides do not affect each other.
 
-A part is encoded after a guard, a letter of its own before the cut, so that what a tokenizer adds to the beginning of a
-text (a space, for example) is not added to each part.
+A part is encoded after a guard, a letter of its own before the cut, so that what a tokenizer adds to the beginning of
+a text (a space, for example) is not added to each part.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Step = dict[str, Any]  # the settings of a normalizer or pre-tokenizer, as in a 
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+SUFFIXES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 # Alternatives whose matches never cross a cut; a `/` may follow a line break in those with `[\r\n/]*`.
 PATTERNS = {
     *GPT2.split("|"),
-    ENDINGS,
+    SUFFIXES,
     r"(?i:[sdmt]|ll|ve|re)",
     r"'(?i:[sdmt]|ll|ve|re)",
     r"\p{N}",
@@ -51,9 +51,9 @@ PATTERNS = {
     *(
         rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}{upper}{LOWER}{lower}{ending}"
         for upper, lower in ("*+", "+*")
-        for ending in ("", f"{ENDINGS}?")
+        for ending in ("", f"{SUFFIXES}?")
     ),
-    r"[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+".encode().decode("unicode_escape"),
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
 }
 NOT_AFTER_LINE_BREAK = "/"
 ALL_SPACES = r"\s+"  # must be among the alternatives, or white space may not be matched
@@ -63,9 +63,9 @@ SPACE = "▁"  # what many tokenizers replace spaces by
 
 @dataclass(frozen=True)
 class Cut:
-    """Cuts at `separator` between two visible characters, of which the first is not in `not_before` and the second not
-    in `not_after`. `before` and `after` are the separator's sides of the cut; one of them is empty. `guard` is a letter
-    that may stand before a cut."""
+    """Cuts at a separator between two visible characters, of which the first is not in `not_before` and the second not
+    in `not_after`. The separator is `before` the cut or `after` it; the other one is empty. `guard` is a letter that
+    may stand before a cut."""
 
     before: str
     after: str
