@@ -6,16 +6,16 @@ import itertools
 import logging
 import math
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from lm_eval.api.instance import Instance
-from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.processes import all_equal, are_replicas, least_of_all, on_all
+from lm_eval_leakage.harness.models.processes import PATIENCE, least_of_all, on_all
+from lm_eval_leakage.harness.models.ranked_hf import RankedHF, together
 from lm_eval_leakage.harness.models.tokenising import encoded_pairs
 from lm_eval_leakage.harness.patches.hf_model import refuse_other_hf
 from lm_eval_leakage.scoring.budget import TokenBudget, default_max_tokens
@@ -40,7 +40,7 @@ PROBE = [
 ROPE_BY_LENGTH = ("dynamic", "longrope")
 
 
-class PrefixTreeLM(HFLM):  # type: ignore[misc]
+class PrefixTreeLM(RankedHF):
     """Takes all arguments of `hf`, and behaves like `hf` except for log-likelihoods.
 
     max_tokens: maximum number of tokens per forward pass, `auto` for what fits into free memory; lowered when memory
@@ -62,11 +62,11 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
             )
         kwargs.setdefault("softmax_dtype", "float32")
         super().__init__(*args, **kwargs)
-        if self.world_size > 1:
-            self._rank = self.accelerator.process_index  # over all nodes; that of `hf` starts at 0 on each
         fitting = default_max_tokens(self.model, self.device) if isinstance(max_tokens, str) else max_tokens
         # Processes that hold parts of the model must compute the same pieces of the same texts.
-        self.budget = TokenBudget(least_of_all(fitting), least_of_all) if self._shared() else TokenBudget(fitting)
+        self.budget = TokenBudget(fitting)
+        if self.is_replica:
+            self.budget = TokenBudget(least_of_all(fitting), partial(least_of_all, patience=PATIENCE))
         self._ways = list(WAYS)
         self._scorer: Scorer | None = None
         self._verified = 0  # tokens of the longest text that was compared with `hf`
@@ -76,18 +76,10 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
         else:
             logger.warning("hf-prefix-tree: an encoder-decoder model has no shared prefixes; scoring as `hf` does")
 
-    def _shared(self) -> bool:
-        """Whether other processes hold parts of this model."""
-        return are_replicas(self)
-
     # ------------------------------------------------------------------ scoring
 
+    @together
     def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        if self._shared() and not all_equal(_digest(request.args for request in requests)):
-            raise ValueError(
-                "the processes that hold this model were given different requests, which happens if each has its own "
-                "response cache; run without --use_cache, or without tensor parallelism"
-            )
         if self.backend == "causal" and not self.enable_thinking:
             pairs = [request.args for request in requests]
             texts = self._texts(pairs, encoded_pairs(self, pairs, disable_tqdm or self.rank != 0))
@@ -194,17 +186,17 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
         self._scorer = None
         budget = min(self.budget.max_tokens, max(PROBE_BUDGET, max(len(text.tokens) for text in texts) // 4))
         while self._ways and self._scorer is None:
+            trouble = None
             try:
-                scorer = self._ways[0](self.model, self.device, TokenBudget(budget))
+                scorer = self._ways[0](self.model, self.device, TokenBudget(budget, self.budget.agree))
                 error = self._disagreement(scorer, texts)
+                if error > self._tolerance:
+                    allowed = f"more than the tolerance of {self._tolerance:.2g}"
+                    trouble = f"is off by {error:.2g} nats per token, {allowed}"
             except Exception as problem:  # the model's own code may raise anything
-                reasons.append(f"{self._ways.pop(0).name} does not suit it ({_first_line(problem)})")
-                continue
-            if not self._on_all(error <= self._tolerance):
-                way = self._ways.pop(0).name
-                reasons.append(
-                    f"{way} is off by {error:.2g} nats per token, more than the tolerance of {self._tolerance:.2g}"
-                )
+                trouble = f"does not suit it ({_first_line(problem)})"
+            if not self._on_all(trouble is None):
+                reasons.append(f"{self._ways.pop(0).name} {trouble or 'does not suit another process of the run'}")
                 continue
             scorer.budget = self.budget
             self._scorer = scorer
@@ -217,7 +209,7 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
             logger.info("hf-prefix-tree: %s: %s agrees with `hf`", name, self._scorer.name)
 
     def _on_all(self, found: bool) -> bool:
-        return on_all(found) if self._shared() else found
+        return on_all(found, PATIENCE) if self.is_replica else found
 
     def _disagreement(self, scorer: Scorer, texts: Sequence[Text]) -> float:
         """Root mean square over `texts` of the difference from the model's own results, per square root of a token."""
@@ -249,13 +241,6 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
             getattr(config, "max_position_embeddings", None),
         )
         return next((int(window) for window in windows if window), int(self.max_length))
-
-
-def _digest(requests: Iterable[Pair]) -> str:
-    digest = blake2b(digest_size=16)
-    for context, continuation in requests:
-        digest.update(f"{len(context)} {context}{continuation}".encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
 
 
 def _first_line(error: Exception) -> str:
