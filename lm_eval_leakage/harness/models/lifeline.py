@@ -125,6 +125,7 @@ class Lifeline:
         error = sys.exc_info()[1] or getattr(sys, "last_value", None)
         told = f"{type(error).__name__}: {error}".strip().split("\n")[0][:MOST_TOLD]
         normal = error is None or isinstance(error, SystemExit)
+        self._state = State.RESTS
         self.tell({"ends": "has ended" if normal else f"failed ({told})", "in_order": normal})
 
     def forget(self) -> None:
@@ -163,7 +164,7 @@ class _Connection:
 
     def listen(self, line: Lifeline) -> None:
         what, in_order = KILLED, False
-        with suppress(OSError, ValueError), self.socket.makefile("r", encoding="utf-8") as lines:
+        with suppress(OSError, ValueError), self.socket, self.socket.makefile("r", encoding="utf-8") as lines:
             for told in map(json.loads, lines):
                 self._n_rounds = told.get("rounds", self._n_rounds)
                 if "lost" in told:
