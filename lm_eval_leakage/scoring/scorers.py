@@ -24,6 +24,14 @@ class Scorer(Protocol):
     def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]: ...
 
 
+class TextsOfTree(list[Text]):
+    """Texts whose tree is built in advance."""
+
+    def __init__(self, texts: Sequence[Text]) -> None:
+        super().__init__(texts)
+        self.tree = prefix_tree(texts)
+
+
 class TreeScorer:
     """Computes every shared prefix once, by tree attention."""
 
@@ -35,7 +43,7 @@ class TreeScorer:
         self.budget = budget
 
     def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
-        tree = prefix_tree(texts)
+        tree = texts.tree if isinstance(texts, TextsOfTree) else prefix_tree(texts)
         sums, carried, first, n_nodes = PathSums(tree), Carried(), 0, len(tree.node_tokens)
         while first < n_nodes:
             try:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from lm_eval.models.huggingface import HFLM
 
-from lm_eval_leakage.harness.models.processes import are_replicas, on_all
+from lm_eval_leakage.harness.models.processes import PATIENCE, on_all
+from lm_eval_leakage.harness.models.ranked_hf import RankedHF
 from lm_eval_leakage.scoring.budget import TokenBudget
 from lm_eval_leakage.scoring.prefix_tree import ScoredText, Text
 from lm_eval_leakage.scoring.scorers import Scorer, TreeScorer, reference
@@ -40,26 +40,27 @@ class ScorerChoice:
     verified: number of tokens of the longest text that was compared with `hf`
     """
 
-    def __init__(self, lm: HFLM, budget: TokenBudget) -> None:
+    def __init__(self, lm: RankedHF, budget: TokenBudget) -> None:
         self.lm, self.budget = lm, budget
         self.scorer: Scorer | None = None
         self.verified = 0
         self._ways = list(WAYS)
+        self._said_unsteady = False
 
-    def suits(self, longest: Text | None) -> bool:
-        """Whether a scorer other than that of `hf` is exact for texts up to `longest`."""
-        if longest is None or self.scorer is None:
-            return longest is None
-        if len(longest.tokens) - 1 > self._steady_window:
-            logger.warning(
-                "hf-prefix-tree: this model's rotary embedding depends on the longest text of a batch, and some "
-                "texts are long enough for that to matter; scoring as `hf` does"
-            )
-            return False
-        if len(longest.tokens) > self.verified:
+    def suited(self, longest: Text) -> Scorer | None:
+        """A scorer other than that of `hf` that is exact for texts up to `longest`; None if there is none."""
+        if self.scorer is not None and len(longest.tokens) - 1 > self._steady_window:
+            if not self._said_unsteady:
+                logger.warning(
+                    "hf-prefix-tree: this model's rotary embedding depends on the longest text of a batch, and some "
+                    "texts are long enough for that to matter; scoring as `hf` does"
+                )
+            self._said_unsteady = True
+            return None
+        if self.scorer is not None and len(longest.tokens) > self.verified:
             # It could be the first text affected by a sliding window or a position rule of this model.
             self.settle([Text(longest.tokens, min(len(longest.tokens) - 1, PROBE_BUDGET))])
-        return self.scorer is not None
+        return self.scorer
 
     def precision(self) -> torch.autocast:
         """The context of all forward passes: the model's mixed precision, if it has one."""
@@ -84,17 +85,17 @@ class ScorerChoice:
         self.scorer = None
         budget = min(self.budget.max_tokens, max(PROBE_BUDGET, max(len(text.tokens) for text in texts) // 4))
         while self._ways and self.scorer is None:
+            trouble = None
             try:
-                scorer = self._ways[0](self.lm.model, self.lm.device, TokenBudget(budget))
+                scorer = self._ways[0](self.lm.model, self.lm.device, TokenBudget(budget, self.budget.agree))
                 error = self._disagreement(scorer, texts)
+                if error > self._tolerance:
+                    allowed = f"more than the tolerance of {self._tolerance:.2g}"
+                    trouble = f"is off by {error:.2g} nats per token, {allowed}"
             except Exception as problem:  # the model's own code may raise anything
-                reasons.append(f"{self._ways.pop(0).name} does not suit it ({_first_line(problem)})")
-                continue
-            if not self._on_all(error <= self._tolerance):
-                way = self._ways.pop(0).name
-                reasons.append(
-                    f"{way} is off by {error:.2g} nats per token, more than the tolerance of {self._tolerance:.2g}"
-                )
+                trouble = f"does not suit it ({_first_line(problem)})"
+            if not self._on_all(trouble is None):
+                reasons.append(f"{self._ways.pop(0).name} {trouble or 'does not suit another process of the run'}")
                 continue
             scorer.budget = self.budget
             self.scorer = scorer
@@ -107,7 +108,7 @@ class ScorerChoice:
             logger.info("hf-prefix-tree: %s: %s agrees with `hf`", name, self.scorer.name)
 
     def _on_all(self, found: bool) -> bool:
-        return on_all(found) if are_replicas(self.lm) else found
+        return on_all(found, PATIENCE) if self.lm.is_replica else found
 
     def _disagreement(self, scorer: Scorer, texts: Sequence[Text]) -> float:
         """Root mean square over `texts` of the difference from the model's own results, per square root of a token."""

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
-from hashlib import blake2b
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from lm_eval.api.instance import Instance
-from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.exact_scoring import PROBE_BUDGET, ScorerChoice
-from lm_eval_leakage.harness.models.processes import all_equal, are_replicas, least_of_all
-from lm_eval_leakage.harness.models.tokenising import encoded_pairs
+from lm_eval_leakage.harness.models.portions import FittedTexts, Pair, Portion, in_portions, one_ahead
+from lm_eval_leakage.harness.models.processes import PATIENCE, least_of_all
+from lm_eval_leakage.harness.models.ranked_hf import RankedHF, together
+from lm_eval_leakage.harness.models.tokenising import PairEncoder, encoded_pairs
 from lm_eval_leakage.harness.patches.hf_model import refuse_other_hf
 from lm_eval_leakage.scoring.budget import TokenBudget, default_max_tokens
-from lm_eval_leakage.scoring.prefix_tree import IntArray, Text
+from lm_eval_leakage.scoring.prefix_tree import Text
+from lm_eval_leakage.scoring.scorers import TextsOfTree, TreeScorer
 
 logger = logging.getLogger(__name__)
-Pair = tuple[str, str]  # context, continuation
+Answers = list[tuple[float, bool]]
 
 
-class PrefixTreeLM(HFLM):  # type: ignore[misc]
+class PrefixTreeLM(RankedHF):
     """Takes all arguments of `hf`, and behaves like `hf` except for log-likelihoods.
 
     max_tokens: maximum number of tokens per forward pass, `auto` for what fits into free memory; lowered when memory
@@ -46,11 +48,11 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
             )
         kwargs.setdefault("softmax_dtype", "float32")
         super().__init__(*args, **kwargs)
-        if self.world_size > 1:
-            self._rank = self.accelerator.process_index  # over all nodes; that of `hf` starts at 0 on each
         fitting = default_max_tokens(self.model, self.device) if isinstance(max_tokens, str) else max_tokens
         # Processes that hold parts of the model must compute the same pieces of the same texts.
-        self.budget = TokenBudget(least_of_all(fitting), least_of_all) if self._shared() else TokenBudget(fitting)
+        self.budget = TokenBudget(fitting)
+        if self.is_replica:
+            self.budget = TokenBudget(least_of_all(fitting), partial(least_of_all, patience=PATIENCE))
         self.choice = ScorerChoice(self, self.budget)
         self._left_to_hf = False
         if self.backend == "causal":
@@ -58,28 +60,23 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
         else:
             logger.warning("hf-prefix-tree: an encoder-decoder model has no shared prefixes; scoring as `hf` does")
 
-    def _shared(self) -> bool:
-        """Whether other processes hold parts of this model."""
-        return are_replicas(self)
-
     # ------------------------------------------------------------------ scoring
 
-    def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        if self._shared() and not all_equal(_digest(request.args for request in requests)):
-            raise ValueError(
-                "the processes that hold this model were given different requests, which happens if each has its own "
-                "response cache; run without --use_cache, or without tensor parallelism"
-            )
+    @together
+    def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> Answers:
+        pairs: list[Pair] = [request.args for request in requests]
+        answers: Answers = [(math.nan, False)] * len(pairs)
+        left = [*range(len(pairs))]
         if self.backend == "causal" and not self.enable_thinking:
-            pairs = [request.args for request in requests]
-            texts = self._texts(pairs, encoded_pairs(self, pairs, disable_tqdm or self.rank != 0))
-            if self.choice.suits(max(texts, key=lambda text: len(text.tokens), default=None)):
-                return self._answers(texts, pairs, disable_tqdm)
-        self._left_to_hf = True
-        try:
-            answers: list[tuple[float, bool]] = super().loglikelihood(requests, disable_tqdm=disable_tqdm)
-        finally:
-            self._left_to_hf = False
+            left = self._score(answers, pairs, self._tokenised(pairs), disable_tqdm)
+        if left:
+            self._left_to_hf = True
+            try:
+                found: Answers = super().loglikelihood([requests[index] for index in left], disable_tqdm=disable_tqdm)
+            finally:
+                self._left_to_hf = False
+            for index, answer in zip(left, found, strict=True):
+                answers[index] = answer
         return answers
 
     def _loglikelihood_tokens(
@@ -87,62 +84,74 @@ class PrefixTreeLM(HFLM):  # type: ignore[misc]
         requests: Sequence[tuple[Pair | None, list[int], list[int]]],
         disable_tqdm: bool = False,
         override_bs: int | None = None,
-    ) -> list[tuple[float, bool]]:
+    ) -> Answers:
         """Also called by rolling log-likelihoods, for their windows."""
+        answers: Answers = [(math.nan, False)] * len(requests)
+        left = [*range(len(requests))]
         if self.backend == "causal" and not self._left_to_hf:
             pairs = [pair for pair, _, _ in requests]
-            texts = self._texts(pairs, ((np.array(a), np.array(b)) for _, a, b in requests))
-            if self.choice.suits(max(texts, key=lambda text: len(text.tokens), default=None)):
-                return self._answers(texts, pairs, disable_tqdm)
-        answers: list[tuple[float, bool]] = super()._loglikelihood_tokens(requests, disable_tqdm, override_bs)
+            left = self._score(answers, pairs, self._of_tokens(requests), disable_tqdm)
+        if left:
+            asked = [requests[index] for index in left]
+            found: Answers = super()._loglikelihood_tokens(asked, disable_tqdm, override_bs)
+            for index, answer in zip(left, found, strict=True):
+                answers[index] = answer
         return answers
 
-    def _answers(
-        self, texts: Sequence[Text], pairs: Sequence[Pair | None], disable_tqdm: bool
-    ) -> list[tuple[float, bool]]:
-        answers: list[tuple[float, bool]] = [(math.nan, False)] * len(texts)
-        if not texts:
-            return answers
-        scorer = self.choice.scorer
-        assert scorer is not None, "without a suitable scorer, texts are scored by `hf`"
+    def _tokenised(self, pairs: Sequence[Pair]) -> list[Callable[[], Portion]]:
+        """What to do for each portion of the requests. Raises ValueError if one does not fit, before any is scored."""
+        fitted = FittedTexts(self.max_length)
+        suspects = [pair for pair in pairs if fitted.may_not_fit(pair)]
+        FittedTexts(self.max_length).texts(suspects, encoded_pairs(self, suspects))
+        encoder = PairEncoder(self, len(pairs))
+
+        def task(some: slice, is_last: bool) -> Portion:
+            texts = fitted.texts(pairs[some], encoder.batch(pairs[some]))
+            if is_last:
+                fitted.warn_if_cut()
+            return self._portion(some, texts)
+
+        slices = in_portions(len(context) + len(continuation) for context, continuation in pairs)
+        return [partial(task, some, some.stop == len(pairs)) for some in slices]
+
+    def _of_tokens(self, requests: Sequence[tuple[Pair | None, list[int], list[int]]]) -> list[Callable[[], Portion]]:
+        """The same for requests that are tokens already."""
+        fitted = FittedTexts(self.max_length)
+
+        def task(some: slice) -> Portion:
+            tokens = [(np.array(context), np.array(rest)) for _, context, rest in requests[some]]
+            return self._portion(some, fitted.texts([pair for pair, _, _ in requests[some]], tokens))
+
+        return [partial(task, some) for some in in_portions(4 * (len(a) + len(b)) for _, a, b in requests)]
+
+    def _portion(self, some: slice, texts: list[Text]) -> Portion:
+        return Portion(some.start, TextsOfTree(texts) if isinstance(self.choice.scorer, TreeScorer) else texts)
+
+    def _score(
+        self,
+        answers: Answers,
+        pairs: Sequence[Pair | None],
+        tasks: Sequence[Callable[[], Portion]],
+        disable_tqdm: bool,
+    ) -> list[int]:
+        """Fills in the answers of all requests that a scorer other than that of `hf` is exact for; returns the
+        others."""
+        if self.choice.scorer is None:
+            return [*range(len(pairs))]
+        left: list[int] = []
         quiet = disable_tqdm or self.rank != 0
-        with (
-            self.choice.precision(),
-            tqdm(total=len(texts), disable=quiet, desc="Running loglikelihood requests") as bar,
-        ):
-            for answer in scorer.answers(texts):
-                answers[answer.text] = (answer.loglikelihood, answer.greedy)
-                pair = pairs[answer.text]
-                if pair is not None:  # a window of a rolling log-likelihood, which is cached as a whole
-                    self.cache_hook.add_partial("loglikelihood", pair, answers[answer.text])
-                bar.update()
-        return answers
-
-    def _texts(self, pairs: Sequence[Pair | None], tokens: Iterable[tuple[IntArray, IntArray]]) -> list[Text]:
-        """The requests as `hf` fits them into the model's window: truncated on the left."""
-        texts, n_cut = [], 0
-        for pair, (context, continuation) in zip(pairs, tokens, strict=True):
-            if not 0 < len(continuation) <= self.max_length or not len(context):
-                raise ValueError(
-                    f"a request has {len(context)} tokens of context and {len(continuation)} of continuation "
-                    f"({(pair or ('', ''))[1][:60]!r}); it needs at least one of each, and the continuation must "
-                    f"fit into the model's window of {self.max_length}: raise max_length, or leave this request out"
-                )
-            whole = np.concatenate([context, continuation])
-            n_cut += len(whole) > self.max_length + 1
-            texts.append(Text(whole[-(self.max_length + 1) :], len(continuation)))
-        if n_cut:
-            logger.warning(
-                "%d of %d texts are longer than the model's window of %d tokens, and truncated on the left as by `hf`",
-                n_cut,
-                len(texts),
-                self.max_length,
-            )
-        return texts
-
-
-def _digest(requests: Iterable[Pair]) -> str:
-    digest = blake2b(digest_size=16)
-    for context, continuation in requests:
-        digest.update(f"{len(context)} {context}{continuation}".encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
+        with tqdm(total=len(pairs), disable=quiet, desc="Running loglikelihood requests") as bar:
+            for portion in one_ahead(tasks):
+                scorer = self.choice.suited(portion.longest)
+                if scorer is None:
+                    left += range(portion.first, portion.first + len(portion.texts))
+                    continue
+                with self.choice.precision():
+                    for answer in scorer.answers(portion.texts):
+                        index = portion.first + answer.text
+                        answers[index] = (answer.loglikelihood, answer.greedy)
+                        pair = pairs[index]
+                        if pair is not None:  # a window of a rolling log-likelihood, which is cached as a whole
+                            self.cache_hook.add_partial("loglikelihood", pair, answers[index])
+                        bar.update()
+        return left
