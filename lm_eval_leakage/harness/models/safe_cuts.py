@@ -101,7 +101,7 @@ def safe_cuts(tokenizer: Any) -> SafeCuts:
     crossing = _Crossing(backend, normalizers, splitters)
     return SafeCuts(
         _cut(backend, "\n", "", None if crossing.lines is None else (set(), crossing.lines | {NOT_AFTER_LINE_BREAK})),
-        _cut(backend, "", " ", None if crossing.words is None else (crossing.words, {SPACE})),
+        _cut(backend, "", " ", None if crossing.words is None else (crossing.words | {SPACE}, {SPACE})),
     )
 
 
