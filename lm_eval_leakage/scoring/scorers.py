@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from lm_eval_leakage.scoring.budget import TokenBudget
+from lm_eval_leakage.scoring.pieces import Carried, Piece, index_tensor
 from lm_eval_leakage.scoring.prefix_tree import PathSums, PrefixTree, ScoredText, Text, prefix_tree
-from lm_eval_leakage.scoring.tree_attention import Carried, Piece, index_tensor
 from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
 
 
@@ -54,7 +54,8 @@ class TreeScorer:
             yield from sums.answers(first)
 
     def _advance(self, tree: PrefixTree, sums: PathSums, carried: Carried, first: int) -> tuple[Carried, int]:
-        piece = Piece(tree, first, min(first + self.budget.max_tokens, len(tree.node_tokens)), carried)
+        stop = min(first + self.budget.max_tokens, len(tree.node_tokens))
+        piece = Piece(tree, first, stop, carried, device_type=self.device.type)
         targets, logprobs, greedy = self.model.score(piece, self.device)
         sums.logprobs[targets], sums.greedy[targets] = logprobs, greedy
         return piece.passed_on, piece.stop

@@ -199,15 +199,15 @@ def test_a_sliding_window_shorter_than_the_texts_is_exact(tmp_path) -> None:
 
 
 def test_what_goes_wrong_only_on_long_texts_is_found_before_they_are_scored(llama, monkeypatch, caplog) -> None:
-    from lm_eval_leakage.scoring import tree_attention
+    from lm_eval_leakage.scoring import tree_mask
 
     lm = lm_of(llama)
-    usual = tree_attention._seen
+    usual = tree_mask._allowed
 
-    def blind_beyond_90(blocks, mask_function, device):
-        return usual(blocks, mask_function, device) & (torch.from_numpy(blocks.key_depths)[:, None, :] != 90)
+    def blind_beyond_90(mask_function, queries, keys):
+        return usual(mask_function, queries, keys) & (keys[:, None, :] != 90)
 
-    monkeypatch.setattr(tree_attention, "_seen", blind_beyond_90)
+    monkeypatch.setattr(tree_mask, "_allowed", blind_beyond_90)
     lm.choice.verified = 85  # as if the texts of the check had been shorter
     assert_as_hf(llama, lm)
     assert lm.choice.scorer.name == "a shared-prefix cache"
