@@ -31,8 +31,7 @@ PHASES = (  # module, object, phase
     ("lm_eval.tasks.manager", "TaskManager.load", "finding the task"),
     ("lm_eval_leakage.harness.tasks.task", "LeakageTask.download", "loading the data"),
     ("lm_eval_leakage.harness.tasks.task", "LeakageTask.build_all_requests", "building requests"),
-    ("lm_eval_leakage.harness.models.asking", "BackendAnswers.__init__", "asking and matching answers"),
-    ("lm_eval_leakage.harness.models.asking", "BackendAnswers.answers", "asking and matching answers"),
+    ("lm_eval_leakage.harness.models.asking", "ask", "asking and matching answers"),
     ("lm_eval_leakage.logs.answer_store", "AnswerStore.find", "answer store"),
     ("lm_eval_leakage.logs.answer_store", "AnswerStore.add", "answer store"),
     ("lm_eval_leakage.logs.answer_store", "AnswerStore.flush", "answer store"),
@@ -73,8 +72,13 @@ class Clock:
     def timed(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            with self.phase(name):
+            self._switch()
+            self._stack.append(name)
+            try:
                 return function(*args, **kwargs)
+            finally:
+                self._switch()
+                self._stack.pop()
 
         return call
 

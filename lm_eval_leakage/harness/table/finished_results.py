@@ -84,11 +84,16 @@ def _plain(value: object) -> object:
 def finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
     """A sample of one of our tasks in the form in which it is logged, with the verdict as flat scalars."""
     of_harness = {key: value for key, value in sample.items() if key not in sample["metrics"]}
-    responses = {"filtered_resps": [first for first, *_ in sample["resps"]]}
-    judged = sample["filtered_resps"][0]
+    asked, judged = sample["arguments"][0], sample["filtered_resps"][0]
+    responses = asked.responses
+    texts = {
+        "arguments": [*asked.arguments],
+        "resps": [[response] for response in responses],
+        "filtered_resps": responses,
+    }
     return (
         of_harness
-        | responses
+        | texts
         | written_line(
             judged.verdict,
             benchmark=judged.benchmark,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
-from itertools import groupby
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from lm_eval.api.task import ConfigurableTask
 
 from lm_eval_leakage.detector_ids import detector_id
-from lm_eval_leakage.harness.models.asking import REQUEST_TYPE, LeakageInstance, add_request_method
+from lm_eval_leakage.harness.models.asking import add_request_method
 from lm_eval_leakage.harness.models.capabilities import lacking, longer_than_window
 from lm_eval_leakage.harness.models.processes import refuse_wrong_rank
+from lm_eval_leakage.harness.models.question_requests import Arguments, LeakageInstance, QuestionRequests
 from lm_eval_leakage.harness.patches.call_frames import Evaluation, current_evaluation
 from lm_eval_leakage.harness.patches.exception_hook import Refusal, hide_tracebacks
 from lm_eval_leakage.harness.patches.saved_files import refuse_unwritable, watch_run_files
@@ -211,35 +211,42 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         chat_template: ChatTemplate | None = None,
     ) -> list[LeakageInstance]:
         framed = framing(ctx, chat_template if apply_chat_template else None)
+        skipped = None
         try:
-            asked, skipped = self._asked(doc, framed), None
+            self.check_texts(doc, framed)
         except UntestableQuestion as error:
-            asked, skipped = [], Skipped(str(error))
-        arguments = [arguments_of(self.probe, self.lm, *texts) for texts in asked] or [NOTHING]
-        return [
-            LeakageInstance(REQUEST_TYPE, doc, own, idx, metadata, method=self.probe.needs, task=self, skipped=skipped)
-            for idx, own in enumerate(arguments)
-        ]
+            skipped = Skipped(str(error))
+        render = partial(self.arguments, doc, framed) if skipped is None else lambda: [NOTHING]
+        asked = QuestionRequests(doc, metadata, render, self.probe.needs, self, skipped)
+        return [LeakageInstance(asked, idx) for idx in range(asked.n_requests)]
 
-    def _asked(self, doc: Doc, framed: Callable[[str], str]) -> list[tuple[str, str]]:
-        """The requests about one question; raises LongerThanWindow if they do not fit into the model's window."""
+    def check_texts(self, doc: Doc, framed: Callable[[str], str]) -> None:
+        """Raises UntestableQuestion if the model cannot answer about this question, and LongerThanWindow if its texts
+        do not fit into the model's window."""
         if self.lacking is not None:
             raise UntestableQuestion(self.lacking)
+        if too_long := longer_than_window(self.lm, self.texts(doc, framed)):
+            raise LongerThanWindow(too_long)
+
+    def texts(self, doc: Doc, framed: Callable[[str], str]) -> list[tuple[str, str]]:
+        """Context and continuation of every request about a question; raises UntestableQuestion, with the reason."""
         question = self.question(doc)
         requests = self.pooled_probe.requests(question)
         if self.asks_control:
             requests += self.pooled_probe.control(question)
-        asked = [(framed(request.context), request.continuation) for request in requests]
-        if too_long := longer_than_window(self.lm, asked):
-            raise LongerThanWindow(too_long)
-        return asked
+        return [(framed(request.context), request.continuation) for request in requests]
+
+    def arguments(self, doc: Doc, framed: Callable[[str], str]) -> list[Arguments]:
+        return [arguments_of(self.probe, self.lm, *texts) for texts in self.texts(doc, framed)]
 
     # ------------------------------------------------------------------ verdicts
 
     def apply_filters(self) -> None:
-        """Applies the statistics to the questions that were answered; the others stay skipped in every pipeline."""
-        questions = [list(group) for _, group in groupby(self.instances, key=lambda instance: instance.doc_id)]
-        Judging(self, questions).judge()
+        """Applies the statistics to the questions that were answered; the others stay skipped in every pipeline.
+        Afterwards, each question has one request: the harness makes a sample of all requests of a question."""
+        firsts = [instance for instance in self.instances if instance.idx == 0]
+        Judging(self, [first.of for first in firsts]).judge()
+        self._instances = firsts
 
     def process_results(self, doc: Doc, results: Sequence[object]) -> dict[str, object]:
         """The question's contribution to each row. Its line in the samples log is written at the end of the run, by
