@@ -217,8 +217,6 @@ def parsed() -> argparse.Namespace:
 
 
 def main() -> None:
-    import lm_eval.models.huggingface
-    import lm_eval.tasks.manager
 
     import lm_eval_leakage.harness.tasks.task  # noqa: F401  (so that all imports are in the first row)
 

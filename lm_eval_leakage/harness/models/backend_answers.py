@@ -108,7 +108,9 @@ class BackendAnswers:
 
     def collect(self) -> None:
         """Equal requests are sent once."""
-        found = {} if self.store is None else self.store.find(self._asked if self._may_keep is None else self._may_keep)
+        found = (
+            {} if self.store is None else self.store.find(self._asked if self._may_keep is None else self._may_keep)
+        )
         if are_replicas(self.lm):
             found = from_first(found)
         for key, answer in found.items():
@@ -116,9 +118,7 @@ class BackendAnswers:
         if found:
             n_copies = sum(first.answer is not None for _, first in self._copies)
             n_all = len(self._asked) + len(self._copies)
-            logger.warning(
-                "resumed: %d of %d requests were answered by an earlier run", len(found) + n_copies, n_all
-            )
+            logger.warning("resumed: %d of %d requests were answered by an earlier run", len(found) + n_copies, n_all)
         self._ask({key: one for key, one in self._asked.items() if key not in found} if found else self._asked)
         for copy, first in self._copies:
             assert first.answer is not None, "every request has an answer by now, if only that it failed"

@@ -21,7 +21,7 @@ from lm_eval_leakage.harness.table.aggregations import JudgedQuestion
 from lm_eval_leakage.harness.table.declared_rows import entries_of, known_rows, metric_list, row_of
 from lm_eval_leakage.harness.table.finished_results import finish_results
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
-from lm_eval_leakage.harness.tasks.data import load_questions
+from lm_eval_leakage.harness.tasks.data import KeptDocs, ReadDoc, load_questions
 from lm_eval_leakage.harness.tasks.frames import ChatTemplate, arguments_of, framing
 from lm_eval_leakage.harness.tasks.judging import Judging
 from lm_eval_leakage.harness.tasks.order_status import documented, status_of
@@ -132,9 +132,17 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def fewshot_docs(self) -> None:
         """No few-shot examples: the audit scores the benchmark's own text."""
 
+    @cached_property
+    def eval_docs(self) -> KeptDocs:
+        rows = super().eval_docs
+        return rows if isinstance(rows, KeptDocs) else KeptDocs(rows, question_from_doc)
+
     def question(self, doc: Doc) -> Question:
         """The question in `doc`; raises UntestableQuestion, with the reason, if there is none."""
-        return question_from_doc(doc)
+        reading = doc.reading if isinstance(doc, ReadDoc) else question_from_doc(doc)
+        if isinstance(reading, UntestableQuestion):
+            raise reading
+        return reading
 
     def doc_to_text(self, doc: Doc, doc_to_text: object = None) -> str:
         try:
