@@ -36,7 +36,8 @@ class QuestionRequests:
     at least one request per question.
 
     doc, metadata: as in the harness's Instance; metadata is the task's name, the question's number and 1
-    render: returns the arguments of all requests, the same on every call
+    arguments: of the model's method, for each request
+    render: returns them again; None if they cannot be rendered again at little cost
     method: the model's method that answers them
     task: an AskedTask
     skipped: why the question is not tested
@@ -46,7 +47,7 @@ class QuestionRequests:
 
     __slots__ = (
         *("doc", "metadata", "method", "task", "skipped", "judged", "is_judged", "n_requests"),
-        *("_render", "_arguments", "_loglikelihoods", "_greedy", "_others"),
+        *("_render", "_kept", "_loglikelihoods", "_greedy", "_others"),
     )
     _last: ClassVar[tuple[object, Sequence[Arguments]]] = (None, ())  # texts are read question by question
 
@@ -54,27 +55,32 @@ class QuestionRequests:
         self,
         doc: Mapping[str, Any],
         metadata: Metadata,
-        render: Callable[[], Sequence[Arguments]],
+        arguments: Sequence[Arguments],
         method: str,
         task: Any,
         skipped: Skipped | None = None,
+        render: Callable[[], Sequence[Arguments]] | None = None,
     ) -> None:
         self.doc, self.metadata, self.method, self.task, self.skipped = doc, metadata, method, task, skipped
         self.judged: dict[str, Any] = {}
         self.is_judged = False
-        rendered = render()
-        self.n_requests = len(rendered)
-        self._render = render
-        self._arguments = None if method == "loglikelihood" and self.n_requests >= MANY else rendered
+        self.n_requests = len(arguments)
+        self._render = render if self.n_requests >= MANY else None
+        self._kept = arguments if self._render is None else arguments[:1]
         self._loglikelihoods = array("d", bytes(8 * self.n_requests if method == "loglikelihood" else 0))
         self._greedy = bytearray([NOT_ANSWERED]) * len(self._loglikelihoods)
         self._others: dict[int, str | TokenScores | Broken] = {}
 
     @property
+    def first(self) -> Arguments:
+        """The arguments of the first request, of which the harness logs a digest for each sample."""
+        return self._kept[0]
+
+    @property
     def arguments(self) -> Sequence[Arguments]:
         """The arguments of the model's method, for each request."""
-        if self._arguments is not None:
-            return self._arguments
+        if self._render is None:
+            return self._kept
         of, rendered = QuestionRequests._last
         if of is not self:
             rendered = self._render()
@@ -159,7 +165,7 @@ class LeakageInstance:
 
     @property
     def arguments(self) -> Arguments:
-        return self.of.arguments[self.idx]
+        return self.of.arguments[self.idx] if self.idx else self.of.first
 
     @property
     def args(self) -> Any:
@@ -179,7 +185,8 @@ class LeakageInstance:
         return self.of.answer(self.idx)
 
     @answer.setter
-    def answer(self, answer: Answer | Broken) -> None:
+    def answer(self, answer: Answer | Broken | None) -> None:
+        assert answer is not None, "an answer is never taken back"
         self.of.take(self.idx, answer)
 
     def __repr__(self) -> str:

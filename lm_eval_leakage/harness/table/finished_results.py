@@ -108,8 +108,8 @@ class FinishedSamples(list[dict[str, Any]]):
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return list, ([*self],)
 
-    __hash__ = None  # type: ignore[assignment]
-    copy = __copy__ = lambda self: [*self]  # noqa: E731
+    def copy(self) -> list[dict[str, Any]]:
+        return [*self]
 
 
 def finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,10 +61,10 @@ class ShardAudit(LeakageTask):
         shard = self.shards[doc["shard"]]
         return replace(shard, options=shard.options[: self._n_shown.get(shard.id)])
 
-    def check_texts(self, doc: Doc, framed: Callable[[str], str]) -> None:
+    def fitting_texts(self, doc: Doc, framed: Callable[[str], str]) -> list[tuple[str, str]]:
         while True:
             try:
-                return super().check_texts(doc, framed)
+                return super().fitting_texts(doc, framed)
             except LongerThanWindow:
                 shown = len(self.question(doc).options)
                 if shown == FEWEST_EXAMPLES:

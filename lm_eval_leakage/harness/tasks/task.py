@@ -13,7 +13,7 @@ from lm_eval_leakage.detector_ids import detector_id
 from lm_eval_leakage.harness.models.asking import add_request_method
 from lm_eval_leakage.harness.models.capabilities import lacking, longer_than_window
 from lm_eval_leakage.harness.models.processes import refuse_wrong_rank
-from lm_eval_leakage.harness.models.question_requests import Arguments, LeakageInstance, QuestionRequests
+from lm_eval_leakage.harness.models.question_requests import LeakageInstance, QuestionRequests
 from lm_eval_leakage.harness.patches.call_frames import Evaluation, current_evaluation
 from lm_eval_leakage.harness.patches.exception_hook import Refusal, hide_tracebacks
 from lm_eval_leakage.harness.patches.saved_files import refuse_unwritable, watch_run_files
@@ -219,22 +219,26 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         chat_template: ChatTemplate | None = None,
     ) -> list[LeakageInstance]:
         framed = framing(ctx, chat_template if apply_chat_template else None)
-        skipped = None
+        texts, skipped = [NOTHING], None
         try:
-            self.check_texts(doc, framed)
+            texts = self.fitting_texts(doc, framed)
         except UntestableQuestion as error:
             skipped = Skipped(str(error))
-        render = partial(self.arguments, doc, framed) if skipped is None else lambda: [NOTHING]
-        asked = QuestionRequests(doc, metadata, render, self.probe.needs, self, skipped)
+        needs = self.probe.needs
+        arguments = [arguments_of(self.probe, self.lm, *text) for text in texts]
+        again = partial(self.texts, doc, framed) if needs == "loglikelihood" else None
+        asked = QuestionRequests(doc, metadata, arguments, needs, self, skipped, again)
         return [LeakageInstance(asked, idx) for idx in range(asked.n_requests)]
 
-    def check_texts(self, doc: Doc, framed: Callable[[str], str]) -> None:
-        """Raises UntestableQuestion if the model cannot answer about this question, and LongerThanWindow if its texts
-        do not fit into the model's window."""
+    def fitting_texts(self, doc: Doc, framed: Callable[[str], str]) -> list[tuple[str, str]]:
+        """As `texts`; also raises UntestableQuestion if the model cannot answer requests about them, and
+        LongerThanWindow if they do not fit into its window."""
         if self.lacking is not None:
             raise UntestableQuestion(self.lacking)
-        if too_long := longer_than_window(self.lm, self.texts(doc, framed)):
+        texts = self.texts(doc, framed)
+        if too_long := longer_than_window(self.lm, texts):
             raise LongerThanWindow(too_long)
+        return texts
 
     def texts(self, doc: Doc, framed: Callable[[str], str]) -> list[tuple[str, str]]:
         """Context and continuation of every request about a question; raises UntestableQuestion, with the reason."""
@@ -242,10 +246,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         requests = self.pooled_probe.requests(question)
         if self.asks_control:
             requests += self.pooled_probe.control(question)
-        return [(framed(request.context), request.continuation) for request in requests]
-
-    def arguments(self, doc: Doc, framed: Callable[[str], str]) -> list[Arguments]:
-        return [arguments_of(self.probe, self.lm, *texts) for texts in self.texts(doc, framed)]
+        frames = {context: framed(context) for context in {request.context for request in requests}}
+        return [(frames[context], continuation) for context, continuation in requests]
 
     # ------------------------------------------------------------------ verdicts
 
