@@ -4,7 +4,7 @@
 
 TASK: an audit, by default mmlu_leakage_perm. The model answers at once, from a checksum of the text. With --tokenizer
 it goes the way of `hf-prefix-tree` with that model's tokenizer: everything but the forward pass is done, including
-trees, pieces and attention masks. Everything is saved, as with `--log_samples --output_path`; the answers too, as in
+trees and pieces. Everything is saved, as with `--log_samples --output_path`; the answers too, as in
 every run that saves. Each phase's seconds exclude those of phases within it.
 """
 
@@ -144,23 +144,17 @@ def instant_model(clock: Clock) -> type:
 
 
 def tree_model(clock: Clock) -> type:
-    """`hf-prefix-tree` whose forward pass is skipped; the masks that attention would ask for are built."""
+    """`hf-prefix-tree` whose forward pass is skipped."""
     import numpy as np
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
     from lm_eval_leakage.scoring import tree_model as scored
-    from lm_eval_leakage.scoring.tree_attention import TreeMask
-
-    def causal(_: Any, __: Any, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        return keys <= queries
 
     def at_once(self: Any, piece: Any, device: torch.device) -> Any:
         tree = piece.tree
         targets = tree.targets_below(piece.first, piece.stop)
-        piece.indices(device)
-        TreeMask(piece, causal, device)
         with clock.phase(MODEL):
             mixed = (tree.target_tokens[targets].astype(np.int64) * 31 + tree.target_depths[targets] * 17) % 97
         return targets, -mixed.astype(np.float32) / 10, np.zeros(len(targets), np.bool_)
