@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from lm_eval_leakage.harness.patches.exception_hook import Refusal
 from lm_eval_leakage.harness.patches.patching import patched_once
 
 logger = logging.getLogger(__name__)
-
+BYTES_AT_ONCE = 2**20
 TRACKER = "lm_eval.loggers.evaluation_tracker:EvaluationTracker"
 
 
@@ -83,8 +84,8 @@ def _save_quickly(save: Callable[[Any], None], tracker: Any, samples: Sequence[d
     try:
         same = len(written) == 1 and written[0].read_text(encoding="utf-8") == "".join(map(harness_line, first))
         if same:
-            with written[0].open("a", encoding="utf-8") as file:
-                file.writelines(map(harness_line, left))
+            with written[0].open("ab", buffering=BYTES_AT_ONCE) as file:
+                file.writelines(harness_line(sample).encode() for sample in left)
             return
     except (OSError, UnicodeError) as error:
         logger.warning("not all samples could be written (%s)", error)
@@ -145,19 +146,45 @@ def _n_lines(file: Path) -> int:
         return sum(line.endswith(b"\n") for line in lines)
 
 
-ENCODER = json.JSONEncoder(ensure_ascii=False, default=handle_non_serializable)
+# ---------------------------------------------------------------------- lines as the harness writes them
+
+ENCODED = json.JSONEncoder(ensure_ascii=False, default=handle_non_serializable).encode
+LARGE = ("arguments", "resps", "filtered_resps")  # in this order, one after the other
 
 
 def harness_line(sample: Mapping[str, Any]) -> str:
-    """A sample as the harness writes it."""
-    arguments = {
-        f"gen_args_{place}": {f"arg_{part}": value for part, value in enumerate(own)}
-        for place, own in enumerate(sample["arguments"])
-    }
+    """A sample as the harness writes it; its many texts are joined here, each distinct context being encoded once."""
+    keys = list(sample)
+    begin = keys.index(LARGE[0])
+    before = {key: sample[key] for key in keys[:begin]} | {"target": str(sample["target"])}
+    after = {key: sample[key] for key in keys[begin + len(LARGE) :]}
     responses = [_in_words(response) for response in sample["filtered_resps"]]
-    as_written = {"resps": [[response] for response in responses], "filtered_resps": responses}
-    return ENCODER.encode({**sample, **as_written, "arguments": arguments, "target": str(sample["target"])}) + "\n"
+    large = f'{_arguments(sample["arguments"])}, "resps": [{", ".join([f"[{own}]" for own in responses])}]'
+    return (
+        f'{ENCODED(before)[:-1]}, "arguments": {large}, "filtered_resps": [{", ".join(responses)}], '
+        f"{ENCODED(after)[1:]}\n"
+    )
 
 
-def _in_words(response: Any) -> Any:
-    return tuple(map(str, response)) if isinstance(response, tuple) else str(response)
+def _arguments(arguments: Sequence[Sequence[Any]]) -> str:
+    """Requests of any number of arguments; the first one is the same for many of a question's requests."""
+    last: object = None
+    told, encoded = [], ""
+    for place, (context, *others) in enumerate(arguments):
+        if context is not last:
+            last, encoded = context, _encoded(context)
+        rest = "".join([f', "arg_{part}": {_encoded(value)}' for part, value in enumerate(others, 1)])
+        told.append(f'"gen_args_{place}": {{"arg_0": {encoded}{rest}}}')
+    return f"{{{', '.join(told)}}}"
+
+
+def _encoded(value: object) -> str:
+    return encode_basestring(value) if isinstance(value, str) else ENCODED(value)
+
+
+def _in_words(response: Any) -> str:
+    """The harness logs every number as a text."""
+    if isinstance(response, tuple):
+        loglikelihood, greedy = response
+        return f'["{loglikelihood}", "{greedy}"]'
+    return encode_basestring(str(response))

@@ -61,7 +61,7 @@ class ShardAudit(LeakageTask):
         shard = self.shards[doc["shard"]]
         return replace(shard, options=shard.options[: self._n_shown.get(shard.id)])
 
-    def fitting_texts(self, doc: Doc, framed: Callable[[str], str]) -> list[tuple[str, str]]:
+    def fitting_texts(self, doc: Doc, framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
         while True:
             try:
                 return super().fitting_texts(doc, framed)

@@ -219,7 +219,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         chat_template: ChatTemplate | None = None,
     ) -> list[LeakageInstance]:
         framed = framing(ctx, chat_template if apply_chat_template else None)
-        texts, skipped = [NOTHING], None
+        texts: Sequence[tuple[str, str]] = [NOTHING]
+        skipped = None
         try:
             texts = self.fitting_texts(doc, framed)
         except UntestableQuestion as error:
@@ -230,7 +231,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         asked = QuestionRequests(doc, metadata, arguments, needs, self, skipped, again)
         return [LeakageInstance(asked, idx) for idx in range(asked.n_requests)]
 
-    def fitting_texts(self, doc: Doc, framed: Callable[[str], str]) -> list[tuple[str, str]]:
+    def fitting_texts(self, doc: Doc, framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
         """As `texts`; also raises UntestableQuestion if the model cannot answer requests about them, and
         LongerThanWindow if they do not fit into its window."""
         if self.lacking is not None:
@@ -240,13 +241,15 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             raise LongerThanWindow(too_long)
         return texts
 
-    def texts(self, doc: Doc, framed: Callable[[str], str]) -> list[tuple[str, str]]:
+    def texts(self, doc: Doc, framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
         """Context and continuation of every request about a question; raises UntestableQuestion, with the reason."""
         question = self.question(doc)
         requests = self.pooled_probe.requests(question)
         if self.asks_control:
             requests += self.pooled_probe.control(question)
         frames = {context: framed(context) for context in {request.context for request in requests}}
+        if all(own is context for context, own in frames.items()):
+            return requests
         return [(frames[context], continuation) for context, continuation in requests]
 
     # ------------------------------------------------------------------ verdicts
