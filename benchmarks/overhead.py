@@ -118,7 +118,7 @@ def score(*texts: str) -> float:
     return -(zlib.crc32("".join(texts).encode("utf-8", "replace")) % 100_003) / 1_000
 
 
-def instant_model(clock: Clock) -> type:
+def instant_model() -> type:
     from lm_eval.api.model import LM
 
     class Instant(LM):
@@ -128,12 +128,12 @@ def instant_model(clock: Clock) -> type:
             super().__init__()
 
         def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
-            with clock.phase(MODEL):
-                answers = [(score(*request.args), False) for request in requests]
-                pairs = [request.args for request in requests]
-            for pair, answer in zip(pairs, answers, strict=True):
-                self.cache_hook.add_partial("loglikelihood", pair, answer)
-            return answers
+            return [self.answer(request.args) for request in requests]
+
+        def answer(self, pair: tuple[str, str]) -> tuple[float, bool]:
+            found = score(*pair), False
+            self.cache_hook.add_partial("loglikelihood", pair, found)
+            return found
 
         def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
             raise AssertionError("not asked for here")
@@ -185,7 +185,7 @@ def run(arguments: argparse.Namespace, folder: Path, clock: Clock) -> None:
 
     from lm_eval_leakage.cli import main
 
-    made = tree_model(clock) if arguments.tokenizer else instant_model(clock)
+    made = tree_model(clock) if arguments.tokenizer else instant_model()
     model_registry.register("instant", target=made)
     told = ["--model_args", f"tokenizer={arguments.tokenizer or 'none'}"]
     told += ["--limit", arguments.limit] if arguments.limit else []

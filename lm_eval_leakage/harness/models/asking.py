@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from lm_eval_leakage.harness.models.backend_answers import BackendAnswers
+from lm_eval_leakage.harness.models.long_lived import not_searched_for_garbage
 from lm_eval_leakage.harness.models.model_identity import identity_of
 from lm_eval_leakage.harness.models.processes import are_replicas, is_first
 from lm_eval_leakage.harness.models.question_requests import REQUEST_TYPE, Broken, LeakageInstance
@@ -50,7 +51,8 @@ def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[None]:
     tasks: dict[AskedTask, None] = dict.fromkeys(instance.task for instance in instances)
     for task in tasks:
         task.check_met(lm)
-    with kept_answers(lm, any(task.resume for task in tasks), instances[0].task.evaluation) as store:
+    resume, evaluation = any(task.resume for task in tasks), instances[0].task.evaluation
+    with not_searched_for_garbage(), kept_answers(lm, resume, evaluation) as store:
         for method in sorted({instance.of.method for instance in instances}):
             asked = [one for one in instances if one.of.method == method and one.of.skipped is None]
             BackendAnswers(lm, method, asked, store).collect()

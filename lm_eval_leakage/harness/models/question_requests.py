@@ -21,6 +21,7 @@ Arguments = tuple[Any, ...]
 Metadata = tuple[str | None, int | None, int | None]
 NOT_ASKED: Mapping[str, Response] = {"loglikelihood": (math.nan, False), "token_scores": (math.nan, False)}
 MANY = 12  # requests; the texts of a question with fewer are kept
+NOTHING_ELSE: dict[int, Any] = {}  # shared by all questions, never changed
 NOT_ANSWERED = 2  # beside 0 and 1, whether each token of a text was the most likely
 
 
@@ -67,9 +68,9 @@ class QuestionRequests:
         self.n_requests = len(arguments)
         self._render = render if self.n_requests >= MANY else None
         self._kept = arguments if self._render is None else arguments[:1]
-        self._loglikelihoods = array("d", bytes(8 * self.n_requests if method == "loglikelihood" else 0))
-        self._greedy = bytearray([NOT_ANSWERED]) * len(self._loglikelihoods)
-        self._others: dict[int, str | TokenScores | Broken] = {}
+        self._loglikelihoods: array[float] | None = None
+        self._greedy = bytearray()
+        self._others: dict[int, str | TokenScores | Broken] = NOTHING_ELSE
 
     @property
     def first(self) -> Arguments:
@@ -89,18 +90,22 @@ class QuestionRequests:
 
     def answer(self, place: int) -> Answer | Broken | None:
         """The model's answer to a request; None if there is none yet."""
-        if place in self._others:
+        if self._others and place in self._others:
             return self._others[place]
-        if not self._greedy or self._greedy[place] == NOT_ANSWERED:
+        if self._loglikelihoods is None or self._greedy[place] == NOT_ANSWERED:
             return None
         return self._loglikelihoods[place], bool(self._greedy[place])
 
     def take(self, place: int, answer: Answer | Broken) -> None:
-        if isinstance(answer, tuple):
-            self._loglikelihoods[place], self._greedy[place] = answer
-            self._others.pop(place, None)
-        else:
-            self._others[place] = answer
+        if not isinstance(answer, tuple):
+            self._others = {**self._others, place: answer}
+            return
+        if self._loglikelihoods is None:
+            self._loglikelihoods = array("d", bytes(8 * self.n_requests))
+            self._greedy = bytearray([NOT_ANSWERED]) * self.n_requests
+        self._loglikelihoods[place], self._greedy[place] = answer
+        if place in self._others:
+            self._others = {key: other for key, other in self._others.items() if key != place}
 
     @property
     def responses(self) -> list[Response]:

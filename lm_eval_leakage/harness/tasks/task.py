@@ -12,6 +12,7 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval_leakage.detector_ids import detector_id
 from lm_eval_leakage.harness.models.asking import add_request_method
 from lm_eval_leakage.harness.models.capabilities import lacking, longer_than_window
+from lm_eval_leakage.harness.models.long_lived import not_searched_for_garbage
 from lm_eval_leakage.harness.models.processes import refuse_wrong_rank
 from lm_eval_leakage.harness.models.question_requests import LeakageInstance, QuestionRequests
 from lm_eval_leakage.harness.patches.call_frames import Evaluation, current_evaluation
@@ -182,7 +183,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             refuse_wrong_rank(rank, world_size)
         except ValueError as error:
             raise Refusal(str(error)) from error
-        super().build_all_requests(rank=rank, world_size=world_size, **kwargs)
+        with not_searched_for_garbage():
+            super().build_all_requests(rank=rank, world_size=world_size, **kwargs)
         if self.calibrator is not None:
             self.calibrator.compare(self, kwargs.get("limit"), kwargs.get("samples"))
 
@@ -258,7 +260,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         """Applies the statistics to the questions that were answered; the others stay skipped in every pipeline.
         Afterwards, each question has one request: the harness makes a sample of all requests of a question."""
         firsts = [instance for instance in self.instances if instance.idx == 0]
-        Judging(self, [first.of for first in firsts]).judge()
+        with not_searched_for_garbage():
+            Judging(self, [first.of for first in firsts]).judge()
         self._instances = firsts
 
     def process_results(self, doc: Doc, results: Sequence[object]) -> dict[str, object]:
