@@ -10,6 +10,7 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval_leakage.harness.models.request_methods import MEANING
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 
+BYTES_OF_A_CHARACTER = 4  # at most, in UTF-8
 SPECIAL_TOKENS = 8  # more than any tokenizer adds to a text
 
 
@@ -45,7 +46,11 @@ def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]]) -> s
     if not isinstance(window, int) or encode is None:
         return None
     # a chat model behind an API takes turns instead of a text, and truncates them itself
-    texts = [context + continuation for context, continuation in asked if isinstance(context, str)]
+    texts = [
+        context + continuation
+        for context, continuation in asked
+        if isinstance(context, str) and BYTES_OF_A_CHARACTER * len(context + continuation) + SPECIAL_TOKENS > window
+    ]
     long = [text for text in texts if len(text.encode("utf-8", "replace")) + SPECIAL_TOKENS > window]
     n_tokens = max((len(encode(text)) for text in long), default=0)
     if n_tokens <= window:

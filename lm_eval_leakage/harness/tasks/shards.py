@@ -61,10 +61,10 @@ class ShardAudit(LeakageTask):
         shard = self.shards[doc["shard"]]
         return replace(shard, options=shard.options[: self._n_shown.get(shard.id)])
 
-    def _asked(self, doc: Doc, framed: Callable[[str], str]) -> list[tuple[str, str]]:
+    def fitting_texts(self, doc: Doc, framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
         while True:
             try:
-                return super()._asked(doc, framed)
+                return super().fitting_texts(doc, framed)
             except LongerThanWindow:
                 shown = len(self.question(doc).options)
                 if shown == FEWEST_EXAMPLES:
