@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.models.processes import (
     all_equal,
+    asked_by_any,
     from_first,
     is_first,
     least_of_all,
@@ -208,13 +210,12 @@ def agree(rank: int, world_size: int, folder: str) -> None:
         refuse_wrong_rank(0, 2)  # like a backend that numbers the processes of each node from 0
     except ValueError as error:
         told.append(str(error))
+    told.append(asked_by_any([("same", "thing")]))
+    told.append(asked_by_any([("a", 1), ("a", 1), ("b", {})] if rank else [("c", 1), ("a", 1)]))
     Path(folder, f"told_{rank}").write_text(json.dumps(told))
     if rank == 0:
-        import lm_eval_leakage.harness.models.processes as processes
-
-        processes.PATIENCE = processes.timedelta(seconds=2)
         try:
-            least_of_all(1)  # the other one does not call it
+            least_of_all(1, timedelta(seconds=2))  # the other one does not call it
         except RuntimeError as error:
             Path(folder, "alone").write_text(str(error))
     dist.barrier()
@@ -226,7 +227,9 @@ def agree(rank: int, world_size: int, folder: str) -> None:
 def test_processes_agree_and_wait_for_no_dead_one(tmp_path) -> None:
     mp.start_processes(agree, (2, str(tmp_path)), nprocs=2, start_method="fork")
     first, second = (json.loads((tmp_path / f"told_{rank}").read_text()) for rank in range(2))
-    assert first == [99, "of 0", True, False, True]
+    union = [["c", 1], ["a", 1], ["a", 1], ["b", {}]]
+    assert first == [99, "of 0", True, False, True, None, union]
+    assert second[6:] == [None, union]
     assert second[:5] == [99, "of 0", True, False, False]
     assert second[5].startswith("this process is number 1 of 2, but the model says 0")
     assert "run again with a lower max_tokens" in (tmp_path / "alone").read_text()

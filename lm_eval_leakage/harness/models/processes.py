@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
@@ -140,16 +141,18 @@ def process_number() -> int:
 
 
 def _wait(patience: timedelta | None) -> None:
+    """(A monitored barrier has a time limit on the first process only.)"""
     if patience is None or n_processes() == 1:
         return
-    try:
-        distributed.monitored_barrier(group=_side_group(), timeout=patience)
-    except RuntimeError as error:
-        raise RuntimeError(
-            "the processes of this model no longer compute the same: another one did not come to an agreement, for "
-            "example because only one of them has run out of memory; run again with a lower max_tokens (answers are "
-            "kept if the run has an output path)"
-        ) from error
+    arrival, end = distributed.barrier(group=_side_group(), async_op=True), time.monotonic() + patience.total_seconds()
+    while not arrival.is_completed():
+        if time.monotonic() > end:
+            raise RuntimeError(
+                "the processes of this model no longer compute the same: another one did not come to an agreement, "
+                "for example because only one of them has run out of memory; run again with a lower max_tokens "
+                "(answers are kept if the run has an output path)"
+            )
+        time.sleep(0.002)
 
 
 def _of_every(value: T) -> list[T]:
