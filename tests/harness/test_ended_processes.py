@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import logging
 import multiprocessing
 import os
@@ -18,9 +17,10 @@ import pytest
 import torch
 from torch import distributed
 
-from lm_eval_leakage.harness.models import prefix_tree_lm, processes
+from lm_eval_leakage.harness.models import prefix_tree_lm
 from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
 from lm_eval_leakage.scoring.scorers import TreeScorer
+from tests.harness.launched import free_port, launched_as
 from tests.harness.shared_model import PAIRS
 from tests.harness.test_prefix_tree_lm import asked, checkpoint
 
@@ -57,11 +57,8 @@ STAGES: dict[str, tuple[tuple[Any, str, Callable[..., None]], tuple[Any, str, Ca
 
 
 def run(number: int, port: int, stage: str, model: str, arguments: dict[str, Any], folder: Path) -> None:
-    os.environ |= {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "HF_HUB_OFFLINE": "1"}
+    launched_as(number, port)
     logging.basicConfig(filename=folder / f"log_{number}", force=True)
-    faulthandler.dump_traceback_later(25, file=(folder / f"stack_{number}").open("w"), exit=True)
-    processes.joined.cache_clear()
     prefix_tree_lm.PATIENCE = timedelta(seconds=1)
     replaced = STAGES[stage][1 - number]
     if replaced is not None and stage in ("load", "check"):
@@ -76,9 +73,7 @@ def run(number: int, port: int, stage: str, model: str, arguments: dict[str, Any
 
 def ended(stage: str, model: str, arguments: dict[str, Any], folder: Path) -> tuple[int | None, str, float]:
     """Exit code and log of process 0, and the seconds from the end of process 1 to its own."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("fork")
+    port, context = free_port(), multiprocessing.get_context("fork")
     both = [context.Process(target=run, args=(number, port, stage, model, arguments, folder)) for number in range(2)]
     for process in both:
         process.start()
@@ -87,7 +82,6 @@ def ended(stage: str, model: str, arguments: dict[str, Any], folder: Path) -> tu
     begun = time.monotonic()
     both[0].join(60)
     code = both[0].exitcode
-    print((folder / "stack_0").read_text(), (folder / "stack_1").read_text())
     both[0].kill()
     return code, (folder / "log_0").read_text(), time.monotonic() - begun
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.models import processes, ranked_hf
+from tests.harness.launched import free_port, launched_as
 from tests.harness.shared_model import BUDGET, PAIRS
 from tests.harness.test_prefix_tree_lm import asked, checkpoint, lm_of
 from tests.harness.test_ranks import MANY
@@ -51,10 +50,7 @@ def test_processes_that_hold_one_model_read_the_same_pieces(tmp_path: Path) -> N
 
 def run_audit(number: int, port: int, model: str, arguments: str, metadata: dict, folder: str) -> None:
     """One of two nodes with a process each, as launchers start it."""
-    os.environ |= {"RANK": str(number), "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "HF_HUB_OFFLINE": "1"}
-    processes.joined.cache_clear()
-    ranked_hf.LOCAL_RANK = "0"
+    launched_as(number, port)
     results = audited(model, arguments, metadata, f"{folder}/out")
     if results is not None:
         Path(folder, f"samples_{number}.json").write_text(json.dumps(results["samples"][TASK]))
@@ -83,9 +79,9 @@ def test_two_nodes_give_the_results_of_one_process_and_the_first_node_saves_them
 ) -> None:
     model = checkpoint(tmp_path / "model")
     metadata = questions_file(MANY[:5]) | {"control_form": False}
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    mp.start_processes(run_audit, (port, model, arguments, metadata, str(tmp_path)), nprocs=2, start_method="fork")
+    mp.start_processes(
+        run_audit, (free_port(), model, arguments, metadata, str(tmp_path)), nprocs=2, start_method="fork"
+    )
     assert sorted(file.name for file in tmp_path.glob("samples_*")) == ["samples_0.json"]
     samples = json.loads((tmp_path / "samples_0.json").read_text())
     alone = audited(model, "", metadata, str(tmp_path / "alone"))
@@ -97,3 +93,16 @@ def test_two_nodes_give_the_results_of_one_process_and_the_first_node_saves_them
         assert found[key] == pytest.approx(values, abs=1e-3)
     n_stores = len(list((tmp_path / "out" / "leakage_answers").glob("*.sqlite")))
     assert n_stores == (1 if arguments else 2)  # in a data-parallel run each process has answered some
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("memory", "places"), [("30KB", {"disk"}), ("40KB", {"cpu", "disk"})])
+def test_layers_on_other_devices_or_on_disk_change_no_answer(tmp_path, memory, places) -> None:
+    model = checkpoint(tmp_path / "model")
+    offloaded = {"parallelize": True, "max_cpu_memory": memory, "offload_folder": str(tmp_path / "offloaded")}
+    lm = lm_of(model, **offloaded)
+    assert set(map(str, lm.model.hf_device_map.values())) == places
+    assert lm._scorer is not None
+    assert lm._scorer.name == "tree attention"
+    alone = lm_of(model).loglikelihood(asked(PAIRS), disable_tqdm=True)
+    assert lm.loglikelihood(asked(PAIRS), disable_tqdm=True) == alone

@@ -6,6 +6,7 @@ import json
 import os
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.models import processes
 from lm_eval_leakage.harness.models.processes import (
     all_equal,
     asked_by_any,
@@ -89,6 +91,14 @@ def test_one_process_decides_alone() -> None:
     assert all_equal("anything")
     assert (from_first(7), least_of_all(7), most_of_all(FakeLM(by_hash), 7)) == (7, 7, 7)
     refuse_wrong_rank(0, 1)
+
+
+@pytest.mark.parametrize(("world_size", "tp_size", "warned"), [(1, None, True), (1, 2, False), (2, None, False)])
+def test_processes_that_all_do_the_same_work_are_told_so(monkeypatch, caplog, world_size, tp_size, warned) -> None:
+    monkeypatch.setattr(processes, "n_processes", lambda: 2)
+    monkeypatch.setattr(processes, "process_number", lambda: 0)
+    processes.warn_of_repeated_work(SimpleNamespace(world_size=world_size, model=SimpleNamespace(tp_size=tp_size)))
+    assert ("each of the 2 processes does all of the work" in caplog.text) == warned
 
 
 # ---------------------------------------------------------------------- resuming with another number of processes

@@ -17,7 +17,7 @@ from lm_eval.api.instance import Instance
 
 from lm_eval_leakage.harness.models.backend_answers import BackendAnswers, Broken
 from lm_eval_leakage.harness.models.model_identity import identity_of
-from lm_eval_leakage.harness.models.processes import are_replicas, is_first
+from lm_eval_leakage.harness.models.processes import are_replicas, is_first, warn_of_repeated_work
 from lm_eval_leakage.harness.patches.cache_hook import hook_is_known
 from lm_eval_leakage.harness.patches.call_frames import Evaluation
 from lm_eval_leakage.harness.patches.request_type import offer_request_type
@@ -73,6 +73,7 @@ def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[Response]:
     tasks: dict[AskedTask, None] = dict.fromkeys(instance.task for instance in instances)
     for task in tasks:
         task.check_met(lm)
+    warn_of_repeated_work(lm)
     answers: dict[int, Answer | Broken] = {}
     with kept_answers(lm, any(task.resume for task in tasks), instances[0].task.evaluation) as store:
         for method in sorted({instance.method for instance in instances}):

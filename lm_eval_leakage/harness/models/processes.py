@@ -69,6 +69,18 @@ def are_replicas(lm: Any) -> bool:
     return n_processes() > 1 and lm.world_size == 1
 
 
+def warn_of_repeated_work(lm: Any) -> None:
+    """If each process of the run does all of its work, as the harness's `hf` lets them outside of several GPUs."""
+    parts = getattr(getattr(lm, "model", None), "tp_size", None) or 1
+    if are_replicas(lm) and parts == 1 and is_first():
+        logger.warning(
+            "each of the %d processes does all of the work, since this model's backend has not shared the questions "
+            "among them (`hf` does so only on several GPUs of one node): use the model hf-prefix-tree, which shares "
+            "them on any device, or one process",
+            n_processes(),
+        )
+
+
 def refuse_wrong_rank(rank: int, world_size: int) -> None:
     """Raises ValueError if the harness numbers the processes of each node from 0: it would test some questions twice
     and others never, and crash when it gathers the results."""
