@@ -123,6 +123,7 @@ class BackendAnswers:
         for copy, first in self._copies:
             assert first.answer is not None, "every request has an answer by now, if only that it failed"
             copy.answer = first.answer
+        self._asked = {}  # the hook of the backend may hold this object longer
 
     def receive(self, key: bytes, response: object) -> None:
         """Takes a response that the backend reports; in any order, and possibly repeated."""

@@ -262,7 +262,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         firsts = [instance for instance in self.instances if instance.idx == 0]
         with not_searched_for_garbage():
             Judging(self, [first.of for first in firsts]).judge()
-        self._instances = firsts
+        self.instances[:] = firsts
 
     def process_results(self, doc: Doc, results: Sequence[object]) -> dict[str, object]:
         """The question's contribution to each row. Its line in the samples log is written at the end of the run, by
