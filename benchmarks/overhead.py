@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import functools
 import logging
+import os
 import resource
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+TOKENISING = "tokenising"
 OUTSIDE = "command line, loading the model, printing"
 PHASES = (  # module, object, phase
     ("lm_eval.tasks.manager", "TaskManager.__init__", "finding the task"),
@@ -35,7 +37,7 @@ PHASES = (  # module, object, phase
     ("lm_eval_leakage.logs.answer_store", "AnswerStore.find", "answer store"),
     ("lm_eval_leakage.logs.answer_store", "AnswerStore.add", "answer store"),
     ("lm_eval_leakage.logs.answer_store", "AnswerStore.flush", "answer store"),
-    ("lm_eval_leakage.harness.models.prefix_tree_lm", "PrefixTreeLM._texts", "tokenising"),
+    ("lm_eval_leakage.harness.models.portions", "FittedTexts.texts", TOKENISING),
     ("lm_eval_leakage.scoring.scorers", "prefix_tree", "trees"),
     ("lm_eval_leakage.scoring.scorers", "TreeScorer._advance", "pieces"),
     ("lm_eval_leakage.harness.tasks.task", "LeakageTask.apply_filters", "statistics"),
@@ -49,48 +51,52 @@ MODEL = "the stand-in for the model"
 SECONDS_BETWEEN_LOOKS = 0.02
 
 
+class _Stack(threading.local):
+    """The phases that a thread is in, and the CPU time at which it entered the last one."""
+
+    def __init__(self) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        self.phases = [OUTSIDE if is_main else TOKENISING]
+        self.since = time.thread_time()
+
+
 class Clock:
-    """CPU seconds of the whole process by phase, each without the phases within it, and its largest memory, MiB."""
+    """CPU seconds of all threads by phase, each without the phases within it, and the largest memory, MiB, while the
+    main thread is in a phase."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self.peaks: dict[str, float] = defaultdict(float)
-        self._stack = [OUTSIDE]
-        self._since = time.process_time()
-        threading.Thread(target=self._look, daemon=True).start()
+        self._stack = _Stack()
+        threading.Thread(target=self._look, args=(self._stack.phases,), daemon=True).start()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         self._switch()
-        self._stack.append(name)
+        self._stack.phases.append(name)
         try:
             yield
         finally:
             self._switch()
-            self._stack.pop()
+            self._stack.phases.pop()
 
     def timed(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            self._switch()
-            self._stack.append(name)
-            try:
+            with self.phase(name):
                 return function(*args, **kwargs)
-            finally:
-                self._switch()
-                self._stack.pop()
 
         return call
 
     def _switch(self) -> None:
-        now = time.process_time()
-        self.seconds[self._stack[-1]] += now - self._since
-        self._since = now
+        now = time.thread_time()
+        self.seconds[self._stack.phases[-1]] += now - self._stack.since
+        self._stack.since = now
 
-    def _look(self) -> None:
+    def _look(self, phases: list[str]) -> None:
         page = resource.getpagesize() / 2**20
         while True:
-            phase, now = self._stack[-1], int(Path("/proc/self/statm").read_text().split()[1]) * page
+            phase, now = phases[-1], int(Path("/proc/self/statm").read_text().split()[1]) * page
             self.peaks[phase] = max(self.peaks[phase], now)
             time.sleep(SECONDS_BETWEEN_LOOKS)
 
@@ -171,7 +177,7 @@ def tree_model(clock: Clock) -> type:
                 max_position_embeddings=8192,
             )
             super().__init__(LlamaForCausalLM(config), tokenizer=known, max_length=8192)
-            self._verified = sys.maxsize  # its answers are not those of the model
+            self.choice.verified = sys.maxsize  # its answers are not those of the model
             scored.TreeModel.score = at_once
 
     return InstantTree
@@ -211,7 +217,7 @@ def parsed() -> argparse.Namespace:
 
 
 def main() -> None:
-
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads would not be counted
     import lm_eval_leakage.harness.tasks.task  # noqa: F401  (so that all imports are in the first row)
 
     arguments, clock = parsed(), Clock()

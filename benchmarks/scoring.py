@@ -115,12 +115,13 @@ def _tree_figures(lm, asked) -> dict:
     """Token counts, the cost of building the tree, and what the model does on plain rows of 128 tokens."""
     import torch
 
+    from lm_eval_leakage.harness.models.portions import FittedTexts
     from lm_eval_leakage.harness.models.tokenising import encoded_pairs
     from lm_eval_leakage.scoring.prefix_tree import prefix_tree
 
     pairs = [request.args for request in asked]
     tokenising, tokens = _timed(lambda: list(encoded_pairs(lm, pairs)))
-    building, tree = _timed(lambda: prefix_tree(lm._texts(pairs, tokens)))
+    building, tree = _timed(lambda: prefix_tree(FittedTexts(lm.max_length).texts(pairs, tokens)))
     n_rows = max(1, lm.budget.max_tokens // 128)
     rows = torch.randint(10, 1000, (n_rows, 128), device=lm.device)
     dense = min(_timed(lambda: _plain(lm, rows))[0] for _ in range(4)) / rows.numel()
@@ -132,7 +133,7 @@ def _tree_figures(lm, asked) -> dict:
         "building": building,
         "max_tokens": lm.budget.max_tokens,
         "dense_tokens_per_second": 1 / dense,
-        "scorer": lm._scorer.name if lm._scorer else "stock hf",
+        "scorer": lm.choice.scorer.name if lm.choice.scorer else "stock hf",
     }
 
 

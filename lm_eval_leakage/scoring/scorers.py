@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from lm_eval_leakage.scoring.budget import TokenBudget
+from lm_eval_leakage.scoring.pieces import Carried, Piece, index_tensor
 from lm_eval_leakage.scoring.prefix_tree import PathSums, PrefixTree, ScoredText, Text, prefix_tree
-from lm_eval_leakage.scoring.tree_attention import Carried, Piece, index_tensor
 from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
 
 
@@ -22,6 +22,14 @@ class Scorer(Protocol):
     budget: TokenBudget
 
     def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]: ...
+
+
+class TextsOfTree(list[Text]):
+    """Texts whose tree is built in advance."""
+
+    def __init__(self, texts: Sequence[Text]) -> None:
+        super().__init__(texts)
+        self.tree = prefix_tree(texts)
 
 
 class TreeScorer:
@@ -35,7 +43,7 @@ class TreeScorer:
         self.budget = budget
 
     def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
-        tree = prefix_tree(texts)
+        tree = texts.tree if isinstance(texts, TextsOfTree) else prefix_tree(texts)
         sums, carried, first, n_nodes = PathSums(tree), Carried(), 0, len(tree.node_tokens)
         while first < n_nodes:
             try:
@@ -46,7 +54,8 @@ class TreeScorer:
             yield from sums.answers(first)
 
     def _advance(self, tree: PrefixTree, sums: PathSums, carried: Carried, first: int) -> tuple[Carried, int]:
-        piece = Piece(tree, first, min(first + self.budget.max_tokens, len(tree.node_tokens)), carried)
+        stop = min(first + self.budget.max_tokens, len(tree.node_tokens))
+        piece = Piece(tree, first, stop, carried, device_type=self.device.type)
         targets, logprobs, greedy = self.model.score(piece, self.device)
         sums.logprobs[targets], sums.greedy[targets] = logprobs, greedy
         return piece.passed_on, piece.stop

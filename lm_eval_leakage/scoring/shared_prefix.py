@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from lm_eval_leakage.scoring.budget import TokenBudget
+from lm_eval_leakage.scoring.pieces import UnsuitedModelError
 from lm_eval_leakage.scoring.prefix_tree import ScoredText, Text
 from lm_eval_leakage.scoring.scorers import summed, tokens_of
-from lm_eval_leakage.scoring.tree_attention import UnsuitedModelError
 from lm_eval_leakage.scoring.tree_model import vocabulary_size
 
 LOGITS_OF_TAILS = 2**26  # values

@@ -12,15 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from lm_eval_leakage.scoring.pieces import Piece, UnsuitedModelError, index_tensor
 from lm_eval_leakage.scoring.prefix_tree import IntArray
-from lm_eval_leakage.scoring.tree_attention import (
-    MaskFunction,
-    Piece,
-    TreeMask,
-    UnsuitedModelError,
-    index_tensor,
-    tree_attention,
-)
+from lm_eval_leakage.scoring.tree_attention import tree_attention
+from lm_eval_leakage.scoring.tree_mask import MaskFunction, TreeMask
 
 ATTENTION_NAME = "lm_eval_leakage_prefix_tree"
 LOGITS_AT_ONCE = {"cuda": 2**27, "cpu": 2**24}  # values: 512 and 64 MiB in float32

@@ -12,7 +12,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+from lm_eval_leakage.scoring.attend import explicit_attention
 from lm_eval_leakage.scoring.budget import TokenBudget
+from lm_eval_leakage.scoring.pieces import Carried, Piece, UnsuitedModelError
 from lm_eval_leakage.scoring.prefix_tree import Text, prefix_tree
 from lm_eval_leakage.scoring.scorers import TreeScorer, reference
 from lm_eval_leakage.scoring.shared_prefix import (
@@ -20,13 +22,7 @@ from lm_eval_leakage.scoring.shared_prefix import (
     runs_with_shared_prefix,
     shared_prefix_length,
 )
-from lm_eval_leakage.scoring.tree_attention import (
-    Carried,
-    Piece,
-    UnsuitedModelError,
-    _explicit_attention,
-    tree_attention,
-)
+from lm_eval_leakage.scoring.tree_attention import tree_attention
 from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
 from tests.scoring.trees import (
     CACHED,
@@ -158,7 +154,7 @@ def test_explicit_attention_equals_the_fused_one_where_no_cap_binds(scaling: flo
     query, key, value = torch.randn(3, 2, 3, 5, 8, generator=torch.Generator().manual_seed(0))
     bias = torch.full((5, 5), -torch.inf).triu(1)
     fused = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scaling)
-    written_out = _explicit_attention(query, key, value, bias, scaling, 1e5, None)
+    written_out, _ = explicit_attention(query, key, value, bias[None, None], scaling, 1e5)
     assert torch.allclose(written_out, fused, atol=1e-4)
 
 

@@ -7,31 +7,71 @@ they are called replicas.
 
 from __future__ import annotations
 
+import logging
+import os
+from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 import torch
 from torch import distributed
 
+from lm_eval_leakage.harness.models.lifeline import Lifeline, meet
+
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
-PATIENCE = timedelta(seconds=60)  # how long to wait for a process that does not reach the point of agreement
+JOINING = timedelta(minutes=10)  # within which all processes have to start
+# How long to wait for a process of the same model that computes the same at the same time, where it may have failed
+# in another way than this one: its connection is alive.
+PATIENCE = timedelta(seconds=30)
 
 
-def on_all(found: bool) -> bool:
-    """Whether `found` is true in every process of the run; all must call it."""
+@cache
+def joined() -> Lifeline:
+    """Waits until all processes that the launcher announces have started, and connects them. Raises RuntimeError if
+    they have not after JOINING."""
+    n_started, host = int(os.environ.get("WORLD_SIZE", 1)), os.environ.get("MASTER_ADDR")
+    if n_started == 1 or host is None or "RANK" not in os.environ or not distributed.is_available():
+        return Lifeline()
+    try:
+        store, number, n_all = next(distributed.rendezvous("env://", timeout=JOINING))  # type: ignore[attr-defined]
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"not all of the {n_started} processes of this run have started within {JOINING.seconds // 60} minutes "
+            f"({str(error).splitlines()[0]}); look for the first error of the missing ones, and start all again"
+        ) from error
+    line = Lifeline(number, n_all)
+    try:
+        meet(store, line, host)
+    except OSError as error:
+        logger.warning(
+            "no connection to %s (%s): if a process of the run dies, this one may wait for it; the network has to "
+            "allow connections between the machines on all ports",
+            host,
+            error,
+        )
+    return line
+
+
+def on_all(found: bool, patience: timedelta | None = None) -> bool:
+    """Whether `found` is true in every process of the run; all must call it. With `patience`, RuntimeError if others
+    have not called it by then."""
+    _wait(patience)
     return all(_of_every(found))
 
 
 def are_replicas(lm: Any) -> bool:
     """Whether the processes of this run hold parts of one model, and so must make the same requests."""
-    return _n_processes() > 1 and lm.world_size == 1
+    return n_processes() > 1 and lm.world_size == 1
 
 
 def refuse_wrong_rank(rank: int, world_size: int) -> None:
     """Raises ValueError if the harness numbers the processes of each node from 0: it would test some questions twice
     and others never, and crash when it gathers the results."""
-    if world_size > 1 and _n_processes() == world_size and distributed.get_rank() != rank:
+    if world_size > 1 and n_processes() == world_size and distributed.get_rank() != rank:
         raise ValueError(
             f"this process is number {distributed.get_rank()} of {world_size}, but the model says {rank}: its backend "
             "numbers the processes of each node from 0, and the run would crash after all its work; use the model "
@@ -41,33 +81,23 @@ def refuse_wrong_rank(rank: int, world_size: int) -> None:
 
 def is_first() -> bool:
     """Whether this is the first of all processes, which does what must be done only once."""
-    return _n_processes() == 1 or distributed.get_rank() == 0
+    return process_number() == 0
 
 
 def from_first(value: T) -> T:
     """The first process's value, on every process."""
-    if _n_processes() == 1:
+    if n_processes() == 1:
         return value
     told: list[Any] = [value]
     distributed.broadcast_object_list(told, src=0, group=_side_group())
     return told[0]  # type: ignore[no-any-return]
 
 
-def least_of_all(value: int) -> int:
-    """The smallest value of any process; all must call it. Raises RuntimeError after PATIENCE if another process does
-    not, for example because only that one has run out of memory; the launcher then ends them all."""
-    if _n_processes() == 1:
-        return value
-    try:
-        distributed.monitored_barrier(group=_side_group(), timeout=PATIENCE)
-    except RuntimeError as error:
-        raise RuntimeError(
-            "another process of this model did not join to agree on max_tokens, so it has failed or is still "
-            "computing; run again with a lower max_tokens (answers are kept if the run has an output path)"
-        ) from error
-    told = torch.tensor(value)
-    distributed.all_reduce(told, distributed.ReduceOp.MIN, group=_side_group())
-    return int(told)
+def least_of_all(value: int, patience: timedelta | None = None) -> int:
+    """The smallest value of any process; all must call it. With `patience`, RuntimeError if others have not called it
+    by then, for example because only this process has run out of memory; all others then end too."""
+    _wait(patience)
+    return min(_of_every(value))
 
 
 def most_of_all(lm: Any, value: int) -> int:
@@ -84,15 +114,48 @@ def all_equal(value: object) -> bool:
     return all(other == first for other in others)
 
 
-def _n_processes() -> int:
+def asked_by_any(requests: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]] | None:
+    """What any process was asked, in the same order in all of them, and as often as by the one that was asked it most
+    often; None if all were asked the same, in the same order. All must call it."""
+    digest = blake2b()
+    for request in requests:
+        digest.update(f"{request!r}\n".encode("utf-8", "surrogatepass"))
+    if all_equal(digest.digest()):
+        return None
+    most: Counter[str] = Counter()
+    known: dict[str, tuple[Any, ...]] = {}
+    for own in _of_every(list(requests)):
+        known.update((repr(request), request) for request in own)
+        most |= Counter(map(repr, own))
+    return [known[name] for name in most.elements()]
+
+
+def n_processes() -> int:
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
+def process_number() -> int:
+    """Among all processes of the run."""
+    return distributed.get_rank() if n_processes() > 1 else 0
+
+
+def _wait(patience: timedelta | None) -> None:
+    if patience is None or n_processes() == 1:
+        return
+    try:
+        distributed.monitored_barrier(group=_side_group(), timeout=patience)
+    except RuntimeError as error:
+        raise RuntimeError(
+            "the processes of this model no longer compute the same: another one did not come to an agreement, for "
+            "example because only one of them has run out of memory; run again with a lower max_tokens (answers are "
+            "kept if the run has an output path)"
+        ) from error
+
+
 def _of_every(value: T) -> list[T]:
-    n_processes = _n_processes()
-    if n_processes == 1:
+    if n_processes() == 1:
         return [value]
-    every: list[T] = [value] * n_processes
+    every: list[T] = [value] * n_processes()
     distributed.all_gather_object(every, value, group=_side_group())
     return every
 
