@@ -1,9 +1,11 @@
-"""How many tokens a model has to read for given tokenised texts: each in a row of its own, or shared prefixes once."""
+"""How many tokens a model has to read for given tokenised texts: each in a row of its own, or shared prefixes once;
+and how many for all questions of a benchmark, estimated from some of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -16,7 +18,9 @@ ENGINE_BLOCK = 16  # tokens: what vLLM's prefix cache holds as one, unless `bloc
 class TokenCounts:
     """Of texts whose tokens' log-likelihoods are asked for.
 
-    n_row_tokens: all tokens but the last of each text, which predicts nothing: what `hf` reads, without its padding
+    n_row_tokens: all tokens but the last of each text, which predicts nothing
+    n_merged_tokens: the same with texts that differ only in their last token in one row: what `hf` reads, without its
+        padding
     n_tree_tokens: the distinct prefixes among them: what `hf-prefix-tree` reads
     n_prompt_tokens: all tokens: what an inference engine reads without a prefix cache, since a prompt is read whole
     n_block_tokens: what an engine reads that keeps full blocks of `block` tokens and gets the texts in lexicographic
@@ -25,6 +29,7 @@ class TokenCounts:
 
     n_texts: int
     n_row_tokens: int
+    n_merged_tokens: int
     n_tree_tokens: int
     n_prompt_tokens: int
     n_block_tokens: int
@@ -46,7 +51,56 @@ def token_counts(texts: Iterable[IntArray], block: int = ENGINE_BLOCK) -> TokenC
     return TokenCounts(
         n_texts=len(rows),
         n_row_tokens=n_row_tokens,
+        n_merged_tokens=sum(len(key) // 4 for key in {key[:-4] for key in keys}),
         n_tree_tokens=n_row_tokens - int(in_tree.sum()),
         n_prompt_tokens=int(lengths.sum()),
         n_block_tokens=int((lengths - cached).sum()),
     )
+
+
+@dataclass(frozen=True)
+class TokenEstimate:
+    """Counts of the texts about `n_questions` questions, from `n_measured` of them.
+
+    errors: standard errors of the counts; 0 if all questions were measured
+    """
+
+    counts: TokenCounts
+    errors: TokenCounts
+    n_measured: int
+    n_questions: int
+
+
+def estimated(questions: Sequence[Sequence[IntArray]], n_questions: int, block: int = ENGINE_BLOCK) -> TokenEstimate:
+    """Of all `n_questions`, from the tokenised texts about a random sample of them. A question without texts counts.
+
+    What questions share with each other, such as few-shot examples, is counted once: in the sample, the sum over
+    questions exceeds the count of all texts together by this share for each question but the first.
+    """
+    whole = token_counts((text for question in questions for text in question), block)
+    n = len(questions)
+    if n >= n_questions or not n:
+        return TokenEstimate(whole, token_counts([]), n, n_questions)
+    each = np.array([astuple(token_counts(question, block)) for question in questions], np.float64)
+    shared = (each.sum(axis=0) - astuple(whole)) / max(1, n - 1)
+    totals = n_questions * (each.mean(axis=0) - shared) + shared
+    spread = each.std(axis=0, ddof=1) if n > 1 else np.zeros(each.shape[1])
+    errors = n_questions * spread / math.sqrt(n) * math.sqrt(1 - n / n_questions)
+    return TokenEstimate(_rounded(totals), _rounded(errors), n, n_questions)
+
+
+def together(estimates: Sequence[TokenEstimate]) -> TokenEstimate:
+    """Of several tasks, whose texts are taken to share nothing with each other."""
+    nothing = token_counts([])
+    counts = np.array([astuple(nothing), *(astuple(one.counts) for one in estimates)], np.float64)
+    errors = np.array([astuple(nothing), *(astuple(one.errors) for one in estimates)], np.float64)
+    return TokenEstimate(
+        _rounded(counts.sum(axis=0)),
+        _rounded(np.sqrt((errors**2).sum(axis=0))),
+        sum(one.n_measured for one in estimates),
+        sum(one.n_questions for one in estimates),
+    )
+
+
+def _rounded(values: Iterable[float]) -> TokenCounts:
+    return TokenCounts(*(round(value) for value in values))
