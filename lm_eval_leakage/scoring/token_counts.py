@@ -1,4 +1,4 @@
-"""How many tokens a model has to read for given tokenised texts: each in a row of its own, or shared prefixes once;
+"""Number of tokens to read for given tokenised texts: each in a row of its own, or shared prefixes once;
 and how many for all questions of a benchmark, estimated from some of them."""
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from lm_eval_leakage.scoring.prefix_tree import IntArray, shared_with_previous
 
+FloatArray = npt.NDArray[np.float64]
 ENGINE_BLOCK = 16  # tokens: what vLLM's prefix cache holds as one, unless `block_size` is given
 
 
@@ -22,7 +24,6 @@ class TokenCounts:
     n_merged_tokens: the same with texts that differ only in their last token in one row: what `hf` reads, without its
         padding
     n_tree_tokens: the distinct prefixes among them: what `hf-prefix-tree` reads
-    n_prompt_tokens: all tokens: what an inference engine reads without a prefix cache, since a prompt is read whole
     n_block_tokens: what an engine reads that keeps full blocks of `block` tokens and gets the texts in lexicographic
         order: a block that begins an earlier text is not read again, but the last token of a text always is
     """
@@ -31,8 +32,12 @@ class TokenCounts:
     n_row_tokens: int
     n_merged_tokens: int
     n_tree_tokens: int
-    n_prompt_tokens: int
     n_block_tokens: int
+
+    @property
+    def n_prompt_tokens(self) -> int:
+        """All tokens: what an inference engine reads without a prefix cache, since a prompt is read whole."""
+        return self.n_row_tokens + self.n_texts
 
 
 def token_counts(texts: Iterable[IntArray], block: int = ENGINE_BLOCK) -> TokenCounts:
@@ -53,7 +58,6 @@ def token_counts(texts: Iterable[IntArray], block: int = ENGINE_BLOCK) -> TokenC
         n_row_tokens=n_row_tokens,
         n_merged_tokens=sum(len(key) // 4 for key in {key[:-4] for key in keys}),
         n_tree_tokens=n_row_tokens - int(in_tree.sum()),
-        n_prompt_tokens=int(lengths.sum()),
         n_block_tokens=int((lengths - cached).sum()),
     )
 
@@ -71,11 +75,29 @@ class TokenEstimate:
     n_questions: int
 
 
-def estimated(questions: Sequence[Sequence[IntArray]], n_questions: int, block: int = ENGINE_BLOCK) -> TokenEstimate:
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths of questions in any unit, of each part of which they consist.
+
+    measured: of the measured questions, in their order, `(n_measured, n_parts)`; mean: over all questions
+    """
+
+    measured: Sequence[Sequence[float]]
+    mean: Sequence[float]
+
+
+def estimated(
+    questions: Sequence[Sequence[IntArray]],
+    n_questions: int,
+    lengths: Lengths | None = None,
+    block: int = ENGINE_BLOCK,
+) -> TokenEstimate:
     """Of all `n_questions`, from the tokenised texts about a random sample of them. A question without texts counts.
 
     What questions share with each other, such as few-shot examples, is counted once: in the sample, the sum over
     questions exceeds the count of all texts together by this share for each question but the first.
+
+    lengths: a regression on them removes the part of the error that comes from drawing long or short questions
     """
     whole = token_counts((text for question in questions for text in question), block)
     n = len(questions)
@@ -83,10 +105,20 @@ def estimated(questions: Sequence[Sequence[IntArray]], n_questions: int, block: 
         return TokenEstimate(whole, token_counts([]), n, n_questions)
     each = np.array([astuple(token_counts(question, block)) for question in questions], np.float64)
     shared = (each.sum(axis=0) - astuple(whole)) / max(1, n - 1)
-    totals = n_questions * (each.mean(axis=0) - shared) + shared
-    spread = each.std(axis=0, ddof=1) if n > 1 else np.zeros(each.shape[1])
-    errors = n_questions * spread / math.sqrt(n) * math.sqrt(1 - n / n_questions)
+    mean, deviation = _regressed(each, lengths or Lengths([[]] * n, []))
+    totals = n_questions * (mean - shared) + shared
+    errors = n_questions * deviation / math.sqrt(n) * math.sqrt(1 - n / n_questions)
     return TokenEstimate(_rounded(totals), _rounded(errors), n, n_questions)
+
+
+def _regressed(values: FloatArray, lengths: Lengths) -> tuple[FloatArray, FloatArray]:
+    """The value of each column at the mean length, and the standard deviation of the values around the plane."""
+    measured = np.array(lengths.measured, np.float64)
+    centre, mean = measured.mean(axis=0), values.mean(axis=0)
+    slopes, _, rank, _ = np.linalg.lstsq(measured - centre, values - mean, rcond=None)
+    residuals = values - mean - (measured - centre) @ slopes
+    freedom = max(1, len(values) - 1 - int(rank))
+    return mean + (np.array(lengths.mean) - centre) @ slopes, np.sqrt((residuals**2).sum(axis=0) / freedom)
 
 
 def together(estimates: Sequence[TokenEstimate]) -> TokenEstimate:

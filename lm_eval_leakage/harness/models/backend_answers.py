@@ -20,7 +20,10 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import CachingLM
 from lm_eval.models.huggingface import HFLM
 
+from lm_eval_leakage.harness.models.announced import announced
 from lm_eval_leakage.harness.models.processes import are_replicas, from_first, most_of_all
+from lm_eval_leakage.harness.models.request_tokens import n_characters
+from lm_eval_leakage.harness.models.time_left import TimeLeft
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.patches.cache_hook import answers_reported
 from lm_eval_leakage.logs.answer_store import Answer, AnswerStore
@@ -94,6 +97,7 @@ class BackendAnswers:
         self._keys = [request_key(method, instance.args) for instance in instances]
         self._may_keep = {key for key, one in zip(self._keys, instances, strict=True) if one.task.resume}
         self._answers: dict[bytes, Answer | Broken] = {}
+        self._time_left: TimeLeft | None = None
 
     def answers(self) -> list[Answer | Broken]:
         """The answer to each instance, in order. Equal requests are sent once."""
@@ -105,13 +109,16 @@ class BackendAnswers:
             n_found, n_all = sum(key in found for key in self._keys), len(self._keys)
             logger.warning("resumed: %d of %d requests were answered by an earlier run", n_found, n_all)
         remaining = {key: one for key, one in zip(self._keys, self.instances, strict=True) if key not in found}
+        self._time_left = announced(self.model, self.method, list(remaining.values()))
         self._ask(remaining)
         return [self._answers[key] for key in self._keys]
 
-    def receive(self, key: bytes, response: object) -> None:
+    def receive(self, key: bytes, response: object, arguments: Sequence[Any] = ()) -> None:
         """Takes a response that the backend reports; in any order, and possibly repeated."""
         answer = checked(self.method, response, "a request")
         if not isinstance(answer, Broken) and self._answers.get(key) != answer:
+            if self._time_left is not None and key not in self._answers:
+                self._time_left.done(n_characters(arguments))
             self._answers[key] = answer
             if self.store is not None and key in self._may_keep and _is_finite(answer):
                 self.store.add(key, answer)
@@ -132,7 +139,7 @@ class BackendAnswers:
 
     def _reported(self, method: str, arguments: Any, response: object) -> None:
         if method == self.method:
-            self.receive(request_key(method, arguments), response)
+            self.receive(request_key(method, arguments), response, arguments)
 
     def _flush(self) -> None:
         if self.store is not None:
@@ -211,7 +218,7 @@ class BackendAnswers:
     def _match(self, asked: Mapping[bytes, AskedRequest], responses: Sequence[object]) -> None:
         for number, (key, one) in enumerate(asked.items()):
             response = responses[number]
-            self.receive(key, response)
+            self.receive(key, response, one.args)
             if key not in self._answers:
                 text = one.args[-1 if self.method == "loglikelihood" else 0]
                 self._answers[key] = checked(self.method, response, f"request {one.idx} ({_short(text)})")
