@@ -13,13 +13,13 @@ ALL = "all"
 
 def cost(args: argparse.Namespace) -> None:
     """count the requests and tokens of audits and tasks with a tokenizer, without a model"""
-    from lm_eval_leakage.harness.running.cost_table import GIVEN, Speed, as_markdown, as_records, speed_of
+    from lm_eval_leakage.harness.running.cost_table import AS_GIVEN, Speed, as_markdown, as_records, speed_of
     from lm_eval_leakage.harness.running.costs import costs
     from lm_eval_leakage.texts import as_json
 
     names = [name for task in args.tasks for name in task.split(",") if name]
     _refuse_keys(args.metadata, names)
-    speed = Speed(args.tokens_per_second or 0.0, GIVEN)
+    speed = Speed(args.tokens_per_second or 0.0, AS_GIVEN)
     if (args.parameters is None) != (args.tflops is None):
         raise ValueError("--parameters and --tflops need each other: time is 2 x parameters x tokens / FLOP/s")
     if args.parameters is not None:

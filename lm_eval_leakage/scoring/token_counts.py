@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from lm_eval_leakage.scoring.prefix_tree import IntArray, shared_with_previous
 
-FloatArray = npt.NDArray[np.float64]
+Columns = npt.NDArray[np.float64]
 ENGINE_BLOCK = 16  # tokens: what vLLM's prefix cache holds as one, unless `block_size` is given
 
 
@@ -111,7 +111,7 @@ def estimated(
     return TokenEstimate(_rounded(totals), _rounded(errors), n, n_questions)
 
 
-def _regressed(values: FloatArray, lengths: Lengths) -> tuple[FloatArray, FloatArray]:
+def _regressed(values: Columns, lengths: Lengths) -> tuple[Columns, Columns]:
     """The value of each column at the mean length, and the standard deviation of the values around the plane."""
     measured = np.array(lengths.measured, np.float64)
     centre, mean = measured.mean(axis=0), values.mean(axis=0)

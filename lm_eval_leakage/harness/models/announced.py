@@ -13,6 +13,7 @@ import numpy as np
 
 from lm_eval_leakage.harness.models.processes import is_first
 from lm_eval_leakage.harness.models.request_tokens import (
+    SCORED,
     backend_name,
     has_tokenizer,
     n_characters,
@@ -81,11 +82,12 @@ def _in_words(lm: Any, method: str, requests: Sequence[CountedRequest], size: To
     counts, name = size.counts, backend_name(lm)
     alone, read = read_by("", counts, method), read_by(name, counts, method)
     asked = f"{counted(len(requests), 'request')} with {about(alone)} tokens"
+    if method == SCORED and counts.n_tree_tokens < alone:
+        asked += f", {about(counts.n_tree_tokens)} with shared prefixes read once"
     if read < alone:
-        asked += f", of which {name} reads {about(read)}, since it reads shared prefixes once"
-    elif counts.n_tree_tokens < alone and method == "loglikelihood":
-        asked += f" ({about(counts.n_tree_tokens)} if shared prefixes were read once)"
-    if written := sum([n_generated(one.args) for one in requests]):
+        asked += f"; {name} reads {about(read)}"
+    if method == "generate_until":
+        written = sum([n_generated(one.args) for one in requests])
         asked += f", and at most {about(written)} to generate"
     if size.n_measured < size.n_questions:
         asked += f"; estimated from {size.n_measured} of {count(size.n_questions)} questions"

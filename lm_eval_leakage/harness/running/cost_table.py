@@ -16,7 +16,7 @@ COLUMNS = ("task", "questions", "requests", "tokens in rows", "tokens as a tree"
 TOKENS = ("n_row_tokens", "n_tree_tokens", "n_block_tokens")
 OPERATIONS = 2  # floating-point operations per parameter and token: one multiplication and one addition
 TERA = 1e12
-GIVEN = "the tokens per second that were given"
+AS_GIVEN = "the tokens per second that were given"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,12 @@ from lm_eval_leakage.harness.checks.foreseen import source_of, why_cannot_answer
 from lm_eval_leakage.harness.models.tokenizer_only import TokenizerOnly
 from lm_eval_leakage.harness.running.sizes import RunSize, drawn_rows, needs_of, row_lengths, size_of, size_together
 from lm_eval_leakage.harness.running.task_shelf import TaskShelf
+from lm_eval_leakage.harness.tasks.given_questions import NO_METADATA
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 
-USUAL_MODEL = "hf-prefix-tree"
+USUAL_BACKEND = "hf-prefix-tree"
 USUAL_QUESTIONS = 200
 FEWEST_PER_TASK = 8  # of a group: its tasks may differ, and each has few-shot examples of its own
-NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -35,10 +34,10 @@ def costs(
     tasks: Sequence[str],
     tokenizer: str,
     *,
-    model: str = USUAL_MODEL,
+    model: str = USUAL_BACKEND,
     questions: int | None = USUAL_QUESTIONS,
     limit: float | None = None,
-    metadata: Mapping[str, Any] = NO_METADATA,
+    metadata: Mapping[str, object] = NO_METADATA,
     num_fewshot: int | None = None,
     include_paths: Sequence[str] = (),
     apply_chat_template: bool | str = False,
