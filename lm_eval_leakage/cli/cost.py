@@ -13,11 +13,13 @@ ALL = "all"
 
 def cost(args: argparse.Namespace) -> None:
     """count the requests and tokens of audits and tasks with a tokenizer, without a model"""
+    from lm_eval_leakage.harness.checks.foreseen import source_of, why_cannot_answer
     from lm_eval_leakage.harness.running.cost_table import AS_GIVEN, Speed, as_markdown, as_records, speed_of
     from lm_eval_leakage.harness.running.costs import costs
     from lm_eval_leakage.texts import as_json
 
     names = [name for task in args.tasks for name in task.split(",") if name]
+    source_of(args.model)  # refuses an unknown name now
     _refuse_keys(args.metadata, names)
     speed = Speed(args.tokens_per_second or 0.0, AS_GIVEN)
     if (args.parameters is None) != (args.tflops is None):
@@ -27,7 +29,6 @@ def cost(args: argparse.Namespace) -> None:
     found = costs(
         names,
         args.tokenizer,
-        model=args.model,
         questions=args.questions,
         limit=args.limit,
         metadata=args.metadata,
@@ -35,10 +36,11 @@ def cost(args: argparse.Namespace) -> None:
         include_paths=[part for part in (args.include_path or "").split(":") if part],
         apply_chat_template=args.apply_chat_template or False,
     )
+    refusals = {one.size.method: why_cannot_answer(args.model, one.size.method) for one in found}
     if args.format == "json":
-        say(as_json(as_records(found, args.model, speed), indent=1))
+        say(as_json(as_records(found, args.model, speed, refusals), indent=1))
     else:
-        say(as_markdown(found, args.model, speed))
+        say(as_markdown(found, args.model, speed, refusals))
 
 
 def cost_arguments(parser: argparse.ArgumentParser) -> None:

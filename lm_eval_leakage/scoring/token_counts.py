@@ -49,7 +49,7 @@ def token_counts(texts: Iterable[IntArray], block: int = ENGINE_BLOCK) -> TokenC
         raise ValueError("a text has no token; an empty request is not sent to a model, so leave it out")
     shared = shared_with_previous(rows).astype(np.int64)
     before = np.concatenate([[0], lengths[:-1]])[: len(rows)]
-    # a text's last token is no input, so a text that continues another one adds that token as an input
+    # the last token of a text is no input, so a text that continues another one adds that token as an input
     in_tree = np.minimum(shared, np.maximum(np.minimum(lengths, before) - 1, 0))
     cached = np.minimum(shared, lengths - 1) // block * block
     n_row_tokens = int((lengths - 1).sum())

@@ -35,7 +35,8 @@ def test_json_is_one_record_per_task(typed, questions_file) -> None:
     words = ("--model", "hf", "--questions", "4", "--limit", "8", "--tokens_per_second", "50")
     code, out, err = typed(TASK, "--metadata", metadata, "--format", "json", *words)
     (record,) = json.loads(out)
-    assert (code, err, record["n_questions"], record["n_measured"]) == (0, "", 8, 8)  # a task has at least so many measured
+    # of each task at least eight are measured
+    assert (code, err, record["n_questions"], record["n_measured"]) == (0, "", 8, 8)
     assert record["seconds"] == record["n_read"] / 50
 
 

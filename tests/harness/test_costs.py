@@ -76,7 +76,6 @@ def test_an_audit_costs_what_a_run_sends(model, chat: bool, questions_file, monk
     assert (counts.n_texts, counts.n_tree_tokens) == (len(texts), len(prefixes(texts)))
     assert counts.n_row_tokens == sum(len(text) - 1 for text in texts)
     assert sum(found.size.untestable.values()) == 1
-    assert found.why_not == ""
 
 
 @pytest.mark.parametrize("n_examples", [0, 3])
@@ -98,12 +97,7 @@ def test_a_task_that_generates_is_told_by_what_it_may_write(model, tmp_path: Pat
     assert (found.size.method, found.size.n_requests, found.size.n_generated) == ("generate_until", 3, 150)
 
 
-def test_a_backend_that_cannot_answer_is_told_with_the_cost(model, questions_file) -> None:
-    metadata = questions_file(questions(2))
-    (found,) = costs([TASK], model, model="local-chat-completions", metadata=metadata)
-    assert "gives no log-likelihoods" in found.why_not
-    with pytest.raises(ValueError, match="'hff' is not a model of lm_eval; did you mean hf"):
-        costs([TASK], model, model="hff")
+def test_an_unknown_task_is_refused_with_the_nearest_name(model) -> None:
     with pytest.raises(ValueError, match="tasks has 'freshh_leakage_perm', which is not a task"):
         costs(["freshh_leakage_perm"], model)
 
@@ -127,7 +121,7 @@ def cost_of(task: str, n_requests: int, n_error: int = 0, method: str = "loglike
     errors = TokenCounts(0, n_error, n_error, n_error, n_error)
     tokens = TokenEstimate(counts, errors, 50 if n_error else 1000, 1000)
     usual = {"n_generated": 0, "n_characters": 0, "untestable": Counter[str]()} | given
-    return TaskCost(task, RunSize(method, tokens, **usual), "")
+    return TaskCost(task, RunSize(method, tokens, **usual))
 
 
 def test_the_table_shows_errors_ratio_and_time() -> None:
@@ -144,6 +138,13 @@ def test_generated_tokens_are_at_most_and_share_nothing() -> None:
     text = as_markdown([cost_of("a", 10, method="generate_until", n_generated=5000)], "hf", Speed())
     assert "| a | 1,000 | 10 | 1,000 | – | – | 5,000 |" in text
     assert "time" not in text
+
+
+def test_a_task_that_the_model_cannot_answer_is_marked() -> None:
+    refusals = {"loglikelihood": "chat gives no log-likelihoods"}
+    given = ([cost_of("a", 10)], "chat", Speed(), refusals)
+    assert "a cannot run: chat gives no log-likelihoods" in as_markdown(*given)
+    assert as_records(*given)[0]["why_not"] == refusals["loglikelihood"]
 
 
 def test_json_has_the_numbers_of_the_table() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from lm_eval_leakage.harness.models.request_tokens import READ_BY, SCORED
 from lm_eval_leakage.harness.running.costs import TaskCost
@@ -16,6 +17,7 @@ COLUMNS = ("task", "questions", "requests", "tokens in rows", "tokens as a tree"
 TOKENS = ("n_row_tokens", "n_tree_tokens", "n_block_tokens")
 OPERATIONS = 2  # floating-point operations per parameter and token: one multiplication and one addition
 TERA = 1e12
+NO_REFUSALS: Mapping[str, str] = MappingProxyType({})
 AS_GIVEN = "the tokens per second that were given"
 
 
@@ -35,8 +37,11 @@ def speed_of(parameters: float, tflops: float) -> Speed:
     return Speed(found, f"{parameters:.3g} parameters at {tflops:g} TFLOP/s, which is {about(round(found))} tokens/s")
 
 
-def as_markdown(costs: Sequence[TaskCost], model: str, speed: Speed) -> str:
-    """A row per task, their sum, and in sentences what the numbers rest on."""
+def as_markdown(costs: Sequence[TaskCost], model: str, speed: Speed, refusals: Mapping[str, str] = NO_REFUSALS) -> str:
+    """A row per task, their sum, and in sentences what the numbers rest on.
+
+    refusals: why the model cannot answer requests of a method
+    """
     total = size_together([cost.size for cost in costs])
     named = [(cost.task, cost.size) for cost in costs] + ([("all", total)] if len(costs) > 1 else [])
     further = [
@@ -44,7 +49,9 @@ def as_markdown(costs: Sequence[TaskCost], model: str, speed: Speed) -> str:
     ]
     lines = [[*COLUMNS, *(heading for heading, _ in further)]]
     lines += [[*_cells(task, size), *(cell(size) for _, cell in further)] for task, size in named]
-    return "\n\n".join([markdown_of(lines), "\n".join(f"- {line}" for line in _remarks(costs, total, model, speed))])
+    return "\n\n".join(
+        [markdown_of(lines), "\n".join(f"- {line}" for line in _remarks(costs, total, model, speed, refusals))]
+    )
 
 
 def _further(model: str, speed: Speed) -> list[tuple[str, Callable[[RunSize], str]]]:
@@ -82,7 +89,9 @@ def _time(size: RunSize, model: str, speed: Speed) -> str:
     return duration(size.n_read(model) / speed.tokens_per_second) if speed.tokens_per_second else DASH
 
 
-def _remarks(costs: Sequence[TaskCost], total: RunSize, model: str, speed: Speed) -> list[str]:
+def _remarks(
+    costs: Sequence[TaskCost], total: RunSize, model: str, speed: Speed, refusals: Mapping[str, str]
+) -> list[str]:
     tokens, found = total.tokens, []
     if tokens.n_measured < tokens.n_questions:
         found.append(
@@ -95,15 +104,17 @@ def _remarks(costs: Sequence[TaskCost], total: RunSize, model: str, speed: Speed
     if speed.tokens_per_second:
         found.append(f"time: {speed.source}; an estimate of reading alone, without loading and starting")
     for cost in costs:
-        if cost.why_not:
-            found.append(f"{cost.task} cannot run: {cost.why_not}")
+        if why_not := refusals.get(cost.size.method):
+            found.append(f"{cost.task} cannot run: {why_not}")
         found += [
             f"{cost.task}: about {counted(n)} not asked: {reason}" for reason, n in cost.size.untestable.most_common(3)
         ]
     return found
 
 
-def as_records(costs: Sequence[TaskCost], model: str, speed: Speed) -> list[dict[str, object]]:
+def as_records(
+    costs: Sequence[TaskCost], model: str, speed: Speed, refusals: Mapping[str, str] = NO_REFUSALS
+) -> list[dict[str, object]]:
     """A record per task, for JSON."""
     return [
         {
@@ -120,7 +131,7 @@ def as_records(costs: Sequence[TaskCost], model: str, speed: Speed) -> list[dict
             "n_generated": cost.size.n_generated,
             "seconds": cost.size.n_read(model) / speed.tokens_per_second if speed.tokens_per_second else None,
             "untestable": dict(cost.size.untestable),
-            "why_not": cost.why_not or None,
+            "why_not": refusals.get(cost.size.method) or None,
         }
         for cost in costs
     ]

@@ -9,32 +9,28 @@ from typing import Any
 
 import numpy as np
 
-from lm_eval_leakage.harness.checks.foreseen import source_of, why_cannot_answer
 from lm_eval_leakage.harness.models.tokenizer_only import TokenizerOnly
-from lm_eval_leakage.harness.running.sizes import RunSize, drawn_rows, needs_of, row_lengths, size_of, size_together
+from lm_eval_leakage.harness.running.sizes import RunSize, drawn_rows, row_lengths, size_of, size_together
 from lm_eval_leakage.harness.running.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.given_questions import NO_METADATA
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 
-USUAL_BACKEND = "hf-prefix-tree"
 USUAL_QUESTIONS = 200
 FEWEST_PER_TASK = 8  # of a group: its tasks may differ, and each has few-shot examples of its own
 
 
 @dataclass(frozen=True)
 class TaskCost:
-    """One task, group or audit; why_not: why the model cannot run it, empty if it can."""
+    """What one task, group or audit asks."""
 
     task: str
     size: RunSize
-    why_not: str
 
 
 def costs(
     tasks: Sequence[str],
     tokenizer: str,
     *,
-    model: str = USUAL_BACKEND,
     questions: int | None = USUAL_QUESTIONS,
     limit: float | None = None,
     metadata: Mapping[str, object] = NO_METADATA,
@@ -46,13 +42,11 @@ def costs(
 
     tasks: tasks, groups, tags and audits of lm_eval
     tokenizer: a folder, or a name of the Hugging Face Hub
-    model: the backend, as `--model` names it
     questions: how many are tokenised of each task, drawn at random; None for all
     limit: as for lm_eval: the number of first questions of a task that a run asks, or their share if below 1
 
-    Raises ValueError or OSError if there is no such task, tokenizer or backend.
+    Raises ValueError or OSError if there is no such task or tokenizer.
     """
-    source_of(model)  # refuses an unknown name now
     stand_in = TokenizerOnly(tokenizer, {})
     chat = _chat(stand_in, apply_chat_template)
     shelf = TaskShelf(include_paths)
@@ -61,9 +55,7 @@ def costs(
         loaded = list(shelf.load(name, metadata).leaves.values())
         for task in loaded:
             _prepare(task, stand_in, num_fewshot)
-        size = _size(loaded, questions, limit, stand_in, chat)
-        reasons = {why_cannot_answer(model, needs_of(task)) for task in loaded}
-        found.append(TaskCost(name, size, min(reasons)))
+        found.append(TaskCost(name, _size(loaded, questions, limit, stand_in, chat)))
     return found
 
 
