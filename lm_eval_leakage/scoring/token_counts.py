@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -119,6 +119,15 @@ def _regressed(values: Columns, lengths: Lengths) -> tuple[Columns, Columns]:
     residuals = values - mean - (measured - centre) @ slopes
     freedom = max(1, len(values) - 1 - int(rank))
     return mean + (np.array(lengths.mean) - centre) @ slopes, np.sqrt((residuals**2).sum(axis=0) / freedom)
+
+
+def without_sharing(estimate: TokenEstimate) -> TokenEstimate:
+    """The same where a model reads every text in a row of its own, as when it generates."""
+    return replace(estimate, counts=_in_rows(estimate.counts), errors=_in_rows(estimate.errors))
+
+
+def _in_rows(counts: TokenCounts) -> TokenCounts:
+    return TokenCounts(counts.n_texts, *[counts.n_row_tokens] * 4)
 
 
 def together(estimates: Sequence[TokenEstimate]) -> TokenEstimate:

@@ -26,7 +26,7 @@ def test_a_table_is_printed_without_a_model(typed, questions_file) -> None:
     code, out, err = typed(TASK, "--metadata", given, "--parameters", "1e9", "--tflops", "100")
     assert (code, err) == (0, "")
     assert f"| {TASK} | 9 | 216 | " in out
-    assert "`hf-prefix-tree` reads the tree's tokens" in out
+    assert "tokens: every shared prefix once" in out
     assert "1e+09 parameters at 100 TFLOP/s, which is 50,000 tokens/s" in out
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from lm_eval_leakage.harness.models import announced as module
 from lm_eval_leakage.harness.models.announced import announced
-from lm_eval_leakage.harness.models.request_tokens import has_tokenizer, read_by, tokens_of
+from lm_eval_leakage.harness.models.request_tokens import has_tokenizer, read_by, size_estimated, tokens_of
 from lm_eval_leakage.scoring.token_counts import token_counts
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import GOOD, TASK, evaluate
@@ -87,7 +87,9 @@ def test_each_backend_reads_what_it_cannot_share() -> None:
     found = [read_by(name, counts) for name in ("hf-prefix-tree", "vllm-prefix-tree", "hf", "vllm")]
     expected = [counts.n_tree_tokens, counts.n_block_tokens, counts.n_merged_tokens, counts.n_row_tokens]
     assert found == expected
-    assert read_by("hf-prefix-tree", counts, "generate_until") == counts.n_row_tokens
+    rows = [tokens_of(Bytes(), "generate_until", [one.args for one in requests(9, orders)])]
+    written = size_estimated("generate_until", rows, 1).counts
+    assert read_by("hf-prefix-tree", written) == written.n_row_tokens > 0
 
 
 def test_a_tokenizer_that_fails_does_not_end_the_run_and_other_ranks_say_nothing(caplog) -> None:

@@ -13,17 +13,17 @@ import numpy as np
 
 from lm_eval_leakage.harness.models.processes import is_first
 from lm_eval_leakage.harness.models.request_tokens import (
-    SCORED,
     backend_name,
     has_tokenizer,
     n_characters,
     n_generated,
     read_by,
+    size_estimated,
     tokens_of,
 )
 from lm_eval_leakage.harness.models.time_left import Pace, TimeLeft
 from lm_eval_leakage.results.formatting import about, count, counted, duration
-from lm_eval_leakage.scoring.token_counts import Lengths, TokenEstimate, estimated
+from lm_eval_leakage.scoring.token_counts import Lengths, TokenEstimate
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def announced(lm: Any, method: str, requests: Sequence[CountedRequest]) -> TimeL
     except Exception as problem:  # a tokenizer may raise anything, and the run itself will say so
         logger.debug("the requests cannot be counted: %r", problem)
         return TimeLeft(0, _silent)
-    n_read = read_by(backend_name(lm), size.counts, method)
+    n_read = read_by(backend_name(lm), size.counts)
     logger.info("%s: %s", _names(requests), _in_words(lm, method, requests, size))
     return TimeLeft(n_long, lambda pace: _tell(pace, n_read))
 
@@ -64,7 +64,7 @@ def _sampled(lm: Any, method: str, requests: Sequence[CountedRequest]) -> tuple[
         if time.monotonic() - begun > SECONDS_OF_TOKENISING:
             break
     known = Lengths(lengths[drawn[: len(texts)]].tolist(), lengths.mean(axis=0).tolist())
-    return estimated(texts, len(by_question), known), int(lengths.sum())
+    return size_estimated(method, texts, len(by_question), known), int(lengths.sum())
 
 
 def _lengths(own: Sequence[CountedRequest]) -> tuple[int, int]:
@@ -80,9 +80,9 @@ def _names(requests: Sequence[CountedRequest]) -> str:
 
 def _in_words(lm: Any, method: str, requests: Sequence[CountedRequest], size: TokenEstimate) -> str:
     counts, name = size.counts, backend_name(lm)
-    alone, read = read_by("", counts, method), read_by(name, counts, method)
+    alone, read = counts.n_row_tokens, read_by(name, counts)
     asked = f"{counted(len(requests), 'request')} with {about(alone)} tokens"
-    if method == SCORED and counts.n_tree_tokens < alone:
+    if counts.n_tree_tokens < alone:
         asked += f", {about(counts.n_tree_tokens)} with shared prefixes read once"
     if read < alone:
         asked += f"; {name} reads {about(read)}"

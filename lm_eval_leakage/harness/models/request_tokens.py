@@ -11,7 +11,7 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval_leakage.harness.models.tokenising import encoded_pairs
 from lm_eval_leakage.harness.patches.registries import OUR_MODELS
 from lm_eval_leakage.scoring.prefix_tree import IntArray
-from lm_eval_leakage.scoring.token_counts import TokenCounts
+from lm_eval_leakage.scoring.token_counts import Lengths, TokenCounts, TokenEstimate, estimated, without_sharing
 
 BYTES_OF_A_TOKEN = 4  # of English text, by most tokenizers
 SCORED = "loglikelihood"  # the only method whose texts share prefixes
@@ -19,12 +19,20 @@ AS_TREE, IN_BLOCKS, MERGED, ALONE = "n_tree_tokens", "n_block_tokens", "n_merged
 READ_BY: Mapping[str, str] = {"hf-prefix-tree": AS_TREE, "vllm-prefix-tree": IN_BLOCKS, "hf": MERGED}  # others: ALONE
 
 
-def read_by(model: str, counts: TokenCounts, method: str = SCORED) -> int:
-    """The tokens that a backend reads for the texts of its method `method`.
+def read_by(model: str, counts: TokenCounts) -> int:
+    """The tokens that a backend reads.
 
     model: as `--model` names it; empty for one without a name
     """
-    return int(getattr(counts, READ_BY.get(model, ALONE) if method == SCORED else ALONE))
+    return int(getattr(counts, READ_BY.get(model, ALONE)))
+
+
+def size_estimated(
+    method: str, texts: Sequence[Sequence[IntArray]], n_questions: int, lengths: Lengths | None = None
+) -> TokenEstimate:
+    """As `estimated`, for requests of one of the model's methods."""
+    found = estimated(texts, n_questions, lengths)
+    return found if method == SCORED else without_sharing(found)
 
 
 def backend_name(lm: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from lm_eval_leakage.harness.models.request_tokens import READ_BY, SCORED
+from lm_eval_leakage.harness.models.request_tokens import ALONE, AS_TREE, IN_BLOCKS, MERGED, READ_BY, SCORED
 from lm_eval_leakage.harness.running.costs import TaskCost
 from lm_eval_leakage.harness.running.sizes import RunSize, size_together
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, duration
@@ -17,6 +17,12 @@ COLUMNS = ("task", "questions", "requests", "tokens in rows", "tokens as a tree"
 TOKENS = ("n_row_tokens", "n_tree_tokens", "n_block_tokens")
 OPERATIONS = 2  # floating-point operations per parameter and token: one multiplication and one addition
 TERA = 1e12
+READ_IN_WORDS = {
+    ALONE: "each text in a row of its own",
+    MERGED: "texts that differ only in their last token in one row, others in rows of their own",
+    IN_BLOCKS: f"full blocks of {ENGINE_BLOCK} tokens that begin several texts once",
+    AS_TREE: "every shared prefix once",
+}
 NO_REFUSALS: Mapping[str, str] = MappingProxyType({})
 AS_GIVEN = "the tokens per second that were given"
 
@@ -49,9 +55,8 @@ def as_markdown(costs: Sequence[TaskCost], model: str, speed: Speed, refusals: M
     ]
     lines = [[*COLUMNS, *(heading for heading, _ in further)]]
     lines += [[*_cells(task, size), *(cell(size) for _, cell in further)] for task, size in named]
-    return "\n\n".join(
-        [markdown_of(lines), "\n".join(f"- {line}" for line in _remarks(costs, total, model, speed, refusals))]
-    )
+    remarks = [f"- {line}" for line in _remarks(costs, total, model, speed, refusals)]
+    return "\n".join([markdown_of(lines), "", *remarks])
 
 
 def _further(model: str, speed: Speed) -> list[tuple[str, Callable[[RunSize], str]]]:
@@ -98,9 +103,7 @@ def _remarks(
             f"{count(tokens.n_measured)} of {counted(tokens.n_questions)} tokenised; ± is a standard error; "
             "`--questions all` counts them all"
         )
-    way = READ_BY.get(model, "")
-    how = {"n_tree_tokens": "the tree's", "n_block_tokens": "the blocks'"}.get(way, "the rows'")
-    found.append(f"`{model}` reads {how} tokens: {about(total.n_read(model))}")
+    found.append(f"`{model}` reads {about(total.n_read(model))} tokens: {READ_IN_WORDS[READ_BY.get(model, ALONE)]}")
     if speed.tokens_per_second:
         found.append(f"time: {speed.source}; an estimate of reading alone, without loading and starting")
     for cost in costs:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lm_eval_leakage.harness.models.request_tokens import n_characters, n_generated, read_by, tokens_of
+from lm_eval_leakage.harness.models.request_tokens import n_characters, n_generated, read_by, size_estimated, tokens_of
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.questions.row_texts import texts_in
 from lm_eval_leakage.records import UntestableQuestion
-from lm_eval_leakage.scoring.token_counts import Lengths, TokenEstimate, estimated, together
+from lm_eval_leakage.scoring.token_counts import Lengths, TokenEstimate, together
 
 ROWS_MEASURED = 60  # drawn at random; the rest is taken to be like them
 
@@ -40,7 +40,7 @@ class RunSize:
 
     def n_read(self, model: str) -> int:
         """Tokens that the backend reads."""
-        return read_by(model, self.tokens.counts, self.method)
+        return read_by(model, self.tokens.counts)
 
 
 def needs_of(task: Any) -> str:
@@ -95,7 +95,7 @@ def size_of(
     scale = n_questions / max(1, len(texts))
     return RunSize(
         method,
-        estimated(texts, n_questions, None if mean_lengths is None else Lengths(lengths, mean_lengths)),
+        size_estimated(method, texts, n_questions, None if mean_lengths is None else Lengths(lengths, mean_lengths)),
         round(scale * n_written),
         round(scale * n_long),
         Counter({reason: round(scale * n) for reason, n in reasons.items()}),
