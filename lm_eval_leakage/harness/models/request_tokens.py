@@ -16,7 +16,12 @@ from lm_eval_leakage.scoring.token_counts import Lengths, TokenCounts, TokenEsti
 BYTES_OF_A_TOKEN = 4  # of English text, by most tokenizers
 SCORED = "loglikelihood"  # the only method whose texts share prefixes
 AS_TREE, IN_BLOCKS, MERGED, ALONE = "n_tree_tokens", "n_block_tokens", "n_merged_tokens", "n_row_tokens"
-READ_BY: Mapping[str, str] = {"hf-prefix-tree": AS_TREE, "vllm-prefix-tree": IN_BLOCKS, "hf": MERGED}  # others: ALONE
+READ_BY: Mapping[str, str] = {  # others: ALONE
+    "hf-prefix-tree": AS_TREE,
+    "vllm-prefix-tree": IN_BLOCKS,
+    "vllm-server-prefix-tree": IN_BLOCKS,
+    "hf": MERGED,
+}
 
 
 def read_by(model: str, counts: TokenCounts) -> int:
