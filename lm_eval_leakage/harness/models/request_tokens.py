@@ -42,9 +42,9 @@ def size_estimated(
 
 def backend_name(lm: Any) -> str:
     """The name by which READ_BY knows the backend of a model; empty if it is another one."""
-    kinds = {kind.__name__ for kind in type(lm).__mro__}
-    ours = [name for name, target in OUR_MODELS.items() if target.split(":")[1] in kinds]
-    return ours[0] if ours else "hf" if isinstance(lm, HFLM) else ""
+    ours = {target.split(":")[1]: name for name, target in OUR_MODELS.items()}
+    found = [ours[kind.__name__] for kind in type(lm).__mro__ if kind.__name__ in ours]
+    return found[0] if found else "hf" if isinstance(lm, HFLM) else ""
 
 
 def has_tokenizer(lm: Any) -> bool:

@@ -11,6 +11,7 @@ FIRST_SHARE, FIRST_SECONDS = 0.05, 10.0  # whatever comes first ends the first b
 FEWEST_SECONDS = 1.0  # of the first batch; less says too little
 WORTH_TELLING = 30.0  # seconds left; whoever waits for less needs no estimate
 CHANGED = 0.3  # of the time that was told; a second estimate is told only if it differs by more
+LATER = 4  # times the seconds of an estimate, after which the next one is made
 TIMES_TOLD = 2
 
 
@@ -54,7 +55,7 @@ class TimeLeft:
         if not share or (seconds < FIRST_SECONDS and share < FIRST_SHARE):
             return
         pace = Pace(share, seconds, max(0.0, seconds / share - seconds))
-        self._next = 2 * seconds
+        self._next = LATER * seconds
         expected = self._end - seconds
         if pace.left > WORTH_TELLING and not abs(pace.left - expected) <= CHANGED * expected:
             self._n_told, self._end = self._n_told + 1, seconds + pace.left
