@@ -179,11 +179,12 @@ def test_nothing_slow_is_imported_for_a_mistake() -> None:
     code = (
         "import sys; from types import SimpleNamespace as N\n"
         "from lm_eval_leakage.harness.checks.run_checks import check_before_index as check\n"
-        "given = {'model': 'hf', 'model_args': {'pretraind': 'x'}, 'include_path': None, 'metadata': {}}\n"
-        "run = N(tasks=['mmlu_leakage_perm'], **given)\n"
-        "try: check(run)\n"
-        "except ValueError as error: print('pretraind' in str(error))\n"
+        "given = {'model': 'hf', 'include_path': None, 'tasks': ['mmlu_leakage_perm']}\n"
+        "for args, metadata in (({'pretraind': 'x'}, {}), ({'pretrained': 'gpt2'}, {'max_order': 4})):\n"
+        "    try: check(N(model_args=args, metadata=metadata, **given))\n"
+        "    except ValueError as error: print(str(error).partition(';')[2])\n"
         "print([name for name in ('torch', 'datasets', 'transformers', 'scipy') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.splitlines() == ["True", "[]"]
+    *told, imported = found.stdout.splitlines()
+    assert (told, imported) == ([" did you mean pretrained", " did you mean 'max_orders'"], "[]")
