@@ -9,6 +9,7 @@ from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness.models.request_methods import MEANING, refuses
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
+from lm_eval_leakage.records import UntestableQuestion
 
 BYTES_OF_A_CHARACTER = 4  # at most, in UTF-8
 SPECIAL_TOKENS = 8  # more than any tokenizer adds to a text
@@ -22,6 +23,10 @@ def lacking(lm: Any, need: str) -> str | None:
     else:
         can = isinstance(model, HFLM) or not refuses(getattr(model, need, None), [])
     return None if can else f"{type(model).__name__} {MEANING[need]}"
+
+
+class LongerThanWindow(UntestableQuestion):
+    """A question that does not fit into the window of the run's model."""
 
 
 def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]]) -> str | None:

@@ -73,6 +73,10 @@ class QuestionRequests:
         self._greedy = bytearray()
         self._others: dict[int, str | TokenScores | Broken] = NOTHING_ELSE
 
+    def instances(self) -> list[LeakageInstance]:
+        """The requests as the harness holds them."""
+        return [LeakageInstance(self, idx) for idx in range(self.n_requests)]
+
     @property
     def first(self) -> Arguments:
         """The arguments of the first request, of which the harness logs a digest for each sample."""

@@ -261,6 +261,14 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         return verdict
 
 
+def only_filter(filters: Sequence[T]) -> T:
+    """The only filter of a pipeline. Created at the start, so that an invalid parameter ends the run before the model
+    has done any work."""
+    if len(filters) != 1:
+        raise ValueError(f"a pipeline of a leakage task has {len(filters)} filters; give it one, `leakage`")
+    return filters[0]
+
+
 def _with_judge(statistic: Any) -> Statistic:
     judged: Statistic = replace(statistic, ask=load_judge(statistic.judge_model, statistic.judge_args))
     return judged
