@@ -54,7 +54,7 @@ def about(n: int) -> str:
         return count(int(float(f"{n:.2g}")))
     if n < 995_000:
         return count(round(n, -4))
-    return f"{n / 1e6:.2g} million" if n < 99_500_000 else f"{n / 1e6:,.0f} million"
+    return f"{max(1.0, n / 1e6):.2g} million" if n < 99_500_000 else f"{n / 1e6:,.0f} million"
 
 
 def duration(seconds: float) -> str:

@@ -10,10 +10,17 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from lm_eval.models.api_models import JsonChatStr
 
 from lm_eval_leakage.harness.models import announced as module
 from lm_eval_leakage.harness.models.announced import announced
-from lm_eval_leakage.harness.models.request_tokens import has_tokenizer, read_by, size_estimated, tokens_of
+from lm_eval_leakage.harness.models.request_tokens import (
+    has_tokenizer,
+    n_characters,
+    read_by,
+    size_estimated,
+    tokens_of,
+)
 from lm_eval_leakage.scoring.token_counts import token_counts
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import GOOD, TASK, evaluate
@@ -111,6 +118,14 @@ def test_without_a_tokenizer_four_bytes_are_taken_for_a_token(caplog) -> None:
     with caplog.at_level("INFO"):
         announced(chat, "generate_until", requests(5, lambda i: [turns]))
     assert "5 requests with 10 tokens, and at most 150 to generate; four bytes taken for a token" in caplog.text
+
+
+def test_the_turns_of_a_chat_are_measured_by_their_text() -> None:
+    turns = JsonChatStr('[{"role": "user"}]')
+    assert n_characters((turns, {"max_gen_toks": 3})) == 18
+    assert n_characters(("four", " more")) == 9
+    (tokens,) = tokens_of(None, "generate_until", [(turns, {})])
+    assert len(tokens) == 5
 
 
 def test_equal_beginnings_are_shared_without_a_tokenizer_too() -> None:

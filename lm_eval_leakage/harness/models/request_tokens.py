@@ -78,7 +78,8 @@ def n_generated(arguments: Sequence[Any]) -> int:
 
 def n_characters(arguments: Sequence[Any]) -> int:
     """Length of a request's texts: the measure by which the work done is compared with the work left."""
-    return sum([len(part) for part in arguments if isinstance(part, str)])
+    texts = [part[0] if isinstance(part, tuple) else part for part in arguments]
+    return sum([len(text) for text in texts if isinstance(text, str)])
 
 
 def _texts(method: str, arguments: Sequence[Any]) -> tuple[str, str]:

@@ -84,8 +84,8 @@ def size_of(
     method, texts, reasons, n_written, n_long = "", [], Counter[str](), 0, 0
     for task, row in rows:
         method, asked = needs_of(task), _asked(task, row, chat)
-        if not asked or getattr(asked[0], "skipped", None) is not None:
-            reasons[_reason(asked)] += 1
+        if reason := _why_not_asked(asked):
+            reasons[reason] += 1
             asked = []
         requests = _once(task, [one.args for one in asked])
         texts.append(tokens_of(tokenizer, method, requests))
@@ -120,8 +120,12 @@ def _once(task: Any, requests: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...
     return list({repr(one): one for one in requests}.values())
 
 
-def _reason(own: Sequence[Any]) -> str:
-    return str(own[0].skipped.reason) if own else "its prompt cannot be rendered"
+def _why_not_asked(own: Sequence[Any]) -> str:
+    """The reason of a question that is skipped; empty for one that is asked."""
+    if not own:
+        return "its prompt cannot be rendered"
+    skipped = getattr(getattr(own[0], "of", own[0]), "skipped", None)
+    return "" if skipped is None else str(skipped.reason)
 
 
 def _asked(task: Any, row: int, chat: Callable[..., str] | None) -> list[Any]:
