@@ -180,20 +180,23 @@ class PathSums:
         self.tree = tree
         self.logprobs = np.empty(len(tree.target_tokens), np.float32)
         self.greedy = np.empty(len(tree.target_tokens), np.bool_)
-        self._path_logprobs = np.empty(tree.lengths.max(initial=0), np.float64)
-        self._path_greedy = np.empty(tree.lengths.max(initial=0), np.bool_)
+        depth = int(tree.lengths.max(initial=0))
+        self._path_logprobs = np.empty(depth, np.float64)
+        self._path_greedy = bytearray(depth)  # searched by text, which takes a tenth of the time of `all`
         self._n_answered = 0
 
     def answers(self, n_nodes: int) -> Iterator[ScoredText]:
         """Results of the texts that are complete after the first `n_nodes` nodes and have not been yielded yet."""
-        tree = self.tree
+        tree, path_logprobs, path_greedy = self.tree, self._path_logprobs, self._path_greedy
+        greedy_view = np.frombuffer(path_greedy, np.bool_)
         first, stop = self._n_answered, int(np.searchsorted(tree.nodes_until, n_nodes, side="right"))
-        for rank in range(first, stop):
-            new = slice(tree.targets_until[rank - 1] if rank else 0, tree.targets_until[rank])
+        targets_until = [int(tree.targets_until[first - 1]) if first else 0, *tree.targets_until[first:stop].tolist()]
+        texts, begins, ends = (row[first:stop].tolist() for row in (tree.order, tree.scored_from, tree.lengths))
+        for rank, (text, begin, end) in enumerate(zip(texts, begins, ends, strict=True)):
+            new = slice(targets_until[rank], targets_until[rank + 1])
             depths = tree.target_depths[new]
-            self._path_logprobs[depths] = self.logprobs[new]
-            self._path_greedy[depths] = self.greedy[new]
-            scored = slice(tree.scored_from[rank], tree.lengths[rank])
-            total, greedy = self._path_logprobs[scored].sum(), self._path_greedy[scored].all()
-            yield ScoredText(int(tree.order[rank]), float(total), bool(greedy))
+            path_logprobs[depths] = self.logprobs[new]
+            greedy_view[depths] = self.greedy[new]
+            total = np.add.reduce(path_logprobs[begin:end])
+            yield ScoredText(text, float(total), path_greedy.find(0, begin, end) < 0)
         self._n_answered = max(first, stop)
