@@ -19,7 +19,7 @@ from lm_eval_leakage.scoring.prefix_tree import IntArray, Text
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Pair = tuple[str, str]  # context, continuation
-MOST_REQUESTS = 8192
+MOST_REQUESTS = 4096  # trees of more take longer per request to build, since their arrays leave the cache
 MOST_CHARACTERS = 1 << 24  # some 4 million tokens, 16 MiB
 
 
