@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import logging
 import os
 import resource
 import sys
@@ -34,6 +33,7 @@ PHASES = (  # module, object, phase
     ("lm_eval_leakage.harness.tasks.task", "LeakageTask.download", "loading the data"),
     ("lm_eval_leakage.harness.tasks.task", "LeakageTask.build_all_requests", "building requests"),
     ("lm_eval_leakage.harness.models.asking", "ask", "asking and matching answers"),
+    ("lm_eval_leakage.harness.models.backend_answers", "announced", "estimates"),
     ("lm_eval_leakage.logs.answer_store", "AnswerStore.find", "answer store"),
     ("lm_eval_leakage.logs.answer_store", "AnswerStore.add", "answer store"),
     ("lm_eval_leakage.logs.answer_store", "AnswerStore.flush", "answer store"),
@@ -83,8 +83,13 @@ class Clock:
     def timed(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            with self.phase(name):
+            self._switch()
+            self._stack.phases.append(name)
+            try:
                 return function(*args, **kwargs)
+            finally:
+                self._switch()
+                self._stack.phases.pop()
 
         return call
 
@@ -222,7 +227,6 @@ def main() -> None:
 
     arguments, clock = parsed(), Clock()
     imported = resource.getrusage(resource.RUSAGE_SELF)
-    logging.disable(logging.INFO)
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.output_path or Path(scratch)
         run(arguments, folder, clock)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar, overload
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from lm_eval_leakage.records import Question, Request, Shard
 from lm_eval_leakage.registry import Registry
@@ -60,31 +60,6 @@ class Probe(ABC):
     def n_tokens(self, request: Request) -> int | None:
         """How many tokens to generate; None for one more than the expected continuation has."""
         return None
-
-
-class RequestsAgain(Sequence[Request]):
-    """A probe's requests about a question, made anew whenever they are read, since most statistics never read them and
-    those about all questions of a benchmark would fill hundreds of megabytes."""
-
-    __slots__ = ("_length", "_probe", "_question")
-
-    def __init__(self, probe: Probe, question: Question, length: int) -> None:
-        self._probe, self._question, self._length = probe, question, length
-
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, place: int) -> Request: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> tuple[Request, ...]: ...
-
-    def __getitem__(self, place: int | slice) -> Request | tuple[Request, ...]:
-        return self._probe.requests(self._question)[place]
-
-    def __iter__(self) -> Iterator[Request]:
-        return iter(self._probe.requests(self._question))
 
 
 probes: Registry[type[Probe]] = Registry("probe", __name__)

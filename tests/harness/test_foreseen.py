@@ -9,14 +9,17 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from lm_eval.api.model import LM
+from lm_eval.api.registry import model_registry
 from lm_eval.models import MODEL_MAPPING
 from lm_eval.models.huggingface import HFLM
 from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
 
 from lm_eval_leakage.harness.checks import foreseen
-from lm_eval_leakage.harness.checks.foreseen import check_model, why_not
+from lm_eval_leakage.harness.checks.foreseen import check_model, why_cannot_answer, why_not
 from lm_eval_leakage.harness.checks.model_source import model_source
 from lm_eval_leakage.harness.checks.run_checks import check_before_index
+from lm_eval_leakage.harness.models.request_methods import refuses
 from lm_eval_leakage.harness.patches.registries import OUR_MODELS, model_classes
 from lm_eval_leakage.harness.tasks.audit import template
 from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
@@ -87,6 +90,40 @@ def test_chat_models_can_run_only_audits_that_generate() -> None:
 def test_a_model_of_another_package_is_left_to_it(monkeypatch) -> None:
     monkeypatch.setattr(foreseen, "model_classes", lambda: {"theirs": ""})
     check_model("theirs", ["leakage_perm"], {"anything": 1})
+
+
+def test_a_model_of_another_package_is_judged_by_its_class(monkeypatch) -> None:
+    class Scores(LM):
+        loglikelihood_rolling = None
+
+        def loglikelihood(self, requests):
+            return [(0.0, False) for _ in requests]
+
+        def generate_until(self, requests):
+            raise NotImplementedError
+
+    theirs = type("OfHf", (HFLM,), {})
+    monkeypatch.setitem(model_registry._objs, "theirs", Scores)
+    monkeypatch.setitem(model_registry._objs, "theirs-hf", theirs)
+    monkeypatch.setitem(model_registry._objs, "broken", "no_such_package:Model")
+    needs = ("loglikelihood", "generate_until", "token_scores")
+    assert [why_cannot_answer("theirs", need) for need in needs] == [
+        "",
+        "theirs does not generate text",
+        "theirs does not give the next-token distribution (`hf` and `hf-prefix-tree` do)",
+    ]
+    for name in ("theirs-hf", "broken"):
+        assert {why_cannot_answer(name, need) for need in needs} == {""}
+
+
+def test_a_method_refuses_if_it_is_missing_or_says_so() -> None:
+    def needs_a_model(requests):
+        raise AttributeError
+
+    def says_so(requests):
+        raise NotImplementedError
+
+    assert [refuses(method, []) for method in (None, says_so, needs_a_model, len)] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -179,11 +216,12 @@ def test_nothing_slow_is_imported_for_a_mistake() -> None:
     code = (
         "import sys; from types import SimpleNamespace as N\n"
         "from lm_eval_leakage.harness.checks.run_checks import check_before_index as check\n"
-        "given = {'model': 'hf', 'model_args': {'pretraind': 'x'}, 'include_path': None, 'metadata': {}}\n"
-        "run = N(tasks=['mmlu_leakage_perm'], **given)\n"
-        "try: check(run)\n"
-        "except ValueError as error: print('pretraind' in str(error))\n"
+        "given = {'model': 'hf', 'include_path': None, 'tasks': ['mmlu_leakage_perm']}\n"
+        "for args, metadata in (({'pretraind': 'x'}, {}), ({'pretrained': 'gpt2'}, {'max_order': 4})):\n"
+        "    try: check(N(model_args=args, metadata=metadata, **given))\n"
+        "    except ValueError as error: print(str(error).partition(';')[2])\n"
         "print([name for name in ('torch', 'datasets', 'transformers', 'scipy') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.splitlines() == ["True", "[]"]
+    *told, imported = found.stdout.splitlines()
+    assert (told, imported) == ([" did you mean pretrained", " did you mean 'max_orders'"], "[]")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from lm_eval_leakage.harness.models import joined_tokens
 from lm_eval_leakage.harness.models.joined_tokens import JoinedTokens
 from lm_eval_leakage.harness.models.safe_cuts import safe_cuts
 from tests.harness.tokenizer_families import FAMILIES, tokenizer_of
@@ -110,3 +111,14 @@ def test_equal_words_and_lines_are_encoded_once() -> None:
     assert max(map(len, encoded)) <= len("a g\n")
     joined.encoded([text + "\nc f" for text in texts], None)
     assert len(encoded) == len(set(encoded))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_parts_that_are_forgotten_in_the_middle_of_a_batch_are_still_joined(family: str, monkeypatch) -> None:
+    monkeypatch.setattr(joined_tokens, "MOST_PARTS", 2)  # the sixty-five thousandth word of a benchmark
+    tokenizer = tokenizer_of(family)
+    joined = joined_tokens.JoinedTokens(tokenizer, safe_cuts(tokenizer))
+    for number in range(4):
+        texts = [f"the state's a{number} b{number}\nB. it is c{number}\nC. d d d{number} {word}" for word in "xyz"]
+        for text, tokens in joined.encoded(texts, None).items():
+            assert tokens.tolist() == tokenizer.encode(text), text

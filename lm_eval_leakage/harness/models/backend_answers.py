@@ -20,8 +20,11 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import CachingLM
 from lm_eval.models.huggingface import HFLM
 
+from lm_eval_leakage.harness.models.announced import announced
 from lm_eval_leakage.harness.models.processes import are_replicas, from_first, most_of_all
 from lm_eval_leakage.harness.models.question_requests import Broken
+from lm_eval_leakage.harness.models.request_tokens import n_characters
+from lm_eval_leakage.harness.models.time_left import TimeLeft
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.patches.cache_hook import answers_reported
 from lm_eval_leakage.logs.answer_store import Answer, AnswerStore
@@ -105,6 +108,7 @@ class BackendAnswers:
                 self._copies.append((one, first))
             if self._may_keep is not None and one.task.resume:
                 self._may_keep.add(key)
+        self._time_left: TimeLeft | None = None
 
     def collect(self) -> None:
         """Equal requests are sent once."""
@@ -119,15 +123,20 @@ class BackendAnswers:
             n_copies = sum(first.answer is not None for _, first in self._copies)
             n_all = len(self._asked) + len(self._copies)
             logger.warning("resumed: %d of %d requests were answered by an earlier run", len(found) + n_copies, n_all)
-        self._ask({key: one for key, one in self._asked.items() if key not in found} if found else self._asked)
+        remaining = {key: one for key, one in self._asked.items() if key not in found} if found else self._asked
+        self._time_left = announced(self.model, self.method, list(remaining.values()))
+        self._ask(remaining)
         for copy, first in self._copies:
             assert first.answer is not None, "every request has an answer by now, if only that it failed"
             copy.answer = first.answer
+        self._asked = {}  # the hook of the backend may hold this object longer
 
-    def receive(self, key: bytes, response: object) -> None:
+    def receive(self, key: bytes, response: object, arguments: Sequence[Any] = ()) -> None:
         """Takes a response that the backend reports; in any order, and possibly repeated."""
         answer, asked = checked(self.method, response, "a request"), self._asked.get(key)
         if asked is not None and not isinstance(answer, Broken) and asked.answer != answer:
+            if self._time_left is not None and asked.answer is None:
+                self._time_left.done(n_characters(arguments))
             asked.answer = answer
             may_keep = self._may_keep is None or key in self._may_keep
             if self.store is not None and may_keep and _is_finite(answer):
@@ -149,7 +158,7 @@ class BackendAnswers:
 
     def _reported(self, method: str, arguments: Any, response: object) -> None:
         if method == self.method:
-            self.receive(request_key(method, arguments), response)
+            self.receive(request_key(method, arguments), response, arguments)
 
     def _flush(self) -> None:
         if self.store is not None:
@@ -231,7 +240,7 @@ class BackendAnswers:
             response = responses[number]
             if _as_usual(response) and response == one.answer:  # it was reported before
                 continue
-            self.receive(key, response)
+            self.receive(key, response, one.args)
             if one.answer is None:
                 text = one.args[-1 if self.method == "loglikelihood" else 0]
                 answer = checked(self.method, response, f"request {one.idx} ({_short(text)})")

@@ -82,8 +82,8 @@ class _Parts:
 
     def _known(self, parts: set[str], guard: str, suffix: str) -> dict[str, bytes]:
         table = self._tables.setdefault((guard, suffix), {})
-        if len(table) > MOST_PARTS:
-            table.clear()
+        if len(table) > MOST_PARTS:  # a new one, since the caller still reads the old one
+            table = self._tables[guard, suffix] = {}
         table |= self.below([part for part in parts if part not in table], guard, suffix)
         return table
 

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 from lm_eval_leakage.logs.answer_store import Answer
-from lm_eval_leakage.records import Skipped, TokenScores
+from lm_eval_leakage.probes import Probe
+from lm_eval_leakage.records import Question, Request, Skipped, TokenScores
 
 REQUEST_TYPE = "leakage"
 Response = tuple[float, bool] | str
 Arguments = tuple[Any, ...]
 Metadata = tuple[str | None, int | None, int | None]
 NOT_ASKED: Mapping[str, Response] = {"loglikelihood": (math.nan, False), "token_scores": (math.nan, False)}
-MANY = 12  # requests; the texts of a question with fewer are kept
+RENDERED_AGAIN = 12  # requests; the texts of a question with fewer are kept
 NOTHING_ELSE: dict[int, Any] = {}  # shared by all questions, never changed
 NOT_ANSWERED = 2  # beside 0 and 1, whether each token of a text was the most likely
 
@@ -66,11 +67,15 @@ class QuestionRequests:
         self.judged: dict[str, Any] = {}
         self.is_judged = False
         self.n_requests = len(arguments)
-        self._render = render if self.n_requests >= MANY else None
+        self._render = render if self.n_requests >= RENDERED_AGAIN else None
         self._kept = arguments if self._render is None else arguments[:1]
         self._loglikelihoods: array[float] | None = None
         self._greedy = bytearray()
         self._others: dict[int, str | TokenScores | Broken] = NOTHING_ELSE
+
+    def instances(self) -> list[LeakageInstance]:
+        """The requests as the harness holds them."""
+        return [LeakageInstance(self, idx) for idx in range(self.n_requests)]
 
     @property
     def first(self) -> Arguments:
@@ -196,3 +201,28 @@ class LeakageInstance:
 
     def __repr__(self) -> str:
         return f"LeakageInstance(task={self.task_name!r}, doc_id={self.doc_id}, idx={self.idx}, args={self.args!r})"
+
+
+class RequestsAgain(Sequence[Request]):
+    """A probe's requests about a question, made anew whenever they are read, since most statistics never read them and
+    those about all questions of a benchmark would fill hundreds of megabytes."""
+
+    __slots__ = ("_length", "_probe", "_question")
+
+    def __init__(self, probe: Probe, question: Question, length: int) -> None:
+        self._probe, self._question, self._length = probe, question, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, place: int) -> Request: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Request, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Request | tuple[Request, ...]:
+        return self._probe.requests(self._question)[place]
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._probe.requests(self._question))

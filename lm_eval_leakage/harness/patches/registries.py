@@ -32,6 +32,15 @@ def model_classes() -> dict[str, str]:
     return {name: OUR_MODELS.get(name) or mapping.get(name, "") for name in [*mapping, *registry]}
 
 
+def class_of(model: str) -> Any:
+    """The registered class of a model, imported for this; None if it cannot be."""
+    add_models()
+    try:
+        return import_module(REGISTRY).get_model(model)
+    except Exception:  # the package of another author may raise anything
+        return None
+
+
 def add_filter(name: str, target: type) -> None:
     """Registers a filter, unless lm_eval has already found it by an entry point."""
     registry = found(f"{REGISTRY}:filter_registry")

@@ -22,7 +22,7 @@ from lm_eval_leakage.harness.patches.exception_hook import Refusal
 from lm_eval_leakage.harness.patches.patching import patched_once
 
 logger = logging.getLogger(__name__)
-BYTES_AT_ONCE = 2**20
+WRITE_BUFFER = 2**20  # bytes
 TRACKER = "lm_eval.loggers.evaluation_tracker:EvaluationTracker"
 
 
@@ -84,7 +84,7 @@ def _save_quickly(save: Callable[[Any], None], tracker: Any, samples: Sequence[d
     try:
         same = len(written) == 1 and written[0].read_text(encoding="utf-8") == "".join(map(harness_line, first))
         if same:
-            with written[0].open("ab", buffering=BYTES_AT_ONCE) as file:
+            with written[0].open("ab", buffering=WRITE_BUFFER) as file:
                 file.writelines(harness_line(sample).encode() for sample in left)
             return
     except (OSError, UnicodeError) as error:

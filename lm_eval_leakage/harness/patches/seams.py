@@ -208,8 +208,9 @@ SEAMS = (
             PATCHES + "saved_files.py",
             f"lm_eval.loggers.evaluation_tracker:EvaluationTracker.{name}",
             "turns an error while saving into a log message and lets the run exit with 0; we check afterwards "
-            "whether the file is complete",
-            "it is not checked whether the files of a run's results are complete",
+            "whether the file is complete. It writes the first line of an audit's log, and we the others if ours is "
+            "the same",
+            "it is not checked whether the files of a run's results are complete, and they are written more slowly",
             TESTS + "test_a_tracker_that_saves_in_another_way_is_left_unchanged_with_a_warning",
             parameters=parameters,
             names=("output_path", "date_id"),

@@ -16,14 +16,14 @@ from typing import Any, Protocol, TypeVar
 from lm_eval.api.filter import Filter
 
 from lm_eval_leakage.harness.models.processes import on_all
-from lm_eval_leakage.harness.models.question_requests import MANY, QuestionRequests, Response
+from lm_eval_leakage.harness.models.question_requests import RENDERED_AGAIN, QuestionRequests, RequestsAgain, Response
 from lm_eval_leakage.harness.patches.registries import add_filter
 from lm_eval_leakage.harness.table.aggregations import JudgedQuestion, undecidable
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
 from lm_eval_leakage.harness.tasks.judge import load_judge
 from lm_eval_leakage.inference.known_scores import Calibrated
 from lm_eval_leakage.logs.reference_log import ReferenceLog
-from lm_eval_leakage.probes import Probe, RequestsAgain
+from lm_eval_leakage.probes import Probe
 from lm_eval_leakage.questions.guards import TEMPLATED
 from lm_eval_leakage.records import (
     Answered,
@@ -143,7 +143,7 @@ class Judging:
         answers = [asked.answer(place) for place in range(n_orders)]
         answered = Answered(
             question,
-            requests if n_orders < MANY else RequestsAgain(probe, question, n_orders),
+            requests if n_orders < RENDERED_AGAIN else RequestsAgain(probe, question, n_orders),
             loglikelihoods,
             probe.gold(question),
             tuple(answer for answer in answers if isinstance(answer, TokenScores)),
@@ -259,6 +259,14 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         except Exception as error:
             return Skipped(f"{type(self.statistic).__name__} failed on it ({error!r})")
         return verdict
+
+
+def only_filter(filters: Sequence[T]) -> T:
+    """The only filter of a pipeline. Created at the start, so that an invalid parameter ends the run before the model
+    has done any work."""
+    if len(filters) != 1:
+        raise ValueError(f"a pipeline of a leakage task has {len(filters)} filters; give it one, `leakage`")
+    return filters[0]
 
 
 def _with_judge(statistic: Any) -> Statistic:

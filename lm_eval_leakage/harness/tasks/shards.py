@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lm_eval_leakage.harness.models.capabilities import LongerThanWindow
 from lm_eval_leakage.harness.tasks.data_files import Rows
 from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
-from lm_eval_leakage.harness.tasks.task import LeakageTask, LongerThanWindow
+from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.inference.sorted_questions import told_by
 from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.records import Question, Shard, UntestableQuestion

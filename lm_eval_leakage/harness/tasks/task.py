@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any
 
 from lm_eval.api.task import ConfigurableTask
 
 from lm_eval_leakage.detector_ids import detector_id
 from lm_eval_leakage.harness.models.asking import add_request_method
-from lm_eval_leakage.harness.models.capabilities import lacking, longer_than_window
+from lm_eval_leakage.harness.models.capabilities import LongerThanWindow, lacking, longer_than_window
 from lm_eval_leakage.harness.models.long_lived import not_searched_for_garbage
 from lm_eval_leakage.harness.models.processes import refuse_wrong_rank
 from lm_eval_leakage.harness.models.question_requests import LeakageInstance, QuestionRequests
@@ -23,8 +23,8 @@ from lm_eval_leakage.harness.table.declared_rows import entries_of, known_rows, 
 from lm_eval_leakage.harness.table.finished_results import finish_results
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
 from lm_eval_leakage.harness.tasks.data import KeptDocs, ReadDoc, load_questions
-from lm_eval_leakage.harness.tasks.frames import ChatTemplate, arguments_of, framing
-from lm_eval_leakage.harness.tasks.judging import Judging
+from lm_eval_leakage.harness.tasks.frames import ChatTemplate, arguments_of, framed_texts, framing
+from lm_eval_leakage.harness.tasks.judging import Judging, only_filter
 from lm_eval_leakage.harness.tasks.order_status import documented, status_of
 from lm_eval_leakage.harness.tasks.parameters import probe_of, reference_of, switch_of, with_parameters
 from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
@@ -38,13 +38,6 @@ from lm_eval_leakage.results.data_verdict import EXACT
 from lm_eval_leakage.results.null_status import NullStatus
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-
-class LongerThanWindow(UntestableQuestion):
-    """A question that does not fit into the window of the run's model."""
-
 
 DEFAULTS: dict[str, Any] = {"output_type": "loglikelihood", "num_fewshot": 0}  # for keys that a task's YAML leaves out
 NOTHING = ("", "")  # arguments of a placeholder request that is never sent to the model
@@ -78,7 +71,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         config["filter_list"] = [with_parameters(entry, config["metadata"]) for entry in config["filter_list"]]
         super().__init__(config=config)
         self.audited = str(config["metadata"].get("audit_of") or benchmark_of(config["task"]))
-        self.judges = {ensemble.name: _only(ensemble.filters)() for ensemble in self._filters}
+        self.judges = {ensemble.name: only_filter(ensemble.filters)() for ensemble in self._filters}
         self.compare_with(reference)
 
     def compare_with(self, reference: ReferenceLog | None) -> None:
@@ -221,17 +214,13 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         chat_template: ChatTemplate | None = None,
     ) -> list[LeakageInstance]:
         framed = framing(ctx, chat_template if apply_chat_template else None)
-        texts: Sequence[tuple[str, str]] = [NOTHING]
-        skipped = None
         try:
-            texts = self.fitting_texts(doc, framed)
+            texts, skipped = self.fitting_texts(doc, framed), None
         except UntestableQuestion as error:
-            skipped = Skipped(str(error))
-        needs = self.probe.needs
+            texts, skipped = [NOTHING], Skipped(str(error))
         arguments = [arguments_of(self.probe, self.lm, *text) for text in texts]
-        again = partial(self.texts, doc, framed) if needs == "loglikelihood" else None
-        asked = QuestionRequests(doc, metadata, arguments, needs, self, skipped, again)
-        return [LeakageInstance(asked, idx) for idx in range(asked.n_requests)]
+        again = partial(self.texts, doc, framed) if self.probe.needs == "loglikelihood" else None
+        return QuestionRequests(doc, metadata, arguments, self.probe.needs, self, skipped, again).instances()
 
     def fitting_texts(self, doc: Doc, framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
         """As `texts`; also raises UntestableQuestion if the model cannot answer requests about them, and
@@ -249,20 +238,17 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         requests = self.pooled_probe.requests(question)
         if self.asks_control:
             requests += self.pooled_probe.control(question)
-        frames = {context: framed(context) for context in {request.context for request in requests}}
-        if all(own is context for context, own in frames.items()):
-            return requests
-        return [(frames[context], continuation) for context, continuation in requests]
+        return framed_texts(requests, framed)
 
     # ------------------------------------------------------------------ verdicts
 
     def apply_filters(self) -> None:
         """Applies the statistics to the questions that were answered; the others stay skipped in every pipeline.
-        Afterwards, each question has one request: the harness makes a sample of all requests of a question."""
+        Leaves one request per question, since the harness collects all of them in every sample."""
         firsts = [instance for instance in self.instances if instance.idx == 0]
         with not_searched_for_garbage():
             Judging(self, [first.of for first in firsts]).judge()
-        self._instances = firsts
+        self.instances[:] = firsts
 
     def process_results(self, doc: Doc, results: Sequence[object]) -> dict[str, object]:
         """The question's contribution to each row. Its line in the samples log is written at the end of the run, by
@@ -308,14 +294,6 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
                 yield self.question(doc)
             except UntestableQuestion:
                 continue
-
-
-def _only(filters: Sequence[T]) -> T:
-    """The only filter of a pipeline. Created at the start, so that an invalid parameter ends the run before the model
-    has done any work."""
-    if len(filters) != 1:
-        raise ValueError(f"a pipeline of a leakage task has {len(filters)} filters; give it one, `leakage`")
-    return filters[0]
 
 
 watch_run_files()
