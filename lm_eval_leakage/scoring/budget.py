@@ -56,8 +56,8 @@ def free_memory(device: torch.device) -> int:
 
 
 def bytes_per_token(model: Any) -> int:
-    """A generous estimate of the memory for one more token in a forward pass: twice a layer's activations, and the
-    keys and values that are gathered for attention."""
+    """A generous estimate of the memory for one more token in a forward pass: twice a layer's activations, its score
+    of each key of its block in every head's mask, and the keys and values gathered for it and passed on by it."""
     config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     hidden = int(getattr(config, "hidden_size", 1024))
     inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
