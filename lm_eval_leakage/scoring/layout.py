@@ -13,10 +13,8 @@ import numpy as np
 
 from lm_eval_leakage.scoring.prefix_tree import IntArray
 
-KEYS_MULTIPLE = (
-    16  # with other numbers of keys, the fused kernel of CPUs takes twice as long in bfloat16, and those of
-)
-# GPUs refuse masks
+# With other numbers of keys, the fused kernel of CPUs takes twice as long in bfloat16, and those of GPUs refuse masks.
+KEYS_MULTIPLE = 16
 BLOCK_SIZES = (64, 128, 256, 512)
 
 
