@@ -109,7 +109,7 @@ class BackendAnswers:
             n_found, n_all = sum(key in found for key in self._keys), len(self._keys)
             logger.warning("resumed: %d of %d requests were answered by an earlier run", n_found, n_all)
         remaining = {key: one for key, one in zip(self._keys, self.instances, strict=True) if key not in found}
-        self._time_left = announced(self.model, self.method, list(remaining.values()))
+        self._time_left = announced(self.model, self.method, remaining.values())
         self._ask(remaining)
         return [self._answers[key] for key in self._keys]
 
