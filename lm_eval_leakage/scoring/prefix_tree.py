@@ -80,7 +80,7 @@ def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
     rows = [texts[text].tokens for text in order]
     lengths = np.array([len(row) for row in rows], np.int32)
     scored_from = lengths - np.array([texts[text].n_scored for text in order], np.int32)
-    shared = _shared_with_previous(rows)
+    shared = shared_with_previous(rows)
     # If a text continues the one before it, that one's last token is not a node yet.
     fresh = np.minimum(shared, np.concatenate([[0], lengths[:-1] - 1])).astype(np.int32) if rows else shared
     nodes_until = np.cumsum(lengths - 1 - fresh, dtype=np.int32)
@@ -118,7 +118,7 @@ def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
     )
 
 
-def _shared_with_previous(rows: Sequence[IntArray]) -> IntArray:
+def shared_with_previous(rows: Sequence[IntArray]) -> IntArray:
     """Length of the common prefix of each row and the one before it."""
     shared = np.zeros(len(rows), np.int32)
     for index in range(1, len(rows)):
