@@ -22,8 +22,8 @@ class Engine(Protocol):
     """What is asked of an engine. The texts of a call are sent in their order."""
 
     def scores(self, texts: Sequence[IntArray], salt: str | None) -> list[Returned]:
-        """Log-probabilities of each text's tokens; only blocks of requests with the same salt are taken from the cache,
-        and none without one."""
+        """Log-probabilities of each text's tokens. Only blocks of requests with the same salt are taken from the
+        cache, and none without a salt."""
 
     def last_tokens(self, texts: Sequence[IntArray], salt: str) -> list[tuple[float, bool]]:
         """Log-probability of each text's last token (nats), and whether it is the most likely one."""
@@ -79,9 +79,7 @@ class EngineScorer:
         found = self.engine.scores(texts, salt)
         n_after = self.engine.n_preemptions()
         if n_before is None or n_after is None or n_after > n_before:
-            logger.warning(
-                "the engine interrupted requests, or does not say whether; asking %d texts again", len(texts)
-            )
+            logger.warning("the engine interrupted requests, or does not say; asking %d texts again", len(texts))
             found = self.engine.scores(texts, None)
         self.n_tokens += sum(map(len, texts))
         self.n_cached += sum(one.n_cached for one in found)
@@ -90,7 +88,8 @@ class EngineScorer:
 
 def _portion(texts: Sequence[Text], order: Sequence[int], begun: int, size: int) -> list[int]:
     """The texts from number `begun` of the order on that have `size` tokens together, at least one."""
-    portion, n_tokens = [], 0
+    portion: list[int] = []
+    n_tokens = 0
     for text in order[begun:]:
         n_tokens += len(texts[text].tokens)
         if portion and n_tokens > size:

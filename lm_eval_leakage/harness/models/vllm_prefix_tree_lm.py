@@ -112,7 +112,7 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
             texts.append(Text(whole[-longest:], len(continuation)))
         if n_cut:
             logger.warning(
-                "%d of %d texts are longer than the model's window of %d tokens, and truncated on the left as `vllm` does",
+                "%d of %d texts are longer than the window of %d tokens, and truncated on the left as `vllm` does",
                 n_cut,
                 len(texts),
                 longest,
