@@ -13,7 +13,7 @@ from lm_eval_leakage.scoring.prefix_tree import IntArray, ScoredText, Text
 
 logger = logging.getLogger(__name__)
 
-FIRST_PORTION = 2**15  # tokens of texts in the first call to the engine
+FIRST_PORTION = 2**13  # tokens of texts in the first call to the engine
 LARGEST_PORTION = 2**20  # an engine's answer has some 250 bytes per token of a text, cached or not
 SECONDS_OF_PORTION = 30.0  # length of later calls: the most work that a kill can lose
 
