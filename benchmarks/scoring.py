@@ -114,8 +114,8 @@ def _backend(spec: dict):
         from lm_eval_leakage.harness.models.vllm_prefix_tree_lm import VLLMPrefixTreeLM
 
         model = VLLM if spec["backend"] == "vllm" else VLLMPrefixTreeLM
-        arguments |= {"max_model_len": 2048, "block_size": spec["block_size"], "enforce_eager": spec["device"] == "cpu"}
-        return model(**arguments, batch_size="auto")
+        arguments |= {"max_model_len": 2048, "block_size": spec["block_size"], "batch_size": "auto"}
+        return model(**arguments, enforce_eager=spec["device"] == "cpu")
     if spec["backend"] == "hf":
         from lm_eval.models.huggingface import HFLM
 
