@@ -14,7 +14,7 @@ from lm_eval_leakage.scoring.prefix_tree import IntArray, ScoredText, Text
 logger = logging.getLogger(__name__)
 
 FEWEST_TOKENS = 2**13  # tokens of texts in the first call to the engine
-MOST_TOKENS = 2**20  # an engine's answer has some 250 bytes per token of a text, cached or not
+MOST_TOKENS = 2**20  # an engine's answer has some 300 bytes per token of a text, cached or not
 SECONDS_AIMED_AT = 15.0  # length of later calls; a kill loses one, and another one that is not yet on disk
 
 
