@@ -162,7 +162,7 @@ def _block_figures(lm, asked, block_size: int) -> dict:
     counts, usual = token_counts(texts, block_size), token_counts(texts, ENGINE_BLOCK)
     return {
         "block_size": block_size,
-        "n_prompt_tokens": counts.n_prompt_tokens,
+        "n_prompt_tokens": sum(map(len, texts)),
         "n_block_tokens": counts.n_block_tokens,
         "n_usual_block_tokens": usual.n_block_tokens,
     }
