@@ -55,6 +55,16 @@ def test_our_model_takes_what_hf_takes_and_its_own() -> None:
     assert (ours.required, ours.takes_others) == (("pretrained",), True)
 
 
+def test_our_model_of_vllm_takes_what_vllm_takes_and_needs_its_package(monkeypatch) -> None:
+    ours, stock = model_source(OUR_MODELS["vllm-prefix-tree"]), model_source(MODEL_MAPPING["vllm"])
+    assert ours.parameters == stock.parameters
+    assert (ours.required, ours.takes_others) == (stock.required, stock.takes_others) == (("pretrained",), True)
+    assert {s for s in suffixes() if why_not("vllm-prefix-tree", s)} == {"leakage_tokens"}
+    monkeypatch.setattr(foreseen, "find_spec", lambda name: None if name == "vllm" else True)
+    with pytest.raises(ImportError, match="--model vllm-prefix-tree needs vllm, which is not installed"):
+        check_model("vllm-prefix-tree", ["leakage_perm"], {"pretrained": "x"})
+
+
 def test_every_model_of_the_harness_has_a_source_that_can_be_read() -> None:
     misnamed = {"hf-audiolm-qwen", "ipex", "neuronx"}  # lm_eval's table has other names than their classes
     assert {name for name, target in MODEL_MAPPING.items() if model_source(target) is None} <= misnamed

@@ -89,7 +89,10 @@ def test_an_editable_install_of_the_harness_finds_our_tasks(tmp_path: Path, harn
 def test_our_models_join_those_of_the_harness(tmp_path: Path, harness: Path) -> None:
     line = start(tmp_path / hook.HOOK_NAME)
     # the harness's own come first, since it adds them only to an empty registry
-    assert run(f"{line}\nimport sys; sys.path.insert(0, {str(harness)!r})\n{MODELS}") == "hf hf-prefix-tree"
+    assert (
+        run(f"{line}\nimport sys; sys.path.insert(0, {str(harness)!r})\n{MODELS}")
+        == "hf hf-prefix-tree vllm-prefix-tree"
+    )
 
 
 def test_without_our_package_the_hook_does_no_harm(tmp_path: Path, harness: Path) -> None:
