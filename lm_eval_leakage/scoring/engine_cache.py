@@ -71,6 +71,15 @@ class SharedScores:
         self._greedy = np.zeros(n_nodes, np.bool_)
         self._is_known = np.zeros(n_nodes, np.bool_)
 
+    def to_send(self) -> list[int]:
+        """The texts to ask the engine for: all but those that a later text begins with, or is equal to."""
+        ends = zip(self._nodes, [*self._nodes[1:], self._nodes[0][:0]] if self._nodes else [], strict=True)
+        return [
+            number
+            for number, (nodes, following) in enumerate(ends)
+            if len(following) < len(nodes) or following[len(nodes) - 1] != nodes[-1]
+        ]
+
     def receive(self, text: int, returned: Returned) -> None:
         """Takes the engine's answer to a text; in any order, and again if it is asked again."""
         nodes = self._nodes[text]
