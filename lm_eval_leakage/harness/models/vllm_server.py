@@ -18,6 +18,7 @@ import aiohttp
 import numpy as np
 
 from lm_eval_leakage.scoring.engine_cache import Returned
+from lm_eval_leakage.scoring.prefix_tree import IntArray
 
 logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -25,6 +26,7 @@ Payload = dict[str, Any]
 PREEMPTIONS, ANSWERED = "vllm:num_preemptions_total", "vllm:request_success_total"
 WORTH_REPEATING = (408, 429)  # of the statuses that blame the request
 LONGEST_WAIT = 10.0  # seconds before a failed request is repeated
+READS_CACHE = "skip_reading_prefix_cache"  # of vLLM's SamplingParams
 SHOWN = 300  # characters of an answer in a message
 
 
@@ -32,19 +34,11 @@ class ServerError(RuntimeError):
     """The server refuses a request, or answers it with something else than was asked for."""
 
 
-@dataclass(frozen=True)
-class ServerLoad:
-    """Counters since the server's start, over all of its engines. None if it does not show them."""
-
-    n_preempted: float | None
-    n_answered: float | None
-
-
-@dataclass(frozen=True)
+@dataclass
 class VllmServer:
-    """A vLLM server and how to call it.
+    """An `Engine` behind a URL.
 
-    root: its URL without `/v1/completions`
+    root: the server's URL without `/v1/completions`
     model: the name by which it serves the model, or a LoRA adapter
     n_concurrent: number of requests under way at a time
     max_retries: how often a request is sent before its error is raised
@@ -59,36 +53,40 @@ class VllmServer:
     max_retries: int = 3
     timeout: float = 300
     verify: bool = True
+    _n_sent: int = 0  # since the counters were read
+    _n_answered: float = 0  # by the server, when the counters were read
 
-    def read(self, rows: Sequence[Sequence[int]], salt: str, from_cache: bool) -> list[Returned]:
-        """Log-probabilities of the tokens of each row. Requests start in the order of the rows.
-
-        from_cache: whether blocks that the server holds are used, which only rows of the same `salt` can have
-            computed. If such a request fails, its row is computed anew: its tokens may be in the cache by then, while
-            their values are lost
-        """
+    def scores(self, texts: Sequence[IntArray], salt: str | None) -> list[Returned]:
+        """Log-probabilities of each text's tokens. Requests start in the order of the texts. If one that reads the
+        cache fails, its text is computed anew: its tokens may be in the cache by then, while their values are lost."""
         attempts = []
-        for row in rows:
-            shared, plain = (self._reading(row, salt, skip) for skip in (False, True))
-            attempts.append([shared] * from_cache + [plain] * self.max_retries)
+        for text in texts:
+            shared, plain = (self._reading(text, salt, skip) for skip in (False, True))
+            attempts.append([shared] * (salt is not None) + [plain] * self.max_retries)
         return self._answers(attempts, returned_from)
 
-    def next_tokens(self, asked: Sequence[tuple[Sequence[int], int]], salt: str) -> list[tuple[float, bool]]:
-        """Log-probability of a token after the tokens before it, and whether it is the most likely one."""
-        payloads = [self._payload(row, salt, {"logprobs": 2, "allowed_token_ids": [token]}) for row, token in asked]
+    def last_tokens(self, texts: Sequence[IntArray], salt: str) -> list[tuple[float, bool]]:
+        """Log-probability of each text's last token, and whether it is the most likely one. The token is generated, so
+        that the cache holds everything before it."""
+        wanted = [{"logprobs": 2, "allowed_token_ids": [int(text[-1])]} for text in texts]
+        payloads = [self._payload(text[:-1], salt, one) for text, one in zip(texts, wanted, strict=True)]
         return self._answers([[payload] * self.max_retries for payload in payloads], next_token_from)
 
-    def load(self) -> ServerLoad:
-        """Reads the server's counters."""
+    def n_preemptions(self) -> float | None:
+        """Number of requests that the server has preempted. None if it does not say, or if its counters lack requests
+        that were sent since they were last read: then several servers share the URL."""
         text = asyncio.run(self._metrics())
-        return ServerLoad(metric(text, PREEMPTIONS), metric(text, ANSWERED))
+        n_sent, n_before = self._n_sent, self._n_answered
+        n_answered, n_preempted = metric(text, ANSWERED), metric(text, PREEMPTIONS)
+        self._n_sent, self._n_answered = 0, n_answered or 0
+        return None if n_sent and (n_answered or 0) - n_before < n_sent else n_preempted
 
-    def _reading(self, row: Sequence[int], salt: str, skip: bool) -> Payload:
-        return self._payload(row, salt, {"prompt_logprobs": 1, "skip_reading_prefix_cache": skip})
+    def _reading(self, text: IntArray, salt: str | None, skip: bool) -> Payload:
+        return self._payload(text, salt, {"prompt_logprobs": 1, READS_CACHE: skip})
 
-    def _payload(self, tokens: Sequence[int], salt: str, wanted: Mapping[str, Any]) -> Payload:
+    def _payload(self, text: IntArray, salt: str | None, wanted: Mapping[str, Any]) -> Payload:
         parameters = {"max_tokens": 1, "temperature": 0, "detokenize": False, **wanted}
-        return {"model": self.model, "token_ids": tokens, "cache_salt": salt, "sampling_params": parameters}
+        return {"model": self.model, "token_ids": text.tolist(), "cache_salt": salt, "sampling_params": parameters}
 
     # ------------------------------------------------------------------ HTTP
 
@@ -107,7 +105,9 @@ class VllmServer:
             async with self._session() as session:
                 await asyncio.gather(*(work(session) for _ in range(min(self.n_concurrent, len(asked)))))
 
-        asyncio.run(work_together())
+        if asked:
+            asyncio.run(work_together())
+        self._n_sent += len(asked)
         return [found[place] for place in range(len(asked))]
 
     async def _answer(
@@ -162,7 +162,7 @@ def returned_from(sent: Mapping[str, Any], response: Mapping[str, Any]) -> Retur
     """
     tokens, rows = sent["token_ids"], response["prompt_logprobs"]
     n_cached = len(tokens) - len(rows)
-    if not sent["sampling_params"]["skip_reading_prefix_cache"]:
+    if not sent["sampling_params"][READS_CACHE]:
         n_cached = max(n_cached, cached_tokens(response))
     first = n_cached + 1  # the first computed position whose predecessor was computed too
     n_given = max(0, len(tokens) - first)

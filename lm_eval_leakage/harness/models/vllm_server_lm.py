@@ -3,23 +3,24 @@ requests are computed only once."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
+import secrets
 from collections.abc import Sequence
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.vllm_server import ServerError, ServerLoad, VllmServer
-from lm_eval_leakage.scoring.engine_cache import SharedScores, lexicographic
-from lm_eval_leakage.scoring.prefix_tree import ScoredText, Text
+from lm_eval_leakage.harness.models.vllm_server import ServerError, VllmServer
+from lm_eval_leakage.harness.patches.api_model import refuse_other_api
+from lm_eval_leakage.scoring.engine_scorer import EngineScorer
+from lm_eval_leakage.scoring.prefix_tree import Text
 
 logger = logging.getLogger(__name__)
 Pair = tuple[str, str]  # context, continuation
-BATCH = 1024  # texts that share the server's cache: the most that is computed again if it cannot be relied on
 PATH = "/v1/completions"
 PROBE = (
     "The baker rises at three, when the town is still asleep, lights the oven, weighs flour, salt and water, and "
@@ -41,18 +42,19 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
         `local-completions`, and one line says so
     """
 
-    def __init__(self, base_url: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, base_url: str | None = None, num_concurrent: int = 1, **kwargs: Any) -> None:
+        refuse_other_api()
         if not (base_url or "").rstrip("/").endswith(PATH):
             raise ValueError(
                 f"base_url is {base_url!r}; give the URL of a vLLM server's completions, such as "
                 f"http://127.0.0.1:8000{PATH}"
             )
-        super().__init__(base_url=base_url, **kwargs)
+        super().__init__(base_url=base_url, num_concurrent=num_concurrent, **kwargs)
         self.server = VllmServer(
             self.base_url.rstrip("/").removesuffix(PATH),
             self.model,
             self.header,
-            n_concurrent=max(1, self._concurrent),
+            n_concurrent=max(1, int(num_concurrent)),
             max_retries=max(1, self.max_retries),
             timeout=self.timeout,
             verify=self.verify_certificate,
@@ -69,15 +71,13 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
         rows, context_lengths, pairs = self.batch_loglikelihood_requests([requests])
         texts = [Text(np.array(row), len(row) - length) for row, length in zip(rows, context_lengths, strict=True)]
         answers: list[tuple[float, bool]] = [(math.nan, False)] * len(texts)
-        order = lexicographic(texts)
         with tqdm(total=len(texts), disable=kwargs.get("disable_tqdm", False), desc="Requesting API") as bar:
-            for first in range(0, len(order), BATCH):
-                batch = order[first : first + BATCH]
-                for place, answer in zip(batch, shared_answers(self.server, [texts[i] for i in batch]), strict=True):
-                    answers[place] = (answer.loglikelihood, answer.greedy)
-                    if pairs[place] is not None:  # a window of a rolling log-likelihood, which is cached as a whole
-                        self.cache_hook.add_partial("loglikelihood", pairs[place], answers[place])
-                    bar.update()
+            for answer in EngineScorer(self.server).answers(texts):
+                answers[answer.text] = (answer.loglikelihood, answer.greedy)
+                pair = pairs[answer.text]
+                if pair is not None:  # a window of a rolling log-likelihood, which is cached as a whole
+                    self.cache_hook.add_partial("loglikelihood", pair, answers[answer.text])
+                bar.update()
         return answers
 
     def _suits(self) -> bool:
@@ -85,7 +85,7 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
         if self._is_exact is None:
             try:
                 reason = why_not_exact(self.server, self._probe())
-            except (ServerError, OSError) as error:
+            except ServerError as error:
                 reason = str(error)
             self._is_exact = not reason
             if reason:
@@ -99,66 +99,29 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
         return [Text(np.array(beginning + self.tok_encode(end)), n_tokens // 2) for end in ENDINGS]
 
 
-def shared_answers(server: VllmServer, texts: Sequence[Text]) -> list[ScoredText]:
-    """The log-likelihoods of texts in lexicographic order. If the cache cannot be relied on, it is not used."""
-    rows = [text.tokens.tolist() for text in texts]
-    before, salt, scores = server.load(), uuid4().hex, SharedScores(texts)
-    for place, returned in enumerate(server.read(rows, salt, from_cache=True)):
-        scores.receive(place, returned)
-    holes = scores.holes()
-    filled = server.next_tokens([(rows[hole.text][: hole.depth], rows[hole.text][hole.depth]) for hole in holes], salt)
-    for hole, (logprob, greedy) in zip(holes, filled, strict=True):
-        scores.fill(hole, logprob, greedy)
-    if reason := why_unreliable(before, server.load(), len(rows) + len(holes)):
-        logger.warning("vllm-server-prefix-tree: %s; asking for %d texts again without its cache", reason, len(rows))
-        scores = plain_scores(server, texts)
-    return [scores.answer(place) for place in range(len(texts))]
-
-
-def plain_scores(server: VllmServer, texts: Sequence[Text]) -> SharedScores:
-    """The scores of texts, all of whose tokens are computed."""
-    scores = SharedScores(texts)
-    rows = [text.tokens.tolist() for text in texts]
-    for place, returned in enumerate(server.read(rows, uuid4().hex, from_cache=False)):
-        scores.receive(place, returned)
-    return scores
-
-
-def why_unreliable(before: ServerLoad, after: ServerLoad, n_sent: int) -> str:
-    """Why what the server read from its cache may differ from what it told; empty if it does not.
-
-    A request that is preempted begins again, possibly with other blocks, and is reported with the first ones.
-    """
-    if before.n_preempted is None or after.n_preempted is None:
-        return "its /metrics do not show whether requests were preempted (start it without --disable-log-stats)"
-    if after.n_preempted != before.n_preempted:
-        return "it preempted requests (a lower num_concurrent avoids that)"
-    if (after.n_answered or 0) - (before.n_answered or 0) < n_sent:
-        return "its /metrics are not those of the engine that answered (give the URL of one server)"
-    return ""
-
-
 def why_not_exact(server: VllmServer, texts: Sequence[Text]) -> str:
     """Why the cache of a server cannot be used, as a clause; empty if texts that share prefixes get the
     log-likelihoods of plain requests. Raises ServerError if a request is refused."""
-    before, salt, n_cached, n_sent = server.load(), uuid4().hex, 0, 0
-    while not n_cached and n_sent < PROBES:
-        (found,) = server.read([texts[n_sent % len(texts)].tokens.tolist()], salt, from_cache=True)
-        n_cached, n_sent = found.n_cached, n_sent + 1
-    if reason := why_unreliable(before, server.load(), n_sent):
-        return reason
+    server.n_preemptions()
+    text, n_cached = _read_from_cache(server, texts)
+    if server.n_preemptions() is None:
+        return (
+            "its /metrics do not show how often it preempted requests, of which some were those sent here (start it "
+            "without --disable-log-stats, and give the URL of one server)"
+        )
     if not n_cached:
         return (
-            "the server does not tell that it read tokens from its cache (start it with "
+            "the server does not say that it read tokens from its cache (start it with "
             "--enable-prompt-tokens-details, and on CPUs with --block-size 32)"
         )
-    texts = [*texts, _with_a_hole(texts[0], n_cached)]
-    texts = [texts[place] for place in lexicographic(texts)]
-    own, shared = plain_scores(server, texts), shared_answers(server, texts)
-    errors = [
-        (answer.loglikelihood - own.answer(place).loglikelihood) ** 2 / text.n_scored
-        for place, (answer, text) in enumerate(zip(shared, texts, strict=True))
-    ]
+    texts = [*texts, _with_a_hole(text, n_cached)]
+    shared = {answer.text: answer.loglikelihood for answer in EngineScorer(server).answers(texts)}
+    errors = []
+    for number, (text, returned) in enumerate(
+        zip(texts, server.scores([text.tokens for text in texts], None), strict=True)
+    ):
+        own = float(returned.logprobs[-text.n_scored :].sum())
+        errors.append((shared[number] - own) ** 2 / text.n_scored)
     error = math.sqrt(sum(errors) / len(errors))
     if not error <= NOISE:
         return f"its prefix cache changes log-likelihoods by {error:.2g} nats per token"
@@ -166,9 +129,18 @@ def why_not_exact(server: VllmServer, texts: Sequence[Text]) -> str:
     return ""
 
 
+def _read_from_cache(server: VllmServer, texts: Sequence[Text]) -> tuple[Text, int]:
+    """The first of `texts`, sent one after another, of which the server read tokens from its cache, and how many."""
+    salt = secrets.token_hex(8)
+    for text in itertools.islice(itertools.cycle(texts), PROBES):
+        (returned,) = server.scores([text.tokens], salt)
+        if returned.n_cached:
+            return text, returned.n_cached
+    return texts[0], 0
+
+
 def _with_a_hole(text: Text, n_cached: int) -> Text:
     """A text that leaves `text` after the last cached token, so that no request returns its next one."""
-    rest = text.tokens[n_cached:]
-    differs = rest != rest[0]
-    rest = rest[int(differs.argmax()) :]
-    return Text(np.concatenate([text.tokens[:n_cached], rest]), min(n_cached - 1, 2) + len(rest))
+    tokens = text.tokens.copy()
+    tokens[n_cached] = next(token for token in tokens if token != tokens[n_cached])
+    return Text(tokens, len(tokens) - n_cached)
