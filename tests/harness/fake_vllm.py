@@ -101,6 +101,7 @@ def serving(vllm: FakeVllm) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = -1  # an answer is one packet: two would wait for each other
+        disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
             sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
