@@ -17,7 +17,7 @@ from lm_eval_leakage.harness.models.vllm_server import ServerError, VllmServer, 
 from lm_eval_leakage.harness.models.vllm_server_lm import VllmServerPrefixTreeLM
 from lm_eval_leakage.scoring.engine_scorer import EngineScorer
 from lm_eval_leakage.scoring.prefix_tree import Text
-from tests.harness.fake_vllm import LIKELIEST, FakeVllm, logprob, serving
+from tests.harness.fake_vllm_server import LIKELIEST, FakeVllm, logprob, serving
 
 STEM = "Which of these does a baker need?\n"
 PAIRS = [

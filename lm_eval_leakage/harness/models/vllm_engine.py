@@ -19,8 +19,8 @@ from lm_eval_leakage.scoring.engine_cache import Returned
 from lm_eval_leakage.scoring.prefix_tree import IntArray
 
 READS_CACHE = "skip_reading_prefix_cache"
-PREEMPTIONS = "vllm:num_preemptions"
-Entry = Mapping[int, Any]  # one position's tokens: the prompt's and the most likely one, with their log-probabilities
+COUNTER = "vllm:num_preemptions"
+Entry = Mapping[int, Any]  # at one position: the prompt's token and the most likely one
 
 
 def reads_cache() -> bool:
@@ -55,7 +55,7 @@ class VllmEngine:
     def n_preemptions(self) -> float | None:
         """How often this engine has interrupted a request so far; None if it does not count them."""
         try:
-            found = [metric.value for metric in self.llm.get_metrics() if metric.name == PREEMPTIONS]
+            found = [metric.value for metric in self.llm.get_metrics() if metric.name == COUNTER]
         except Exception:  # statistics are off, or of another form
             return None
         return float(sum(found)) if found else None

@@ -17,6 +17,7 @@ from tqdm import tqdm
 from lm_eval_leakage.harness.models.prefix_tree_lm import NOISE, PROBE
 from lm_eval_leakage.harness.models.tokenising import encoded_pairs
 from lm_eval_leakage.harness.models.vllm_engine import VllmEngine, reads_cache
+from lm_eval_leakage.harness.patches.patching import is_as_known
 from lm_eval_leakage.scoring.engine_cache import SharedScores
 from lm_eval_leakage.scoring.engine_scorer import EngineScorer
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text
@@ -24,7 +25,7 @@ from lm_eval_leakage.scoring.prefix_tree import IntArray, Text
 logger = logging.getLogger(__name__)
 Pair = tuple[str, str]  # context, continuation
 FIRST_VERSION = "0.11.1"  # of vLLM that can read its prefix cache for log-probabilities of a prompt
-USUAL_BLOCK = 16  # tokens; vLLM's default on GPUs
+USUAL_BLOCK, LARGE_BLOCK = 16, 64  # tokens; vLLM's default on GPUs, and one that a question often fits into
 
 
 class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
@@ -37,6 +38,7 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
                 f"vllm-prefix-tree needs vLLM {FIRST_VERSION} or later, which can read its prefix cache for "
                 "log-probabilities; upgrade vllm, or use --model vllm"
             )
+        is_as_known("lm_eval.api.model:TemplateLM._loglikelihood_tokens")
         kwargs.setdefault("disable_log_stats", False)  # they count preempted requests
         super().__init__(*args, **kwargs)
         self._scorer: EngineScorer | None = None
@@ -49,6 +51,12 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
             engine = VllmEngine(self.model, self.lora_request)
             why_not = self._why_not(engine)
             self._scorer = None if why_not else EngineScorer(engine)
+            if self._scorer and self._block_size > LARGE_BLOCK:
+                logger.warning(
+                    "vllm-prefix-tree: this engine shares whole blocks of %d tokens only; a smaller block_size among "
+                    "the model's arguments (32 on CPUs, 16 on most GPUs) shares more",
+                    self._block_size,
+                )
         if why_not:
             logger.warning("vllm-prefix-tree: %s; scoring as `vllm` does", why_not)
 
@@ -143,6 +151,11 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
         dtype: torch.dtype = self.model.llm_engine.model_config.dtype
         return dtype
 
+    @property
+    def _block_size(self) -> int:
+        """Tokens that the engine's cache holds or misses together."""
+        return getattr(self.model.llm_engine.vllm_config.cache_config, "block_size", None) or USUAL_BLOCK
+
     def _probe_texts(self) -> list[Text]:
         """Options in every order after a question, a single last letter, two texts that part where a block ends."""
         longest, texts = self.max_length - 1, []
@@ -151,7 +164,7 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
             for order in itertools.permutations(options):
                 tokens = np.array(self.tok_encode(stem + "".join(f"{o}\n" for o in order) + "\nAnswer: A")[-longest:])
                 texts += [Text(tokens, max(1, len(tokens) - n_stem)), Text(tokens, 1)]
-        block = getattr(self.model.llm_engine.vllm_config.cache_config, "block_size", None) or USUAL_BLOCK
+        block = self._block_size
         long = np.resize(texts[0].tokens, min(block + 8, longest))
         parts = np.concatenate([long[:block], long[block:][::-1]])
         return [*texts, Text(long, len(long) - 1), Text(parts, len(long) - 1)]

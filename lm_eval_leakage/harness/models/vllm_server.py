@@ -23,11 +23,11 @@ from lm_eval_leakage.scoring.prefix_tree import IntArray
 logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 Payload = dict[str, Any]
-PREEMPTIONS, ANSWERED = "vllm:num_preemptions_total", "vllm:request_success_total"
+PREEMPTED_TOTAL, ANSWERED_TOTAL = "vllm:num_preemptions_total", "vllm:request_success_total"
 WORTH_REPEATING = (408, 429)  # of the statuses that blame the request
 LONGEST_WAIT = 10.0  # seconds before a failed request is repeated
-READS_CACHE = "skip_reading_prefix_cache"  # of vLLM's SamplingParams
-SHOWN = 300  # characters of an answer in a message
+CACHE_FLAG = "skip_reading_prefix_cache"  # of vLLM's SamplingParams
+CHARACTERS_SHOWN = 300  # characters of an answer in a message
 
 
 class ServerError(RuntimeError):
@@ -77,12 +77,12 @@ class VllmServer:
         that were sent since they were last read: then several servers share the URL."""
         text = asyncio.run(self._metrics())
         n_sent, n_before = self._n_sent, self._n_answered
-        n_answered, n_preempted = metric(text, ANSWERED), metric(text, PREEMPTIONS)
+        n_answered, n_preempted = metric(text, ANSWERED_TOTAL), metric(text, PREEMPTED_TOTAL)
         self._n_sent, self._n_answered = 0, n_answered or 0
         return None if n_sent and (n_answered or 0) - n_before < n_sent else n_preempted
 
     def _reading(self, text: IntArray, salt: str | None, skip: bool) -> Payload:
-        return self._payload(text, salt, {"prompt_logprobs": 1, READS_CACHE: skip})
+        return self._payload(text, salt, {"prompt_logprobs": 1, CACHE_FLAG: skip})
 
     def _payload(self, text: IntArray, salt: str | None, wanted: Mapping[str, Any]) -> Payload:
         parameters = {"max_tokens": 1, "temperature": 0, "detokenize": False, **wanted}
@@ -131,7 +131,7 @@ class VllmServer:
     async def _post(self, session: aiohttp.ClientSession, sent: Payload) -> Payload:
         async with session.post(f"{self.root}/inference/v1/generate", json=sent, headers=self.headers) as response:
             if 400 <= response.status < 500 and response.status not in WORTH_REPEATING:
-                text = (await response.text())[:SHOWN]
+                text = (await response.text())[:CHARACTERS_SHOWN]
                 raise ServerError(f"{response.url} refuses a request with status {response.status}: {text}")
             response.raise_for_status()
             found: Payload = await response.json()
@@ -162,7 +162,7 @@ def returned_from(sent: Mapping[str, Any], response: Mapping[str, Any]) -> Retur
     """
     tokens, rows = sent["token_ids"], response["prompt_logprobs"]
     n_cached = len(tokens) - len(rows)
-    if not sent["sampling_params"][READS_CACHE]:
+    if not sent["sampling_params"][CACHE_FLAG]:
         n_cached = max(n_cached, cached_tokens(response))
     first = n_cached + 1  # the first computed position whose predecessor was computed too
     n_given = max(0, len(tokens) - first)

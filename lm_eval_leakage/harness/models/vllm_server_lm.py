@@ -21,17 +21,19 @@ from lm_eval_leakage.scoring.prefix_tree import Text
 
 logger = logging.getLogger(__name__)
 Pair = tuple[str, str]  # context, continuation
-PATH = "/v1/completions"
-PROBE = (
+COMPLETIONS = "/v1/completions"
+BEGINNING = (
     "The baker rises at three, when the town is still asleep, lights the oven, weighs flour, salt and water, and "
     "kneads the dough for the loaves that the first customers will carry home before the school bell rings. "
 )
-PROBE_TOKENS = 160  # more than the largest usual block of vLLM's cache, that of 128 tokens on CPUs
-PROBES = 8  # requests until one is told to have read the cache; those that the server fails to write are lost
-ENDINGS = ("On Monday he sleeps.", "On Sunday he sleeps until noon.")
+BEGINNING_TOKENS = 160  # more than the largest usual block of vLLM's cache, that of 128 tokens on CPUs
+ATTEMPTS_TO_SHARE = (
+    8  # requests until one is told to have read the cache; those that the server fails to write are lost
+)
+DIFFERENT_ENDINGS = ("On Monday he sleeps.", "On Sunday he sleeps until noon.")
 # Tolerated root mean square of the difference from plain requests, in nats per square root of a token: rounding in
 # bfloat16 gives up to 0.12 with SmolLM2, a token scored after another prefix 1.3 or more.
-NOISE = 0.4
+TOLERATED_NOISE = 0.4
 
 
 class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
@@ -44,14 +46,14 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
 
     def __init__(self, base_url: str | None = None, num_concurrent: int = 1, **kwargs: Any) -> None:
         refuse_other_api()
-        if not (base_url or "").rstrip("/").endswith(PATH):
+        if not (base_url or "").rstrip("/").endswith(COMPLETIONS):
             raise ValueError(
                 f"base_url is {base_url!r}; give the URL of a vLLM server's completions, such as "
-                f"http://127.0.0.1:8000{PATH}"
+                f"http://127.0.0.1:8000{COMPLETIONS}"
             )
         super().__init__(base_url=base_url, num_concurrent=num_concurrent, **kwargs)
         self.server = VllmServer(
-            self.base_url.rstrip("/").removesuffix(PATH),
+            self.base_url.rstrip("/").removesuffix(COMPLETIONS),
             self.model,
             self.header,
             n_concurrent=max(1, int(num_concurrent)),
@@ -60,6 +62,11 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
             verify=self.verify_certificate,
         )
         self._is_exact: bool | None = None  # not known before the server is asked for the first time
+
+    @property
+    def reports_as_it_goes(self) -> bool:
+        """Whether answers are reported before a call returns."""
+        return self._suits()
 
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Pair | None, list[int], list[int]]], **kwargs: Any
@@ -94,9 +101,9 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
 
     def _probe(self) -> list[Text]:
         """Texts with a long common beginning."""
-        n_tokens = max(2, min(PROBE_TOKENS, self.max_length // 2))
-        beginning = self.tok_encode(PROBE * 10)[:n_tokens]
-        return [Text(np.array(beginning + self.tok_encode(end)), n_tokens // 2) for end in ENDINGS]
+        n_tokens = max(2, min(BEGINNING_TOKENS, self.max_length // 2))
+        beginning = self.tok_encode(BEGINNING * 10)[:n_tokens]
+        return [Text(np.array(beginning + self.tok_encode(end)), n_tokens // 2) for end in DIFFERENT_ENDINGS]
 
 
 def why_not_exact(server: VllmServer, texts: Sequence[Text]) -> str:
@@ -123,7 +130,7 @@ def why_not_exact(server: VllmServer, texts: Sequence[Text]) -> str:
         own = float(returned.logprobs[-text.n_scored :].sum())
         errors.append((shared[number] - own) ** 2 / text.n_scored)
     error = math.sqrt(sum(errors) / len(errors))
-    if not error <= NOISE:
+    if not error <= TOLERATED_NOISE:
         return f"its prefix cache changes log-likelihoods by {error:.2g} nats per token"
     logger.info("vllm-server-prefix-tree: the prefix cache changes log-likelihoods by %.2g nats per token", error)
     return ""
@@ -132,7 +139,7 @@ def why_not_exact(server: VllmServer, texts: Sequence[Text]) -> str:
 def _read_from_cache(server: VllmServer, texts: Sequence[Text]) -> tuple[Text, int]:
     """The first of `texts`, sent one after another, of which the server read tokens from its cache, and how many."""
     salt = secrets.token_hex(8)
-    for text in itertools.islice(itertools.cycle(texts), PROBES):
+    for text in itertools.islice(itertools.cycle(texts), ATTEMPTS_TO_SHARE):
         (returned,) = server.scores([text.tokens], salt)
         if returned.n_cached:
             return text, returned.n_cached

@@ -129,8 +129,9 @@ SEAMS = (
     Seam(
         PATCHES + "registries.py",
         "lm_eval.api.registry:model_registry",
-        "registers `--model hf-prefix-tree` without importing it; lm_eval reads no entry points for models",
-        "`--model hf-prefix-tree` is not available",
+        "registers our models, such as `hf-prefix-tree`, without importing them; lm_eval reads no entry points for "
+        "models",
+        "`--model hf-prefix-tree` and our other models are not available",
         TESTS + "test_without_a_registry_of_models_the_tasks_are_still_known",
     ),
     *(
@@ -259,6 +260,15 @@ SEAMS = (
         TESTS + "test_hf_prefix_tree_is_refused_if_hf_is_implemented_differently",
         refuses=True,
         names=("_rank",),
+    ),
+    Seam(
+        "lm_eval_leakage/harness/models/vllm_prefix_tree_lm.py",
+        "lm_eval.api.model:TemplateLM._loglikelihood_tokens",
+        "is overridden: everything that `vllm` scores passes through it, including rolling log-likelihoods",
+        "`--model vllm-prefix-tree` is not available; use `--model vllm`",
+        "tests/harness/test_vllm_prefix_tree_lm.py::test_it_is_refused_if_the_harness_scores_in_another_way",
+        refuses=True,
+        parameters=("requests",),
     ),
     Seam(
         PATCHES + "api_model.py",
