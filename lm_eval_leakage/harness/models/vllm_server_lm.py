@@ -113,8 +113,8 @@ def why_not_exact(server: VllmServer, texts: Sequence[Text]) -> str:
     text, n_cached = _read_from_cache(server, texts)
     if server.n_preemptions() is None:
         return (
-            "its /metrics do not show how often it preempted requests, of which some were those sent here (start it "
-            "without --disable-log-stats, and give the URL of one server)"
+            "its /metrics do not show how often it preempted requests, or lack those just sent (start it without "
+            "--disable-log-stats, and give the URL of one server)"
         )
     if not n_cached:
         return (
