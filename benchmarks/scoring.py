@@ -114,7 +114,8 @@ def _backend(spec: dict):
         from lm_eval_leakage.harness.models.vllm_prefix_tree_lm import VLLMPrefixTreeLM
 
         model = VLLM if spec["backend"] == "vllm" else VLLMPrefixTreeLM
-        return model(**arguments, max_model_len=2048, batch_size="auto", block_size=spec["block_size"])
+        arguments |= {"max_model_len": 2048, "block_size": spec["block_size"], "batch_size": "auto"}
+        return model(**arguments, enforce_eager=spec["device"] == "cpu")
     if spec["backend"] == "hf":
         from lm_eval.models.huggingface import HFLM
 
@@ -161,7 +162,7 @@ def _block_figures(lm, asked, block_size: int) -> dict:
     counts, usual = token_counts(texts, block_size), token_counts(texts, ENGINE_BLOCK)
     return {
         "block_size": block_size,
-        "n_prompt_tokens": counts.n_prompt_tokens,
+        "n_prompt_tokens": sum(map(len, texts)),
         "n_block_tokens": counts.n_block_tokens,
         "n_usual_block_tokens": usual.n_block_tokens,
     }

@@ -52,6 +52,16 @@ def test_our_model_takes_what_hf_takes_and_its_own() -> None:
     assert (ours.required, ours.takes_others) == (("pretrained",), True)
 
 
+def test_our_model_of_vllm_takes_what_vllm_takes_and_needs_its_package(monkeypatch) -> None:
+    ours, stock = model_source(OUR_MODELS["vllm-prefix-tree"]), model_source(MODEL_MAPPING["vllm"])
+    assert ours.parameters == stock.parameters
+    assert (ours.required, ours.takes_others) == (stock.required, stock.takes_others) == (("pretrained",), True)
+    assert {s for s in suffixes() if why_not("vllm-prefix-tree", s)} == {"leakage_tokens"}
+    monkeypatch.setattr(foreseen, "find_spec", lambda name: None if name == "vllm" else True)
+    with pytest.raises(ImportError, match="--model vllm-prefix-tree needs vllm, which is not installed"):
+        check_model("vllm-prefix-tree", ["leakage_perm"], {"pretrained": "x"})
+
+
 def test_our_model_of_a_server_takes_what_local_completions_takes() -> None:
     ours, theirs = (
         model_source(OUR_MODELS["vllm-server-prefix-tree"]),

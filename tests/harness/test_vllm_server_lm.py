@@ -175,6 +175,16 @@ def test_texts_longer_than_the_window_are_cut_as_by_local_completions(monkeypatc
     assert total == pytest.approx(sum(logprob(rows[0][:place], rows[0][place]) for place in (30, 31)), abs=1e-12)
 
 
+def test_a_continuation_without_tokens_is_certain_as_for_local_completions(monkeypatch) -> None:
+    with model(FakeVllm(), monkeypatch) as lm:
+        found = asked(lm, [("a context", ""), PAIRS[0]])
+    assert LocalCompletionsAPI.parse_logprobs(
+        {"choices": [{"index": 0, "logprobs": {"token_logprobs": [None, -1.0], "top_logprobs": [None, {}]}}]},
+        ctxlens=[1],
+    ) == [found[0]]
+    assert found[1][0] == pytest.approx(expected(*PAIRS[0])[0], abs=1e-12)
+
+
 def test_answers_are_reported_as_they_come_but_not_those_of_windows(monkeypatch) -> None:
     reported = []
     with model(FakeVllm(), monkeypatch) as lm:

@@ -92,14 +92,17 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
         tokens: Iterable[tuple[IntArray, IntArray]],
         disable_tqdm: bool,
     ) -> list[tuple[float, bool]]:
-        texts = self._texts(pairs, tokens)
-        answers: list[tuple[float, bool]] = [(math.nan, False)] * len(texts)
+        encoded = list(tokens)
+        scored = [number for number, (_, continuation) in enumerate(encoded) if len(continuation)]
+        texts = self._texts([pairs[number] for number in scored], [encoded[number] for number in scored])
+        answers = [(0.0, True)] * len(encoded)  # as `vllm` answers a continuation without tokens
         with tqdm(total=len(texts), disable=disable_tqdm, desc="Running loglikelihood requests") as bar:
             for answer in scorer.answers(texts):
-                answers[answer.text] = (answer.loglikelihood, answer.greedy)
-                pair = pairs[answer.text]
+                number = scored[answer.text]
+                answers[number] = (answer.loglikelihood, answer.greedy)
+                pair = pairs[number]
                 if pair is not None:  # a window of a rolling log-likelihood, which is cached as a whole
-                    self.cache_hook.add_partial("loglikelihood", pair, answers[answer.text])
+                    self.cache_hook.add_partial("loglikelihood", pair, answers[number])
                 bar.update()
         return answers
 
@@ -108,12 +111,11 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
         longest = self.max_length - 1  # an engine generates at least one token
         texts, n_cut = [], 0
         for pair, (context, continuation) in zip(pairs, tokens, strict=True):
-            if not 0 < len(continuation) < longest or not len(context):
+            if len(continuation) >= longest or not len(context):
                 raise ValueError(
                     f"a request has {len(context)} tokens of context and {len(continuation)} of continuation "
-                    f"({(pair or ('', ''))[1][:60]!r}); it needs at least one of each, and the continuation must "
-                    f"leave two tokens of the model's window of {self.max_length}: raise max_model_len, or leave "
-                    "this request out"
+                    f"({(pair or ('', ''))[1][:60]!r}); it needs a context, and the continuation must leave two "
+                    f"tokens of the model's window of {self.max_length}: raise max_model_len, or leave it out"
                 )
             whole = np.concatenate([context, continuation])
             n_cut += len(whole) > longest

@@ -76,14 +76,15 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
             stock: list[tuple[float, bool]] = super()._loglikelihood_tokens(requests, **kwargs)
             return stock
         rows, context_lengths, pairs = self.batch_loglikelihood_requests([requests])
-        texts = [Text(np.array(row), len(row) - length) for row, length in zip(rows, context_lengths, strict=True)]
-        answers: list[tuple[float, bool]] = [(math.nan, False)] * len(texts)
+        scored = [number for number, (_, _, continuation) in enumerate(requests) if continuation]
+        texts = [Text(np.array(rows[number]), len(rows[number]) - context_lengths[number]) for number in scored]
+        answers = [(0.0, True)] * len(rows)  # as `local-completions` answers a continuation without tokens
         with tqdm(total=len(texts), disable=kwargs.get("disable_tqdm", False), desc="Requesting API") as bar:
             for answer in EngineScorer(self.server).answers(texts):
-                answers[answer.text] = (answer.loglikelihood, answer.greedy)
-                pair = pairs[answer.text]
-                if pair is not None:  # a window of a rolling log-likelihood, which is cached as a whole
-                    self.cache_hook.add_partial("loglikelihood", pair, answers[answer.text])
+                number = scored[answer.text]
+                answers[number] = (answer.loglikelihood, answer.greedy)
+                if pairs[number] is not None:  # a window of a rolling log-likelihood, which is cached as a whole
+                    self.cache_hook.add_partial("loglikelihood", pairs[number], answers[number])
                 bar.update()
         return answers
 
