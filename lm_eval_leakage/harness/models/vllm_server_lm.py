@@ -14,13 +14,13 @@ import numpy as np
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 from tqdm import tqdm
 
+from lm_eval_leakage.harness.models.portions import Pair
 from lm_eval_leakage.harness.models.vllm_server import ServerError, VllmServer
 from lm_eval_leakage.harness.patches.api_model import refuse_other_api
 from lm_eval_leakage.scoring.engine_scorer import EngineScorer
 from lm_eval_leakage.scoring.prefix_tree import Text
 
 logger = logging.getLogger(__name__)
-Pair = tuple[str, str]  # context, continuation
 COMPLETIONS = "/v1/completions"
 BEGINNING = (
     "The baker rises at three, when the town is still asleep, lights the oven, weighs flour, salt and water, and "
