@@ -1,4 +1,4 @@
-"""`hf-prefix-tree` on several processes, started by torchrun as a user would (gloo, CPUs)."""
+"""`hf-prefix-tree` on several processes (gloo, CPUs)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch.multiprocessing as mp
+from lm_eval import simple_evaluate
+from lm_eval.loggers import EvaluationTracker
+from lm_eval.tasks import TaskManager
 
+from lm_eval_leakage import task_configs_path
+from tests.harness.launched import free_port, launched_as
 from tests.harness.shared_model import BUDGET, PAIRS
 from tests.harness.test_prefix_tree_lm import asked, checkpoint, lm_of
+from tests.harness.test_ranks import MANY
+from tests.harness.test_task import TASK
 
 
 @pytest.mark.model  # starts processes
@@ -29,8 +37,72 @@ def test_processes_that_hold_one_model_read_the_same_pieces(tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = (json.loads((tmp_path / f"told_{rank}").read_text()) for rank in range(2))
+    own = [told.pop("own") for told in (first, second)]
     assert first == second
     assert (first["way"], first["agreed"], first["after"]) == ("tree attention", BUDGET, BUDGET // 2)
-    assert first["refused"].startswith("the processes that hold this model were given different requests")
+    alone = [value for value, _ in lm_of(model).loglikelihood(asked(PAIRS), disable_tqdm=True)]
+    assert [value for value, _ in first["answers"]] == pytest.approx(alone, abs=1e-3)
+    right = {str(pair): value for pair, value in zip(PAIRS, alone, strict=True)}
+    for told, asked_of_it in zip(own, (PAIRS[5:12], PAIRS[:7]), strict=True):
+        assert list(told) == [str(pair) for pair in asked_of_it]
+        assert [value for value, _ in told.values()] == pytest.approx([right[pair] for pair in told], abs=1e-3)
+
+
+def run_audit(number: int, port: int, model: str, arguments: str, metadata: dict, folder: str) -> None:
+    """One of two nodes with a process each, as launchers start it."""
+    launched_as(number, port)
+    results = audited(model, arguments, metadata, f"{folder}/out")
+    if results is not None:
+        Path(folder, f"samples_{number}.json").write_text(json.dumps(results["samples"][TASK]))
+
+
+def audited(model: str, arguments: str, metadata: dict, output: str) -> dict | None:
+    return simple_evaluate(
+        model="hf-prefix-tree",
+        model_args=f"pretrained={model},dtype=float32,max_length=512{arguments}",
+        device="cpu",
+        tasks=[TASK],
+        task_manager=TaskManager(include_path=task_configs_path(), include_defaults=False, metadata=metadata),
+        evaluation_tracker=EvaluationTracker(output_path=output),
+    )
+
+
+def answers_of(samples: list[dict]) -> dict[tuple[int, str], list[float]]:
+    return {(line["doc_id"], line["filter"]): [float(answer[0][0]) for answer in line["resps"]] for line in samples}
+
+
+@pytest.mark.model  # starts processes
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("arguments", ["", ",tp_plan=auto"], ids=["data parallel", "tensor parallel"])
+def test_two_nodes_give_the_results_of_one_process_and_the_first_node_saves_them(
+    questions_file, tmp_path, arguments
+) -> None:
+    model = checkpoint(tmp_path / "model")
+    metadata = questions_file(MANY[:5]) | {"control_form": False}
+    mp.start_processes(
+        run_audit, (free_port(), model, arguments, metadata, str(tmp_path)), nprocs=2, start_method="fork"
+    )
+    assert sorted(file.name for file in tmp_path.glob("samples_*")) == ["samples_0.json"]
+    samples = json.loads((tmp_path / "samples_0.json").read_text())
+    alone = audited(model, "", metadata, str(tmp_path / "alone"))
+    assert alone is not None
+    found, right = answers_of(samples), answers_of(alone["samples"][TASK])
+    assert len(samples) == len(found)  # each question once
+    assert found.keys() == right.keys()
+    for key, values in right.items():
+        assert found[key] == pytest.approx(values, abs=1e-3)
+    n_stores = len(list((tmp_path / "out" / "leakage_answers").glob("*.sqlite")))
+    assert n_stores == (1 if arguments else 2)  # in a data-parallel run each process has answered some
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("memory", "places"), [("30KB", {"disk"}), ("40KB", {"cpu", "disk"})])
+def test_layers_on_other_devices_or_on_disk_change_no_answer(tmp_path, memory, places) -> None:
+    model = checkpoint(tmp_path / "model")
+    offloaded = {"parallelize": True, "max_cpu_memory": memory, "offload_folder": str(tmp_path / "offloaded")}
+    lm = lm_of(model, **offloaded)
+    assert set(map(str, lm.model.hf_device_map.values())) == places
+    assert lm._scorer is not None
+    assert lm._scorer.name == "tree attention"
     alone = lm_of(model).loglikelihood(asked(PAIRS), disable_tqdm=True)
-    assert [value for value, _ in first["answers"]] == pytest.approx([value for value, _ in alone], abs=1e-3)
+    assert lm.loglikelihood(asked(PAIRS), disable_tqdm=True) == alone

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,8 +17,10 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.models import processes
 from lm_eval_leakage.harness.models.processes import (
     all_equal,
+    asked_by_any,
     from_first,
     is_first,
     least_of_all,
@@ -87,6 +91,14 @@ def test_one_process_decides_alone() -> None:
     assert all_equal("anything")
     assert (from_first(7), least_of_all(7), most_of_all(FakeLM(by_hash), 7)) == (7, 7, 7)
     refuse_wrong_rank(0, 1)
+
+
+@pytest.mark.parametrize(("world_size", "tp_size", "warned"), [(1, None, True), (1, 2, False), (2, None, False)])
+def test_processes_that_all_do_the_same_work_are_told_so(monkeypatch, caplog, world_size, tp_size, warned) -> None:
+    monkeypatch.setattr(processes, "n_processes", lambda: 2)
+    monkeypatch.setattr(processes, "process_number", lambda: 0)
+    processes.warn_of_repeated_work(SimpleNamespace(world_size=world_size, model=SimpleNamespace(tp_size=tp_size)))
+    assert ("each of the 2 processes does all of the work" in caplog.text) == warned
 
 
 # ---------------------------------------------------------------------- resuming with another number of processes
@@ -208,13 +220,12 @@ def agree(rank: int, world_size: int, folder: str) -> None:
         refuse_wrong_rank(0, 2)  # like a backend that numbers the processes of each node from 0
     except ValueError as error:
         told.append(str(error))
+    told.append(asked_by_any([("same", "thing")]))
+    told.append(asked_by_any([("a", 1), ("a", 1), ("b", {})] if rank else [("c", 1), ("a", 1)]))
     Path(folder, f"told_{rank}").write_text(json.dumps(told))
     if rank == 0:
-        import lm_eval_leakage.harness.models.processes as processes
-
-        processes.PATIENCE = processes.timedelta(seconds=2)
         try:
-            least_of_all(1)  # the other one does not call it
+            least_of_all(1, timedelta(seconds=2))  # the other one does not call it
         except RuntimeError as error:
             Path(folder, "alone").write_text(str(error))
     dist.barrier()
@@ -226,7 +237,9 @@ def agree(rank: int, world_size: int, folder: str) -> None:
 def test_processes_agree_and_wait_for_no_dead_one(tmp_path) -> None:
     mp.start_processes(agree, (2, str(tmp_path)), nprocs=2, start_method="fork")
     first, second = (json.loads((tmp_path / f"told_{rank}").read_text()) for rank in range(2))
-    assert first == [99, "of 0", True, False, True]
+    union = [["c", 1], ["a", 1], ["a", 1], ["b", {}]]
+    assert first == [99, "of 0", True, False, True, None, union]
+    assert second[6:] == [None, union]
     assert second[:5] == [99, "of 0", True, False, False]
     assert second[5].startswith("this process is number 1 of 2, but the model says 0")
     assert "run again with a lower max_tokens" in (tmp_path / "alone").read_text()

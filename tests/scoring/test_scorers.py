@@ -285,11 +285,11 @@ def test_greedy_is_argmax_even_if_logits_tie(rows, data: st.DataObject) -> None:
 
 
 def test_computing_logits_in_chunks_changes_nothing(llama, monkeypatch) -> None:
-    from lm_eval_leakage.scoring import tree_model
+    from lm_eval_leakage.scoring import tree_model, two_parts
 
     some = orders_of_options()
     whole = {answer.text: answer for answer in TreeScorer(llama, CPU, TokenBudget(500)).answers(some)}
-    monkeypatch.setattr(tree_model, "LOGITS_AT_ONCE", {"cpu": 3 * VOCABULARY})
+    monkeypatch.setattr(two_parts, "LOGITS_AT_ONCE", {"cpu": 3 * VOCABULARY})
     monkeypatch.setattr(tree_model, "SOFTMAX_AT_ONCE", 2 * VOCABULARY)
     assert_agrees(llama, TreeScorer(llama, CPU, TokenBudget(500)), some)
     chunked = {answer.text: answer for answer in TreeScorer(llama, CPU, TokenBudget(500)).answers(some)}

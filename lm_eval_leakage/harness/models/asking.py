@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from lm_eval_leakage.harness.models.backend_answers import BackendAnswers
 from lm_eval_leakage.harness.models.long_lived import not_searched_for_garbage
 from lm_eval_leakage.harness.models.model_identity import identity_of
-from lm_eval_leakage.harness.models.processes import are_replicas, is_first
+from lm_eval_leakage.harness.models.processes import are_replicas, is_first, warn_of_repeated_work
 from lm_eval_leakage.harness.models.question_requests import REQUEST_TYPE, Broken, LeakageInstance
 from lm_eval_leakage.harness.patches.cache_hook import hook_is_known
 from lm_eval_leakage.harness.patches.call_frames import Evaluation
@@ -51,6 +51,7 @@ def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[None]:
     tasks: dict[AskedTask, None] = dict.fromkeys(instance.task for instance in instances)
     for task in tasks:
         task.check_met(lm)
+    warn_of_repeated_work(lm)
     resume, evaluation = any(task.resume for task in tasks), instances[0].task.evaluation
     with not_searched_for_garbage(), kept_answers(lm, resume, evaluation) as store:
         for method in sorted({instance.of.method for instance in instances}):

@@ -20,6 +20,7 @@ import secrets
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 SILENCE = 40  # seconds after which a machine that does not answer is taken for gone
 PROBES = 4  # keepalive packets within this time
+NEWS = 1.0  # seconds in which the reason of an error may still arrive
 MOST_TOLD = 300  # characters of an error
 KILLED = "was killed, or its machine is gone"
 
@@ -72,6 +74,7 @@ class Lifeline:
     """Knows which processes of the run have ended; by itself, without connections, it knows of none.
 
     number, n_processes: of this process, counted over all machines
+    store: through which they met; the first one's serves the others, so it is kept
     end: what to do with the sentence that says why this process cannot continue
     """
 
@@ -80,6 +83,7 @@ class Lifeline:
         self._n_rounds, self._state = 0, State.WORKS
         self._gone: dict[int, Gone] = {}
         self._connections: list[_Connection] = []
+        self.store: Store | None = None
         self._lock = threading.RLock()
 
     def work(self) -> None:
@@ -121,10 +125,14 @@ class Lifeline:
         threading.Thread(target=connection.listen, args=(self,), daemon=True).start()
 
     def leave(self) -> None:
-        """Says how this process ends. An error of one process is thus named by the others."""
+        """Says how this process ends. An error of one process is thus named by the others, unless it is only the
+        consequence of another one's end, which is then said here."""
         error = sys.exc_info()[1] or getattr(sys, "last_value", None)
         told = f"{type(error).__name__}: {error}".strip().split("\n")[0][:MOST_TOLD]
         normal = error is None or isinstance(error, SystemExit)
+        if not normal and self._state != State.RESTS:
+            self.wait()
+            time.sleep(NEWS)
         self._state = State.RESTS
         self.tell({"ends": "has ended" if normal else f"failed ({told})", "in_order": normal})
 
@@ -194,6 +202,7 @@ def meet(store: Store, line: Lifeline, host: str) -> None:
 
     host: name or address of the first one's machine
     """
+    line.store = store
     if line.number == 0:
         listening, secret = _listening(), secrets.token_hex(16)
         store.set("lifeline", json.dumps([listening.getsockname()[1], secret]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
@@ -66,6 +67,18 @@ def on_all(found: bool, patience: timedelta | None = None) -> bool:
 def are_replicas(lm: Any) -> bool:
     """Whether the processes of this run hold parts of one model, and so must make the same requests."""
     return n_processes() > 1 and lm.world_size == 1
+
+
+def warn_of_repeated_work(lm: Any) -> None:
+    """If each process of the run does all of its work, as the harness's `hf` lets them outside of several GPUs."""
+    parts = getattr(getattr(lm, "model", None), "tp_size", None) or 1
+    if are_replicas(lm) and parts == 1 and is_first():
+        logger.warning(
+            "each of the %d processes does all of the work, since this model's backend has not shared the questions "
+            "among them (`hf` does so only on several GPUs of one node): use the model hf-prefix-tree, which shares "
+            "them on any device, or one process",
+            n_processes(),
+        )
 
 
 def refuse_wrong_rank(rank: int, world_size: int) -> None:
@@ -140,16 +153,18 @@ def process_number() -> int:
 
 
 def _wait(patience: timedelta | None) -> None:
+    """(A monitored barrier has a time limit on the first process only.)"""
     if patience is None or n_processes() == 1:
         return
-    try:
-        distributed.monitored_barrier(group=_side_group(), timeout=patience)
-    except RuntimeError as error:
-        raise RuntimeError(
-            "the processes of this model no longer compute the same: another one did not come to an agreement, for "
-            "example because only one of them has run out of memory; run again with a lower max_tokens (answers are "
-            "kept if the run has an output path)"
-        ) from error
+    arrival, end = distributed.barrier(group=_side_group(), async_op=True), time.monotonic() + patience.total_seconds()
+    while not arrival.is_completed():
+        if time.monotonic() > end:
+            raise RuntimeError(
+                "the processes of this model no longer compute the same: another one did not come to an agreement, "
+                "for example because only one of them has run out of memory; run again with a lower max_tokens "
+                "(answers are kept if the run has an output path)"
+            )
+        time.sleep(0.002)
 
 
 def _of_every(value: T) -> list[T]:

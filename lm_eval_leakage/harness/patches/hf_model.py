@@ -13,7 +13,7 @@ HF = "lm_eval.models.huggingface:HFLM"
 
 def refuse_other_hf() -> None:
     """Raises UnsupportedHarness, before a model is loaded, if `hf` lacks what hf-prefix-tree overrides."""
-    for name in ("_loglikelihood_tokens", "rank"):
+    for name in ("_loglikelihood_tokens", "rank", "world_size"):
         is_as_known(f"{HF}.{name}")
 
 

@@ -252,14 +252,24 @@ SEAMS = (
         refuses=True,
         parameters=("requests", "disable_tqdm", "override_bs"),
     ),
-    Seam(
-        "lm_eval_leakage/harness/models/prefix_tree_lm.py",
-        "lm_eval.models.huggingface:HFLM.rank",
-        "reads `_rank`, which we correct on several nodes, since that of `hf` starts at 0 on each",
-        "`--model hf-prefix-tree` is not available; use `--model hf`",
-        TESTS + "test_hf_prefix_tree_is_refused_if_hf_is_implemented_differently",
-        refuses=True,
-        names=("_rank",),
+    *(
+        Seam(
+            "lm_eval_leakage/harness/models/ranked_hf.py",
+            f"lm_eval.models.huggingface:HFLM.{name}",
+            why,
+            "`--model hf-prefix-tree` is not available; use `--model hf`",
+            TESTS + "test_hf_prefix_tree_is_refused_if_hf_is_implemented_differently",
+            refuses=True,
+            names=(f"_{name}",),
+        )
+        for name, why in (
+            ("rank", "reads `_rank`, which we correct on several nodes, since that of `hf` starts at 0 on each"),
+            (
+                "world_size",
+                "reads `_world_size`, which we set wherever accelerate knows of several processes; `hf` does so on "
+                "several GPUs of one node only",
+            ),
+        )
     ),
     Seam(
         PATCHES + "hf_model.py",
