@@ -124,7 +124,7 @@ class BackendAnswers:
             n_all = len(self._asked) + len(self._copies)
             logger.warning("resumed: %d of %d requests were answered by an earlier run", len(found) + n_copies, n_all)
         remaining = {key: one for key, one in self._asked.items() if key not in found} if found else self._asked
-        self._time_left = announced(self.model, self.method, list(remaining.values()))
+        self._time_left = announced(self.model, self.method, remaining.values())
         self._ask(remaining)
         for copy, first in self._copies:
             assert first.answer is not None, "every request has an answer by now, if only that it failed"
