@@ -148,9 +148,9 @@ def test_a_tokenizer_that_fails_does_not_end_the_run_and_other_ranks_say_nothing
         raise RuntimeError
 
     with caplog.at_level("INFO"):
-        announced(SimpleNamespace(tok_encode=fails), "loglikelihood", requests(2, orders)).done(1)
-        announced(SimpleNamespace(rank=1), "loglikelihood", requests(2, orders)).done(1)
-        announced(None, "loglikelihood", []).done(1)
+        assert announced(SimpleNamespace(tok_encode=fails), "loglikelihood", requests(2, orders)) is None
+        assert announced(SimpleNamespace(rank=1), "loglikelihood", requests(2, orders)) is None
+        assert announced(None, "loglikelihood", []) is None
     assert caplog.text == ""
 
 

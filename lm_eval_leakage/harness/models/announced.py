@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
@@ -58,22 +58,23 @@ class _Work:
     n_generated: float
 
 
-def announced(lm: Any, method: str, requests: Sequence[CountedRequest]) -> TimeLeft:
-    """Logs what these requests amount to, and returns the clock to be told of their answers. The texts of a part of
-    the requests are read: those of all may have to be rendered again."""
+def announced(lm: Any, method: str, requests: Collection[CountedRequest]) -> TimeLeft | None:
+    """Logs what these requests amount to, and returns the clock to be told of their answers; None if nothing is said,
+    as where lm_eval's notes of progress are not shown. The texts of a part of the requests are read: those of all may
+    have to be rendered again."""
     if not requests or getattr(lm, "rank", None) or not is_first() or not logger.isEnabledFor(logging.INFO):
-        return TimeLeft(0, _silent)
+        return None
     try:
         work = _work(lm, method, requests)
     except Exception as problem:  # a tokenizer may raise anything, and the run itself will say so
         logger.debug("the requests cannot be counted: %r", problem)
-        return TimeLeft(0, _silent)
+        return None
     n_read = read_by(backend_name(lm), work.size.counts)
     logger.info("%s", _in_words(lm, work))
     return TimeLeft(work.n_characters, lambda pace: _tell(pace, n_read))
 
 
-def _work(lm: Any, method: str, requests: Sequence[CountedRequest]) -> _Work:
+def _work(lm: Any, method: str, requests: Collection[CountedRequest]) -> _Work:
     by_question = [[*own] for _, own in groupby(requests, key=lambda one: (id(one.task), one.doc_id))]
     drawn = random.Random(0).sample(by_question, min(len(by_question), QUESTIONS_WEIGHED))
     asked = [[one.args for one in own] for own in drawn]
@@ -120,7 +121,3 @@ def _tell(pace: Pace, n_tokens: int) -> None:
     logger.info(
         "about %s left (%s of %s tokens in %s)", duration(pace.left), done, about(n_tokens), duration(pace.seconds)
     )
-
-
-def _silent(_: Pace) -> None:
-    """Tells nothing."""

@@ -124,7 +124,7 @@ class BackendAnswers:
             n_all = len(self._asked) + len(self._copies)
             logger.warning("resumed: %d of %d requests were answered by an earlier run", len(found) + n_copies, n_all)
         remaining = {key: one for key, one in self._asked.items() if key not in found} if found else self._asked
-        self._time_left = announced(self.model, self.method, list(remaining.values()))
+        self._time_left = announced(self.model, self.method, remaining.values())
         self._ask(remaining)
         for copy, first in self._copies:
             assert first.answer is not None, "every request has an answer by now, if only that it failed"
@@ -165,11 +165,12 @@ class BackendAnswers:
             self.store.flush()
 
     def _portions(self, remaining: Mapping[bytes, AskedRequest]) -> Iterator[Mapping[bytes, AskedRequest]]:
-        """Splits requests into calls. One call if nothing is saved, if processes must stay in step, and for `hf`,
-        which reports batch by batch. Other backends may report only at the end of a call (as vLLM does), so their
-        calls are about a minute long."""
+        """Splits requests into calls. One call if nothing is saved, if processes must stay in step, and for backends
+        that report as they go, as `hf` does batch by batch. Others may report only at the end of a call (as vLLM
+        does), so their calls are about a minute long."""
         alone = self.lm.world_size == 1 and not are_replicas(self.lm)
-        if self.store is None or not alone or isinstance(self.model, HFLM):
+        reports = isinstance(self.model, HFLM) or getattr(self.model, "reports_as_it_goes", False)
+        if self.store is None or not alone or reports:
             yield remaining
             return
         left, size = iter(remaining.items()), FIRST_PORTION
