@@ -1,82 +1,244 @@
-"""Cost of an audit without the model: everything that lm_eval and this package do for 2,000 x 24 requests.
+"""What an audit costs beside the model: CPU seconds and memory of each phase of a real `lm_eval` run.
 
-    python benchmarks/overhead.py
+    python benchmarks/overhead.py [TASK] [--tokenizer MODEL] [--limit N] [--metadata KEY=VALUE ...] [--output_path DIR]
 
-The model is a stand-in that answers at once, so tokenising is not included. Measured in a separate process: loading
-the task, building the requests, filters, rows, and writing the results and the samples log.
+TASK: an audit, by default mmlu_leakage_perm. The model answers at once, from a checksum of the text. With --tokenizer
+it goes the way of `hf-prefix-tree` with that model's tokenizer: everything but the forward pass is done, including
+trees and pieces. Everything is saved, as with `--log_samples --output_path`; the answers too, as in
+every run that saves. Each phase's seconds exclude those of phases within it.
 """
 
 from __future__ import annotations
 
-import json
-import logging
+import argparse
+import functools
+import os
 import resource
+import sys
 import tempfile
+import threading
 import time
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from lm_eval import simple_evaluate
-from lm_eval.api.model import LM
-from lm_eval.loggers import EvaluationTracker
-from lm_eval.tasks import TaskManager
-
-from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.tasks import task  # noqa: F401  (so that imports are not counted)
-
-N_QUESTIONS = 2_000
-
-
-class InstantLM(LM):
-    """Answers every request with its length."""
-
-    def loglikelihood(self, requests):
-        return [(-float(len(request.args[1])), False) for request in requests]
-
-    def loglikelihood_rolling(self, requests):
-        raise AssertionError("not asked for here")
-
-    def generate_until(self, requests):
-        raise AssertionError("not asked for here")
-
-
-def memory_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+TOKENISING = "tokenising"
+OUTSIDE = "command line, loading the model, printing"
+PHASES = (  # module, object, phase
+    ("lm_eval.tasks.manager", "TaskManager.__init__", "finding the task"),
+    ("lm_eval.tasks.manager", "TaskManager.load", "finding the task"),
+    ("lm_eval_leakage.harness.tasks.task", "LeakageTask.download", "loading the data"),
+    ("lm_eval_leakage.harness.tasks.task", "LeakageTask.build_all_requests", "building requests"),
+    ("lm_eval_leakage.harness.models.asking", "ask", "asking and matching answers"),
+    ("lm_eval_leakage.harness.models.backend_answers", "announced", "estimates"),
+    ("lm_eval_leakage.logs.answer_store", "AnswerStore.find", "answer store"),
+    ("lm_eval_leakage.logs.answer_store", "AnswerStore.add", "answer store"),
+    ("lm_eval_leakage.logs.answer_store", "AnswerStore.flush", "answer store"),
+    ("lm_eval_leakage.harness.models.portions", "FittedTexts.texts", TOKENISING),
+    ("lm_eval_leakage.scoring.scorers", "prefix_tree", "trees"),
+    ("lm_eval_leakage.scoring.scorers", "TreeScorer._advance", "pieces"),
+    ("lm_eval_leakage.harness.tasks.task", "LeakageTask.apply_filters", "statistics"),
+    ("lm_eval.evaluator", "evaluate", "verdicts of each question"),
+    ("lm_eval.evaluator", "_process_results", "rows of the table"),
+    ("lm_eval.evaluator_utils", "EvalAcc._to_eval_results", "results and samples log"),
+    ("lm_eval.loggers.evaluation_tracker", "EvaluationTracker.save_results_aggregated", "results and samples log"),
+    ("lm_eval.loggers.evaluation_tracker", "EvaluationTracker.save_results_samples", "results and samples log"),
+)
+MODEL = "the stand-in for the model"
+SECONDS_BETWEEN_LOOKS = 0.02
 
 
-def questions(folder: Path) -> Path:
-    """Questions as long as those of MMLU: a stem of 250 characters, options of 35."""
-    file = folder / "questions.jsonl"
-    docs = [
-        {
-            "question": f"{i} " + "stem " * 50,
-            "choices": [f"{letter}{i} " + "option " * 5 for letter in "wxyz"],
-            "answer": 0,
-        }
-        for i in range(N_QUESTIONS)
-    ]
-    file.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
-    return file
+class _Stack(threading.local):
+    """The phases that a thread is in, and the CPU time at which it entered the last one."""
+
+    def __init__(self) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        self.phases = [OUTSIDE if is_main else TOKENISING]
+        self.since = time.thread_time()
+
+
+class Clock:
+    """CPU seconds of all threads by phase, each without the phases within it, and the largest memory, MiB, while the
+    main thread is in a phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.peaks: dict[str, float] = defaultdict(float)
+        self._stack = _Stack()
+        threading.Thread(target=self._look, args=(self._stack.phases,), daemon=True).start()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        self._switch()
+        self._stack.phases.append(name)
+        try:
+            yield
+        finally:
+            self._switch()
+            self._stack.phases.pop()
+
+    def timed(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._switch()
+            self._stack.phases.append(name)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._switch()
+                self._stack.phases.pop()
+
+        return call
+
+    def _switch(self) -> None:
+        now = time.thread_time()
+        self.seconds[self._stack.phases[-1]] += now - self._stack.since
+        self._stack.since = now
+
+    def _look(self, phases: list[str]) -> None:
+        page = resource.getpagesize() / 2**20
+        while True:
+            phase, now = phases[-1], int(Path("/proc/self/statm").read_text().split()[1]) * page
+            self.peaks[phase] = max(self.peaks[phase], now)
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+
+    def rows(self) -> list[tuple[str, float, float]]:
+        self._switch()
+        order = [OUTSIDE, *dict.fromkeys(name for _, _, name in PHASES), MODEL]
+        return [(name, self.seconds[name], self.peaks[name]) for name in order if self.seconds[name]]
+
+
+def watch(clock: Clock) -> None:
+    import importlib
+
+    for module, path, phase in PHASES:
+        owner = importlib.import_module(module)
+        *parents, name = path.split(".")
+        for parent in parents:
+            owner = getattr(owner, parent)
+        setattr(owner, name, clock.timed(getattr(owner, name), phase))
+
+
+# ---------------------------------------------------------------------- models
+
+
+def score(*texts: str) -> float:
+    return -(zlib.crc32("".join(texts).encode("utf-8", "replace")) % 100_003) / 1_000
+
+
+def instant_model() -> type:
+    from lm_eval.api.model import LM
+
+    class Instant(LM):
+        """Answers every request with its score, and reports each answer to its hook, as all backends do."""
+
+        def __init__(self, **_: object) -> None:
+            super().__init__()
+
+        def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
+            return [self.answer(request.args) for request in requests]
+
+        def answer(self, pair: tuple[str, str]) -> tuple[float, bool]:
+            found = score(*pair), False
+            self.cache_hook.add_partial("loglikelihood", pair, found)
+            return found
+
+        def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
+            raise AssertionError("not asked for here")
+
+        generate_until = loglikelihood_rolling
+
+    return Instant
+
+
+def tree_model(clock: Clock) -> type:
+    """`hf-prefix-tree` whose forward pass is skipped."""
+    import numpy as np
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
+    from lm_eval_leakage.scoring import tree_model as scored
+
+    def at_once(self: Any, piece: Any, device: torch.device) -> Any:
+        tree = piece.tree
+        targets = tree.targets_below(piece.first, piece.stop)
+        with clock.phase(MODEL):
+            mixed = (tree.target_tokens[targets].astype(np.int64) * 31 + tree.target_depths[targets] * 17) % 97
+        return targets, -mixed.astype(np.float32) / 10, np.zeros(len(targets), np.bool_)
+
+    class InstantTree(PrefixTreeLM):
+        def __init__(self, tokenizer: str, **_: object) -> None:
+            known = AutoTokenizer.from_pretrained(tokenizer)
+            config = LlamaConfig(
+                vocab_size=len(known),
+                hidden_size=16,
+                intermediate_size=16,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                max_position_embeddings=8192,
+            )
+            super().__init__(LlamaForCausalLM(config), tokenizer=known, max_length=8192)
+            self.choice.verified = sys.maxsize  # its answers are not those of the model
+            scored.TreeModel.score = at_once
+
+    return InstantTree
+
+
+# ---------------------------------------------------------------------- the run
+
+
+def run(arguments: argparse.Namespace, folder: Path, clock: Clock) -> None:
+    from lm_eval.api.registry import model_registry
+
+    from lm_eval_leakage.cli import main
+
+    made = tree_model(clock) if arguments.tokenizer else instant_model()
+    model_registry.register("instant", target=made)
+    told = ["--model_args", f"tokenizer={arguments.tokenizer or 'none'}"]
+    told += ["--limit", arguments.limit] if arguments.limit else []
+    told += ["--metadata", *arguments.metadata] if arguments.metadata else []
+    where = ["--output_path", str(folder), "--log_samples"]
+    sys.argv = ["lm-eval-leakage", "run", "--model", "instant", "--tasks", arguments.task, *where, *told]
+    watch(clock)
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", nargs="?", default="mmlu_leakage_perm")
+    parser.add_argument("--tokenizer")
+    parser.add_argument("--limit")
+    parser.add_argument("--metadata", nargs="+")
+    parser.add_argument("--output_path", type=Path)
+    return parser.parse_args()
 
 
 def main() -> None:
-    logging.disable(logging.WARNING)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads would not be counted
+    import lm_eval_leakage.harness.tasks.task  # noqa: F401  (so that all imports are in the first row)
+
+    arguments, clock = parsed(), Clock()
+    imported = resource.getrusage(resource.RUSAGE_SELF)
     with tempfile.TemporaryDirectory() as scratch:
-        file = questions(Path(scratch))
-        before = memory_mib()
-        start = time.perf_counter()
-        manager = TaskManager(
-            include_path=task_configs_path(), include_defaults=False, metadata={"data_files": str(file)}
-        )
-        tracker = EvaluationTracker(output_path=f"{scratch}/out")
-        results = simple_evaluate(InstantLM(), tasks=["mmlu_leakage_perm"], task_manager=manager, bootstrap_iters=0)
-        evaluated = time.perf_counter() - start
-        samples = results.pop("samples")
-        tracker.save_results_aggregated(results=results, samples=samples)
-        tracker.save_results_samples(task_name="mmlu_leakage_perm", samples=samples["mmlu_leakage_perm"])
-        whole = time.perf_counter() - start
-        written = sum(path.stat().st_size for path in Path(scratch, "out").rglob("*") if path.is_file()) / 2**20
-    print(f"{N_QUESTIONS:,} questions x 24 orders: {whole:.1f} s ({evaluated:.1f} s before writing)")
-    print(f"memory: {memory_mib() - before:.0f} MiB above {before:.0f} MiB of imports; log: {written:.0f} MiB")
+        folder = arguments.output_path or Path(scratch)
+        run(arguments, folder, clock)
+        written = sum(file.stat().st_size for file in folder.rglob("samples_*")) / 2**20
+    print("\n| phase | CPU seconds | peak MiB |\n|---|---|---|")
+    print(f"| imports | {imported.ru_utime + imported.ru_stime:.1f} | {imported.ru_maxrss / 1024:,.0f} |")
+    rows = clock.rows()
+    for name, seconds, peak in rows:
+        print(f"| {name} | {seconds:.1f} | {peak:,.0f} |")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"| all but imports | {sum(seconds for _, seconds, _ in rows):.1f} | {peak:,.0f} |")
+    print(f"\nsamples log: {written:,.0f} MiB")
 
 
 if __name__ == "__main__":

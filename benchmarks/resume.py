@@ -14,12 +14,12 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from lm_eval.api.model import LM, CacheHook, CachingLM
 
 from lm_eval_leakage.harness.models.asking import ask
+from lm_eval_leakage.harness.models.question_requests import LeakageInstance, QuestionRequests
 from lm_eval_leakage.harness.patches.call_frames import Evaluation
 
 FULL_MMLU = 336_900
@@ -53,19 +53,12 @@ class Asked:
         """No limit on the length of texts."""
 
 
-def instances(n_requests: int, evaluation: Evaluation | None) -> list[Any]:
-    task = Asked(evaluation)
-    return [
-        SimpleNamespace(
-            args=(f"{QUESTION}{number // 24}", f"\nA. one\nB. two\nC. three\nD. {number % 24}"),
-            method="loglikelihood",
-            task=task,
-            skipped=None,
-            doc_id=number // 24,
-            idx=number % 24,
-        )
-        for number in range(n_requests)
-    ]
+def instances(n_requests: int, evaluation: Evaluation | None) -> list[LeakageInstance]:
+    task, found = Asked(evaluation), []
+    for number in range(0, n_requests, 24):
+        texts = [(f"{QUESTION}{number}", f"\nA. one\nB. two\nC. three\nD. {place}") for place in range(24)]
+        found += QuestionRequests({}, ("task", number, 1), texts, "loglikelihood", task).instances()
+    return found[:n_requests]
 
 
 def cpu_seconds(run: Callable[[], object]) -> float:

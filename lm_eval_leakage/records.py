@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 ARMS = ("original", "shuffled", "replaced", "generalized")  # arms of choice confusion: what is done to the options
 
@@ -84,8 +84,7 @@ class Shard(Question):
     members: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """One text for the model to score: the log-likelihood of `continuation` given `context`."""
 
     context: str
@@ -116,7 +115,7 @@ class Answered:
     """
 
     question: Question
-    requests: tuple[Request, ...]
+    requests: Sequence[Request]
     answers: tuple[float, ...]
     gold: tuple[int, ...] = ()
     tokens: tuple[TokenScores, ...] = ()

@@ -9,8 +9,9 @@ from itertools import groupby
 
 from lm_eval_leakage.checking.check_plan import ORDERS_RUN
 from lm_eval_leakage.checking.planning import CheckJob
-from lm_eval_leakage.harness.running.saved_run import first_batch, one_loaded_model, run_saved
-from lm_eval_leakage.results.formatting import count
+from lm_eval_leakage.harness.models.time_left import Pace, TimeLeft
+from lm_eval_leakage.harness.running.saved_run import one_loaded_model, run_saved
+from lm_eval_leakage.results.formatting import count, duration
 
 TellUser = Callable[[str], None]
 
@@ -24,33 +25,26 @@ def carry_out(jobs: Sequence[CheckJob], say: TellUser, *, quiet: bool = False) -
             for place, job in own:
                 say(f"\n[{place + 1}/{len(jobs)}] {job.step.task}: {job.step.what}, {who.name}")
                 later = sum(after.step.n_tokens for after in jobs[place + 1 :])
-                pace = first_batch(job.step.n_requests, _teller(job, later, say))
-                run_saved(who, job.loaded, job.samples, job.output, kept, pace)
+                time_left = TimeLeft(job.n_characters, _teller(job, later, say))
+                run_saved(who, job.loaded, job.samples, job.output, kept, time_left)
 
 
-def _teller(job: CheckJob, n_later: int, say: TellUser) -> Callable[[int, float], None]:
+def _teller(job: CheckJob, n_later: int, say: TellUser) -> Callable[[Pace], None]:
     """n_later: tokens of the later runs. Their time is estimated from option orders alone, since other runs have too
     few requests to tell."""
 
-    def tell(n: int, seconds: float) -> None:
-        step = job.step
-        left = (step.n_requests - n) * seconds / n
-        whole = ""
+    def tell(pace: Pace) -> None:
+        step, whole = job.step, ""
         if step.what == ORDERS_RUN and n_later and step.n_tokens:
-            later = n_later * seconds * step.n_requests / (n * step.n_tokens)
-            whole = f", {_duration(left + later)} for the whole check"
+            later = n_later * pace.seconds / (pace.share * step.n_tokens)
+            whole = f", {duration(pace.left + later)} for the whole check"
+        done = count(round(pace.share * step.n_requests))
         say(
-            f"{count(n)} of {count(step.n_requests)} requests took {_duration(seconds)}; at most about "
-            f"{_duration(left)} left for this run{whole}"
+            f"{done} of {count(step.n_requests)} requests took {duration(pace.seconds)}; at most about "
+            f"{duration(pace.left)} left for this run{whole}"
         )
 
     return tell
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lm_eval_leakage.results.formatting import DASH, count, counted
+from lm_eval_leakage.results.formatting import DASH, about, count, counted
 from lm_eval_leakage.texts import visible
 
 TO_RUN, THERE, NOT_NEEDED, NOT_POSSIBLE = "to run", "there already", "not needed", "not possible"
@@ -34,12 +34,13 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class CheckPlan:
-    """seed: by which questions were drawn"""
+    """seed: by which questions were drawn; counted: whether tokens are counted by the model's tokenizer"""
 
     model: str
     backend: str
     seed: int
     steps: tuple[PlannedStep, ...]
+    counted: bool = False
 
     @property
     def to_run(self) -> list[PlannedStep]:
@@ -62,10 +63,8 @@ class CheckPlan:
             return "Nothing has to be run."
         n_tokens = sum(step.n_tokens for step in self.to_run)
         n_requests = sum(step.n_requests for step in self.to_run)
-        return (
-            f"To run: {counted(n_requests, 'request')} with about {_tokens(n_tokens)} tokens (estimated from "
-            "characters)."
-        )
+        how = "counted in a part of the questions" if self.counted else "taking four bytes for a token"
+        return f"To run: {counted(n_requests, 'request')} with about {about(n_tokens)} tokens ({how})."
 
 
 def visible_lines(text: str) -> str:
@@ -75,15 +74,8 @@ def visible_lines(text: str) -> str:
 def _cells(step: PlannedStep) -> Sequence[str]:
     status = f"{step.status}: {step.note}" if step.note else step.status
     numbers = [step.n_questions, step.n_requests]
-    tokens = _tokens(step.n_tokens) if step.n_tokens else DASH
+    tokens = about(step.n_tokens) if step.n_tokens else DASH
     return (step.task, step.what, *(count(number) if number else DASH for number in numbers), tokens, status)
-
-
-def _tokens(n: int) -> str:
-    """Two digits are all that the estimate is worth."""
-    if n >= 1_000_000:
-        return f"{n / 1e6:.2g} million" if n < 99_500_000 else f"{n / 1e6:,.0f} million"
-    return count(int(float(f"{n:.2g}")))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

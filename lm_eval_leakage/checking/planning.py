@@ -30,17 +30,12 @@ from lm_eval_leakage.checking.runs_present import (
     present_references,
     present_runs,
 )
-from lm_eval_leakage.harness.checks.foreseen import check_model
+from lm_eval_leakage.harness.checks.foreseen import check_model, warn_if_one_at_a_time, why_cannot_answer
 from lm_eval_leakage.harness.checks.task_names import check_task_names
+from lm_eval_leakage.harness.models.tokenizer_only import TokenizerOnly, tokenizer_on_disk
 from lm_eval_leakage.harness.running.own_benchmark import is_file_of_questions, write_task
 from lm_eval_leakage.harness.running.saved_run import BATCH_SIZE, DEVICE, NamedModel
-from lm_eval_leakage.harness.running.sizes import (
-    QUESTIONS_MEASURED,
-    cannot_answer,
-    needs_of,
-    size_of_run,
-    why_no_request,
-)
+from lm_eval_leakage.harness.running.sizes import ROWS_MEASURED, needs_of, size_of
 from lm_eval_leakage.harness.running.task_shelf import LoadedTask, PlacedRow, TaskShelf, placed_rows
 from lm_eval_leakage.harness.tasks.audit_suffixes import FIRST_AUDIT
 from lm_eval_leakage.results.data_verdict import EXACT, FEWEST_JUDGED
@@ -53,13 +48,17 @@ RUNS, REFERENCES, UNSEEN, OWN_TASKS = "runs", "reference", "unseen", "tasks"  # 
 
 @dataclass(frozen=True)
 class CheckJob:
-    """A run that is missing."""
+    """A run that is missing.
+
+    n_characters: of its requests
+    """
 
     step: PlannedStep
     who: NamedModel
     loaded: LoadedTask
     samples: ChosenIndices
     output: Path
+    n_characters: int
 
 
 @dataclass(frozen=True)
@@ -90,10 +89,13 @@ def plan_check(settings: CheckSettings, say: Callable[[str], None]) -> PlannedCh
     shelf = TaskShelf([*([str(folder)] if own else []), *included])
     names = [name for task in settings.tasks for name in ([own[task]] if task in own else shelf.names([task]))]
     given = _given_runs(settings, who)
-    planned = [_PlannedTask(settings, who, shelf, name, given) for name in dict.fromkeys(names)]
+    tokenizers = _Tokenizers()
+    planned = [_PlannedTask(settings, who, shelf, name, given, tokenizers) for name in dict.fromkeys(names)]
     pairs = [pair for task in planned for pair in task.steps()]
     return PlannedCheck(
-        CheckPlan(who.name, who.model, settings.seed, tuple(step for step, _ in pairs)),
+        CheckPlan(
+            who.name, who.model, settings.seed, tuple(step for step, _ in pairs), tokenizers.of(who) is not None
+        ),
         who,
         tuple(task.name for task in planned),
         tuple(sorted((job for _, job in pairs if job is not None), key=lambda job: job.who != who)),
@@ -106,6 +108,7 @@ def _check_early(settings: CheckSettings, files: Sequence[str]) -> None:
     """Raises ValueError or ImportError for what can be known before the index of tasks is built."""
     check_task_names([task for task in settings.tasks if task not in files], settings.include_path)
     check_model(settings.model, (), settings.model_args)
+    warn_if_one_at_a_time(settings.model, settings.model_args)
     if isinstance(settings.reference, Mapping):
         check_model(settings.model, (), settings.reference)
 
@@ -121,6 +124,19 @@ def _given_runs(settings: CheckSettings, who: NamedModel) -> PresentRuns:
     return given
 
 
+class _Tokenizers:
+    """Those of the check's models that are on disk, each loaded once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, TokenizerOnly | None] = {}
+
+    def of(self, who: NamedModel) -> TokenizerOnly | None:
+        key = repr(sorted(who.model_args.items()))
+        if key not in self._known:
+            self._known[key] = tokenizer_on_disk(who.model_args)
+        return self._known[key]
+
+
 StepAndJob = tuple[PlannedStep, CheckJob | None]
 
 
@@ -128,9 +144,16 @@ class _PlannedTask:
     """The steps of one task."""
 
     def __init__(
-        self, settings: CheckSettings, who: NamedModel, shelf: TaskShelf, name: str, given: PresentRuns
+        self,
+        settings: CheckSettings,
+        who: NamedModel,
+        shelf: TaskShelf,
+        name: str,
+        given: PresentRuns,
+        tokenizers: _Tokenizers,
     ) -> None:
         self.settings, self.who, self.shelf, self.name, self.given = settings, who, shelf, name, given
+        self.tokenizers = tokenizers
         self.output = settings.output_path / RUNS / name
         self.own = present_runs([self.output], model_key(who), needs_control=settings.reference is None)
         self.base = self._loaded(name)
@@ -238,20 +261,19 @@ class _PlannedTask:
         self, step: PlannedStep, loaded: LoadedTask, rows: Sequence[PlacedRow], output: Path, who: NamedModel
     ) -> StepAndJob:
         needs = {needs_of(task) for task in loaded.leaves.values()}
-        reasons = [reason for need in sorted(needs) if (reason := cannot_answer(who.model, need))]
+        reasons = [reason for need in sorted(needs) if (reason := why_cannot_answer(who.model, need))]
         if reasons or not rows:
             return replace(step, status=NOT_POSSIBLE, note=reasons[0] if reasons else "no question can be read"), None
         step = replace(step, n_questions=len(rows), note=_too_few(step, len(rows)))
-        some = [
-            (task, task.eval_docs[row.index])
-            for row in drawn(rows, QUESTIONS_MEASURED, 0)
-            for task in [loaded.leaves[row.task]]
-        ]
-        size = size_of_run(some, len(rows), who.model)
+        some = [(loaded.leaves[row.task], row.index) for row in drawn(rows, ROWS_MEASURED, 0)]
+        tokenizer = self.tokenizers.of(who)
+        chat = tokenizer.apply_chat_template if tokenizer is not None and who.apply_chat_template else None
+        size = size_of(some, len(rows), tokenizer, chat)
         if not size.n_requests:
-            return replace(step, status=NOT_POSSIBLE, note=why_no_request(*some[0])), None
-        step = replace(step, n_requests=size.n_requests, n_tokens=size.n_tokens)
-        return step, CheckJob(step, who, loaded, samples_of(rows), output)
+            reason, _ = (size.untestable.most_common(1) or [("its questions cannot be asked", 0)])[0]
+            return replace(step, status=NOT_POSSIBLE, note=reason), None
+        step = replace(step, n_requests=size.n_requests, n_tokens=size.n_read(who.model))
+        return step, CheckJob(step, who, loaded, samples_of(rows), output, size.n_characters)
 
 
 def _too_few(step: PlannedStep, n: int) -> str:

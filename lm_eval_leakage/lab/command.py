@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--lora_rank", type=int, help="train LoRA adapters of this rank instead of all weights")
     add(
         "--metadata",
-        type=_metadata,
+        type=metadata_argument,
         default={},
         help="parameters of probes and statistics, as key=value,key2=value2 or as JSON",
     )
@@ -94,7 +94,7 @@ def settings(args: argparse.Namespace) -> Simulation:
     return replace(chosen, recipe=replace(chosen.recipe, **recipe), text=replace(chosen.text, **text))
 
 
-def _metadata(text: str) -> dict[str, Any]:
+def metadata_argument(text: str) -> dict[str, Any]:
     """As for lm_eval: JSON, or pairs whose values are read as Python's if they can be."""
     if text.lstrip().startswith("{"):
         found: dict[str, Any] = json.loads(text)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import socket
 import sqlite3
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from hashlib import blake2b
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 
 from lm_eval_leakage.records import TokenScores
@@ -27,7 +29,7 @@ logger = logging.getLogger(__name__)
 FOLDER = "leakage_answers"  # below a run's output folder
 DATABASE_SUFFIX = ".sqlite"
 JOURNAL_SUFFIX = "-journal"  # SQLite's, of a transaction that is not complete
-ANSWERS_AT_ONCE = 4096
+ANSWERS_AT_ONCE = 16384
 SECONDS_AT_ONCE = 2.0  # lost at most when the process is killed
 KEYS_OF_A_QUERY = 500
 NAMING = ("peft", "delta", "pretrained", "model", "path", "engine")  # arguments that name the model, as in lm_eval
@@ -48,7 +50,7 @@ class AnswerStore:
     def __init__(self, folder: Path, identity: Mapping[str, str]) -> None:
         self.folder, self.identity = folder, dict(identity)
         told = json.dumps(sorted(self.identity.items())).encode("utf-8", "surrogatepass")
-        self._salt = blake2b(told, digest_size=16).digest()
+        self._salted = blake2b(digest_size=16, key=blake2b(told, digest_size=16).digest())
         self._added: list[tuple[bytes, bytes, bytes]] = []
         self._written_at = time.monotonic()
         self._database: sqlite3.Connection | None = None
@@ -99,7 +101,9 @@ class AnswerStore:
         try:
             database = self._database = self._database or self._opened()
             with database:
-                database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
+                # in the order of their keys, so that a page of the table is written once, not once per row
+                ordered = sorted(rows, key=itemgetter(0))
+                database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", ordered)
             self.n_kept += len(rows)
         except (sqlite3.Error, OSError) as error:
             self._is_full = True
@@ -117,7 +121,9 @@ class AnswerStore:
 
     def _own(self, key: bytes) -> bytes:
         """A request's key among those of this model."""
-        return blake2b(key, digest_size=16, key=self._salt).digest()
+        digest = self._salted.copy()
+        digest.update(key)
+        return digest.digest()
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob(f"*{DATABASE_SUFFIX}"))
@@ -142,6 +148,8 @@ def encoded(answer: Answer) -> bytes:
     """As JSON: [log-likelihood, greedy], a text, or {"tokens": [...]}."""
     if isinstance(answer, TokenScores):
         return json.dumps({"tokens": [answer.loglikelihoods, answer.means, answer.deviations]}).encode()
+    if isinstance(answer, tuple) and type(answer[0]) is float and math.isfinite(answer[0]):
+        return b"[%a, %s]" % (answer[0], b"true" if answer[1] else b"false")  # as json.dumps, in a third of the time
     return json.dumps(answer).encode()
 
 

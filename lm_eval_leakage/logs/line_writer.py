@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
@@ -39,7 +39,8 @@ def written_line(
         **({} if orders is None else _orders(orders)),
     }
     reserved = {*core, *OF_HARNESS}
-    values = asdict(verdict) | {name: contributions[name] for name in sorted(contributions)}
+    values = {field.name: getattr(verdict, field.name) for field in fields(verdict)}
+    values |= {name: contributions[name] for name in sorted(contributions)}
     own = {name: value for name, value in values.items() if name not in reserved and _is_scalar(value)}
     return {key: _in_json(value) for key, value in (core | own).items()}
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from math import factorial, prod
 
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.questions.guards import anchored
-from lm_eval_leakage.questions.rendering import context_and_block, numbered, option_format
+from lm_eval_leakage.questions.rendering import context_and_markers, in_orders, numbers, option_format
 from lm_eval_leakage.records import Question, Request, UntestableQuestion
 from lm_eval_leakage.texts import brief
 
@@ -66,17 +67,12 @@ class OptionOrders(Probe):
             )
 
     def requests(self, question: Question) -> tuple[Request, ...]:
-        context, block = context_and_block(question, self.format)
-        return tuple(
-            Request(context, block([question.options[i] for i in order])) for order in self.chosen_orders(question)
-        )
+        context, markers = context_and_markers(question, self.format)
+        blocks = in_orders(markers, question.options, self.chosen_orders(question))
+        return tuple([Request(context, block) for block in blocks])
 
     def fixed_places(self, question: Question) -> tuple[int, ...]:
-        texts = [option.strip() for option in question.options]
-        return tuple(
-            sum(texts[source] == text for source, text in zip(order, texts, strict=True))
-            for order in self.chosen_orders(question)
-        )
+        return _fixed_places(_pattern(_read(question.options)), tuple(self.chosen_orders(question)))
 
     @property
     def asks_orders(self) -> bool:
@@ -87,28 +83,28 @@ class OptionOrders(Probe):
     def control(self, question: Question) -> tuple[Request, ...]:
         """The same orders without the question and with numbers instead of letters. Sorted numbers and "all of the
         above" read as natural as before, but the text is not the published one."""
-        return tuple(
-            Request(CONTROL_CONTEXT, numbered([question.options[i] for i in order]))
-            for order in self.chosen_orders(question)
-        )
+        options = question.options
+        blocks = in_orders(numbers(len(options)), options, self.chosen_orders(question))
+        return tuple([Request(CONTROL_CONTEXT, block) for block in blocks])
 
     def chosen_orders(self, question: Question) -> list[Order]:
         """The orders to score, as indices of the published options, the published order first."""
-        # Options that differ only in surrounding white space read the same.
-        options = [option.strip() for option in question.options]
+        options = _read(question.options)
         held = anchored(options) if self.move == "movable" else set()
-        moved = [place for place in range(len(options)) if place not in held]
+        moved = tuple([place for place in range(len(options)) if place not in held])
         texts = [options[place] for place in moved]
-        n_distinct = factorial(len(texts)) // prod(map(factorial, Counter(texts).values()))
+        pattern = _pattern(texts)
+        n_distinct = _n_distinct(pattern)
         if n_distinct == 1:
             raise UntestableQuestion(f"{_why_fixed(options, texts)}; at least 2 different options are needed")
         n_orders = self._wanted(n_distinct)
-        chosen: Iterable[Order] = distinct_orders(texts)
         if self.orders == PAPER and n_distinct == FOUR_OPTIONS_ORDERS:
-            chosen = (order for index, order in enumerate(chosen) if index in PAPER_ORDERS)
-        elif n_orders < n_distinct:
-            chosen = drawn_orders(texts, n_orders, rng=random.Random(question.id))
-        return [_with_held(order, moved, len(options)) for order in chosen]
+            every = _every_order(pattern, moved, len(options))
+            return [order for index, order in enumerate(every) if index in PAPER_ORDERS]
+        if n_orders < n_distinct:
+            drawn = drawn_orders(texts, n_orders, rng=random.Random(question.id))
+            return [_with_held(order, moved, len(options)) for order in drawn]
+        return list(_every_order(pattern, moved, len(options)))
 
     def _wanted(self, n_distinct: int) -> int:
         wanted: int | float = n_distinct
@@ -117,6 +113,31 @@ class OptionOrders(Probe):
         if isinstance(wanted, float):
             wanted = max(2, round(wanted * n_distinct))
         return min(wanted, n_distinct, self.max_orders)
+
+
+def _read(options: Sequence[str]) -> list[str]:
+    """Options that differ only in surrounding white space read the same."""
+    return [option.strip() for option in options]
+
+
+def _pattern(texts: Sequence[str]) -> Order:
+    """For each text, the first place of an equal one; which orders read differently depends on nothing else."""
+    return tuple([texts.index(text) for text in texts])
+
+
+@cache
+def _n_distinct(pattern: Order) -> int:
+    return factorial(len(pattern)) // prod(map(factorial, Counter(pattern).values()))
+
+
+@lru_cache(maxsize=64)
+def _every_order(pattern: Order, moved: Order, n_options: int) -> tuple[Order, ...]:
+    return tuple(_with_held(order, moved, n_options) for order in distinct_orders(pattern))
+
+
+@lru_cache(maxsize=64)
+def _fixed_places(pattern: Order, orders: tuple[Order, ...]) -> tuple[int, ...]:
+    return tuple(sum(pattern[source] == own for source, own in zip(order, pattern, strict=True)) for order in orders)
 
 
 def _why_fixed(options: Sequence[str], moved: Sequence[str]) -> str:
@@ -135,13 +156,13 @@ def _with_held(order: Order, moved: Sequence[int], n_options: int) -> Order:
     return tuple(places)
 
 
-def distinct_orders(options: Sequence[str]) -> Iterator[Order]:
+def distinct_orders(options: Sequence[object]) -> Iterator[Order]:
     """Each order of `options` that reads differently, in lexicographic order of the indices."""
 
     def extend(chosen: Order, left: Order) -> Iterator[Order]:
         if not left:
             yield chosen
-        tried = set()
+        tried: set[object] = set()
         for i in left:
             if options[i] not in tried:
                 tried.add(options[i])

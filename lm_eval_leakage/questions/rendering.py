@@ -7,8 +7,9 @@ text is what a model may have seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from string import ascii_uppercase
 
 from lm_eval_leakage.records import Question, UntestableQuestion
@@ -47,9 +48,24 @@ def context_and_block(
     return stem_text(question, style), lambda options: option_block(options, style)
 
 
-def numbered(options: Sequence[str]) -> str:
-    """One line per option, numbered in the given order, unlike in any benchmark's own prompt that we know."""
-    return "".join(f"\n({number}) {option}" for number, option in enumerate(options, 1))
+def context_and_markers(question: Question, format_name: str | None = None) -> tuple[str, Sequence[str]]:
+    """The text before the options, and what stands before the option in each place; format_name as above."""
+    if format_name is None and question.frame is not None:
+        return question.frame.before, question.frame.markers
+    style = option_format(format_name or "usual")
+    return stem_text(question, style), _labels(style, len(question.options))
+
+
+def in_orders(markers: Sequence[str], options: Sequence[str], orders: Iterable[Sequence[int]]) -> list[str]:
+    """The options in each of the orders, each option after the marker of its place."""
+    lines = [[marker + option for option in options] for marker, _ in zip(markers, options, strict=True)]
+    return ["".join([line[option] for line, option in zip(lines, order, strict=True)]) for order in orders]
+
+
+@cache
+def numbers(n_options: int) -> tuple[str, ...]:
+    """Markers of one line per option, numbered by place, unlike in any benchmark's own prompt that we know."""
+    return tuple(f"\n({number}) " for number in range(1, n_options + 1))
 
 
 def stem_text(question: Question, style: OptionFormat) -> str:
@@ -58,7 +74,11 @@ def stem_text(question: Question, style: OptionFormat) -> str:
 
 def option_block(options: Sequence[str], style: OptionFormat) -> str:
     """One line per option, lettered in the given order; begins with the newline that ends the stem."""
-    if len(options) > len(ascii_uppercase):
-        raise UntestableQuestion(f"{len(options)} options, but labels end at Z; the limit is 26")
-    lines = zip(ascii_uppercase, options)  # noqa: B905 (fewer options than letters)
-    return "".join(f"\n{label}{style.after_label}{option}" for label, option in lines)
+    return "".join([label + option for label, option in zip(_labels(style, len(options)), options, strict=True)])
+
+
+@cache
+def _labels(style: OptionFormat, n_options: int) -> tuple[str, ...]:
+    if n_options > len(ascii_uppercase):
+        raise UntestableQuestion(f"{n_options} options, but labels end at Z; the limit is 26")
+    return tuple(f"\n{letter}{style.after_label}" for letter in ascii_uppercase[:n_options])

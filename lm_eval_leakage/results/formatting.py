@@ -48,6 +48,22 @@ def counted(n: int, noun: str = "question") -> str:
     return f"{count(n)} {noun}{'' if n == 1 else 's'}"
 
 
+def about(n: int) -> str:
+    """`9.6 million`, `36,000`: two digits, for an estimate that is worth no more."""
+    if n < 99_500:
+        return count(int(float(f"{n:.2g}")))
+    if n < 995_000:
+        return count(round(n, -4))
+    return f"{max(1.0, n / 1e6):.2g} million" if n < 99_500_000 else f"{n / 1e6:,.0f} million"
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
+
+
 def plus_minus(estimate: Estimate, decimals: int | None = None) -> str:
     """`0.41 ± 0.02`; without the error where it is undefined. As many decimals as the error needs, or those given."""
     if decimals is None:

@@ -2,20 +2,30 @@
 
 A block is a run of nodes in depth-first order. The ancestors of its nodes are in two places only: in the block itself,
 and on the path from the root to the block's first node. So a block of b nodes at depth d attends to d + b keys,
-however large the tree, and memory grows linearly with the number of nodes, not quadratically.
+however large the tree, and memory grows linearly with the number of nodes, not quadratically. Of the path, a block
+holds only what is below its trunk: the path that it shares with the blocks around it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from lm_eval_leakage.scoring.layout import TreeLayout
 from lm_eval_leakage.scoring.prefix_tree import IntArray
 
-PATH_LENGTHS = sorted({0, *(round(16 * 2 ** (step / 2)) // 16 * 16 for step in range(30))})
+
+@dataclass(frozen=True, eq=False)
+class Trunk:
+    """The path from the root that the nodes `first .. stop - 1` of a piece share; keys are numbered as in `Blocks`,
+    and the depth of each is its index."""
+
+    first: int
+    stop: int
+    keys: IntArray  # (length,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,34 +49,48 @@ def last_at_each_depth(depths: IntArray, carried: int) -> IntArray:
     return path
 
 
-def blocks_of(depths: IntArray, carried: int, size: int) -> list[Blocks]:
-    """The blocks of a piece with nodes at `depths`, whose first node has depth `carried`, grouped by path length."""
+def blocks_of(depths: IntArray, carried: int, layout: TreeLayout) -> tuple[list[Trunk], list[Blocks]]:
+    """The trunks of a piece with nodes at `depths`, whose first node has depth `carried`, and its blocks, grouped by
+    the length of their paths below the trunk."""
+    size = layout.size
     n_blocks = -(-len(depths) // size)
     padded = np.zeros(n_blocks * size, np.int32)
     padded[: len(depths)] = depths
     rows = padded.reshape(n_blocks, size)
-    lengths = rows[:, 0]
-    room = np.array(PATH_LENGTHS, np.int32)[np.searchsorted(PATH_LENGTHS, lengths)]
     paths = list(_paths(depths, carried, size))
-    found = []
-    for n_path in np.unique(room):
-        index = np.flatnonzero(room == n_path).astype(np.int32)
-        keys = np.zeros((len(index), n_path + size), np.int32)
-        for row, block in zip(keys, index, strict=True):
-            row[: lengths[block]] = paths[block]
-        keys[:, n_path:] = carried + index[:, None] * size + np.arange(size, dtype=np.int32)
-        keys = np.minimum(keys, carried + len(depths) - 1)
-        on_path = np.broadcast_to(np.arange(n_path, dtype=np.int32), (len(index), n_path))
-        found.append(
-            Blocks(
-                index,
-                keys,
-                np.concatenate([_sees_path(rows[index], int(n_path)), _sees_block(rows[index])], axis=2),
-                rows[index],
-                np.concatenate([on_path, rows[index]], axis=1),
-            )
-        )
-    return found
+    trunks, begins = [], np.zeros(n_blocks, np.int32)
+    for shared in layout.shared:
+        trunks.append(Trunk(shared.first, shared.stop, paths[shared.first // size][: shared.length]))
+        begins[shared.first // size : -(-shared.stop // size)] = shared.length
+    room = layout.rooms(rows[:, 0] - begins)
+    groups = [np.flatnonzero(room == n_path).astype(np.int32) for n_path in np.unique(room)]
+    return trunks, [_group(rows, paths, begins, index, int(room[index[0]]), carried, len(depths)) for index in groups]
+
+
+def _group(
+    rows: IntArray,
+    paths: Sequence[IntArray],
+    begins: IntArray,
+    index: IntArray,
+    n_path: int,
+    carried: int,
+    n_nodes: int,
+) -> Blocks:
+    """The blocks `index`, whose paths, from the depths `begins` on, fit into `n_path` keys."""
+    size = rows.shape[1]
+    keys = np.zeros((len(index), n_path + size), np.int32)
+    for row, block in zip(keys, index, strict=True):
+        path = paths[block][begins[block] :]
+        row[: len(path)] = path
+    keys[:, n_path:] = carried + index[:, None] * size + np.arange(size, dtype=np.int32)
+    on_path = (begins[index, None] + np.arange(n_path)).astype(np.int32)
+    return Blocks(
+        index,
+        np.minimum(keys, carried + n_nodes - 1),
+        np.concatenate([_sees_path(rows[index], on_path), _sees_block(rows[index])], axis=2),
+        rows[index],
+        np.concatenate([on_path, rows[index]], axis=1),
+    )
 
 
 def _paths(depths: IntArray, carried: int, size: int) -> Iterator[IntArray]:
@@ -78,18 +102,18 @@ def _paths(depths: IntArray, carried: int, size: int) -> Iterator[IntArray]:
         path[block] = carried + np.arange(first, first + len(block), dtype=np.int32)
 
 
-def _sees_path(rows: IntArray, n_path: int) -> npt.NDArray[np.bool_]:
-    """A node sees the path down to the shallowest node between the block's first and itself."""
+def _sees_path(rows: IntArray, on_path: IntArray) -> npt.NDArray[np.bool_]:
+    """A node sees the path, at depths `on_path`, down to the shallowest node between the block's first and itself."""
     shallowest: IntArray = np.minimum.accumulate(rows, axis=1)
-    sees: npt.NDArray[np.bool_] = np.arange(n_path) < shallowest[:, :, None]
+    sees: npt.NDArray[np.bool_] = on_path[:, None, :] < shallowest[:, :, None]
     return sees
 
 
 def _sees_block(rows: IntArray) -> npt.NDArray[np.bool_]:
-    """A node sees an earlier one of its block if every node after that one, itself included, is deeper."""
+    """A node sees an earlier one of its block, and itself, until a node follows that is not deeper than that one."""
     size = rows.shape[1]
-    later = np.arange(size) > np.arange(size)[:, None]
-    since = np.where(later, rows[:, None, :], np.iinfo(np.int32).max)
-    shallowest_since: IntArray = np.minimum.accumulate(since, axis=2)
-    sees = (shallowest_since > rows[:, :, None]) & ~later.T
-    return np.ascontiguousarray(sees.transpose(0, 2, 1))
+    number = np.arange(size)
+    not_deeper = (rows[:, None, :] <= rows[:, :, None]) & (number > number[:, None])
+    until = np.where(not_deeper.any(axis=2), not_deeper.argmax(axis=2), size)
+    sees: npt.NDArray[np.bool_] = (number[:, None] < until[:, None, :]) & (number <= number[:, None])
+    return sees

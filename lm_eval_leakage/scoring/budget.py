@@ -56,9 +56,14 @@ def free_memory(device: torch.device) -> int:
 
 
 def bytes_per_token(model: Any) -> int:
-    """A generous estimate of the memory for one more token in a forward pass: twice a layer's activations, and the
-    keys and values that are gathered for attention."""
+    """A generous estimate of the memory for one more token in a forward pass: twice a layer's activations (keys and
+    values gathered for it and masks of its block included), and twice its keys and values in all layers, as a piece
+    may pass all of them on. Logits are not counted: memory for them is bounded (`two_parts.LOGITS_AT_ONCE`)."""
     config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     hidden = int(getattr(config, "hidden_size", 1024))
     inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
-    return 2 * int(model.dtype.itemsize) * (16 * hidden + 4 * inner)
+    layers, heads = (int(getattr(config, f"num_{what}", None) or 0) for what in ("hidden_layers", "attention_heads"))
+    key_heads = int(getattr(config, "num_key_value_heads", None) or heads)
+    head_size = int(getattr(config, "head_dim", None) or hidden // max(1, heads))
+    passed_on = 2 * layers * key_heads * head_size
+    return 2 * int(model.dtype.itemsize) * (16 * hidden + 4 * inner + passed_on)

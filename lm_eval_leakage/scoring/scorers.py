@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from lm_eval_leakage.scoring.budget import TokenBudget
+from lm_eval_leakage.scoring.pieces import Carried, Piece, index_tensor
 from lm_eval_leakage.scoring.prefix_tree import PathSums, PrefixTree, ScoredText, Text, prefix_tree
-from lm_eval_leakage.scoring.tree_attention import Carried, Piece, index_tensor
 from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
+from lm_eval_leakage.scoring.two_parts import rows_at_once
 
 
 class Scorer(Protocol):
@@ -22,6 +23,14 @@ class Scorer(Protocol):
     budget: TokenBudget
 
     def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]: ...
+
+
+class TextsOfTree(list[Text]):
+    """Texts whose tree is built in advance."""
+
+    def __init__(self, texts: Sequence[Text]) -> None:
+        super().__init__(texts)
+        self.tree = prefix_tree(texts)
 
 
 class TreeScorer:
@@ -35,7 +44,7 @@ class TreeScorer:
         self.budget = budget
 
     def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
-        tree = prefix_tree(texts)
+        tree = texts.tree if isinstance(texts, TextsOfTree) else prefix_tree(texts)
         sums, carried, first, n_nodes = PathSums(tree), Carried(), 0, len(tree.node_tokens)
         while first < n_nodes:
             try:
@@ -46,7 +55,8 @@ class TreeScorer:
             yield from sums.answers(first)
 
     def _advance(self, tree: PrefixTree, sums: PathSums, carried: Carried, first: int) -> tuple[Carried, int]:
-        piece = Piece(tree, first, min(first + self.budget.max_tokens, len(tree.node_tokens)), carried)
+        stop = min(first + self.budget.max_tokens, len(tree.node_tokens))
+        piece = Piece(tree, first, stop, carried, device_type=self.device.type)
         targets, logprobs, greedy = self.model.score(piece, self.device)
         sums.logprobs[targets], sums.greedy[targets] = logprobs, greedy
         return piece.passed_on, piece.stop
@@ -55,18 +65,24 @@ class TreeScorer:
 def reference(model: Any, device: torch.device, text: Text) -> tuple[float, bool]:
     """The model's own result on one text in its own row: the ground truth that every scorer must agree with."""
     known = inspect.signature(getattr(model, "get_base_model", lambda: model)().forward).parameters
-    # A long text's logits may not fit into memory, so request only the needed ones if the model supports it.
-    wanted = {"logits_to_keep": text.n_scored} if "logits_to_keep" in known else {}
+    tokens, n_tokens = tokens_of(text, device), len(text.tokens)
+    # A long text's logits may not fit into memory, so request only some if the model supports it: each is the same
+    # whether tokens follow or not.
+    step = rows_at_once(model, device) if "logits_to_keep" in known else text.n_scored
+    total, greedy = 0.0, True
     with torch.inference_mode():
-        logits = model(tokens_of(text, device)[None, :-1], **wanted).logits[0]
-    return summed(logits, text)
+        for first in range(n_tokens - text.n_scored, n_tokens, step):
+            wanted = tokens[first : first + step]
+            kept = {"logits_to_keep": len(wanted)} if "logits_to_keep" in known else {}
+            logits = model(tokens[None, : first + len(wanted) - 1], **kept).logits[0]
+            some, likeliest = summed(logits[-len(wanted) :], wanted)
+            total, greedy = total + some, greedy and likeliest
+    return total, greedy
 
 
-def summed(logits: Tensor, text: Text) -> tuple[float, bool]:
-    """Summed log-likelihood of the scored tokens from a row of logits, and whether each token is the most likely."""
-    asked = logits[-text.n_scored :]
-    tokens = tokens_of(text, logits.device)[-text.n_scored :]
-    logprobs, greedy = logprobs_and_greedy(asked, torch.arange(len(asked), device=logits.device), tokens)
+def summed(logits: Tensor, tokens: Tensor) -> tuple[float, bool]:
+    """Summed log-likelihood of one token per row of logits, and whether each is the most likely."""
+    logprobs, greedy = logprobs_and_greedy(logits, torch.arange(len(tokens), device=logits.device), tokens)
     return float(logprobs.double().sum()), bool(greedy.all())
 
 

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from lm_eval_leakage.scoring.budget import TokenBudget
+from lm_eval_leakage.scoring.pieces import UnsuitedModelError
 from lm_eval_leakage.scoring.prefix_tree import ScoredText, Text
 from lm_eval_leakage.scoring.scorers import summed, tokens_of
-from lm_eval_leakage.scoring.tree_attention import UnsuitedModelError
-from lm_eval_leakage.scoring.tree_model import vocabulary_size
+from lm_eval_leakage.scoring.two_parts import vocabulary_size
 
 LOGITS_OF_TAILS = 2**26  # values
+CACHED_PER_TOKEN = 16  # tokens in the cache, of all rows together, for each token of a forward pass
 
 
 class SharedPrefixScorer:
@@ -42,7 +43,8 @@ class SharedPrefixScorer:
             past = self._read_prefix(tokens_of(texts[run[0]], self.device)[:n_prefix]) if n_prefix else None
             while run:
                 longest = max(len(texts[index].tokens) for index in run) - n_prefix
-                rows = max(1, min(self.budget.max_tokens, self._logits_rows) // longest)
+                fitting = min(self.budget.max_tokens, self._rows_at_once) // longest
+                rows = max(1, min(fitting, CACHED_PER_TOKEN * self.budget.max_tokens // (n_prefix + longest)))
                 try:
                     found = self._read_rests([texts[index] for index in run[:rows]], n_prefix, past)
                 except RuntimeError as error:
@@ -54,29 +56,53 @@ class SharedPrefixScorer:
                 run = run[rows:]
 
     @property
-    def _logits_rows(self) -> int:
+    def _rows_at_once(self) -> int:
+        """How many rows of logits may be in memory at once; more than by `TreeScorer`, as layers are read so often."""
         return max(1, LOGITS_OF_TAILS // vocabulary_size(self.model))
 
     def _read_prefix(self, tokens: Tensor) -> Any:
-        past = self.model(input_ids=tokens[None], use_cache=True).past_key_values
+        *_, (_, _, past) = self._read(tokens[None], torch.ones_like(tokens[None]), None, cached=True)
         if not hasattr(past, "batch_repeat_interleave"):
             raise UnsuitedModelError(f"its cache, {type(past).__name__}, cannot be shared by several texts")
         return past
 
     def _read_rests(self, texts: Sequence[Text], n_prefix: int, past: Any) -> list[tuple[float, bool]]:
-        rests = [tokens_of(text, self.device)[n_prefix:-1] for text in texts]
-        rows = torch.nn.utils.rnn.pad_sequence(rests, batch_first=True)
+        rests = [tokens_of(text, self.device)[n_prefix:] for text in texts]
+        rows = torch.nn.utils.rnn.pad_sequence([rest[:-1] for rest in rests], batch_first=True)
         mask = torch.ones((len(texts), n_prefix + rows.shape[1]), dtype=torch.long, device=self.device)
         for row, rest in zip(mask, rests, strict=True):
-            row[n_prefix + len(rest) :] = 0
-        further: dict[str, Any] = {}
-        if self._takes_positions:
-            further["position_ids"] = torch.arange(n_prefix, mask.shape[1], device=self.device)[None].expand_as(rows)
+            row[n_prefix + len(rest) - 1 :] = 0
         if past is not None:
-            further["past_key_values"] = copy.deepcopy(past)
-            further["past_key_values"].batch_repeat_interleave(len(texts))
-        logits = self.model(input_ids=rows, attention_mask=mask, use_cache=past is not None, **further).logits
-        return [summed(row[: len(rest)], text) for row, rest, text in zip(logits, rests, texts, strict=True)]
+            past = copy.deepcopy(past)
+            past.batch_repeat_interleave(len(texts))
+        sums, greedy = [0.0] * len(texts), [True] * len(texts)
+        for first, logits, _ in self._read(rows, mask, past, cached=past is not None):
+            for index, (text, rest, row) in enumerate(zip(texts, rests, logits, strict=True)):
+                begin = max(len(rest) - text.n_scored - 1, first)  # the token before the first scored one predicts it
+                wanted = rest[begin + 1 : first + len(row) + 1]
+                some, likeliest = summed(row[begin - first :][: len(wanted)], wanted)
+                sums[index] += some
+                greedy[index] &= likeliest
+        return list(zip(sums, greedy, strict=True))
+
+    def _read(self, rows: Tensor, mask: Tensor, past: Any, cached: bool) -> Iterator[tuple[int, Tensor, Any]]:
+        """Reads as many columns of `rows` at once as their logits fit into memory: the first column, logits, and the
+        cache after them. `mask` includes the tokens in the cache."""
+        n_past, n_columns = mask.shape[1] - rows.shape[1], rows.shape[1]
+        step = max(1, self._rows_at_once // len(rows))
+        for first in range(0, n_columns, step):
+            some = rows[:, first : first + step]
+            columns = torch.arange(n_past + first, n_past + first + some.shape[1], device=self.device)
+            further = {"position_ids": columns[None].expand_as(some)} if self._takes_positions else {}
+            output = self.model(
+                input_ids=some,
+                attention_mask=mask[:, : n_past + first + some.shape[1]],
+                past_key_values=past,
+                use_cache=cached or step < n_columns,
+                **further,
+            )
+            past = output.past_key_values
+            yield first, output.logits, past
 
 
 def runs_with_shared_prefix(texts: Sequence[Text]) -> list[list[int]]:

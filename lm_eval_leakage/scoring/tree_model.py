@@ -12,18 +12,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from lm_eval_leakage.scoring.pieces import Piece, UnsuitedModelError, index_tensor
 from lm_eval_leakage.scoring.prefix_tree import IntArray
-from lm_eval_leakage.scoring.tree_attention import (
-    MaskFunction,
-    Piece,
-    TreeMask,
-    UnsuitedModelError,
-    index_tensor,
-    tree_attention,
-)
+from lm_eval_leakage.scoring.tree_attention import tree_attention
+from lm_eval_leakage.scoring.tree_mask import MaskFunction, TreeMask
+from lm_eval_leakage.scoring.two_parts import TwoParts, rows_at_once
 
 ATTENTION_NAME = "lm_eval_leakage_prefix_tree"
-LOGITS_AT_ONCE = {"cuda": 2**27, "cpu": 2**24}  # values: 512 and 64 MiB in float32
 SOFTMAX_AT_ONCE = 2**22  # values: 16 MiB, which fits into a CPU's cache
 
 _piece_at_hand: ContextVar[Piece] = ContextVar("piece_at_hand")
@@ -39,11 +34,8 @@ class TreeModel:
     """
 
     def __init__(self, model: Any) -> None:
-        self.model = model.get_base_model() if hasattr(model, "get_base_model") else model
-        found = self.model.get_decoder() if hasattr(self.model, "get_decoder") else self.model
-        self.backbone: Any = getattr(found, "model", found) if found is self.model else found
-        if self.backbone is self.model:
-            raise UnsuitedModelError("its output head cannot be distinguished from its layers")
+        self._parts = TwoParts(model)
+        self.model, self.backbone = self._parts.model, self._parts.backbone
         self._configs = {id(part.config): part.config for part in self.model.modules() if hasattr(part, "config")}
         _register()
 
@@ -57,10 +49,9 @@ class TreeModel:
         # one row of logits per node, whatever its number of targets
         nodes, node_of = np.unique(tree.target_parents[targets] - piece.first, return_inverse=True)
         logprobs, greedy = np.empty(len(targets), np.float32), np.empty(len(targets), np.bool_)
-        at_once = LOGITS_AT_ONCE.get(device.type, LOGITS_AT_ONCE["cpu"])
-        step = max(1, at_once // vocabulary_size(self.model))
+        step = rows_at_once(self.model, device)
         for first in range(0, len(nodes), step):
-            logits = self._logits(output, hidden[index_tensor(nodes[first : first + step], hidden.device)])
+            logits = self._parts.logits(output, hidden[index_tensor(nodes[first : first + step], hidden.device)])
             asked = np.flatnonzero((node_of >= first) & (node_of < first + step))
             rows = index_tensor(node_of[asked] - first, logits.device)
             tokens = index_tensor(tree.target_tokens[targets[asked]], logits.device)
@@ -86,34 +77,6 @@ class TreeModel:
             raise UnsuitedModelError("its attention cannot be replaced")
         return output
 
-    def _logits(self, output: Any, hidden: Tensor) -> Tensor:
-        """The model's own logits, including soft caps and scales, `(n, vocabulary)`: its forward pass with a backbone
-        that returns `hidden`."""
-        answer = type(output)(last_hidden_state=hidden[None])
-        own = self.backbone.__dict__.get("forward")
-        asked = False
-
-        def forward(*_: object, **__: object) -> Any:
-            nonlocal asked
-            asked = True
-            return answer
-
-        self.backbone.forward = forward
-        try:
-            logits: Tensor = self.model(
-                input_ids=torch.zeros((1, len(hidden)), dtype=torch.long, device=hidden.device),
-                use_cache=False,
-                return_dict=True,
-            ).logits[0]
-        finally:
-            if own is None:
-                del self.backbone.forward
-            else:
-                self.backbone.forward = own
-        if not asked:
-            raise UnsuitedModelError("its output head cannot be distinguished from its layers")
-        return logits
-
     @contextmanager
     def _our_attention(self) -> Iterator[None]:
         usual = {key: getattr(config, "_attn_implementation", None) for key, config in self._configs.items()}
@@ -124,10 +87,6 @@ class TreeModel:
         finally:
             for key, config in self._configs.items():
                 config._attn_implementation = usual[key]
-
-
-def vocabulary_size(model: Any) -> int:
-    return int(model.config.get_text_config().vocab_size)
 
 
 def logprobs_and_greedy(logits: Tensor, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,10 @@ def main(model: str, folder: str) -> None:
     # each process reads its own free memory
     prefix_tree_lm.default_max_tokens = lambda *_: BUDGET + 10 * rank
     lm = prefix_tree_lm.PrefixTreeLM(pretrained=model, dtype="float32", max_length=100, tp_plan="auto")
-    told: dict[str, object] = {"agreed": lm.budget.max_tokens, "way": lm._scorer.name if lm._scorer else "hf"}
+    told: dict[str, object] = {
+        "agreed": lm.budget.max_tokens,
+        "way": lm.choice.scorer.name if lm.choice.scorer else "hf",
+    }
     advance, failed = TreeScorer._advance, []
 
     def runs_out_once(self, *args):

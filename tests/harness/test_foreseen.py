@@ -9,14 +9,17 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+from lm_eval.api.model import LM
+from lm_eval.api.registry import model_registry
 from lm_eval.models import MODEL_MAPPING
 from lm_eval.models.huggingface import HFLM
 from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
 
 from lm_eval_leakage.harness.checks import foreseen
-from lm_eval_leakage.harness.checks.foreseen import check_model, why_not
+from lm_eval_leakage.harness.checks.foreseen import check_model, why_cannot_answer, why_not
 from lm_eval_leakage.harness.checks.model_source import model_source
 from lm_eval_leakage.harness.checks.run_checks import check_before_index
+from lm_eval_leakage.harness.models.request_methods import refuses
 from lm_eval_leakage.harness.patches.registries import OUR_MODELS, model_classes
 from lm_eval_leakage.harness.tasks.audit import template
 from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
@@ -50,6 +53,26 @@ def test_our_model_takes_what_hf_takes_and_its_own() -> None:
     ours, hf = model_source(OUR_MODELS["hf-prefix-tree"]), model_source(MODEL_MAPPING["hf"])
     assert ours.parameters == hf.parameters | {"max_tokens"}
     assert (ours.required, ours.takes_others) == (("pretrained",), True)
+
+
+def test_our_model_of_vllm_takes_what_vllm_takes_and_needs_its_package(monkeypatch) -> None:
+    ours, stock = model_source(OUR_MODELS["vllm-prefix-tree"]), model_source(MODEL_MAPPING["vllm"])
+    assert ours.parameters == stock.parameters
+    assert (ours.required, ours.takes_others) == (stock.required, stock.takes_others) == (("pretrained",), True)
+    assert {s for s in suffixes() if why_not("vllm-prefix-tree", s)} == {"leakage_tokens"}
+    monkeypatch.setattr(foreseen, "find_spec", lambda name: None if name == "vllm" else True)
+    with pytest.raises(ImportError, match="--model vllm-prefix-tree needs vllm, which is not installed"):
+        check_model("vllm-prefix-tree", ["leakage_perm"], {"pretrained": "x"})
+
+
+def test_our_model_of_a_server_takes_what_local_completions_takes() -> None:
+    ours, theirs = (
+        model_source(OUR_MODELS["vllm-server-prefix-tree"]),
+        model_source(MODEL_MAPPING["local-completions"]),
+    )
+    assert ours.parameters == theirs.parameters
+    assert "TemplateAPI" in ours.classes
+    assert not any(why_not("vllm-server-prefix-tree", s) for s in suffixes() if not why_not("local-completions", s))
 
 
 def test_every_model_of_the_harness_has_a_source_that_can_be_read() -> None:
@@ -87,6 +110,40 @@ def test_chat_models_can_run_only_audits_that_generate() -> None:
 def test_a_model_of_another_package_is_left_to_it(monkeypatch) -> None:
     monkeypatch.setattr(foreseen, "model_classes", lambda: {"theirs": ""})
     check_model("theirs", ["leakage_perm"], {"anything": 1})
+
+
+def test_a_model_of_another_package_is_judged_by_its_class(monkeypatch) -> None:
+    class Scores(LM):
+        loglikelihood_rolling = None
+
+        def loglikelihood(self, requests):
+            return [(0.0, False) for _ in requests]
+
+        def generate_until(self, requests):
+            raise NotImplementedError
+
+    theirs = type("OfHf", (HFLM,), {})
+    monkeypatch.setitem(model_registry._objs, "theirs", Scores)
+    monkeypatch.setitem(model_registry._objs, "theirs-hf", theirs)
+    monkeypatch.setitem(model_registry._objs, "broken", "no_such_package:Model")
+    needs = ("loglikelihood", "generate_until", "token_scores")
+    assert [why_cannot_answer("theirs", need) for need in needs] == [
+        "",
+        "theirs does not generate text",
+        "theirs does not give the next-token distribution (`hf` and `hf-prefix-tree` do)",
+    ]
+    for name in ("theirs-hf", "broken"):
+        assert {why_cannot_answer(name, need) for need in needs} == {""}
+
+
+def test_a_method_refuses_if_it_is_missing_or_says_so() -> None:
+    def needs_a_model(requests):
+        raise AttributeError
+
+    def says_so(requests):
+        raise NotImplementedError
+
+    assert [refuses(method, []) for method in (None, says_so, needs_a_model, len)] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -164,6 +221,24 @@ def test_a_runs_mistakes_are_told_before_the_index(tasks, given, said) -> None:
     assert said in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("task", "model", "given", "is_told"),
+    [
+        ("mmlu_leakage_perm", "local-completions", {}, True),
+        ("mmlu_leakage_perm", "vllm-server-prefix-tree", {}, True),
+        ("mmlu_leakage_perm", "local-completions", {"num_concurrent": 1}, False),
+        ("mmlu_leakage_perm", "hf", {"pretrained": "gpt2"}, False),
+        ("gsm8k", "local-completions", {}, False),
+    ],
+)
+def test_an_audit_of_a_server_that_gets_one_request_at_a_time_is_told_how_to_send_more(
+    task, model, given, is_told, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr(foreseen, "find_spec", lambda name: True)
+    check_before_index(options([task], model=model, model_args=given))
+    assert ["num_concurrent=16" in message for message in caplog.messages] == [True] * is_told
+
+
 def test_a_run_with_other_tasks_continues_without_the_audits_that_its_model_cannot_run(monkeypatch) -> None:
     monkeypatch.setattr(foreseen, "find_spec", lambda name: True)
     for tasks in (["mmlu_leakage_perm", "gsm8k"], ["mmlu_leakage_guided"], ["mmlu_leakage_perm,mmlu_leakage_guided"]):
@@ -179,11 +254,12 @@ def test_nothing_slow_is_imported_for_a_mistake() -> None:
     code = (
         "import sys; from types import SimpleNamespace as N\n"
         "from lm_eval_leakage.harness.checks.run_checks import check_before_index as check\n"
-        "given = {'model': 'hf', 'model_args': {'pretraind': 'x'}, 'include_path': None, 'metadata': {}}\n"
-        "run = N(tasks=['mmlu_leakage_perm'], **given)\n"
-        "try: check(run)\n"
-        "except ValueError as error: print('pretraind' in str(error))\n"
+        "given = {'model': 'hf', 'include_path': None, 'tasks': ['mmlu_leakage_perm']}\n"
+        "for args, metadata in (({'pretraind': 'x'}, {}), ({'pretrained': 'gpt2'}, {'max_order': 4})):\n"
+        "    try: check(N(model_args=args, metadata=metadata, **given))\n"
+        "    except ValueError as error: print(str(error).partition(';')[2])\n"
         "print([name for name in ('torch', 'datasets', 'transformers', 'scipy') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.splitlines() == ["True", "[]"]
+    *told, imported = found.stdout.splitlines()
+    assert (told, imported) == ([" did you mean pretrained", " did you mean 'max_orders'"], "[]")

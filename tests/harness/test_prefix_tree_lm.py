@@ -12,7 +12,7 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_leakage.harness.models import prefix_tree_lm
+from lm_eval_leakage.harness.models import exact_scoring
 from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
 from lm_eval_leakage.scoring import budget as budgets
 from tests.scoring.trees import CACHED, EXCHANGEABLE, NEITHER, TINY, tiny_model
@@ -80,7 +80,7 @@ def assert_as_hf(model: str, lm: PrefixTreeLM, pairs: list[tuple[str, str]] = MI
 @pytest.mark.parametrize("max_tokens", ["auto", 48])
 def test_all_sorts_of_requests_are_answered_as_by_hf(llama, max_tokens) -> None:
     lm = lm_of(llama, max_tokens=max_tokens)
-    assert lm._scorer.name == "tree attention"
+    assert lm.choice.scorer.name == "tree attention"
     assert_as_hf(llama, lm)
 
 
@@ -103,7 +103,7 @@ def test_texts_over_the_window_are_counted_in_one_line(llama, caplog) -> None:
 
 def test_a_continuation_longer_than_the_window_is_named_before_anything_is_computed(llama, monkeypatch) -> None:
     lm = lm_of(llama)
-    monkeypatch.setattr(lm, "_scorer", None)  # nothing could be scored
+    monkeypatch.setattr(lm.choice, "scorer", None)  # nothing could be scored
     with pytest.raises(ValueError, match="101 of continuation .'zzz.*window of 100: raise max_length"):
         lm.loglikelihood(asked([("The sky", " is"), ("a", "z" * 101)]), disable_tqdm=True)
 
@@ -135,8 +135,8 @@ def test_only_what_a_cache_lacks_is_scored_again(llama, tmp_path) -> None:
     lm = lm_of(llama)
     first = CachingLM(lm, str(tmp_path / "cache.db")).loglikelihood(asked(MIXED[:7]))
     n_scored = []
-    usual = lm._scorer.answers
-    lm._scorer.answers = lambda texts: n_scored.append(len(texts)) or usual(texts)
+    usual = lm.choice.scorer.answers
+    lm.choice.scorer.answers = lambda texts: n_scored.append(len(texts)) or usual(texts)
     again = CachingLM(lm, str(tmp_path / "cache.db")).loglikelihood(asked())
     assert again[:7] == first
     assert n_scored == [len(MIXED) - 7]
@@ -175,7 +175,7 @@ def test_a_lora_adapter_is_scored_by_the_tree(llama, tmp_path) -> None:
 
     lora = adapter(llama, tmp_path, LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=["q_proj", "up_proj"]))
     lm = lm_of(llama, peft=lora)
-    assert lm._scorer.name == "tree attention"
+    assert lm.choice.scorer.name == "tree attention"
     assert_as_hf(llama, lm, peft=lora)
     plain = lm_of(llama).loglikelihood(asked(), disable_tqdm=True)
     assert lm.loglikelihood(asked(), disable_tqdm=True)[0][0] != pytest.approx(plain[0][0], abs=0.01)
@@ -187,30 +187,30 @@ def test_virtual_tokens_of_prompt_tuning_are_left_to_hf(llama, tmp_path) -> None
 
     tuned = adapter(llama, tmp_path, PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
     lm = lm_of(llama, peft=tuned)
-    assert lm._scorer is None
+    assert lm.choice.scorer is None
     assert_as_hf(llama, lm, MIXED[:8], peft=tuned)
 
 
 def test_a_sliding_window_shorter_than_the_texts_is_exact(tmp_path) -> None:
     model = checkpoint(tmp_path, "mistral", EXCHANGEABLE["mistral"])
     lm = lm_of(model)
-    assert lm._scorer.name == "tree attention"
+    assert lm.choice.scorer.name == "tree attention"
     assert_as_hf(model, lm)
 
 
 def test_what_goes_wrong_only_on_long_texts_is_found_before_they_are_scored(llama, monkeypatch, caplog) -> None:
-    from lm_eval_leakage.scoring import tree_attention
+    from lm_eval_leakage.scoring import tree_mask
 
     lm = lm_of(llama)
-    usual = tree_attention._seen
+    usual = tree_mask._allowed
 
-    def blind_beyond_90(blocks, mask_function, device):
-        return usual(blocks, mask_function, device) & (torch.from_numpy(blocks.key_depths)[:, None, :] != 90)
+    def blind_beyond_90(mask_function, queries, keys):
+        return usual(mask_function, queries, keys) & (keys[:, None, :] != 90)
 
-    monkeypatch.setattr(tree_attention, "_seen", blind_beyond_90)
-    lm._verified = 85  # as if the texts of the check had been shorter
+    monkeypatch.setattr(tree_mask, "_allowed", blind_beyond_90)
+    lm.choice.verified = 85  # as if the texts of the check had been shorter
     assert_as_hf(llama, lm)
-    assert lm._scorer.name == "a shared-prefix cache"
+    assert lm.choice.scorer.name == "a shared-prefix cache"
     assert "tree attention is off by" in caplog.text
 
 
@@ -301,8 +301,8 @@ def test_the_budget_follows_free_memory(monkeypatch) -> None:
 
 def test_the_check_at_start_up_distinguishes_rounding_noise_from_an_error(llama, monkeypatch, caplog) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(prefix_tree_lm, "NOISE", dict.fromkeys(prefix_tree_lm.NOISE, -1.0))
-    assert lm_of(llama)._scorer is None
+    monkeypatch.setattr(exact_scoring, "NOISE", dict.fromkeys(exact_scoring.NOISE, -1.0))
+    assert lm_of(llama).choice.scorer is None
     assert "is off by" in caplog.text
 
 

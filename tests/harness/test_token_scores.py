@@ -14,6 +14,8 @@ from lm_eval_leakage.harness.models.capabilities import lacking
 from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 from lm_eval_leakage.records import Answered, Question, Skipped, TokenScores
+from lm_eval_leakage.scoring import two_parts
+from lm_eval_leakage.scoring.pieces import UnsuitedModelError
 from lm_eval_leakage.statistics.token_evidence import TokenEvidence
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_prefix_tree_lm import checkpoint
@@ -68,6 +70,32 @@ def test_neither_batches_nor_chunks_change_a_score(model: str, monkeypatch: pyte
         for one, other in zip(alone, scored(lm), strict=True):
             assert one.loglikelihoods == pytest.approx(other.loglikelihoods, abs=1e-5)
             assert one.means == pytest.approx(other.means, abs=1e-5)
+
+
+def test_the_head_is_given_no_more_tokens_at_once_than_memory_is_bounded_for(model: str, monkeypatch) -> None:
+    lm = loaded(model, batch_size=4)
+    alone, sizes = scored(lm), []
+    monkeypatch.setattr(two_parts, "LOGITS_AT_ONCE", {"cpu": 7 * two_parts.vocabulary_size(lm.model)})
+    hook = lm.model.get_output_embeddings().register_forward_hook(lambda _, given, out: sizes.append(out.shape))
+    found = scored(lm)
+    hook.remove()
+    table = {tuple(shape[:2]) for shape in sizes}
+    assert (1, 7) in table
+    assert max(rows * length for rows, length in table) == 7
+    for one, other in zip(alone, found, strict=True):
+        assert one.loglikelihoods == pytest.approx(other.loglikelihoods, abs=1e-5)
+        assert one.deviations == pytest.approx(other.deviations, abs=1e-5)
+
+
+def test_a_model_whose_head_cannot_be_separated_gives_the_whole_table(model: str, monkeypatch) -> None:
+    lm = loaded(model)
+    alone = scored(lm)
+
+    def refused(_: object) -> None:
+        raise UnsuitedModelError("its output head cannot be distinguished from its layers")
+
+    monkeypatch.setattr(token_scores, "TwoParts", refused)
+    assert scored(lm) == alone
 
 
 def test_the_sum_is_the_harness_loglikelihood_of_the_text(model: str) -> None:

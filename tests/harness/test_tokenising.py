@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
+from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
+from lm_eval_leakage.harness.models import tokenising
+from lm_eval_leakage.harness.models.joined_tokens import JoinedTokens
+from lm_eval_leakage.harness.models.safe_cuts import safe_cuts
 from lm_eval_leakage.harness.models.tokenising import encoded_pairs
+from tests.harness.test_joined_tokens import TEXTS as RICH_TEXTS
 from tests.harness.test_prefix_tree_lm import tokenizer_over_bytes
+from tests.harness.tokenizer_families import FAMILIES, tokenizer_of
 
 TEXTS = st.text(st.sampled_from("ab \nä中🦊</s>"), max_size=8) | st.sampled_from(["<s>", "<s>a", "a<s>"])
 
@@ -18,8 +25,8 @@ TEXTS = st.text(st.sampled_from("ab \nä中🦊</s>"), max_size=8) | st.sampled_
 class OnlyTokens(HFLM):
     """The tokenising part of the harness's `hf`."""
 
-    def __init__(self, adds_bos: bool, add_bos_token: bool | None) -> None:
-        self.tokenizer = tokenizer_over_bytes(adds_bos)
+    def __init__(self, adds_bos: bool, add_bos_token: bool | None, tokenizer: Any = None) -> None:
+        self.tokenizer = tokenizer or tokenizer_over_bytes(adds_bos)
         self.add_bos_token = add_bos_token
         self.backend, self.custom_prefix_token_id, self.enable_thinking = "causal", None, None
 
@@ -27,18 +34,53 @@ class OnlyTokens(HFLM):
         return requests
 
 
-@pytest.mark.parametrize("adds_bos", [False, True])
-@pytest.mark.parametrize("add_bos_token", [None, False, True])
-@given(pairs=st.lists(st.tuples(TEXTS, TEXTS.filter(bool)), min_size=1, max_size=6))
-def test_batches_are_encoded_as_the_harness_encodes_pairs(adds_bos, add_bos_token, pairs) -> None:
-    from lm_eval.api.instance import Instance
-
-    lm = OnlyTokens(adds_bos, add_bos_token)
-    pairs = [pair for pair in pairs if not pair[0] or pair[0].strip()]
+def assert_as_the_harness(lm: OnlyTokens, pairs: list[tuple[str, str]]) -> None:
+    pairs = [pair for pair in pairs if pair[0].strip() or (not pair[0] and lm.tokenizer.tokenize(pair[1]))]
     asked = [Instance("loglikelihood", {}, pair, 0) for pair in pairs]
     expected = [(context, continuation) for _, context, continuation in lm.loglikelihood(asked, disable_tqdm=True)]
     found = [(context.tolist(), continuation.tolist()) for context, continuation in encoded_pairs(lm, pairs)]
     assert found == expected
+
+
+@pytest.mark.parametrize("adds_bos", [False, True])
+@pytest.mark.parametrize("add_bos_token", [None, False, True])
+@given(pairs=st.lists(st.tuples(TEXTS, TEXTS.filter(bool)), min_size=1, max_size=6))
+def test_batches_are_encoded_as_the_harness_encodes_pairs(adds_bos, add_bos_token, pairs) -> None:
+    assert_as_the_harness(OnlyTokens(adds_bos, add_bos_token), pairs)
+
+
+@pytest.fixture
+def always_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenising, "FEWEST_PAIRS", 0)
+    monkeypatch.setattr(tokenising, "N_CHECKED", (0, 0))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    pairs=st.lists(st.tuples(RICH_TEXTS, RICH_TEXTS), min_size=1, max_size=6),
+    lines=st.lists(RICH_TEXTS, min_size=3, max_size=3),
+    add_bos_token=st.sampled_from([None, False, True]),
+)
+def test_orders_of_options_are_joined_to_what_the_harness_encodes(
+    family, pairs, lines, add_bos_token, always_joined
+) -> None:
+    stem, *_ = lines
+    orders = [(f"{stem}", "\n" + "\n".join(order)) for order in itertools.permutations(lines)]
+    lm = OnlyTokens(False, add_bos_token, tokenizer_of(family))
+    lm.custom_prefix_token_id = lm.tokenizer.convert_tokens_to_ids("a")
+    assert_as_the_harness(lm, pairs + orders + [("", stem), (f"{stem} ", "x")])
+
+
+def test_joined_tokens_that_are_wrong_are_noticed_and_replaced_in_one_line(monkeypatch, caplog) -> None:
+    monkeypatch.setattr(tokenising, "FEWEST_PAIRS", 0)
+    monkeypatch.setattr(tokenising, "AT_ONCE", 2)
+    tokenizer = tokenizer_of("another pattern")
+    cuts = safe_cuts(tokenizer_of("GPT-2"))  # a line break may begin a word of this tokenizer
+    monkeypatch.setattr(tokenising, "joined_tokens", lambda _: JoinedTokens(tokenizer, cuts))
+    assert_as_the_harness(OnlyTokens(False, None, tokenizer), [("a", f"\nA. x\nA. {n}") for n in range(6)])
+    (line,) = [record.message for record in caplog.records]
+    assert "are not those of its parts joined" in line
 
 
 def test_more_requests_than_a_batch_keep_their_order(monkeypatch) -> None:

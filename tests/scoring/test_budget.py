@@ -27,6 +27,14 @@ def test_a_token_needs_twice_its_activations_and_the_gathered_keys_and_values() 
     assert bytes_per_token(model()) == 4 * (16 + 16) * 1024
 
 
+def test_keys_and_values_of_all_layers_count_as_they_may_be_passed_on() -> None:
+    shape = {"hidden_size": 120, "intermediate_size": 300, "num_hidden_layers": 5, "num_attention_heads": 6}
+    rest = 16 * 120 + 4 * 300
+    assert bytes_per_token(model(**shape)) == 4 * (rest + 5 * 2 * 120)
+    assert bytes_per_token(model(**shape, num_key_value_heads=2)) == 4 * (rest + 5 * 2 * 2 * 20)
+    assert bytes_per_token(model(**shape, num_key_value_heads=2, head_dim=64)) == 4 * (rest + 5 * 2 * 2 * 64)
+
+
 def test_for_a_multimodal_model_the_text_part_counts() -> None:
     text = SimpleNamespace(hidden_size=100, intermediate_size=300)
     assert bytes_per_token(model(hidden_size=1, get_text_config=lambda: text)) == 4 * (1600 + 1200)

@@ -12,7 +12,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+from lm_eval_leakage.scoring.attend import explicit_attention
 from lm_eval_leakage.scoring.budget import TokenBudget
+from lm_eval_leakage.scoring.pieces import Carried, Piece, UnsuitedModelError
 from lm_eval_leakage.scoring.prefix_tree import Text, prefix_tree
 from lm_eval_leakage.scoring.scorers import TreeScorer, reference
 from lm_eval_leakage.scoring.shared_prefix import (
@@ -20,13 +22,7 @@ from lm_eval_leakage.scoring.shared_prefix import (
     runs_with_shared_prefix,
     shared_prefix_length,
 )
-from lm_eval_leakage.scoring.tree_attention import (
-    Carried,
-    Piece,
-    UnsuitedModelError,
-    _explicit_attention,
-    tree_attention,
-)
+from lm_eval_leakage.scoring.tree_attention import tree_attention
 from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
 from tests.scoring.trees import (
     CACHED,
@@ -158,7 +154,7 @@ def test_explicit_attention_equals_the_fused_one_where_no_cap_binds(scaling: flo
     query, key, value = torch.randn(3, 2, 3, 5, 8, generator=torch.Generator().manual_seed(0))
     bias = torch.full((5, 5), -torch.inf).triu(1)
     fused = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scaling)
-    written_out = _explicit_attention(query, key, value, bias, scaling, 1e5, None)
+    written_out, _ = explicit_attention(query, key, value, bias[None, None], scaling, 1e5)
     assert torch.allclose(written_out, fused, atol=1e-4)
 
 
@@ -289,11 +285,11 @@ def test_greedy_is_argmax_even_if_logits_tie(rows, data: st.DataObject) -> None:
 
 
 def test_computing_logits_in_chunks_changes_nothing(llama, monkeypatch) -> None:
-    from lm_eval_leakage.scoring import tree_model
+    from lm_eval_leakage.scoring import tree_model, two_parts
 
     some = orders_of_options()
     whole = {answer.text: answer for answer in TreeScorer(llama, CPU, TokenBudget(500)).answers(some)}
-    monkeypatch.setattr(tree_model, "LOGITS_AT_ONCE", {"cpu": 3 * VOCABULARY})
+    monkeypatch.setattr(two_parts, "LOGITS_AT_ONCE", {"cpu": 3 * VOCABULARY})
     monkeypatch.setattr(tree_model, "SOFTMAX_AT_ONCE", 2 * VOCABULARY)
     assert_agrees(llama, TreeScorer(llama, CPU, TokenBudget(500)), some)
     chunked = {answer.text: answer for answer in TreeScorer(llama, CPU, TokenBudget(500)).answers(some)}

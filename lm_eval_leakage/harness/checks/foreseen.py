@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -9,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.harness.checks.model_source import ModelSource, model_source
-from lm_eval_leakage.harness.models.request_methods import MEANING
-from lm_eval_leakage.harness.patches.registries import model_classes
+from lm_eval_leakage.harness.models.request_methods import MEANING, refuses
+from lm_eval_leakage.harness.patches.registries import class_of, model_classes
 from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 from lm_eval_leakage.harness.tasks.templates import probe_named_by
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.texts import did_you_mean
+
+logger = logging.getLogger(__name__)
 
 GIVES_TOKEN_SCORES = "HFLM"
 PACKAGES = {  # what a model's base class needs, and the extra of lm_eval that installs it
@@ -44,15 +47,38 @@ def check_model(model: str, audits: Iterable[str], model_args: Mapping[str, Any]
             _check_arguments(model, source, model_args)
 
 
+def warn_if_one_at_a_time(model: str, model_args: Mapping[str, Any]) -> None:
+    """Says that a server is asked one request at a time, if nothing else was chosen."""
+    source = source_of(model)
+    if source is not None and OF_A_SERVER in source.classes and "num_concurrent" not in model_args:
+        logger.warning(
+            "--model_args does not give num_concurrent, so that the server gets one request at a time; "
+            "num_concurrent=16 keeps it busy"
+        )
+
+
 def why_not(model: str, audit: str) -> str:
     """Why the model cannot run an audit, as a sentence; empty if it may. Raises ValueError for unknown names."""
-    source = source_of(model)
+    source_of(model)
     if audit not in suffixes():
         raise ValueError(f"{audit!r} is not an audit; choose one of: {', '.join(sorted(suffixes()))}")
-    need = probes.get(probe_named_by(audit)).needs
-    if source is None:  # a model of another package
-        return ""
-    unable = GIVES_TOKEN_SCORES not in source.classes if need == "token_scores" else need in source.refused
+    return why_cannot_answer(model, probes.get(probe_named_by(audit)).needs)
+
+
+def why_cannot_answer(model: str, need: str) -> str:
+    """Why the backend cannot answer requests of this method, as a sentence; empty if it may. Raises ValueError for an
+    unknown backend.
+
+    A backend of lm_eval or of this package is judged by its source, without importing it. One of another package is
+    judged by its class, and if that cannot be imported, it is left to the run itself.
+    """
+    source = source_of(model)
+    if source is not None:
+        unable = GIVES_TOKEN_SCORES not in source.classes if need == "token_scores" else need in source.refused
+    else:
+        kind = class_of(model)
+        of_hf = need == "token_scores" and GIVES_TOKEN_SCORES in {one.__name__ for one in getattr(kind, "__mro__", ())}
+        unable = kind is not None and not of_hf and refuses(getattr(kind, need, None), None, [])
     return f"{model} {MEANING[need]}" if unable else ""
 
 

@@ -12,15 +12,19 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, Protocol
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import CachingLM
 from lm_eval.models.huggingface import HFLM
 
+from lm_eval_leakage.harness.models.announced import announced
 from lm_eval_leakage.harness.models.processes import are_replicas, from_first, most_of_all
+from lm_eval_leakage.harness.models.question_requests import Broken
+from lm_eval_leakage.harness.models.request_tokens import n_characters
+from lm_eval_leakage.harness.models.time_left import TimeLeft
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.patches.cache_hook import answers_reported
 from lm_eval_leakage.logs.answer_store import Answer, AnswerStore
@@ -37,21 +41,24 @@ SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a k
 class AskedRequest(Protocol):
     """The interface of a harness instance that sending it needs.
 
-    args: arguments of the model's method; idx: index among the requests of its question, which `task` and `doc_id`
-        identify
+    args: arguments of the model's method
+    idx: index among the requests of its question, which `task` and `doc_id` identify
+    answer: None until there is one
     """
 
-    args: tuple[Any, ...]
-    idx: int
-    task: Any
-    doc_id: int | None
+    @property
+    def args(self) -> tuple[Any, ...]: ...
 
+    @property
+    def idx(self) -> int: ...
 
-@dataclass(frozen=True)
-class Broken:
-    """An invalid response; describes what the backend returned instead of an answer."""
+    @property
+    def task(self) -> Any: ...
 
-    reason: str
+    @property
+    def doc_id(self) -> int | None: ...
+
+    answer: Answer | Broken | None
 
 
 def checked(method: str, response: object, request: str) -> Answer | Broken:
@@ -84,36 +91,55 @@ def _short(value: object) -> str:
 
 
 class BackendAnswers:
-    """Answers all requests of one of the model's methods."""
+    """Gives every request of one of the model's methods its answer."""
 
     def __init__(self, lm: Any, method: str, instances: Sequence[AskedRequest], store: AnswerStore | None) -> None:
-        self.method, self.instances, self.store = method, instances, store
+        self.method, self.store = method, store
         self.model = lm.lm if isinstance(lm, CachingLM) else lm
         # the answer stores of a model's processes may differ, and then their requests would differ
         self.lm = self.model if are_replicas(lm) else lm
-        self._keys = [request_key(method, instance.args) for instance in instances]
-        self._may_keep = {key for key, one in zip(self._keys, instances, strict=True) if one.task.resume}
-        self._answers: dict[bytes, Answer | Broken] = {}
+        self._asked: dict[bytes, AskedRequest] = {}  # of equal requests, the first
+        self._copies: list[tuple[AskedRequest, AskedRequest]] = []  # each of the others, with the first
+        self._may_keep: set[bytes] | None = None if all(one.task.resume for one in instances) else set()
+        for one in instances:
+            key = request_key(method, one.args)
+            first = self._asked.setdefault(key, one)
+            if first is not one:
+                self._copies.append((one, first))
+            if self._may_keep is not None and one.task.resume:
+                self._may_keep.add(key)
+        self._time_left: TimeLeft | None = None
 
-    def answers(self) -> list[Answer | Broken]:
-        """The answer to each instance, in order. Equal requests are sent once."""
-        found = {} if self.store is None else self.store.find(self._may_keep)
+    def collect(self) -> None:
+        """Equal requests are sent once."""
+        found = (
+            {} if self.store is None else self.store.find(self._asked if self._may_keep is None else self._may_keep)
+        )
         if are_replicas(self.lm):
             found = from_first(found)
-        self._answers.update(found)
+        for key, answer in found.items():
+            self._asked[key].answer = answer
         if found:
-            n_found, n_all = sum(key in found for key in self._keys), len(self._keys)
-            logger.warning("resumed: %d of %d requests were answered by an earlier run", n_found, n_all)
-        remaining = {key: one for key, one in zip(self._keys, self.instances, strict=True) if key not in found}
+            n_copies = sum(first.answer is not None for _, first in self._copies)
+            n_all = len(self._asked) + len(self._copies)
+            logger.warning("resumed: %d of %d requests were answered by an earlier run", len(found) + n_copies, n_all)
+        remaining = {key: one for key, one in self._asked.items() if key not in found} if found else self._asked
+        self._time_left = announced(self.model, self.method, remaining.values())
         self._ask(remaining)
-        return [self._answers[key] for key in self._keys]
+        for copy, first in self._copies:
+            assert first.answer is not None, "every request has an answer by now, if only that it failed"
+            copy.answer = first.answer
+        self._asked = {}  # the hook of the backend may hold this object longer
 
-    def receive(self, key: bytes, response: object) -> None:
+    def receive(self, key: bytes, response: object, arguments: Sequence[Any] = ()) -> None:
         """Takes a response that the backend reports; in any order, and possibly repeated."""
-        answer = checked(self.method, response, "a request")
-        if not isinstance(answer, Broken) and self._answers.get(key) != answer:
-            self._answers[key] = answer
-            if self.store is not None and key in self._may_keep and _is_finite(answer):
+        answer, asked = checked(self.method, response, "a request"), self._asked.get(key)
+        if asked is not None and not isinstance(answer, Broken) and asked.answer != answer:
+            if self._time_left is not None and asked.answer is None:
+                self._time_left.done(n_characters(arguments))
+            asked.answer = answer
+            may_keep = self._may_keep is None or key in self._may_keep
+            if self.store is not None and may_keep and _is_finite(answer):
                 self.store.add(key, answer)
 
     def _ask(self, remaining: Mapping[bytes, AskedRequest]) -> None:
@@ -132,25 +158,25 @@ class BackendAnswers:
 
     def _reported(self, method: str, arguments: Any, response: object) -> None:
         if method == self.method:
-            self.receive(request_key(method, arguments), response)
+            self.receive(request_key(method, arguments), response, arguments)
 
     def _flush(self) -> None:
         if self.store is not None:
             self.store.flush()
 
     def _portions(self, remaining: Mapping[bytes, AskedRequest]) -> Iterator[Mapping[bytes, AskedRequest]]:
-        """Splits requests into calls. One call if nothing is saved, if processes must stay in step, and for `hf`,
-        which reports batch by batch. Other backends may report only at the end of a call (as vLLM does), so their
-        calls are about a minute long."""
+        """Splits requests into calls. One call if nothing is saved, if processes must stay in step, and for backends
+        that report as they go, as `hf` does batch by batch. Others may report only at the end of a call (as vLLM
+        does), so their calls are about a minute long."""
         alone = self.lm.world_size == 1 and not are_replicas(self.lm)
-        if self.store is None or not alone or isinstance(self.model, HFLM):
+        reports = isinstance(self.model, HFLM) or getattr(self.model, "reports_as_it_goes", False)
+        if self.store is None or not alone or reports:
             yield remaining
             return
-        left, size = list(remaining.items()), FIRST_PORTION
-        while left:
+        left, size = iter(remaining.items()), FIRST_PORTION
+        while portion := dict(islice(left, size)):
             begun = time.monotonic()
-            yield dict(left[:size])
-            left = left[size:]
+            yield portion
             faster = SECONDS_OF_PORTION / max(time.monotonic() - begun, 1.0)
             size = max(
                 FIRST_PORTION, int(size * min(faster, 8))
@@ -179,7 +205,7 @@ class BackendAnswers:
         IN_A_ROW failures. Returns whether any question was answered."""
         by_question: dict[Any, dict[bytes, AskedRequest]] = defaultdict(dict)
         for key, one in remaining.items():
-            if key not in self._answers:
+            if one.answer is None:
                 by_question[one.task, one.doc_id][key] = one
         logger.warning("sending the requests of %d question(s) one by one: %s", len(by_question), trouble)
         questions = list(by_question.values())
@@ -190,7 +216,9 @@ class BackendAnswers:
                 self._leave_out(own, f"not tested, since {IN_A_ROW} others failed: {trouble}")
             else:
                 n_failed = 0 if self._ask_alone(own) else n_failed + 1
-        return n_failed < IN_A_ROW and any(not isinstance(answer, Broken) for answer in self._answers.values())
+        return n_failed < IN_A_ROW and any(
+            one.answer is not None and not isinstance(one.answer, Broken) for one in self._asked.values()
+        )
 
     def _ask_alone(self, own: Mapping[bytes, AskedRequest]) -> bool:
         """Sends one question's requests. Returns whether the backend gave as many answers as requests."""
@@ -211,22 +239,30 @@ class BackendAnswers:
     def _match(self, asked: Mapping[bytes, AskedRequest], responses: Sequence[object]) -> None:
         for number, (key, one) in enumerate(asked.items()):
             response = responses[number]
-            self.receive(key, response)
-            if key not in self._answers:
+            if _as_usual(response) and response == one.answer:  # it was reported before
+                continue
+            self.receive(key, response, one.args)
+            if one.answer is None:
                 text = one.args[-1 if self.method == "loglikelihood" else 0]
-                self._answers[key] = checked(self.method, response, f"request {one.idx} ({_short(text)})")
+                answer = checked(self.method, response, f"request {one.idx} ({_short(text)})")
+                one.answer = answer
 
     def _leave_out(self, asked: Mapping[bytes, AskedRequest], reason: str) -> None:
-        for key in asked:
-            self._answers.setdefault(key, Broken(reason))
+        for one in asked.values():
+            if one.answer is None:
+                one.answer = Broken(reason)
+
+
+def _as_usual(response: object) -> bool:
+    """Whether a response can be compared: that of a broken backend may raise whatever is done with it."""
+    return type(response) is tuple and len(response) == 2 and type(response[0]) is float
 
 
 def request_key(method: str, arguments: Sequence[Any]) -> bytes:
     """A digest of a request, equal for equal requests; the 336,900 texts of full MMLU would need too much memory."""
     parts = [part if isinstance(part, str) else json.dumps(part, sort_keys=True, default=str) for part in arguments]
-    lengths = ",".join(str(len(part)) for part in parts)
-    whole = f"{method} {lengths} {''.join(parts)}".encode("utf-8", "surrogatepass")
-    return blake2b(whole, digest_size=16).digest()
+    whole = f"{method} {','.join([str(len(part)) for part in parts])} {''.join(parts)}"
+    return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _wrong_number(responses: object, n_asked: int) -> str:

@@ -7,9 +7,11 @@ from typing import Any
 
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_leakage.harness.models.request_methods import MEANING
+from lm_eval_leakage.harness.models.request_methods import MEANING, refuses
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
+from lm_eval_leakage.records import UntestableQuestion
 
+BYTES_OF_A_CHARACTER = 4  # at most, in UTF-8
 SPECIAL_TOKENS = 8  # more than any tokenizer adds to a text
 
 
@@ -19,19 +21,12 @@ def lacking(lm: Any, need: str) -> str | None:
     if need == "token_scores":
         can = offer_token_scores(lm)
     else:
-        can = isinstance(model, HFLM) or _answers_nothing(getattr(model, need, None))
+        can = isinstance(model, HFLM) or not refuses(getattr(model, need, None), [])
     return None if can else f"{type(model).__name__} {MEANING[need]}"
 
 
-def _answers_nothing(method: Any) -> bool:
-    """Whether a method accepts an empty list. Chat models inherit the method but raise NotImplementedError."""
-    try:
-        method([])
-    except NotImplementedError:
-        return False
-    except Exception:  # the method exists, but fails without requests
-        return method is not None
-    return True
+class LongerThanWindow(UntestableQuestion):
+    """A question that does not fit into the window of the run's model."""
 
 
 def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]]) -> str | None:
@@ -45,7 +40,11 @@ def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]]) -> s
     if not isinstance(window, int) or encode is None:
         return None
     # a chat model behind an API takes turns instead of a text, and truncates them itself
-    texts = [context + continuation for context, continuation in asked if isinstance(context, str)]
+    texts = [
+        context + continuation
+        for context, continuation in asked
+        if isinstance(context, str) and BYTES_OF_A_CHARACTER * len(context + continuation) + SPECIAL_TOKENS > window
+    ]
     long = [text for text in texts if len(text.encode("utf-8", "replace")) + SPECIAL_TOKENS > window]
     n_tokens = max((len(encode(text)) for text in long), default=0)
     if n_tokens <= window:

@@ -16,6 +16,8 @@ from tqdm import tqdm
 
 from lm_eval_leakage.harness.patches.hf_model import logits_of, offer_method
 from lm_eval_leakage.records import TokenScores
+from lm_eval_leakage.scoring.pieces import UnsuitedModelError
+from lm_eval_leakage.scoring.two_parts import TwoParts, rows_at_once
 
 METHOD = "token_scores"
 NUMBERS_AT_ONCE = 1 << 26  # values of the table of distributions that are in float32 at once
@@ -58,28 +60,47 @@ def _scores(lm: HFLM, texts: Sequence[Sequence[int]]) -> list[TokenScores]:
     rows = [[lm.prefix_token_id, *text, *[lm.eot_token_id] * (longest - len(text))] for text in texts]
     tokens = torch.tensor(rows, device=lm.device)
     # padding is at the end, where no token of the text attends to it
-    logits = logits_of(lm, tokens[:, :-1])
-    columns = _distribution_columns(logits, tokens[:, 1:])
+    parts = [_distribution_columns(logits, wanted) for logits, wanted in _logits(lm, tokens[:, :-1], tokens[:, 1:])]
+    columns = torch.cat(parts, dim=1).reshape(3, len(texts), longest).cpu()
     return [
         TokenScores(*(tuple(column[row, : len(text)].tolist()) for column in columns))
         for row, text in enumerate(texts)
     ]
 
 
-def _distribution_columns(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+@torch.inference_mode()
+def _logits(lm: HFLM, tokens: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows of logits with their targets, token by token: as many at once as memory is bounded for, if the model's head
+    can be separated from its layers. The full table may be larger than the model."""
+    try:
+        model = TwoParts(lm.model)
+        output = model.layers_of(lambda: logits_of(lm, tokens))
+    except UnsuitedModelError:
+        logits = logits_of(lm, tokens)
+        yield logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
+        return
+    hidden = output.last_hidden_state.flatten(0, 1)
+    step = rows_at_once(model.model, hidden.device)
+    for first in range(0, len(hidden), step):
+        with torch.autocast(
+            lm.device.type, dtype=lm.mixed_precision_dtype, enabled=lm.mixed_precision_dtype is not None
+        ):
+            logits = model.logits(output, hidden[first : first + step])
+        yield logits, targets.reshape(-1)[first : first + step]
+
+
+def _distribution_columns(logits: Tensor, targets: Tensor) -> Tensor:
     """Log-probability of each target, and mean and standard deviation of log p(v) with v drawn from p; float32,
-    `(rows, length)`. Computed in chunks, since the full table may be larger than the model."""
-    rows, length, vocabulary = logits.shape
-    flat, wanted = logits.reshape(-1, vocabulary), targets.reshape(-1)
+    `(3, n)`. Computed in chunks, since several tables in float32 are needed."""
+    vocabulary = logits.shape[1]
     step = max(1, (CHUNK_ON_CPU if logits.device.type == "cpu" else NUMBERS_AT_ONCE) // vocabulary)
     parts = []
-    for start in range(0, len(flat), step):
-        logs = torch.log_softmax(flat[start : start + step].float(), dim=-1)
+    for start in range(0, len(logits), step):
+        logs = torch.log_softmax(logits[start : start + step].float(), dim=-1)
         chances = logs.exp()
         finite = torch.where(chances > 0, logs, 0.0)  # a token with probability 0 adds 0 instead of 0 * -inf
         mean = (chances * finite).sum(-1)
         variance = (chances * (finite - mean[:, None]) ** 2).sum(-1)
-        own = logs.gather(-1, wanted[start : start + step, None])[:, 0]
+        own = logs.gather(-1, targets[start : start + step, None])[:, 0]
         parts.append(torch.stack([own, mean, variance.sqrt()]))
-    own, mean, deviation = torch.cat(parts, dim=1).reshape(3, rows, length).cpu()
-    return own, mean, deviation
+    return torch.cat(parts, dim=1)

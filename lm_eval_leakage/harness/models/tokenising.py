@@ -1,19 +1,28 @@
-"""Tokenises requests by the harness's own rules, but in batches and each distinct string once.
+"""Tokenises requests by the harness's own rules, but in batches and each distinct word once.
 
 The harness encodes each context and each whole text separately, which takes longer than scoring them on a GPU.
 """
 
 from __future__ import annotations
 
+import logging
+import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
+from lm_eval_leakage.harness.models.joined_tokens import encoded_whole, joined_tokens
 from lm_eval_leakage.scoring.prefix_tree import IntArray
 
-AT_ONCE = 2048  # requests
+logger = logging.getLogger(__name__)
+AT_ONCE = 4096  # requests
+FEWEST_PAIRS = 256  # for fewer, it is not worth looking for safe cuts
+N_CHECKED = (
+    32,
+    4,
+)  # strings whose joined tokens are compared with their own, in the first batch and in each later one
 
 
 def encoded_pairs(
@@ -21,21 +30,66 @@ def encoded_pairs(
 ) -> Iterator[tuple[IntArray, IntArray]]:
     """Tokens of each (context, continuation), as `lm` would encode them one by one: the continuation is what follows
     the context's tokens in the whole text, trailing spaces of the context are moved to the continuation, and a text
-    without context follows the prefix token."""
-    bar = tqdm(total=len(pairs), disable=disable_tqdm, desc="Tokenizing inputs")
-    for first in range(0, len(pairs), AT_ONCE):
-        some = [_spaces_moved(*pair) for pair in pairs[first : first + AT_ONCE]]
-        alone = _encoded(lm, {continuation for context, continuation in some if not context}, special=False)
-        contexts = _encoded(lm, {context for context, _ in some if context})
-        wholes = _encoded(lm, {context + continuation for context, continuation in some if context})
+    without context follows the prefix token. The arrays are read-only."""
+    encoder = PairEncoder(lm, len(pairs))
+    with tqdm(total=len(pairs), disable=disable_tqdm, desc="Tokenizing inputs") as bar:
+        for first in range(0, len(pairs), AT_ONCE):
+            for encoded in encoder.batch(pairs[first : first + AT_ONCE]):
+                yield encoded
+                bar.update()
+
+
+class PairEncoder:
+    """Encodes batches of (context, continuation) pairs for `lm`, by lines and words where the tokenizer allows it."""
+
+    def __init__(self, lm: Any, n_pairs: int) -> None:
+        self.lm = lm
+        self._prefix = lm.tokenizer.decode(lm.prefix_token_id)
+        self._joined = joined_tokens(lm.tokenizer) if n_pairs >= FEWEST_PAIRS else None
+        self._n_checked = N_CHECKED[0]
+
+    def batch(self, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[IntArray, IntArray]]:
+        """As `encoded_pairs`; equal lines are encoded once per batch."""
+        some = [_spaces_moved(*pair) for pair in pairs]
+        alone = self._encoded([continuation for context, continuation in some if not context], special=False)
+        contexts = self._encoded([context for context, _ in some if context])
+        wholes = self._encoded([context + continuation for context, continuation in some if context])
         for context, continuation in some:
             if context:
                 before = contexts[context]
                 yield before, wholes[context + continuation][len(before) :]
             else:
-                yield _after_prefix_token(lm, alone[continuation])
-            bar.update()
-    bar.close()
+                yield _after_prefix_token(self.lm, alone[continuation])
+
+    def _encoded(self, strings: Sequence[str], special: bool | None = None) -> dict[str, IntArray]:
+        """Token ids by string. `special`: whether to add special tokens; None leaves it to the model's arguments, and
+        adds none to a string that begins with one."""
+        distinct = dict.fromkeys(strings)
+        marked = [string for string in distinct if special is None and string.startswith(self._prefix)]
+        usual = self.lm.add_bos_token if special is None else special
+        found = self._of_each(marked, False)
+        return found | self._of_each([string for string in distinct if string not in found], usual)
+
+    def _of_each(self, strings: list[str], special: bool | None) -> dict[str, IntArray]:
+        if self._joined is None:
+            return encoded_whole(self.lm.tokenizer, strings, special)
+        joined = self._joined.encoded(strings, special)
+        checked = random.Random(len(strings)).sample(strings, min(self._n_checked, len(strings)))
+        self._n_checked = N_CHECKED[1]
+        for string, tokens in encoded_whole(self.lm.tokenizer, checked, special).items():
+            if not np.array_equal(joined[string], tokens):
+                return self._not_joined(strings, special, string)
+        return joined
+
+    def _not_joined(self, strings: list[str], special: bool | None, example: str) -> dict[str, IntArray]:
+        logger.warning(
+            "the tokens of %r are not those of its parts joined, so from here on texts are tokenised whole, which is "
+            "slower; please report this tokenizer (%s)",
+            example[:200],
+            type(self.lm.tokenizer).__name__,
+        )
+        self._joined = None
+        return encoded_whole(self.lm.tokenizer, strings, special)
 
 
 def _spaces_moved(context: str, continuation: str) -> tuple[str, str]:
@@ -52,20 +106,3 @@ def _after_prefix_token(lm: Any, tokens: IntArray) -> tuple[IntArray, IntArray]:
     if len(tokens) and tokens[0] == lm.prefix_token_id:
         return tokens[:1], tokens[1:]
     return np.array([lm.prefix_token_id], np.int32), tokens
-
-
-def _encoded(lm: Any, strings: set[str], special: bool | None = None) -> dict[str, IntArray]:
-    """Token ids by string. `special`: whether to add special tokens; None leaves it to the model's arguments, and adds
-    none to a string that begins with one."""
-    prefix = lm.tokenizer.decode(lm.prefix_token_id)
-    marked = {string for string in strings if special is None and string.startswith(prefix)}
-    usual = lm.add_bos_token if special is None else special
-    return _batch(lm, [*marked], False) | _batch(lm, [string for string in strings if string not in marked], usual)
-
-
-def _batch(lm: Any, strings: list[str], special: bool | None) -> dict[str, IntArray]:
-    if not strings:
-        return {}
-    asked = {} if special is None else {"add_special_tokens": special}
-    rows = lm.tokenizer(strings, return_attention_mask=False, return_token_type_ids=False, **asked)["input_ids"]
-    return {string: np.array(row, np.int32) for string, row in zip(strings, rows, strict=True)}

@@ -8,7 +8,11 @@ from typing import Any
 
 from lm_eval_leakage.harness.patches.patching import found
 
-OUR_MODELS = {"hf-prefix-tree": "lm_eval_leakage.harness.models.prefix_tree_lm:PrefixTreeLM"}
+OUR_MODELS = {
+    "hf-prefix-tree": "lm_eval_leakage.harness.models.prefix_tree_lm:PrefixTreeLM",
+    "vllm-prefix-tree": "lm_eval_leakage.harness.models.vllm_prefix_tree_lm:VLLMPrefixTreeLM",
+    "vllm-server-prefix-tree": "lm_eval_leakage.harness.models.vllm_server_lm:VllmServerPrefixTreeLM",
+}
 REGISTRY = "lm_eval.api.registry"
 OF_METRICS = ("metric_registry", "aggregation_registry", "metric_agg_registry")
 
@@ -30,6 +34,15 @@ def model_classes() -> dict[str, str]:
     registry = found(f"{REGISTRY}:model_registry") or {}
     mapping: Mapping[str, str] = import_module("lm_eval.models").MODEL_MAPPING
     return {name: OUR_MODELS.get(name) or mapping.get(name, "") for name in [*mapping, *registry]}
+
+
+def class_of(model: str) -> Any:
+    """The registered class of a model, imported for this; None if it cannot be."""
+    add_models()
+    try:
+        return import_module(REGISTRY).get_model(model)
+    except Exception:  # the package of another author may raise anything
+        return None
 
 
 def add_filter(name: str, target: type) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +17,8 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.utils import simple_parse_args_string
 
 from lm_eval_leakage.harness.models.model_identity import identity_of
+from lm_eval_leakage.harness.models.request_tokens import n_characters
+from lm_eval_leakage.harness.models.time_left import TimeLeft
 from lm_eval_leakage.harness.patches.call_frames import Evaluation
 from lm_eval_leakage.harness.patches.git_hash import ask_git_only_in_repositories
 from lm_eval_leakage.harness.patches.kept_model import KeptModels, models_kept
@@ -26,12 +26,7 @@ from lm_eval_leakage.harness.running.task_shelf import LoadedTask, only_tasks
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.logs.answer_store import FOLDER, NAMING
 
-FIRST_SHARE, FIRST_SECONDS = 0.05, 10.0  # whatever comes first ends the first batch, from which time is estimated
-FEWEST_SECONDS = 1.0  # of the first batch; less says too little
-WORTH_TELLING = 20.0  # seconds left; whoever waits for less needs no estimate
 BATCH_SIZE, DEVICE = 1, "cuda:0"  # what `lm_eval run` takes by default; backends use the device that there is
-
-TellPace = Callable[[int, float], None]  # called with the number of answers after the first, and their seconds
 
 
 @dataclass(frozen=True)
@@ -81,15 +76,16 @@ def run_saved(
     samples: Mapping[str, Sequence[int]],
     output: Path,
     kept: KeptModels,
-    pace: TellPace | None = None,
+    time_left: TimeLeft | None = None,
 ) -> None:
     """Evaluates the chosen questions and saves results and samples in `output`. Answers are stored as they come, until
     the run is saved: those of audits by the audits, the others in lm_eval's own response cache.
 
     samples: indices of the chosen questions by task; tasks without any are left out
+    time_left: is told of every answer, by the number of characters of its request
     """
     tasks = only_tasks(loaded.built, [task for task, own in samples.items() if own])
-    kept.prepare = _paced(pace)
+    kept.prepare = _timed(time_left)
     tracker = EvaluationTracker(output_path=str(output))
     cache = None if all(isinstance(task, LeakageTask) for task in loaded.leaves.values()) else _cache(who, output)
     results = simple_evaluate(
@@ -135,40 +131,20 @@ def _save(results: dict[str, Any], tracker: EvaluationTracker) -> None:
 # ---------------------------------------------------------------------- how fast it goes
 
 
-def _paced(pace: TellPace | None) -> Callable[[Any], None]:
-    """Sets the hook that every backend calls with its answers, to time the first of them."""
+def _timed(time_left: TimeLeft | None) -> Callable[[Any], None]:
+    """Sets the hook that every backend calls with its answers."""
 
     def prepare(lm: Any) -> None:
         if hasattr(lm, "set_cache_hook"):
-            lm.set_cache_hook(CacheHook(None) if pace is None else _FirstBatch(pace))
+            lm.set_cache_hook(CacheHook(None) if time_left is None else _Timing(time_left))
 
     return prepare
 
 
-class _FirstBatch(CacheHook):  # type: ignore[misc]
-    """Calls `pace` with every answer after the first, before which requests are built and the backend warms up."""
-
-    def __init__(self, pace: TellPace) -> None:
+class _Timing(CacheHook):  # type: ignore[misc]
+    def __init__(self, time_left: TimeLeft) -> None:
         super().__init__(None)
-        self._pace, self._n, self._begun = pace, -1, math.nan
+        self._time_left = time_left
 
     def add_partial(self, attr: str, req: Any, res: Any) -> None:
-        self._n += 1
-        if not self._n:
-            self._begun = time.monotonic()
-        else:
-            self._pace(self._n, time.monotonic() - self._begun)
-
-
-def first_batch(n_requests: int, tell: Callable[[int, float], None]) -> TellPace:
-    """Calls `tell` once, when the first batch of about `n_requests` answers is complete."""
-    told: list[bool] = []
-
-    def pace(n: int, seconds: float) -> None:
-        complete = seconds > FIRST_SECONDS or (n >= FIRST_SHARE * n_requests and seconds > FEWEST_SECONDS)
-        if complete and not told:
-            told.append(True)
-            if (n_requests - n) * seconds / n > WORTH_TELLING:
-                tell(n, seconds)
-
-    return pace
+        self._time_left.done(n_characters(req))

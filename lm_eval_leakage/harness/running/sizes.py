@@ -1,106 +1,153 @@
-"""What a run will ask, known before the model is loaded: whether its backend can answer, how many requests, and about
-how many tokens."""
+"""What a run of a task will ask, known before a model is loaded: its requests, and how many tokens they are."""
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import lm_eval.models  # noqa: F401 (registers the harness's models, before ours)
-from lm_eval.api.registry import get_model
-from lm_eval.models.huggingface import HFLM
-
-from lm_eval_leakage.harness.models.request_methods import MEANING
-from lm_eval_leakage.harness.patches.registries import add_models
+from lm_eval_leakage.harness.models.request_tokens import n_characters, n_generated, read_by, size_estimated, tokens_of
 from lm_eval_leakage.harness.tasks.task import LeakageTask
+from lm_eval_leakage.questions.row_texts import texts_in
 from lm_eval_leakage.records import UntestableQuestion
+from lm_eval_leakage.scoring.token_counts import Lengths, TokenEstimate, together
 
-CHARACTERS_OF_A_TOKEN = 4  # of English text, by most tokenizers
-QUESTIONS_MEASURED = 60  # drawn at random; the rest is taken to be like them
-SHARING = "hf-prefix-tree"  # the backend that reads a context once for all of its continuations
+ROWS_MEASURED = 60  # drawn at random; the rest is taken to be like them
 
 
 @dataclass(frozen=True)
 class RunSize:
-    """n_tokens: estimated from characters, including the contexts that are repeated with every request"""
+    """What is asked about `n_questions` questions, estimated from some of them.
 
-    n_requests: int
-    n_tokens: int
-
-
-def cannot_answer(model: str, need: str) -> str | None:
-    """Why the backend `model` cannot answer requests of this kind, known without loading it; None if it may.
-
-    Raises ValueError if there is no such backend, ImportError if it needs a package that is not installed.
+    method: the method of the model that answers
+    tokens: of the texts, with the number of requests
+    n_generated: the most tokens that are generated
+    n_characters: of the texts
+    untestable: questions that cannot be asked, by reason
     """
-    add_models()
-    kind = get_model(model)
-    if need == "token_scores":
-        can = issubclass(kind, HFLM)
-    else:
-        method = getattr(kind, need, None)
-        can = method is not None and not _always_refuses(method)
-    return None if can else f"{model} {MEANING[need]}"
 
+    method: str
+    tokens: TokenEstimate
+    n_generated: int
+    n_characters: int
+    untestable: Counter[str]
 
-def _always_refuses(method: Callable[..., Any]) -> bool:
-    """Chat backends inherit the method and raise NotImplementedError, whatever they are asked."""
-    try:
-        method(None, [])
-    except NotImplementedError:
-        return True
-    except Exception:  # it needs a loaded model
-        return False
-    return False
+    @property
+    def n_requests(self) -> int:
+        return self.tokens.counts.n_texts
+
+    def n_read(self, model: str) -> int:
+        """Tokens that the backend reads."""
+        return read_by(model, self.tokens.counts)
 
 
 def needs_of(task: Any) -> str:
     """The method of the model that answers a task's requests."""
     if isinstance(task, LeakageTask):
         return str(task.probe.needs)
-    return "generate_until" if task.OUTPUT_TYPE == "generate_until" else "loglikelihood"
+    method = str(task.OUTPUT_TYPE)
+    return method if method in ("generate_until", "loglikelihood_rolling") else "loglikelihood"
 
 
-def size_of_run(some: Iterable[tuple[Any, Any]], n_questions: int, model: str) -> RunSize:
-    """Of `n_questions`, judged by some of them, as pairs of task and row."""
-    measured = [_texts(task, doc) for task, doc in some]
-    scale = n_questions / len(measured) if measured else 0.0
-    n_requests = sum(map(len, measured))
-    n_characters = sum(_n_characters(texts, model == SHARING) for texts in measured)
-    return RunSize(round(n_requests * scale), round(n_characters * scale / CHARACTERS_OF_A_TOKEN))
-
-
-def why_no_request(task: Any, doc: Any) -> str:
-    """Why a row leads to no request."""
-    try:
-        task.pooled_probe.requests(task.question(doc))
-    except UntestableQuestion as error:
-        return str(error)
-    return "its questions cannot be asked"
-
-
-def _n_characters(texts: Sequence[tuple[str, str]], is_shared: bool) -> int:
-    contexts = [context for context, _ in texts]
-    once = set(contexts) if is_shared else contexts
-    return sum(map(len, once)) + sum(len(continuation) for _, continuation in texts)
-
-
-def _texts(task: Any, doc: Any) -> list[tuple[str, str]]:
-    """Context and continuation of every request about one row; none if there is no question in it."""
+def row_lengths(task: Any, row: int) -> tuple[int, int]:
+    """Characters of a question and of its options; of all texts in the row if it is not read as a question."""
+    doc = task.eval_docs[row]
     if isinstance(task, LeakageTask):
         try:
             question = task.question(doc)
-            requests = task.pooled_probe.requests(question)
-            if task.asks_control:
-                requests += task.pooled_probe.control(question)
         except UntestableQuestion:
-            return []
-        return [(request.context, request.continuation) for request in requests]
+            return 0, 0
+        return len(question.stem), sum(map(len, question.options))
+    return sum(map(len, texts_in(doc))), 0
+
+
+def drawn_rows(n_rows: int, n_drawn: int) -> list[int]:
+    """Indices of rows, drawn at random; all if there are no more."""
+    return sorted(random.Random(0).sample(range(n_rows), min(n_rows, n_drawn)))
+
+
+def size_of(
+    rows: Iterable[tuple[Any, int]],
+    n_questions: int,
+    tokenizer: Any = None,
+    chat: Callable[..., str] | None = None,
+    mean_lengths: Sequence[float] | None = None,
+) -> RunSize:
+    """rows: the questions that are measured, as task and index, drawn at random from the `n_questions` that are asked
+    tokenizer: a model, or a stand-in for one, whose tokenizer is used; None takes four bytes for a token
+    chat: a model's chat template, if it is applied
+    mean_lengths: those of `row_lengths` over all questions, if they are known
+    """
+    lengths = []
+    method, texts, reasons, n_written, n_long = "", [], Counter[str](), 0, 0
+    for task, row in rows:
+        method, asked = needs_of(task), _asked(task, row, chat)
+        if reason := _why_not_asked(asked):
+            reasons[reason] += 1
+            asked = []
+        requests = _once(task, [one.args for one in asked])
+        texts.append(tokens_of(tokenizer, method, requests))
+        n_written += sum(map(n_generated, requests))
+        n_long += sum(map(n_characters, requests))
+        lengths.append(row_lengths(task, row) if mean_lengths is not None else ())
+    scale = n_questions / max(1, len(texts))
+    return RunSize(
+        method,
+        size_estimated(method, texts, n_questions, None if mean_lengths is None else Lengths(lengths, mean_lengths)),
+        round(scale * n_written),
+        round(scale * n_long),
+        Counter({reason: round(scale * n) for reason, n in reasons.items()}),
+    )
+
+
+def size_together(sizes: Sequence[RunSize]) -> RunSize:
+    """Of several tasks, which share no texts."""
+    return RunSize(
+        sizes[0].method,
+        together([one.tokens for one in sizes]),
+        sum(one.n_generated for one in sizes),
+        sum(one.n_characters for one in sizes),
+        sum((one.untestable for one in sizes), Counter()),
+    )
+
+
+def _once(task: Any, requests: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Of our own tasks, equal requests are sent once."""
+    if not isinstance(task, LeakageTask):
+        return list(requests)
+    return list({repr(one): one for one in requests}.values())
+
+
+def _why_not_asked(own: Sequence[Any]) -> str:
+    """The reason of a question that is skipped; empty for one that is asked."""
+    if not own:
+        return "its prompt cannot be rendered"
+    skipped = getattr(getattr(own[0], "of", own[0]), "skipped", None)
+    return "" if skipped is None else str(skipped.reason)
+
+
+def _asked(task: Any, row: int, chat: Callable[..., str] | None) -> list[Any]:
+    """The harness's own instances about one row; none if it has no question."""
+    doc = task.eval_docs[row]
     try:
-        prompt = task.doc_to_text(doc)
-        choices = task.doc_to_choice(doc) if task.OUTPUT_TYPE == "multiple_choice" else [""]
+        context = task.fewshot_context(
+            doc,
+            num_fewshot=task.config.num_fewshot or 0,
+            system_instruction=None,
+            apply_chat_template=chat is not None,
+            fewshot_as_multiturn=chat is not None,
+            chat_template=chat,
+            gen_prefix=task.doc_to_prefix(doc),
+        )
+        built = task.construct_requests(
+            doc=doc,
+            ctx=context,
+            metadata=(task.config.task, row, 1),
+            apply_chat_template=chat is not None,
+            chat_template=chat,
+        )
     except Exception:  # a task's templates and functions may raise anything; the run itself will say so
         return []
-    examples = (task.config.num_fewshot or 0) + 1
-    return [(str(prompt) * examples, str(choice)) for choice in choices]
+    return built if isinstance(built, list) else [built]

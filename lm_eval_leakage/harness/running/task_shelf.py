@@ -59,17 +59,22 @@ class TaskShelf:
 
         Raises ValueError for an unknown name, with the nearest known one, and for the name of an audit.
         """
+        for name in asked:
+            if (parts := split_name(name)) is not None and name in self._manager.task_index:
+                raise ValueError(f"tasks has {name!r}, which is an audit; name the benchmark itself, {parts[0]!r}")
+        return self.names_with_audits(asked)
+
+    def names_with_audits(self, asked: Sequence[str]) -> list[str]:
+        """The same, where audits may be named; a pattern means audits only if it ends like the name of one."""
         return list(dict.fromkeys(name for one in asked for name in self._meant(one)))
 
     def _meant(self, name: str) -> Iterable[str]:
         index = self._manager.task_index
-        if (parts := split_name(name)) is not None and name in index:
-            raise ValueError(f"tasks has {name!r}, which is an audit; name the benchmark itself, {parts[0]!r}")
         if name in index:
             tagged = index[name].kind is Kind.TAG
             return self._manager.load([name])["tasks"] if tagged else [name]
         if set("*?[") & set(name) and (found := self._manager.match_tasks([name])):
-            return [one for one in found if split_name(one) is None]
+            return [one for one in found if (split_name(one) is None) == (split_name(name) is None)]
         close = get_close_matches(name, list(index), n=1, cutoff=0.6)
         hint = f"did you mean {close[0]!r}?" if close else "`lm-eval-leakage ls tasks` lists them all"
         raise ValueError(f"tasks has {name!r}, which is not a task, group, tag or file; {hint}")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cache
 
 from lm_eval_leakage.inference.known_scores import Calibrated
 from lm_eval_leakage.inference.pooling import Verdicts
@@ -108,6 +109,12 @@ def undecidable(verdicts: Verdicts) -> bool:
 ELSEWHERE = Skipped("it belongs to another row")
 
 
+@cache
+def _same(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The first of all equal tuples of names."""
+    return names
+
+
 @dataclass(frozen=True)
 class JudgedQuestion:
     """Takes the place of the filtered response to a question's first request.
@@ -115,7 +122,7 @@ class JudgedQuestion:
     calibrated: the verdict by a calibration, if the run has one, or NOT_CALIBRATED
     detector: the detector's id
     guards: the question's guards; benchmark: the audited task
-    contributions: the question's own value in each row, by the row's name; None if only all questions have a value
+    row_names, row_values: the rows, and the question's own value in each; None if only all questions have a value
     orders: its answers to all orders, in the task's first pipeline, if its probe asks orders
     """
 
@@ -124,7 +131,8 @@ class JudgedQuestion:
     guards: tuple[str, ...] = ()
     calibrated: Calibrated | Skipped | None = None
     benchmark: str = ""
-    contributions: Mapping[str, float | None] = field(default_factory=dict)
+    row_names: tuple[str, ...] = ()
+    row_values: tuple[float | None, ...] = ()
     orders: OrderAnswers | None = None
 
     def given_to(self, row: DeclaredRow) -> Verdict | Calibrated | OrderAnswers:
@@ -139,7 +147,13 @@ class JudgedQuestion:
 
     def with_contributions(self, rows: Mapping[str, DeclaredRow]) -> JudgedQuestion:
         """rows: rows by name, and by the names of their standard errors"""
-        return replace(self, contributions={name: self._contribution(row, name) for name, row in rows.items()})
+        values = tuple([self._contribution(row, name) for name, row in rows.items()])
+        return replace(self, row_names=_same(tuple(rows)), row_values=values)
+
+    @property
+    def contributions(self) -> dict[str, float | None]:
+        """The question's own value in each row, by the row's name."""
+        return dict(zip(self.row_names, self.row_values, strict=True))
 
     def _contribution(self, row: DeclaredRow, name: str) -> float | None:
         given = self.given_to(row)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lm_eval_leakage.harness.patches.evaluate_results import on_results
@@ -42,7 +42,7 @@ def finish(results: dict[str, Any]) -> None:
     samples = results.get("samples") or {}
     audits = [task for task, lines in samples.items() if any(map(is_judged, lines))]
     for task in audits:
-        samples[task] = [finished_sample(line) for line in samples[task]]
+        samples[task] = FinishedSamples(samples[task])
     if audits and len(audits) < len(samples):
         add_columns(results, audits)
 
@@ -81,14 +81,50 @@ def _plain(value: object) -> object:
     return value
 
 
+class FinishedSamples(list[dict[str, Any]]):
+    """Samples of one of our tasks, each finished whenever it is read: all texts at once would need several times the
+    memory of the run.
+
+    as_collected: the same samples as the harness collected them
+    """
+
+    @property
+    def as_collected(self) -> list[dict[str, Any]]:
+        return [*super().__iter__()]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return map(finished_sample, super().__iter__())
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        return [finished_sample(sample) for sample in found] if isinstance(place, slice) else finished_sample(found)
+
+    def __eq__(self, other: object) -> bool:
+        return [*self] == other
+
+    def __add__(self, other: Any) -> Any:
+        return [*self, *other]
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return list, ([*self],)
+
+    def copy(self) -> list[dict[str, Any]]:
+        return [*self]
+
+
 def finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
     """A sample of one of our tasks in the form in which it is logged, with the verdict as flat scalars."""
     of_harness = {key: value for key, value in sample.items() if key not in sample["metrics"]}
-    responses = {"filtered_resps": [first for first, *_ in sample["resps"]]}
-    judged = sample["filtered_resps"][0]
+    asked, judged = sample["arguments"][0], sample["filtered_resps"][0]
+    responses = asked.responses
+    texts = {
+        "arguments": [*asked.arguments],
+        "resps": [[response] for response in responses],
+        "filtered_resps": responses,
+    }
     return (
         of_harness
-        | responses
+        | texts
         | written_line(
             judged.verdict,
             benchmark=judged.benchmark,

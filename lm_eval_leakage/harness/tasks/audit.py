@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -24,41 +23,17 @@ from lm_eval_leakage.harness.tasks.audited_rows import (
     rows_to_audit,
 )
 from lm_eval_leakage.harness.tasks.base_task import constant_answer, refusal
+from lm_eval_leakage.harness.tasks.data import KeptDocs
 from lm_eval_leakage.harness.tasks.group import LeakageGroup
 from lm_eval_leakage.harness.tasks.shards import of_shards
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.harness.tasks.templates import templates
-from lm_eval_leakage.questions.fields import Doc, well_formed_parts
-from lm_eval_leakage.records import Question, UntestableQuestion
 
 logger = logging.getLogger(__name__)
 
 Config = dict[str, Any]
 DATA_KEYS = ("dataset_path", "dataset_name", "dataset_kwargs", "test_split", "validation_split", "process_docs")
 ORDINALS = ("first", "second", "third")
-
-
-class ReadDoc(dict[str, Any]):
-    """A row of a task's data, read as a question only once."""
-
-    def __init__(self, row: Mapping[str, Any], read: Callable[[Doc], Question]) -> None:
-        super().__init__(well_formed_parts(row))
-        self._read = read
-
-    @cached_property
-    def reading(self) -> Question | UntestableQuestion:
-        try:
-            return self._read(self)
-        except UntestableQuestion as error:
-            return error
-
-
-class ReadDocs(list[ReadDoc]):
-    """The rows of a task, with their column names in `features`, as the harness expects."""
-
-    @property
-    def features(self) -> dict[str, None]:
-        return dict.fromkeys(self[0])
 
 
 class TaskAudit(LeakageTask):
@@ -70,8 +45,8 @@ class TaskAudit(LeakageTask):
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
         audited = rows_to_audit(self.base, self.config.metadata or {})
-        docs = ReadDocs(ReadDoc(row, audited.read) for row in audited.rows)
-        if not docs:
+        docs = KeptDocs(audited.rows, audited.read)
+        if not len(docs):
             raise RefusedAudit(f"{self.base.config.task} has no questions")
         if reason := refusal([doc.reading for doc in islice(docs, QUESTIONS_TRIED)], audited.in_data):
             raise RefusedAudit(reason)
@@ -83,12 +58,6 @@ class TaskAudit(LeakageTask):
                 ORDINALS[place] if place < len(ORDINALS) else f"{place + 1}th",
             )
         self.dataset = {self.config.test_split: docs}
-
-    def question(self, doc: Doc) -> Question:
-        assert isinstance(doc, ReadDoc), "an audit gets only rows of its own"
-        if isinstance(doc.reading, UntestableQuestion):
-            raise doc.reading
-        return doc.reading
 
 
 def audit_with_probe(task: Task, probe: str, metadata: Mapping[str, object]) -> LeakageTask:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lm_eval_leakage.harness.models.capabilities import n_tokens_of
@@ -25,6 +25,14 @@ def _chat_frame(chat_template: ChatTemplate, system: str) -> Callable[[str], str
     """Puts the context into the user's turn, so that the continuation is scored as the assistant's."""
     before = [{"role": "system", "content": system}] if system else []
     return lambda context: chat_template([*before, {"role": "user", "content": context}])
+
+
+def framed_texts(requests: Sequence[Request], framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
+    """Context and continuation of each request as the model reads them; each distinct context is framed once."""
+    frames = {context: framed(context) for context in {request.context for request in requests}}
+    if all(own is context for context, own in frames.items()):
+        return requests
+    return [(frames[context], continuation) for context, continuation in requests]
 
 
 def arguments_of(probe: Probe, lm: object, context: str, continuation: str) -> tuple[Any, ...]:

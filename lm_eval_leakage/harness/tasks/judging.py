@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from lm_eval.api.filter import Filter
 
-from lm_eval_leakage.harness.models.asking import LeakageInstance
 from lm_eval_leakage.harness.models.processes import on_all
+from lm_eval_leakage.harness.models.question_requests import RENDERED_AGAIN, QuestionRequests, RequestsAgain, Response
 from lm_eval_leakage.harness.patches.registries import add_filter
 from lm_eval_leakage.harness.table.aggregations import JudgedQuestion, undecidable
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
@@ -32,6 +32,7 @@ from lm_eval_leakage.records import (
     OrderAnswers,
     Question,
     Skipped,
+    TokenScores,
     UntestableQuestion,
     Verdict,
 )
@@ -42,7 +43,6 @@ from lm_eval_leakage.statistics.orders import find_device
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 REASONS_SHOWN = 5  # in log messages; the samples log has the reason of every question
-Asked = Sequence[LeakageInstance]  # all requests about one question
 
 
 class JudgedTask(Protocol):
@@ -70,7 +70,7 @@ class JudgedTask(Protocol):
 class Judging:
     """Computes the verdicts on this process's `questions` of one task."""
 
-    def __init__(self, task: JudgedTask, questions: Sequence[Asked]) -> None:
+    def __init__(self, task: JudgedTask, questions: Sequence[QuestionRequests]) -> None:
         self.task, self.questions = task, questions
         self._answered: dict[int, Answered] = {}
         self._guards: dict[int, tuple[str, ...]] = {}
@@ -81,23 +81,25 @@ class Judging:
         self._drop_unused_reference()
         for place, asked in enumerate(self.questions):
             self._guards[place] = self._or_skipped(asked, "the search for natural orders", self._guards_of, ())
-            if asked[0].skipped is None:
-                asked[0].skipped = self._without_reference(asked)
-            if asked[0].skipped is None:
+            if asked.skipped is None:
+                asked.skipped = self._without_reference(asked)
+            if asked.skipped is None:
                 answered = self._or_skipped(asked, "reading its answers", partial(self._answered_of, place), None)
                 if answered is not None:
                     self._answered[place] = answered
         for pipeline, judge in self.task.judges.items():
             self._judge(pipeline, judge)
             self._orders.clear()  # the verdict on the data set is computed from them once, not for each statistic
+        for asked in self.questions:
+            asked.is_judged = True
 
     def _judge(self, pipeline: str, judge: LeakageFilter) -> None:
         detector = self.task.detectors[pipeline]
         verdicts: dict[int, Verdict] = dict(
             zip(self._answered, judge.apply(None, list(self._answered.values())), strict=True)
         )
-        for place, (first, *others) in enumerate(self.questions):
-            verdict = first.skipped or verdicts[place]
+        for place, asked in enumerate(self.questions):
+            verdict = asked.skipped or verdicts[place]
             calibrated = self._calibrated(place, verdict, detector)
             judged = JudgedQuestion(
                 verdict,
@@ -107,50 +109,53 @@ class Judging:
                 self.task.audited,
                 orders=None if isinstance(verdict, Skipped) else self._orders.get(place),
             )
-            first.filtered_resps[pipeline] = judged.with_contributions(self.task.rows)
-            for instance in others:
-                instance.filtered_resps[pipeline] = instance.resps[0]
+            asked.judged[pipeline] = judged.with_contributions(self.task.rows)
         self._report(pipeline)
 
-    def _or_skipped(self, asked: Asked, what: str, compute: Callable[[Asked], T], otherwise: T) -> T:
+    def _or_skipped(
+        self, asked: QuestionRequests, what: str, compute: Callable[[QuestionRequests], T], otherwise: T
+    ) -> T:
         try:
             return compute(asked)
         except UntestableQuestion:
             return otherwise  # its reason was recorded when its requests were built
         except Exception as error:  # one question must not lose hours of the model's work
-            asked[0].skipped = asked[0].skipped or Skipped(f"{what} failed on it ({error!r})")
+            asked.skipped = asked.skipped or Skipped(f"{what} failed on it ({error!r})")
             return otherwise
 
     # ------------------------------------------------------------------ of one question
 
-    def _guards_of(self, asked: Asked) -> tuple[str, ...]:
-        return self.task.guards(asked[0].doc)
+    def _guards_of(self, asked: QuestionRequests) -> tuple[str, ...]:
+        return self.task.guards(asked.doc)
 
-    def _answered_of(self, place: int, asked: Asked) -> Answered:
-        question, probe = self.task.question(asked[0].doc), self.task.pooled_probe
+    def _answered_of(self, place: int, asked: QuestionRequests) -> Answered:
+        question, probe = self.task.question(asked.doc), self.task.pooled_probe
         requests = probe.requests(question)
-        first, asked, of_control = asked[0], asked[: len(requests)], asked[len(requests) :]
-        answers = [instance.resps[0] for instance in asked]
-        own = loglikelihoods = _loglikelihoods(asked)
+        n_orders = len(requests)
+        responses = asked.responses
+        everything = _loglikelihoods(responses)
+        own, of_control = everything[:n_orders], everything[n_orders:]
         expected: tuple[float, ...] = ()
+        loglikelihoods = own
         if self.task.reference is not None:
-            expected = tuple(self.task.reference.of([instance.args for instance in asked]) or ())
-            loglikelihoods = tuple(own - other for own, other in zip(loglikelihoods, expected, strict=True))
+            expected = tuple(self.task.reference.of(asked.arguments[:n_orders]) or ())
+            loglikelihoods = tuple(own - other for own, other in zip(own, expected, strict=True))
+        answers = [asked.answer(place) for place in range(n_orders)]
         answered = Answered(
             question,
-            requests,
+            requests if n_orders < RENDERED_AGAIN else RequestsAgain(probe, question, n_orders),
             loglikelihoods,
             probe.gold(question),
-            tuple(instance.tokens for instance in asked if instance.tokens is not None),
-            tuple(answer for answer in answers if isinstance(answer, str)),
+            tuple(answer for answer in answers if isinstance(answer, TokenScores)),
+            tuple(response for response in responses[:n_orders] if isinstance(response, str)),
             expected,
             probe.fixed_places(question),
         )
         if probe.asks_orders:
-            status, control = self.task.orders.status, _loglikelihoods(of_control)
-            first.skipped = _not_finite(control, begin=len(requests))
+            status = self.task.orders.status
+            asked.skipped = _not_finite(of_control, begin=n_orders)
             guards = self._guards[place]
-            self._orders[place] = OrderAnswers(own, status, bool(guards), control, expected, TEMPLATED in guards)
+            self._orders[place] = OrderAnswers(own, status, bool(guards), of_control, expected, TEMPLATED in guards)
         return answered
 
     def _calibrated(self, place: int, verdict: Verdict, detector: str) -> Calibrated | Skipped | None:
@@ -172,9 +177,9 @@ class Judging:
             )
             self.task.compare_with(None)
 
-    def _without_reference(self, asked: Asked) -> Skipped | None:
+    def _without_reference(self, asked: QuestionRequests) -> Skipped | None:
         reference = self.task.reference
-        if reference is None or reference.of([instance.args for instance in asked]) is not None:
+        if reference is None or reference.of(asked.arguments) is not None:
             return None
         return Skipped("the reference log does not have all of its texts")
 
@@ -183,7 +188,7 @@ class Judging:
     def _report(self, pipeline: str) -> None:
         """Logs what the table has no room for: why questions were skipped, and why a rate may be missing."""
         name = self.task.config.task
-        verdicts = [asked[0].filtered_resps[pipeline].verdict for asked in self.questions]
+        verdicts = [asked.judged[pipeline].verdict for asked in self.questions]
         evidence = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
         if undecidable(evidence):
             logger.warning(
@@ -256,13 +261,21 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         return verdict
 
 
+def only_filter(filters: Sequence[T]) -> T:
+    """The only filter of a pipeline. Created at the start, so that an invalid parameter ends the run before the model
+    has done any work."""
+    if len(filters) != 1:
+        raise ValueError(f"a pipeline of a leakage task has {len(filters)} filters; give it one, `leakage`")
+    return filters[0]
+
+
 def _with_judge(statistic: Any) -> Statistic:
     judged: Statistic = replace(statistic, ask=load_judge(statistic.judge_model, statistic.judge_args))
     return judged
 
 
-def _loglikelihoods(asked: Asked) -> tuple[float, ...]:
-    return tuple(instance.resps[0][0] for instance in asked if isinstance(instance.resps[0], tuple))
+def _loglikelihoods(responses: Sequence[Response]) -> tuple[float, ...]:
+    return tuple(response[0] for response in responses if isinstance(response, tuple))
 
 
 def _not_finite(scores: Sequence[float], begin: int = 0) -> Skipped | None:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lm_eval_leakage.harness.models.capabilities import LongerThanWindow
 from lm_eval_leakage.harness.tasks.data_files import Rows
 from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
-from lm_eval_leakage.harness.tasks.task import LeakageTask, LongerThanWindow
+from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.inference.sorted_questions import told_by
 from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.records import Question, Shard, UntestableQuestion
@@ -61,10 +62,10 @@ class ShardAudit(LeakageTask):
         shard = self.shards[doc["shard"]]
         return replace(shard, options=shard.options[: self._n_shown.get(shard.id)])
 
-    def _asked(self, doc: Doc, framed: Callable[[str], str]) -> list[tuple[str, str]]:
+    def fitting_texts(self, doc: Doc, framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
         while True:
             try:
-                return super()._asked(doc, framed)
+                return super().fitting_texts(doc, framed)
             except LongerThanWindow:
                 shown = len(self.question(doc).options)
                 if shown == FEWEST_EXAMPLES:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
-from itertools import groupby
-from typing import Any, TypeVar
+from functools import cached_property, partial
+from typing import Any
 
 from lm_eval.api.task import ConfigurableTask
 
 from lm_eval_leakage.detector_ids import detector_id
-from lm_eval_leakage.harness.models.asking import REQUEST_TYPE, LeakageInstance, add_request_method
-from lm_eval_leakage.harness.models.capabilities import lacking, longer_than_window
+from lm_eval_leakage.harness.models.asking import add_request_method
+from lm_eval_leakage.harness.models.capabilities import LongerThanWindow, lacking, longer_than_window
+from lm_eval_leakage.harness.models.long_lived import not_searched_for_garbage
 from lm_eval_leakage.harness.models.processes import refuse_wrong_rank
+from lm_eval_leakage.harness.models.question_requests import LeakageInstance, QuestionRequests
 from lm_eval_leakage.harness.patches.call_frames import Evaluation, current_evaluation
 from lm_eval_leakage.harness.patches.exception_hook import Refusal, hide_tracebacks
 from lm_eval_leakage.harness.patches.saved_files import refuse_unwritable, watch_run_files
@@ -21,9 +22,9 @@ from lm_eval_leakage.harness.table.aggregations import JudgedQuestion
 from lm_eval_leakage.harness.table.declared_rows import entries_of, known_rows, metric_list, row_of
 from lm_eval_leakage.harness.table.finished_results import finish_results
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
-from lm_eval_leakage.harness.tasks.data import load_questions
-from lm_eval_leakage.harness.tasks.frames import ChatTemplate, arguments_of, framing
-from lm_eval_leakage.harness.tasks.judging import Judging
+from lm_eval_leakage.harness.tasks.data import KeptDocs, ReadDoc, load_questions
+from lm_eval_leakage.harness.tasks.frames import ChatTemplate, arguments_of, framed_texts, framing
+from lm_eval_leakage.harness.tasks.judging import Judging, only_filter
 from lm_eval_leakage.harness.tasks.order_status import documented, status_of
 from lm_eval_leakage.harness.tasks.parameters import probe_of, reference_of, switch_of, with_parameters
 from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
@@ -37,13 +38,6 @@ from lm_eval_leakage.results.data_verdict import EXACT
 from lm_eval_leakage.results.null_status import NullStatus
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-
-class LongerThanWindow(UntestableQuestion):
-    """A question that does not fit into the window of the run's model."""
-
 
 DEFAULTS: dict[str, Any] = {"output_type": "loglikelihood", "num_fewshot": 0}  # for keys that a task's YAML leaves out
 NOTHING = ("", "")  # arguments of a placeholder request that is never sent to the model
@@ -77,7 +71,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         config["filter_list"] = [with_parameters(entry, config["metadata"]) for entry in config["filter_list"]]
         super().__init__(config=config)
         self.audited = str(config["metadata"].get("audit_of") or benchmark_of(config["task"]))
-        self.judges = {ensemble.name: _only(ensemble.filters)() for ensemble in self._filters}
+        self.judges = {ensemble.name: only_filter(ensemble.filters)() for ensemble in self._filters}
         self.compare_with(reference)
 
     def compare_with(self, reference: ReferenceLog | None) -> None:
@@ -132,9 +126,17 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def fewshot_docs(self) -> None:
         """No few-shot examples: the audit scores the benchmark's own text."""
 
+    @cached_property
+    def eval_docs(self) -> KeptDocs:
+        rows = super().eval_docs
+        return rows if isinstance(rows, KeptDocs) else KeptDocs(rows, question_from_doc)
+
     def question(self, doc: Doc) -> Question:
         """The question in `doc`; raises UntestableQuestion, with the reason, if there is none."""
-        return question_from_doc(doc)
+        reading = doc.reading if isinstance(doc, ReadDoc) else question_from_doc(doc)
+        if isinstance(reading, UntestableQuestion):
+            raise reading
+        return reading
 
     def doc_to_text(self, doc: Doc, doc_to_text: object = None) -> str:
         try:
@@ -174,7 +176,8 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             refuse_wrong_rank(rank, world_size)
         except ValueError as error:
             raise Refusal(str(error)) from error
-        super().build_all_requests(rank=rank, world_size=world_size, **kwargs)
+        with not_searched_for_garbage():
+            super().build_all_requests(rank=rank, world_size=world_size, **kwargs)
         if self.calibrator is not None:
             self.calibrator.compare(self, kwargs.get("limit"), kwargs.get("samples"))
 
@@ -212,34 +215,40 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     ) -> list[LeakageInstance]:
         framed = framing(ctx, chat_template if apply_chat_template else None)
         try:
-            asked, skipped = self._asked(doc, framed), None
+            texts, skipped = self.fitting_texts(doc, framed), None
         except UntestableQuestion as error:
-            asked, skipped = [], Skipped(str(error))
-        arguments = [arguments_of(self.probe, self.lm, *texts) for texts in asked] or [NOTHING]
-        return [
-            LeakageInstance(REQUEST_TYPE, doc, own, idx, metadata, method=self.probe.needs, task=self, skipped=skipped)
-            for idx, own in enumerate(arguments)
-        ]
+            texts, skipped = [NOTHING], Skipped(str(error))
+        arguments = [arguments_of(self.probe, self.lm, *text) for text in texts]
+        again = partial(self.texts, doc, framed) if self.probe.needs == "loglikelihood" else None
+        return QuestionRequests(doc, metadata, arguments, self.probe.needs, self, skipped, again).instances()
 
-    def _asked(self, doc: Doc, framed: Callable[[str], str]) -> list[tuple[str, str]]:
-        """The requests about one question; raises LongerThanWindow if they do not fit into the model's window."""
+    def fitting_texts(self, doc: Doc, framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
+        """As `texts`; also raises UntestableQuestion if the model cannot answer requests about them, and
+        LongerThanWindow if they do not fit into its window."""
         if self.lacking is not None:
             raise UntestableQuestion(self.lacking)
+        texts = self.texts(doc, framed)
+        if too_long := longer_than_window(self.lm, texts):
+            raise LongerThanWindow(too_long)
+        return texts
+
+    def texts(self, doc: Doc, framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
+        """Context and continuation of every request about a question; raises UntestableQuestion, with the reason."""
         question = self.question(doc)
         requests = self.pooled_probe.requests(question)
         if self.asks_control:
             requests += self.pooled_probe.control(question)
-        asked = [(framed(request.context), request.continuation) for request in requests]
-        if too_long := longer_than_window(self.lm, asked):
-            raise LongerThanWindow(too_long)
-        return asked
+        return framed_texts(requests, framed)
 
     # ------------------------------------------------------------------ verdicts
 
     def apply_filters(self) -> None:
-        """Applies the statistics to the questions that were answered; the others stay skipped in every pipeline."""
-        questions = [list(group) for _, group in groupby(self.instances, key=lambda instance: instance.doc_id)]
-        Judging(self, questions).judge()
+        """Applies the statistics to the questions that were answered; the others stay skipped in every pipeline.
+        Leaves one request per question, since the harness collects all of them in every sample."""
+        firsts = [instance for instance in self.instances if instance.idx == 0]
+        with not_searched_for_garbage():
+            Judging(self, [first.of for first in firsts]).judge()
+        self.instances[:] = firsts
 
     def process_results(self, doc: Doc, results: Sequence[object]) -> dict[str, object]:
         """The question's contribution to each row. Its line in the samples log is written at the end of the run, by
@@ -285,14 +294,6 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
                 yield self.question(doc)
             except UntestableQuestion:
                 continue
-
-
-def _only(filters: Sequence[T]) -> T:
-    """The only filter of a pipeline. Created at the start, so that an invalid parameter ends the run before the model
-    has done any work."""
-    if len(filters) != 1:
-        raise ValueError(f"a pipeline of a leakage task has {len(filters)} filters; give it one, `leakage`")
-    return filters[0]
 
 
 watch_run_files()

@@ -1,0 +1,123 @@
+"""Says before the first request how much a run will ask, and after the first answers how long that takes."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Protocol
+
+import numpy as np
+
+from lm_eval_leakage.harness.models.processes import is_first
+from lm_eval_leakage.harness.models.request_tokens import (
+    backend_name,
+    has_tokenizer,
+    n_characters,
+    n_generated,
+    read_by,
+    size_estimated,
+    tokens_of,
+)
+from lm_eval_leakage.harness.models.time_left import Pace, TimeLeft
+from lm_eval_leakage.results.formatting import about, count, counted, duration
+from lm_eval_leakage.scoring.token_counts import Lengths, TokenEstimate
+
+# A child of lm_eval's logger, so that the lines are shown where its own notes of progress are.
+logger = logging.getLogger("lm_eval.leakage")
+
+QUESTIONS_WEIGHED = 600  # at most, drawn at random; only the length of their texts is measured
+QUESTIONS_MEASURED = 60  # of these, at most; their texts are tokenised
+SECONDS_OF_TOKENISING = 0.4  # after which no further question is tokenised
+
+
+class CountedRequest(Protocol):
+    """What is needed of a request to be counted."""
+
+    @property
+    def args(self) -> tuple[Any, ...]: ...
+
+    @property
+    def task(self) -> Any: ...
+
+    @property
+    def doc_id(self) -> int | None: ...
+
+
+@dataclass(frozen=True)
+class _Work:
+    """tasks: their names; n_characters, n_generated: of all requests, estimated"""
+
+    tasks: tuple[str, ...]
+    n_requests: int
+    size: TokenEstimate
+    n_characters: float
+    n_generated: float
+
+
+def announced(lm: Any, method: str, requests: Collection[CountedRequest]) -> TimeLeft | None:
+    """Logs what these requests amount to, and returns the clock to be told of their answers; None if nothing is said,
+    as where lm_eval's notes of progress are not shown. The texts of a part of the requests are read: those of all may
+    have to be rendered again."""
+    if not requests or getattr(lm, "rank", None) or not is_first() or not logger.isEnabledFor(logging.INFO):
+        return None
+    try:
+        work = _work(lm, method, requests)
+    except Exception as problem:  # a tokenizer may raise anything, and the run itself will say so
+        logger.debug("the requests cannot be counted: %r", problem)
+        return None
+    n_read = read_by(backend_name(lm), work.size.counts)
+    logger.info("%s", _in_words(lm, work))
+    return TimeLeft(work.n_characters, lambda pace: _tell(pace, n_read))
+
+
+def _work(lm: Any, method: str, requests: Collection[CountedRequest]) -> _Work:
+    by_question = [[*own] for _, own in groupby(requests, key=lambda one: (id(one.task), one.doc_id))]
+    drawn = random.Random(0).sample(by_question, min(len(by_question), QUESTIONS_WEIGHED))
+    asked = [[one.args for one in own] for own in drawn]
+    lengths = np.array([_lengths(own) for own in asked], np.float64)
+    texts, begun = [], time.monotonic()
+    for own in asked[:QUESTIONS_MEASURED]:
+        texts.append(tokens_of(lm, method, own))
+        if time.monotonic() - begun > SECONDS_OF_TOKENISING:
+            break
+    scale, mean = len(by_question) / len(drawn), lengths.mean(axis=0).tolist()
+    return _Work(
+        tuple(dict.fromkeys(str(own[0].task.config.task) for own in by_question)),
+        len(requests),
+        size_estimated(method, texts, len(by_question), Lengths(lengths[: len(texts)].tolist(), mean)),
+        scale * float(lengths.sum()),
+        scale * sum(n_generated(one) for own in asked for one in own),
+    )
+
+
+def _lengths(own: Sequence[Sequence[Any]]) -> tuple[int, int]:
+    """Characters of contexts and of continuations: shared prefixes are mostly of the former."""
+    return sum([n_characters(one[:1]) for one in own]), sum([n_characters(one[1:]) for one in own])
+
+
+def _in_words(lm: Any, work: _Work) -> str:
+    first, *others = work.tasks
+    counts, size, name = work.size.counts, work.size, backend_name(lm)
+    alone, read = counts.n_row_tokens, read_by(name, counts)
+    told = f"{first} and {counted(len(others), 'other task')}" if others else first
+    told += f": {counted(work.n_requests, 'request')} with {about(alone)} tokens"
+    if counts.n_tree_tokens < alone:
+        told += f", {about(counts.n_tree_tokens)} with shared prefixes read once"
+    if read < alone:
+        told += f"; {name} reads {about(read)}"
+    if work.n_generated:
+        told += f", and at most {about(round(work.n_generated))} to generate"
+    if size.n_measured < size.n_questions:
+        told += f"; estimated from {size.n_measured} of {count(size.n_questions)} questions"
+    return told if has_tokenizer(lm) else f"{told}; four bytes taken for a token"
+
+
+def _tell(pace: Pace, n_tokens: int) -> None:
+    done = about(round(pace.share * n_tokens))
+    logger.info(
+        "about %s left (%s of %s tokens in %s)", duration(pace.left), done, about(n_tokens), duration(pace.seconds)
+    )

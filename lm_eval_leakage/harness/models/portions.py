@@ -1,0 +1,102 @@
+"""Requests in portions: while the model scores one, the next is tokenised and its tree is built, in a thread.
+
+Only two portions are in memory at a time. Requests that share a prefix are usually next to each other; what two
+portions share is computed twice, which is less than a hundredth of the work.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from lm_eval_leakage.scoring.prefix_tree import IntArray, Text
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+Pair = tuple[str, str]  # context, continuation
+MOST_REQUESTS = 4096  # trees of more take longer per request to build, since their arrays leave the cache
+MOST_CHARACTERS = 1 << 24  # some 4 million tokens, 16 MiB
+
+
+@dataclass(frozen=True, eq=False)
+class Portion:
+    """Consecutive requests, from `first` on, as texts in the form that the scorer takes."""
+
+    first: int
+    texts: Sequence[Text]
+
+    @property
+    def longest(self) -> Text:
+        return max(self.texts, key=lambda text: len(text.tokens))
+
+
+def in_portions(sizes: Iterable[int]) -> list[slice]:
+    """Consecutive requests of at most MOST_REQUESTS and MOST_CHARACTERS in all; `sizes`: characters of each."""
+    found, first, stop, total = [], 0, 0, 0
+    for stop, size in enumerate(sizes):
+        if stop > first and (stop - first >= MOST_REQUESTS or total + size > MOST_CHARACTERS):
+            found.append(slice(first, stop))
+            first, total = stop, 0
+        total += size
+    return [*found, slice(first, stop + 1)] if total else found
+
+
+def one_ahead(tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
+    """The results of the tasks, in order; the next one is computed in a thread while the caller works on one."""
+    with ThreadPoolExecutor(1, thread_name_prefix="tokenising") as pool:
+        upcoming: Future[T] | None = None
+        try:
+            for task in tasks:
+                following = pool.submit(task)
+                if upcoming is not None:
+                    yield upcoming.result()
+                upcoming = following
+            if upcoming is not None:
+                yield upcoming.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+class FittedTexts:
+    """Requests as `hf` fits them into the model's window: truncated on the left. Counts those that are."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self._n_cut = self._n_texts = 0
+
+    def texts(self, pairs: Sequence[Pair | None], tokens: Iterable[tuple[IntArray, IntArray]]) -> list[Text]:
+        """`tokens`: of each pair's context and continuation; a pair is None for a window of a rolling log-likelihood.
+        Raises ValueError for a continuation that does not fit."""
+        found = []
+        for pair, (context, continuation) in zip(pairs, tokens, strict=True):
+            if not 0 < len(continuation) <= self.window or not len(context):
+                raise ValueError(
+                    f"a request has {len(context)} tokens of context and {len(continuation)} of continuation "
+                    f"({(pair or ('', ''))[1][:60]!r}); it needs at least one of each, and the continuation must "
+                    f"fit into the model's window of {self.window}: raise max_length, or leave this request out"
+                )
+            whole = np.concatenate([context, continuation])
+            self._n_cut += len(whole) > self.window + 1
+            found.append(Text(whole[-(self.window + 1) :], len(continuation)))
+        self._n_texts += len(found)
+        return found
+
+    def warn_if_cut(self) -> None:
+        if self._n_cut:
+            logger.warning(
+                "%d of %d texts are longer than the model's window of %d tokens, and truncated on the left as by `hf`",
+                self._n_cut,
+                self._n_texts,
+                self.window,
+            )
+
+    def may_not_fit(self, pair: Pair) -> bool:
+        """Whether the pair's continuation could have more tokens than the window; a token has at least a byte."""
+        continuation = pair[1]
+        most_bytes = 4 * len(continuation)
+        return most_bytes > self.window and len(continuation.encode("utf-8", "surrogatepass")) > self.window

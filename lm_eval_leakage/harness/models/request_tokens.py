@@ -1,0 +1,97 @@
+"""Token ids of requests for counting: by the model's own tokenizer where it is at hand, else four bytes per token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from lm_eval.models.huggingface import HFLM
+
+from lm_eval_leakage.harness.models.tokenising import encoded_pairs
+from lm_eval_leakage.harness.patches.registries import OUR_MODELS
+from lm_eval_leakage.scoring.prefix_tree import IntArray
+from lm_eval_leakage.scoring.token_counts import Lengths, TokenCounts, TokenEstimate, estimated, without_sharing
+
+BYTES_OF_A_TOKEN = 4  # of English text, by most tokenizers
+SCORED = "loglikelihood"  # the only method whose texts share prefixes
+AS_TREE, IN_BLOCKS, MERGED, ALONE = "n_tree_tokens", "n_block_tokens", "n_merged_tokens", "n_row_tokens"
+READ_BY: Mapping[str, str] = {  # others: ALONE
+    "hf-prefix-tree": AS_TREE,
+    "vllm-prefix-tree": IN_BLOCKS,
+    "vllm-server-prefix-tree": IN_BLOCKS,
+    "hf": MERGED,
+}
+
+
+def read_by(model: str, counts: TokenCounts) -> int:
+    """The tokens that a backend reads.
+
+    model: as `--model` names it; empty for one without a name
+    """
+    return int(getattr(counts, READ_BY.get(model, ALONE)))
+
+
+def size_estimated(
+    method: str, texts: Sequence[Sequence[IntArray]], n_questions: int, lengths: Lengths | None = None
+) -> TokenEstimate:
+    """As `estimated`, for requests of one of the model's methods."""
+    found = estimated(texts, n_questions, lengths)
+    return found if method == SCORED else without_sharing(found)
+
+
+def backend_name(lm: Any) -> str:
+    """The name by which READ_BY knows the backend of a model; empty if it is another one."""
+    ours = {target.split(":")[1]: name for name, target in OUR_MODELS.items()}
+    found = [ours[kind.__name__] for kind in type(lm).__mro__ if kind.__name__ in ours]
+    return found[0] if found else "hf" if isinstance(lm, HFLM) else ""
+
+
+def has_tokenizer(lm: Any) -> bool:
+    """Whether the model's tokens can be counted in this process, without a request to a server."""
+    if isinstance(lm, HFLM):
+        return True
+    if getattr(lm, "tokenizer_backend", None) == "remote" or getattr(lm, "tok_encode", None) is None:
+        return False
+    return all(not isinstance(token, str) for token in lm.tok_encode("a"))
+
+
+def tokens_of(lm: Any, method: str, requests: Iterable[Sequence[Any]]) -> list[IntArray]:
+    """Token ids of each request's text, as `hf` would read it, or as `has_tokenizer` allows.
+
+    requests: arguments of the model's method
+    """
+    pairs = [_texts(method, arguments) for arguments in requests]
+    if isinstance(lm, HFLM):
+        window = lm.max_length + 1
+        return [np.concatenate(pair)[-window:] for pair in encoded_pairs(lm, pairs)]
+    if has_tokenizer(lm):
+        encoded = [lm.tok_encode(context + continuation) for context, continuation in pairs]
+        return [np.array(tokens if len(tokens) else [0], np.int32) for tokens in encoded]
+    return [_pieces(context + continuation) for context, continuation in pairs]
+
+
+def n_generated(arguments: Sequence[Any]) -> int:
+    """How many tokens a request lets the model write at most; 0 if it only scores."""
+    return sum(int(part.get("max_gen_toks") or 0) for part in arguments if isinstance(part, dict))
+
+
+def n_characters(arguments: Sequence[Any]) -> int:
+    """Length of a request's texts: the measure by which the work done is compared with the work left."""
+    texts = [part[0] if isinstance(part, tuple) else part for part in arguments]
+    return sum([len(text) for text in texts if isinstance(text, str)])
+
+
+def _texts(method: str, arguments: Sequence[Any]) -> tuple[str, str]:
+    """Context and continuation; chat models behind an API get the turns as a tuple with a JSON text."""
+    first = arguments[0] if isinstance(arguments[0], str) else str(arguments[0][0])
+    if method == SCORED:
+        return first, str(arguments[1])
+    return (first, "") if method == "generate_until" else ("", first)
+
+
+def _pieces(text: str) -> IntArray:
+    """Every four bytes as a number, so that equal beginnings have equal numbers."""
+    data = text.encode("utf-8", "surrogatepass")
+    padded = data + b"\0" * (-len(data) % BYTES_OF_A_TOKEN or BYTES_OF_A_TOKEN * (not data))
+    return np.frombuffer(padded, "<i4").astype(np.int32)

@@ -1,0 +1,250 @@
+"""Where a text may be cut so that the tokens of its parts, joined, are certainly those of the whole text.
+
+Lines are cut after a line break, words before a space, and only between two visible characters. Two arguments show
+that no token crosses such a cut; each needs every other step of the tokenizer to work on both sides independently.
+
+1. Its pre-tokenizer splits there: no alternative of its regular expression matches a line break followed by something
+   visible, or something visible followed by a space (PATTERNS lists those for which both were checked).
+2. Its model is a BPE, and no entry of its vocabulary contains the two characters at the cut in a row. Since everything
+   that BPE merges is an entry, nothing merges across the cut, and the merges on both sides do not affect each other.
+
+A part is encoded after a guard, a letter of its own before the cut, so that what a tokenizer adds to the beginning of
+a text (a space, for example) is not added to each part.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from string import ascii_lowercase
+from typing import Any
+
+from tokenizers import Tokenizer, models
+
+Step = dict[str, Any]  # the settings of a normalizer or pre-tokenizer, as in a tokenizer.json
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+SUFFIXES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+# Alternatives whose matches never cross a cut; a `/` may follow a line break in those with `[\r\n/]*`.
+PATTERNS = {
+    *GPT2.split("|"),
+    SUFFIXES,
+    r"(?i:[sdmt]|ll|ve|re)",
+    r"'(?i:[sdmt]|ll|ve|re)",
+    r"\p{N}",
+    r"\p{N}+",
+    r"\p{N}{1,2}",
+    r"\p{N}{1,3}",
+    r"[^\r\n\p{L}\p{N}]?\p{L}+",
+    r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+",
+    r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+",
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*",
+    r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*",
+    r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+    r" ?[\p{P}\p{S}]+[\r\n]*",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+",
+    r"\s*[\r\n]+",
+    r"\s*[\r\n]",
+    *(
+        rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}{upper}{LOWER}{lower}{ending}"
+        for upper, lower in ("*+", "+*")
+        for ending in ("", f"{SUFFIXES}?")
+    ),
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+}
+NOT_AFTER_LINE_BREAK = "/"
+ALL_SPACES = r"\s+"  # must be among the alternatives, or white space may not be matched
+SPLIT_AT_SPACE = ("BertPreTokenizer", "Whitespace", "WhitespaceSplit")
+SPACE = "▁"  # what many tokenizers replace spaces by
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Cuts at a separator between two visible characters, of which the first is not in `not_before` and the second not
+    in `not_after`. The separator is `before` the cut or `after` it; the other one is empty. `guard` is a letter that
+    may stand before a cut."""
+
+    before: str
+    after: str
+    not_before: frozenset[str]
+    not_after: frozenset[str]
+    guard: str
+
+    def may_end(self, part: str) -> bool:
+        return bool(part) and not part[-1].isspace() and part[-1] not in self.not_before
+
+    def may_begin(self, part: str) -> bool:
+        return bool(part) and not part[0].isspace() and part[0] not in self.not_after
+
+
+@dataclass(frozen=True)
+class SafeCuts:
+    """The cuts between lines and those between words that are safe; None if not known to be."""
+
+    lines: Cut | None
+    words: Cut | None
+
+
+def safe_cuts(tokenizer: Any) -> SafeCuts:
+    """Where texts for this tokenizer may be cut."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, Tokenizer) or not type(tokenizer).__module__.startswith("transformers."):
+        return SafeCuts(None, None)
+    normalizers, splitters = _steps(backend.normalizer), _steps(backend.pre_tokenizer)
+    if not all(map(_normalizes_each_side, normalizers)) or not all(map(_splits_each_side, splitters)):
+        return SafeCuts(None, None)
+    if any(step["type"] == "ByteLevel" for step in splitters[:-1]) or getattr(backend.model, "dropout", None):
+        return SafeCuts(None, None)  # a later step would see bytes, or tokens are random
+    crossing = _Crossing(backend, normalizers, splitters)
+    return SafeCuts(
+        _cut(backend, "\n", "", None if crossing.lines is None else (set(), crossing.lines | {NOT_AFTER_LINE_BREAK})),
+        _cut(backend, "", " ", None if crossing.words is None else (crossing.words | {SPACE}, {SPACE})),
+    )
+
+
+# ---------------------------------------------------------------------- normalizers and pre-tokenizers
+
+
+def _steps(part: Any) -> list[Step]:
+    """The steps of a normalizer or pre-tokenizer in order, nested sequences flattened."""
+    if part is None:
+        return []
+    try:
+        return _flat(json.loads(part.__getstate__()))
+    except Exception:  # a step written in Python
+        return [{"type": "unknown"}]
+
+
+def _flat(step: Step) -> list[Step]:
+    inner = step.get("normalizers", step.get("pretokenizers"))
+    return [step] if inner is None else [one for each in inner for one in _flat(each)]
+
+
+def _normalizes_each_side(step: Step) -> bool:
+    """Whether a normalizer changes the text before a cut and after it independently, and keeps visible characters
+    visible. NFC and NFD do, since a line break combines with nothing."""
+    if step["type"] == "Replace":
+        return bool(step["pattern"] == {"String": " "} and step["content"] == "▁")
+    return step["type"] in ("NFC", "NFD", "Lowercase", "BertNormalizer") or (
+        step["type"] == "Prepend" and "\n" not in step["prepend"]
+    )
+
+
+def _splits_each_side(step: Step) -> bool:
+    """Whether a pre-tokenizer splits the text before a cut and after it independently."""
+    if step["type"] == "Split":
+        if "String" in step["pattern"]:
+            return bool(step["pattern"]["String"] == " ")
+        return (step["behavior"], step["invert"]) in (("Isolated", False), ("Removed", True)) and all(
+            alternative in PATTERNS for alternative in _alternatives(step["pattern"]["Regex"])
+        )
+    if step["type"] == "Punctuation":
+        return step["behavior"] in ("Isolated", "Contiguous")
+    return step["type"] in ("ByteLevel", "Digits", "Metaspace", *SPLIT_AT_SPACE)
+
+
+def _splits_at_cuts(step: Step) -> bool:
+    """Whether a cut is certainly one of the places at which a pre-tokenizer splits."""
+    if step["type"] == "Split" and "Regex" in step["pattern"]:
+        return ALL_SPACES in _alternatives(step["pattern"]["Regex"])
+    return step["type"] in SPLIT_AT_SPACE or (step["type"] == "ByteLevel" and step["use_regex"])
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """The alternatives of a regular expression, without looking into groups and classes."""
+    found, depth, in_class = [""], 0, False
+    for atom in re.findall(r"\\.|.", pattern, re.DOTALL):
+        if atom == "|" and not depth and not in_class:
+            found.append("")
+            continue
+        in_class = atom == "[" or (in_class and atom != "]")
+        depth += 0 if in_class else (atom == "(") - (atom == ")")
+        found[-1] += atom
+    return found
+
+
+# ---------------------------------------------------------------------- tokens across a cut
+
+
+class _Crossing:
+    """Characters beside a cut that a token could contain together with its separator: those after a line break and
+    those before a space. None if it could be any."""
+
+    def __init__(self, backend: Tokenizer, normalizers: Sequence[Step], splitters: Sequence[Step]) -> None:
+        self.lines: set[str] | None = None
+        self.words: set[str] | None = None
+        kinds = {step["type"] for step in normalizers}
+        if "BertNormalizer" in kinds:  # makes spaces of line breaks
+            if splitters and splitters[0]["type"] in SPLIT_AT_SPACE:
+                self.lines, self.words = set(), set()
+            return
+        spaces_kept = "Replace" not in kinds and not any(step["type"] == "Metaspace" for step in splitters)
+        if any(map(_splits_at_cuts, splitters)):
+            self.lines, self.words = set(), set() if spaces_kept else None
+        elif kinds <= {"Replace", "Prepend"} and _only_merges(backend.model):
+            self._read_vocabulary(backend, spaces_kept, any(step["type"] == "ByteLevel" for step in splitters))
+        if spaces_kept and any(step["type"] == "Split" and "String" in step["pattern"] for step in splitters):
+            self.words = None  # splits after each space
+        if any(step["type"] == "Metaspace" and step["split"] for step in splitters):
+            self.words = set()
+
+    def _read_vocabulary(self, backend: Tokenizer, spaces_kept: bool, in_bytes: bool) -> None:
+        vocabulary = backend.get_vocab(with_added_tokens=False)
+        line_break, space = ("Ċ", "Ġ") if in_bytes else ("\n", " " if spaces_kept else SPACE)
+        if space in vocabulary:
+            self.words = {
+                found for entry in vocabulary if space in entry for found in re.findall(f"([^{space}]){space}", entry)
+            }
+        if line_break not in vocabulary:
+            # Only if every byte is there, nothing is unknown, and so nothing unknown is merged with its neighbour.
+            line_break = "<0x0A>"
+            if not backend.model.byte_fallback or not all(f"<0x{byte:02X}>" in vocabulary for byte in range(256)):
+                return
+            if any(line_break in entry and entry != line_break for entry in vocabulary):
+                return
+        self.lines = {
+            found
+            for entry in vocabulary
+            if line_break in entry
+            for found in re.findall(f"{line_break}([^{line_break}])", entry)
+            if line_break != "<0x0A>"
+        }
+
+
+def _only_merges(model: Any) -> bool:
+    """Whether the model is a BPE whose every token comes from merging characters."""
+    return isinstance(model, models.BPE) and not (
+        model.ignore_merges or model.continuing_subword_prefix or model.end_of_word_suffix
+    )
+
+
+# ---------------------------------------------------------------------- added tokens
+
+
+def _cut(backend: Tokenizer, before: str, after: str, crossing: tuple[set[str], set[str]] | None) -> Cut | None:
+    """The cut beside which no added token is; those are found before everything else, and some take the white space
+    beside them."""
+    if crossing is None:
+        return None
+    not_before, not_after = crossing
+    across = re.compile(r"\n[^\n]|[^\n]\n$" if before else f"[^\\s{SPACE}][\\s{SPACE}]")
+    for token in backend.get_added_tokens_decoder().values():
+        for content in _as_found(token, backend.normalizer):
+            if token.single_word or across.search(content):
+                return None
+            not_before |= {*content[-1:]}
+            not_after |= {*content[:1]} if token.lstrip else set()
+    guard = next((letter for letter in ascii_lowercase if letter not in not_before), None)
+    return Cut(before, after, frozenset(not_before), frozenset(not_after), guard) if guard else None
+
+
+def _as_found(token: Any, normalizer: Any) -> Iterator[str]:
+    """What an added token looks like in a text: some are looked for after normalizing, as themselves normalized."""
+    yield token.content
+    if token.normalized and normalizer is not None:
+        normalized = normalizer.normalize_str(token.content)
+        # a space may be a line break that was normalized
+        yield normalized if normalized == token.content else re.sub(r"\s", "\n", normalized)

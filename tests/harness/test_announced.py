@@ -1,0 +1,173 @@
+"""What a run says before its first request and after its first answers."""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+from lm_eval.models.api_models import JsonChatStr
+
+from lm_eval_leakage.harness.models import announced as module
+from lm_eval_leakage.harness.models.announced import announced
+from lm_eval_leakage.harness.models.request_tokens import (
+    has_tokenizer,
+    n_characters,
+    read_by,
+    size_estimated,
+    tokens_of,
+)
+from lm_eval_leakage.scoring.token_counts import token_counts
+from tests.fakes import FakeLM, by_hash
+from tests.harness.test_task import GOOD, TASK, evaluate
+from tests.harness.test_tokenising import OnlyTokens
+
+TASKS = [SimpleNamespace(config=SimpleNamespace(task=name)) for name in ("first", "second")]
+
+
+@pytest.fixture(autouse=True)
+def _logger_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """lm_eval's own does not pass its messages on once it is set up."""
+    own = logging.Logger(module.__name__, logging.INFO)
+    own.parent = logging.root
+    monkeypatch.setattr(module, "logger", own)
+
+
+class Bytes(OnlyTokens):
+    """The harness's `hf` with a tokenizer over bytes."""
+
+    rank, max_length = 0, 50
+
+    def __init__(self) -> None:
+        super().__init__(False, None)
+
+
+def requests(n_questions: int, texts, task=TASKS[0]):
+    return [SimpleNamespace(args=own, task=task, doc_id=i) for i in range(n_questions) for own in texts(i)]
+
+
+def orders(i: int):
+    return [(f"question {i:03}", f" {first}{second}") for first in "abc" for second in "abc"]
+
+
+def test_before_the_first_request_a_run_says_how_much_it_asks(questions_file, caplog) -> None:
+    with caplog.at_level("INFO"):
+        evaluate(FakeLM(by_hash), questions_file([GOOD]) | {"control_form": False})
+    (line,) = [record.getMessage() for record in caplog.records if record.name == module.__name__]
+    assert line.startswith(f"{TASK}: 24 requests with ")
+
+
+def test_tokens_are_those_of_the_models_own_tokenizer_in_rows_and_shared(caplog) -> None:
+    asked = requests(3, orders)
+    counts = token_counts(tokens_of(Bytes(), "loglikelihood", [one.args for one in asked]))
+    assert counts.n_row_tokens == 27 * (12 + 3 - 1)
+    with caplog.at_level("INFO"):
+        announced(Bytes(), "loglikelihood", asked)
+    assert "first: 27 requests with 380 tokens, 26 with shared prefixes read once; hf reads 130\n" in caplog.text
+    assert (counts.n_tree_tokens, counts.n_merged_tokens) == (11 + 3 * (1 + 1 + 3), 9 * 14)
+    assert "estimated" not in caplog.text
+
+
+@pytest.mark.parametrize("n", [31, 300])
+def test_many_questions_are_estimated_from_some(n: int, caplog) -> None:
+    asked = requests(n, orders) + requests(n, orders, TASKS[1])
+    with caplog.at_level("INFO"):
+        announced(Bytes(), "loglikelihood", asked)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"first and 1 other task: {18 * n:,} requests")
+    assert f"estimated from 60 of {2 * n:,} questions" in line
+    exact = token_counts(tokens_of(Bytes(), "loglikelihood", [one.args for one in asked])).n_row_tokens
+    (found,) = re.findall(r"with ([\d,]+) tokens", line)
+    assert int(found.replace(",", "")) == pytest.approx(exact, rel=0.02)
+
+
+def test_few_texts_are_read_again_however_many_there_are() -> None:
+    class Rendered(SimpleNamespace):
+        n_read = 0
+
+        @property
+        def args(self):
+            type(self).n_read += 1
+            return "question", "answer"
+
+    announced(None, "loglikelihood", [Rendered(task=TASKS[0], doc_id=i) for i in range(3000)])
+    assert 0 < Rendered.n_read <= module.QUESTIONS_WEIGHED
+
+
+@pytest.mark.model
+def test_lines_are_shown_where_those_of_lm_eval_are() -> None:
+    code = (
+        "import logging; from lm_eval.utils import setup_logging\n"
+        "from lm_eval_leakage.harness.models import announced\n"
+        "for level in (logging.INFO, logging.WARNING):\n"
+        "    setup_logging(level); announced.logger.info('shown at %s', level)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [line.partition("] ")[2] for line in found.stderr.splitlines()] == ["shown at 20"]
+
+
+def test_without_a_tokenizer_four_bytes_are_taken_for_a_token(caplog) -> None:
+    chat = SimpleNamespace(tok_encode=lambda text: [text], rank=0)
+    assert not has_tokenizer(chat)
+    assert not has_tokenizer(SimpleNamespace(tokenizer_backend="remote", tok_encode=None))
+    turns = (("[4 bytes!]",), {"max_gen_toks": 30})
+    with caplog.at_level("INFO"):
+        announced(chat, "generate_until", requests(5, lambda i: [turns]))
+    assert "5 requests with 10 tokens, and at most 150 to generate; four bytes taken for a token" in caplog.text
+
+
+def test_the_turns_of_a_chat_are_measured_by_their_text() -> None:
+    turns = JsonChatStr('[{"role": "user"}]')
+    assert n_characters((turns, {"max_gen_toks": 3})) == 18
+    assert n_characters(("four", " more")) == 9
+    (tokens,) = tokens_of(None, "generate_until", [(turns, {})])
+    assert len(tokens) == 5
+
+
+def test_equal_beginnings_are_shared_without_a_tokenizer_too() -> None:
+    counts = token_counts(tokens_of(None, "loglikelihood", [("abcdefgh", " one"), ("abcdefgh", " two!"), ("", "")]))
+    assert (counts.n_row_tokens, counts.n_tree_tokens) == (2 + 3 + 0, 2 + 1)
+
+
+def test_each_backend_reads_what_it_cannot_share() -> None:
+    counts = token_counts(tokens_of(Bytes(), "loglikelihood", [one.args for one in requests(9, orders)]))
+    found = [read_by(name, counts) for name in ("hf-prefix-tree", "vllm-prefix-tree", "hf", "vllm")]
+    expected = [counts.n_tree_tokens, counts.n_block_tokens, counts.n_merged_tokens, counts.n_row_tokens]
+    assert found == expected
+    rows = [tokens_of(Bytes(), "generate_until", [one.args for one in requests(9, orders)])]
+    written = size_estimated("generate_until", rows, 1).counts
+    assert read_by("hf-prefix-tree", written) == written.n_row_tokens > 0
+
+
+def test_a_tokenizer_that_fails_does_not_end_the_run_and_other_ranks_say_nothing(caplog) -> None:
+    def fails(text):
+        raise RuntimeError
+
+    with caplog.at_level("INFO"):
+        assert announced(SimpleNamespace(tok_encode=fails), "loglikelihood", requests(2, orders)) is None
+        assert announced(SimpleNamespace(rank=1), "loglikelihood", requests(2, orders)) is None
+        assert announced(None, "loglikelihood", []) is None
+    assert caplog.text == ""
+
+
+def test_the_time_left_is_told_in_tokens(caplog, monkeypatch) -> None:
+    asked = requests(300, orders)
+    with caplog.at_level("INFO"):
+        time_left = announced(Bytes(), "loglikelihood", asked)
+        monkeypatch.setattr(time_left, "_clock", iter(range(0, 300 * 9 * 60, 60)).__next__)
+        for one in asked[:20]:
+            time_left.done(len("".join(one.args)))
+    assert re.search(r"about \d+\.\d h left \([\d,]+ of [\d,]+ tokens in", caplog.text)
+
+
+def test_many_requests_are_counted_within_a_second() -> None:
+    asked = requests(2000, lambda i: [("word " * 100 + str(i), f" {k}") for k in range(24)])
+    begun = time.process_time()
+    time_left = announced(Bytes(), "loglikelihood", asked)
+    for _ in range(len(asked)):
+        time_left.done(600)
+    assert time.process_time() - begun < 1

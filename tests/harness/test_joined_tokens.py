@@ -1,0 +1,124 @@
+"""Tokens joined from lines and words are those of the whole text, for tokenizers of all kinds."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from lm_eval_leakage.harness.models import joined_tokens
+from lm_eval_leakage.harness.models.joined_tokens import JoinedTokens
+from lm_eval_leakage.harness.models.safe_cuts import safe_cuts
+from tests.harness.tokenizer_families import FAMILIES, tokenizer_of
+
+PIECES = [
+    "\n",
+    " ",
+    "\n\n",
+    "  ",
+    "\t",
+    "\r\n",
+    "\u00a0",
+    "\u2028",
+    "\u3000",
+    "▁",
+    "Ġ",
+    "Ċ",
+    "/",
+    "//",
+    "a",
+    "A",
+    "B.",
+]
+PIECES += [
+    "the",
+    "the Earth",
+    "Mars",
+    "12",
+    "345",
+    "(1)",
+    "it's",
+    "'",
+    ".",
+    "?\n",
+    "...",
+    "\nA. ",
+    "\nB. the ",
+    "I've",
+]
+PIECES += [
+    "</s>",
+    "<s>",
+    "<fim>",
+    "<|end|>",
+    "<b>",
+    "é",
+    "e\u0301",
+    "\u0301",
+    "中文",
+    "の",
+    "🦊",
+    "👩‍🚀",
+    "ſ",
+    "¨",
+    "\x1c",
+]
+PIECES += ["\u200b", "\u200d", "\x00", "İ", "ß", "ﬁ", "[UNK]", "<unk>", "<0x0A>"]
+TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), min_size=1, max_size=14).map("".join)
+LETTERED = [f"{label}. {option}" for label in "AB" for option in ("Mars", "the Earth", "", "12 ", "</s>")]
+
+
+def assert_joined_as_whole(tokenizer, texts: list[str]) -> None:
+    cuts = safe_cuts(tokenizer)
+    distinct = [*dict.fromkeys(text for text in texts if text)]
+    for special in (None, False):
+        asked = {} if special is None else {"add_special_tokens": special}
+        found = JoinedTokens(tokenizer, cuts).encoded(distinct, special)
+        for text in distinct:
+            assert found[text].tolist() == tokenizer.encode(text, **asked), text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(max_examples=12)
+@given(texts=st.lists(TEXTS, min_size=1, max_size=5))
+@example(texts=["\n".join(lines) for lines in itertools.permutations(LETTERED, 2)])
+@example(texts=["x\nA.", "x \nA.", "x.\n/a", "x\n A.", "</s>\nA. b", "a ▁b", "<|end|> a", "a <fim>", "a\n<fim>"])
+def test_joined_tokens_are_those_of_the_whole_text(family: str, texts: list[str]) -> None:
+    assert_joined_as_whole(tokenizer_of(family), texts)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_proof_is_found_for_the_families_that_have_one(family: str) -> None:
+    cuts = safe_cuts(tokenizer_of(family))
+    assert (cuts.lines is not None, cuts.words is not None) == FAMILIES[family][1:]
+
+
+def test_equal_words_and_lines_are_encoded_once() -> None:
+    tokenizer = tokenizer_of("Llama 3")
+    encoded: list[str] = []
+
+    class Counting:
+        def __call__(self, strings, **asked):
+            encoded.extend(string for string in strings if string not in ("a", "a\n"))  # guards
+            return tokenizer(strings, **asked)
+
+    joined = JoinedTokens(Counting(), safe_cuts(tokenizer))
+    texts = ["a b\n" + "\n".join(lines) for lines in itertools.permutations(["c d", "e f", "g d"])]
+    joined.encoded(texts, None)
+    assert len(encoded) == len(set(encoded))
+    assert max(map(len, encoded)) <= len("a g\n")
+    joined.encoded([text + "\nc f" for text in texts], None)
+    assert len(encoded) == len(set(encoded))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_parts_that_are_forgotten_in_the_middle_of_a_batch_are_still_joined(family: str, monkeypatch) -> None:
+    monkeypatch.setattr(joined_tokens, "MOST_PARTS", 2)  # the sixty-five thousandth word of a benchmark
+    tokenizer = tokenizer_of(family)
+    joined = joined_tokens.JoinedTokens(tokenizer, safe_cuts(tokenizer))
+    for number in range(4):
+        texts = [f"the state's a{number} b{number}\nB. it is c{number}\nC. d d d{number} {word}" for word in "xyz"]
+        for text, tokens in joined.encoded(texts, None).items():
+            assert tokens.tolist() == tokenizer.encode(text), text

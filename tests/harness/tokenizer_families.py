@@ -1,0 +1,173 @@
+"""Tiny tokenizers of the families that language models use, trained here on a few lines."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, processors, trainers
+from tokenizers import pre_tokenizers as pre
+
+CORPUS = [
+    "Which of these is the third planet?\nA. Mars\nB. the Earth\nC. Venus\nD. none of the above",
+    "What is 12 + 345?\n(1) 357\n(2) 12345\n\n(3) it's 1,000.\nIt isn't: we'll see, they've said.",
+    "Ein süßes Öl?\nA. die Hälfte\nB. zwei  Drittel\n\tC. def f(x):\n    return x\n",
+    "中文の選択肢。\nＡ. 一つ\nB. 二つ\n🦊 fox\n/path/to\n//file.\n/ ... </s> <b> x",
+] * 3
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
+GPT4O = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+DEEPSEEK = [
+    r"\p{N}{1,3}",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+]
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def _split(pattern: str) -> pre.PreTokenizer:
+    return pre.Split(Regex(pattern), "isolated")
+
+
+def _byte_level(*steps: Any, prefix_space: bool = False, regex: bool = False, **model: Any) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE(**model))
+    tokenizer.pre_tokenizer = pre.Sequence([*steps, pre.ByteLevel(add_prefix_space=prefix_space, use_regex=regex)])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(
+        CORPUS, trainers.BpeTrainer(vocab_size=420, initial_alphabet=pre.ByteLevel.alphabet(), show_progress=False)
+    )
+    return tokenizer
+
+
+def _sentencepiece(normalizer: Any, splitter: Any = None, with_line_breaks: bool = True) -> Tokenizer:
+    """BPE on characters with spaces replaced, unknown characters as bytes."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    if splitter is not None:
+        tokenizer.pre_tokenizer = splitter
+    corpus = CORPUS if with_line_breaks else [line for text in CORPUS for line in text.split("\n")]
+    tokenizer.train_from_iterator(
+        corpus, trainers.BpeTrainer(vocab_size=700, special_tokens=["<unk>", *BYTES], show_progress=False)
+    )
+    return tokenizer
+
+
+def _bos(tokenizer: Tokenizer) -> Tokenizer:
+    tokenizer.add_special_tokens(["<s>"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
+    )
+    return tokenizer
+
+
+def _gpt2() -> Tokenizer:
+    return _byte_level(regex=True)
+
+
+def _gpt2_with_prefix_space() -> Tokenizer:
+    return _byte_level(regex=True, prefix_space=True)
+
+
+def _llama3() -> Tokenizer:
+    return _bos(_byte_level(_split(LLAMA3), ignore_merges=True))
+
+
+def _qwen() -> Tokenizer:
+    tokenizer = _byte_level(_split(LLAMA3.replace("{1,3}", "")))
+    tokenizer.normalizer = normalizers.NFC()
+    return tokenizer
+
+
+def _gpt4o() -> Tokenizer:
+    return _byte_level(_split(GPT4O))
+
+
+def _deepseek() -> Tokenizer:
+    return _bos(_byte_level(*map(_split, DEEPSEEK)))
+
+
+def _starcoder() -> Tokenizer:
+    tokenizer = _byte_level(pre.Digits(individual_digits=True), regex=True)
+    tokenizer.add_special_tokens([AddedToken("<fim>", lstrip=True), AddedToken("<|end|>", rstrip=True)])
+    tokenizer.add_tokens([AddedToken("the Earth", normalized=True), AddedToken("    ", normalized=False)])
+    return tokenizer
+
+
+def _llama2() -> Tokenizer:
+    replaced = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    return _bos(_sentencepiece(replaced, with_line_breaks=False))
+
+
+def _mistral() -> Tokenizer:
+    return _bos(_sentencepiece(None, pre.Metaspace("▁", prepend_scheme="first", split=False), with_line_breaks=False))
+
+
+def _gemma() -> Tokenizer:
+    """Its vocabulary has entries across line breaks, unlike the real one."""
+    tokenizer = _sentencepiece(normalizers.Replace(" ", "▁"), pre.Split(" ", "merged_with_previous"))
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ("\n", "\n\n", "\t", "<b>")])
+    return _bos(tokenizer)
+
+
+def _words_of_metaspace() -> Tokenizer:
+    return _sentencepiece(None, pre.Metaspace("▁", prepend_scheme="always", split=True))
+
+
+def _t5() -> Tokenizer:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC()])
+    tokenizer.pre_tokenizer = pre.Metaspace()
+    tokenizer.train_from_iterator(
+        CORPUS, trainers.UnigramTrainer(vocab_size=90, unk_token="<unk>", special_tokens=["<unk>", "</s>"])
+    )
+    return tokenizer
+
+
+def _bert() -> Tokenizer:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre.BertPreTokenizer()
+    special = ["[UNK]", "[CLS]", "[SEP]"]
+    tokenizer.train_from_iterator(CORPUS, trainers.WordPieceTrainer(vocab_size=300, special_tokens=special))
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
+    return tokenizer
+
+
+def _unknown_pattern() -> Tokenizer:
+    """Its words may begin with a line break."""
+    return _byte_level(_split(r"\s?\p{L}+|\s?[^\s\p{L}]+|\s+"))
+
+
+# which cuts are known to be safe for them: of lines, of words
+FAMILIES = {
+    "GPT-2": (_gpt2, True, True),
+    "GPT-2 with a prefix space": (_gpt2_with_prefix_space, True, True),
+    "Llama 3": (_llama3, True, True),
+    "Qwen": (_qwen, True, True),
+    "GPT-4o": (_gpt4o, True, True),
+    "DeepSeek V3": (_deepseek, True, True),
+    "StarCoder": (_starcoder, True, False),  # one of its added tokens has a space
+    "Llama 2": (_llama2, True, True),
+    "Mistral": (_mistral, True, True),
+    "Gemma": (_gemma, True, True),
+    "Metaspace": (_words_of_metaspace, True, True),
+    "T5": (_t5, False, True),
+    "BERT": (_bert, True, True),
+    "another pattern": (_unknown_pattern, False, False),
+}
+
+
+@cache
+def tokenizer_of(family: str) -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(tokenizer_object=FAMILIES[family][0](), eos_token="</s>")
