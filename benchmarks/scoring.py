@@ -1,10 +1,11 @@
-"""`hf`, `hf-prefix-tree` and vLLM on the same requests of real questions, tokenising and building trees included.
+"""`hf` and `vllm`, each with and without prefix trees, on the same requests of real questions, tokenising included.
 
-    python benchmarks/scoring.py MODEL [--vllm PYTHON] [--device cuda] [--workloads mmlu_orders,..] [--repeats 3]
+    python benchmarks/scoring.py MODEL [--vllm PYTHON [--vllm-only]] [--device cuda] [--workloads mmlu_orders,..]
 
 MODEL: a checkpoint folder or a hub name. PYTHON: the interpreter of an environment with vllm and lm_eval. Every
 measurement runs in a separate process; repeats alternate between the backends, so that other load affects all alike.
-`hf` runs at the best of several batch sizes, determined beforehand on a part of the requests.
+`hf` runs at the best of several batch sizes, determined beforehand on a part of the requests. Both models of vLLM have
+the same arguments. On CPUs set VLLM_ENABLE_V1_MULTIPROCESSING=0, so that their CPU seconds are counted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import argparse
 import json
 import logging
 import math
+import os
 import random
+import resource
 import statistics
 import subprocess
 import sys
@@ -21,8 +24,11 @@ import tempfile
 import time
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
 BATCH_SIZES = (4, 8, 16, 32)
 BATCH_SIZES_CUDA = (16, 32, 64, 128, 256)
+BLOCKS = {"cpu": 32, "cuda": 16}  # tokens of a block of vLLM's cache: the smallest on CPUs, the default on most GPUs
+ENGINES = ("vllm", "vllm-prefix-tree")
 TRIED, COMPARED, RUN = 64, 240, 24  # requests: for the batch size; against float32, in runs that share what they share
 # workloads: task names, number of examples, questions drawn at random (0: all) out of how many
 WORKLOADS = {
@@ -87,21 +93,29 @@ def score(spec: dict) -> dict:
                 print(f"batch size {batch_size}: {error}"[:200], file=sys.stderr)
         return found
     _forget_peak()
+    before = _cpu_seconds()
     found["seconds"], answers = _timed(lambda: lm.loglikelihood(asked, disable_tqdm=True))
+    found["cpu_seconds"] = _cpu_seconds() - before
     found["answers"] = [answer[0] for answer in answers]
     found["greedy"] = [bool(answer[1]) for answer in answers]
     found["peak_mib"] = _peak()
     if spec["backend"] == "hf-prefix-tree":
         found |= _tree_figures(lm, asked)
+    if spec["backend"] == "vllm-prefix-tree":
+        found |= _block_figures(lm, asked, spec["block_size"])
     return found
 
 
 def _backend(spec: dict):
     arguments = {"pretrained": spec["model"], "dtype": spec["dtype"]}
-    if spec["backend"] == "vllm":
+    if spec["backend"] in ENGINES:
         from lm_eval.models.vllm_causallms import VLLM
 
-        return VLLM(**arguments, max_model_len=2048, batch_size="auto", seed=1234)
+        from lm_eval_leakage.harness.models.vllm_prefix_tree_lm import VLLMPrefixTreeLM
+
+        model = VLLM if spec["backend"] == "vllm" else VLLMPrefixTreeLM
+        arguments |= {"max_model_len": 2048, "block_size": spec["block_size"], "batch_size": "auto"}
+        return model(**arguments, enforce_eager=spec["device"] == "cpu")
     if spec["backend"] == "hf":
         from lm_eval.models.huggingface import HFLM
 
@@ -137,6 +151,24 @@ def _tree_figures(lm, asked) -> dict:
     }
 
 
+def _block_figures(lm, asked, block_size: int) -> dict:
+    """Numbers of tokens that an engine reads: without its cache, with it, and with blocks of the usual size."""
+    from lm_eval_leakage.harness.models.tokenising import encoded_pairs
+    from lm_eval_leakage.scoring.token_counts import ENGINE_BLOCK, token_counts
+
+    if lm._scorer is None:
+        sys.exit("vllm-prefix-tree fell back to stock scoring; the reason is in its log")
+    pairs = [request.args for request in asked]
+    texts = [text.tokens for text in lm._texts(pairs, encoded_pairs(lm, pairs))]
+    counts, usual = token_counts(texts, block_size), token_counts(texts, ENGINE_BLOCK)
+    return {
+        "block_size": block_size,
+        "n_prompt_tokens": sum(map(len, texts)),
+        "n_block_tokens": counts.n_block_tokens,
+        "n_usual_block_tokens": usual.n_block_tokens,
+    }
+
+
 def _plain(lm, rows) -> None:
     import torch
 
@@ -150,6 +182,11 @@ def _timed(call):
     start = time.perf_counter()
     result = call()
     return time.perf_counter() - start, result
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 def _forget_peak() -> None:
@@ -177,7 +214,9 @@ def in_process(python: str, **spec: object) -> dict:
     with tempfile.TemporaryDirectory() as scratch:
         question, answer = Path(scratch, "spec.json"), Path(scratch, "found.json")
         question.write_text(json.dumps(spec))
-        done = subprocess.run([python, __file__, "--worker", question, answer], capture_output=True, text=True)
+        command = [python, __file__, "--worker", question, answer]
+        environment = os.environ | ({} if python == sys.executable else {"PYTHONPATH": str(ROOT)})
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if not answer.exists():
             sys.exit(f"{spec['backend']} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
         return json.loads(answer.read_text())
@@ -186,8 +225,23 @@ def in_process(python: str, **spec: object) -> dict:
 def measure(name: str, args: argparse.Namespace) -> dict:
     tasks, n_examples, n_drawn, n_questions = WORKLOADS[name]
     requests = requests_of(tasks, n_examples, min(n_drawn * args.factor, n_questions), n_questions)
-    common = {"model": args.model, "device": args.device}
+    common = {"model": args.model, "device": args.device, "block_size": BLOCKS[args.device]}
     half = common | {"dtype": "bfloat16"}
+    starts = range(0, len(requests) - RUN + 1, RUN)
+    drawn = sorted(random.Random(2).sample(starts, min(COMPARED // RUN, len(starts))))
+    compared = [first + i for first in drawn for i in range(RUN)]
+    exact = common | {"dtype": "float32", "requests": [requests[i] for i in compared], "batch_size": 4}
+    found = {"n_requests": len(requests)}
+    engines = {backend: [] for backend in ENGINES if args.vllm}
+    if engines:
+        alternate(name, engines, args, **half, requests=requests)
+        truth, ours = (in_process(args.vllm, backend=backend, **exact) for backend in ENGINES)
+        found["engine"] = engine_figures(engines) | {
+            "float32": _differences(truth["answers"], ours["answers"]),
+            "float32_greedy_equal": truth["greedy"] == ours["greedy"],
+        }
+        if args.vllm_only:
+            return found
     first = random.Random(1).randrange(max(1, len(requests) - TRIED))
     sizes = BATCH_SIZES if args.device == "cpu" else BATCH_SIZES_CUDA
     tried = in_process(
@@ -198,21 +252,13 @@ def measure(name: str, args: argparse.Namespace) -> dict:
         batch_sizes=sizes,
     )["tried"]
     batch_size = int(min(tried, key=tried.get))
-    runs: dict[str, list[dict]] = {"hf": [], "hf-prefix-tree": [], **({"vllm": []} if args.vllm else {})}
-    for _ in range(args.repeats):
-        for backend, done in runs.items():
-            python = args.vllm if backend == "vllm" else sys.executable
-            done.append(in_process(python, backend=backend, **half, requests=requests, batch_size=batch_size))
-            print(f"  {name}: {backend} {done[-1]['seconds']:.1f} s", file=sys.stderr, flush=True)
+    runs: dict[str, list[dict]] = {"hf": [], "hf-prefix-tree": []}
+    alternate(name, runs, args, **half, requests=requests, batch_size=batch_size)
+    runs |= engines
     longest = sorted(requests, key=lambda pair: -len(pair[0] + pair[1]))[:32]
     at_16 = in_process(sys.executable, backend="hf", **half, requests=longest, batch_size=16)
-    starts = range(0, len(requests) - RUN + 1, RUN)
-    drawn = sorted(random.Random(2).sample(starts, min(COMPARED // RUN, len(starts))))
-    compared = [first + i for first in drawn for i in range(RUN)]
-    exact = common | {"dtype": "float32", "requests": [requests[i] for i in compared], "batch_size": 4}
     truth, ours = (in_process(sys.executable, backend=backend, **exact) for backend in ("hf", "hf-prefix-tree"))
-    return {
-        "n_requests": len(requests),
+    return found | {
         "batch_size": batch_size,
         "tried": tried,
         "seconds": {backend: statistics.median(run["seconds"] for run in done) for backend, done in runs.items()},
@@ -226,6 +272,23 @@ def measure(name: str, args: argparse.Namespace) -> dict:
             for backend, done in runs.items()
         },
     }
+
+
+def alternate(name: str, runs: dict[str, list[dict]], args: argparse.Namespace, **spec: object) -> None:
+    """Measure every backend of `runs` as often as asked for, in turns."""
+    for _ in range(args.repeats):
+        for backend, done in runs.items():
+            python = args.vllm if backend in ENGINES else sys.executable
+            done.append(in_process(python, backend=backend, **spec))
+            seconds, cpu = done[-1]["seconds"], done[-1]["cpu_seconds"]
+            print(f"  {name}: {backend} {seconds:.1f} s, {cpu:.1f} s of CPUs", file=sys.stderr, flush=True)
+
+
+def engine_figures(runs: dict[str, list[dict]]) -> dict:
+    figures = {key: value for key, value in runs["vllm-prefix-tree"][-1].items() if key not in ("answers", "greedy")}
+    for key in ("seconds", "cpu_seconds"):
+        figures[key] = {backend: statistics.median(run[key] for run in done) for backend, done in runs.items()}
+    return figures
 
 
 def _differences(truth: list[float], found: list[float]) -> dict[str, float]:
@@ -273,6 +336,44 @@ def table(measured: dict[str, dict]) -> str:
     return "\n\n".join("\n".join(map(_line, lines)) for lines in tables)
 
 
+ENGINE = [
+    "requests",
+    "`vllm`, s",
+    "`vllm-prefix-tree`, s",
+    "times as fast",
+    "in CPU seconds",
+    "token ratio at the block size",
+    "share of it",
+    "token ratio at 16",
+    "float32",
+]
+
+
+def engine_table(measured: dict[str, dict]) -> str:
+    """How much of the ratio of tokens becomes a ratio of times."""
+    lines = [ENGINE, ["---"] * len(ENGINE)]
+    for name, one in measured.items():
+        engine = one["engine"]
+        stock, ours = (engine["seconds"][backend] for backend in ENGINES)
+        cpu_stock, cpu_ours = (engine["cpu_seconds"][backend] for backend in ENGINES)
+        ratio = engine["n_prompt_tokens"] / engine["n_block_tokens"]
+        lines.append(
+            [
+                f"{name}, {one['n_requests']}",
+                f"{stock:.1f}",
+                f"{ours:.1f}",
+                f"{stock / ours:.2f}",
+                f"{cpu_stock / cpu_ours:.2f}",
+                f"{ratio:.2f} at {engine['block_size']}",
+                f"{stock / ours / ratio:.2f}",
+                f"{engine['n_prompt_tokens'] / engine['n_usual_block_tokens']:.2f}",
+                f"{engine['float32']['largest']:.1e}, greedy "
+                f"{'equal' if engine['float32_greedy_equal'] else 'DIFFERS'}",
+            ]
+        )
+    return "\n".join(map(_line, lines))
+
+
 def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -286,6 +387,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--vllm", help="the interpreter of an environment with vllm and lm_eval")
+    parser.add_argument("--vllm-only", action="store_true", help="measure the two models of vLLM, and neither of hf")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
     parser.add_argument("--repeats", type=int, default=3)
@@ -297,7 +399,10 @@ def main() -> None:
         measured[name] = measure(name, args)
         if args.json:
             args.json.write_text(json.dumps(measured, indent=1))
-        print(table(measured), flush=True)
+        if args.vllm:
+            print(engine_table(measured), flush=True)
+        if not args.vllm_only:
+            print(table(measured), flush=True)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def check(args: argparse.Namespace) -> None:
 
 def check_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--model", "-M", metavar="NAME", help="backend, as for lm_eval: hf-prefix-tree, hf, vllm, ...")
+    add("--model", "-M", metavar="NAME", help="backend, as for lm_eval: hf-prefix-tree, hf, vllm-prefix-tree, ...")
     add("--model_args", "-a", metavar="ARGS", help="as for lm_eval: pretrained=MODEL,dtype=bfloat16")
     add(
         "--tasks",

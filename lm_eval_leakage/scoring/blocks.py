@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lm_eval_leakage.scoring.layout import Layout
+from lm_eval_leakage.scoring.layout import TreeLayout
 from lm_eval_leakage.scoring.prefix_tree import IntArray
 
 
@@ -49,7 +49,7 @@ def last_at_each_depth(depths: IntArray, carried: int) -> IntArray:
     return path
 
 
-def blocks_of(depths: IntArray, carried: int, layout: Layout) -> tuple[list[Trunk], list[Blocks]]:
+def blocks_of(depths: IntArray, carried: int, layout: TreeLayout) -> tuple[list[Trunk], list[Blocks]]:
     """The trunks of a piece with nodes at `depths`, whose first node has depth `carried`, and its blocks, grouped by
     the length of their paths below the trunk."""
     size = layout.size

@@ -13,10 +13,8 @@ import numpy as np
 
 from lm_eval_leakage.scoring.prefix_tree import IntArray
 
-KEYS_MULTIPLE = (
-    16  # with other numbers of keys, the fused kernel of CPUs takes twice as long in bfloat16, and those of
-)
-# GPUs refuse masks
+# With other numbers of keys, the fused kernel of CPUs takes twice as long in bfloat16, and those of GPUs refuse masks.
+KEYS_MULTIPLE = 16
 BLOCK_SIZES = (64, 128, 256, 512)
 
 
@@ -46,7 +44,7 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TreeLayout:
     size: int  # of each block, in nodes
     shared: tuple[Shared, ...] = ()
     cost: float = 0
@@ -65,14 +63,14 @@ class Layout:
         return found
 
 
-def cheapest_layout(depths: IntArray, device_type: str = "cpu") -> Layout:
+def cheapest_layout(depths: IntArray, device_type: str = "cpu") -> TreeLayout:
     """The layout of least estimated cost for nodes in depth-first order at `depths`."""
     costs = COSTS.get(device_type, COSTS["cpu"])
     sizes = sorted({min(size, len(depths)) for size in BLOCK_SIZES})
     return min((layout_of(depths, size, costs) for size in sizes), key=lambda layout: layout.cost)
 
 
-def layout_of(depths: IntArray, size: int, costs: Costs) -> Layout:
+def layout_of(depths: IntArray, size: int, costs: Costs) -> TreeLayout:
     """The cheapest layout with blocks of `size` nodes. Nodes share their ancestors down to the shallowest of them, so
     the best division into runs of blocks that share a path is found from left to right."""
     starts = np.arange(0, len(depths), size)
@@ -98,4 +96,4 @@ def layout_of(depths: IntArray, size: int, costs: Costs) -> Layout:
         if length_of_all:
             found.append(Shared(begin * size, min(stop * size, len(depths)), length_of_all))
         stop = begin
-    return Layout(size, tuple(found[::-1]), float(best[-1]), costs)
+    return TreeLayout(size, tuple(found[::-1]), float(best[-1]), costs)

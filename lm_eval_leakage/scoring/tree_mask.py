@@ -17,7 +17,7 @@ from lm_eval_leakage.scoring.prefix_tree import IntArray
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 SEEN_AT_ONCE = 2**22  # values, of one byte
-UNSEEN = -3e4  # in a bias: weight 0 even in float16, but not NaN for a query that sees nothing of its trunk
+HIDDEN_BIAS = -3e4  # in a bias: weight 0 even in float16, but not NaN for a query that sees nothing of its trunk
 
 
 class TreeMask:
@@ -43,7 +43,7 @@ class TreeMask:
         if seen is None:
             return None
         if key not in self._biases:
-            self._biases[key] = bias_where(seen.to(like.device)[None, None], UNSEEN, like)
+            self._biases[key] = bias_where(seen.to(like.device)[None, None], HIDDEN_BIAS, like)
         return self._biases[key]
 
 

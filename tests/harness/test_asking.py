@@ -333,6 +333,21 @@ def test_neighbouring_questions_that_all_fail_are_the_only_ones_skipped(question
     assert results["results"][TASK]["skipped,max_order"] == 10
 
 
+def test_a_backend_that_says_that_it_reports_as_it_goes_is_called_once(
+    named, questions_file, tmp_path, monkeypatch
+) -> None:
+    calls: list[int] = []
+
+    def at_once(self, requests):
+        calls.append(len(requests))
+        return FakeLM.loglikelihood(self, requests)
+
+    monkeypatch.setattr(named, "loglikelihood", at_once)
+    monkeypatch.setattr(named, "reports_as_it_goes", True, raising=False)
+    run(questions_file([GOOD | {"question": f"Number {i}?"} for i in range(20)]), tmp_path)
+    assert [n_requests for n_requests in calls if n_requests] == [480], "0: the check for the method"
+
+
 def test_a_backend_that_reports_at_the_end_is_called_in_portions(named, questions_file, tmp_path, monkeypatch) -> None:
     calls: list[int] = []
 

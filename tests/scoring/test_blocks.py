@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 
 from lm_eval_leakage.scoring.blocks import blocks_of, last_at_each_depth
-from lm_eval_leakage.scoring.layout import COSTS, Layout
+from lm_eval_leakage.scoring.layout import COSTS, TreeLayout
 from lm_eval_leakage.scoring.prefix_tree import prefix_tree
 from tests.scoring.trees import path_to, texts
 
@@ -22,7 +22,7 @@ def test_every_node_sees_its_ancestors_and_itself_and_nothing_else(some, size: i
     carried = path_to(tree, first)[:-1]
     nodes = np.array([*carried, *range(first, stop)])  # the nodes that the keys number
     met = []
-    for blocks in blocks_of(depths, len(carried), Layout(size))[1]:
+    for blocks in blocks_of(depths, len(carried), TreeLayout(size))[1]:
         for index, keys, seen in zip(blocks.index, blocks.keys, blocks.seen, strict=True):
             for place, row in enumerate(seen):
                 query = first + index * size + place
@@ -36,7 +36,7 @@ def test_every_node_sees_its_ancestors_and_itself_and_nothing_else(some, size: i
 @given(texts(), st.integers(1, 9))
 def test_depths_of_queries_and_seen_keys_are_their_positions(some, size: int) -> None:
     depths = prefix_tree(some).node_depths
-    for blocks in blocks_of(depths, 0, Layout(size))[1]:
+    for blocks in blocks_of(depths, 0, TreeLayout(size))[1]:
         for index, keys, seen, queries, positions in zip(
             blocks.index, blocks.keys, blocks.seen, blocks.query_depths, blocks.key_depths, strict=True
         ):
@@ -60,12 +60,12 @@ def test_the_path_passed_on_is_that_of_the_next_node(some, data: st.DataObject) 
 
 
 def test_a_padded_query_sees_itself_so_that_its_softmax_is_a_number() -> None:
-    _, (blocks,) = blocks_of(np.array([0, 1, 2], np.int32), 0, Layout(8))
+    _, (blocks,) = blocks_of(np.array([0, 1, 2], np.int32), 0, TreeLayout(8))
     assert blocks.seen.any(axis=2).all()
 
 
 def test_a_deep_path_does_not_widen_the_block_of_a_shallow_one() -> None:
     depths = np.array([*range(200), *range(1, 9)], np.int32)  # a long text, then a short branch from its root
-    layout = Layout(8, costs=replace(COSTS["cpu"], call=0))
+    layout = TreeLayout(8, costs=replace(COSTS["cpu"], call=0))
     widths = {int(index): blocks.keys.shape[1] for blocks in blocks_of(depths, 0, layout)[1] for index in blocks.index}
     assert widths[25] <= 16 + 8 < 150 < widths[24]

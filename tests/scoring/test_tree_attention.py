@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from lm_eval_leakage.scoring import attend, layout, pieces, shared_prefix, tree_mask, tree_model, two_parts
 from lm_eval_leakage.scoring.blocks import blocks_of
 from lm_eval_leakage.scoring.budget import TokenBudget
-from lm_eval_leakage.scoring.layout import Costs, Layout, Shared, cheapest_layout, layout_of
+from lm_eval_leakage.scoring.layout import Costs, Shared, TreeLayout, cheapest_layout, layout_of
 from lm_eval_leakage.scoring.pieces import Carried, Piece
 from lm_eval_leakage.scoring.prefix_tree import PrefixTree, Text, prefix_tree
 from lm_eval_leakage.scoring.scorers import TreeScorer, reference
@@ -152,7 +152,7 @@ def test_for_a_long_text_a_fifth_of_what_blocks_alone_need_is_copied() -> None:
     depths = np.arange(4096, 6144, dtype=np.int32)
     chosen = cheapest_layout(depths)
     trunks, groups = blocks_of(depths, 4096, chosen)
-    _, alone = blocks_of(depths, 4096, Layout(chosen.size))
+    _, alone = blocks_of(depths, 4096, TreeLayout(chosen.size))
     assert trunks
     assert sum(blocks.keys.size for blocks in groups) < sum(blocks.keys.size for blocks in alone) / 5
 

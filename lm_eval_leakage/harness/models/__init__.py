@@ -1,1 +1,1 @@
-"""Sends our requests to the run's model, and the model `hf-prefix-tree`."""
+"""Sends our requests to the run's model, and the models that we add to lm_eval."""

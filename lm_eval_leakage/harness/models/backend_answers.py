@@ -165,11 +165,12 @@ class BackendAnswers:
             self.store.flush()
 
     def _portions(self, remaining: Mapping[bytes, AskedRequest]) -> Iterator[Mapping[bytes, AskedRequest]]:
-        """Splits requests into calls. One call if nothing is saved, if processes must stay in step, and for `hf`,
-        which reports batch by batch. Other backends may report only at the end of a call (as vLLM does), so their
-        calls are about a minute long."""
+        """Splits requests into calls. One call if nothing is saved, if processes must stay in step, and for backends
+        that report as they go, as `hf` does batch by batch. Others may report only at the end of a call (as vLLM
+        does), so their calls are about a minute long."""
         alone = self.lm.world_size == 1 and not are_replicas(self.lm)
-        if self.store is None or not alone or isinstance(self.model, HFLM):
+        reports = isinstance(self.model, HFLM) or getattr(self.model, "reports_as_it_goes", False)
+        if self.store is None or not alone or reports:
             yield remaining
             return
         left, size = iter(remaining.items()), FIRST_PORTION

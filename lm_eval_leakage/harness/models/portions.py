@@ -18,7 +18,7 @@ from lm_eval_leakage.scoring.prefix_tree import IntArray, Text
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-Pair = tuple[str, str]  # context, continuation
+PairOfTexts = tuple[str, str]  # context, continuation
 MOST_REQUESTS = 4096  # trees of more take longer per request to build, since their arrays leave the cache
 MOST_CHARACTERS = 1 << 24  # some 4 million tokens, 16 MiB
 
@@ -69,7 +69,7 @@ class FittedTexts:
         self.window = window
         self._n_cut = self._n_texts = 0
 
-    def texts(self, pairs: Sequence[Pair | None], tokens: Iterable[tuple[IntArray, IntArray]]) -> list[Text]:
+    def texts(self, pairs: Sequence[PairOfTexts | None], tokens: Iterable[tuple[IntArray, IntArray]]) -> list[Text]:
         """`tokens`: of each pair's context and continuation; a pair is None for a window of a rolling log-likelihood.
         Raises ValueError for a continuation that does not fit."""
         found = []
@@ -95,7 +95,7 @@ class FittedTexts:
                 self.window,
             )
 
-    def may_not_fit(self, pair: Pair) -> bool:
+    def may_not_fit(self, pair: PairOfTexts) -> bool:
         """Whether the pair's continuation could have more tokens than the window; a token has at least a byte."""
         continuation = pair[1]
         most_bytes = 4 * len(continuation)

@@ -13,7 +13,7 @@ from lm_eval.api.instance import Instance
 from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.exact_scoring import PROBE_BUDGET, ScorerChoice
-from lm_eval_leakage.harness.models.portions import FittedTexts, Pair, Portion, in_portions, one_ahead
+from lm_eval_leakage.harness.models.portions import FittedTexts, PairOfTexts, Portion, in_portions, one_ahead
 from lm_eval_leakage.harness.models.processes import PATIENCE, least_of_all
 from lm_eval_leakage.harness.models.ranked_hf import RankedHF, together
 from lm_eval_leakage.harness.models.tokenising import PairEncoder, encoded_pairs
@@ -64,7 +64,7 @@ class PrefixTreeLM(RankedHF):
 
     @together
     def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> Answers:
-        pairs: list[Pair] = [request.args for request in requests]
+        pairs: list[PairOfTexts] = [request.args for request in requests]
         answers: Answers = [(math.nan, False)] * len(pairs)
         left = [*range(len(pairs))]
         if self.backend == "causal" and not self.enable_thinking:
@@ -81,7 +81,7 @@ class PrefixTreeLM(RankedHF):
 
     def _loglikelihood_tokens(
         self,
-        requests: Sequence[tuple[Pair | None, list[int], list[int]]],
+        requests: Sequence[tuple[PairOfTexts | None, list[int], list[int]]],
         disable_tqdm: bool = False,
         override_bs: int | None = None,
     ) -> Answers:
@@ -98,7 +98,7 @@ class PrefixTreeLM(RankedHF):
                 answers[index] = answer
         return answers
 
-    def _tokenised(self, pairs: Sequence[Pair]) -> list[Callable[[], Portion]]:
+    def _tokenised(self, pairs: Sequence[PairOfTexts]) -> list[Callable[[], Portion]]:
         """What to do for each portion of the requests. Raises ValueError if one does not fit, before any is scored."""
         fitted = FittedTexts(self.max_length)
         suspects = [pair for pair in pairs if fitted.may_not_fit(pair)]
@@ -114,7 +114,9 @@ class PrefixTreeLM(RankedHF):
         slices = in_portions(len(context) + len(continuation) for context, continuation in pairs)
         return [partial(task, some, some.stop == len(pairs)) for some in slices]
 
-    def _of_tokens(self, requests: Sequence[tuple[Pair | None, list[int], list[int]]]) -> list[Callable[[], Portion]]:
+    def _of_tokens(
+        self, requests: Sequence[tuple[PairOfTexts | None, list[int], list[int]]]
+    ) -> list[Callable[[], Portion]]:
         """The same for requests that are tokens already."""
         fitted = FittedTexts(self.max_length)
 
@@ -130,7 +132,7 @@ class PrefixTreeLM(RankedHF):
     def _score(
         self,
         answers: Answers,
-        pairs: Sequence[Pair | None],
+        pairs: Sequence[PairOfTexts | None],
         tasks: Sequence[Callable[[], Portion]],
         disable_tqdm: bool,
     ) -> list[int]:

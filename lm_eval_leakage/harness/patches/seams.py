@@ -129,8 +129,9 @@ SEAMS = (
     Seam(
         PATCHES + "registries.py",
         "lm_eval.api.registry:model_registry",
-        "registers `--model hf-prefix-tree` without importing it; lm_eval reads no entry points for models",
-        "`--model hf-prefix-tree` is not available",
+        "registers our models, such as `hf-prefix-tree`, without importing them; lm_eval reads no entry points for "
+        "models",
+        "`--model hf-prefix-tree` and our other models are not available",
         TESTS + "test_without_a_registry_of_models_the_tasks_are_still_known",
     ),
     *(
@@ -270,6 +271,25 @@ SEAMS = (
                 "several GPUs of one node only",
             ),
         )
+    ),
+    Seam(
+        "lm_eval_leakage/harness/models/vllm_prefix_tree_lm.py",
+        "lm_eval.api.model:TemplateLM._loglikelihood_tokens",
+        "is overridden: everything that `vllm` scores passes through it, including rolling log-likelihoods",
+        "`--model vllm-prefix-tree` is not available; use `--model vllm`",
+        "tests/harness/test_vllm_prefix_tree_lm.py::test_it_is_refused_if_the_harness_scores_in_another_way",
+        refuses=True,
+        parameters=("requests",),
+    ),
+    Seam(
+        PATCHES + "api_model.py",
+        "lm_eval.models.api_models:TemplateAPI._loglikelihood_tokens",
+        "is overridden by vllm_server_lm.py: everything that `local-completions` scores passes through it",
+        "`--model vllm-server-prefix-tree` is not available; use `--model local-completions`",
+        TESTS + "test_vllm_server_prefix_tree_is_refused_if_local_completions_is_implemented_differently",
+        refuses=True,
+        parameters=("requests",),
+        names=("batch_loglikelihood_requests",),
     ),
     Seam(
         PATCHES + "hf_model.py",

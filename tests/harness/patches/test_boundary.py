@@ -28,6 +28,8 @@ ALLOWED = {
     ): "a task is made of its settings without the download that __init__ does",
     ("harness/models/prefix_tree_lm.py", "_rank"): "that of `hf` begins with 0 on each node; in the table of seams",
     ("harness/models/prefix_tree_lm.py", "_loglikelihood_tokens"): "overridden; in the table of seams",
+    ("harness/models/vllm_prefix_tree_lm.py", "_loglikelihood_tokens"): "overridden; in the table of seams",
+    ("harness/models/vllm_server_lm.py", "_loglikelihood_tokens"): "overridden; in the table of seams",
 }
 
 

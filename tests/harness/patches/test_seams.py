@@ -238,7 +238,11 @@ def test_without_a_registry_of_models_the_tasks_are_still_known(caplog, monkeypa
 
     monkeypatch.delattr("lm_eval.api.registry.model_registry")
     lm_eval_leakage.harness.extend_harness(Manager)
-    assert [text for text in caplog.messages if text.startswith("`--model hf-prefix-tree` is not available")]
+    assert [
+        text
+        for text in caplog.messages
+        if text.startswith("`--model hf-prefix-tree` and our other models are not available")
+    ]
     assert Manager().searched == [task_configs_path()]
     add_models()
 
@@ -367,6 +371,14 @@ def test_hf_prefix_tree_is_refused_if_hf_is_implemented_differently(monkeypatch)
     monkeypatch.setattr("lm_eval.models.huggingface.HFLM._loglikelihood_tokens", lambda self, batch: [])
     with pytest.raises(UnsupportedHarness, match="`--model hf-prefix-tree` is not available; use `--model hf`"):
         PrefixTreeLM(pretrained="nothing is loaded")
+
+
+def test_vllm_server_prefix_tree_is_refused_if_local_completions_is_implemented_differently(monkeypatch) -> None:
+    from lm_eval_leakage.harness.models.vllm_server_lm import VllmServerPrefixTreeLM
+
+    monkeypatch.setattr("lm_eval.models.api_models.TemplateAPI._loglikelihood_tokens", lambda self, batch: [])
+    with pytest.raises(UnsupportedHarness, match="`--model vllm-server-prefix-tree` is not available; use"):
+        VllmServerPrefixTreeLM(base_url="http://127.0.0.1:1/v1/completions")
 
 
 def test_without_a_way_to_the_logits_hf_offers_no_token_scores(caplog, monkeypatch) -> None:

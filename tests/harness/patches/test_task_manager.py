@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -46,7 +47,8 @@ def test_entry_points_load_for_the_harness_that_will_read_them() -> None:
         ours = [point for point in points if point.value.startswith("lm_eval_leakage")]
         assert ours, f"no entry point in lm_eval.{group}"
         for point in ours:
-            assert point.load() is not None
+            if "vllm" not in point.name or find_spec("vllm"):
+                assert point.load() is not None
 
 
 def test_the_task_entry_point_is_the_folder_of_the_yamls() -> None:

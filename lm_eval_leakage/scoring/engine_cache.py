@@ -1,0 +1,133 @@
+"""Log-likelihoods from an inference engine that keeps the keys and values of prefixes it has read, in blocks.
+
+Such an engine returns log-probabilities only for the tokens of a text that it computed. Those of the blocks that it
+found in its cache were returned for the text that computed them, a *sibling* with the same prefix. What neither gives,
+such as the token that follows the last cached block, is a *hole*, to be asked again on its own. Texts sent in
+lexicographic order are next to the ones they share most with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lm_eval_leakage.scoring.prefix_tree import IntArray, ScoredText, Text, shared_with_previous
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Hole:
+    """A scored token that no text's answer holds: number `depth` of text number `text`, after the tokens before it."""
+
+    text: int
+    depth: int
+
+
+@dataclass(frozen=True, eq=False)
+class Returned:
+    """What the engine returned for one text.
+
+    n_cached: number of tokens, from the first, that it did not compute; 0 if it cannot tell and computes all
+    logprobs: log-probabilities of the last tokens of the text (nats), `(n_returned,)`; NaN where there is none. Those
+        of tokens up to and including the first after the cached ones are not used, whatever they hold
+    greedy: whether each of these tokens was the most likely one, `(n_returned,)`
+    """
+
+    n_cached: int
+    logprobs: FloatArray
+    greedy: BoolArray
+
+    def __post_init__(self) -> None:
+        if len(self.logprobs) != len(self.greedy):
+            raise ValueError(
+                f"{len(self.logprobs)} log-probabilities and {len(self.greedy)} greedy flags; there must be one of "
+                "each for every returned token"
+            )
+
+
+def lexicographic(texts: Sequence[Text]) -> list[int]:
+    """The order in which to send texts: each is next to those with which it shares the longest prefix."""
+    keys = [text.tokens.astype(">u4").tobytes() for text in texts]  # big-endian bytes sort like the tokens
+    return sorted(range(len(texts)), key=keys.__getitem__)
+
+
+class SharedScores:
+    """Puts the log-likelihoods of texts together from what an engine returned for each of them.
+
+    The texts are given in lexicographic order. Of several values for the same token after the same prefix, the first
+    finite one is used for all texts, so that equal texts get equal answers.
+    """
+
+    def __init__(self, texts: Sequence[Text]) -> None:
+        self.texts = texts
+        self._nodes = _nodes([text.tokens for text in texts])
+        n_nodes = 1 + max((int(nodes.max()) for nodes in self._nodes), default=-1)
+        self._logprobs = np.full(n_nodes, np.nan)
+        self._greedy = np.zeros(n_nodes, np.bool_)
+        self._is_known = np.zeros(n_nodes, np.bool_)
+
+    def to_send(self) -> list[int]:
+        """The texts to ask the engine for: all but those that a later text begins with, or is equal to."""
+        ends = zip(self._nodes, [*self._nodes[1:], self._nodes[0][:0]] if self._nodes else [], strict=True)
+        return [
+            number
+            for number, (nodes, following) in enumerate(ends)
+            if len(following) < len(nodes) or following[len(nodes) - 1] != nodes[-1]
+        ]
+
+    def receive(self, text: int, returned: Returned) -> None:
+        """Takes the engine's answer to a text; in any order, and again if it is asked again."""
+        nodes = self._nodes[text]
+        n_computed = min(len(returned.logprobs), len(nodes) - 1 - returned.n_cached)
+        if n_computed <= 0:
+            return
+        nodes = nodes[-n_computed:]
+        logprobs, greedy = returned.logprobs[-n_computed:], returned.greedy[-n_computed:]
+        new = np.isfinite(logprobs) & ~self._is_known[nodes]
+        self._set(nodes[new], logprobs[new], greedy[new])
+
+    def holes(self) -> list[Hole]:
+        """The tokens that are scored and still unknown, each once, in the order of the texts."""
+        found: dict[int, Hole] = {}
+        for number, (text, nodes) in enumerate(zip(self.texts, self._nodes, strict=True)):
+            first = len(nodes) - text.n_scored
+            for offset in np.flatnonzero(~self._is_known[nodes[first:]]):
+                found.setdefault(int(nodes[first + offset]), Hole(number, first + int(offset)))
+        return list(found.values())
+
+    def fill(self, hole: Hole, logprob: float, greedy: bool) -> None:
+        """Takes the engine's answer to a hole as it is: asking a third time would not change it."""
+        self._set(self._nodes[hole.text][hole.depth : hole.depth + 1], logprob, greedy)
+
+    def answer(self, text: int) -> ScoredText:
+        """Sums over a text's scored tokens, in their order; NaN if one is unknown."""
+        nodes = self._nodes[text][-self.texts[text].n_scored :]
+        total = sum(self._logprobs[nodes].tolist())  # one after the other, so that the last bit is the engine's too
+        return ScoredText(text, float(total), bool(self._greedy[nodes].all()))
+
+    def row(self, text: int) -> Returned:
+        """All that is known about a text's tokens, whichever text it was returned for; for texts that are sent later,
+        while the engine still holds this one."""
+        nodes = self._nodes[text][1:]
+        return Returned(0, self._logprobs[nodes], self._greedy[nodes])
+
+    def _set(self, nodes: IntArray, logprobs: FloatArray | float, greedy: BoolArray | bool) -> None:
+        self._logprobs[nodes], self._greedy[nodes], self._is_known[nodes] = logprobs, greedy, True
+
+
+def _nodes(rows: Sequence[IntArray]) -> list[IntArray]:
+    """A number for each token of each row, equal where the tokens up to it are equal, `(n_tokens,)` each."""
+    found: list[IntArray] = []
+    n_nodes = 0
+    for row, shared in zip(rows, shared_with_previous(rows).tolist(), strict=True):
+        nodes = np.empty(len(row), np.int32)
+        nodes[:shared] = found[-1][:shared] if found else 0
+        nodes[shared:] = np.arange(n_nodes, n_nodes + len(row) - shared)
+        n_nodes += len(row) - shared
+        found.append(nodes)
+    return found

@@ -1,0 +1,172 @@
+"""Log-likelihoods put together from a toy engine's answers: a function of the prefix, with a cache of full blocks."""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+from hashlib import blake2b
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lm_eval_leakage.scoring.engine_cache import Hole, Returned, SharedScores, lexicographic
+from lm_eval_leakage.scoring.prefix_tree import Text
+from tests.scoring.trees import texts
+
+
+def logprob(prefix: tuple[int, ...]) -> float:
+    """Log-probability of the last token after those before it, as float32."""
+    drawn = int.from_bytes(blake2b(repr(prefix).encode(), digest_size=4).digest(), "big") / 2**32
+    return struct.unpack("f", struct.pack("f", -8 * drawn))[0]
+
+
+def is_greedy(prefix: tuple[int, ...]) -> bool:
+    return logprob(prefix) > -6
+
+
+def plain(text: Text) -> tuple[float, bool]:
+    whole = tuple(text.tokens.tolist())
+    scored = [whole[: end + 1] for end in range(len(whole) - text.n_scored, len(whole))]
+    return sum(map(logprob, scored)), all(map(is_greedy, scored))
+
+
+class ToyEngine:
+    """Keeps full blocks of the texts it has read, forgets some at random, and never takes the last token from the
+    cache. Rows of cached tokens are left out or, where `whole`, hold garbage."""
+
+    def __init__(self, block: int, whole: bool, forgets: float, seed: int) -> None:
+        self.block, self.whole, self.forgets, self.rng = block, whole, forgets, random.Random(seed)
+        self.cached: set[tuple[int, ...]] = set()
+        self.n_computed = 0
+
+    def ask(self, text: Text) -> Returned:
+        whole = tuple(text.tokens.tolist())
+        n_cached = 0
+        while n_cached + self.block < len(whole) and whole[: n_cached + self.block] in self.cached:
+            n_cached += self.block
+        self.n_computed += len(whole) - n_cached
+        self.cached |= {whole[:stop] for stop in range(self.block, len(whole) + 1, self.block)}
+        self.cached -= {prefix for prefix in sorted(self.cached) if self.rng.random() < self.forgets}
+        logprobs = np.array([logprob(whole[: end + 1]) for end in range(1, len(whole))])
+        greedy = np.array([is_greedy(whole[: end + 1]) for end in range(1, len(whole))])
+        if not self.whole:
+            return Returned(n_cached, logprobs[n_cached:], greedy[n_cached:])
+        logprobs[:n_cached] = [self.rng.choice([math.nan, 0.0, -1e30, math.inf]) for _ in range(n_cached)]
+        greedy[:n_cached] = True
+        return Returned(n_cached, logprobs, greedy)
+
+
+def in_order(some: list[Text]) -> list[Text]:
+    return [some[text] for text in lexicographic(some)]
+
+
+def filled(scores: SharedScores) -> SharedScores:
+    for hole in scores.holes():
+        prefix = tuple(scores.texts[hole.text].tokens[: hole.depth + 1].tolist())
+        scores.fill(hole, logprob(prefix), is_greedy(prefix))
+    return scores
+
+
+ENGINES = st.builds(
+    ToyEngine, st.integers(1, 6), st.booleans(), st.sampled_from([0.0, 0.2, 1.0]), st.integers(0, 2**16)
+)
+
+
+@given(texts(), ENGINES)
+def test_answers_equal_those_of_texts_computed_alone(some: list[Text], engine: ToyEngine) -> None:
+    some = in_order(some)
+    scores = SharedScores(some)
+    for number, text in enumerate(some):
+        scores.receive(number, engine.ask(text))
+    filled(scores)
+    for number, text in enumerate(some):
+        answer = scores.answer(number)
+        assert (answer.text, answer.loglikelihood, answer.greedy) == (number, *plain(text))
+
+
+@given(texts(), ENGINES, st.randoms(use_true_random=False))
+def test_the_order_in_which_answers_come_does_not_matter(some, engine: ToyEngine, rng: random.Random) -> None:
+    some = in_order(some)
+    returned = [(number, engine.ask(text)) for number, text in enumerate(some)]
+    rng.shuffle(returned)
+    scores = SharedScores(some)
+    for number, one in returned:
+        scores.receive(number, one)
+    filled(scores)
+    assert [scores.answer(number).loglikelihood for number in range(len(some))] == [plain(text)[0] for text in some]
+
+
+@given(texts(), ENGINES)
+def test_the_holes_are_the_scored_tokens_that_no_answer_holds_each_once(some: list[Text], engine: ToyEngine) -> None:
+    some = in_order(some)
+    scores, known, scored = SharedScores(some), set(), set()
+    for number, text in enumerate(some):
+        returned = engine.ask(text)
+        scores.receive(number, returned)
+        whole = tuple(text.tokens.tolist())
+        known |= {whole[: end + 1] for end in range(returned.n_cached + 1, len(whole))}
+        scored |= {whole[: end + 1] for end in range(len(whole) - text.n_scored, len(whole))}
+    holes = [tuple(some[hole.text].tokens[: hole.depth + 1].tolist()) for hole in scores.holes()]
+    assert sorted(holes) == sorted(scored - known)
+
+
+@given(texts(), st.integers(1, 6), st.booleans(), st.integers(1, 9))
+def test_texts_sent_later_use_what_the_last_text_before_them_knew(some, block: int, whole: bool, size: int) -> None:
+    engine, n_holes = ToyEngine(block, whole, 0.0, 0), 0
+    some, found = in_order(some), []
+    last: tuple[list[Text], list[Returned]] = ([], [])
+    for first in range(0, len(some), size):
+        portion = [*last[0], *some[first : first + size]]
+        scores = SharedScores(portion)
+        for number, returned in enumerate(last[1]):
+            scores.receive(number, returned)
+        for number in range(len(last[0]), len(portion)):
+            scores.receive(number, engine.ask(portion[number]))
+        n_holes += len(scores.holes())
+        filled(scores)
+        found += [scores.answer(number).loglikelihood for number in range(len(last[0]), len(portion))]
+        last = [portion[-1]], [scores.row(len(portion) - 1)]
+    assert found == [plain(text)[0] for text in some]
+    together = ToyEngine(block, whole, 0.0, 0)
+    in_one = SharedScores(some)
+    for number, text in enumerate(some):
+        in_one.receive(number, together.ask(text))
+    if all(text.n_scored == len(text.tokens) - 1 for text in some):  # else a token may be scored only later
+        assert n_holes == len(in_one.holes())
+
+
+def test_the_token_after_the_cached_block_is_a_hole_and_the_next_one_is_not() -> None:
+    scores = SharedScores([Text([1, 2, 3, 4, 5], 4), Text([1, 2, 3, 4, 9], 1), Text([1, 2, 7, 8], 2)])
+    engine = ToyEngine(2, False, 0.0, 0)
+    for number, text in enumerate(scores.texts):
+        scores.receive(number, engine.ask(text))
+    assert scores.holes() == [Hole(1, 4), Hole(2, 2)]
+
+
+def test_a_missing_or_infinite_value_is_a_hole_and_what_a_hole_gets_is_final() -> None:
+    scores = SharedScores([Text([1, 2, 3, 4], 3)])
+    scores.receive(0, Returned(0, np.array([math.nan, -math.inf, -1.0]), np.array([True, True, True])))
+    assert scores.holes() == [Hole(0, 1), Hole(0, 2)]
+    scores.fill(Hole(0, 1), -2.0, True)
+    assert math.isnan(scores.answer(0).loglikelihood)
+    scores.fill(Hole(0, 2), -math.inf, False)
+    assert scores.holes() == []
+    assert (scores.answer(0).loglikelihood, scores.answer(0).greedy) == (-math.inf, False)
+
+
+def test_an_answer_longer_than_its_text_is_read_from_the_end() -> None:
+    scores = SharedScores([Text([1, 2, 3], 1)])
+    scores.receive(0, Returned(0, np.array([9.0, 9.0, -1.0, -2.0]), np.array([False, False, True, True])))
+    assert scores.row(0).logprobs.tolist() == [-1.0, -2.0]
+
+
+def test_flags_that_do_not_match_the_log_probabilities_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 log-probabilities and 1 greedy flags"):
+        Returned(0, np.zeros(2), np.zeros(1, np.bool_))
+
+
+def test_without_texts_there_is_nothing_to_ask() -> None:
+    assert SharedScores([]).holes() == []
