@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, Protocol
 logger = logging.getLogger(__name__)
 
 SILENCE = 40  # seconds after which a machine that does not answer is taken for gone
-KEEPALIVES = 4  # keepalive packets within this time
+PACKETS = 4  # keepalive packets within this time
 NEWS = 1.0  # seconds in which the reason of an error may still arrive
 MOST_TOLD = 300  # characters of an error
 KILLED = "was killed, or its machine is gone"
@@ -187,8 +187,8 @@ class _Connection:
 def _keep_alive(connected: socket.socket) -> None:
     connected.settimeout(None)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    between = SILENCE // (KEEPALIVES + 1)
-    options = {"TCP_KEEPIDLE": between, "TCP_KEEPALIVE": between, "TCP_KEEPINTVL": between, "TCP_KEEPCNT": KEEPALIVES}
+    between = SILENCE // (PACKETS + 1)
+    options = {"TCP_KEEPIDLE": between, "TCP_KEEPALIVE": between, "TCP_KEEPINTVL": between, "TCP_KEEPCNT": PACKETS}
     for name, value in (options | {"TCP_USER_TIMEOUT": 1000 * SILENCE}).items():
         if hasattr(socket, name):  # not every system has all of them
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
