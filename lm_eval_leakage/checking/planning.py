@@ -30,7 +30,7 @@ from lm_eval_leakage.checking.runs_present import (
     present_references,
     present_runs,
 )
-from lm_eval_leakage.harness.checks.foreseen import check_model, why_cannot_answer
+from lm_eval_leakage.harness.checks.foreseen import check_model, warn_if_one_at_a_time, why_cannot_answer
 from lm_eval_leakage.harness.checks.task_names import check_task_names
 from lm_eval_leakage.harness.models.tokenizer_only import TokenizerOnly, tokenizer_on_disk
 from lm_eval_leakage.harness.running.own_benchmark import is_file_of_questions, write_task
@@ -108,6 +108,7 @@ def _check_early(settings: CheckSettings, files: Sequence[str]) -> None:
     """Raises ValueError or ImportError for what can be known before the index of tasks is built."""
     check_task_names([task for task in settings.tasks if task not in files], settings.include_path)
     check_model(settings.model, (), settings.model_args)
+    warn_if_one_at_a_time(settings.model, settings.model_args)
     if isinstance(settings.reference, Mapping):
         check_model(settings.model, (), settings.reference)
 

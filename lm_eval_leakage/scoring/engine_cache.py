@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lm_eval_leakage.scoring.prefix_tree import IntArray, ScoredText, Text, shared_with_previous
+from lm_eval_leakage.scoring.prefix_tree import BoolArray, IntArray, ScoredText, Text, shared_with_previous
 
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
+DoubleArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Returned:
     """
 
     n_cached: int
-    logprobs: FloatArray
+    logprobs: DoubleArray
     greedy: BoolArray
 
     def __post_init__(self) -> None:
@@ -116,7 +115,7 @@ class SharedScores:
         nodes = self._nodes[text][1:]
         return Returned(0, self._logprobs[nodes], self._greedy[nodes])
 
-    def _set(self, nodes: IntArray, logprobs: FloatArray | float, greedy: BoolArray | bool) -> None:
+    def _set(self, nodes: IntArray, logprobs: DoubleArray | float, greedy: BoolArray | bool) -> None:
         self._logprobs[nodes], self._greedy[nodes], self._is_known[nodes] = logprobs, greedy, True
 
 

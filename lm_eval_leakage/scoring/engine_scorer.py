@@ -13,8 +13,8 @@ from lm_eval_leakage.scoring.prefix_tree import IntArray, ScoredText, Text
 
 logger = logging.getLogger(__name__)
 
-FEWEST_TOKENS = 2**13  # tokens of texts in the first call to the engine
-MOST_TOKENS = 2**20  # an engine's answer has some 300 bytes per token of a text, cached or not
+TOKENS_OF_FIRST_CALL = 2**13  # tokens of texts in the first call to the engine
+TOKENS_OF_CALL = 2**20  # an engine's answer has some 300 bytes per token of a text, cached or not
 SECONDS_AIMED_AT = 15.0  # length of later calls; a kill loses one, and another one that is not yet on disk
 
 
@@ -45,13 +45,13 @@ class EngineScorer:
         """Results of the texts, portion by portion, in the order in which they were sent."""
         salt = secrets.token_hex(8)
         order = lexicographic(texts)
-        size, begun, before = FEWEST_TOKENS, 0, list[tuple[Text, Returned]]()
+        size, begun, before = TOKENS_OF_FIRST_CALL, 0, list[tuple[Text, Returned]]()
         while begun < len(order):
             portion = _portion(texts, order, begun, size)
             started = time.monotonic()
             scores = self._scored([texts[text] for text in portion], before, salt)
             faster = SECONDS_AIMED_AT / max(time.monotonic() - started, 0.1)
-            size = min(MOST_TOKENS, max(FEWEST_TOKENS, int(size * min(faster, 4))))
+            size = min(TOKENS_OF_CALL, max(TOKENS_OF_FIRST_CALL, int(size * min(faster, 4))))
             for number, text in enumerate(portion, start=len(before)):
                 answer = scores.answer(number)
                 yield ScoredText(text, answer.loglikelihood, answer.greedy)

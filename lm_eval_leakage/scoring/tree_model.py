@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lm_eval_leakage.scoring.pieces import Piece, UnsuitedModelError, index_tensor
-from lm_eval_leakage.scoring.prefix_tree import IntArray
+from lm_eval_leakage.scoring.prefix_tree import BoolArray, IntArray
 from lm_eval_leakage.scoring.tree_attention import tree_attention
 from lm_eval_leakage.scoring.tree_mask import MaskFunction, TreeMask
 from lm_eval_leakage.scoring.two_parts import TwoParts, rows_at_once
@@ -23,7 +23,6 @@ SOFTMAX_AT_ONCE = 2**22  # values: 16 MiB, which fits into a CPU's cache
 
 _piece_at_hand: ContextVar[Piece] = ContextVar("piece_at_hand")
 FloatArray = npt.NDArray[np.float32]
-BoolArray = npt.NDArray[np.bool_]
 
 
 class TreeModel:

@@ -65,6 +65,16 @@ def test_our_model_of_vllm_takes_what_vllm_takes_and_needs_its_package(monkeypat
         check_model("vllm-prefix-tree", ["leakage_perm"], {"pretrained": "x"})
 
 
+def test_our_model_of_a_server_takes_what_local_completions_takes() -> None:
+    ours, theirs = (
+        model_source(OUR_MODELS["vllm-server-prefix-tree"]),
+        model_source(MODEL_MAPPING["local-completions"]),
+    )
+    assert ours.parameters == theirs.parameters
+    assert "TemplateAPI" in ours.classes
+    assert not any(why_not("vllm-server-prefix-tree", s) for s in suffixes() if not why_not("local-completions", s))
+
+
 def test_every_model_of_the_harness_has_a_source_that_can_be_read() -> None:
     misnamed = {"hf-audiolm-qwen", "ipex", "neuronx"}  # lm_eval's table has other names than their classes
     assert {name for name, target in MODEL_MAPPING.items() if model_source(target) is None} <= misnamed
@@ -209,6 +219,24 @@ def test_a_runs_mistakes_are_told_before_the_index(tasks, given, said) -> None:
     with pytest.raises((ValueError, OSError)) as raised:
         check_before_index(chosen)
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "given", "is_told"),
+    [
+        ("mmlu_leakage_perm", "local-completions", {}, True),
+        ("mmlu_leakage_perm", "vllm-server-prefix-tree", {}, True),
+        ("mmlu_leakage_perm", "local-completions", {"num_concurrent": 1}, False),
+        ("mmlu_leakage_perm", "hf", {"pretrained": "gpt2"}, False),
+        ("gsm8k", "local-completions", {}, False),
+    ],
+)
+def test_an_audit_of_a_server_that_gets_one_request_at_a_time_is_told_how_to_send_more(
+    task, model, given, is_told, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr(foreseen, "find_spec", lambda name: True)
+    check_before_index(options([task], model=model, model_args=given))
+    assert ["num_concurrent=16" in message for message in caplog.messages] == [True] * is_told
 
 
 def test_a_run_with_other_tasks_continues_without_the_audits_that_its_model_cannot_run(monkeypatch) -> None:

@@ -310,8 +310,9 @@ def test_the_rank_counts_the_processes_of_all_nodes(monkeypatch) -> None:
     """`hf` takes the rank within the node, so that on two nodes of one process each, both would be the first."""
 
     def on_the_second_node(self, *_: object, **__: object) -> None:
-        self._rank, self._world_size, self.backend = 0, 2, "seq2seq"
-        self.accelerator = SimpleNamespace(process_index=1)
+        self._rank, self._world_size, self.backend = 0, 1, "seq2seq"
+        self.accelerator = SimpleNamespace(process_index=1, num_processes=2)
 
     monkeypatch.setattr(HFLM, "__init__", on_the_second_node)
-    assert PrefixTreeLM(max_tokens=64).rank == 1
+    lm = PrefixTreeLM(pretrained="any", max_tokens=64)
+    assert (lm.rank, lm.world_size) == (1, 2)

@@ -102,7 +102,7 @@ def test_layers_on_other_devices_or_on_disk_change_no_answer(tmp_path, memory, p
     offloaded = {"parallelize": True, "max_cpu_memory": memory, "offload_folder": str(tmp_path / "offloaded")}
     lm = lm_of(model, **offloaded)
     assert set(map(str, lm.model.hf_device_map.values())) == places
-    assert lm._scorer is not None
-    assert lm._scorer.name == "tree attention"
+    assert lm.choice.scorer is not None
+    assert lm.choice.scorer.name == "tree attention"
     alone = lm_of(model).loglikelihood(asked(PAIRS), disable_tqdm=True)
     assert lm.loglikelihood(asked(PAIRS), disable_tqdm=True) == alone

@@ -145,8 +145,8 @@ def test_a_token_after_the_last_cached_block_is_asked_for_alone(module, model) -
 
 
 def test_portions_share_what_the_portion_before_knew_and_report_as_they_go(module, model, monkeypatch) -> None:
-    monkeypatch.setattr(engine_scorer, "FEWEST_TOKENS", 200)
-    monkeypatch.setattr(engine_scorer, "MOST_TOKENS", 200)
+    monkeypatch.setattr(engine_scorer, "TOKENS_OF_FIRST_CALL", 200)
+    monkeypatch.setattr(engine_scorer, "TOKENS_OF_CALL", 200)
     loaded = Loaded(module, model, Behaviour(block=4))
     reported: list[tuple[int, tuple[str, str]]] = []
     monkeypatch.setattr(

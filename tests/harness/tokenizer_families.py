@@ -142,6 +142,11 @@ def _bert() -> Tokenizer:
     return tokenizer
 
 
+def _bytes_without_a_pattern() -> Tokenizer:
+    """Its vocabulary has entries across line breaks and spaces, beside bytes of other scripts too."""
+    return _byte_level()
+
+
 def _unknown_pattern() -> Tokenizer:
     """Its words may begin with a line break."""
     return _byte_level(_split(r"\s?\p{L}+|\s?[^\s\p{L}]+|\s+"))
@@ -162,6 +167,7 @@ FAMILIES = {
     "Metaspace": (_words_of_metaspace, True, True),
     "T5": (_t5, False, True),
     "BERT": (_bert, True, True),
+    "bytes without a pattern": (_bytes_without_a_pattern, False, True),
     "another pattern": (_unknown_pattern, False, False),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -15,6 +16,8 @@ from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 from lm_eval_leakage.harness.tasks.templates import probe_named_by
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.texts import did_you_mean
+
+logger = logging.getLogger(__name__)
 
 GIVES_TOKEN_SCORES = "HFLM"
 PACKAGES = {  # what a model's base class needs, and the extra of lm_eval that installs it
@@ -42,6 +45,16 @@ def check_model(model: str, audits: Iterable[str], model_args: Mapping[str, Any]
         _check_packages(model, source)
         if model_args is not None:
             _check_arguments(model, source, model_args)
+
+
+def warn_if_one_at_a_time(model: str, model_args: Mapping[str, Any]) -> None:
+    """Says that a server is asked one request at a time, if nothing else was chosen."""
+    source = source_of(model)
+    if source is not None and OF_A_SERVER in source.classes and "num_concurrent" not in model_args:
+        logger.warning(
+            "--model_args does not give num_concurrent, so that the server gets one request at a time; "
+            "num_concurrent=16 keeps it busy"
+        )
 
 
 def why_not(model: str, audit: str) -> str:

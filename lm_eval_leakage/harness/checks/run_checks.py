@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.harness.checks.foreseen import check_model, why_not
+from lm_eval_leakage.harness.checks.foreseen import check_model, warn_if_one_at_a_time, why_not
 from lm_eval_leakage.harness.checks.task_names import check_task_names, may_make_its_data
 from lm_eval_leakage.harness.tasks.audit_suffixes import names_an_audit, split_name, suffixes
 from lm_eval_leakage.harness.tasks.known_keys import names_audit_or_group, refusal_of_keys
@@ -32,6 +32,7 @@ def check_before_index(options: Any) -> None:
         _check_able(model, tasks)
     check_model(model, [], {name: value for name, value in model_args.items() if name not in SET_BY_HARNESS})
     if audits:
+        warn_if_one_at_a_time(model, model_args)
         _check_metadata(options, tasks, audits)
         if options.output_path:
             from lm_eval_leakage.harness.patches.saved_files import refuse_unwritable  # imports lm_eval.utils

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, Protocol
 logger = logging.getLogger(__name__)
 
 SILENCE = 40  # seconds after which a machine that does not answer is taken for gone
-PROBES = 4  # keepalive packets within this time
+PACKETS = 4  # keepalive packets within this time
 NEWS = 1.0  # seconds in which the reason of an error may still arrive
 MOST_TOLD = 300  # characters of an error
 KILLED = "was killed, or its machine is gone"
@@ -84,7 +84,7 @@ class Lifeline:
         self._gone: dict[int, Gone] = {}
         self._connections: list[_Connection] = []
         self.store: Store | None = None
-        self._lock = threading.RLock()
+        self._mutex = threading.RLock()
 
     def work(self) -> None:
         """A round has begun, or goes on: from now on this process ends if another one was killed or has failed."""
@@ -96,14 +96,14 @@ class Lifeline:
 
     def rest(self) -> None:
         """The round is over: this process can do what follows alone."""
-        with self._lock:
+        with self._mutex:
             self._n_rounds += 1
             self._be(State.RESTS)
             self.tell({"rounds": self._n_rounds})
 
     def lost(self, number: int, gone: Gone) -> None:
         """Process `number` has ended."""
-        with self._lock:
+        with self._mutex:
             if number in self._gone:
                 return
             self._gone[number] = gone
@@ -118,7 +118,7 @@ class Lifeline:
 
     def add(self, connection: _Connection) -> None:
         """Takes part in what this process knows, from now on; needs the other's number."""
-        with self._lock:
+        with self._mutex:
             for number, gone in self._gone.items():
                 connection.send({"lost": [number, *gone]})
             self._connections.append(connection)
@@ -143,7 +143,7 @@ class Lifeline:
         self._connections = []
 
     def _be(self, state: State) -> None:
-        with self._lock:
+        with self._mutex:
             self._state = state
             self._judge()
 
@@ -187,8 +187,8 @@ class _Connection:
 def _keep_alive(connected: socket.socket) -> None:
     connected.settimeout(None)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    between = SILENCE // (PROBES + 1)
-    options = {"TCP_KEEPIDLE": between, "TCP_KEEPALIVE": between, "TCP_KEEPINTVL": between, "TCP_KEEPCNT": PROBES}
+    between = SILENCE // (PACKETS + 1)
+    options = {"TCP_KEEPIDLE": between, "TCP_KEEPALIVE": between, "TCP_KEEPINTVL": between, "TCP_KEEPCNT": PACKETS}
     for name, value in (options | {"TCP_USER_TIMEOUT": 1000 * SILENCE}).items():
         if hasattr(socket, name):  # not every system has all of them
             connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -37,13 +37,14 @@ class Portion:
 
 def in_portions(sizes: Iterable[int]) -> list[slice]:
     """Consecutive requests of at most MOST_REQUESTS and MOST_CHARACTERS in all; `sizes`: characters of each."""
-    found, first, stop, total = [], 0, 0, 0
-    for stop, size in enumerate(sizes):
-        if stop > first and (stop - first >= MOST_REQUESTS or total + size > MOST_CHARACTERS):
-            found.append(slice(first, stop))
-            first, total = stop, 0
+    found, first, n_requests, total = [], 0, 0, 0
+    for index, size in enumerate(sizes):
+        if index > first and (index - first >= MOST_REQUESTS or total + size > MOST_CHARACTERS):
+            found.append(slice(first, index))
+            first, total = index, 0
         total += size
-    return [*found, slice(first, stop + 1)] if total else found
+        n_requests = index + 1
+    return [*found, slice(first, n_requests)] if n_requests else found
 
 
 def one_ahead(tasks: Iterable[Callable[[], T]]) -> Iterator[T]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Any
@@ -195,23 +195,22 @@ class _Crossing:
         vocabulary = backend.get_vocab(with_added_tokens=False)
         line_break, space = ("Ċ", "Ġ") if in_bytes else ("\n", " " if spaces_kept else SPACE)
         if space in vocabulary:
-            self.words = {
-                found for entry in vocabulary if space in entry for found in re.findall(f"([^{space}]){space}", entry)
-            }
-        if line_break not in vocabulary:
-            # Only if every byte is there, nothing is unknown, and so nothing unknown is merged with its neighbour.
-            line_break = "<0x0A>"
-            if not backend.model.byte_fallback or not all(f"<0x{byte:02X}>" in vocabulary for byte in range(256)):
-                return
-            if any(line_break in entry and entry != line_break for entry in vocabulary):
-                return
-        self.lines = {
-            found
-            for entry in vocabulary
-            if line_break in entry
-            for found in re.findall(f"{line_break}([^{line_break}])", entry)
-            if line_break != "<0x0A>"
-        }
+            self.words = _characters(rf"(<0x..>|[^{space}]){space}", vocabulary, in_bytes)
+        if line_break in vocabulary:
+            self.lines = _characters(rf"{line_break}(<0x..>|[^{line_break}])", vocabulary, in_bytes)
+        elif backend.model.byte_fallback and all(f"<0x{byte:02X}>" in vocabulary for byte in range(256)):
+            # Every byte is there, so nothing is unknown, and nothing unknown is merged with its neighbour.
+            merged = any("<0x0A>" in entry and entry != "<0x0A>" for entry in vocabulary)
+            self.lines = None if merged else set()
+
+
+def _characters(pattern: str, vocabulary: Iterable[str], in_bytes: bool) -> set[str] | None:
+    """The characters that entries have at the group of `pattern`; None if some are bytes of unknown characters."""
+    search = re.compile(pattern)
+    found = {each for entry in vocabulary for each in search.findall(entry)}
+    if in_bytes:
+        found -= {*"ĊĠĉč"}  # white space, beside which there is no cut
+    return None if any(len(each) > 1 or (in_bytes and not each.isascii()) for each in found) else found
 
 
 def _only_merges(model: Any) -> bool:
@@ -245,6 +244,4 @@ def _as_found(token: Any, normalizer: Any) -> Iterator[str]:
     """What an added token looks like in a text: some are looked for after normalizing, as themselves normalized."""
     yield token.content
     if token.normalized and normalizer is not None:
-        normalized = normalizer.normalize_str(token.content)
-        # a space may be a line break that was normalized
-        yield normalized if normalized == token.content else re.sub(r"\s", "\n", normalized)
+        yield re.sub(r"\s", "\n", normalizer.normalize_str(token.content))  # a space may have been a line break

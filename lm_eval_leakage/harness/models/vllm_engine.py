@@ -20,7 +20,7 @@ from lm_eval_leakage.scoring.prefix_tree import IntArray
 
 READS_CACHE = "skip_reading_prefix_cache"
 COUNTER = "vllm:num_preemptions"
-Entry = Mapping[int, Any]  # at one position: the prompt's token and the most likely one
+PromptEntry = Mapping[int, Any]  # at one position: the prompt's token and the most likely one
 
 
 def reads_cache() -> bool:
@@ -104,13 +104,13 @@ def _rows(tokens: IntArray, entries: Any) -> np.ndarray[Any, np.dtype[np.float64
     return np.array(pairs, np.float64)
 
 
-def score(entry: Entry, token: int) -> tuple[float, bool]:
+def score(entry: PromptEntry, token: int) -> tuple[float, bool]:
     """Log-probability of a token, NaN if the entry does not hold it, and whether none is more likely."""
     logprob, most = _score(entry, token)
     return logprob, logprob >= most
 
 
-def _score(entry: Entry | None, token: int) -> tuple[float, float]:
+def _score(entry: PromptEntry | None, token: int) -> tuple[float, float]:
     if entry is None or token not in entry:
         return np.nan, np.nan
     return entry[token].logprob, max(one.logprob for one in entry.values())

@@ -15,6 +15,7 @@ from lm_eval.models.vllm_causallms import VLLM
 from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.exact_scoring import NOISE, PROBE
+from lm_eval_leakage.harness.models.portions import Pair
 from lm_eval_leakage.harness.models.tokenising import encoded_pairs
 from lm_eval_leakage.harness.models.vllm_engine import VllmEngine, reads_cache
 from lm_eval_leakage.harness.patches.patching import is_as_known
@@ -23,7 +24,6 @@ from lm_eval_leakage.scoring.engine_scorer import EngineScorer
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text
 
 logger = logging.getLogger(__name__)
-Pair = tuple[str, str]  # context, continuation
 FIRST_VERSION = "0.11.1"  # of vLLM that can read its prefix cache for log-probabilities of a prompt
 USUAL_BLOCK, LARGE_BLOCK = 16, 64  # tokens; vLLM's default on GPUs, and one that a question often fits into
 

@@ -11,6 +11,7 @@ from lm_eval_leakage.harness.patches.patching import found
 OUR_MODELS = {
     "hf-prefix-tree": "lm_eval_leakage.harness.models.prefix_tree_lm:PrefixTreeLM",
     "vllm-prefix-tree": "lm_eval_leakage.harness.models.vllm_prefix_tree_lm:VLLMPrefixTreeLM",
+    "vllm-server-prefix-tree": "lm_eval_leakage.harness.models.vllm_server_lm:VllmServerPrefixTreeLM",
 }
 REGISTRY = "lm_eval.api.registry"
 OF_METRICS = ("metric_registry", "aggregation_registry", "metric_agg_registry")

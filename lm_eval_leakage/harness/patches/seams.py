@@ -282,6 +282,16 @@ SEAMS = (
         parameters=("requests",),
     ),
     Seam(
+        PATCHES + "api_model.py",
+        "lm_eval.models.api_models:TemplateAPI._loglikelihood_tokens",
+        "is overridden by vllm_server_lm.py: everything that `local-completions` scores passes through it",
+        "`--model vllm-server-prefix-tree` is not available; use `--model local-completions`",
+        TESTS + "test_vllm_server_prefix_tree_is_refused_if_local_completions_is_implemented_differently",
+        refuses=True,
+        parameters=("requests",),
+        names=("batch_loglikelihood_requests",),
+    ),
+    Seam(
         PATCHES + "hf_model.py",
         "lm_eval.models.huggingface:HFLM._model_call",
         "returns the logits of every token, in the model's precision and on its device; we add the method "

@@ -26,9 +26,15 @@ ALLOWED = {
         "harness/census/findings.py",
         "_config",
     ): "a task is made of its settings without the download that __init__ does",
-    ("harness/models/prefix_tree_lm.py", "_rank"): "that of `hf` begins with 0 on each node; in the table of seams",
+    ("harness/models/ranked_hf.py", "_rank"): "that of `hf` begins with 0 on each node; in the table of seams",
+    ("harness/models/ranked_hf.py", "_world_size"): "that of `hf` is 1 on CPUs; in the table of seams",
+    (
+        "harness/models/ranked_hf.py",
+        "_model_call",
+    ): "overridden to know when a process computes; in the table of seams",
     ("harness/models/prefix_tree_lm.py", "_loglikelihood_tokens"): "overridden; in the table of seams",
     ("harness/models/vllm_prefix_tree_lm.py", "_loglikelihood_tokens"): "overridden; in the table of seams",
+    ("harness/models/vllm_server_lm.py", "_loglikelihood_tokens"): "overridden; in the table of seams",
 }
 
 

@@ -373,6 +373,14 @@ def test_hf_prefix_tree_is_refused_if_hf_is_implemented_differently(monkeypatch)
         PrefixTreeLM(pretrained="nothing is loaded")
 
 
+def test_vllm_server_prefix_tree_is_refused_if_local_completions_is_implemented_differently(monkeypatch) -> None:
+    from lm_eval_leakage.harness.models.vllm_server_lm import VllmServerPrefixTreeLM
+
+    monkeypatch.setattr("lm_eval.models.api_models.TemplateAPI._loglikelihood_tokens", lambda self, batch: [])
+    with pytest.raises(UnsupportedHarness, match="`--model vllm-server-prefix-tree` is not available; use"):
+        VllmServerPrefixTreeLM(base_url="http://127.0.0.1:1/v1/completions")
+
+
 def test_without_a_way_to_the_logits_hf_offers_no_token_scores(caplog, monkeypatch) -> None:
     monkeypatch.delattr("lm_eval.models.huggingface.HFLM._model_call")
     model = SimpleNamespace()

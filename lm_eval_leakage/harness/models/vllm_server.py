@@ -1,0 +1,195 @@
+"""What a running `vllm serve` says about texts over HTTP, with its prefix cache or without.
+
+vLLM does not read its cache if log-probabilities of a text are asked for. `/inference/v1/generate` takes the engine's
+own sampling parameters, by which it can be told to read it nevertheless; then only the tokens that it computed come
+with valid values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import aiohttp
+import numpy as np
+
+from lm_eval_leakage.scoring.engine_cache import Returned
+from lm_eval_leakage.scoring.prefix_tree import IntArray
+
+logger = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
+Payload = dict[str, Any]
+PREEMPTED_TOTAL, ANSWERED_TOTAL = "vllm:num_preemptions_total", "vllm:request_success_total"
+WORTH_REPEATING = (408, 429)  # of the statuses that blame the request
+LONGEST_WAIT = 10.0  # seconds before a failed request is repeated
+CACHE_FLAG = "skip_reading_prefix_cache"  # of vLLM's SamplingParams
+CHARACTERS_SHOWN = 300  # characters of an answer in a message
+
+
+class ServerError(RuntimeError):
+    """The server refuses a request, or answers it with something else than was asked for."""
+
+
+@dataclass
+class VllmServer:
+    """An `Engine` behind a URL.
+
+    root: the server's URL without `/v1/completions`
+    model: the name by which it serves the model, or a LoRA adapter
+    n_concurrent: number of requests under way at a time
+    max_retries: how often a request is sent before its error is raised
+    timeout: seconds that a request may take
+    verify: as aiohttp's `ssl`
+    """
+
+    root: str
+    model: str
+    headers: Mapping[str, str]
+    n_concurrent: int = 1
+    max_retries: int = 3
+    timeout: float = 300
+    verify: bool = True
+    _n_sent: int = 0  # since the counters were read
+    _n_answered: float = 0  # by the server, when the counters were read
+
+    def scores(self, texts: Sequence[IntArray], salt: str | None) -> list[Returned]:
+        """Log-probabilities of each text's tokens. Requests start in the order of the texts. If one that reads the
+        cache fails, its text is computed anew: its tokens may be in the cache by then, while their values are lost."""
+        attempts = []
+        for text in texts:
+            shared, plain = (self._reading(text, salt, skip) for skip in (False, True))
+            attempts.append([shared] * (salt is not None) + [plain] * self.max_retries)
+        return self._answers(attempts, returned_from)
+
+    def last_tokens(self, texts: Sequence[IntArray], salt: str) -> list[tuple[float, bool]]:
+        """Log-probability of each text's last token, and whether it is the most likely one. The token is generated, so
+        that the cache holds everything before it."""
+        wanted = [{"logprobs": 2, "allowed_token_ids": [int(text[-1])]} for text in texts]
+        payloads = [self._payload(text[:-1], salt, one) for text, one in zip(texts, wanted, strict=True)]
+        return self._answers([[payload] * self.max_retries for payload in payloads], next_token_from)
+
+    def n_preemptions(self) -> float | None:
+        """Number of requests that the server has preempted. None if it does not say, or if its counters lack requests
+        that were sent since they were last read: then several servers share the URL."""
+        text = asyncio.run(self._metrics())
+        n_sent, n_before = self._n_sent, self._n_answered
+        n_answered, n_preempted = metric(text, ANSWERED_TOTAL), metric(text, PREEMPTED_TOTAL)
+        self._n_sent, self._n_answered = 0, n_answered or 0
+        return None if n_sent and (n_answered or 0) - n_before < n_sent else n_preempted
+
+    def _reading(self, text: IntArray, salt: str | None, skip: bool) -> Payload:
+        return self._payload(text, salt, {"prompt_logprobs": 1, CACHE_FLAG: skip})
+
+    def _payload(self, text: IntArray, salt: str | None, wanted: Mapping[str, Any]) -> Payload:
+        parameters = {"max_tokens": 1, "temperature": 0, "detokenize": False, **wanted}
+        return {"model": self.model, "token_ids": text.tolist(), "cache_salt": salt, "sampling_params": parameters}
+
+    # ------------------------------------------------------------------ HTTP
+
+    def _answers(
+        self, asked: Sequence[Sequence[Payload]], parsed: Callable[[Payload, Payload], Answer]
+    ) -> list[Answer]:
+        """One answer for each thing asked, which are the payloads to try one after the other."""
+        found: dict[int, Answer] = {}
+        places = iter(range(len(asked)))
+
+        async def work(session: aiohttp.ClientSession) -> None:
+            for place in places:  # shared by all workers
+                found[place] = await self._answer(session, asked[place], parsed)
+
+        async def work_together() -> None:
+            async with self._session() as session:
+                await asyncio.gather(*(work(session) for _ in range(min(self.n_concurrent, len(asked)))))
+
+        if asked:
+            asyncio.run(work_together())
+        self._n_sent += len(asked)
+        return [found[place] for place in range(len(asked))]
+
+    async def _answer(
+        self, session: aiohttp.ClientSession, attempts: Sequence[Payload], parsed: Callable[[Payload, Payload], Answer]
+    ) -> Answer:
+        for number, sent in enumerate(attempts):
+            rest = attempts[number + 1 :]
+            try:
+                return parsed(sent, await self._post(session, sent))
+            except ServerError:
+                if all(other is sent for other in rest):
+                    raise
+            except (aiohttp.ClientError, asyncio.TimeoutError, LookupError, TypeError, ValueError) as error:
+                if not rest:
+                    raise ServerError(f"{self.root} failed {number + 1} times, now with {error!r}") from error
+                if rest[0] is sent:
+                    logger.warning("%s failed with %r; sending the request again", self.root, error)
+                    await asyncio.sleep(min(0.5 * 2**number, LONGEST_WAIT))
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _post(self, session: aiohttp.ClientSession, sent: Payload) -> Payload:
+        async with session.post(f"{self.root}/inference/v1/generate", json=sent, headers=self.headers) as response:
+            if 400 <= response.status < 500 and response.status not in WORTH_REPEATING:
+                text = (await response.text())[:CHARACTERS_SHOWN]
+                raise ServerError(f"{response.url} refuses a request with status {response.status}: {text}")
+            response.raise_for_status()
+            found: Payload = await response.json()
+            return found
+
+    async def _metrics(self) -> str:
+        try:
+            async with self._session() as session, session.get(f"{self.root}/metrics", headers=self.headers) as answer:
+                return await answer.text() if answer.ok else ""
+        except (aiohttp.ClientError, asyncio.TimeoutError):
+            return ""
+
+    def _session(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(limit=self.n_concurrent, ssl=self.verify)
+        return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=self.timeout))
+
+
+def metric(text: str, name: str) -> float | None:
+    """Sum of a counter over all of its labels, in the text format of Prometheus; None if it is not there."""
+    lines = [line.rsplit(" ", 1) for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} "))]
+    return sum(float(value) for _, value in lines) if lines else None
+
+
+def returned_from(sent: Mapping[str, Any], response: Mapping[str, Any]) -> Returned:
+    """What a response says about a row. Raises LookupError, TypeError or ValueError if it says something else.
+
+    The server gives either all positions, those of cached tokens with arbitrary content, or only the computed ones.
+    """
+    tokens, rows = sent["token_ids"], response["prompt_logprobs"]
+    n_cached = len(tokens) - len(rows)
+    if not sent["sampling_params"][CACHE_FLAG]:
+        n_cached = max(n_cached, cached_tokens(response))
+    first = n_cached + 1  # the first computed position whose predecessor was computed too
+    n_given = max(0, len(tokens) - first)
+    scored = [_scored(rows[place - len(tokens)], tokens[place]) for place in range(len(tokens) - n_given, len(tokens))]
+    logprobs = np.array([logprob for logprob, _ in scored], np.float64)
+    return Returned(n_cached, logprobs, np.array([greedy for _, greedy in scored], np.bool_))
+
+
+def cached_tokens(response: Mapping[str, Any]) -> int:
+    """Number of tokens that were read from the cache; KeyError if the server does not tell."""
+    details = (response.get("usage") or {}).get("prompt_tokens_details") or {}
+    return int(details["cached_tokens"])
+
+
+def _scored(row: Mapping[str, Mapping[str, Any]] | None, token: int) -> tuple[float, bool]:
+    entry = (row or {}).get(str(token))
+    if row is None or entry is None or entry["logprob"] is None:
+        return math.nan, False
+    return float(entry["logprob"]), entry["logprob"] >= max(one["logprob"] for one in row.values())
+
+
+def next_token_from(sent: Mapping[str, Any], response: Mapping[str, Any]) -> tuple[float, bool]:
+    """What a response says about the one token that was allowed. Raises LookupError, TypeError or ValueError if it
+    says something else."""
+    (content,) = response["choices"][0]["logprobs"]["content"]
+    (token,) = sent["sampling_params"]["allowed_token_ids"]
+    if content["token_id"] != token:
+        raise ValueError(f"the server chose token {content['token_id']}, though only {token} was allowed")
+    logprob = float(content["logprob"])
+    return logprob, logprob >= max(one["logprob"] for one in content["top_logprobs"])

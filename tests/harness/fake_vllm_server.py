@@ -1,0 +1,133 @@
+"""A vLLM server without vLLM: its prefix cache of blocks, what it returns for cached tokens, and its faults."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+BLOCK = 4
+LIKELIEST = -0.5  # log-probability of the most likely token everywhere
+
+
+def logprob(before: list[int], token: int) -> float:
+    """Log-probability of a token after others; the likeliest one for about a third of all."""
+    digest = blake2b(json.dumps([before, token]).encode(), digest_size=2).digest()
+    return min(LIKELIEST, -int.from_bytes(digest, "big") / 20000)
+
+
+@dataclass
+class FakeVllm:
+    """whole_lists: whether entries of cached tokens are returned too, with arbitrary content
+    fails: numbers of requests that are computed, but answered with this status
+    preempts: numbers of requests during which another one is preempted, so that their count of cached tokens is wrong
+    """
+
+    whole_lists: bool = True
+    says_cached: bool = True
+    has_endpoint: bool = True
+    metrics: bool = True
+    counts_requests: bool = True
+    mistaken: float = 0.0  # added to the log-probabilities of requests that read the cache
+    fails: dict[int, int] = field(default_factory=dict)
+    preempts: tuple[int, ...] = ()
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    n_computed: int = 0
+    n_preempted: int = 0
+    blocks: set[tuple[Any, ...]] = field(default_factory=set)
+    lock: Any = field(default_factory=threading.Lock)
+
+    @property
+    def n_plain(self) -> int:
+        return sum(sent["sampling_params"].get("skip_reading_prefix_cache", False) for sent in self.asked)
+
+    def answer(self, sent: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        with self.lock:
+            number = len(self.asked)
+            self.asked.append(sent)
+            wanted, tokens = sent["sampling_params"], sent["token_ids"]
+            n_cached = 0 if wanted.get("skip_reading_prefix_cache", "prompt_logprobs" in wanted) else self.cached(sent)
+            self.n_computed += len(tokens) - n_cached
+            self.blocks |= {(sent["cache_salt"], *tokens[:end]) for end in range(BLOCK, len(tokens) + 1, BLOCK)}
+        if number in self.fails:
+            return self.fails[number], {"error": "Out of range float values are not JSON compliant"}
+        found = {"prompt_logprobs": self.rows(tokens, n_cached), "choices": [self.choice(sent)]}
+        told = n_cached
+        if number in self.preempts:
+            self.n_preempted, told = self.n_preempted + 1, 0
+        if self.says_cached:
+            found["usage"] = {"prompt_tokens_details": {"cached_tokens": told}}
+        return 200, found
+
+    def cached(self, sent: dict[str, Any]) -> int:
+        tokens, end = sent["token_ids"], 0
+        while end + BLOCK < len(tokens) and (sent["cache_salt"], *tokens[: end + BLOCK]) in self.blocks:
+            end += BLOCK
+        return end
+
+    def rows(self, tokens: list[int], n_cached: int) -> list[Any]:
+        rows: list[Any] = []
+        for place in range(n_cached + 1, len(tokens)):
+            value = logprob(tokens[:place], tokens[place]) + (self.mistaken if n_cached else 0)
+            rows.append({str(tokens[place]): {"logprob": value}, "-1": {"logprob": LIKELIEST}})
+        garbage = {str(token): {"logprob": 7e9} for token in tokens}
+        return [None, *[garbage] * (n_cached * self.whole_lists), *rows]
+
+    def choice(self, sent: dict[str, Any]) -> dict[str, Any]:
+        (token,) = sent["sampling_params"].get("allowed_token_ids", [0])
+        value = {"token_id": token, "logprob": logprob(sent["token_ids"], token)}
+        return {"logprobs": {"content": [{**value, "top_logprobs": [value, {"token_id": -1, "logprob": LIKELIEST}]}]}}
+
+    def told(self) -> str:
+        n_answered = len(self.asked) if self.counts_requests else 0
+        return (
+            "# TYPE vllm:num_preemptions_total counter\n"
+            f'vllm:num_preemptions_total{{engine="0"}} {self.n_preempted}.0\n'
+            f'vllm:num_preemptions_created{{engine="0"}} 1.8e9\n'
+            f'vllm:request_success_total{{finished_reason="stop"}} 0.0\n'
+            f'vllm:request_success_total{{finished_reason="length"}} {n_answered}.0\n'
+        )
+
+
+@contextmanager
+def serving(vllm: FakeVllm) -> Iterator[str]:
+    """The URL of its completions."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1  # an answer is one packet: two would wait for each other
+        disable_nagle_algorithm = True
+
+        def do_POST(self) -> None:
+            sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            known = vllm.has_endpoint and self.path == "/inference/v1/generate"
+            self.say(*(vllm.answer(sent) if known else (404, {"detail": "Not Found"})))
+
+        def do_GET(self) -> None:
+            self.say(*((200, vllm.told()) if vllm.metrics and self.path == "/metrics" else (404, "")))
+
+        def say(self, status: int, found: Any) -> None:
+            content = (found if isinstance(found, str) else json.dumps(found)).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *told: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1/completions"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
