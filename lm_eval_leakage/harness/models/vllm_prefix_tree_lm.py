@@ -14,7 +14,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.vllm_causallms import VLLM
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.prefix_tree_lm import NOISE, PROBE
+from lm_eval_leakage.harness.models.exact_scoring import NOISE, PROBE
 from lm_eval_leakage.harness.models.tokenising import encoded_pairs
 from lm_eval_leakage.harness.models.vllm_engine import VllmEngine, reads_cache
 from lm_eval_leakage.harness.patches.patching import is_as_known
