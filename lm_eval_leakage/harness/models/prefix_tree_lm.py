@@ -23,6 +23,7 @@ from lm_eval_leakage.scoring.prefix_tree import Text
 from lm_eval_leakage.scoring.scorers import TextsOfTree, TreeScorer
 
 logger = logging.getLogger(__name__)
+Tokenised = tuple[PairOfTexts | None, list[int], list[int]]  # the texts, tokens of context and continuation
 Answers = list[tuple[float, bool]]
 
 
