@@ -17,7 +17,8 @@ import pytest
 import torch
 from torch import distributed
 
-from lm_eval_leakage.harness.models import prefix_tree_lm
+from lm_eval_leakage.harness.models import exact_scoring, prefix_tree_lm
+from lm_eval_leakage.harness.models.exact_scoring import ScorerChoice
 from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
 from lm_eval_leakage.scoring.scorers import TreeScorer
 from tests.harness.launched import free_port, launched_as
@@ -48,7 +49,7 @@ def out_of_memory(*_: Any, **__: Any) -> None:
 # What is replaced in process 1 and in process 0, which it would then wait for or be busy with for long.
 STAGES: dict[str, tuple[tuple[Any, str, Callable[..., None]], tuple[Any, str, Callable[..., None]] | None]] = {
     "load": ((PrefixTreeLM, "_create_model", killed), (PrefixTreeLM, "_create_model", slow)),
-    "check": ((PrefixTreeLM, "_settle", killed), None),
+    "check": ((ScorerChoice, "settle", killed), None),
     "scoring": ((TreeScorer, "_advance", killed), (TreeScorer, "_advance", slow)),
     "error": ((TreeScorer, "_advance", failing), (TreeScorer, "_advance", slow)),
     "memory": ((TreeScorer, "_advance", out_of_memory), None),
@@ -59,7 +60,7 @@ STAGES: dict[str, tuple[tuple[Any, str, Callable[..., None]], tuple[Any, str, Ca
 def run(number: int, port: int, stage: str, model: str, arguments: dict[str, Any], folder: Path) -> None:
     launched_as(number, port)
     logging.basicConfig(filename=folder / f"log_{number}", force=True)
-    prefix_tree_lm.PATIENCE = timedelta(seconds=1)
+    prefix_tree_lm.PATIENCE = exact_scoring.PATIENCE = timedelta(seconds=1)
     replaced = STAGES[stage][1 - number]
     if replaced is not None and stage in ("load", "check"):
         setattr(*replaced)

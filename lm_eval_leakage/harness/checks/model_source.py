@@ -51,7 +51,7 @@ def model_source(target: str) -> ModelSource | None:
         arguments = []
     return ModelSource(
         parameters=frozenset(name for found in arguments for name in _named(found)),
-        required=tuple(name for found in arguments for name in _required(found)),
+        required=tuple(dict.fromkeys(name for found in arguments for name in _required(found))),
         takes_others=not arguments or arguments[-1].kwarg is not None,
         refused=frozenset(name for name, method in methods.items() if _only_refuses(method)),
         classes=tuple(one.name for one in classes),

@@ -23,6 +23,7 @@ from lm_eval_leakage.scoring.prefix_tree import Text
 from lm_eval_leakage.scoring.scorers import TextsOfTree, TreeScorer
 
 logger = logging.getLogger(__name__)
+Tokenised = tuple[Pair | None, list[int], list[int]]  # the texts, tokens of context and continuation
 Answers = list[tuple[float, bool]]
 
 
@@ -81,7 +82,7 @@ class PrefixTreeLM(RankedHF):
 
     def _loglikelihood_tokens(
         self,
-        requests: Sequence[tuple[Pair | None, list[int], list[int]]],
+        requests: Sequence[Tokenised],
         disable_tqdm: bool = False,
         override_bs: int | None = None,
     ) -> Answers:
@@ -114,7 +115,7 @@ class PrefixTreeLM(RankedHF):
         slices = in_portions(len(context) + len(continuation) for context, continuation in pairs)
         return [partial(task, some, some.stop == len(pairs)) for some in slices]
 
-    def _of_tokens(self, requests: Sequence[tuple[Pair | None, list[int], list[int]]]) -> list[Callable[[], Portion]]:
+    def _of_tokens(self, requests: Sequence[Tokenised]) -> list[Callable[[], Portion]]:
         """The same for requests that are tokens already."""
         fitted = FittedTexts(self.max_length)
 

@@ -64,8 +64,11 @@ def touches(source: str) -> Iterator[str]:
     on what it imported."""
     tree = ast.parse(source)
     imported: set[str] = set()
+    our_models: set[str] = set()  # classes that may derive from those of lm_eval
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "lm_eval":
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lm_eval_leakage.harness.models"):
+            our_models |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "lm_eval":
             yield from (name for name in (node.module or "").split(".") if is_private(name))
             yield from (alias.name for alias in node.names if is_private(alias.name))
             imported |= {alias.asname or alias.name for alias in node.names}
@@ -74,7 +77,7 @@ def touches(source: str) -> Iterator[str]:
             yield from (name for alias in theirs for name in alias.name.split(".") if is_private(name))
             imported |= {alias.asname or "lm_eval" for alias in theirs}
     own = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    own -= overridden(tree, imported)
+    own -= overridden(tree, imported | our_models)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             if is_private(node.attr) and node.attr in private_names_of_the_harness() and node.attr not in own:
@@ -85,10 +88,10 @@ def touches(source: str) -> Iterator[str]:
             yield node.func.id
 
 
-def overridden(tree: ast.AST, imported: set[str]) -> set[str]:
-    """Private methods of lm_eval's classes that our subclasses override."""
+def overridden(tree: ast.AST, classes: set[str]) -> set[str]:
+    """Private methods of lm_eval's classes that subclasses of these override."""
     derived = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    derived = [node for node in derived if imported & {root(base) for base in node.bases}]
+    derived = [node for node in derived if classes & {root(base) for base in node.bases}]
     names = {one.name for node in derived for one in node.body if isinstance(one, ast.FunctionDef)}
     return names & private_names_of_the_harness()
 
