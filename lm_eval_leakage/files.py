@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 PART = ".part"  # suffix of temporary names; our readers ignore such files
+WRITE_BUFFER = 2**20  # bytes
 DEVICES = (Path("/dev"), Path("/dev/fd"))
 
 
@@ -53,6 +54,13 @@ def atomic_write(file: Path, text: str) -> None:
     """Writes `text` to `file` atomically (see `atomic_file`)."""
     with atomic_file(file) as stream:
         stream.write(text)
+
+
+def append_lines(file: Path, lines: Iterable[bytes]) -> None:
+    """Adds lines to a file of another program, which writes the first ones; not atomic, so that whoever uses it looks
+    at the file afterwards. Raises OSError if that fails."""
+    with file.open("ab", buffering=WRITE_BUFFER) as stream:
+        stream.writelines(lines)
 
 
 def atomic_move(finished: Path, folder: Path) -> None:

@@ -17,12 +17,11 @@ from typing import Any
 
 from lm_eval.utils import handle_non_serializable, make_table
 
-from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.files import append_lines, atomic_write
 from lm_eval_leakage.harness.patches.exception_hook import Refusal
 from lm_eval_leakage.harness.patches.patching import patched_once
 
 logger = logging.getLogger(__name__)
-WRITE_BUFFER = 2**20  # bytes
 TRACKER = "lm_eval.loggers.evaluation_tracker:EvaluationTracker"
 
 
@@ -84,8 +83,7 @@ def _save_quickly(save: Callable[[Any], None], tracker: Any, samples: Sequence[d
     try:
         same = len(written) == 1 and written[0].read_text(encoding="utf-8") == "".join(map(harness_line, first))
         if same:
-            with written[0].open("ab", buffering=WRITE_BUFFER) as file:
-                file.writelines(harness_line(sample).encode() for sample in left)
+            append_lines(written[0], (harness_line(sample).encode() for sample in left))
             return
     except (OSError, UnicodeError) as error:
         logger.warning("not all samples could be written (%s)", error)

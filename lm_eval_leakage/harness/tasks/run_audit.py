@@ -45,7 +45,8 @@ def run_audit(
     begun = time.perf_counter()
     results = simple_evaluate(model=lm, tasks=[task], task_manager=no_others, bootstrap_iters=0)
     seconds = time.perf_counter() - begun
-    n_tokens = sum(_n_tokens(lm, instance.args) for instance in task.instances)
+    asked = dict.fromkeys(instance.of for instance in task.instances)
+    n_tokens = sum(_n_tokens(lm, arguments) for question in asked for arguments in question.arguments)
     return AuditRun(results["samples"][suffix], n_tokens, seconds)
 
 
