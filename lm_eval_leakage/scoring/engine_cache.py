@@ -49,12 +49,6 @@ class Returned:
             )
 
 
-def lexicographic(texts: Sequence[Text]) -> list[int]:
-    """The order in which to send texts: each is next to those with which it shares the longest prefix."""
-    keys = [text.tokens.astype(">u4").tobytes() for text in texts]  # big-endian bytes sort like the tokens
-    return sorted(range(len(texts)), key=keys.__getitem__)
-
-
 class SharedScores:
     """Puts the log-likelihoods of texts together from what an engine returned for each of them.
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from lm_eval_leakage.scoring.engine_cache import Returned, SharedScores, lexicographic
-from lm_eval_leakage.scoring.prefix_tree import IntArray, ScoredText, Text
+from lm_eval_leakage.scoring.engine_cache import Returned, SharedScores
+from lm_eval_leakage.scoring.prefix_tree import IntArray, ScoredText, Text, lexicographic
 
 logger = logging.getLogger(__name__)
 

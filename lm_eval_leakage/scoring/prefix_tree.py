@@ -76,7 +76,7 @@ class PrefixTree:
 
 def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
     """The tree of `texts`, which may be equal or prefixes of each other; linear in their tokens except for sorting."""
-    order = _in_tree_order(texts)
+    order = np.array(lexicographic(texts), np.int32)
     rows = [texts[text].tokens for text in order]
     flat, lengths, begins = _joined(rows)
     scored_from = lengths - np.array([texts[text].n_scored for text in order], np.int32)
@@ -108,9 +108,10 @@ def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
     )
 
 
-def _in_tree_order(texts: Sequence[Text]) -> IntArray:
+def lexicographic(texts: Sequence[Text]) -> list[int]:
+    """The order in which each text is next to those with which it shares the longest prefix."""
     keys = [text.tokens.astype(">u4").tobytes() for text in texts]  # big-endian bytes sort like the tokens
-    return np.array(sorted(range(len(texts)), key=keys.__getitem__), np.int32)
+    return sorted(range(len(texts)), key=keys.__getitem__)
 
 
 def shared_with_previous(rows: Sequence[IntArray]) -> IntArray:

@@ -18,7 +18,7 @@ from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompleti
 from lm_eval_leakage.harness.checks import foreseen
 from lm_eval_leakage.harness.checks.foreseen import check_model, why_cannot_answer, why_not
 from lm_eval_leakage.harness.checks.model_source import model_source
-from lm_eval_leakage.harness.checks.run_checks import check_before_index
+from lm_eval_leakage.harness.checks.run_checks import check_before_index, check_run
 from lm_eval_leakage.harness.models.request_methods import refuses
 from lm_eval_leakage.harness.patches.registries import OUR_MODELS, model_classes
 from lm_eval_leakage.harness.tasks.audit import template
@@ -235,7 +235,7 @@ def test_an_audit_of_a_server_that_gets_one_request_at_a_time_is_told_how_to_sen
     task, model, given, is_told, monkeypatch, caplog
 ) -> None:
     monkeypatch.setattr(foreseen, "find_spec", lambda name: True)
-    check_before_index(options([task], model=model, model_args=given))
+    check_run(options([task], model=model, model_args=given), {})
     assert ["num_concurrent=16" in message for message in caplog.messages] == [True] * is_told
 
 

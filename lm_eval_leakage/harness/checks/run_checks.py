@@ -32,7 +32,6 @@ def check_before_index(options: Any) -> None:
         _check_able(model, tasks)
     check_model(model, [], {name: value for name, value in model_args.items() if name not in SET_BY_HARNESS})
     if audits:
-        warn_if_one_at_a_time(model, model_args)
         _check_metadata(options, tasks, audits)
         if options.output_path:
             from lm_eval_leakage.harness.patches.saved_files import refuse_unwritable  # imports lm_eval.utils
@@ -41,7 +40,8 @@ def check_before_index(options: Any) -> None:
 
 
 def check_run(config: Any, index: Mapping[str, Any]) -> None:
-    """Exits with a message for an unknown key of `--metadata`, or a data file that cannot be read.
+    """Exits with a message for an unknown key of `--metadata`, or a data file that cannot be read. Says what makes a
+    run slow.
 
     config: the harness's EvaluatorConfig, in which the model's arguments and the user's keys are still separate
     """
@@ -52,6 +52,7 @@ def check_run(config: Any, index: Mapping[str, Any]) -> None:
         return
     if refusal := refusal_of_keys(_keys(config), of_audits_only=len(audits) == len(config.tasks)):
         raise SystemExit(refusal)
+    warn_if_one_at_a_time(config.model or USUAL_MODEL, config.model_args or {})
     try:
         if (config.metadata or {}).get("data_files") is not None:
             read_file(config.metadata["data_files"])

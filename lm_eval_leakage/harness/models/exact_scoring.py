@@ -83,7 +83,7 @@ class ScorerChoice:
         """Chooses the first remaining scorer that agrees with the model itself on `texts`; `hf` if none does."""
         reasons = []
         self.scorer = None
-        budget = min(self.budget.max_tokens, max(PROBE_BUDGET, max(len(text.tokens) for text in texts) // 4))
+        budget = min(self.budget.max_tokens, max(PROBE_BUDGET, max(len(text.tokens) for text in texts) // 2))
         while self._ways and self.scorer is None:
             trouble = None
             try:

@@ -1,7 +1,7 @@
 """Requests in portions: while the model scores one, the next is tokenised and its tree is built, in a thread.
 
 Only two portions are in memory at a time. Requests that share a prefix are usually next to each other; what two
-portions share is computed twice, which is less than a hundredth of the work.
+portions share is computed twice, which is about a hundredth of the work.
 """
 
 from __future__ import annotations
