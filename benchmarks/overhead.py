@@ -1,6 +1,6 @@
 """What an audit costs beside the model: CPU seconds and memory of each phase of a real `lm_eval` run.
 
-    python benchmarks/overhead.py [TASK] [--tokenizer MODEL] [--limit N] [--metadata KEY=VALUE ...] [--output_path DIR]
+    python benchmarks/overhead.py [TASK] [--tokenizer MODEL] [--max_tokens N] [--limit N] [--metadata KEY=VALUE ...] [--output_path DIR]
 
 TASK: an audit, by default mmlu_leakage_perm. The model answers at once, from a checksum of the text. With --tokenizer
 it goes the way of `hf-prefix-tree` with that model's tokenizer: everything but the forward pass is done, including
@@ -171,7 +171,7 @@ def tree_model(clock: Clock) -> type:
         return targets, -mixed.astype(np.float32) / 10, np.zeros(len(targets), np.bool_)
 
     class InstantTree(PrefixTreeLM):
-        def __init__(self, tokenizer: str, **_: object) -> None:
+        def __init__(self, tokenizer: str, max_tokens: int, **_: object) -> None:
             known = AutoTokenizer.from_pretrained(tokenizer)
             config = LlamaConfig(
                 vocab_size=len(known),
@@ -181,7 +181,7 @@ def tree_model(clock: Clock) -> type:
                 num_attention_heads=2,
                 max_position_embeddings=8192,
             )
-            super().__init__(LlamaForCausalLM(config), tokenizer=known, max_length=8192)
+            super().__init__(LlamaForCausalLM(config), tokenizer=known, max_length=8192, max_tokens=max_tokens)
             self.choice.verified = sys.maxsize  # its answers are not those of the model
             scored.TreeModel.score = at_once
 
@@ -198,7 +198,7 @@ def run(arguments: argparse.Namespace, folder: Path, clock: Clock) -> None:
 
     made = tree_model(clock) if arguments.tokenizer else instant_model()
     model_registry.register("instant", target=made)
-    told = ["--model_args", f"tokenizer={arguments.tokenizer or 'none'}"]
+    told = ["--model_args", f"tokenizer={arguments.tokenizer or 'none'},max_tokens={arguments.max_tokens}"]
     told += ["--limit", arguments.limit] if arguments.limit else []
     told += ["--metadata", *arguments.metadata] if arguments.metadata else []
     where = ["--output_path", str(folder), "--log_samples"]
@@ -215,6 +215,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", nargs="?", default="mmlu_leakage_perm")
     parser.add_argument("--tokenizer")
+    parser.add_argument("--max_tokens", type=int, default=16384, help="of a forward pass; 16384 is usual on GPUs")
     parser.add_argument("--limit")
     parser.add_argument("--metadata", nargs="+")
     parser.add_argument("--output_path", type=Path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -83,14 +84,18 @@ def _is_the_question(value: object, depth: int = 2) -> bool:
 
 
 def test_a_question_goes_from_its_row_to_its_printed_line_through_at_most_16_files(
-    tmp_path: Path, questions_file: Callable[[list[dict[str, Any]]], dict[str, str]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    questions_file: Callable[[list[dict[str, Any]]], dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """One question, one statistic, from the first look at its data row until the table is a text.
 
     Nine of the helpers serve the verdict on the data set: the status of its published orders (three files, one of
     which holds the questions), the frame that orders and control share, the verdict, its test, its rows, its words,
-    and their numbers' format.
+    and their numbers' format. Not counted is what a run says first, for which a sample of the questions is read.
     """
+    caplog.set_level(logging.WARNING, "lm_eval.leakage")
     ours = task_configs_path() / "mmlu" / "mmlu_leakage_perm.yaml"
     (tmp_path / "one.yaml").write_text(
         f"include: {ours}\ntask: one\nfilter_list:\n  - name: max_order\n    filter:\n      - function: leakage\n"
