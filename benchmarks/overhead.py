@@ -1,6 +1,7 @@
 """What an audit costs beside the model: CPU seconds and memory of each phase of a real `lm_eval` run.
 
-    python benchmarks/overhead.py [TASK] [--tokenizer MODEL] [--max_tokens N] [--limit N] [--metadata KEY=VALUE ...] [--output_path DIR]
+    python benchmarks/overhead.py [TASK] [--tokenizer MODEL [--max_tokens N]] [--limit N] [--metadata KEY=VALUE ...]
+        [--output_path DIR]
 
 TASK: an audit, by default mmlu_leakage_perm. The model answers at once, from a checksum of the text. With --tokenizer
 it goes the way of `hf-prefix-tree` with that model's tokenizer: everything but the forward pass is done, including
