@@ -78,5 +78,6 @@ def bias_where(seen: Tensor, unseen: float, like: Tensor) -> Tensor:
 
 def join_(out: Tensor, sums: Tensor, other: Tensor, other_sums: Tensor) -> None:
     """Replaces `out` and `sums` by the results over both sets of keys; `sums` has one dimension less."""
-    out.lerp_(other, torch.sigmoid(other_sums - sums)[..., None].to(out.dtype))
+    share = torch.sigmoid(other_sums - sums)[..., None]
+    out.copy_(torch.lerp(out.float(), other.float(), share))  # in bfloat16 it would add to the noise
     torch.logaddexp(sums, other_sums, out=sums)

