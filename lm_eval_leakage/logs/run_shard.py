@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 SHARD = "shard"  # key of `metadata`
@@ -48,3 +49,55 @@ def shard_in(metadata: Mapping[str, Any] | None) -> RunShard | None:
     """The shard that `metadata` asks for; None if it asks for all questions. Raises ValueError as above."""
     written = (metadata or {}).get(SHARD)
     return None if written is None else RunShard.of(written)
+
+
+@dataclass(frozen=True)
+class TaskShard:
+    """One shard of a task that was done.
+
+    results: the sections of its results file
+    n_asked: number of its questions
+    log: its samples log; None if it kept none
+    """
+
+    results: Mapping[str, Any]
+    n_asked: int
+    results_file: Path
+    log: Path | None
+
+
+@dataclass(frozen=True)
+class ShardSet:
+    """What there is of a task that was done in shards.
+
+    n: number of shards
+    n_questions: of all shards together
+    found: those that there are, by their number, in order
+    """
+
+    n: int
+    n_questions: int
+    found: Mapping[int, TaskShard]
+
+    @property
+    def logs(self) -> tuple[Path, ...]:
+        return tuple(one.log for one in self.found.values() if one.log is not None)
+
+    @property
+    def n_asked(self) -> int:
+        return sum(one.n_asked for one in self.found.values())
+
+    @property
+    def missing(self) -> list[RunShard]:
+        """Shards that have questions, but no results."""
+        every = (RunShard(index, self.n) for index in range(min(self.n, self.n_questions)))
+        return [shard for shard in every if shard.index not in self.found]
+
+    @property
+    def lacking(self) -> str:
+        """Which shards are missing, in words; empty if none is."""
+        if not (missing := self.missing):
+            return ""
+        *others, last = map(str, missing)
+        named = f"shards {', '.join(others)} and {last} are" if others else f"shard {last} is"
+        return f"{named} missing: {self.n_asked:,} of {self.n_questions:,} questions are here"
