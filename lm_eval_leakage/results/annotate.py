@@ -122,14 +122,14 @@ def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> Part:
         return Part(one, joining.join(one, found))
     if lacking := one.shards.lacking:
         what = f"{one.task}: {lacking}; the row is of these, until the others are run with the same options"
-        problems.append(Problem(what, one.run.results_file, incomplete=True))
+        problems.append(Problem(what, one.shards.results_file, incomplete=True))
     metrics = metrics_of_shards(one.task, one.shards, found)
     if metrics.withheld:
         what = (
-            f"{one.task}: no value of {', '.join(metrics.withheld)}, which is no mean over questions; it is known "
-            "only of a run without shards"
+            f"{one.task}: no value of {', '.join(metrics.withheld)}, which is not the mean of the questions' values in "
+            "each shard; only a run without shards has it"
         )
-        problems.append(Problem(what, one.run.results_file))
+        problems.append(Problem(what, one.shards.results_file))
     return Part(one, joining.join(one, found), metrics)
 
 
