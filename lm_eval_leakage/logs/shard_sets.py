@@ -94,17 +94,18 @@ class _Family:
 
 
 def _shards(run: Run, problems: list[Problem]) -> dict[str, _Asked]:
-    """The tasks of which a run asked a shard. A plain lm_eval knows no shards, and asks all questions."""
-    found, ignored = {}, []
-    for task, config in (run.results.get("configs") or {}).items():
-        metadata = config.get("metadata")
+    """The tasks of which a run asked a shard, in the order of its results. A plain lm_eval knows no shards, and asks
+    all questions."""
+    found, ignored, configs = {}, [], run.results.get("configs") or {}
+    for task in (name for name in run.results.get("results") or () if name in configs):
+        metadata = configs[task].get("metadata")
         metadata = metadata if isinstance(metadata, Mapping) else {}
         try:
             shard, n_questions = shard_in(metadata), metadata.get(OF_ALL_SHARDS)
         except ValueError:
             continue  # a key of another package
         if shard is not None and isinstance(n_questions, int) and run.results_file is not None:
-            found[task] = _Asked(shard, n_questions, _settings(run, task, config))
+            found[task] = _Asked(shard, n_questions, _settings(run, task, configs[task]))
         elif shard is not None:
             ignored.append(task)
     if ignored:

@@ -126,8 +126,8 @@ def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> Part:
     metrics = metrics_of_shards(one.task, one.shards, found)
     if metrics.withheld:
         what = (
-            f"{one.task}: no value of {', '.join(metrics.withheld)}, which is not the mean of the questions' values in "
-            "each shard; only a run without shards has it"
+            f"{one.task}: no value of {', '.join(metrics.withheld)}, which is not the mean of the questions' "
+            "values in each shard; only a run without shards has it"
         )
         problems.append(Problem(what, one.shards.results_file))
     return Part(one, joining.join(one, found), metrics)

@@ -11,7 +11,6 @@ from typing import Any
 
 from lm_eval_leakage.harness.patches.patching import patched_once
 
-
 Finish = Callable[[dict[str, Any]], None]
 _registered: list[Finish] = []
 
