@@ -136,7 +136,7 @@ def test_a_shards_log_that_was_cut_is_named(tmp_path) -> None:
     cut_in_half(log)
     found = found_in(tmp_path)
     assert incomplete(found) == ["holds 7 of the 10 questions of bench; the accuracy is of those"]
-    assert found.rows[0].accuracy.value == 4 / 7
+    assert found.rows[0].accuracy.value == 3 / 7
     assert any(problem.file == log and problem.line == 3 for problem in found.problems)
 
 
