@@ -6,7 +6,7 @@ log-likelihood is requested; it is predicted at its parent node. Depth is the po
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -32,15 +32,6 @@ class Text:
                 f"{self.n_scored} of {len(self.tokens)} tokens are to be scored; at least one must be, and at least "
                 "one token must come before them"
             )
-
-
-@dataclass(frozen=True)
-class ScoredText:
-    """One text's result: summed log-likelihood of its scored tokens (nats), and whether each was the most likely."""
-
-    text: int
-    loglikelihood: float
-    greedy: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,32 +164,3 @@ def _asked_for(
         asked = [(begin, min(stop, old)) for begin, stop in asked if begin < old]
     texts, firsts, stops = np.array(found[::-1], np.int64).reshape(-1, 3).T
     return texts, firsts.astype(np.int32), stops.astype(np.int32)
-
-
-class PathSums:
-    """Sums the log-likelihoods of the tree's targets along each text, as they become known in tree order."""
-
-    def __init__(self, tree: PrefixTree) -> None:
-        self.tree = tree
-        self.logprobs = np.empty(len(tree.target_tokens), np.float32)
-        self.greedy = np.empty(len(tree.target_tokens), np.bool_)
-        depth = int(tree.lengths.max(initial=0))
-        self._path_logprobs = np.empty(depth, np.float64)
-        self._path_greedy = bytearray(depth)  # searched by text, which takes a tenth of the time of `all`
-        self._n_answered = 0
-
-    def answers(self, n_nodes: int) -> Iterator[ScoredText]:
-        """Results of the texts that are complete after the first `n_nodes` nodes and have not been yielded yet."""
-        tree, path_logprobs, path_greedy = self.tree, self._path_logprobs, self._path_greedy
-        greedy_view = np.frombuffer(path_greedy, np.bool_)
-        first, stop = self._n_answered, int(np.searchsorted(tree.nodes_until, n_nodes, side="right"))
-        targets_until = [int(tree.targets_until[first - 1]) if first else 0, *tree.targets_until[first:stop].tolist()]
-        texts, begins, ends = (row[first:stop].tolist() for row in (tree.order, tree.scored_from, tree.lengths))
-        for rank, (text, begin, end) in enumerate(zip(texts, begins, ends, strict=True)):
-            new = slice(targets_until[rank], targets_until[rank + 1])
-            depths = tree.target_depths[new]
-            path_logprobs[depths] = self.logprobs[new]
-            greedy_view[depths] = self.greedy[new]
-            total = np.add.reduce(path_logprobs[begin:end])
-            yield ScoredText(text, float(total), path_greedy.find(0, begin, end) < 0)
-        self._n_answered = max(first, stop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,8 +93,8 @@ def test_only_the_portions_with_texts_that_are_too_long_are_left_to_hf(tmp_path:
     model = checkpoint(tmp_path, max_position_embeddings=64, rope_parameters=rope)
     lm = lm_of(model, batch_size=1)
     n_scored = []
-    usual = lm.choice.scorer.answers
-    lm.choice.scorer.answers = lambda texts: n_scored.append(len(texts)) or usual(texts)
+    usual = lm.choice.scorer.batches
+    lm.choice.scorer.batches = lambda texts: n_scored.append(len(texts)) or usual(texts)
     assert_as_hf(model, lm, [("a" * 5, "b"), ("c" * 70, "bc"), ("d" * 80, "bc"), ("a" * 5, "c")], batch_size=1)
     assert n_scored == [1, 1]
     assert caplog.text.count("rotary embedding depends on") == 1
@@ -105,16 +106,16 @@ def test_a_scorer_that_is_given_up_between_portions_is_replaced_for_the_rest(lla
     monkeypatch.setattr(portions, "MOST_REQUESTS", 4)
     lm = lm_of(llama)
     lm.choice.verified = 30  # the first portion has no longer text
-    monkeypatch.setattr(TreeScorer, "answers", _wrong_on_long_texts(TreeScorer.answers))
+    monkeypatch.setattr(TreeScorer, "batches", _wrong_on_long_texts(TreeScorer.batches))
     assert_as_hf(llama, lm, MIXED)
     assert lm.choice.scorer.name == "a shared-prefix cache"
     assert "tree attention is off by" in caplog.text
 
 
 def _wrong_on_long_texts(usual):
-    def answers(self, texts):
-        for answer in usual(self, texts):
-            long = len(texts[answer.text].tokens) > 60
-            yield type(answer)(answer.text, answer.loglikelihood - 9 * long, answer.greedy)
+    def batches(self, texts):
+        for found in usual(self, texts):
+            long = np.array([len(texts[text].tokens) > 60 for text in found.texts])
+            yield type(found)(found.texts, found.loglikelihoods - 9 * long, found.greedy)
 
-    return answers
+    return batches

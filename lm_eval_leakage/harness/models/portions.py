@@ -7,13 +7,15 @@ portions share is computed twice, which is about a hundredth of the work.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
+from lm_eval_leakage.scoring.path_sums import ScoredTexts
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,46 @@ class Portion:
     @property
     def longest(self) -> Text:
         return max(self.texts, key=lambda text: len(text.tokens))
+
+
+class PairsOf(Sequence[Pair]):
+    """The texts of requests, which may be rendered whenever they are read: those of all requests of a benchmark would
+    need much memory."""
+
+    def __init__(self, requests: Sequence[Any]) -> None:
+        self._requests = requests
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @overload
+    def __getitem__(self, place: int) -> Pair: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Pair]: ...
+
+    def __getitem__(self, place: int | slice) -> Pair | list[Pair]:
+        if isinstance(place, slice):
+            return [request.args for request in self._requests[place]]
+        pair: Pair = self._requests[place].args
+        return pair
+
+
+class Scored:
+    """The results of a call's requests, as numbers until the call returns; NaN where there is none."""
+
+    def __init__(self, n_requests: int) -> None:
+        self._loglikelihoods = np.full(n_requests, math.nan)
+        self._greedy = np.zeros(n_requests, np.bool_)
+
+    def __len__(self) -> int:
+        return len(self._greedy)
+
+    def take(self, places: IntArray, batch: ScoredTexts) -> None:
+        self._loglikelihoods[places], self._greedy[places] = batch.loglikelihoods, batch.greedy
+
+    def answers(self) -> list[tuple[float, bool]]:
+        return list(zip(self._loglikelihoods.tolist(), self._greedy.tolist(), strict=True))
 
 
 def in_portions(sizes: Iterable[int]) -> list[slice]:
