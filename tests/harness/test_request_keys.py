@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.harness.models.request_keys import KEY_SIZE, RequestKeys
+from lm_eval_leakage.harness.models.question_requests import KEY_SIZE, RequestKeys
 
 # few distinct first bytes, by which keys are looked up
 KEYS = st.tuples(st.integers(0, 3), st.integers(0, 40)).map(

@@ -20,18 +20,18 @@ from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness.models.announced import announced
 from lm_eval_leakage.harness.models.processes import are_replicas, from_first, most_of_all
-from lm_eval_leakage.harness.models.question_requests import Broken
-from lm_eval_leakage.harness.models.request_keys import RequestKeys, request_key
-from lm_eval_leakage.harness.models.request_tokens import n_characters
-from lm_eval_leakage.harness.models.responses import as_usual, checked, is_finite, short, stand_in, wrong_number
+from lm_eval_leakage.harness.models.question_requests import Broken, RequestKeys, n_characters, request_key
+from lm_eval_leakage.harness.models.stand_in import stand_in
 from lm_eval_leakage.harness.models.time_left import TimeLeft
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.patches.cache_hook import Answers, answers_reported
 from lm_eval_leakage.logs.answer_store import Answer, AnswerStore
+from lm_eval_leakage.records import TokenScores
 
 logger = logging.getLogger(__name__)
 
 IN_A_ROW = 5  # if this many randomly drawn questions fail in a row, the fault is not theirs
+REQUEST_SHOWN = 60  # characters of a request that are shown in a message
 FIRST_PORTION = 256  # requests in the first call to a backend that may report answers only at the end of a call
 SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
 
@@ -266,3 +266,43 @@ class BackendAnswers:
         for place in asked:
             if self._asked[place].answer is None:
                 self._asked[place].answer = Broken(reason)
+
+
+def checked(method: str, response: object, request: str) -> Answer | Broken:
+    """A backend's response as an answer, or as Broken if it is not a valid one."""
+    if method == "token_scores" and isinstance(response, TokenScores):
+        return response
+    if method == "generate_until" and isinstance(response, str):
+        return response
+    if method == "loglikelihood" and isinstance(response, (tuple, list)) and len(response) == 2:
+        loglikelihood, greedy = response
+        try:
+            if not isinstance(loglikelihood, (str, bytes, bool)):
+                return float(loglikelihood), bool(greedy)
+        except (TypeError, ValueError):
+            pass
+    wanted = {"generate_until": "a text", "token_scores": "scores of its tokens"}.get(
+        method, "a log-likelihood and a boolean"
+    )
+    return Broken(f"the backend answered {request} with {short(response)}; it must be {wanted}")
+
+
+def is_finite(answer: Answer) -> bool:
+    """Whether an answer may be saved; non-finite numbers are requested again by the next run."""
+    return not isinstance(answer, tuple) or math.isfinite(answer[0])
+
+
+def short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= REQUEST_SHOWN else f"{text[:REQUEST_SHOWN]}..."
+
+
+def as_usual(response: object) -> bool:
+    """Whether a response can be compared: that of a broken backend may raise whatever is done with it."""
+    return type(response) is tuple and len(response) == 2 and type(response[0]) is float
+
+
+def wrong_number(responses: object, n_asked: int) -> str:
+    if not isinstance(responses, (list, tuple)):
+        return f"the backend gave {short(responses)} instead of a list of {n_asked} answers"
+    return f"the backend gave {len(responses)} answers to {n_asked} requests, so they cannot be matched"

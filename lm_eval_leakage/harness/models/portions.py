@@ -60,7 +60,7 @@ class PairsOf(Sequence[Pair]):
         return pair
 
 
-class Scored:
+class ScoredCall:
     """The results of a call's requests, as numbers until the call returns; NaN where there is none."""
 
     def __init__(self, n_requests: int) -> None:

@@ -13,17 +13,26 @@ from lm_eval.api.instance import Instance
 from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.exact_scoring import PROBE_BUDGET, ScorerChoice
-from lm_eval_leakage.harness.models.portions import FittedTexts, Pair, PairsOf, Portion, Scored, in_portions, one_ahead
+from lm_eval_leakage.harness.models.portions import (
+    FittedTexts,
+    Pair,
+    PairsOf,
+    Portion,
+    ScoredCall,
+    in_portions,
+    one_ahead,
+)
 from lm_eval_leakage.harness.models.processes import PATIENCE, least_of_all
 from lm_eval_leakage.harness.models.ranked_hf import RankedHF, together
 from lm_eval_leakage.harness.models.tokenising import PairEncoder, encoded_pairs
-from lm_eval_leakage.harness.patches.cache_hook import Answer, Answers, report_answers
+from lm_eval_leakage.harness.patches.cache_hook import Answers, report_answers
 from lm_eval_leakage.harness.patches.hf_model import refuse_other_hf
 from lm_eval_leakage.scoring.budget import TokenBudget, default_max_tokens
 from lm_eval_leakage.scoring.prefix_tree import Text
 from lm_eval_leakage.scoring.scorers import TextsOfTree, TreeScorer
 
 logger = logging.getLogger(__name__)
+Numbers = list[tuple[float, bool]]
 Tokenised = tuple[Pair | None, list[int], list[int]]  # the texts, tokens of context and continuation
 
 
@@ -64,8 +73,8 @@ class PrefixTreeLM(RankedHF):
     # ------------------------------------------------------------------ scoring
 
     @together
-    def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[Answer]:
-        scored = Scored(len(requests))
+    def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> Numbers:
+        scored = ScoredCall(len(requests))
         left = [*range(len(requests))]
         if self.backend == "causal" and not self.enable_thinking:
             report = partial(report_answers, self.cache_hook, requests)
@@ -74,9 +83,7 @@ class PrefixTreeLM(RankedHF):
         if left:
             self._left_to_hf = True
             try:
-                found: list[Answer] = super().loglikelihood(
-                    [requests[index] for index in left], disable_tqdm=disable_tqdm
-                )
+                found: Numbers = super().loglikelihood([requests[index] for index in left], disable_tqdm=disable_tqdm)
             finally:
                 self._left_to_hf = False
             for index, answer in zip(left, found, strict=True):
@@ -88,9 +95,9 @@ class PrefixTreeLM(RankedHF):
         requests: Sequence[Tokenised],
         disable_tqdm: bool = False,
         override_bs: int | None = None,
-    ) -> list[Answer]:
+    ) -> Numbers:
         """Also called by rolling log-likelihoods, for their windows."""
-        scored = Scored(len(requests))
+        scored = ScoredCall(len(requests))
         left = [*range(len(requests))]
         if self.backend == "causal" and not self._left_to_hf:
 
@@ -104,7 +111,7 @@ class PrefixTreeLM(RankedHF):
         answers = scored.answers()
         if left:
             asked = [requests[index] for index in left]
-            found: list[Answer] = super()._loglikelihood_tokens(asked, disable_tqdm, override_bs)
+            found: Numbers = super()._loglikelihood_tokens(asked, disable_tqdm, override_bs)
             for index, answer in zip(left, found, strict=True):
                 answers[index] = answer
         return answers
@@ -144,7 +151,7 @@ class PrefixTreeLM(RankedHF):
 
     def _score(
         self,
-        scored: Scored,
+        scored: ScoredCall,
         tasks: Sequence[Callable[[], Portion]],
         report: Callable[[Sequence[int], Answers], None],
         disable_tqdm: bool,

@@ -76,12 +76,6 @@ def n_generated(arguments: Sequence[Any]) -> int:
     return sum(int(part.get("max_gen_toks") or 0) for part in arguments if isinstance(part, dict))
 
 
-def n_characters(arguments: Sequence[Any]) -> int:
-    """Length of a request's texts: the measure by which the work done is compared with the work left."""
-    texts = [part[0] if isinstance(part, tuple) else part for part in arguments]
-    return sum([len(text) for text in texts if isinstance(text, str)])
-
-
 def _texts(method: str, arguments: Sequence[Any]) -> tuple[str, str]:
     """Context and continuation; chat models behind an API get the turns as a tuple with a JSON text."""
     first = arguments[0] if isinstance(arguments[0], str) else str(arguments[0][0])

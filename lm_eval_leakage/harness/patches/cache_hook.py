@@ -14,8 +14,7 @@ from lm_eval_leakage.harness.patches.patching import is_as_known
 
 HOOK = "lm_eval.api.model:CacheHook.add_partial"
 Report = Callable[[str, Any, Any], None]  # takes the method, the arguments of the request, and the response
-Answer = tuple[float, bool]
-Answers = Sequence[Answer]
+Answers = Sequence[tuple[float, bool]]
 # Takes a call's requests, the places of some of them, and their answers; returns False if it does not know the call.
 ReportTogether = Callable[[Sequence[Any], Sequence[int], Answers], bool]
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lm_eval_leakage.harness.models.request_tokens import n_characters, n_generated, read_by, size_estimated, tokens_of
+from lm_eval_leakage.harness.models.question_requests import n_characters
+from lm_eval_leakage.harness.models.request_tokens import n_generated, read_by, size_estimated, tokens_of
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.questions.row_texts import texts_in
 from lm_eval_leakage.records import UntestableQuestion
