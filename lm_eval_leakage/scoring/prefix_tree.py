@@ -67,13 +67,14 @@ class PrefixTree:
 
 def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
     """The tree of `texts`, which may be equal or prefixes of each other; linear in their tokens except for sorting."""
-    order = np.array(lexicographic(texts), np.int32)
-    rows = [texts[text].tokens for text in order]
-    flat, lengths, begins = _joined(rows)
-    scored_from = lengths - np.array([texts[text].n_scored for text in order], np.int32)
-    shared = shared_with_previous(rows)
+    ranks = lexicographic(texts)
+    order = np.array(ranks, np.int32)
+    rows = _joined([texts[text].tokens for text in ranks])
+    flat, lengths, begins = rows
+    scored_from = lengths - np.array([texts[text].n_scored for text in ranks], np.int32)
+    shared = _shared(*rows)
     # If a text continues the one before it, that one's last token is not a node yet.
-    fresh = np.minimum(shared, np.concatenate([[0], lengths[:-1] - 1])).astype(np.int32) if rows else shared
+    fresh = np.minimum(shared, np.concatenate([[0], lengths[:-1] - 1])).astype(np.int32) if len(texts) else shared
     nodes_until = np.cumsum(lengths - 1 - fresh, dtype=np.int32)
     texts_of, firsts, stops = _asked_for(shared, lengths, scored_from)
     targets_until = np.cumsum(np.bincount(texts_of, stops - firsts, len(order)).astype(np.int32), dtype=np.int32)
@@ -101,20 +102,28 @@ def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
 
 def lexicographic(texts: Sequence[Text]) -> list[int]:
     """The order in which each text is next to those with which it shares the longest prefix."""
-    keys = [text.tokens.astype(">u4").tobytes() for text in texts]  # big-endian bytes sort like the tokens
+    flat, lengths, begins = _joined([text.tokens for text in texts])
+    whole = flat.astype(">u4").tobytes()  # big-endian bytes sort like the tokens
+    ends = 4 * (begins + lengths)
+    keys = [whole[begin:end] for begin, end in zip((4 * begins).tolist(), ends.tolist(), strict=True)]
     return sorted(range(len(texts)), key=keys.__getitem__)
 
 
 def shared_with_previous(rows: Sequence[IntArray]) -> IntArray:
     """Length of the common prefix of each row and the one before it."""
-    flat, lengths, begins = _joined(rows)
+    return _shared(*_joined(rows))
+
+
+def _shared(flat: IntArray, lengths: IntArray, begins: npt.NDArray[np.int64]) -> IntArray:
     compared = np.minimum(lengths, np.concatenate([[0], lengths[:-1]])[: len(lengths)])
-    ranks, depths = _ranges(np.arange(len(rows)), np.zeros_like(compared), compared)
-    differs = np.flatnonzero(flat[begins[ranks] + depths] != flat[begins[ranks - 1] + depths])
+    steps = (begins - np.concatenate([[0], begins[:-1]])[: len(begins)]).astype(np.int32)
+    places = np.repeat((begins - (np.cumsum(compared) - compared)).astype(np.int32), compared)
+    places += np.arange(len(places), dtype=np.int32)
+    differs = np.flatnonzero(flat[places] != flat[places - np.repeat(steps, compared)])
     # the first place of a row that differs, or that of a later row
     first_of_row = np.cumsum(compared) - compared
-    places = np.append(differs, len(depths))[np.searchsorted(differs, first_of_row)]
-    shared: IntArray = np.minimum(places - first_of_row, compared).astype(np.int32)
+    first_differing = np.append(differs, len(places))[np.searchsorted(differs, first_of_row)]
+    shared: IntArray = np.minimum(first_differing - first_of_row, compared).astype(np.int32)
     return shared
 
 
