@@ -124,8 +124,10 @@ class FittedTexts:
                     f"fit into the model's window of {self.window}: raise max_length, or leave this request out"
                 )
             whole = np.concatenate([context, continuation])
-            self._n_cut += len(whole) > self.window + 1
-            found.append(Text(whole[-(self.window + 1) :], len(continuation)))
+            if len(whole) > self.window + 1:
+                self._n_cut += 1
+                whole = whole[-(self.window + 1) :]
+            found.append(Text(whole, len(continuation)))
         self._n_texts += len(found)
         return found
 
