@@ -28,6 +28,7 @@ from lm_eval_leakage.harness.models.tokenising import PairEncoder, encoded_pairs
 from lm_eval_leakage.harness.patches.cache_hook import Answers, report_answers
 from lm_eval_leakage.harness.patches.hf_model import refuse_other_hf
 from lm_eval_leakage.scoring.budget import TokenBudget, default_max_tokens
+from lm_eval_leakage.scoring.kept_memory import keep_freed_memory
 from lm_eval_leakage.scoring.prefix_tree import Text
 from lm_eval_leakage.scoring.scorers import TextsOfTree, TreeScorer
 
@@ -58,6 +59,8 @@ class PrefixTreeLM(RankedHF):
             )
         kwargs.setdefault("softmax_dtype", "float32")
         super().__init__(*args, **kwargs)
+        if self.device.type == "cpu":
+            keep_freed_memory()
         fitting = default_max_tokens(self.model, self.device) if isinstance(max_tokens, str) else max_tokens
         # Processes that hold parts of the model must compute the same pieces of the same texts.
         self.budget = TokenBudget(fitting)
