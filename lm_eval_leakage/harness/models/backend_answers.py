@@ -104,7 +104,7 @@ class BackendAnswers:
         for copy, first in self._copies:
             assert first.answer is not None, "every request has an answer by now, if only that it failed"
             copy.answer = first.answer
-        self._asked = []  # the hook of the backend may hold this object longer
+        self._asked, self._called = [], ([], ())  # the hook of the backend may hold this object longer
 
     def _found(self) -> Mapping[bytes, Answer]:
         """The stored answers."""
