@@ -59,8 +59,6 @@ class PrefixTreeLM(RankedHF):
             )
         kwargs.setdefault("softmax_dtype", "float32")
         super().__init__(*args, **kwargs)
-        if self.device.type == "cpu":
-            keep_freed_memory()
         fitting = default_max_tokens(self.model, self.device) if isinstance(max_tokens, str) else max_tokens
         # Processes that hold parts of the model must compute the same pieces of the same texts.
         self.budget = TokenBudget(fitting)
@@ -69,6 +67,8 @@ class PrefixTreeLM(RankedHF):
         self.choice = ScorerChoice(self, self.budget)
         self._left_to_hf = False
         if self.backend == "causal":
+            if self.device.type == "cpu":
+                keep_freed_memory()
             self.choice.settle(self.choice.probe_texts())
         else:
             logger.warning("hf-prefix-tree: an encoder-decoder model has no shared prefixes; scoring as `hf` does")
