@@ -18,7 +18,7 @@ import numpy as np
 from lm_eval.api.model import CachingLM
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_leakage.harness.models.announced import announced
+from lm_eval_leakage.harness.models.announced import CountedRequest, announced
 from lm_eval_leakage.harness.models.processes import are_replicas, from_first, most_of_all
 from lm_eval_leakage.harness.models.question_requests import Broken, RequestKeys, n_characters, request_key
 from lm_eval_leakage.harness.models.stand_in import stand_in
@@ -36,25 +36,15 @@ FIRST_PORTION = 256  # requests in the first call to a backend that may report a
 SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
 
 
-class AskedRequest(Protocol):
+class AskedRequest(CountedRequest, Protocol):
     """The interface of a harness instance that sending it needs.
 
-    args: arguments of the model's method
     idx: index among the requests of its question, which `task` and `doc_id` identify
     answer: None until there is one
     """
 
     @property
-    def args(self) -> tuple[Any, ...]: ...
-
-    @property
     def idx(self) -> int: ...
-
-    @property
-    def task(self) -> Any: ...
-
-    @property
-    def doc_id(self) -> int | None: ...
 
     answer: Answer | Broken | None
 
