@@ -14,9 +14,9 @@ from lm_eval.models.api_models import JsonChatStr
 
 from lm_eval_leakage.harness.models import announced as module
 from lm_eval_leakage.harness.models.announced import announced
+from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.request_tokens import (
     has_tokenizer,
-    n_characters,
     read_by,
     size_estimated,
     tokens_of,
