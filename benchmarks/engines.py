@@ -105,11 +105,13 @@ def measure(spec: Found) -> Found:
 
 def _block_figures(lm: Any, asked: Sequence[Any], spec: Found) -> Found:
     """Numbers of tokens that an engine reads: without its cache, with it, and with blocks of the usual size."""
+    from lm_eval_leakage.harness.models.portions import AS_VLLM, FittedTexts
     from lm_eval_leakage.harness.models.tokenising import encoded_pairs
     from lm_eval_leakage.scoring.token_counts import ENGINE_BLOCK, token_counts
 
     pairs = [request.args for request in asked]
-    texts = [text.tokens for text in lm._texts(pairs, encoded_pairs(lm, pairs))]
+    fitted = FittedTexts(lm.max_length, AS_VLLM).texts(pairs, encoded_pairs(lm, pairs))
+    texts = [text.tokens for text in fitted]
     counts, usual = token_counts(texts, spec["block_size"]), token_counts(texts, ENGINE_BLOCK)
     return {
         "n_requests": len(asked),
