@@ -13,6 +13,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from lm_eval_leakage.scoring.layout import KEYS_MULTIPLE
 
 SCORES_AT_ONCE = 2**24  # values of explicit attention: 64 MiB in float32
+JOINED_AT_ONCE = 2**17  # values: 512 KiB in float32, which fits into a CPU's cache
 
 
 def attend(
@@ -79,5 +80,9 @@ def bias_where(seen: Tensor, unseen: float, like: Tensor) -> Tensor:
 def join_(out: Tensor, sums: Tensor, other: Tensor, other_sums: Tensor) -> None:
     """Replaces `out` and `sums` by the results over both sets of keys; `sums` has one dimension less."""
     share = torch.sigmoid(other_sums - sums)[..., None]
-    out.copy_(torch.lerp(out.float(), other.float(), share))  # in bfloat16 it would add to the noise
+    step = max(1, JOINED_AT_ONCE // max(1, out[0].numel())) if out.device.type == "cpu" else len(out)
+    for first in range(0, len(out), step):
+        some = slice(first, first + step)
+        joined = out[some].float()  # in bfloat16 it would add to the noise
+        out[some] = joined.lerp_(other[some].float(), share[some])
     torch.logaddexp(sums, other_sums, out=sums)

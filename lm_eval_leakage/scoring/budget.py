@@ -11,7 +11,7 @@ import torch
 
 logger = logging.getLogger(__name__)
 FEWEST_TOKENS = 16
-MOST_TOKENS = {"cuda": 16384, "cpu": 2048}  # more is no faster on a CPU (measured); a guess for GPUs
+MOST_TOKENS = {"cuda": 16384, "cpu": 4096}  # more is no faster on a CPU (measured); a guess for GPUs
 
 
 def _alone(max_tokens: int) -> int:

@@ -55,8 +55,9 @@ class TreeScorer:
             yield from sums.answers(first)
 
     def _advance(self, tree: PrefixTree, sums: PathSums, carried: Carried, first: int) -> tuple[Carried, int]:
-        stop = min(first + self.budget.max_tokens, len(tree.node_tokens))
-        piece = Piece(tree, first, stop, carried, device_type=self.device.type)
+        n_left = len(tree.node_tokens) - first
+        n_pieces = -(-n_left // self.budget.max_tokens)  # of equal size: a last one of a few tokens costs a whole pass
+        piece = Piece(tree, first, first - (-n_left // n_pieces), carried, device_type=self.device.type)
         targets, logprobs, greedy = self.model.score(piece, self.device)
         sums.logprobs[targets], sums.greedy[targets] = logprobs, greedy
         return piece.passed_on, piece.stop

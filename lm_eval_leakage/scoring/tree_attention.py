@@ -86,7 +86,7 @@ def _to_trunk(
     trunk, seen = mask.piece.indices(query.device).trunks[number], mask.of_trunks[number]
     # (n_repeats, n_key_heads, n_keys, head size)
     near = (
-        states[trunk][seen.begin : seen.stop].transpose(0, 1).expand(query.shape[1], -1, -1, -1)
+        states[trunk][seen.begin : seen.stop].transpose(0, 1).contiguous().expand(query.shape[1], -1, -1, -1)
         for states in (key, value)
     )
     found, sums = kernel(query.transpose(0, 1), *near, mask.bias_of_trunk(number, query))

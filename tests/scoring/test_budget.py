@@ -45,10 +45,10 @@ def test_for_a_multimodal_model_the_text_part_counts() -> None:
     [
         (2 * 1000, CPU, 1000),
         (2 * 1000 + 1, CPU, 1000),
-        (2 * 5000, CPU, 2048),
+        (2 * 5000, CPU, 4096),
         (2 * 5000, CUDA, 5000),
         (2 * 50_000, CUDA, 16384),
-        (2 * 50_000, OTHER, 2048),
+        (2 * 50_000, OTHER, 4096),
         (2 * 10, CUDA, 256),
     ],
 )

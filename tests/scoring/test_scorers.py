@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+from lm_eval_leakage.scoring import attend as attending
 from lm_eval_leakage.scoring.attend import explicit_attention
 from lm_eval_leakage.scoring.budget import TokenBudget
 from lm_eval_leakage.scoring.pieces import Carried, Piece, UnsuitedModelError
@@ -37,6 +38,7 @@ from tests.scoring.trees import (
 )
 
 CPU = torch.device("cpu")
+HALVES = slice(0, 4), slice(4, 10)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,27 @@ def assert_agrees(model: Any, scorer: Any, some: list[Text], tolerance: float = 
 
 
 # ---------------------------------------------------------------------- tree attention
+
+
+@settings(max_examples=40)
+@given(some=texts(), max_tokens=st.integers(1, 40))
+def test_a_tree_is_read_in_as_few_pieces_as_fit_whose_sizes_differ_by_one_at_most(
+    llama, some, max_tokens: int
+) -> None:
+    sizes: list[int] = []
+
+    class Recorded(TreeModel):
+        def score(self, piece: Piece, device: torch.device) -> Any:
+            sizes.append(piece.stop - piece.first)
+            return super().score(piece, device)
+
+    scorer = TreeScorer(llama, CPU, TokenBudget(max_tokens))
+    scorer.model = Recorded(llama)
+    list(scorer.answers(some))
+    n_nodes = len(prefix_tree(some).node_tokens)
+    assert sum(sizes) == n_nodes
+    assert len(sizes) == -(-n_nodes // max_tokens)
+    assert max(sizes) - min(sizes) <= 1
 
 
 @settings(max_examples=40)
@@ -156,6 +179,19 @@ def test_explicit_attention_equals_the_fused_one_where_no_cap_binds(scaling: flo
     fused = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scaling)
     written_out, _ = explicit_attention(query, key, value, bias[None, None], scaling, 1e5)
     assert torch.allclose(written_out, fused, atol=1e-4)
+
+
+@pytest.mark.parametrize("at_once", [1, 60, 2**17])
+def test_results_over_two_sets_of_keys_are_joined_to_the_result_over_both(at_once: int, monkeypatch) -> None:
+    monkeypatch.setattr(attending, "JOINED_AT_ONCE", at_once)
+    query, key, value = (torch.randn(1, 2, n, 4) for n in (7, 10, 10))
+    whole, whole_sums = explicit_attention(query, key, value, None, None, None)
+    left, right = (explicit_attention(query, key[:, :, some], value[:, :, some], None, None, None) for some in HALVES)
+    (out, sums), (other, other_sums) = ([part[0].transpose(0, 1) for part in half] for half in (left, right))
+    out, sums = out.contiguous(), sums.contiguous()
+    attending.join_(out, sums, other, other_sums)
+    torch.testing.assert_close(out, whole[0].transpose(0, 1))
+    torch.testing.assert_close(sums, whole_sums[0].transpose(0, 1))
 
 
 def test_a_model_whose_head_cannot_be_told_from_its_layers_is_refused() -> None:

@@ -19,6 +19,7 @@ from lm_eval_leakage.harness.models.ranked_hf import RankedHF, together
 from lm_eval_leakage.harness.models.tokenising import PairEncoder, encoded_pairs
 from lm_eval_leakage.harness.patches.hf_model import refuse_other_hf
 from lm_eval_leakage.scoring.budget import TokenBudget, default_max_tokens
+from lm_eval_leakage.scoring.kept_memory import keep_freed_memory
 from lm_eval_leakage.scoring.prefix_tree import Text
 from lm_eval_leakage.scoring.scorers import TextsOfTree, TreeScorer
 
@@ -57,6 +58,8 @@ class PrefixTreeLM(RankedHF):
         self.choice = ScorerChoice(self, self.budget)
         self._left_to_hf = False
         if self.backend == "causal":
+            if self.device.type == "cpu":
+                keep_freed_memory()
             self.choice.settle(self.choice.probe_texts())
         else:
             logger.warning("hf-prefix-tree: an encoder-decoder model has no shared prefixes; scoring as `hf` does")
