@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lm_eval_leakage.harness.models import portions
-from lm_eval_leakage.harness.models.portions import FittedTexts, in_portions, one_ahead
+from lm_eval_leakage.harness.models.portions import AS_HF, AS_VLLM, FittedTexts, in_portions, one_ahead
 from tests.harness.test_prefix_tree_lm import MIXED, asked, assert_as_hf, checkpoint, lm_of
 
 
@@ -59,6 +59,24 @@ def test_only_continuations_with_more_bytes_than_the_window_are_tokenised_before
     assert not fitted.may_not_fit(("context" * 9, "eight by"))
     assert fitted.may_not_fit(("", "nine byte"))
     assert fitted.may_not_fit(("", "üüüüü"))
+
+
+@pytest.mark.parametrize(("fit", "longest", "argument"), [(AS_HF, 9, "max_length"), (AS_VLLM, 7, "max_model_len")])
+def test_a_window_of_eight_tokens_holds_nine_for_hf_and_seven_for_vllm(fit, longest, argument, caplog) -> None:
+    fitted, tokens = FittedTexts(8, fit), np.arange(20, dtype=np.int32)
+    (fits,) = fitted.texts([("", "")], [(tokens[:1], tokens[1:longest])])
+    assert (fits.tokens.tolist(), fits.n_scored) == ([*range(longest)], longest - 1)
+    fitted.warn_if_cut()
+    assert not caplog.messages
+    (cut,) = fitted.texts([("", "")], [(tokens[:2], tokens[2 : longest + 1])])
+    assert (cut.tokens.tolist(), cut.n_scored) == ([*range(1, longest + 1)], longest - 1)
+    fitted.warn_if_cut()
+    assert (
+        f"1 of 2 texts are longer than the model's window of 8 tokens, and truncated on the left as by `{fit.backend}`"
+        in caplog.text
+    )
+    with pytest.raises(ValueError, match=f"at most {longest - 1} in the model's window of 8: raise {argument}, or"):
+        fitted.texts([("", "")], [(tokens[:1], tokens[:longest])])
 
 
 @pytest.fixture(scope="module")
