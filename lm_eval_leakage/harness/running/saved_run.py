@@ -17,7 +17,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.utils import simple_parse_args_string
 
 from lm_eval_leakage.harness.models.model_identity import identity_of
-from lm_eval_leakage.harness.models.request_tokens import n_characters
+from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.time_left import TimeLeft
 from lm_eval_leakage.harness.patches.call_frames import Evaluation
 from lm_eval_leakage.harness.patches.git_hash import ask_git_only_in_repositories
