@@ -14,6 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.campaign.attempts import Attempt
+from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
+from lm_eval_leakage.campaign.engines import lost_attempt
 from lm_eval_leakage.campaign.units import Unit
 from lm_eval_leakage.files import atomic_remove, atomic_write, write_once
 
@@ -33,6 +36,9 @@ class JobCard:
     units: tuple[Unit, ...]
     cluster: str
     job_id: str | None = None
+
+    def has_made(self, attempt: Attempt) -> bool:
+        return attempt.worker.startswith(self.worker)
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,15 @@ class JobCards:
         told = _read(self._marks / f"{worker}.json")
         unit = None if told["unit"] is None else Unit.of_id(told["unit"])
         return JobMark(told["job_id"], unit, told["n_attempts"])
+
+
+def lost_with(card: JobCard, folder: CampaignFolder, why: str) -> Attempt | None:
+    """The attempt that a job had begun when it ended, if it has not recorded it itself."""
+    mark = JobCards(folder.path).mark(card.worker)
+    if mark is None or mark.unit is None or folder.done(mark.unit):
+        return None
+    n_recorded = sum(card.has_made(attempt) for attempt in folder.attempts())
+    return lost_attempt(mark.unit, card.worker, why, 0.0) if n_recorded <= mark.n_attempts else None
 
 
 def dealt(units: Sequence[Unit], n_hands: int) -> list[tuple[Unit, ...]]:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from uuid import uuid4
 
 from lm_eval_leakage.campaign.attempts import Attempt
 from lm_eval_leakage.campaign.campaign_folder import ATTEMPTS, CampaignFolder
-from lm_eval_leakage.campaign.engines import lost_attempt
 from lm_eval_leakage.campaign.new_attempts import NewAttempts
 from lm_eval_leakage.campaign.plan_settings import CampaignModel, CampaignPlan
-from lm_eval_leakage.campaign.slurm_cards import JobCard, JobMark, dealt
-from lm_eval_leakage.campaign.slurm_executor import LOCAL, cluster_of, need_submitit, refuse_several_processes
+from lm_eval_leakage.campaign.slurm_cards import JobCard, JobMark, dealt, lost_with
+from lm_eval_leakage.campaign.slurm_executor import THIS_MACHINE, cluster_of, refuse_several_processes
 from lm_eval_leakage.campaign.slurm_jobs import SlurmJobs
 from lm_eval_leakage.campaign.unit_queue import UnitQueue
 from lm_eval_leakage.campaign.units import Unit
+from lm_eval_leakage.texts import visible
 
 LOOK_S, LOCAL_LOOK_S = 5.0, 0.2  # between two looks at the folder
 STILLBORN = 3  # jobs in a row that ended before they began; the next one would, too
@@ -35,7 +36,6 @@ class SlurmEngine:
     """
 
     def __init__(self, plan: CampaignPlan, folder: CampaignFolder, address: str | None = None) -> None:
-        need_submitit()
         refuse_several_processes(plan.slurm)
         self._plan, self._folder, self._cluster = plan, folder, cluster_of(address)
         self._jobs = SlurmJobs(plan, folder.path, self._cluster)
@@ -45,7 +45,7 @@ class SlurmEngine:
 
     @property
     def description(self) -> str:
-        return "Slurm through submitit" if self._cluster != LOCAL else "submitit on this machine"
+        return "Slurm through submitit" if self._cluster != THIS_MACHINE else "submitit on this machine"
 
     def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
         """See `Engine`; but jobs of a cluster go on when it is interrupted."""
@@ -56,11 +56,11 @@ class SlurmEngine:
             left = self._left(units)
             while left or self._jobs.live:
                 left = self._deal(left)
-                time.sleep(LOCAL_LOOK_S if self._cluster == LOCAL else LOOK_S)
+                time.sleep(LOCAL_LOOK_S if self._cluster == THIS_MACHINE else LOOK_S)
                 ended = self._jobs.ended()  # before the attempts are read, so that none of theirs is missed
                 self._hear(news, tell, begun)
                 if ended:
-                    self._bury(ended)
+                    self._bury(ended, tell)
                     left = self._left(units)
         except KeyboardInterrupt:
             if says := self._jobs.interrupt():
@@ -93,7 +93,7 @@ class SlurmEngine:
         """How many more jobs of this model may be submitted. By default a model has as many as a run has shards; on
         this machine all models together have one."""
         every = [*self._jobs.live, *more]
-        most = self._plan.workers or (1 if self._cluster == LOCAL else len(every) + self._plan.shards)
+        most = self._plan.workers or (1 if self._cluster == THIS_MACHINE else len(every) + self._plan.shards)
         own = sum(card.model == model.name for card in every)
         return min(most - len(every), (model.workers or self._plan.shards) - own)
 
@@ -114,20 +114,28 @@ class SlurmEngine:
                     begun(mark.unit, card.worker)
 
     def _job_of(self, attempt: Attempt) -> JobCard | None:
-        return next((card for card in self._jobs.live if attempt.worker.startswith(card.worker)), None)
+        return next((card for card in self._jobs.live if card.has_made(attempt)), None)
 
-    def _bury(self, ended: Sequence[JobCard]) -> None:
+    def _bury(self, ended: Sequence[JobCard], tell: Tell) -> None:
         """Records what jobs that died have left in the middle, and forgets them."""
         for card in ended:
-            mark = self._jobs.cards.mark(card.worker)
-            self._n_stillborn = self._n_stillborn + 1 if mark is None else 0
+            if lost := lost_with(card, self._folder, DIED):
+                self._folder.record(lost)
+                self._told[lost] = None
+                tell(lost)
+            is_stillborn = not any(card.has_made(attempt) for attempt in self._told)
+            self._n_stillborn = self._n_stillborn + 1 if is_stillborn and self._folder.left(card.units) else 0
             if self._n_stillborn >= STILLBORN:
+                log = self._jobs.log_of(card)
                 raise RuntimeError(
-                    f"{STILLBORN} jobs in a row ended before they began, the last one ({card.job_id}) with: "
-                    f"{_last_line(self._jobs.log_of(card))}; see {self._jobs.log_of(card)}"
+                    f"{STILLBORN} jobs in a row ended before their first unit, the last one ({card.job_id}) with: "
+                    f"{_last_line(log)} See {log}"
                 )
-            n_recorded = sum(self._job_of(attempt) == card for attempt in self._told)
-            if mark is not None and mark.unit is not None and n_recorded <= mark.n_attempts:
-                if not self._folder.done(mark.unit):
-                    self._folder.record(lost_attempt(mark.unit, card.worker, DIED, 0.0))
             self._jobs.forget(card)
+
+
+def _last_line(log: Path) -> str:
+    if not log.is_file():
+        return "nothing in its log"
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((visible(line.strip()) for line in reversed(lines) if line.strip()), "nothing in its log")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
+import signal
 import subprocess
+import time
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +14,23 @@ import psutil
 
 from lm_eval_leakage.texts import brief
 
-SLURM, LOCAL = "slurm", "local"  # submitit's names for its executors
+CLUSTER, THIS_MACHINE = "slurm", "local"  # as submitit names its executors
 FOR_EVERY_CLUSTER = ("name", "timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node", "stderr_to_stdout")
 OF_ONE_PROCESS = ("nodes", "tasks_per_node", "ntasks_per_node", "time")
 DEFAULTS: Mapping[str, Any] = {"name": "campaign", "timeout_min": 240}  # submitit's own limit is 5 minutes
 # How often submitit puts a job back in the queue that has reached its time limit: the retries of units decide instead.
 REQUEUES = 1_000
+ENDING_S = 20.0  # within which a local job ends after SIGINT
 CONTROLLER = "submitit.local._local"  # the module that a local job's process runs
-
-
-def need_submitit() -> None:
-    """Raises ImportError, with the remedy, if it is not installed. Imports nothing."""
-    if find_spec("submitit") is None:
-        raise ImportError(
-            "--engine slurm needs submitit, which is not installed; run `pip install 'lm-eval-leakage[slurm]'`"
-        )
 
 
 def cluster_of(address: str | None) -> str:
     """Raises ValueError for an address that is neither `slurm` nor `local`."""
-    if address not in (None, SLURM, LOCAL):
-        raise ValueError(f"--address is {address!r}; with --engine slurm give 'local', for jobs on this machine, or none")
-    return address or SLURM
+    if address not in (None, CLUSTER, THIS_MACHINE):
+        raise ValueError(
+            f"--address is {address!r}; with --engine slurm give 'local', for jobs on this machine, or none"
+        )
+    return address or CLUSTER
 
 
 def executor(folder: Path, cluster: str, told: Mapping[str, Any], gpus: int) -> Any:
@@ -55,14 +52,16 @@ def executor(folder: Path, cluster: str, told: Mapping[str, Any], gpus: int) -> 
     try:
         made.update_parameters(**{_name(name): value for name, value in own.items()})
     except (NameError, AssertionError, TypeError, ValueError) as error:
-        raise ValueError(f"slurm is {brief(dict(told))}, which submitit refuses ({str(error).splitlines()[0]})") from error
+        raise ValueError(
+            f"slurm is {brief(dict(told))}, which submitit refuses ({str(error).splitlines()[0]})"
+        ) from error
     return made
 
 
 def refuse_several_processes(told: Mapping[str, Any]) -> None:
     """Raises ValueError for a parameter that would make more of a job than one process, the worker."""
     for name in told:
-        plain = name.removeprefix(f"{SLURM}_")
+        plain = name.removeprefix(f"{CLUSTER}_")
         if plain == "time":
             raise ValueError(f"slurm has {name!r}; give the time limit of a job in minutes, as timeout_min")
         if plain in OF_ONE_PROCESS:
@@ -76,22 +75,34 @@ def job_of(folder: Path, cluster: str, job_id: str) -> Any:
     """A job of submitit, submitted by any process."""
     import submitit
 
-    return (submitit.LocalJob if cluster == LOCAL else submitit.SlurmJob)(folder, job_id)
+    return (submitit.LocalJob if cluster == THIS_MACHINE else submitit.SlurmJob)(folder, job_id)
 
 
-def has_ended(job: Any, *, ask: bool) -> bool:
-    """Whether a job has ended in any way.
+def queued() -> set[str] | None:
+    """The ids of this user's jobs that Slurm has in its queue: waiting, running or ending; None if it does not answer.
+    One question for all jobs, and one that clusters without accounting answer, too."""
+    command = ["squeue", "--noheader", "--array", f"--user={getpass.getuser()}", "--format=%i"]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)
+    return set(asked.stdout.split()) if asked.returncode == 0 else None
 
-    ask: ask Slurm now, once for all jobs; else submitit asks rarely. A result that the job has left is always seen
+
+def has_ended(job: Any, in_queue: set[str] | None = None) -> bool:
+    """Whether a job has ended in any way: it has left a result, or Slurm no longer has it in the queue.
+
+    in_queue: what Slurm says now; None if it was not asked
     """
-    import submitit
-
-    if isinstance(job, submitit.LocalJob):
+    if _is_local(job):
         return bool(job.done()) and not _is_local_job(int(job.job_id))
-    if job.done(force_check=ask):
-        return True
-    # Where jobs that are preempted are cancelled, they stay in this state; where there is no accounting, sacct fails.
-    return ask and job.state.upper().startswith(("PREEMPTED", "UNKNOWN")) and not _is_in_queue(job.job_id)
+    return job.paths.result_pickle.exists() or (in_queue is not None and job.job_id not in in_queue)
+
+
+def end_local_job(job: Any) -> None:
+    """Ends a job of this machine, whichever process has submitted it, and waits until it has ended."""
+    if _is_local_job(int(job.job_id)):
+        psutil.Process(int(job.job_id)).send_signal(signal.SIGINT)
+    given_up = time.monotonic() + ENDING_S
+    while not has_ended(job) and time.monotonic() < given_up:
+        time.sleep(0.05)
 
 
 def _is_local_job(process_id: int) -> bool:
@@ -103,11 +114,12 @@ def _is_local_job(process_id: int) -> bool:
         return False
 
 
-def _is_in_queue(job_id: str) -> bool:
-    asked = subprocess.run(["squeue", "--noheader", f"--jobs={job_id}"], capture_output=True, text=True, check=False)
-    return bool(asked.stdout.strip()) if asked.returncode == 0 else "Invalid job id" not in asked.stderr
+def _is_local(job: Any) -> bool:
+    import submitit
+
+    return isinstance(job, submitit.LocalJob)
 
 
 def _name(name: str) -> str:
-    is_known = name in FOR_EVERY_CLUSTER or name.startswith((f"{SLURM}_", f"{LOCAL}_"))
-    return name if is_known else f"{SLURM}_{name}"
+    is_known = name in FOR_EVERY_CLUSTER or name.startswith((f"{CLUSTER}_", f"{THIS_MACHINE}_"))
+    return name if is_known else f"{CLUSTER}_{name}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from lm_eval_leakage.campaign.plan_settings import CampaignPlan
 from lm_eval_leakage.campaign.slurm_cards import JobCard, JobCards
-from lm_eval_leakage.campaign.slurm_executor import LOCAL, executor, has_ended, job_of
+from lm_eval_leakage.campaign.slurm_executor import THIS_MACHINE, end_local_job, executor, has_ended, job_of, queued
 from lm_eval_leakage.campaign.slurm_job import SlurmJob
 
 ASK_S = 60.0  # between two questions to Slurm about jobs that have left no result
@@ -28,8 +28,10 @@ class SlurmJobs:
         self._plan, self._folder, self._cluster = plan, folder.absolute(), cluster
         self._place = self._folder / "slurm"
         self.cards = JobCards(self._folder)
+        every = {model.gpus for model in plan.models}
+        self._executors = {gpus: executor(self._place, cluster, plan.slurm, gpus) for gpus in sorted(every)}
         self._live: dict[JobCard, Any] = {}
-        self._asked = float("-inf")
+        self._asked = time.monotonic()
 
     @property
     def live(self) -> list[JobCard]:
@@ -47,12 +49,11 @@ class SlurmJobs:
 
     def submit(self, cards: Sequence[JobCard]) -> None:
         """Those that need as many GPUs as one job array."""
-        for gpus in sorted({self._plan.model(card.model).gpus for card in cards}):
+        for gpus, to in self._executors.items():
             own = [card for card in cards if self._plan.model(card.model).gpus == gpus]
-            to = executor(self._place, self._cluster, self._plan.slurm, gpus)
             for card in own:
                 self.cards.write(card)
-            jobs = to.submit_array([SlurmJob.of(card, self._folder) for card in own])
+            jobs = own and to.submit_array([SlurmJob(self._folder, card) for card in own])
             for card, job in zip(own, jobs, strict=True):
                 submitted = replace(card, job_id=job.job_id)
                 self.cards.write(submitted)
@@ -61,11 +62,10 @@ class SlurmJobs:
 
     def ended(self) -> list[JobCard]:
         """Those that have ended by now, in whatever way. Slurm is asked once a minute."""
-        ask = time.monotonic() - self._asked > ASK_S
-        if ask and self._live:
-            self._asked = time.monotonic()
-            next(iter(self._live.values())).get_info(mode="force")  # of all jobs
-        return [card for card, job in self._live.items() if has_ended(job, ask=ask)]
+        in_queue = None
+        if self._cluster != THIS_MACHINE and self._live and time.monotonic() - self._asked > ASK_S:
+            in_queue, self._asked = queued(), time.monotonic()
+        return [card for card, job in self._live.items() if has_ended(job, in_queue)]
 
     def forget(self, card: JobCard) -> None:
         del self._live[card]
@@ -78,7 +78,9 @@ class SlurmJobs:
     def interrupt(self) -> str:
         """Ends the jobs on this machine, since Ctrl-C does not stop them all; says what becomes of the others."""
         for card, job in self._live.items():
-            if card.cluster == LOCAL:
-                job.cancel()
-        ids = " ".join(sorted({str(card.job_id).partition("_")[0] for card in self._live if card.cluster != LOCAL}))
+            if card.cluster == THIS_MACHINE:
+                end_local_job(job)
+        ids = " ".join(
+            sorted({str(card.job_id).partition("_")[0] for card in self._live if card.cluster != THIS_MACHINE})
+        )
         return ids and f"the jobs go on; start the campaign again to watch them, or end them with: scancel {ids}"
