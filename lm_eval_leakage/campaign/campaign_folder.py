@@ -21,7 +21,7 @@ from lm_eval_leakage.files import add_record, atomic_write, published
 from lm_eval_leakage.texts import as_json
 
 PLAN, MANIFEST, STATUS = "plan.yaml", "manifest.json", "status.json"
-RUNS, WORK, LOGS, ATTEMPTS, LOCKS = "runs", "work", "logs", "attempts", "locks"
+DONE, WORK, LOGS, ATTEMPTS, LOCKS = "runs", "work", "logs", "attempts", "locks"
 UNIT_FILE = "unit.json"  # of a unit that is complete: its attempt, and a digest of each of its files
 
 
@@ -39,7 +39,7 @@ class CampaignFolder:
 
     @property
     def runs(self) -> Path:
-        return self.path / RUNS
+        return self.path / DONE
 
     def run_of(self, unit: Unit) -> Path:
         """Where the files of a unit are that is done."""

@@ -22,7 +22,7 @@ CLASSES = {  # imported when used: made from the plan, the folder and the addres
 EXTRAS = {RAY: "ray", SLURM: "submitit"}  # the package that an engine needs
 
 
-class Engine(Protocol):
+class CampaignEngine(Protocol):
     """Starts workers and places them."""
 
     @property
@@ -43,7 +43,7 @@ class Engine(Protocol):
         """
 
 
-def engine_of(name: str | None, address: str | None, plan: CampaignPlan, folder: CampaignFolder) -> Engine:
+def engine_of(name: str | None, address: str | None, plan: CampaignPlan, folder: CampaignFolder) -> CampaignEngine:
     """The engine of this name; raises ValueError or ImportError, with the remedy, if it cannot be used.
 
     name: None takes Ray if it is installed and there is an address or more than one accelerator, else this machine
@@ -58,7 +58,7 @@ def engine_of(name: str | None, address: str | None, plan: CampaignPlan, folder:
     if package is not None and find_spec(package) is None:
         raise ImportError(f"--engine {name} needs {package}, which is not installed; run `pip install {package}`")
     module, _, kind = CLASSES[name].partition(":")
-    engine: Engine = getattr(import_module(module), kind)(plan, folder, address)
+    engine: CampaignEngine = getattr(import_module(module), kind)(plan, folder, address)
     return engine
 
 
