@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import getpass
+import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,20 @@ def job_of(folder: Path, cluster: str, job_id: str) -> Any:
     import submitit
 
     return (submitit.LocalJob if cluster == THIS_MACHINE else submitit.SlurmJob)(folder, job_id)
+
+
+@contextmanager
+def outside_of_a_job() -> Iterator[None]:
+    """A driver that is a job itself submits as if it were none: its own Slurm variables would be those of its jobs."""
+    from submitit.helpers import clean_env
+
+    if "SLURM_JOB_ID" not in os.environ:
+        yield
+        return
+    kept = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
+    with clean_env():
+        os.environ.update(kept)
+        yield
 
 
 def queued() -> set[str] | None:

@@ -11,7 +11,16 @@ from typing import Any
 
 from lm_eval_leakage.campaign.plan_settings import CampaignPlan
 from lm_eval_leakage.campaign.slurm_cards import JobCard, JobCards
-from lm_eval_leakage.campaign.slurm_executor import THIS_MACHINE, end_local_job, executor, has_ended, job_of, queued
+from lm_eval_leakage.campaign.slurm_executor import (
+    CLUSTER,
+    THIS_MACHINE,
+    end_local_job,
+    executor,
+    has_ended,
+    job_of,
+    outside_of_a_job,
+    queued,
+)
 from lm_eval_leakage.campaign.slurm_job import SlurmJob
 
 ASK_S = 60.0  # between two questions to Slurm about jobs that have left no result
@@ -53,7 +62,8 @@ class SlurmJobs:
             own = [card for card in cards if self._plan.model(card.model).gpus == gpus]
             for card in own:
                 self.cards.write(card)
-            jobs = own and to.submit_array([SlurmJob(self._folder, card) for card in own])
+            with outside_of_a_job():
+                jobs = own and to.submit_array([SlurmJob(self._folder, card) for card in own])
             for card, job in zip(own, jobs, strict=True):
                 submitted = replace(card, job_id=job.job_id)
                 self.cards.write(submitted)
@@ -63,7 +73,7 @@ class SlurmJobs:
     def ended(self) -> list[JobCard]:
         """Those that have ended by now, in whatever way. Slurm is asked once a minute."""
         in_queue = None
-        if self._cluster != THIS_MACHINE and self._live and time.monotonic() - self._asked > ASK_S:
+        if any(card.cluster == CLUSTER for card in self._live) and time.monotonic() - self._asked > ASK_S:
             in_queue, self._asked = queued(), time.monotonic()
         return [card for card, job in self._live.items() if has_ended(job, in_queue)]
 
@@ -80,7 +90,6 @@ class SlurmJobs:
         for card, job in self._live.items():
             if card.cluster == THIS_MACHINE:
                 end_local_job(job)
-        ids = " ".join(
-            sorted({str(card.job_id).partition("_")[0] for card in self._live if card.cluster != THIS_MACHINE})
-        )
+        on_cluster = [str(card.job_id) for card in self._live if card.cluster == CLUSTER]
+        ids = " ".join(sorted({job_id.partition("_")[0] for job_id in on_cluster}))
         return ids and f"the jobs go on; start the campaign again to watch them, or end them with: scancel {ids}"
