@@ -11,7 +11,7 @@ from uuid import uuid4
 from lm_eval_leakage.campaign.attempts import Attempt
 from lm_eval_leakage.campaign.campaign_folder import ATTEMPTS, CampaignFolder
 from lm_eval_leakage.campaign.new_attempts import NewAttempts
-from lm_eval_leakage.campaign.plan_settings import CampaignModel, CampaignPlan
+from lm_eval_leakage.campaign.plan_settings import CampaignPlan
 from lm_eval_leakage.campaign.slurm_cards import JobCard, JobMark, dealt, lost_with
 from lm_eval_leakage.campaign.slurm_executor import THIS_MACHINE, cluster_of, refuse_several_processes
 from lm_eval_leakage.campaign.slurm_jobs import SlurmJobs
@@ -20,6 +20,7 @@ from lm_eval_leakage.campaign.units import Unit
 from lm_eval_leakage.texts import visible
 
 LOOK_S, LOCAL_LOOK_S = 5.0, 0.2  # between two looks at the folder
+NO_LIMIT = 10**6  # jobs; Slurm has its own
 STILLBORN = 3  # jobs in a row that ended before they began; the next one would, too
 DIED = "its job died (killed, out of memory, preempted, or its node was lost)"
 
@@ -31,6 +32,9 @@ Begun = Callable[[Unit, str], None]
 class SlurmEngine:
     """Jobs outlive the driver: if it is killed or interrupted they go on, and the next driver on the same folder takes
     them over. Those of `--address local`, on this machine, end when the driver is interrupted.
+
+    A model has at most as many jobs as its `workers`, else as the plan has shards; all models together as many as the
+    plan's `workers`, else one on this machine.
 
     address: `local` for submitit's local executor, None for Slurm
     """
@@ -62,7 +66,7 @@ class SlurmEngine:
                 if ended:
                     self._bury(ended, tell)
                     left = self._left(units)
-        except KeyboardInterrupt:
+        except BaseException:
             if says := self._jobs.interrupt():
                 logger.warning(says)
             raise
@@ -81,21 +85,20 @@ class SlurmEngine:
         cards: list[JobCard] = []
         for model in self._plan.models:
             own = [unit for unit in left if unit.model == model.name]
-            n_jobs = min(self._n_free(model, cards), len(own))
-            for hand in dealt(own, n_jobs) if n_jobs > 0 else ():
+            every = [*self._jobs.live, *cards]
+            n_wanted = min(model.workers or self._plan.shards, self._most)
+            n_hands = n_wanted - sum(card.model == model.name for card in every)
+            for hand in dealt(own, n_hands)[: self._most - len(every)]:
                 cards.append(JobCard(f"{model.name}-{uuid4().hex[:8]}", model.name, hand, self._cluster))
         if cards:
             self._jobs.submit(cards)
         given = {unit for card in cards for unit in card.units}
         return [unit for unit in left if unit not in given]
 
-    def _n_free(self, model: CampaignModel, more: Sequence[JobCard]) -> int:
-        """How many more jobs of this model may be submitted. By default a model has as many as a run has shards; on
-        this machine all models together have one."""
-        every = [*self._jobs.live, *more]
-        most = self._plan.workers or (1 if self._cluster == THIS_MACHINE else len(every) + self._plan.shards)
-        own = sum(card.model == model.name for card in every)
-        return min(most - len(every), (model.workers or self._plan.shards) - own)
+    @property
+    def _most(self) -> int:
+        """How many jobs of all models there may be at once."""
+        return self._plan.workers or (1 if self._cluster == THIS_MACHINE else NO_LIMIT)
 
     # ------------------------------------------------------------------ listening
 
