@@ -105,7 +105,7 @@ def test_no_more_jobs_than_workers_are_submitted_at_once(jobs, tmp_path: Path, m
     at_once = []
     monkeypatch.setattr(jobs, "ended", lambda self: at_once.append(len(self.live)) or PaperJobs.ended(self))
     carried_out(plan(tmp_path, workers=3))
-    assert at_once == [3, 1]
+    assert at_once == [3, 2]
 
 
 def test_a_dead_job_loses_the_unit_that_it_was_at_and_the_rest_is_dealt_again(jobs, tmp_path: Path) -> None:
