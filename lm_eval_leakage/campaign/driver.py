@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from lm_eval_leakage.campaign.campaign_tables import write_tables
 from lm_eval_leakage.campaign.engines import CampaignEngine, engine_of, now
 from lm_eval_leakage.campaign.manifest import FORMAT, HOW_FILES, HOW_MODELS, differences, models_told, with_units
 from lm_eval_leakage.campaign.manifest import versions as known_versions
-from lm_eval_leakage.campaign.plan_checks import CheckedPlan, Impossible, as_records, checked
-from lm_eval_leakage.campaign.plan_settings import CampaignPlan, as_settings, plan_as_yaml, plan_of
+from lm_eval_leakage.campaign.plan_checks import CheckedPlan, Impossible, checked
+from lm_eval_leakage.campaign.plan_settings import CampaignPlan, as_settings, plan_as_yaml
 from lm_eval_leakage.campaign.progress import Progress
 from lm_eval_leakage.campaign.units import Unit
 from lm_eval_leakage.files import atomic_write, check_writable
@@ -82,12 +82,14 @@ def run_campaign(
         say(f"engine: {chosen.description}; {len(units)} units, {len(units) - len(left)} of them done")
         _begin_session(folder, chosen)
         progress = Progress(units, left)
-        if left:
-            _carry_out(chosen, left, progress, folder, watch or Watch())
-        tables = _conclude(folder, units)
-        return CampaignOutcome(
-            folder, len(units), progress.n_done, tuple(progress.failed), prepared.impossible, tuple(tables)
-        )
+        try:
+            if left:
+                _carry_out(chosen, left, progress, folder, watch or Watch())
+        finally:
+            done = [unit for unit in units if folder.done(unit)]
+            folder.write_manifest(with_units(folder.manifest(), folder, done))
+        tables = tuple(write_tables(folder))
+        return CampaignOutcome(folder, len(units), len(done), tuple(progress.failed), prepared.impossible, tables)
 
 
 @contextmanager
@@ -132,8 +134,8 @@ def prepare(plan: CampaignPlan, folder: CampaignFolder, say: Say) -> CheckedPlan
         "begun": now(),
         "versions": known_versions(),
         "asked": asked,
-        "plan": as_settings(plan_of(as_settings(found.plan), PLAN)),
-        "impossible": as_records(found.impossible),
+        "plan": as_settings(found.plan),
+        "impossible": [asdict(one) for one in found.impossible],
         "seeds": seeds,
         "models": models_told(found.plan),
         "how": {"models": HOW_MODELS, "files": HOW_FILES},
@@ -198,9 +200,3 @@ def _status_written(folder: CampaignFolder, progress: Progress, engine: str) -> 
         ended.set()
         thread.join()
         write(state)
-
-
-def _conclude(folder: CampaignFolder, units: Sequence[Unit]) -> list[Path]:
-    """The tables, and the manifest with the digests of what is done."""
-    folder.write_manifest(with_units(folder.manifest(), folder, [unit for unit in units if folder.done(unit)]))
-    return write_tables(folder)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import product
 
 from lm_eval_leakage.campaign.plan_settings import CampaignPlan
 from lm_eval_leakage.campaign.units import RUN, Unit, units_of
@@ -28,10 +29,6 @@ class Impossible:
     kind: str
     reason: str
 
-    def covers(self, unit: Unit) -> bool:
-        fits = self.kind == unit.kind or (self.kind == ANY and unit.kind != RUN)
-        return fits and self.model in (ANY, unit.model) and self.task in (ANY, unit.task)
-
 
 @dataclass(frozen=True)
 class CheckedPlan:
@@ -45,8 +42,15 @@ class CheckedPlan:
         return possible(units_of(self.plan), self.impossible)
 
 
-def possible(units: Iterable[Unit], impossible: Sequence[Impossible]) -> list[Unit]:
-    return [unit for unit in units if not any(one.covers(unit) for one in impossible)]
+def possible(units: Iterable[Unit], impossible: Iterable[Impossible]) -> list[Unit]:
+    known = {(one.model, one.task, one.kind) for one in impossible}
+    return [unit for unit in units if known.isdisjoint(_covering(unit))]
+
+
+def _covering(unit: Unit) -> Iterator[tuple[str, str, str]]:
+    """Everything that would make the unit impossible."""
+    kinds = (unit.kind,) if unit.kind == RUN else (unit.kind, ANY)
+    return product((unit.model, ANY), (unit.task, ANY), kinds)
 
 
 def checked(plan: CampaignPlan) -> CheckedPlan:
