@@ -131,7 +131,7 @@ class SlurmEngine:
             self._n_stillborn = self._n_stillborn + 1 if is_stillborn and self._folder.left(card.units) else 0
             if self._n_stillborn >= STILLBORN:
                 log = self._jobs.log_of(card)
-                raise RuntimeError(
+                raise ValueError(
                     f"{STILLBORN} jobs in a row ended before their first unit, the last one ({card.job_id}) with: "
                     f"{_last_line(log)} See {log}"
                 )

@@ -159,7 +159,7 @@ def test_a_unit_whose_jobs_die_again_and_again_is_given_up_and_the_others_are_do
 def test_jobs_that_end_before_they_begin_end_the_campaign_with_the_reason(jobs, tmp_path: Path) -> None:
     jobs.work = staticmethod(lambda own, card: None)
     (tmp_path / "job.err").write_text("srun: starting\nModuleNotFoundError: No module named 'lm_eval'\n\n")
-    with pytest.raises(RuntimeError, match="3 jobs in a row .* No module named 'lm_eval'"):
+    with pytest.raises(ValueError, match="3 jobs in a row .* No module named 'lm_eval'"):
         carried_out(plan(tmp_path, workers=1))
 
 
