@@ -52,4 +52,4 @@ def _lines(folder: CampaignFolder, status: Mapping[str, Any]) -> Iterator[str]:
 
 def _may_live(status: Mapping[str, Any]) -> bool:
     """Whether the driver may be running; on another machine only its silence tells."""
-    return status["host"] != socket.gethostname() or psutil.pid_exists(status["pid"])
+    return bool(status["host"] != socket.gethostname() or psutil.pid_exists(status["pid"]))
