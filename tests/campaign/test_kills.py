@@ -11,6 +11,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ def test_ctrl_c_is_told_with_how_to_go_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(driver, "run_campaign", interrupted)
-    monkeypatch.setattr("lm_eval_leakage.cli.campaign.only_warnings", lambda: None)
+    monkeypatch.setattr(import_module("lm_eval_leakage.cli.campaign"), "only_warnings", lambda: None)
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(settings))
     told = {"what": [str(tmp_path / "plan.yaml")], "output_path": None, "dry_run": False, "engine": None}
     with pytest.raises(KeyboardInterrupt):
