@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib import import_module
@@ -87,8 +86,8 @@ class UnitWorker:
         except TimeIsUp as error:
             told = str(error)
         except (Exception, SystemExit) as error:  # whatever a task, a backend or a driver of a GPU may raise
-            traceback.print_exc()
             told = in_one_sentence(error)
+            logger.error("%s", told, exc_info=True)
         else:
             self._not_loaded.clear()
             return None

@@ -43,13 +43,13 @@ def plan_for(
     benchmark(place / "tasks", "trivia", seed=2)
     told = {
         "models": [
-            {"name": one, "model": "stand-in", "model_args": {"name": one, **(arguments or {})}, "workers": 1}
+            {"name": one, "model": "frail", "model_args": {"name": one, **(arguments or {})}, "workers": 1}
             for one in names
         ],
         "tasks": ["quiz", "trivia"],
         "audits": ["leakage_perm"],
         "include_path": str(place / "tasks"),
-        "imports": ["tests.campaign.stand_in"],
+        "imports": ["tests.campaign.frail_model"],
         "metadata": {"orders": 4},
     }
     return plan_of({**told, **more}, "a test", output)
