@@ -27,7 +27,7 @@ from lm_eval_leakage.campaign.plan_settings import plan_of
 from lm_eval_leakage.campaign.verify import verify
 from lm_eval_leakage.cli.campaign import campaign
 from lm_eval_leakage.logs import answer_store
-from tests.campaign.stand_in import ASKED, LOADED, lines
+from tests.campaign.scripted_model import ASKED, LOADED, lines
 from tests.campaign.test_driver import Run, model, rows
 from tests.faults.children import KILLED, _be_child, child
 
@@ -164,4 +164,4 @@ def test_ctrl_c_is_told_with_how_to_go_on(
     told = {"what": [str(tmp_path / "plan.yaml")], "output_path": None, "dry_run": False, "engine": None}
     with pytest.raises(KeyboardInterrupt):
         campaign(Namespace(**told, address=None, quiet=False))
-    assert "the workers have ended; the same command goes on" in capsys.readouterr().err
+    assert "the same command goes on" in capsys.readouterr().err
