@@ -22,6 +22,7 @@ from lm_eval_leakage.texts import as_json
 
 PLAN, MANIFEST, STATUS = "plan.yaml", "manifest.json", "status.json"
 DONE, WORK, LOGS, ATTEMPTS, LOCKS = "runs", "work", "logs", "attempts", "locks"
+RUNNING = "running"  # the state of a campaign in its status file, while a driver writes it
 UNIT_FILE = "unit.json"  # of a unit that is complete: its attempt, and a digest of each of its files
 
 

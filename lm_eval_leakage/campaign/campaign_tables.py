@@ -13,7 +13,7 @@ from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, leaderboard
 from lm_eval_leakage.results.standings import Leaderboard
 from lm_eval_leakage.texts import as_json
 
-TABLES = ("leaderboard.html", "leaderboard.json", "leaderboard.csv", "leaderboard.md")
+TABLE_FILES = ("leaderboard.html", "leaderboard.json", "leaderboard.csv", "leaderboard.md")
 
 
 def board_of(folder: CampaignFolder) -> Leaderboard | None:
@@ -26,7 +26,7 @@ def tables_of(board: Leaderboard) -> Mapping[str, str]:
     problems = [str(problem) for problem in board.problems]
     as_object = {"rows": records(board), "detectors": list(board.detectors), "problems": problems}
     texts = (render(board), as_json(as_object, indent=1), as_csv(board), as_markdown(board))
-    return {name: f"{text.rstrip()}\n" for name, text in zip(TABLES, texts, strict=True)}
+    return {name: f"{text.rstrip()}\n" for name, text in zip(TABLE_FILES, texts, strict=True)}
 
 
 def write_tables(folder: CampaignFolder) -> list[Path]:
@@ -36,4 +36,4 @@ def write_tables(folder: CampaignFolder) -> list[Path]:
         return []
     for name, text in tables_of(board).items():
         atomic_write(folder.path / name, text)
-    return [folder.path / name for name in TABLES]
+    return [folder.path / name for name in TABLE_FILES]

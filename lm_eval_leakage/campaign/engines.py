@@ -20,6 +20,8 @@ CLASSES = {  # imported when used: made from the plan, the folder and the addres
     SLURM: "lm_eval_leakage.campaign.slurm_engine:SlurmEngine",
 }
 EXTRAS = {RAY: "ray", SLURM: "submitit"}  # the package that an engine needs
+Tell = Callable[[Attempt], None]
+Begun = Callable[[Unit, str], None]
 
 
 class CampaignEngine(Protocol):
@@ -29,13 +31,8 @@ class CampaignEngine(Protocol):
     def description(self) -> str:
         """What it is, for the user: `local, 1 worker`."""
 
-    def carry_out(
-        self,
-        units: Sequence[Unit],
-        tell: Callable[[Attempt], None],
-        begun: Callable[[Unit, str], None],
-    ) -> None:
-        """Runs units until each is done or given up. If it is interrupted, its workers end.
+    def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
+        """Runs units until each is done or given up. If it is interrupted, its workers end, but for jobs of a cluster.
 
         tell: called with every attempt as it ends. Attempts that were lost with their worker are recorded by the
             engine, all others by the worker

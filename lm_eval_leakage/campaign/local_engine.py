@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import selectors
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from lm_eval_leakage.campaign.attempts import Attempt
 from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-from lm_eval_leakage.campaign.engines import lost_attempt, n_accelerators
+from lm_eval_leakage.campaign.engines import Begun, Tell, lost_attempt, n_accelerators
 from lm_eval_leakage.campaign.local_worker import LocalWorker
 from lm_eval_leakage.campaign.plan_settings import CampaignPlan
 from lm_eval_leakage.campaign.time_limit import engine_limit, too_long
@@ -17,9 +17,6 @@ from lm_eval_leakage.campaign.unit_queue import UnitQueue
 from lm_eval_leakage.campaign.units import Unit
 
 SECONDS_OF_A_LOOK = 1.0  # at which time limits are looked at
-
-Tell = Callable[[Attempt], None]
-Begun = Callable[[Unit, str], None]
 
 
 class LocalEngine:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
 from lm_eval_leakage.campaign.attempts import Attempt
 from lm_eval_leakage.campaign.campaign_folder import ATTEMPTS, CampaignFolder
+from lm_eval_leakage.campaign.engines import Begun, Tell
 from lm_eval_leakage.campaign.new_attempts import NewAttempts
 from lm_eval_leakage.campaign.plan_settings import CampaignPlan
 from lm_eval_leakage.campaign.slurm_cards import JobCard, JobMark, dealt, lost_with
@@ -25,8 +26,6 @@ STILLBORN = 3  # jobs in a row that ended before they began; the next one would,
 DIED = "its job died (killed, out of memory, preempted, or its node was lost)"
 
 logger = logging.getLogger(__name__)
-Tell = Callable[[Attempt], None]
-Begun = Callable[[Unit, str], None]
 
 
 class SlurmEngine:

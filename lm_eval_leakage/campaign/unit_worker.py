@@ -20,7 +20,8 @@ from lm_eval_leakage.campaign.unit_log import written_to
 from lm_eval_leakage.campaign.unit_questions import DataRows, UnitQuestions
 from lm_eval_leakage.campaign.units import Unit
 from lm_eval_leakage.files import atomic_remove, atomic_write
-from lm_eval_leakage.harness.models.request_tokens import n_characters, tokens_of
+from lm_eval_leakage.harness.models.question_requests import n_characters
+from lm_eval_leakage.harness.models.request_tokens import tokens_of
 from lm_eval_leakage.harness.patches.kept_model import KeptModels
 from lm_eval_leakage.harness.patches.registries import add_models
 from lm_eval_leakage.harness.running.saved_run import BATCH_SIZE, DEVICE, NamedModel, one_loaded_model, run_saved

@@ -55,10 +55,10 @@ def settings(tmp_path: Path) -> dict[str, Any]:
         (folder / f"{name}.json").unlink()
     (tmp_path / "counts").mkdir()
     return {
-        "models": [{"name": "a", "model": "stand-in", "model_args": f"pretrained=m,counts={tmp_path / 'counts'}"}],
+        "models": [{"name": "a", "model": "scripted", "model_args": f"pretrained=m,counts={tmp_path / 'counts'}"}],
         "tasks": list(QUIZZES),
         "include_path": str(folder),
-        "imports": ["tests.campaign.stand_in"],
+        "imports": ["tests.campaign.scripted_model"],
         "output_path": str(tmp_path / "out"),
     }
 
@@ -66,13 +66,13 @@ def settings(tmp_path: Path) -> dict[str, Any]:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., driver.CampaignOutcome]:
     """Runs a campaign in this process; returns its outcome."""
-    from tests.campaign.stand_in import NAME, StandIn
+    from tests.campaign.scripted_model import NAME, ScriptedModel
 
     add_models()
     monkeypatch.setattr("lm_eval_leakage.harness.running.task_shelf.TaskManager", GivenTasksOnly)
     monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
     monkeypatch.setattr("lm_eval.evaluator.get_git_commit_hash", lambda: None)
-    monkeypatch.setitem(model_registry._objs, NAME, StandIn)
+    monkeypatch.setitem(model_registry._objs, NAME, ScriptedModel)
     monkeypatch.setattr(driver, "engine_of", lambda name, address, plan, folder: EngineHere(plan, folder))
 
     def run(settings: dict[str, Any], **given: Any) -> driver.CampaignOutcome:

@@ -15,7 +15,7 @@ from lm_eval_leakage.campaign.units import Unit
 from lm_eval_leakage.campaign.verify import verify
 from lm_eval_leakage.results.annotate import annotate
 from tests.campaign.conftest import N
-from tests.campaign.stand_in import ASKED, LOADED, lines
+from tests.campaign.scripted_model import ASKED, LOADED, lines
 
 Run = Callable[..., CampaignOutcome]
 

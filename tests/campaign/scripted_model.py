@@ -1,4 +1,4 @@
-"""A backend without weights for campaigns in tests, registered by `imports: [tests.campaign.stand_in]`.
+"""A backend without weights for campaigns in tests, registered by `imports: [tests.campaign.scripted_model]`.
 
 Its answers are hashes of the texts, and it fails, dies or dawdles where it is told to. Importing this also leaves out
 lm_eval's 14,000 tasks, whose index takes 11 seconds in every worker.
@@ -20,12 +20,12 @@ from lm_eval_leakage.harness.patches.registries import add_models
 from lm_eval_leakage.harness.running import task_shelf
 from tests.checking.conftest import GivenTasksOnly
 
-NAME = "stand-in"
+NAME = "scripted"
 LOADED = "loaded"  # a file in the `counts` folder: a line for each time that a model is loaded
 ASKED = "asked"  # the same for each request
 
 
-class StandIn(LM):
+class ScriptedModel(LM):
     """seed: of the answers
     counts: a folder where loads and requests are counted
     broken: whether it cannot be loaded
@@ -90,5 +90,5 @@ def lines(folder: Path, what: str) -> list[str]:
 
 add_models()
 if NAME not in model_registry:
-    model_registry.register(NAME, target=StandIn)
+    model_registry.register(NAME, target=ScriptedModel)
 task_shelf.TaskManager = GivenTasksOnly
