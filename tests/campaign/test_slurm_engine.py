@@ -225,6 +225,11 @@ def test_a_parameter_that_cannot_be_used_is_one_sentence(tmp_path: Path, told, s
     assert "\n" not in str(error.value)
 
 
+def test_what_is_no_mapping_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="slurm is 'gpu'; give names and values"):
+        plan(tmp_path, slurm="gpu")
+
+
 def test_a_machine_without_slurm_and_an_unknown_address_are_refused(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ValueError, match="no srun on this machine"):
