@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
 from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.report.leaderboard_page import render
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, leaderboard, records
@@ -17,8 +19,17 @@ TABLE_FILES = ("leaderboard.html", "leaderboard.json", "leaderboard.csv", "leade
 
 
 def board_of(folder: CampaignFolder) -> Leaderboard | None:
-    """None if no unit is done."""
-    return leaderboard(annotate([folder.runs])) if any(folder.runs.glob("*/*/*/*")) else None
+    """None if no unit is done. Files are named relative to the folder, so that it may be moved."""
+    if not any(folder.runs.glob("*/*/*/*")):
+        return None
+    board = leaderboard(annotate([folder.runs]))
+    return replace(board, problems=tuple(_within(folder, problem) for problem in board.problems))
+
+
+def _within(folder: CampaignFolder, problem: Problem) -> Problem:
+    place = problem.file
+    is_inside = place is not None and place.is_relative_to(folder.path)
+    return replace(problem, file=place.relative_to(folder.path)) if place and is_inside else problem
 
 
 def tables_of(board: Leaderboard) -> Mapping[str, str]:

@@ -95,6 +95,8 @@ def run_campaign(
         finally:
             done = [unit for unit in units if folder.done(unit)]
             folder.write_manifest(with_units(folder.manifest(), folder, done))
+        if len(done) == len(units):
+            folder.tidy()
         tables = tuple(write_tables(folder))
         return CampaignOutcome(folder, len(units), len(done), tuple(progress.failed), prepared.impossible, tables)
 
