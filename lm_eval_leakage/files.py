@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO, TextIO
+from uuid import uuid4
 
 PART = ".part"  # suffix of temporary names; our readers ignore such files
 WRITE_BUFFER = 2**20  # bytes
@@ -56,11 +57,61 @@ def atomic_write(file: Path, text: str) -> None:
         stream.write(text)
 
 
+def write_once(file: Path, text: str) -> bool:
+    """Writes `text` to `file` unless it exists, and tells whether it did: of several processes, on any nodes of a
+    shared file system, one is told so. The file is complete when it appears."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f".{file.name}.{uuid4().hex}{PART}")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.link(part, file)
+    except FileExistsError:
+        return False
+    finally:
+        part.unlink(missing_ok=True)
+    return True
+
+
 def append_lines(file: Path, lines: Iterable[bytes]) -> None:
     """Adds lines to a file of another program, which writes the first ones; not atomic, so that whoever uses it looks
     at the file afterwards. Raises OSError if that fails."""
     with file.open("ab", buffering=WRITE_BUFFER) as stream:
         stream.writelines(lines)
+
+
+def add_record(file: Path, line: str) -> None:
+    """Adds a line to a file that only this process writes, and waits until it is on disk. A kill may leave the last
+    line incomplete."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("ab") as stream:
+        stream.write(f"{line}\n".encode("utf-8", "replace"))
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def log_to_add_to(file: Path) -> TextIO:
+    """A log, open at its end; every line is written at once."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file.open("a", buffering=1, encoding="utf-8", errors="replace")
+
+
+def standard_output(descriptor: int) -> TextIO:
+    """A stream to an open file descriptor, which stays open."""
+    return os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
+
+
+def published(finished: Path, folder: Path) -> bool:
+    """Renames a finished folder on the same disk in one step, its files flushed. Returns False, and changes nothing,
+    if there is one already."""
+    to_disk(finished)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        finished.rename(folder)
+    except OSError:
+        if folder.is_dir():
+            return False
+        raise
+    return True
 
 
 def atomic_move(finished: Path, folder: Path) -> None:
