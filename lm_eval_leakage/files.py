@@ -63,6 +63,41 @@ def append_lines(file: Path, lines: Iterable[bytes]) -> None:
         stream.writelines(lines)
 
 
+def add_record(file: Path, line: str) -> None:
+    """Adds a line to a file that only this process writes, and waits until it is on disk. A kill may leave the last
+    line incomplete."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("ab") as stream:
+        stream.write(f"{line}\n".encode("utf-8", "replace"))
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def log_to_add_to(file: Path) -> TextIO:
+    """A log, open at its end; every line is written at once."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file.open("a", buffering=1, encoding="utf-8", errors="replace")
+
+
+def standard_output(descriptor: int) -> TextIO:
+    """A stream to an open file descriptor, which stays open."""
+    return os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
+
+
+def published(finished: Path, folder: Path) -> bool:
+    """Renames a finished folder on the same disk in one step, its files flushed. Returns False, and changes nothing,
+    if there is one already."""
+    to_disk(finished)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        finished.rename(folder)
+    except OSError:
+        if folder.is_dir():
+            return False
+        raise
+    return True
+
+
 def atomic_move(finished: Path, folder: Path) -> None:
     """Moves a finished folder to its final path in one step: a kill never leaves an incomplete one there."""
     beside = folder.with_name(folder.name + PART)

@@ -11,6 +11,7 @@ import lm_eval_leakage
 PACKAGE = Path(lm_eval_leakage.__file__).parent
 TIERS = [
     {"cli"},
+    {"campaign"},
     {"checking"},
     {"lab"},
     {"harness", "report"},

@@ -9,8 +9,9 @@ from itertools import groupby
 
 from lm_eval_leakage.checking.check_plan import ORDERS_RUN
 from lm_eval_leakage.checking.planning import CheckJob
+from lm_eval_leakage.harness.models.request_tokens import n_characters
 from lm_eval_leakage.harness.models.time_left import Pace, TimeLeft
-from lm_eval_leakage.harness.running.saved_run import one_loaded_model, run_saved
+from lm_eval_leakage.harness.running.saved_run import Heard, one_loaded_model, run_saved
 from lm_eval_leakage.results.formatting import count, duration
 
 TellUser = Callable[[str], None]
@@ -26,7 +27,11 @@ def carry_out(jobs: Sequence[CheckJob], say: TellUser, *, quiet: bool = False) -
                 say(f"\n[{place + 1}/{len(jobs)}] {job.step.task}: {job.step.what}, {who.name}")
                 later = sum(after.step.n_tokens for after in jobs[place + 1 :])
                 time_left = TimeLeft(job.n_characters, _teller(job, later, say))
-                run_saved(who, job.loaded, job.samples, job.output, kept, time_left)
+                run_saved(who, job.loaded, job.samples, job.output, kept, _counting(time_left))
+
+
+def _counting(time_left: TimeLeft) -> Heard:
+    return lambda method, request: time_left.done(n_characters(request))
 
 
 def _teller(job: CheckJob, n_later: int, say: TellUser) -> Callable[[Pace], None]:

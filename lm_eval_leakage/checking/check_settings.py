@@ -5,12 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from lm_eval_leakage.checking.setting_values import (
+    names_in_file,
+    read_batch_size,
+    read_chat_template,
+    read_model_arguments,
+    read_names,
+    read_path,
+    read_switch,
+    read_text,
+    read_whole_number,
+    refuse_unknown,
+)
 from lm_eval_leakage.files import check_writable
 from lm_eval_leakage.results.data_verdict import WORDS
 from lm_eval_leakage.texts import brief
@@ -66,8 +75,8 @@ def check_settings(given: Mapping[str, Any], config: str | Path | None = None) -
     told = {name: value for name, value in given.items() if value is not None}
     if config is None and "model" not in told and DEFAULT_CONFIG.is_file():
         config = DEFAULT_CONFIG
-    told = {**({} if config is None else _of_file(Path(config))), **told}
-    _refuse_unknown(told, "check" if config is None else str(config))
+    told = {**({} if config is None else names_in_file(Path(config))), **told}
+    refuse_unknown(told, SETTING_NAMES, "check" if config is None else str(config))
     settings = CheckSettings(**{name: READERS[name](name, value) for name, value in told.items()})
     return _checked(settings, set(told))
 
@@ -93,47 +102,7 @@ def _checked(settings: CheckSettings, told: set[str]) -> CheckSettings:
     return replace(settings, tasks=tuple(dict.fromkeys(settings.tasks)))
 
 
-# ---------------------------------------------------------------------- YAML
-
-
-def _of_file(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        raise ValueError(f"config is {str(file)!r}, which is not a file; give a YAML file with model and tasks")
-    try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not valid YAML ({' '.join(str(error).split())}); fix that line") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{file} holds {brief(found)}; give names and values, such as model: hf")
-    return {str(name): value for name, value in found.items() if value is not None}
-
-
-def _refuse_unknown(told: Mapping[str, Any], source: str) -> None:
-    for name in told:
-        if name not in SETTING_NAMES:
-            close = get_close_matches(name, SETTING_NAMES, n=1, cutoff=0.5)
-            remedy = f"did you mean {close[0]!r}?" if close else f"choose from: {', '.join(SETTING_NAMES)}"
-            raise ValueError(f"{source} has {name!r}, which is not a setting; {remedy}")
-
-
 # ---------------------------------------------------------------------- values
-
-
-def _args(name: str, value: object) -> dict[str, Any]:
-    from lm_eval_leakage.harness.running.saved_run import parsed_args
-
-    if isinstance(value, Mapping):
-        return {str(key): own for key, own in value.items()}
-    if not isinstance(value, str) or any("=" not in part for part in value.split(",") if part):
-        raise ValueError(f"{name} is {brief(value)}; write it as for lm_eval: pretrained=MODEL,dtype=bfloat16")
-    return parsed_args(value)
-
-
-def _texts(name: str, value: object) -> tuple[str, ...]:
-    parts = [value] if isinstance(value, (str, Path)) else value
-    if not isinstance(parts, Sequence) or not all(isinstance(part, (str, Path)) for part in parts):
-        raise ValueError(f"{name} is {brief(value)}; give one name, or several separated by commas")
-    return tuple(part.strip() for text in parts for part in str(text).split(",") if part.strip())
 
 
 def _paths(name: str, value: object) -> tuple[Path, ...]:
@@ -143,17 +112,11 @@ def _paths(name: str, value: object) -> tuple[Path, ...]:
     return tuple(Path(part).expanduser() for part in parts)
 
 
-def _path(name: str, value: object) -> Path:
-    if not isinstance(value, (str, Path)) or not str(value):
-        raise ValueError(f"{name} is {brief(value)}; give one path")
-    return Path(value).expanduser()
-
-
 def _reference(name: str, value: object) -> Path | Mapping[str, Any]:
     if isinstance(value, (str, Path)) and Path(value).expanduser().exists():
         return Path(value).expanduser()
     if isinstance(value, Mapping) or (isinstance(value, str) and "=" in value):
-        return _args(name, value)
+        return read_model_arguments(name, value)
     raise ValueError(
         f"{name} is {brief(value)}, which is no folder; give one with another model's audits, or the model_args of "
         "another model, such as pretrained=OTHER"
@@ -163,23 +126,14 @@ def _reference(name: str, value: object) -> Path | Mapping[str, Any]:
 def _questions(name: str, value: object) -> int | None:
     if value == ALL_QUESTIONS:
         return None
-    number = _whole(name, value, f"a whole number from 1, or {ALL_QUESTIONS!r}")
+    number = read_whole_number(name, value, f"a whole number from 1, or {ALL_QUESTIONS!r}")
     if number < 1:
         raise ValueError(f"{name} is {value!r}; give a whole number from 1, or {ALL_QUESTIONS!r}")
     return number
 
 
 def _seed(name: str, value: object) -> int:
-    return _whole(name, value, "a whole number")
-
-
-def _whole(name: str, value: object, wanted: str) -> int:
-    try:
-        if not isinstance(value, bool) and isinstance(value, (int, str)):
-            return int(value)
-    except ValueError:
-        pass
-    raise ValueError(f"{name} is {brief(value)}; give {wanted}")
+    return read_whole_number(name, value, "a whole number")
 
 
 def _word(name: str, value: object) -> str:
@@ -190,46 +144,21 @@ def _word(name: str, value: object) -> str:
     return word
 
 
-def _switch(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} is {brief(value)}; give true or false")
-    return value
-
-
-def _chat_template(name: str, value: object) -> bool | str:
-    if not isinstance(value, (bool, str)):
-        raise ValueError(f"{name} is {brief(value)}; give true, false, or the name of a template")
-    return value
-
-
-def _batch_size(name: str, value: object) -> int | str:
-    text = str(value)
-    if not (text.isdecimal() and int(text) > 0) and not text.startswith("auto"):
-        raise ValueError(f"{name} is {brief(value)}; give a whole number from 1, or auto")
-    return int(text) if text.isdecimal() else text
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, (str, Path)) or not str(value):
-        raise ValueError(f"{name} is {brief(value)}; give a text")
-    return str(value)
-
-
 READERS: Mapping[str, Callable[[str, object], Any]] = {
-    "model": _text,
-    "model_args": _args,
-    "tasks": _texts,
+    "model": read_text,
+    "model_args": read_model_arguments,
+    "tasks": read_names,
     "runs": _paths,
     "reference": _reference,
-    "unseen": _path,
+    "unseen": read_path,
     "questions": _questions,
     "seed": _seed,
-    "output_path": _path,
+    "output_path": read_path,
     "fail_on": _word,
-    "batch_size": _batch_size,
-    "device": _text,
-    "include_path": _text,
-    "apply_chat_template": _chat_template,
-    "dry_run": _switch,
-    "quiet": _switch,
+    "batch_size": read_batch_size,
+    "device": read_text,
+    "include_path": read_text,
+    "apply_chat_template": read_chat_template,
+    "dry_run": read_switch,
+    "quiet": read_switch,
 }

@@ -14,11 +14,9 @@ from typing import Any
 from lm_eval import simple_evaluate
 from lm_eval.api.model import CacheHook
 from lm_eval.loggers import EvaluationTracker
-from lm_eval.utils import simple_parse_args_string
+from lm_eval.utils import sanitize_model_name, simple_parse_args_string
 
 from lm_eval_leakage.harness.models.model_identity import identity_of
-from lm_eval_leakage.harness.models.request_tokens import n_characters
-from lm_eval_leakage.harness.models.time_left import TimeLeft
 from lm_eval_leakage.harness.patches.call_frames import Evaluation
 from lm_eval_leakage.harness.patches.git_hash import ask_git_only_in_repositories
 from lm_eval_leakage.harness.patches.kept_model import KeptModels, models_kept
@@ -28,20 +26,29 @@ from lm_eval_leakage.logs.answer_store import FOLDER, NAMING
 
 BATCH_SIZE, DEVICE = 1, "cuda:0"  # what `lm_eval run` takes by default; backends use the device that there is
 
+Heard = Callable[[str, Sequence[Any]], None]
+
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model as the command line of lm_eval names it, with how it is run."""
+    """A model as the command line of lm_eval names it, with how it is run.
+
+    called: the name in the results files, where two models would have the same
+    """
 
     model: str
     model_args: Mapping[str, Any] = field(default_factory=dict)
     batch_size: int | str = BATCH_SIZE
     device: str = DEVICE
     apply_chat_template: bool | str = False
+    called: str = ""
 
     @property
     def name(self) -> str:
-        """As results files have it; the backend's name if no argument names the model."""
+        """As results files have it: `called`, if it was given, else the argument that names the model, or the
+        backend's name if there is none."""
+        if self.called:
+            return self.called
         found = [str(self.model_args[key]) for key in NAMING if key in self.model_args]
         return found[0] if found else self.model
 
@@ -76,16 +83,16 @@ def run_saved(
     samples: Mapping[str, Sequence[int]],
     output: Path,
     kept: KeptModels,
-    time_left: TimeLeft | None = None,
+    heard: Heard | None = None,
 ) -> None:
     """Evaluates the chosen questions and saves results and samples in `output`. Answers are stored as they come, until
     the run is saved: those of audits by the audits, the others in lm_eval's own response cache.
 
     samples: indices of the chosen questions by task; tasks without any are left out
-    time_left: is told of every answer, by the number of characters of its request
+    heard: called with the method and the request of every answer that the model gives
     """
     tasks = only_tasks(loaded.built, [task for task, own in samples.items() if own])
-    kept.prepare = _timed(time_left)
+    kept.prepare = _hooked(heard)
     tracker = EvaluationTracker(output_path=str(output))
     cache = None if all(isinstance(task, LeakageTask) for task in loaded.leaves.values()) else _cache(who, output)
     results = simple_evaluate(
@@ -102,7 +109,7 @@ def run_saved(
         task_manager=loaded.manager,
     )
     if results is not None:
-        _save(results, tracker)
+        _save(results, tracker, who)
     if cache is not None:
         for file in cache.parent.glob(f"{cache.name}_*"):
             file.unlink()
@@ -121,30 +128,33 @@ def _parts(samples: Mapping[str, Sequence[int]], loaded: LoadedTask) -> dict[str
     return parts or None
 
 
-def _save(results: dict[str, Any], tracker: EvaluationTracker) -> None:
+def _save(results: dict[str, Any], tracker: EvaluationTracker, who: NamedModel) -> None:
+    if who.called:
+        told = tracker.general_config_tracker
+        told.model_name, told.model_name_sanitized = who.called, sanitize_model_name(who.called)
     samples = results.pop("samples")
     tracker.save_results_aggregated(results=results, samples=samples)
     for task in results["configs"]:
         tracker.save_results_samples(task_name=task, samples=samples[task])
 
 
-# ---------------------------------------------------------------------- how fast it goes
+# ---------------------------------------------------------------------- what is answered
 
 
-def _timed(time_left: TimeLeft | None) -> Callable[[Any], None]:
+def _hooked(heard: Heard | None) -> Callable[[Any], None]:
     """Sets the hook that every backend calls with its answers."""
 
     def prepare(lm: Any) -> None:
         if hasattr(lm, "set_cache_hook"):
-            lm.set_cache_hook(CacheHook(None) if time_left is None else _Timing(time_left))
+            lm.set_cache_hook(CacheHook(None) if heard is None else _Hearing(heard))
 
     return prepare
 
 
-class _Timing(CacheHook):  # type: ignore[misc]
-    def __init__(self, time_left: TimeLeft) -> None:
+class _Hearing(CacheHook):  # type: ignore[misc]
+    def __init__(self, heard: Heard) -> None:
         super().__init__(None)
-        self._time_left = time_left
+        self._heard = heard
 
     def add_partial(self, attr: str, req: Any, res: Any) -> None:
-        self._time_left.done(n_characters(req))
+        self._heard(attr, req)

@@ -1,0 +1,1 @@
+"""`lm-eval-leakage campaign`: many models on many benchmarks, on one machine or several, with one leaderboard."""

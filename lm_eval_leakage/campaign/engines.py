@@ -1,0 +1,87 @@
+"""Engines: what starts workers, on this machine or others, and hands them units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Protocol
+
+from lm_eval_leakage.campaign.attempts import Attempt
+from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
+from lm_eval_leakage.campaign.plan_settings import CampaignPlan
+from lm_eval_leakage.campaign.units import Unit
+
+LOCAL, RAY, SLURM = "local", "ray", "slurm"
+CLASSES = {  # imported when used: made from the plan, the folder and the address
+    LOCAL: "lm_eval_leakage.campaign.local_engine:LocalEngine",
+    RAY: "lm_eval_leakage.campaign.ray_engine:RayEngine",
+    SLURM: "lm_eval_leakage.campaign.slurm_engine:SlurmEngine",
+}
+EXTRAS = {RAY: "ray", SLURM: "submitit"}  # the package that an engine needs
+
+
+class CampaignEngine(Protocol):
+    """Starts workers and places them."""
+
+    @property
+    def description(self) -> str:
+        """What it is, for the user: `local, 1 worker`."""
+
+    def carry_out(
+        self,
+        units: Sequence[Unit],
+        tell: Callable[[Attempt], None],
+        begun: Callable[[Unit, str], None],
+    ) -> None:
+        """Runs units until each is done or given up. If it is interrupted, its workers end.
+
+        tell: called with every attempt as it ends. Attempts that were lost with their worker are recorded by the
+            engine, all others by the worker
+        begun: called with a unit and the name of the worker that begins it
+        """
+
+
+def engine_of(name: str | None, address: str | None, plan: CampaignPlan, folder: CampaignFolder) -> CampaignEngine:
+    """The engine of this name; raises ValueError or ImportError, with the remedy, if it cannot be used.
+
+    name: None takes Ray if it is installed and there is an address or more than one accelerator, else this machine
+    address: of a Ray cluster
+    """
+    name = name or usual_engine(address)
+    if name not in CLASSES:
+        raise ValueError(f"engine is {name!r}; choose one of: {', '.join(CLASSES)}")
+    if address is not None and name != RAY:
+        raise ValueError(f"address is {address!r}, which is for --engine ray; leave it out for --engine {name}")
+    package = EXTRAS.get(name)
+    if package is not None and find_spec(package) is None:
+        raise ImportError(f"--engine {name} needs {package}, which is not installed; run `pip install {package}`")
+    module, _, kind = CLASSES[name].partition(":")
+    engine: CampaignEngine = getattr(import_module(module), kind)(plan, folder, address)
+    return engine
+
+
+def usual_engine(address: str | None) -> str:
+    if address is not None:
+        return RAY
+    return RAY if find_spec(EXTRAS[RAY]) is not None and n_accelerators() > 1 else LOCAL
+
+
+def n_accelerators() -> int:
+    """GPUs that this process may use."""
+    import torch
+
+    return int(torch.cuda.device_count())
+
+
+def lost_attempt(unit: Unit, worker: str, error: str, seconds: float, *, lost: bool = True) -> Attempt:
+    """An attempt whose worker cannot tell of it any more.
+
+    lost: False if it is the unit's own fault, such as one that took longer than the plan allows
+    """
+    return Attempt(unit, False, seconds, 0, 0, error, lost, worker, now())
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds")

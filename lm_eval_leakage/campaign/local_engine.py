@@ -1,0 +1,137 @@
+"""The engine of one machine: worker processes, by default one at a time, each with one loaded model."""
+
+from __future__ import annotations
+
+import os
+import selectors
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from lm_eval_leakage.campaign.attempts import Attempt
+from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
+from lm_eval_leakage.campaign.engines import lost_attempt, n_accelerators
+from lm_eval_leakage.campaign.local_worker import LocalWorker
+from lm_eval_leakage.campaign.plan_settings import CampaignPlan
+from lm_eval_leakage.campaign.time_limit import engine_limit, too_long
+from lm_eval_leakage.campaign.unit_queue import UnitQueue
+from lm_eval_leakage.campaign.units import Unit
+
+SECONDS_OF_A_LOOK = 1.0  # at which time limits are looked at
+
+Tell = Callable[[Attempt], None]
+Begun = Callable[[Unit, str], None]
+
+
+class LocalEngine:
+    """Starts a worker process for a model that has units left, and another one when it has none.
+
+    With GPUs in the plan, each worker sees those that are its own; without, all of them.
+    """
+
+    def __init__(self, plan: CampaignPlan, folder: CampaignFolder, address: str | None = None) -> None:
+        self._plan, self._folder = plan, folder
+        self._n_workers = plan.workers or 1
+        self._devices = _devices() if any(model.gpus for model in plan.models) else []
+        for model in plan.models:
+            if model.gpus > len(self._devices):
+                raise ValueError(
+                    f"models has {model.name!r} with gpus: {model.gpus}, but this machine has {len(self._devices)}; "
+                    "give gpus: 0 to reserve none, or use another machine or engine"
+                )
+        self._n_started = 0
+
+    @property
+    def description(self) -> str:
+        return f"local, {self._n_workers} worker{'s' if self._n_workers > 1 else ''}"
+
+    def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
+        queue = UnitQueue(units, self._plan)
+        with ExitStack() as stack, selectors.DefaultSelector() as selector:
+            workers: list[LocalWorker] = []
+            stack.callback(_end_all, workers)
+            while not queue.finished:
+                self._start(queue, workers, selector)
+                for worker in workers:
+                    if worker.unit is None and (unit := queue.take(worker.model)) is not None:
+                        worker.hand(unit)
+                        begun(unit, worker.name)
+                for attempt in self._attempts(workers, selector, queue):
+                    queue.returned(attempt)
+                    tell(attempt)
+
+    # ------------------------------------------------------------------ workers
+
+    def _start(self, queue: UnitQueue, workers: list[LocalWorker], selector: selectors.BaseSelector) -> None:
+        """Ends workers whose model has no unit waiting, and starts those for which there is room."""
+        waiting = queue.models_with_work()
+        for worker in [one for one in workers if one.unit is None and one.model not in waiting]:
+            _remove(worker, workers, selector)
+        while (name := self._next_model(waiting, workers)) is not None:
+            self._n_started += 1
+            model = self._plan.model(name)
+            devices = self._free(workers)[: model.gpus]
+            worker = LocalWorker(self._folder, name, f"local-{os.getpid()}-{self._n_started}", devices)
+            workers.append(worker)
+            selector.register(worker.answers, selectors.EVENT_READ, worker)
+
+    def _next_model(self, waiting: dict[str, int], workers: Sequence[LocalWorker]) -> str | None:
+        """The model with most waiting units for each of its workers; the first in the plan among equals."""
+        if len(workers) >= self._n_workers:
+            return None
+        n_free, most, found = len(self._free(workers)), 0.0, None
+        for name, n_waiting in waiting.items():
+            model, n_own = self._plan.model(name), sum(worker.model == name for worker in workers)
+            n_idle = sum(worker.model == name and worker.unit is None for worker in workers)
+            has_room = model.gpus <= n_free and n_own < (model.workers or self._n_workers) and n_idle < n_waiting
+            if has_room and n_waiting / (1 + n_own) > most:
+                most, found = n_waiting / (1 + n_own), name
+        return found
+
+    def _free(self, workers: Sequence[LocalWorker]) -> list[str]:
+        taken = {device for worker in workers for device in worker.devices}
+        return [device for device in self._devices if device not in taken]
+
+    # ------------------------------------------------------------------ attempts
+
+    def _attempts(
+        self, workers: list[LocalWorker], selector: selectors.BaseSelector, queue: UnitQueue
+    ) -> list[Attempt]:
+        """Those that have ended meanwhile; waits at most a second for one."""
+        found = []
+        for key, _ in selector.select(SECONDS_OF_A_LOOK):
+            worker: LocalWorker = key.data
+            told = worker.told()
+            if told is not None:
+                found.append(told)
+            elif worker.has_ended:
+                found += self._lost(worker, worker.reason, lost=True)
+                _remove(worker, workers, selector)
+        limit = engine_limit(self._plan.minutes)
+        for worker in [one for one in workers if limit is not None and one.seconds > limit]:
+            found += self._lost(worker, too_long(self._plan.minutes or 0.0), lost=False)
+            _remove(worker, workers, selector)
+        return found
+
+    def _lost(self, worker: LocalWorker, error: str, *, lost: bool) -> list[Attempt]:
+        if worker.unit is None:
+            return []
+        attempt = lost_attempt(worker.unit, worker.name, error, worker.seconds, lost=lost)
+        self._folder.record(attempt)
+        return [attempt]
+
+
+def _end_all(workers: Sequence[LocalWorker]) -> None:
+    for worker in workers:
+        worker.end()
+
+
+def _remove(worker: LocalWorker, workers: list[LocalWorker], selector: selectors.BaseSelector) -> None:
+    selector.unregister(worker.answers)
+    worker.end()
+    workers.remove(worker)
+
+
+def _devices() -> list[str]:
+    """GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    told = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return told.split(",") if told else [str(place) for place in range(n_accelerators())]

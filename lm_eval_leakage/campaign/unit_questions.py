@@ -1,0 +1,54 @@
+"""Which questions a unit asks: the drawn ones of its benchmark, or all."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from lm_eval_leakage.campaign.plan_settings import CampaignModel, CampaignPlan
+from lm_eval_leakage.campaign.units import RUN, Unit
+from lm_eval_leakage.checking.drawing import ChosenIndices, RowFinder, drawn, samples_of
+from lm_eval_leakage.harness.running.task_shelf import LoadedTask, PlacedRow, TaskShelf, placed_rows
+
+TASKS_KEPT = 8  # whose drawn questions are remembered
+
+
+class UnitQuestions:
+    """The questions of the units of one model."""
+
+    def __init__(self, plan: CampaignPlan, model: CampaignModel, shelf: TaskShelf) -> None:
+        self._plan, self._model, self._shelf = plan, model, shelf
+        self._drawn = lru_cache(TASKS_KEPT)(self._drawn_of)
+
+    def of(self, unit: Unit) -> tuple[LoadedTask, ChosenIndices]:
+        """The unit's task, and the questions of all its shards; the task itself asks only those of its own.
+
+        Raises ValueError or OSError if the task cannot be loaded or has none of the questions.
+        """
+        loaded = self._loaded(unit.asked, unit.metadata)
+        if self._plan.limit is None:
+            return loaded, {name: range(len(task.eval_docs)) for name, task in loaded.leaves.items()}
+        rows = self._rows(unit, loaded)
+        if not rows:
+            raise ValueError(f"{unit.asked} has no question that can be asked; leave it out")
+        return loaded, samples_of(rows)
+
+    def _rows(self, unit: Unit, loaded: LoadedTask) -> list[PlacedRow]:
+        """The same questions in runs and audits. An audit whose rows are not questions of the benchmark, such as one
+        of question orders, draws from its own."""
+        own = placed_rows(loaded)
+        if unit.kind == RUN:
+            return drawn(own, self._plan.limit, self._plan.seed)
+        finder = RowFinder(own)
+        found = [row for one in self._drawn(unit.task) if (row := finder.find(one)) is not None]
+        return found or drawn(own, self._plan.limit, self._plan.seed)
+
+    def _drawn_of(self, task: str) -> list[PlacedRow]:
+        """The questions drawn of a benchmark; none if it can only be audited."""
+        try:
+            loaded = self._loaded(task, {})
+        except (ValueError, KeyError):
+            return []
+        return drawn(placed_rows(loaded), self._plan.limit, self._plan.seed)
+
+    def _loaded(self, name: str, further: dict[str, object]) -> LoadedTask:
+        return self._shelf.load(name, {**self._model.model_args, **self._plan.metadata, **further})

@@ -1,0 +1,170 @@
+"""Carries out units of one model in this process: the model is loaded with the first one and kept for the next."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack
+from importlib import import_module
+from types import TracebackType
+from typing import Any
+
+from lm_eval_leakage.campaign.attempts import Attempt, in_one_sentence
+from lm_eval_leakage.campaign.campaign_folder import UNIT_FILE, CampaignFolder
+from lm_eval_leakage.campaign.digests import digests_of
+from lm_eval_leakage.campaign.engines import now
+from lm_eval_leakage.campaign.plan_settings import CampaignPlan
+from lm_eval_leakage.campaign.time_limit import TimeIsUp, time_limit
+from lm_eval_leakage.campaign.unit_log import written_to
+from lm_eval_leakage.campaign.unit_questions import UnitQuestions
+from lm_eval_leakage.campaign.units import Unit
+from lm_eval_leakage.files import atomic_remove, atomic_write
+from lm_eval_leakage.harness.models.request_tokens import n_characters, tokens_of
+from lm_eval_leakage.harness.patches.kept_model import KeptModels
+from lm_eval_leakage.harness.patches.registries import add_models
+from lm_eval_leakage.harness.running.saved_run import BATCH_SIZE, DEVICE, NamedModel, one_loaded_model, run_saved
+from lm_eval_leakage.harness.running.task_shelf import TaskShelf
+from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
+from lm_eval_leakage.texts import as_json
+
+logger = logging.getLogger(__name__)
+
+LOADS = 2  # of a model that cannot be loaded; then its units fail at once
+TOKENISED = 32  # requests of a unit, from which the tokens of all are estimated
+NOT_LOADED = "the model cannot be loaded"
+
+
+class UnitWorker:
+    """A context manager; when it ends, the memory of the model is free."""
+
+    def __init__(self, plan: CampaignPlan, model_name: str, folder: CampaignFolder, worker_name: str) -> None:
+        self._plan, self._model, self._folder, self._name = plan, plan.model(model_name), folder, worker_name
+        self._stack = ExitStack()
+        self._kept: KeptModels | None = None
+        self._questions: UnitQuestions | None = None
+        self._not_loaded: list[str] = []
+
+    def __enter__(self) -> UnitWorker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._drop_model()
+
+    def run(self, unit: Unit) -> Attempt:
+        """Runs a unit, unless it is done, and records the attempt. A failure is told by the attempt: only
+        KeyboardInterrupt is raised."""
+        begun, heard = time.monotonic(), _Heard()
+        with written_to(self._folder.log_of(unit)), self._folder.sole_use(unit):
+            logger.info("%s: begun by %s at %s", unit.id, self._name, now())
+            error = None
+            if not (self._folder.done(unit) or self._was_complete(unit)):
+                error = self._tried(unit, heard)
+            n_tokens = heard.n_tokens(next(iter(self._kept.models.values()), None) if self._kept else None)
+            seconds = time.monotonic() - begun
+            attempt = Attempt(unit, error is None, seconds, heard.n, n_tokens, error, False, self._name, now())
+            if attempt.ok and not self._folder.done(unit):
+                self._publish(attempt)
+            self._folder.record(attempt)
+            logger.info("%s: %s after %.1f seconds", unit.id, error or "done", seconds)
+        return attempt
+
+    # ------------------------------------------------------------------ one attempt
+
+    def _tried(self, unit: Unit, heard: _Heard) -> str | None:
+        """What went wrong, in one sentence; None if nothing did."""
+        if len(self._not_loaded) >= LOADS:
+            return self._not_loaded[-1]
+        try:
+            with time_limit(self._plan.minutes):
+                self._evaluate(unit, heard)
+        except KeyboardInterrupt:
+            raise
+        except TimeIsUp as error:
+            told = str(error)
+        except (Exception, SystemExit) as error:  # whatever a task, a backend or a driver of a GPU may raise
+            traceback.print_exc()
+            told = in_one_sentence(error)
+        else:
+            self._not_loaded.clear()
+            return None
+        if self._kept is not None and not self._kept.models:
+            told = f"{NOT_LOADED}: {told}"
+            self._not_loaded.append(told)
+        self._drop_model()  # what an error has left of it may be broken, or hold the memory that was missing
+        return told
+
+    def _evaluate(self, unit: Unit, heard: _Heard) -> None:
+        questions = self._questions or self._prepared()
+        loaded, samples = questions.of(unit)
+        work = self._folder.work_of(unit)
+        _remove_results(work)
+        if self._kept is None:
+            self._kept = self._stack.enter_context(one_loaded_model())
+        run_saved(self._who, loaded, samples, work, self._kept, heard)
+
+    def _prepared(self) -> UnitQuestions:
+        """Imports the user's modules and builds the index of tasks, which takes seconds; once."""
+        add_models()
+        for module in self._plan.imports:
+            import_module(module)
+        self._questions = UnitQuestions(self._plan, self._model, TaskShelf(self._plan.include_paths))
+        return self._questions
+
+    @property
+    def _who(self) -> NamedModel:
+        one = self._model
+        how = (one.batch_size or BATCH_SIZE, one.device or DEVICE, one.apply_chat_template)
+        return NamedModel(one.model, one.model_args, *how, called=one.name)
+
+    def _drop_model(self) -> None:
+        self._kept = None
+        self._stack.close()
+
+    # ------------------------------------------------------------------ complete units
+
+    def _was_complete(self, unit: Unit) -> bool:
+        """Whether an earlier attempt was killed after its last file was written; then nothing is asked again."""
+        return (self._folder.work_of(unit) / UNIT_FILE).is_file() and self._folder.publish(unit)
+
+    def _publish(self, attempt: Attempt) -> None:
+        """The unit's file is written last: from then on the unit is complete, and its kept answers are not needed."""
+        work = self._folder.work_of(attempt.unit)
+        told = {"attempt": attempt.as_record, "files": digests_of(work, without=ANSWERS)}
+        atomic_write(work / UNIT_FILE, as_json(told, indent=1) + "\n")
+        atomic_remove(work / ANSWERS)
+        self._folder.publish(attempt.unit)
+
+
+def _remove_results(work: Any) -> None:
+    """Removes the results that an attempt left which was killed while it saved them; kept answers remain."""
+    for file in [*work.rglob("results_*.json"), *work.rglob("samples_*.jsonl")]:
+        file.unlink()
+
+
+class _Heard:
+    """Counts the requests that the model answers."""
+
+    def __init__(self) -> None:
+        self.n, self.n_characters = 0, 0
+        self._some: list[tuple[str, Sequence[Any]]] = []
+
+    def __call__(self, method: str, request: Sequence[Any]) -> None:
+        self.n += 1
+        self.n_characters += n_characters(request)
+        if len(self._some) < TOKENISED:
+            self._some.append((method, request))
+
+    def n_tokens(self, lm: Any) -> int:
+        """In the texts of all requests, by the tokens of some; four bytes for a token without a tokenizer."""
+        read = sum(n_characters(request) for _, request in self._some)
+        if not read:
+            return 0
+        try:
+            tokens = sum(len(tokens_of(lm, method, [request])[0]) for method, request in self._some)
+        except Exception:  # a tokenizer's own code may raise anything; the estimate is for the user's eyes
+            tokens = read // 4
+        return round(self.n_characters * tokens / read)
