@@ -15,7 +15,6 @@ from uuid import uuid4
 import lm_eval_leakage
 from lm_eval_leakage.files import atomic_write
 
-INSTALL = "--engine ray needs Ray; pip install 'lm-eval-leakage[ray]'"
 LOCAL = "local"  # Ray's word for a Ray of this process's own
 STORE = 128 * 2**20  # bytes of a local Ray's object store; only units and attempts are sent
 REACH_S = 10.0  # within which the cluster's address has to accept a connection
@@ -31,17 +30,15 @@ def connected(address: str | None) -> Iterator[bool]:
     """Ray within the block: the cluster at `address`, else at RAY_ADDRESS, else one on this machine that ends with the
     block. Yields whether it is this machine's own. Workers print into Ray's log files, not here.
 
-    Raises ImportError if Ray is not installed, ValueError if the address cannot be used.
+    Raises ValueError if the address cannot be used.
     """
-    try:
-        import ray
-    except ImportError as error:
-        raise ImportError(INSTALL) from error
+    import ray
+
     place = address or os.environ.get("RAY_ADDRESS") or LOCAL
     if place.startswith("ray://"):
         raise ValueError(
-            f"the address {place!r} is one of Ray Client, which a campaign cannot use, since the campaign's folder must "
-            "be here and on the nodes; run this command on a node of the cluster with --address auto"
+            f"the address {place!r} is for Ray Client, which campaigns cannot use, since their folder has to be here and "
+            "on all nodes; run this command on a node of the cluster, with --address auto"
         )
     own = {"object_store_memory": STORE} if place == LOCAL else {}
     try:
@@ -49,8 +46,8 @@ def connected(address: str | None) -> Iterator[bool]:
         context = ray.init(place, log_to_driver=False, logging_level=logging.ERROR, **own)
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"there is no Ray cluster at {place!r} ({_first_line(error)}); start one with `ray start --head`, or leave "
-            "--address out to use this machine alone"
+            f"no Ray cluster can be reached at {place!r} ({_first_line(error)}); start one with `ray start --head`, or "
+            "leave --address out to use this machine alone"
         ) from error
     try:
         if context.dashboard_url:
@@ -114,8 +111,8 @@ def check_nodes(mark: Path) -> None:
 
 
 def looking() -> Callable[[str, str], str]:
-    """A function of the mark and the version: what the node on which it is called lacks, as the rest of a sentence that
-    begins with the node's name, or nothing. It is nested so that Ray sends its code: a node may lack this package."""
+    """A function of the mark and the version: what the node on which it is called lacks, as the rest of a sentence
+    that begins with the node's name, or nothing. Nested, so that Ray sends its code: a node may lack this package."""
 
     def what_is_missing(mark: str, wanted: str) -> str:
         folder = Path(mark).parent

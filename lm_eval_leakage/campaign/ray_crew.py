@@ -1,6 +1,6 @@
 """The workers of a campaign on Ray: who is started, what each takes next, what is done when one is lost or late.
 
-Ray places workers and tells when one is lost; it restarts none of them. Where a model has units that wait and no worker,
+Ray places workers and tells when one is lost; it restarts none of them. Where a model has waiting units and no worker,
 one is started for it; when every such model has one, further workers are started for as long as Ray finds places.
 """
 
@@ -18,6 +18,7 @@ from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
 from lm_eval_leakage.campaign.engines import lost_attempt
 from lm_eval_leakage.campaign.ray_cluster import largest, living_nodes, total
 from lm_eval_leakage.campaign.ray_worker import Errand, RayWorker, State, cause_of
+from lm_eval_leakage.campaign.time_limit import engine_limit, too_long
 from lm_eval_leakage.campaign.unit_queue import UnitQueue
 from lm_eval_leakage.campaign.units import Unit
 
@@ -113,7 +114,7 @@ class RayCrew:
         return max(1.0, min(total("CPU") // most, largest("CPU")))
 
     def _dismiss_unneeded(self) -> None:
-        """Workers that wait for a place while others have taken the units of their model, or for a node that is gone."""
+        """Workers that wait for a place while others have taken the units, or for a node that is gone."""
         waiting = self.queue.models_with_work()
         starting = self._count(State.STARTING)
         for worker in self._all(State.STARTING):
@@ -149,7 +150,7 @@ class RayCrew:
         if unit is None:
             worker.end()
             return
-        worker.give(unit, self.errand.plan.minutes)
+        worker.give(unit, engine_limit(self.errand.plan.minutes))
         self.begun(unit, worker.name)
 
     def _ended(self, attempt: Attempt) -> None:
@@ -171,8 +172,7 @@ class RayCrew:
         for worker in [one for one in self.workers if one.is_late(now)]:
             self._drop(worker)
             if worker.unit is not None:
-                minutes = self.errand.plan.minutes
-                self._record(worker, worker.unit, f"it took longer than the plan's minutes: {minutes:g}", lost=False)
+                self._record(worker, worker.unit, too_long(self.errand.plan.minutes or 0.0), lost=False)
 
     def _record(self, worker: RayWorker, unit: Unit, error: str, *, lost: bool = True) -> None:
         attempt = lost_attempt(unit, worker.name, error, worker.seconds, lost=lost)

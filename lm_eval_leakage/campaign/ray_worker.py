@@ -124,8 +124,8 @@ class RayWorker:
         actor = kind.options(num_cpus=n_cpus, num_gpus=model.gpus, max_restarts=0).remote(errand, model.name, name)
         return cls(name, model.name, n_cpus, actor, actor.ready.remote())
 
-    def give(self, unit: Unit, minutes: float | None) -> None:
-        limit = None if minutes is None else 60 * minutes
+    def give(self, unit: Unit, limit: float | None) -> None:
+        """limit: seconds after which it is too late"""
         self._now_does(State.WORKING, unit, self.actor.run.remote(unit), limit)
 
     def end(self) -> None:
