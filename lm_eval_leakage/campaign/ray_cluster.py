@@ -37,8 +37,8 @@ def connected(address: str | None) -> Iterator[bool]:
     place = address or os.environ.get("RAY_ADDRESS") or LOCAL
     if place.startswith("ray://"):
         raise ValueError(
-            f"the address {place!r} is for Ray Client, which campaigns cannot use, since their folder has to be here and "
-            "on all nodes; run this command on a node of the cluster, with --address auto"
+            f"the address {place!r} is for Ray Client, which campaigns cannot use, since their folder has to be here "
+            "and on all nodes; run this command on a node of the cluster, with --address auto"
         )
     own = {"object_store_memory": STORE} if place == LOCAL else {}
     try:
@@ -46,15 +46,29 @@ def connected(address: str | None) -> Iterator[bool]:
         context = ray.init(place, log_to_driver=False, logging_level=logging.ERROR, **own)
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"no Ray cluster can be reached at {place!r} ({_first_line(error)}); start one with `ray start --head`, or "
-            "leave --address out to use this machine alone"
+            f"no Ray cluster can be reached at {place!r} ({_first_line(error)}); start one with `ray start --head`, "
+            "or leave --address out to use this machine alone"
         ) from error
     try:
         if context.dashboard_url:
             logger.info("Ray's dashboard: http://%s", context.dashboard_url)
-        yield place == LOCAL
+        with _reports_logged():
+            yield place == LOCAL
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _reports_logged() -> Iterator[None]:
+    """Ray prints a long paragraph to stdout about every lost worker, which our own messages name in a sentence."""
+    from ray._private import worker
+
+    before = worker.print_to_stdstream
+    worker.print_to_stdstream = lambda data, ignore_prefix: logger.info("\n".join(data["lines"]))
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before
 
 
 def _check_reachable(place: str) -> None:

@@ -49,8 +49,8 @@ class RayEngine:
         there, most = total("GPU"), largest("GPU")
         if there and not any(model.gpus for model in self.plan.models):
             logger.warning(
-                "no model of the plan asks for GPUs, so that Ray gives them none of its %d; add `gpus: 1` to each, "
-                "unless it is meant to run without",
+                "no model of the plan asks for GPUs, so that Ray reserves none of its %d for workers; add `gpus: 1` "
+                "to each model that needs one",
                 there,
             )
         for model in self.plan.models:

@@ -21,6 +21,7 @@ from lm_eval_leakage.campaign.units import Unit
 
 ENDING_S = 60.0  # to free what a model holds outside its process; then the process is killed
 IDS = re.compile(r"(class_name|actor_id|pid|name|namespace|ip): ")  # lines of Ray's report of a dead actor
+ADVICE = "Some common causes include"
 
 
 class TakesUnits(Protocol):
@@ -51,10 +52,6 @@ class CampaignWorker:
     """The actor: a process that holds one model. Ray ends it when the driver's job ends, whatever it is doing."""
 
     def __init__(self, errand: Errand, model: str, name: str) -> None:
-        if lacking := looking()(errand.mark, lm_eval_leakage.__version__):
-            raise ValueError(f"this node {lacking}")
-        if Path(errand.cwd).is_dir():
-            os.chdir(errand.cwd)
         self._errand, self._model, self._name = errand, model, name
         self._held = ExitStack()
         self._worker: TakesUnits | None = None
@@ -62,11 +59,16 @@ class CampaignWorker:
     def __repr__(self) -> str:
         return self._name  # as Ray's dashboard shows it
 
-    def ready(self) -> str:
-        """Where it runs."""
-        import ray
-
-        return str(ray.get_runtime_context().get_node_id())
+    def ready(self) -> None:
+        """Raises ValueError if this node cannot be used. As on one machine, a model without GPUs sees none if others
+        have theirs, and all if none is reserved."""
+        if lacking := looking()(self._errand.mark, lm_eval_leakage.__version__):
+            raise ValueError(f"its node {lacking}")
+        if Path(self._errand.cwd).is_dir():
+            os.chdir(self._errand.cwd)
+        plan = self._errand.plan
+        if not plan.model(self._model).gpus and any(model.gpus for model in plan.models):
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
     def run(self, unit: Unit) -> Attempt:
         if self._worker is None:
@@ -150,12 +152,13 @@ class RayWorker:
 
 
 def cause_of(error: BaseException) -> str:
-    """Why a worker did not answer, in one sentence: what Ray's report says beneath its list of ids, or the error that
-    was raised in the worker."""
+    """Why a worker did not answer, in one sentence: the error that was raised in it, or what Ray's report says beneath
+    its list of ids and before its advice."""
     inner = getattr(error, "cause", None)
     if isinstance(inner, BaseException):
         return in_one_sentence(inner)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ids = [place for place, line in enumerate(lines) if IDS.match(line)]
-    told = " ".join(lines[max(ids, default=-1) + 1 :]) or type(error).__name__
+    told = " ".join(lines[max(ids) + 1 :] if ids else lines[-1:])
+    told = told.partition(ADVICE)[0].strip() or type(error).__name__
     return told if len(told) <= LONGEST_ERROR else f"{told[:LONGEST_ERROR]}..."
