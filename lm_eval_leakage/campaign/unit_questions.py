@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from lm_eval_leakage.campaign.plan_settings import CampaignModel, CampaignPlan
 from lm_eval_leakage.campaign.units import RUN, Unit
 from lm_eval_leakage.checking.drawing import ChosenIndices, RowFinder, drawn, samples_of
-from lm_eval_leakage.harness.running.task_shelf import LoadedTask, PlacedRow, TaskShelf, placed_rows
+from lm_eval_leakage.harness.running.task_shelf import LoadedTask, PlacedRow, TaskShelf, digest_of_rows, placed_rows
 
 TASKS_KEPT = 8  # whose drawn questions are remembered
+
+
+@dataclass(frozen=True)
+class DataRows:
+    """n: number of rows; digest: of all of them"""
+
+    n: int
+    digest: str
 
 
 class UnitQuestions:
@@ -17,6 +26,7 @@ class UnitQuestions:
 
     def __init__(self, plan: CampaignPlan, model: CampaignModel, shelf: TaskShelf) -> None:
         self._plan, self._model, self._shelf = plan, model, shelf
+        self._data: dict[str, DataRows] = {}
         self._drawn = lru_cache(TASKS_KEPT)(self._drawn_of)
 
     def of(self, unit: Unit) -> tuple[LoadedTask, ChosenIndices]:
@@ -31,6 +41,13 @@ class UnitQuestions:
         if not rows:
             raise ValueError(f"{unit.asked} has no question that can be asked; leave it out")
         return loaded, samples_of(rows)
+
+    def data_of(self, loaded: LoadedTask) -> dict[str, DataRows]:
+        """What identifies the rows of each task; computed once for all shards."""
+        for name, task in loaded.leaves.items():
+            if name not in self._data:
+                self._data[name] = DataRows(len(task.eval_docs), digest_of_rows(task))
+        return {name: self._data[name] for name in loaded.leaves}
 
     def _rows(self, unit: Unit, loaded: LoadedTask) -> list[PlacedRow]:
         """The same questions in runs and audits. An audit whose rows are not questions of the benchmark, such as one

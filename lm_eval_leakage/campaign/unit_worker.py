@@ -13,12 +13,12 @@ from typing import Any
 
 from lm_eval_leakage.campaign.attempts import Attempt, in_one_sentence
 from lm_eval_leakage.campaign.campaign_folder import UNIT_FILE, CampaignFolder
-from lm_eval_leakage.campaign.digests import digests_of
 from lm_eval_leakage.campaign.engines import now
 from lm_eval_leakage.campaign.plan_settings import CampaignPlan
 from lm_eval_leakage.campaign.time_limit import TimeIsUp, time_limit
+from lm_eval_leakage.campaign.unit_facts import facts_of
 from lm_eval_leakage.campaign.unit_log import written_to
-from lm_eval_leakage.campaign.unit_questions import UnitQuestions
+from lm_eval_leakage.campaign.unit_questions import DataRows, UnitQuestions
 from lm_eval_leakage.campaign.units import Unit
 from lm_eval_leakage.files import atomic_remove, atomic_write
 from lm_eval_leakage.harness.models.request_tokens import n_characters, tokens_of
@@ -44,6 +44,7 @@ class UnitWorker:
         self._stack = ExitStack()
         self._kept: KeptModels | None = None
         self._questions: UnitQuestions | None = None
+        self._rows: dict[str, DataRows] = {}
         self._not_loaded: list[str] = []
 
     def __enter__(self) -> UnitWorker:
@@ -100,6 +101,7 @@ class UnitWorker:
     def _evaluate(self, unit: Unit, heard: _Heard) -> None:
         questions = self._questions or self._prepared()
         loaded, samples = questions.of(unit)
+        self._rows = questions.data_of(loaded)
         work = self._folder.work_of(unit)
         _remove_results(work)
         if self._kept is None:
@@ -133,8 +135,7 @@ class UnitWorker:
     def _publish(self, attempt: Attempt) -> None:
         """The unit's file is written last: from then on the unit is complete, and its kept answers are not needed."""
         work = self._folder.work_of(attempt.unit)
-        told = {"attempt": attempt.as_record, "files": digests_of(work, without=ANSWERS)}
-        atomic_write(work / UNIT_FILE, as_json(told, indent=1) + "\n")
+        atomic_write(work / UNIT_FILE, as_json(facts_of(attempt, work, self._rows), indent=1) + "\n")
         atomic_remove(work / ANSWERS)
         self._folder.publish(attempt.unit)
 

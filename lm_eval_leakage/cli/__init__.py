@@ -10,6 +10,7 @@ from functools import partial
 from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
+from lm_eval_leakage.cli.campaign import campaign, campaign_arguments
 from lm_eval_leakage.cli.check import check, check_arguments
 from lm_eval_leakage.cli.completion import add_completion
 from lm_eval_leakage.cli.cost import cost, cost_arguments
@@ -147,7 +148,7 @@ def _include_path_argument(parser: argparse.ArgumentParser) -> None:
 
 
 OF_OURS = (ValueError, ImportError, RecursionError)  # only our own commands turn these into one sentence
-COMMANDS = (check, cost, path, enable, disable, status, census, simulate, orders)
+COMMANDS = (check, campaign, cost, path, enable, disable, status, census, simulate, orders)
 # commands that need lm_eval's tasks
 NAMING_TASKS = ("run", "ls", "validate", "check", "cost", "census", "simulate", "orders")
 
@@ -161,7 +162,12 @@ def commands() -> CommandLine:
     from lm_eval_leakage.lab.command import add_arguments
 
     known: tuple[Command, ...] = (*COMMANDS, *of_results.COMMANDS_ON_RESULTS)
-    arguments = {"check": check_arguments, "cost": cost_arguments, "census": _census_arguments}
+    arguments = {
+        "check": check_arguments,
+        "campaign": campaign_arguments,
+        "cost": cost_arguments,
+        "census": _census_arguments,
+    }
     arguments |= {"orders": _orders_arguments, "simulate": add_arguments, **OF_RESULTS}
     found = command_line({one.__name__: checked(one) for one in known}, arguments, list_audits)
     found.parser.add_argument("--version", action="version", version=versions(), help="print the versions and exit")

@@ -21,7 +21,7 @@ def check(args: argparse.Namespace) -> None:
 
     given = {name: value for name, value in vars(args).items() if name in SETTING_NAMES}
     settings = check_settings(given, args.config)
-    _only_warnings()
+    only_warnings()
     outcome = run_check(settings, _silent if settings.quiet else say)
     if settings.dry_run:
         if settings.quiet:
@@ -79,7 +79,7 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
     add("--quiet", action="store_true", default=None, help="print only the verdicts")
 
 
-def _only_warnings() -> None:
+def only_warnings() -> None:
     """The harness's messages would hide the plan; LMEVAL_LOG_LEVEL=INFO shows them."""
     import datasets
     from lm_eval.utils import setup_logging

@@ -131,7 +131,12 @@ def _confusion(row: Row | None) -> str:
 
 def as_csv(board: Leaderboard) -> str:
     """One line per model and benchmark."""
-    records: list[Mapping[str, object]] = [
+    return csv_of(records(board))
+
+
+def records(board: Leaderboard) -> list[Mapping[str, object]]:
+    """One per model and benchmark, every column by its key."""
+    found: list[Mapping[str, object]] = [
         {
             "benchmark": own.benchmark,
             "rank_low": standing.first if standing.ranks else None,
@@ -145,5 +150,5 @@ def as_csv(board: Leaderboard) -> str:
     ]
     untested = [row for row in board.confused if not (row.n_tested or row.verdict.word)]
     nothing = dict.fromkeys(("rank_low", "rank_high", "more_than", "n_common"))
-    records += [{"benchmark": row.task, **nothing, **flat_row(row)} for row in untested]
-    return csv_of(records)
+    found += [{"benchmark": row.task, **nothing, **flat_row(row)} for row in untested]
+    return found

@@ -54,7 +54,7 @@ def costs(
     for name in shelf.names_with_audits(tasks):
         loaded = list(shelf.load(name, metadata).leaves.values())
         for task in loaded:
-            _prepare(task, stand_in, num_fewshot)
+            prepare_to_count(task, stand_in, num_fewshot)
         found.append(TaskCost(name, _size(loaded, questions, limit, stand_in, chat)))
     return found
 
@@ -66,7 +66,7 @@ def _chat(stand_in: TokenizerOnly, template: bool | str) -> Callable[..., str] |
     return stand_in.apply_chat_template  # type: ignore[no-any-return]
 
 
-def _prepare(task: Any, stand_in: TokenizerOnly, num_fewshot: int | None) -> None:
+def prepare_to_count(task: Any, stand_in: TokenizerOnly, num_fewshot: int | None = None) -> None:
     """As lm_eval prepares a task of a run."""
     if isinstance(task, LeakageTask):
         task.lm = stand_in

@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from hashlib import blake2b
 from typing import Any
 
 from lm_eval.api.group import Group
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import handle_non_serializable, hash_string
 
-from lm_eval_leakage.harness.patches.task_index import Kind, with_metadata
+from lm_eval_leakage.harness.patches.task_index import Entry, Kind, with_metadata
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 from lm_eval_leakage.harness.tasks.audit_suffixes import split_name
 from lm_eval_leakage.logs.audit_line import content_of
@@ -53,6 +54,12 @@ class TaskShelf:
     def __init__(self, include_paths: Sequence[str] = ()) -> None:
         find_audits(TaskManager)
         self._manager = TaskManager(include_path=list(include_paths) or None)
+
+    @property
+    def index(self) -> Mapping[str, Entry]:
+        """What is known of every task, group and tag without loading it."""
+        found: Mapping[str, Entry] = self._manager.task_index
+        return found
 
     def names(self, asked: Sequence[str]) -> list[str]:
         """The tasks and groups that are meant, with tags and patterns replaced by their tasks.
@@ -104,6 +111,14 @@ def placed_rows(loaded: LoadedTask) -> list[PlacedRow]:
         for name, task in loaded.leaves.items()
         for index, doc in enumerate(task.eval_docs)
     ]
+
+
+def digest_of_rows(task: Any) -> str:
+    """A digest of all rows of a task, in their order."""
+    digest = blake2b(digest_size=16)
+    for doc in task.eval_docs:
+        digest.update(_doc_hash(doc).encode())
+    return digest.hexdigest()
 
 
 def _doc_hash(doc: Any) -> str:

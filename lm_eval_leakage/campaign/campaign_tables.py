@@ -1,0 +1,39 @@
+"""The tables of a campaign, from the logs of the units that are done and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
+from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.report.leaderboard_page import render
+from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, leaderboard, records
+from lm_eval_leakage.results.standings import Leaderboard
+from lm_eval_leakage.texts import as_json
+
+TABLES = ("leaderboard.html", "leaderboard.json", "leaderboard.csv", "leaderboard.md")
+
+
+def board_of(folder: CampaignFolder) -> Leaderboard | None:
+    """None if no unit is done."""
+    return leaderboard(annotate([folder.runs])) if any(folder.runs.glob("*/*/*/*")) else None
+
+
+def tables_of(board: Leaderboard) -> Mapping[str, str]:
+    """The texts of the tables, by file name."""
+    problems = [str(problem) for problem in board.problems]
+    as_object = {"rows": records(board), "detectors": list(board.detectors), "problems": problems}
+    texts = (render(board), as_json(as_object, indent=1), as_csv(board), as_markdown(board))
+    return {name: f"{text.rstrip()}\n" for name, text in zip(TABLES, texts, strict=True)}
+
+
+def write_tables(folder: CampaignFolder) -> list[Path]:
+    """Writes the tables into the campaign's folder; nothing if no unit is done."""
+    board = board_of(folder)
+    if board is None:
+        return []
+    for name, text in tables_of(board).items():
+        atomic_write(folder.path / name, text)
+    return [folder.path / name for name in TABLES]
