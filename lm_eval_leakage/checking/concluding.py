@@ -15,7 +15,7 @@ from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.inference.pooling import UNKNOWN
 from lm_eval_leakage.logs.calibration_file import read_calibration, write_calibration
 from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.logs.runs import sanitized
+from lm_eval_leakage.logs.run import sanitized
 from lm_eval_leakage.report.page import render
 from lm_eval_leakage.results.annotate import Choices, annotate
 from lm_eval_leakage.results.conditions import Condition

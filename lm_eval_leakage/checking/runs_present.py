@@ -13,8 +13,9 @@ from lm_eval_leakage.harness.tasks.audit_suffixes import FIRST_AUDIT, split_name
 from lm_eval_leakage.logs.audit_line import AuditLine, content_of
 from lm_eval_leakage.logs.audits import lines_of_audits
 from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.logs.runs import OF_IDENTITY, Run, find_runs, json_lines, sanitized
-from lm_eval_leakage.results.answered import answers, chosen_runs
+from lm_eval_leakage.logs.run import Run, sanitized
+from lm_eval_leakage.logs.runs import OF_IDENTITY, find_runs
+from lm_eval_leakage.results.answered import chosen_runs
 from lm_eval_leakage.results.data_verdict import EXACT
 
 MODEL_DEFAULTS = (None, "", "main")
@@ -100,7 +101,7 @@ def _present(runs: Sequence[Run], problems: list[Problem], needs_control: bool) 
     audited: dict[str, set[str]] = defaultdict(set)
     folders: dict[str, Path] = {}
     for one in chosen_runs(runs, problems):
-        for answer in answers(json_lines(one.log, problems), problems, one.log) if one.log else ():
+        for answer in one.answers(problems):
             answered[one.task] |= {answer.doc_hash, answer.content} - {""}
             folders[one.task] = _folder(one.run)
     for run in runs:
@@ -115,7 +116,7 @@ def _present(runs: Sequence[Run], problems: list[Problem], needs_control: bool) 
     return PresentRuns(
         {task: frozenset(own) for task, own in answered.items()},
         {suffix: frozenset(own) for suffix, own in audited.items()},
-        tuple(run.results_file for run in runs if run.results_file is not None),
+        tuple(file for run in runs for file in run.results_files),
         folders,
     )
 

@@ -33,6 +33,7 @@ def _audits() -> Any:
 def _check_before_index(config: Any) -> None:
     from lm_eval_leakage.harness.checks.task_names import looks_like_an_audit
 
+    _check_shard(config)
     if not any(map(looks_like_an_audit, config.tasks if isinstance(config.tasks, list) else [config.tasks])):
         return
     from lm_eval_leakage.harness.checks.run_checks import check_before_index
@@ -40,6 +41,17 @@ def _check_before_index(config: Any) -> None:
     try:
         check_before_index(config)
     except (ValueError, ImportError, OSError) as error:
+        raise SystemExit(str(error)) from error
+
+
+def _check_shard(config: Any) -> None:
+    if not isinstance(config.metadata, dict) or "shard" not in config.metadata:
+        return
+    from lm_eval_leakage.logs.run_shard import shard_in
+
+    try:
+        shard_in(config.metadata)
+    except ValueError as error:
         raise SystemExit(str(error)) from error
 
 

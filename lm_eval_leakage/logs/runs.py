@@ -7,12 +7,13 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.logs.run import Run, arguments_of
+from lm_eval_leakage.logs.shard_sets import pooled_runs, settings_of
 
 TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
 RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json", re.DOTALL)  # a name may hold a newline
@@ -29,30 +30,9 @@ SECTIONS_KEPT = (*SHAPES, "lm_eval_version")
 OF_IDENTITY = ("revision", "subfolder")  # model arguments that distinguish models of one name
 
 
-@dataclass(frozen=True)
-class Run:
-    """One call of the harness.
-
-    model: its name, with the revision if one was requested; the folder's name if the results file is missing
-    time: as in the file names, so that it sorts
-    results: the sections of the results file that are used; empty if it is missing
-    logs: samples log of each task
-    """
-
-    model: str
-    time: str
-    results: Mapping[str, Any] = field(default_factory=dict)
-    results_file: Path | None = None
-    logs: Mapping[str, Path] = field(default_factory=dict)
-
-    @property
-    def key(self) -> str:
-        """Equal for runs of one model, whether their results could be read or not."""
-        return sanitized(self.model)
-
-
 def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
-    """All runs in folders, at any depth, oldest first; for a file, the run that it belongs to.
+    """All runs in folders, at any depth, oldest first; for a file, the run that it belongs to. Shards of one run are
+    one run.
 
     Raises ValueError for a path that does not exist, and if no run is found at all.
     """
@@ -67,30 +47,19 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
         found = _results(file, problems) if match else None
         if match and found is not None:
             own = logs.pop((file.parent, match["time"]), {})
-            runs.append(Run(_model(found), match["time"], {k: found.get(k) or {} for k in SECTIONS_KEPT}, file, own))
+            kept = {key: found.get(key) or {} for key in SECTIONS_KEPT}
+            runs.append(Run(_model(found), match["time"], kept, file, own, settings_of(found)))
     runs += [_without_results(*place, own, runs, problems) for place, own in logs.items()]
     if not runs:
         raise ValueError(
             f"no run of lm_eval is in {', '.join(map(str, places))}; name the folder that was its --output_path"
         )
-    return sorted(runs, key=lambda run: run.time)
+    return pooled_runs(sorted(runs, key=lambda run: run.time), problems)
 
 
 def results_of(file: Path) -> dict[str, Any]:
     """All sections of a results file; none if it cannot be read."""
     return _results(file, []) or {}
-
-
-def n_told(run: Run, task: str, which: str = "effective") -> int | None:
-    """How many questions of a task the harness reports to have asked or, for `original`, that the task has."""
-    counts = (run.results.get("n-samples") or {}).get(task)
-    found = counts.get(which) if isinstance(counts, Mapping) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
-
-
-def sanitized(model: str) -> str:
-    """A model's name as the harness turns it into a folder name."""
-    return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model)
 
 
 def _files(place: Path, problems: list[Problem]) -> Sequence[Path]:
@@ -148,17 +117,10 @@ def _in_shape(
 def _model(results: Mapping[str, Any]) -> str:
     config = results.get("config")
     config = config if isinstance(config, Mapping) else {}
-    arguments = _arguments(config.get("model_args"))
+    arguments = arguments_of(config.get("model_args"))
     name = results.get("model_name") or arguments.get("pretrained") or arguments.get("model") or config.get("model")
     told = [f"{key}={arguments[key]}" for key in OF_IDENTITY if arguments.get(key) not in (None, "", "main")]
     return " ".join([str(name or "model"), *told])
-
-
-def _arguments(arguments: object) -> Mapping[str, Any]:
-    """A mapping in the newer harness, a text in the older one."""
-    if isinstance(arguments, str):
-        return dict(part.split("=", 1) for part in arguments.split(",") if "=" in part)
-    return arguments if isinstance(arguments, Mapping) else {}
 
 
 def _without_results(

@@ -12,9 +12,11 @@ from typing import Any
 
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
 from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.logs.runs import Run, find_runs, json_lines, sanitized
-from lm_eval_leakage.results.answered import AnsweredQuestion, TaskRun, accuracy_of, answers, chosen_runs
+from lm_eval_leakage.logs.run import Run, sanitized
+from lm_eval_leakage.logs.runs import find_runs
+from lm_eval_leakage.results.answered import AnsweredQuestion, TaskRun, accuracy_of, chosen_runs
 from lm_eval_leakage.results.order_references import OrderScoresByModel, order_references, with_references
+from lm_eval_leakage.results.pooled_metrics import metrics_of_shards
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 from lm_eval_leakage.results.rows import Part, adjusted_rows, rows_of
 from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
@@ -108,14 +110,31 @@ def _annotation(
 def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> Part:
     if one.log is None:
         return Part(one, [])
-    found = answers(json_lines(one.log, problems), problems, one.log)
+    found = one.answers(problems)
     held = Counter(name for answer in found for name in answer.filters) or {"none": 0}
     for name, n in held.items():
         if n < one.n_questions:
             by = f" by filter {name}" if len(held) > 1 else ""
-            what = f"holds {n} of the {one.n_questions} questions of {one.task}{by}; the accuracy is of all of them"
+            of = "all of them" if one.shards is None else "those"
+            what = f"holds {n} of the {one.n_questions} questions of {one.task}{by}; the accuracy is of {of}"
             problems.append(Problem(what, one.log, incomplete=True))
-    return Part(one, joining.join(one, found))
+    if one.shards is None:
+        return Part(one, joining.join(one, found))
+    if lacking := one.shards.lacking:
+        what = f"{one.task}: {lacking}; the row is of these, until the others are run with the same options"
+        problems.append(Problem(what, one.run.results_file, incomplete=True))
+    metrics = metrics_of_shards(one.task, one.shards, found)
+    if metrics.withheld:
+        what = (
+            f"{one.task}: no value of {', '.join(metrics.withheld)}, which is no mean over questions; it is known "
+            "only of a run without shards"
+        )
+        problems.append(Problem(what, one.run.results_file))
+    return Part(one, joining.join(one, found), metrics)
+
+
+def _files(one: TaskRun) -> Sequence[Path | None]:
+    return one.run.results_files or (one.log,)
 
 
 def _groups_of_audits(runs: Sequence[Run]) -> dict[str, list[str]]:
@@ -134,7 +153,7 @@ def _right(
     for run in find_runs(references, problems) if references else ():
         key = _key(aliases, run.key, run.model)
         for one in chosen_runs([run], problems):
-            for answer in answers(json_lines(one.log, problems), problems, one.log) if one.log else ():
+            for answer in one.answers(problems):
                 metric = accuracy_of(answer.scores)
                 for name in filter(None, (answer.doc_hash, answer.content) if metric else ()):
                     right[key][name].append(answer.scores[metric or ""])
@@ -153,8 +172,8 @@ def _ease(right: Mapping[str, Mapping[str, Sequence[float]]], model: str) -> dic
 def _origins(runs: Sequence[Run], parts: Sequence[Part]) -> dict[str, Any]:
     versions = {str(run.results.get("lm_eval_version") or "unknown") for run in runs}
     return {
-        "runs": list(dict.fromkeys(str(part.answered.run.results_file or part.answered.log) for part in parts)),
-        "audits": [str(file) for run in with_audits(runs) for file in run.logs.values()],
+        "runs": list(dict.fromkeys(str(file) for part in parts for file in _files(part.answered))),
+        "audits": [str(file) for run in with_audits(runs) for task in run.logs for file in run.logs_of(task)],
         "lm_eval": sorted(versions),
     }
 
@@ -185,7 +204,7 @@ class Joining:
                 answer.length,
                 answer.scores,
                 self._by_hash.get(answer.doc_hash) or self._by_content.get(answer.content),
-                "" if one.log is None else str(one.log),
+                answer.log or ("" if one.log is None else str(one.log)),
                 one.n_shot,
             )
             for answer in answers

@@ -14,19 +14,32 @@ from typing import Any
 from lm_eval_leakage.logs.audit_line import content_of
 from lm_eval_leakage.logs.audits import audit_logs_of
 from lm_eval_leakage.logs.problems import NOT_AS_WRITTEN, Problem
-from lm_eval_leakage.logs.runs import Run, n_told
+from lm_eval_leakage.logs.run import Run, n_told
+from lm_eval_leakage.logs.run_shard import ShardSet
+from lm_eval_leakage.logs.runs import json_lines
 from lm_eval_leakage.questions.fields import subject_of
 
 
 @dataclass(frozen=True)
 class TaskRun:
-    """A task in a run; `log` is None if the run kept no samples."""
+    """A task in a run; `log` is None if the run kept no samples, and that of the first shard if it was done in
+    shards."""
 
     task: str
     n_shot: str
     run: Run
     log: Path | None
     n_questions: int
+
+    @property
+    def shards(self) -> ShardSet | None:
+        return self.run.shards.get(self.task)
+
+    def answers(self, problems: list[Problem]) -> list[AnsweredQuestion]:
+        """Those in its logs; those of shards in the order that they have in the log of a whole run."""
+        logs = self.run.logs_of(self.task)
+        found = [answer for log in logs for answer in answers(json_lines(log, problems), problems, log)]
+        return found if len(logs) < 2 else sorted(found, key=lambda answer: answer.doc_id)
 
 
 def chosen_runs(runs: Sequence[Run], problems: list[Problem]) -> Iterator[TaskRun]:
@@ -102,6 +115,7 @@ class AnsweredQuestion:
     """A run's answer to one question; fields as in AnnotatedQuestion.
 
     filters: the harness's filters under which the log has it
+    log: the samples log; empty for samples that were not read from one
     """
 
     doc_id: int
@@ -111,6 +125,7 @@ class AnsweredQuestion:
     length: int
     scores: Mapping[str, float]
     filters: frozenset[str] = frozenset()
+    log: str = ""
 
 
 def answers(
@@ -133,8 +148,9 @@ def answers(
             filters.setdefault(key, set()).add(intern(str(sample.get("filter", "none"))))
         except NOT_AS_WRITTEN as error:
             problems.append(Problem(f"left out: not a line of a samples log ({error!r})", file, number))
+    name = "" if file is None else str(file)
     return [
-        AnsweredQuestion(*key, scores=scores.get(key, {}), filters=frozenset(filters.get(key, ())), **rest)
+        AnsweredQuestion(*key, scores=scores.get(key, {}), filters=frozenset(filters.get(key, ())), log=name, **rest)
         for key, rest in found.items()
     ]
 

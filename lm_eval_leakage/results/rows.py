@@ -11,12 +11,13 @@ from typing import TypeGuard
 
 from lm_eval_leakage.inference.order_permutations import adjusted_by_holm
 from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate, normal, share
-from lm_eval_leakage.logs.runs import Run, n_told
+from lm_eval_leakage.logs.run import Run, n_told
 from lm_eval_leakage.results.answered import ACCURACIES, TaskRun, leaves, outer_first, outermost
 from lm_eval_leakage.results.column_registry import values_of
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.other_detectors import detector_values
+from lm_eval_leakage.results.pooled_metrics import PooledMetrics, metrics_of_group
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row
 from lm_eval_leakage.results.verdicts import Calibrating
 
@@ -25,16 +26,20 @@ GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
 
 @dataclass(frozen=True)
 class Part:
-    """A task in a run with its questions; none if the run kept no samples."""
+    """A task in a run with its questions; none if the run kept no samples.
+
+    pooled: its metrics if it was done in shards
+    """
 
     answered: TaskRun
     questions: Sequence[AnnotatedQuestion]
+    pooled: PooledMetrics | None = None
 
 
 @dataclass(frozen=True)
 class _Named:
-    """What a row is about. `told`: metrics as the harness reported them, `n`: number of questions it reported,
-    `group`: the outermost group that contains it, `origin`: the results file."""
+    """What a row is about. `told`: metrics as the harness reported them, or would have without shards, `n`: number of
+    questions it reported, `group`: the outermost group that contains it, `origin`: the results file."""
 
     model: str
     task: str
@@ -80,14 +85,23 @@ def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequenc
             pooled = [question for task in tasks if task in same for question in same[task].questions]
             n = sum(n_told(run, task) or 0 for task in tasks)
             above = outermost(group, members)
-            yield _Named(model, group, GROUP_LEVEL, n_shot, _told(run, group), n or None, above, _file(run)), pooled
+            told = _told_of_group(group, run, [same[task] for task in tasks if task in same])
+            yield _Named(model, group, GROUP_LEVEL, n_shot, told, n or None, above, _file(run)), pooled
+
+
+def _told_of_group(group: str, run: Run, parts: Sequence[Part]) -> Mapping[str, Estimate]:
+    if not run.shards:
+        return _told(run, group)
+    own = [part for part in parts if part.answered.run is run]
+    return metrics_of_group(group, [(part.answered.task, part.pooled) for part in own if part.pooled], run.shards)
 
 
 def _tasks(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequence[AnnotatedQuestion]]]:
     for part in parts:
         task, run, n_shot = part.answered.task, part.answered.run, part.answered.n_shot
         group = outermost(task, run.results.get("group_subtasks") or {})
-        named = _Named(model, task, TASK_LEVEL, n_shot, _told(run, task), n_told(run, task), group, _file(run))
+        told = _told(run, task) if part.pooled is None else part.pooled.told
+        named = _Named(model, task, TASK_LEVEL, n_shot, told, n_told(run, task), group, _file(run))
         yield named, part.questions
         subjects: dict[str, list[AnnotatedQuestion]] = defaultdict(list)
         for question in part.questions:
@@ -104,15 +118,14 @@ def _of_metrics(
     for metric in [key for key in metrics if key.split(",")[0] in ACCURACIES] or metrics[:1]:
         entries = _entries(questions, metric, ease)
         scores = [entry.score for entry in entries if entry.score is not None]
-        accuracy = _with_error(named.told.get(metric, UNKNOWN), share(scores))
+        told = named.told.get(metric)
+        accuracy = share(scores) if told is None else _with_error(told, share(scores))
         yield _row(replace(named, n=named.n or len(questions)), metric, accuracy, entries, calibrating)
 
 
 def _with_error(told: Estimate, pooled: Estimate) -> Estimate:
     """The harness's value. For a group with a task of a single question it has no error; then that of all questions
     together is taken, if their mean is the same value."""
-    if not told:
-        return pooled
     is_same = math.isnan(told.stderr) and math.isclose(told.value, pooled.value, abs_tol=1e-9)
     return pooled if is_same else told
 

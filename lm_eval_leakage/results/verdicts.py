@@ -11,7 +11,7 @@ from lm_eval_leakage.inference.kept_questions import FEWEST_SEEN, seen_pvalues
 from lm_eval_leakage.inference.known_scores import COMBINED, Calibration
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.logs.runs import sanitized
+from lm_eval_leakage.logs.run import sanitized
 from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.identify import pvalues_of

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lm_eval_leakage.logs.runs import Run
+from lm_eval_leakage.logs.run import Run
 from lm_eval_leakage.results.annotate import Joining
 from lm_eval_leakage.results.answered import AnsweredQuestion, TaskRun
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion

@@ -12,6 +12,7 @@ from lm_eval_leakage.harness.checks.task_names import check_task_names, may_make
 from lm_eval_leakage.harness.tasks.audit_suffixes import names_an_audit, split_name, suffixes
 from lm_eval_leakage.harness.tasks.known_keys import names_audit_or_group, refusal_of_keys
 from lm_eval_leakage.harness.tasks.parameters import SWITCHES, switch_of
+from lm_eval_leakage.logs.run_shard import shard_in
 
 USUAL_MODEL = "hf"  # of lm_eval, without --model
 SET_BY_HARNESS = ("trust_remote_code",)  # added to the model's arguments by an option of its own
@@ -20,10 +21,11 @@ SET_BY_HARNESS = ("trust_remote_code",)  # added to the model's arguments by an 
 def check_before_index(options: Any) -> None:
     """Raises ValueError, ImportError or OSError, with the remedy, for what can be told without the index of tasks: a
     misspelled task, a model that does not exist, lacks a package or an argument or cannot run the audits, a file that
-    does not exist, an output path that cannot be written, an invalid key of `--metadata`.
+    does not exist, an output path that cannot be written, an invalid key of `--metadata`, a malformed shard.
 
     options: lm_eval's EvaluatorConfig, or the parsed command line
     """
+    shard_in(options.metadata)
     tasks = _tasks(options)
     check_task_names(tasks, options.include_path)
     model, model_args = options.model or USUAL_MODEL, options.model_args or {}

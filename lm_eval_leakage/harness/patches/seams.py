@@ -206,6 +206,25 @@ SEAMS = (
     ),
     *(
         Seam(
+            PATCHES + "sharded_docs.py",
+            f"lm_eval.api.task:Task.{name}",
+            why,
+            "a shard of a run (`--metadata shard=i/n`) cannot be asked",
+            TESTS + "test_without_the_iterator_of_documents_a_shard_is_refused_in_a_sentence",
+            refuses=True,
+            parameters=("rank", "limit", "world_size", "samples"),
+        )
+        for name, why in (
+            ("doc_iterator", "gives the questions of a run; with a shard, every n-th of them"),
+            (
+                "build_all_requests",
+                "draws the few-shot examples question by question; with a shard, also for the questions in between. "
+                "It raises an error without questions, where a shard may have none",
+            ),
+        )
+    ),
+    *(
+        Seam(
             PATCHES + "saved_files.py",
             f"lm_eval.loggers.evaluation_tracker:EvaluationTracker.{name}",
             "turns an error while saving into a log message and lets the run exit with 0; we check afterwards "

@@ -20,6 +20,8 @@ from lm_eval.tasks._index import Entry, Kind
 
 from lm_eval_leakage.harness.patches.audits_by_name import AuditsByName
 from lm_eval_leakage.harness.patches.exception_hook import hide_tracebacks
+from lm_eval_leakage.harness.patches.sharded_docs import ask_shards
+from lm_eval_leakage.logs.run_shard import SHARD, shard_in
 
 __all__ = ["AuditEntry", "AuditFactory", "AuditIndex", "Entry", "Kind", "know_audits", "with_metadata"]
 
@@ -84,7 +86,16 @@ class AuditFactory(TaskFactory):  # type: ignore[misc]
         super().__init__(meta=metadata)
         self._audits = audits
 
+    def _build_task(self, entry: Entry, overrides: Mapping[str, Any] | None) -> Any:
+        """A task written in Python may leave out its settings; it must have the shard that is to be asked."""
+        task = super()._build_task(entry, overrides)
+        if SHARD in self._meta:
+            task.config.metadata = (task.config.metadata or {}) | {SHARD: self._meta[SHARD]}
+        return task
+
     def build(self, entry: Entry, *, overrides: Mapping[str, Any] | None = None, registry: dict[str, Entry]) -> Any:
+        if shard_in(self._meta) is not None:
+            ask_shards()
         if self._audits.split_name(entry.name) is not None:
             hide_tracebacks()  # first, since the rest may raise UnsupportedHarness
             self._audits.check_metadata(self._meta)

@@ -8,7 +8,8 @@ from typing import Any
 
 from lm_eval_leakage.logs.audit_line import audit_lines
 from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.logs.runs import SECTIONS_KEPT, Run
+from lm_eval_leakage.logs.run import Run
+from lm_eval_leakage.logs.runs import SECTIONS_KEPT
 from lm_eval_leakage.results.annotate import Joining
 from lm_eval_leakage.results.answered import TaskRun, answers
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, Part, rows_of

@@ -1,0 +1,68 @@
+"""One call of the harness, or the shards of one that was divided."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.logs.run_shard import ShardSet
+
+
+@dataclass(frozen=True)
+class Run:
+    """One call of the harness, or its shards.
+
+    model: its name, with the revision if one was requested; the folder's name if the results file is missing
+    time: as in the file names, so that it sorts; of shards, that of the newest one
+    results: the sections of the results file that are used; empty if it is missing. Of shards, without any values
+    results_file: of shards, that of the first one
+    logs: samples log of each task; of shards, that of the first one
+    settings: what the run was called with and shards have in common, as a text
+    shards: of each task, if the run was done in shards
+    """
+
+    model: str
+    time: str
+    results: Mapping[str, Any] = field(default_factory=dict)
+    results_file: Path | None = None
+    logs: Mapping[str, Path] = field(default_factory=dict)
+    settings: str = ""
+    shards: Mapping[str, ShardSet] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Equal for runs of one model, whether their results could be read or not."""
+        return sanitized(self.model)
+
+    def logs_of(self, task: str) -> tuple[Path, ...]:
+        """A task's samples logs: several if it was done in shards."""
+        if task in self.shards:
+            return self.shards[task].logs
+        return (self.logs[task],) if task in self.logs else ()
+
+    @property
+    def results_files(self) -> tuple[Path, ...]:
+        of_shards = [one.results_file for own in self.shards.values() for one in own.found.values()]
+        return tuple(dict.fromkeys(of_shards)) or ((self.results_file,) if self.results_file else ())
+
+
+def n_told(run: Run, task: str, which: str = "effective") -> int | None:
+    """How many questions of a task the harness reports to have asked or, for `original`, that the task has."""
+    counts = (run.results.get("n-samples") or {}).get(task)
+    found = counts.get(which) if isinstance(counts, Mapping) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def sanitized(model: str) -> str:
+    """A model's name as the harness turns it into a folder name."""
+    return re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model)
+
+
+def arguments_of(arguments: object) -> Mapping[str, Any]:
+    """A model's arguments: a mapping in the newer harness, a text in the older one."""
+    if isinstance(arguments, str):
+        return dict(part.split("=", 1) for part in arguments.split(",") if "=" in part)
+    return arguments if isinstance(arguments, Mapping) else {}
