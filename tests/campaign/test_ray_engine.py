@@ -21,7 +21,7 @@ from lm_eval_leakage.campaign.ray_cluster import check_nodes, connected
 from lm_eval_leakage.campaign.ray_engine import RayEngine
 from lm_eval_leakage.campaign.units import Unit, units_of
 from tests.campaign.ray_nodes import a_cluster
-from tests.campaign.stand_in import LOADED, StandIn, a_plan, workers_made
+from tests.campaign.unloaded_worker import LOADED, UnloadedWorker, a_plan, workers_made
 
 pytestmark = pytest.mark.model  # starts processes of Ray
 
@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> CampaignFolder:
 def carried_out(plan: CampaignPlan, folder: CampaignFolder, address: str | None) -> list[Attempt]:
     told: list[Attempt] = []
     begun: list[Unit] = []
-    engine = RayEngine(plan, folder, address, StandIn)
+    engine = RayEngine(plan, folder, address, UnloadedWorker)
     engine.carry_out(folder.left(units_of(plan)), told.append, lambda unit, worker: begun.append(unit))
     assert set(begun) <= {attempt.unit for attempt in told}
     return told
@@ -158,7 +158,7 @@ def test_an_interrupted_driver_leaves_no_worker(address, folder) -> None:
 
     plan = a_plan(2, ("one", "hangs"))
     with pytest.raises(KeyboardInterrupt):
-        RayEngine(plan, folder, address, StandIn).carry_out(units_of(plan), interrupt, lambda *_: None)
+        RayEngine(plan, folder, address, UnloadedWorker).carry_out(units_of(plan), interrupt, lambda *_: None)
     wait_until(lambda: not any(is_alive(made["pid"]) for made in workers_made(folder)))
 
 
@@ -167,9 +167,9 @@ import sys
 from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
 from lm_eval_leakage.campaign.ray_engine import RayEngine
 from lm_eval_leakage.campaign.units import units_of
-from tests.campaign.stand_in import StandIn, a_plan
+from tests.campaign.unloaded_worker import UnloadedWorker, a_plan
 plan, folder = a_plan(2, ("one", "hangs_once")), CampaignFolder(sys.argv[1])
-RayEngine(plan, folder, sys.argv[2] or None, StandIn).carry_out(units_of(plan), print, print)
+RayEngine(plan, folder, sys.argv[2] or None, UnloadedWorker).carry_out(units_of(plan), print, print)
 """
 
 

@@ -17,7 +17,7 @@ from lm_eval_leakage.campaign.units import Unit
 LOADED = "loaded"  # folder with a file for each worker that was made
 
 
-class StandIn:
+class UnloadedWorker:
     def __init__(self, plan: CampaignPlan, model: str, folder: CampaignFolder, name: str) -> None:
         self.folder, self.name = folder, name
         file = folder.path / LOADED / f"{name}.json"
@@ -25,7 +25,7 @@ class StandIn:
         gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
         file.write_text(json.dumps({"model": model, "pid": os.getpid(), "gpus": gpus, "cwd": str(Path.cwd())}))
 
-    def __enter__(self) -> StandIn:
+    def __enter__(self) -> UnloadedWorker:
         return self
 
     def __exit__(self, *_: object) -> None:
