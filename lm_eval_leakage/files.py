@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO, TextIO
+from uuid import uuid4
 
 PART = ".part"  # suffix of temporary names; our readers ignore such files
 WRITE_BUFFER = 2**20  # bytes
@@ -54,6 +55,21 @@ def atomic_write(file: Path, text: str) -> None:
     """Writes `text` to `file` atomically (see `atomic_file`)."""
     with atomic_file(file) as stream:
         stream.write(text)
+
+
+def write_once(file: Path, text: str) -> bool:
+    """Writes `text` to `file` unless it exists, and tells whether it did: of several processes, on any nodes of a
+    shared file system, one is told so. The file is complete when it appears."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f".{file.name}.{uuid4().hex}{PART}")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.link(part, file)
+    except FileExistsError:
+        return False
+    finally:
+        part.unlink(missing_ok=True)
+    return True
 
 
 def append_lines(file: Path, lines: Iterable[bytes]) -> None:

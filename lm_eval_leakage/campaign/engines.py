@@ -47,13 +47,13 @@ def engine_of(name: str | None, address: str | None, plan: CampaignPlan, folder:
     """The engine of this name; raises ValueError or ImportError, with the remedy, if it cannot be used.
 
     name: None takes Ray if it is installed and there is an address or more than one accelerator, else this machine
-    address: of a Ray cluster
+    address: of a Ray cluster; `local` for jobs of submitit on this machine
     """
     name = name or usual_engine(address)
     if name not in CLASSES:
         raise ValueError(f"engine is {name!r}; choose one of: {', '.join(CLASSES)}")
-    if address is not None and name != RAY:
-        raise ValueError(f"address is {address!r}, which is for --engine ray; leave it out for --engine {name}")
+    if address is not None and name == LOCAL:
+        raise ValueError(f"address is {address!r}, which is for --engine ray and slurm; leave it out for this machine")
     package = EXTRAS.get(name)
     if package is not None and find_spec(package) is None:
         raise ImportError(f"--engine {name} needs {package}; run `pip install 'lm-eval-leakage[{name}]'`")

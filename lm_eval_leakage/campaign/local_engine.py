@@ -26,10 +26,14 @@ class LocalEngine:
     """Starts a worker process for a model that has units left, and another one when it has none.
 
     With GPUs in the plan, each worker sees those that are its own; without, all of them.
+
+    called: how the names of its workers begin
     """
 
-    def __init__(self, plan: CampaignPlan, folder: CampaignFolder, address: str | None = None) -> None:
-        self._plan, self._folder = plan, folder
+    def __init__(
+        self, plan: CampaignPlan, folder: CampaignFolder, address: str | None = None, *, called: str | None = None
+    ) -> None:
+        self._plan, self._folder, self._called = plan, folder, called or f"local-{os.getpid()}"
         self._n_workers = plan.workers or 1
         self._devices = _devices() if any(model.gpus for model in plan.models) else []
         for model in plan.models:
@@ -70,7 +74,7 @@ class LocalEngine:
             self._n_started += 1
             model = self._plan.model(name)
             devices = self._free(workers)[: model.gpus]
-            worker = LocalWorker(self._folder, name, f"local-{os.getpid()}-{self._n_started}", devices)
+            worker = LocalWorker(self._folder, name, f"{self._called}-{self._n_started}", devices)
             workers.append(worker)
             selector.register(worker.answers, selectors.EVENT_READ, worker)
 

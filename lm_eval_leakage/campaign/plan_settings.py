@@ -60,6 +60,7 @@ class CampaignPlan:
     retries: how often a unit that failed is tried again
     minutes: the time limit of one attempt at a unit
     workers: at most so many at once; None leaves it to the engine
+    slurm: what `--engine slurm` asks of Slurm for each job, such as partition and timeout_min
     """
 
     models: tuple[CampaignModel, ...]
@@ -75,6 +76,7 @@ class CampaignPlan:
     retries: int = 1
     minutes: float | None = None
     workers: int | None = None
+    slurm: Mapping[str, Any] = field(default_factory=dict)
     output_path: Path = Path("campaign")
 
     def model(self, name: str) -> CampaignModel:
@@ -215,6 +217,12 @@ def _metadata(name: str, value: object) -> Mapping[str, Any]:
     return told
 
 
+def _slurm(name: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} is {brief(value)}; give names and values, such as partition: gpu")
+    return {str(key): own for key, own in value.items() if own is not None}
+
+
 def _folders(name: str, value: object) -> str:
     """With absolute paths, since workers may have another working directory."""
     return ":".join(str(Path(part).expanduser().absolute()) for part in read_text(name, value).split(":") if part)
@@ -234,6 +242,7 @@ PLAN_READERS: Mapping[str, Callable[[str, object], Any]] = {
     "retries": _from_zero,
     "minutes": _minutes,
     "workers": _from_one,
+    "slurm": _slurm,
     "output_path": read_path,
 }
 MODEL_READERS: Mapping[str, Callable[[str, object], Any]] = {

@@ -19,13 +19,17 @@ class UnitQueue:
     worker is killed again and again, for want of memory for example, may be the reason.
     """
 
-    def __init__(self, units: Iterable[Unit], plan: CampaignPlan) -> None:
+    def __init__(self, units: Iterable[Unit], plan: CampaignPlan, earlier: Iterable[Attempt] = ()) -> None:
+        """earlier: attempts that count as tries; units that they have exhausted are given up"""
         self._retries = plan.retries
         self._waiting: dict[str, deque[Unit]] = {}
-        for unit in units:
-            self._waiting.setdefault(unit.model, deque()).append(unit)
         self._out: set[Unit] = set()
         self._failed, self._tried = Counter[Unit](), Counter[Unit]()
+        for attempt in earlier:
+            self._count(attempt)
+        for unit in units:
+            if not self._is_given_up(unit):
+                self._waiting.setdefault(unit.model, deque()).append(unit)
 
     def take(self, model: str) -> Unit | None:
         """The next unit of a model for a worker that has it loaded; None if none is waiting."""
@@ -42,13 +46,21 @@ class UnitQueue:
         if unit not in self._out:
             return
         self._out.remove(unit)
-        self._tried[unit] += 1
-        self._failed[unit] += not attempt.ok and not attempt.lost
+        self._count(attempt)
         if not attempt.ok and not self._is_given_up(unit):
             self._waiting[unit.model].append(unit)
 
+    def _count(self, attempt: Attempt) -> None:
+        self._tried[attempt.unit] += 1
+        self._failed[attempt.unit] += not attempt.ok and not attempt.lost
+
     def _is_given_up(self, unit: Unit) -> bool:
         return self._failed[unit] > self._retries or self._tried[unit] >= self._retries + FURTHER_LOSSES
+
+    @property
+    def waiting(self) -> list[Unit]:
+        """Units that no worker has, of each model together."""
+        return [unit for units in self._waiting.values() for unit in units]
 
     def models_with_work(self) -> dict[str, int]:
         """Number of waiting units by model, for models that have any, in the order of the plan."""

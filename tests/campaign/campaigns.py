@@ -1,0 +1,77 @@
+"""Small campaigns with a stand-in for models, as tests carry them out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lm_eval_leakage.campaign.campaign_folder import PLAN, CampaignFolder
+from lm_eval_leakage.campaign.plan_settings import CampaignPlan, plan_as_yaml, plan_of
+from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.leaderboard import as_csv, leaderboard
+from tests.checking.conftest import questions, written
+
+SHAPE = {
+    "output_type": "multiple_choice",
+    "dataset_path": "json",
+    "test_split": "test",
+    "doc_to_text": "{{question}}\nA. {{choices[0]}}\nB. {{choices[1]}}\nC. {{choices[2]}}\nD. {{choices[3]}}\nAnswer:",
+    "doc_to_choice": ["A", "B", "C", "D"],
+    "doc_to_target": "answer",
+    "metric_list": [{"metric": "acc"}],
+}
+
+
+def benchmark(folder: Path, name: str, *, n: int = 12, seed: int = 1, is_there: bool = True) -> None:
+    """Writes a task of questions `Which of SEED-0?` and so on; with a data file that is missing unless `is_there`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = written(folder, questions(n, seed=seed), f"{name}.jsonl") if is_there else folder / "missing.jsonl"
+    told = {"task": name, **SHAPE, "dataset_kwargs": {"data_files": {"test": str(file)}}}
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(told))
+
+
+def plan_for(
+    place: Path, output: Path, *names: str, arguments: Mapping[str, Any] | None = None, **more: Any
+) -> CampaignPlan:
+    """Two benchmarks in `place`/tasks, `quiz` and `trivia`, for models of these names."""
+    benchmark(place / "tasks", "quiz", seed=1)
+    benchmark(place / "tasks", "trivia", seed=2)
+    told = {
+        "models": [
+            {"name": one, "model": "stand-in", "model_args": {"name": one, **(arguments or {})}} for one in names
+        ],
+        "tasks": ["quiz", "trivia"],
+        "audits": ["leakage_perm"],
+        "include_path": str(place / "tasks"),
+        "imports": ["tests.campaign.stand_in"],
+        "metadata": {"orders": 4},
+    }
+    return plan_of({**told, **more}, "a test", output)
+
+
+def begun(plan: CampaignPlan) -> CampaignFolder:
+    """The folder of a campaign, with its plan, as a driver leaves it for workers."""
+    folder = CampaignFolder(plan.output_path)
+    atomic_write(folder.path / PLAN, plan_as_yaml(plan))
+    return folder
+
+
+def tables(folder: CampaignFolder) -> str:
+    """The leaderboard of all runs so far."""
+    return as_csv(leaderboard(annotate([folder.runs])))
+
+
+def answers(folder: CampaignFolder) -> dict[str, Any]:
+    """What the samples of all units hold, by unit and question."""
+    return {
+        f"{file.parent.relative_to(folder.runs)} {json.loads(line)['doc_hash']} {json.loads(line)['filter']}": {
+            key: value for key, value in json.loads(line).items() if key not in ("seconds",)
+        }
+        for file in sorted(folder.runs.rglob("samples_*.jsonl"))
+        for line in file.read_text(encoding="utf-8").splitlines()
+    }

@@ -1,0 +1,233 @@
+"""How units get into jobs, and what becomes of them when jobs die: with jobs that only exist on paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lm_eval_leakage.campaign import slurm_engine
+from lm_eval_leakage.campaign.attempts import Attempt
+from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
+from lm_eval_leakage.campaign.engines import engine_of, lost_attempt
+from lm_eval_leakage.campaign.plan_settings import CampaignPlan, plan_of
+from lm_eval_leakage.campaign.slurm_cards import JobCard, JobCards, JobMark
+from lm_eval_leakage.campaign.slurm_engine import SlurmEngine
+from lm_eval_leakage.campaign.slurm_executor import THIS_MACHINE
+from lm_eval_leakage.campaign.units import Unit, units_of
+
+Work = Callable[["PaperJobs", JobCard], None]
+
+
+class PaperJobs:
+    """In place of `SlurmJobs`: a job has ended at the first look, after `work` has done what it did."""
+
+    work: Work
+    dealt: list[JobCard]
+
+    def __init__(self, plan: CampaignPlan, folder: Path, cluster: str) -> None:
+        self.cards, self.live, self.folder = JobCards(folder), [], CampaignFolder(folder)
+
+    def adopt(self) -> None:
+        self.live = self.cards.all()
+
+    def submit(self, cards: Sequence[JobCard]) -> None:
+        for card in cards:
+            submitted = replace(card, job_id=f"7_{len(self.dealt)}")
+            self.dealt.append(submitted)
+            self.live.append(submitted)
+
+    def ended(self) -> list[JobCard]:
+        ended = list(self.live)
+        for card in ended:
+            type(self).work(self, card)
+        return ended
+
+    def forget(self, card: JobCard) -> None:
+        self.live.remove(card)
+
+    def log_of(self, card: JobCard) -> Path:
+        return self.folder.path / "job.err"
+
+    def interrupt(self) -> str:
+        return "" if not self.live else "they go on"
+
+    # what a job does
+
+    def begin(self, card: JobCard, unit: Unit) -> None:
+        n = sum(card.has_made(attempt) for attempt in self.folder.attempts())
+        self.cards.hold(card.worker, JobMark(str(card.job_id), unit, n))
+
+    def end(self, card: JobCard, unit: Unit, error: str | None = None) -> None:
+        if error is None:
+            self.folder.run_of(unit).mkdir(parents=True)
+        self.folder.record(
+            replace(lost_attempt(unit, f"{card.worker}-1", "", 1.0), ok=not error, error=error, lost=False)
+        )
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> type[PaperJobs]:
+    made = type("Jobs", (PaperJobs,), {"work": staticmethod(all_done), "dealt": []})
+    monkeypatch.setattr(slurm_engine, "SlurmJobs", made)
+    monkeypatch.setattr(slurm_engine, "LOOK_S", 0.0)
+    return made
+
+
+def all_done(jobs: PaperJobs, card: JobCard) -> None:
+    for unit in card.units:
+        jobs.begin(card, unit)
+        jobs.end(card, unit)
+
+
+def plan(output: Path, **more: object) -> CampaignPlan:
+    models = [{"name": name, "model_args": "pretrained=m"} for name in ("a", "b")]
+    return plan_of({"models": models, "tasks": ["quiz", "trivia"], "shards": 2, **more}, "a test", output)
+
+
+def carried_out(told: CampaignPlan) -> list[Attempt]:
+    heard: list[Attempt] = []
+    engine = SlurmEngine(told, CampaignFolder(told.output_path))
+    engine.carry_out(units_of(told), heard.append, lambda unit, worker: None)
+    return heard
+
+
+def test_every_unit_is_in_one_job_and_a_model_has_as_many_jobs_as_there_are_shards(jobs, tmp_path: Path) -> None:
+    told = plan(tmp_path)
+    heard = carried_out(told)
+    assert sorted(attempt.unit for attempt in heard) == sorted(units_of(told))
+    assert [(card.model, len(card.units)) for card in jobs.dealt] == [("a", 4), ("a", 4), ("b", 4), ("b", 4)]
+
+
+def test_no_more_jobs_than_workers_are_submitted_at_once(jobs, tmp_path: Path, monkeypatch) -> None:
+    at_once = []
+    monkeypatch.setattr(jobs, "ended", lambda self: at_once.append(len(self.live)) or PaperJobs.ended(self))
+    carried_out(plan(tmp_path, workers=3))
+    assert at_once == [3, 1]
+
+
+def test_a_dead_job_loses_the_unit_that_it_was_at_and_the_rest_is_dealt_again(jobs, tmp_path: Path) -> None:
+    def dies(own: PaperJobs, card: JobCard) -> None:
+        if len(own.dealt) > 1:
+            return all_done(own, card)
+        first, second, *_ = card.units
+        own.begin(card, first)
+        own.end(card, first)
+        return own.begin(card, second)
+
+    jobs.work = staticmethod(dies)
+    told = plan(tmp_path, workers=1, tasks=["quiz"], models=[{"name": "a"}])
+    heard = carried_out(told)
+    first, second = jobs.dealt
+    assert second.units == first.units[1:]
+    assert [attempt.unit for attempt in heard if attempt.lost] == [first.units[1]]
+    assert CampaignFolder(tmp_path).left(units_of(told)) == []
+
+
+def test_a_job_that_dies_after_its_last_record_has_lost_nothing(jobs, tmp_path: Path) -> None:
+    """The unit failed by itself; that is known."""
+
+    def dies(own: PaperJobs, card: JobCard) -> None:
+        for unit in card.units:
+            own.begin(card, unit)
+            own.end(card, unit, "ValueError: no")
+
+    jobs.work = staticmethod(dies)
+    heard = carried_out(plan(tmp_path, retries=0))
+    assert not [attempt for attempt in heard if attempt.lost]
+    assert len(heard) == 16
+
+
+def test_a_unit_whose_jobs_die_again_and_again_is_given_up_and_the_others_are_done(jobs, tmp_path: Path) -> None:
+    def dies_at_quiz(own: PaperJobs, card: JobCard) -> None:
+        for unit in card.units:
+            own.begin(card, unit)
+            if unit.task == "quiz" and unit.kind == "run":
+                return
+            own.end(card, unit)
+
+    jobs.work = staticmethod(dies_at_quiz)
+    told = plan(tmp_path, shards=1, models=[{"name": "a"}])
+    heard = carried_out(told)
+    (left,) = CampaignFolder(tmp_path).left(units_of(told))
+    assert (left.task, left.kind) == ("quiz", "run")
+    assert sum(attempt.lost for attempt in heard) == 1 + 4
+
+
+def test_jobs_that_end_before_they_begin_end_the_campaign_with_the_reason(jobs, tmp_path: Path) -> None:
+    jobs.work = staticmethod(lambda own, card: None)
+    (tmp_path / "job.err").write_text("srun: starting\nModuleNotFoundError: No module named 'lm_eval'\n\n")
+    with pytest.raises(RuntimeError, match="3 jobs in a row .* No module named 'lm_eval'"):
+        carried_out(plan(tmp_path, workers=1))
+
+
+def test_jobs_of_an_earlier_driver_keep_their_units(jobs, tmp_path: Path) -> None:
+    told = plan(tmp_path)
+    theirs = tuple(unit for unit in units_of(told) if unit.model == "a")
+    JobCards(tmp_path).write(JobCard("a-1", "a", theirs, "slurm", "3_0"))
+    heard = carried_out(told)
+    assert sorted(attempt.unit for attempt in heard) == sorted(units_of(told))
+    assert not [card for card in jobs.dealt if set(card.units) & set(theirs)]
+
+
+def test_attempts_that_an_adopted_job_made_before_count(jobs, tmp_path: Path) -> None:
+    told = plan(tmp_path, shards=1, models=[{"name": "a"}], tasks=["quiz"], retries=0)
+    card = JobCard("a-1", "a", tuple(units_of(told)), "slurm", "3")
+    JobCards(tmp_path).write(card)
+    before = PaperJobs(told, tmp_path, "slurm")
+    before.begin(card, card.units[0])
+    before.end(card, card.units[0], "ValueError: no")
+    jobs.work = staticmethod(lambda own, card: own.end(card, card.units[1]))
+    heard = carried_out(told)
+    assert [(attempt.unit, attempt.ok) for attempt in heard] == [(card.units[1], True)]
+    assert not jobs.dealt
+
+
+def test_an_interrupted_driver_says_that_jobs_go_on(jobs, tmp_path: Path, caplog, monkeypatch) -> None:
+    def stop(own: PaperJobs) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jobs, "ended", stop)
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(plan(tmp_path))
+    assert "they go on" in caplog.text
+
+
+# ---------------------------------------------------------------------- what the plan says
+
+
+def made(output: Path, address: str | None = THIS_MACHINE, **told: object) -> SlurmEngine:
+    return engine_of("slurm", address, plan(output, slurm=told), CampaignFolder(output))
+
+
+def test_names_of_sbatch_and_of_submitit_are_passed_on(tmp_path: Path) -> None:
+    more = {"additional_parameters": {"reservation": "eval"}, "slurm_qos": "low", "array_parallelism": 4}
+    made(tmp_path, partition="gpu", timeout_min=60, mem_gb=8, cpus_per_task=2, **more)
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"partitoin": "gpu"}, "partitoin"),
+        ({"timeout_min": "4 hours"}, "timeout_min"),
+        ({"nodes": 2}, "a job is one process on one node"),
+        ({"slurm_ntasks_per_node": 8}, "a job is one process on one node"),
+        ({"time": "4:00:00"}, "as timeout_min"),
+    ],
+    ids=lambda told: str(told),
+)
+def test_a_parameter_that_cannot_be_used_is_one_sentence(tmp_path: Path, told, said: str) -> None:
+    with pytest.raises(ValueError, match="slurm") as error:
+        made(tmp_path, **told)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_machine_without_slurm_and_an_unknown_address_are_refused(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ValueError, match="no srun on this machine"):
+        made(tmp_path, None)
+    with pytest.raises(ValueError, match="'auto'"):
+        made(tmp_path, "auto")
