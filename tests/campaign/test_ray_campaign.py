@@ -1,0 +1,108 @@
+"""A whole campaign on Ray, with the harness: nodes that are lost change no number of its tables."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from lm_eval_leakage.campaign.attempts import Attempt
+from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
+from lm_eval_leakage.campaign.campaign_tables import board_of, tables_of
+from lm_eval_leakage.campaign.plan_settings import CampaignPlan
+from lm_eval_leakage.campaign.ray_engine import RayEngine
+from lm_eval_leakage.campaign.unit_worker import UnitWorker
+from lm_eval_leakage.campaign.units import units_of
+from tests.campaign.campaigns import begun, benchmark, plan_for
+from tests.campaign.ray_nodes import SmallCluster, a_cluster
+
+pytestmark = pytest.mark.model  # starts processes of Ray
+
+MODELS = ("ash", "birch", "cedar", "elm", "fir", "oak")
+BENCHMARKS = ("alpha", "beta", "gamma", "delta", "epsilon")
+AUDITS = ["leakage_perm", "leakage_perm_q"]
+END_S = 300.0
+
+
+def a_plan(place: Path, output: str, shards: int, models: tuple[str, ...] = MODELS, **more) -> CampaignPlan:
+    for seed, name in enumerate(BENCHMARKS):
+        benchmark(place / "tasks", name, n=7, seed=seed)
+    told = {"tasks": list(BENCHMARKS), "audits": AUDITS, "shards": shards, "minutes": 5} | more
+    return plan_for(place, place / output, *models, **told)
+
+
+def in_one_process(plan: CampaignPlan) -> CampaignFolder:
+    folder = begun(plan)
+    for model in plan.models:
+        with UnitWorker(plan, model.name, folder, "alone") as worker:
+            attempts = [worker.run(unit) for unit in units_of(plan) if unit.model == model.name]
+        assert all(attempt.ok for attempt in attempts), attempts
+    return folder
+
+
+def numbers(folder: CampaignFolder) -> dict[str, str]:
+    """The tables that have nothing but numbers and names."""
+    board = board_of(folder)
+    assert board is not None
+    assert not board.problems
+    texts = tables_of(board)
+    return {name: texts[name] for name in ("leaderboard.csv", "leaderboard.json", "leaderboard.md")}
+
+
+class LosesNodes:
+    """Of two nodes, kills a random one at a random moment, and another one later. A new one takes its place at the
+    next attempt that ends, since Ray starts nodes in the main thread only."""
+
+    def __init__(self, cluster: SmallCluster, folder: CampaignFolder, seed: int) -> None:
+        self._cluster, self._folder, self._rng = cluster, folder, random.Random(seed)
+        self._nodes = [cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)]
+        self.lost_at: list[int] = []
+        self.told: list[Attempt] = []
+        self._thread = threading.Thread(target=self._kill)
+        self._thread.start()
+
+    def tell(self, attempt: Attempt) -> None:
+        self.told.append(attempt)
+        if len(self._nodes) < 2:
+            self._nodes.append(self._cluster.add_node(num_cpus=1))
+
+    def join(self) -> None:
+        self._thread.join(END_S)
+
+    def _kill(self) -> None:
+        end = time.monotonic() + END_S
+        for n_done in (self._rng.randint(5, 100), self._rng.randint(110, 200)):
+            while self._n_done() < n_done or len(self._nodes) < 2:
+                if time.monotonic() > end:
+                    return
+                time.sleep(0.02)
+            time.sleep(self._rng.random() / 4)
+            self.lost_at.append(self._n_done())
+            self._cluster.kill_node(self._nodes.pop(self._rng.randrange(2)))
+
+    def _n_done(self) -> int:
+        return len(list(self._folder.runs.glob("*/*/*/*")))
+
+
+def test_a_node_lost_twice_changes_no_number_of_the_tables(tmp_path: Path) -> None:
+    plan = a_plan(tmp_path, "on_ray", shards=3)
+    folder, seed = begun(plan), random.randrange(2**32)
+    print("seed", seed)
+    with a_cluster() as cluster:
+        nodes = LosesNodes(cluster, folder, seed)
+        RayEngine(plan, folder, cluster.address).carry_out(units_of(plan), nodes.tell, lambda *_: None)
+        nodes.join()
+    units = units_of(plan)
+    assert folder.left(units) == []
+    assert len(nodes.lost_at) == 2
+    assert max(nodes.lost_at) < len(units)
+    assert all(one.lost for one in nodes.told if not one.ok)
+    assert sum(one.lost for one in nodes.told) <= 2
+    assert all(len(list(folder.run_of(unit).rglob("results_*.json"))) == 1 for unit in units)
+    alone = in_one_process(a_plan(tmp_path, "alone", shards=1))
+    assert numbers(folder) == numbers(alone)
+    assert len(json.loads(numbers(alone)["leaderboard.json"])["rows"]) >= len(MODELS)
