@@ -27,8 +27,8 @@ STARTS = 3  # workers of a model that may fail in a row before they have a unit
 PLACE_S = 1800.0  # a model waits so long for a node that is large enough, if no worker is running
 
 logger = logging.getLogger(__name__)
-Tell = Callable[[Attempt], None]
-Begun = Callable[[Unit, str], None]
+TellAttempt = Callable[[Attempt], None]
+TellBegun = Callable[[Unit, str], None]
 
 
 @dataclass
@@ -41,8 +41,8 @@ class RayCrew:
     errand: Errand
     folder: CampaignFolder
     queue: UnitQueue
-    tell: Tell
-    begun: Begun
+    tell: TellAttempt
+    begun: TellBegun
     patience: float
     workers: list[RayWorker] = field(default_factory=list)
     n_started: int = 0

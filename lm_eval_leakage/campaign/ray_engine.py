@@ -10,7 +10,7 @@ from pathlib import Path
 from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
 from lm_eval_leakage.campaign.plan_settings import CampaignPlan
 from lm_eval_leakage.campaign.ray_cluster import check_nodes, connected, largest, marked, total
-from lm_eval_leakage.campaign.ray_crew import PLACE_S, Begun, RayCrew, Tell
+from lm_eval_leakage.campaign.ray_crew import PLACE_S, RayCrew, TellAttempt, TellBegun
 from lm_eval_leakage.campaign.ray_worker import Errand, WorkerMaker
 from lm_eval_leakage.campaign.unit_queue import UnitQueue
 from lm_eval_leakage.campaign.units import Unit
@@ -33,7 +33,7 @@ class RayEngine:
     def description(self) -> str:
         return f"ray, {self.address or 'this machine'}"
 
-    def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
+    def carry_out(self, units: Sequence[Unit], tell: TellAttempt, begun: TellBegun) -> None:
         """As `Engine.carry_out` says; raises ValueError if the cluster cannot be used."""
         with connected(self.address) as is_own, marked(self.folder.path.absolute()) as mark:
             check_nodes(mark)
