@@ -15,7 +15,7 @@ from uuid import uuid4
 import lm_eval_leakage
 from lm_eval_leakage.files import atomic_write
 
-LOCAL = "local"  # Ray's word for a Ray of this process's own
+OF_OUR_OWN = "local"  # Ray's word for a Ray of this process's own
 STORE = 128 * 2**20  # bytes of a local Ray's object store; only units and attempts are sent
 REACH_S = 10.0  # within which the cluster's address has to accept a connection
 ANSWER_S = 120.0  # within which every node has to answer
@@ -34,13 +34,13 @@ def connected(address: str | None) -> Iterator[bool]:
     """
     import ray
 
-    place = address or os.environ.get("RAY_ADDRESS") or LOCAL
+    place = address or os.environ.get("RAY_ADDRESS") or OF_OUR_OWN
     if place.startswith("ray://"):
         raise ValueError(
             f"the address {place!r} is for Ray Client, which campaigns cannot use, since their folder has to be here "
             "and on all nodes; run this command on a node of the cluster, with --address auto"
         )
-    own = {"object_store_memory": STORE} if place == LOCAL else {}
+    own = {"object_store_memory": STORE} if place == OF_OUR_OWN else {}
     try:
         _check_reachable(place)
         context = ray.init(place, log_to_driver=False, logging_level=logging.ERROR, **own)
@@ -53,7 +53,7 @@ def connected(address: str | None) -> Iterator[bool]:
         if context.dashboard_url:
             logger.info("Ray's dashboard: http://%s", context.dashboard_url)
         with _reports_logged():
-            yield place == LOCAL
+            yield place == OF_OUR_OWN
     finally:
         ray.shutdown()
 

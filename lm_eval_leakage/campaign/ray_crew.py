@@ -17,12 +17,12 @@ from lm_eval_leakage.campaign.attempts import Attempt
 from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
 from lm_eval_leakage.campaign.engines import lost_attempt
 from lm_eval_leakage.campaign.ray_cluster import largest, living_nodes, total
-from lm_eval_leakage.campaign.ray_worker import Errand, RayWorker, State, cause_of
+from lm_eval_leakage.campaign.ray_worker import Errand, RayWorker, WorkerState, cause_of
 from lm_eval_leakage.campaign.time_limit import engine_limit, too_long
 from lm_eval_leakage.campaign.unit_queue import UnitQueue
 from lm_eval_leakage.campaign.units import Unit
 
-LOOK_S = 1.0  # how often deadlines and nodes are looked at while nothing happens
+LONGEST_WAIT_S = 1.0  # how often deadlines and nodes are looked at while nothing happens
 STARTS = 3  # workers of a model that may fail in a row before they have a unit
 PLACE_S = 1800.0  # a model waits so long for a node that is large enough, if no worker is running
 
@@ -72,7 +72,7 @@ class RayCrew:
 
     def _seconds_to_look(self) -> float:
         limits = [worker.until - time.monotonic() for worker in self.workers if worker.until is not None]
-        return max(0.0, min([LOOK_S, *limits]))
+        return max(0.0, min([LONGEST_WAIT_S, *limits]))
 
     # ------------------------------------------------------------------ who works
 
@@ -87,7 +87,7 @@ class RayCrew:
         """Models for which a worker is to be started now. As many of a model are started at once as are working, so
         that a free cluster fills quickly and few wait for a place in a full one."""
         waiting = self.queue.models_with_work()
-        starting, working = self._count(State.STARTING), self._count(State.WORKING)
+        starting, working = self._count(WorkerState.STARTING), self._count(WorkerState.WORKING)
         room = (self.errand.plan.workers or float("inf")) - starting.total() - working.total()
         first = [model for model in waiting if not starting[model] + working[model]]
         first.sort(key=lambda model: (self._why_no_place(model) is not None, -self.errand.plan.model(model).gpus))
@@ -99,10 +99,10 @@ class RayCrew:
                 room -= 1
                 yield model
 
-    def _count(self, state: State) -> Counter[str]:
+    def _count(self, state: WorkerState) -> Counter[str]:
         return Counter(worker.model for worker in self._all(state))
 
-    def _all(self, state: State) -> list[RayWorker]:
+    def _all(self, state: WorkerState) -> list[RayWorker]:
         return [worker for worker in self.workers if worker.state is state]
 
     def _cpus(self, model: str) -> float:
@@ -116,8 +116,8 @@ class RayCrew:
     def _dismiss_unneeded(self) -> None:
         """Workers that wait for a place while others have taken the units, or for a node that is gone."""
         waiting = self.queue.models_with_work()
-        starting = self._count(State.STARTING)
-        for worker in self._all(State.STARTING):
+        starting = self._count(WorkerState.STARTING)
+        for worker in self._all(WorkerState.STARTING):
             is_too_many = starting[worker.model] > waiting.get(worker.model, 0)
             if is_too_many or (worker.n_cpus > 1 and worker.n_cpus > largest("CPU")):
                 starting[worker.model] -= 1
@@ -137,7 +137,7 @@ class RayCrew:
         except ray.exceptions.RayError as error:
             self._lost(worker, cause_of(error))
             return
-        if worker.state is State.ENDING:
+        if worker.state is WorkerState.ENDING:
             self._drop(worker)
             return
         if isinstance(told, Attempt):
@@ -161,7 +161,7 @@ class RayCrew:
         self._drop(worker)
         if worker.unit is not None:
             self._record(worker, worker.unit, f"the worker was lost: {cause}")
-        elif worker.state is State.STARTING:
+        elif worker.state is WorkerState.STARTING:
             self.failed_starts[worker.model] += 1
             logger.warning("worker %s could not be started: %s", worker.name, cause)
             if self.failed_starts[worker.model] >= STARTS:
@@ -184,7 +184,7 @@ class RayCrew:
     def _give_up_unplaceable(self) -> None:
         """Models for which no node is large enough, once nothing else goes on."""
         now = time.monotonic()
-        if len(self._all(State.STARTING)) < len(self.workers):
+        if len(self._all(WorkerState.STARTING)) < len(self.workers):
             self.last_running = now
         elif now - self.last_running > self.patience:
             for model in list(self.queue.models_with_work()):
@@ -199,7 +199,7 @@ class RayCrew:
 
     def _give_up(self, model: str, reason: str) -> None:
         """The units of a model that wait are named as failed; the next start of the campaign tries them again."""
-        for worker in [one for one in self._all(State.STARTING) if one.model == model]:
+        for worker in [one for one in self._all(WorkerState.STARTING) if one.model == model]:
             self._drop(worker)
         while (unit := self.queue.take(model)) is not None:
             attempt = lost_attempt(unit, f"{model}-ray-{self.token}", reason, 0.0, lost=False)

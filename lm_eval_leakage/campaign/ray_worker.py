@@ -19,7 +19,7 @@ from lm_eval_leakage.campaign.plan_settings import CampaignModel, CampaignPlan
 from lm_eval_leakage.campaign.ray_cluster import looking
 from lm_eval_leakage.campaign.units import Unit
 
-ENDING_S = 60.0  # to free what a model holds outside its process; then the process is killed
+FREEING_S = 60.0  # to free what a model holds outside its process; then the process is killed
 IDS = re.compile(r"(class_name|actor_id|pid|name|namespace|ip): ")  # lines of Ray's report of a dead actor
 ADVICE = "Some common causes include"
 
@@ -89,7 +89,7 @@ def _unit_worker() -> WorkerMaker:
     return UnitWorker
 
 
-class State(Enum):
+class WorkerState(Enum):
     """STARTING includes waiting for a place in the cluster."""
 
     STARTING = "starting"
@@ -111,7 +111,7 @@ class RayWorker:
     n_cpus: float
     actor: Any
     waits_for: Any
-    state: State = State.STARTING
+    state: WorkerState = WorkerState.STARTING
     unit: Unit | None = None
     since: float = field(default_factory=time.monotonic)
     until: float | None = None
@@ -128,10 +128,10 @@ class RayWorker:
 
     def give(self, unit: Unit, limit: float | None) -> None:
         """limit: seconds after which it is too late"""
-        self._now_does(State.WORKING, unit, self.actor.run.remote(unit), limit)
+        self._now_does(WorkerState.WORKING, unit, self.actor.run.remote(unit), limit)
 
     def end(self) -> None:
-        self._now_does(State.ENDING, None, self.actor.end.remote(), ENDING_S)
+        self._now_does(WorkerState.ENDING, None, self.actor.end.remote(), FREEING_S)
 
     def kill(self) -> None:
         """At once, with its child processes."""
@@ -146,7 +146,7 @@ class RayWorker:
     def seconds(self) -> float:
         return time.monotonic() - self.since
 
-    def _now_does(self, state: State, unit: Unit | None, reference: Any, limit: float | None) -> None:
+    def _now_does(self, state: WorkerState, unit: Unit | None, reference: Any, limit: float | None) -> None:
         self.state, self.unit, self.waits_for, self.since = state, unit, reference, time.monotonic()
         self.until = None if limit is None else self.since + limit
 
