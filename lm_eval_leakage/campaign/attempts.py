@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lm_eval_leakage.campaign.units import Unit
-from lm_eval_leakage.texts import as_json, visible
+from lm_eval_leakage.texts import as_json, brief, visible
 
 LONGEST_ERROR = 300  # characters; the unit's log has all of it
 
@@ -48,8 +48,8 @@ def attempt_of(line: str | bytes) -> Attempt:
     try:
         found: dict[str, Any] = json.loads(line)
         return Attempt(**(found | {"unit": Unit.of_id(found["unit"])}))
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{line!r} is not an attempt ({error})") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{brief(line)} is not the line of an attempt ({error})") from error
 
 
 def in_one_sentence(error: BaseException) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any
+
+import psutil
 
 from lm_eval_leakage.campaign.campaign_folder import STATUS, CampaignFolder
 from lm_eval_leakage.campaign.units import Unit
 from lm_eval_leakage.results.formatting import about, count, duration
 
 SILENT = 60.0  # seconds without news after which a driver that should be running is taken for killed
-RUNNING = "running"
+RUNNING, KILLED = "running", "killed"
 WORKING_SHOWN, FAILURES_SHOWN = 20, 20
 
 
@@ -27,8 +30,9 @@ def _lines(folder: CampaignFolder, status: Mapping[str, Any]) -> Iterator[str]:
     units, state = status["units"], status["state"]
     age = (datetime.now(timezone.utc) - datetime.fromisoformat(status["time"])).total_seconds()
     told = f"{state} on {status['host']} (process {status['pid']}), {duration(age)} ago"
-    if state == RUNNING and age > SILENT:
-        told = f"nothing heard for {duration(age)}: it was probably killed; the same command goes on"
+    if state == RUNNING and (age > SILENT or not _may_live(status)):
+        state = KILLED
+        told = f"last heard of {duration(age)} ago on {status['host']}, and killed since; the same command goes on"
     yield f"{folder.path}: {told}"
     yield f"engine: {status['engine']}"
     yield (
@@ -44,3 +48,8 @@ def _lines(folder: CampaignFolder, status: Mapping[str, Any]) -> Iterator[str]:
         yield f"in progress: {one['unit']} for {duration(one['seconds'] + age)} ({one['worker']})"
     for one in status["failures"][:FAILURES_SHOWN]:
         yield f"failed: {one['unit']}: {one['error']} (log: {folder.log_of(Unit.of_id(one['unit']))})"
+
+
+def _may_live(status: Mapping[str, Any]) -> bool:
+    """Whether the driver may be running; on another machine only its silence tells."""
+    return bool(status["host"] != socket.gethostname() or psutil.pid_exists(status["pid"]))

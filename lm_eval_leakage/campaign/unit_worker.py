@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib import import_module
@@ -21,7 +20,8 @@ from lm_eval_leakage.campaign.unit_log import written_to
 from lm_eval_leakage.campaign.unit_questions import DataRows, UnitQuestions
 from lm_eval_leakage.campaign.units import Unit
 from lm_eval_leakage.files import atomic_remove, atomic_write
-from lm_eval_leakage.harness.models.request_tokens import n_characters, tokens_of
+from lm_eval_leakage.harness.models.question_requests import n_characters
+from lm_eval_leakage.harness.models.request_tokens import tokens_of
 from lm_eval_leakage.harness.patches.kept_model import KeptModels
 from lm_eval_leakage.harness.patches.registries import add_models
 from lm_eval_leakage.harness.running.saved_run import BATCH_SIZE, DEVICE, NamedModel, one_loaded_model, run_saved
@@ -87,8 +87,8 @@ class UnitWorker:
         except TimeIsUp as error:
             told = str(error)
         except (Exception, SystemExit) as error:  # whatever a task, a backend or a driver of a GPU may raise
-            traceback.print_exc()
             told = in_one_sentence(error)
+            logger.error("%s", told, exc_info=True)
         else:
             self._not_loaded.clear()
             return None

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from lm_eval_leakage.checking.check_plan import ORDERS_RUN
 from lm_eval_leakage.checking.planning import CheckJob
-from lm_eval_leakage.harness.models.request_tokens import n_characters
+from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.time_left import Pace, TimeLeft
 from lm_eval_leakage.harness.running.saved_run import Heard, one_loaded_model, run_saved
 from lm_eval_leakage.results.formatting import count, duration

@@ -73,9 +73,7 @@ def _carry_out(args: argparse.Namespace) -> None:
     try:
         outcome = run_campaign(plan, engine=args.engine, address=args.address, say=note, watch=_bar(args))
     except KeyboardInterrupt:
-        warn(
-            f"interrupted: what is done is in {plan.output_path}, and the workers have ended; the same command goes on"
-        )
+        warn(f"interrupted: what is done is in {plan.output_path}; the same command goes on")
         raise
     _tell(outcome)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.logs.run_shard import ShardSet
+from lm_eval_leakage.logs.run_shard import SHARD, ShardSet
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,6 @@ class Run:
     results: the sections of the results file that are used; empty if it is missing. Of shards, without any values
     results_file: of shards, that of the first one
     logs: samples log of each task; of shards, that of the first one
-    settings: what the run was called with and shards have in common, as a text
     shards: of each task, if the run was done in shards
     """
 
@@ -29,13 +28,18 @@ class Run:
     results: Mapping[str, Any] = field(default_factory=dict)
     results_file: Path | None = None
     logs: Mapping[str, Path] = field(default_factory=dict)
-    settings: str = ""
     shards: Mapping[str, ShardSet] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         """Equal for runs of one model, whether their results could be read or not."""
         return sanitized(self.model)
+
+    @property
+    def names_shards(self) -> bool:
+        """Whether it was to ask shards of some tasks."""
+        configs = (self.results.get("configs") or {}).values()
+        return any(SHARD in metadata for one in configs if isinstance(metadata := one.get("metadata"), Mapping))
 
     def logs_of(self, task: str) -> tuple[Path, ...]:
         """A task's samples logs: several if it was done in shards."""

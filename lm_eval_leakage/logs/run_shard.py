@@ -84,6 +84,11 @@ class ShardSet:
         return tuple(one.log for one in self.found.values() if one.log is not None)
 
     @property
+    def results_file(self) -> Path:
+        """Of the first shard."""
+        return next(iter(self.found.values())).results_file
+
+    @property
     def n_asked(self) -> int:
         return sum(one.n_asked for one in self.found.values())
 

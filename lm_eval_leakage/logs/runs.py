@@ -13,7 +13,7 @@ from typing import Any
 
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.run import Run, arguments_of
-from lm_eval_leakage.logs.shard_sets import pooled_runs, settings_of
+from lm_eval_leakage.logs.shard_sets import OF_CALL, pooled_runs
 
 TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
 RESULTS = re.compile(rf".+_(?P<time>{TIME})\.json", re.DOTALL)  # a name may hold a newline
@@ -26,7 +26,7 @@ SHAPES: Mapping[str, tuple[type, ...]] = {  # types of the values in each sectio
     "n-samples": (dict,),
     "configs": (dict,),
 }
-SECTIONS_KEPT = (*SHAPES, "lm_eval_version")
+SECTIONS_KEPT = (*SHAPES, *OF_CALL, "config", "lm_eval_version")
 OF_IDENTITY = ("revision", "subfolder")  # model arguments that distinguish models of one name
 
 
@@ -47,14 +47,14 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
         found = _results(file, problems) if match else None
         if match and found is not None:
             own = logs.pop((file.parent, match["time"]), {})
-            kept = {key: found.get(key) or {} for key in SECTIONS_KEPT}
-            runs.append(Run(_model(found), match["time"], kept, file, own, settings_of(found)))
+            runs.append(Run(_model(found), match["time"], {k: found.get(k) or {} for k in SECTIONS_KEPT}, file, own))
     runs += [_without_results(*place, own, runs, problems) for place, own in logs.items()]
     if not runs:
         raise ValueError(
             f"no run of lm_eval is in {', '.join(map(str, places))}; name the folder that was its --output_path"
         )
-    return pooled_runs(sorted(runs, key=lambda run: run.time), problems)
+    runs.sort(key=lambda run: run.time)
+    return pooled_runs(runs, problems) if any(run.names_shards for run in runs) else runs
 
 
 def results_of(file: Path) -> dict[str, Any]:

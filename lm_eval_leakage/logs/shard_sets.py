@@ -20,28 +20,22 @@ ADDRESS = re.compile(r"0x[0-9a-f]+")  # of a function, which results files name 
 NAMED_BY_TASK = ("n-shot", "configs")
 
 
-def settings_of(results: Mapping[str, Any]) -> str:
-    """What the shards of a run have in common, from a results file."""
-    config = results.get("config")
-    config = config if isinstance(config, Mapping) else {}
-    told = [[results.get(key) for key in OF_CALL], [config.get(key) for key in OF_CONFIG]]
-    return _as_text([*told, _without_place(arguments_of(config.get("model_args")))])
-
-
 def pooled_runs(runs: Sequence[Run], problems: list[Problem]) -> list[Run]:
     """The runs, oldest first, those that are shards of one run put together to one."""
     whole: list[Run] = []
-    families: list[_Family] = []
+    families: dict[tuple[str, str], list[_Family]] = defaultdict(list)
     for run in runs:
         shards = _shards(run, problems)
         if len(shards) < len(run.results.get("configs") or {}) or not shards:
             whole.append(_without(run, shards))
         if shards:
-            family = next((one for one in families if one.fits(run, shards)), None)
+            alike = families[run.key, _settings_of_call(run.results)]
+            family = next((one for one in alike if one.fits(shards)), None)
             if family is None:
-                families.append(family := _Family(run.key, run.settings))
+                alike.append(family := _Family())
             family.add(run, shards)
-    return sorted([*whole, *(family.as_run() for family in families)], key=lambda run: run.time)
+    pooled = [family.as_run() for alike in families.values() for family in alike]
+    return sorted([*whole, *pooled], key=lambda run: run.time)
 
 
 @dataclass(frozen=True)
@@ -58,18 +52,15 @@ class _Asked:
 
 @dataclass
 class _Family:
-    """Runs that may be shards of one run. `found`: of each task, the runs by the number of their shard."""
+    """Runs of one model with the same options. `found`: of each task, the runs by the number of their shard."""
 
-    key: str
-    settings: str
     runs: list[Run] = field(default_factory=list)
     asked: dict[str, _Asked] = field(default_factory=dict)
     found: dict[str, dict[int, list[Run]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
 
-    def fits(self, run: Run, shards: Mapping[str, _Asked]) -> bool:
-        same = (self.key, self.settings) == (run.key, run.settings)
+    def fits(self, shards: Mapping[str, _Asked]) -> bool:
         n_shards = {own.shard.n for own in (*self.asked.values(), *shards.values())}
-        return same and len(n_shards) == 1 and all(own.goes_with(self.asked.get(t, own)) for t, own in shards.items())
+        return len(n_shards) == 1 and all(own.goes_with(self.asked.get(t, own)) for t, own in shards.items())
 
     def add(self, run: Run, shards: Mapping[str, _Asked]) -> None:
         self.runs.append(run)
@@ -90,7 +81,7 @@ class _Family:
         logs = {task: own.logs[0] for task, own in sets.items() if own.logs}
         newest = self.runs[-1]
         first = next(iter(next(iter(sets.values())).found.values()))
-        return Run(newest.model, newest.time, sections, first.results_file, logs, self.settings, sets)
+        return Run(newest.model, newest.time, sections, first.results_file, logs, sets)
 
     def _set(self, task: str) -> ShardSet:
         """Of several attempts of one shard, the newest complete one counts."""
@@ -103,17 +94,18 @@ class _Family:
 
 
 def _shards(run: Run, problems: list[Problem]) -> dict[str, _Asked]:
-    """The tasks of which a run asked a shard. A plain lm_eval knows no shards, and asks all questions."""
-    found, ignored = {}, []
-    for task, config in (run.results.get("configs") or {}).items():
-        metadata = config.get("metadata")
+    """The tasks of which a run asked a shard, in the order of its results. A plain lm_eval knows no shards, and asks
+    all questions."""
+    found, ignored, configs = {}, [], run.results.get("configs") or {}
+    for task in (name for name in run.results.get("results") or () if name in configs):
+        metadata = configs[task].get("metadata")
         metadata = metadata if isinstance(metadata, Mapping) else {}
         try:
             shard, n_questions = shard_in(metadata), metadata.get(OF_ALL_SHARDS)
         except ValueError:
             continue  # a key of another package
         if shard is not None and isinstance(n_questions, int) and run.results_file is not None:
-            found[task] = _Asked(shard, n_questions, _settings(run, task, config))
+            found[task] = _Asked(shard, n_questions, _settings(run, task, configs[task]))
         elif shard is not None:
             ignored.append(task)
     if ignored:
@@ -123,6 +115,13 @@ def _shards(run: Run, problems: list[Problem]) -> dict[str, _Asked]:
         )
         problems.append(Problem(what, run.results_file))
     return found
+
+
+def _settings_of_call(results: Mapping[str, Any]) -> str:
+    config = results.get("config")
+    config = config if isinstance(config, Mapping) else {}
+    told = [[results.get(key) for key in OF_CALL], [config.get(key) for key in OF_CONFIG]]
+    return _as_text([*told, _without_place(arguments_of(config.get("model_args")))])
 
 
 def _settings(run: Run, task: str, config: Mapping[str, Any]) -> str:

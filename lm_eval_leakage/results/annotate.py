@@ -13,10 +13,11 @@ from typing import Any
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.logs.run import Run, sanitized
+from lm_eval_leakage.logs.run_shard import ShardSet
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.answered import AnsweredQuestion, TaskRun, accuracy_of, chosen_runs
 from lm_eval_leakage.results.order_references import OrderScoresByModel, order_references, with_references
-from lm_eval_leakage.results.pooled_metrics import metrics_of_shards
+from lm_eval_leakage.results.pooled_metrics import PooledMetrics, metrics_of_shards
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 from lm_eval_leakage.results.rows import Part, adjusted_rows, rows_of
 from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
@@ -120,17 +121,26 @@ def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> Part:
             problems.append(Problem(what, one.log, incomplete=True))
     if one.shards is None:
         return Part(one, joining.join(one, found))
-    if lacking := one.shards.lacking:
-        what = f"{one.task}: {lacking}; the row is of these, until the others are run with the same options"
-        problems.append(Problem(what, one.run.results_file, incomplete=True))
-    metrics = metrics_of_shards(one.task, one.shards, found)
+    return Part(one, joining.join(one, found), _metrics_of_shards(one.task, one.shards, found, problems))
+
+
+def _metrics_of_shards(
+    task: str, shards: ShardSet, found: Sequence[AnsweredQuestion], problems: list[Problem]
+) -> PooledMetrics:
+    if lacking := shards.lacking:
+        what = f"{task}: {lacking}; the row is of these, until the others are run with the same options"
+        problems.append(Problem(what, shards.results_file, incomplete=True))
+    if n_twice := len(found) - len({answer.doc_id for answer in found}):
+        what = f"{task}: {n_twice} question(s) are in two shards, so these are of different runs; keep those of one"
+        problems.append(Problem(what, shards.results_file, incomplete=True))
+    metrics = metrics_of_shards(task, shards, found)
     if metrics.withheld:
         what = (
-            f"{one.task}: no value of {', '.join(metrics.withheld)}, which is no mean over questions; it is known "
-            "only of a run without shards"
+            f"{task}: no value of {', '.join(metrics.withheld)}, which is not the mean of the questions' values in "
+            "each shard; only a run without shards has it"
         )
-        problems.append(Problem(what, one.run.results_file))
-    return Part(one, joining.join(one, found), metrics)
+        problems.append(Problem(what, shards.results_file))
+    return metrics
 
 
 def _files(one: TaskRun) -> Sequence[Path | None]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate, normal
 from lm_eval_leakage.logs.run_shard import ShardSet, TaskShard
-from lm_eval_leakage.results.answered import AnsweredQuestion
+from lm_eval_leakage.results.answered import ACCURACIES, AnsweredQuestion
 
 Mean = Callable[[Sequence[float], Sequence[int]], float]  # of tasks' values, with their numbers of questions
 
@@ -32,7 +32,9 @@ class PooledMetrics:
 
     @property
     def withheld(self) -> list[str]:
-        return [key for key, value in self.told.items() if not value]
+        """Of those that a row shows: accuracies, else the first metric."""
+        shown = [key for key in self.told if key.split(",")[0] in ACCURACIES] or list(self.told)[:1]
+        return [key for key in shown if not self.told[key]]
 
 
 def metrics_of_shards(task: str, shards: ShardSet, answers: Sequence[AnsweredQuestion]) -> PooledMetrics:
@@ -40,17 +42,18 @@ def metrics_of_shards(task: str, shards: ShardSet, answers: Sequence[AnsweredQue
     by_log: dict[str, list[AnsweredQuestion]] = defaultdict(list)
     for answer in answers:
         by_log[answer.log].append(answer)
-    parts = [(_row(shard, task), by_log[str(shard.log)]) for shard in shards.found.values() if shard.n_asked]
-    keys = dict.fromkeys(key for row, _ in parts for key in _metrics(row))
-    return PooledMetrics({key: _pooled(key, answers, parts) for key in keys}, shards.n_asked)
+    asked = [(shard, _row(shard, task), by_log[str(shard.log)]) for shard in shards.found.values() if shard.n_asked]
+    keys = dict.fromkeys(key for _, row, _ in asked for key in _metrics(row))
+    whole = [(row, own) for shard, row, own in asked if len(own) == shard.n_asked]  # others say nothing about the rule
+    return PooledMetrics({key: _pooled(key, answers, whole) for key in keys}, shards.n_asked)
 
 
-Shard = tuple[Mapping[str, Any], Sequence[AnsweredQuestion]]  # a task's row in the results file, and its answers
+_Answered = tuple[Mapping[str, Any], Sequence[AnsweredQuestion]]  # a task's row in the results file, and its answers
 
 
-def _pooled(key: str, answers: Sequence[AnsweredQuestion], parts: Sequence[Shard]) -> Estimate:
+def _pooled(key: str, answers: Sequence[AnsweredQuestion], parts: Sequence[_Answered]) -> Estimate:
     values = _values(key, answers)
-    told = [(row, own) for row, answered in parts if len(own := _values(key, answered)) == len(answered) > 0]
+    told = [(row, own) for row, answered in parts if (own := _values(key, answered))]
     if not told or any(row.get(key) != _mean(own) for row, own in told):
         return UNKNOWN
     errors = [(row.get(_stderr_of(key)), own) for row, own in told if len(own) > 1]

@@ -10,6 +10,7 @@ from typing import Any
 
 from lm_eval_leakage.files import atomic_file, atomic_write
 from lm_eval_leakage.logs.audit_line import Scalar
+from lm_eval_leakage.logs.run_shard import OF_ALL_SHARDS
 from lm_eval_leakage.results.column_registry import in_harness
 from lm_eval_leakage.results.flat import flat_question, flat_row, same_columns
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Row
@@ -49,7 +50,7 @@ def _results(annotation: Annotation, version: str, folder: Path | None) -> Itera
 def _with_columns(
     content: dict[str, Any], rows: Sequence[Row], annotation: Annotation, version: str
 ) -> dict[str, Any]:
-    for row in rows:
+    for row in [] if _is_of_shard(content) else rows:
         for section in ("results", "groups"):
             found = content.get(section)
             own = found.get(row.task) if isinstance(found, dict) else None
@@ -64,6 +65,13 @@ def _with_columns(
             **annotation.origins,
         }
     }
+
+
+def _is_of_shard(content: dict[str, Any]) -> bool:
+    """Whether the file's own values are those of a shard, next to which columns of all shards would mislead."""
+    configs = content.get("configs")
+    found = [one.get("metadata") for one in configs.values() if isinstance(one, dict)] if configs else []
+    return any(OF_ALL_SHARDS in metadata for metadata in found if isinstance(metadata, dict))
 
 
 def keys_of(row: Row) -> dict[str, float]:

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from lm_eval_leakage.scoring.layout import TreeLayout
-from lm_eval_leakage.scoring.prefix_tree import IntArray
+from lm_eval_leakage.scoring.prefix_tree import BoolArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +34,7 @@ class Blocks:
 
     index: IntArray  # (n_blocks,), index among the piece's blocks
     keys: IntArray  # (n_blocks, n_path + size)
-    seen: npt.NDArray[np.bool_]  # (n_blocks, size, n_path + size)
+    seen: BoolArray  # (n_blocks, size, n_path + size)
     query_depths: IntArray  # (n_blocks, size)
     key_depths: IntArray  # (n_blocks, n_path + size)
 
@@ -84,10 +83,13 @@ def _group(
         row[: len(path)] = path
     keys[:, n_path:] = carried + index[:, None] * size + np.arange(size, dtype=np.int32)
     on_path = (begins[index, None] + np.arange(n_path)).astype(np.int32)
+    seen = np.empty((len(index), size, n_path + size), np.bool_)
+    _sees_path(rows[index], on_path, seen[:, :, :n_path])
+    _sees_block(rows[index], seen[:, :, n_path:])
     return Blocks(
         index,
         np.minimum(keys, carried + n_nodes - 1),
-        np.concatenate([_sees_path(rows[index], on_path), _sees_block(rows[index])], axis=2),
+        seen,
         rows[index],
         np.concatenate([on_path, rows[index]], axis=1),
     )
@@ -96,24 +98,42 @@ def _group(
 def _paths(depths: IntArray, carried: int, size: int) -> Iterator[IntArray]:
     """For each block, the keys from the root to its first node, excluding that node."""
     path = np.arange(max(carried, int(depths.max()) + 1), dtype=np.int32)
+    keys = carried + np.arange(len(depths), dtype=np.int32)
     for first in range(0, len(depths), size):
+        block = slice(first, first + size)
         yield path[: depths[first]].copy()
-        block = depths[first : first + size]
-        path[block] = carried + np.arange(first, first + len(block), dtype=np.int32)
+        path[depths[block]] = keys[block]
 
 
-def _sees_path(rows: IntArray, on_path: IntArray) -> npt.NDArray[np.bool_]:
+def _sees_path(rows: IntArray, on_path: IntArray, sees: BoolArray) -> None:
     """A node sees the path, at depths `on_path`, down to the shallowest node between the block's first and itself."""
     shallowest: IntArray = np.minimum.accumulate(rows, axis=1)
-    sees: npt.NDArray[np.bool_] = on_path[:, None, :] < shallowest[:, :, None]
-    return sees
+    np.less(on_path[:, None, :], shallowest[:, :, None], out=sees)
 
 
-def _sees_block(rows: IntArray) -> npt.NDArray[np.bool_]:
+def _sees_block(rows: IntArray, sees: BoolArray) -> None:
     """A node sees an earlier one of its block, and itself, until a node follows that is not deeper than that one."""
-    size = rows.shape[1]
-    number = np.arange(size)
-    not_deeper = (rows[:, None, :] <= rows[:, :, None]) & (number > number[:, None])
-    until = np.where(not_deeper.any(axis=2), not_deeper.argmax(axis=2), size)
-    sees: npt.NDArray[np.bool_] = (number[:, None] < until[:, None, :]) & (number <= number[:, None])
-    return sees
+    number = np.arange(rows.shape[1], dtype=np.int32)
+    np.less(number[:, None], _until(rows)[:, None, :], out=sees)
+    sees &= number <= number[:, None]
+
+
+def _until(rows: IntArray) -> IntArray:
+    """The number of the first later node of the same block that is not deeper, which begins another branch; the size
+    of the block where there is none."""
+    size, depths = rows.shape[1], rows.ravel()
+    begins = np.ones(rows.shape, np.bool_)  # whether a node begins a branch: any other one is its predecessor's child
+    begins[:, 1:] = rows[:, 1:] <= rows[:, :-1]
+    branches, branch_of = np.flatnonzero(begins), np.cumsum(begins) - 1
+    until = np.full(len(depths), size, np.int32)
+    left, ahead = np.arange(len(depths)), 1
+    while len(left):
+        branch = branch_of[left] + ahead
+        left = left[branch < len(branches)]
+        first = branches[branch[: len(left)]]
+        is_within = first // size == left // size
+        left, first = left[is_within], first[is_within]
+        ends = depths[first] <= depths[left]
+        until[left[ends]] = first[ends] % size
+        left, ahead = left[~ends], ahead + 1
+    return until.reshape(rows.shape)

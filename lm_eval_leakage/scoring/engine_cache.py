@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lm_eval_leakage.scoring.prefix_tree import BoolArray, IntArray, ScoredText, Text, shared_with_previous
+from lm_eval_leakage.scoring.path_sums import ScoredText
+from lm_eval_leakage.scoring.prefix_tree import BoolArray, IntArray, Text, shared_with_previous
 
 DoubleArray = npt.NDArray[np.float64]
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from lm_eval_leakage.scoring.engine_cache import Returned, SharedScores
-from lm_eval_leakage.scoring.prefix_tree import IntArray, ScoredText, Text, lexicographic
+from lm_eval_leakage.scoring.path_sums import ScoredText
+from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, lexicographic
 
 logger = logging.getLogger(__name__)
 

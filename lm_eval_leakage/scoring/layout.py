@@ -10,12 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from lm_eval_leakage.scoring.prefix_tree import IntArray
 
 # With other numbers of keys, the fused kernel of CPUs takes twice as long in bfloat16, and those of GPUs refuse masks.
 KEYS_MULTIPLE = 16
 BLOCK_SIZES = (64, 128, 256, 512)
+MOST_BLOCKS = 512  # that a trunk spans; the time to find the best trunks grows with its square
 
 
 @dataclass(frozen=True)
@@ -67,33 +69,66 @@ def cheapest_layout(depths: IntArray, device_type: str = "cpu") -> TreeLayout:
     """The layout of least estimated cost for nodes in depth-first order at `depths`."""
     costs = COSTS.get(device_type, COSTS["cpu"])
     sizes = sorted({min(size, len(depths)) for size in BLOCK_SIZES})
-    return min((layout_of(depths, size, costs) for size in sizes), key=lambda layout: layout.cost)
+    best = layout_of(depths, sizes[0], costs)
+    for size in sizes[1:]:
+        if _least_cost(depths, size, costs) < best.cost:
+            best = min(best, layout_of(depths, size, costs), key=lambda layout: layout.cost)
+    return best
+
+
+def _least_cost(depths: IntArray, size: int, costs: Costs) -> float:
+    """No layout with blocks of `size` nodes costs less: as if all of each block's path were a trunk, for nothing."""
+    begins = depths[::size]
+    return size * (len(begins) * (size * costs.masked + costs.gathered) + float(begins.sum(dtype=np.int64)))
 
 
 def layout_of(depths: IntArray, size: int, costs: Costs) -> TreeLayout:
     """The cheapest layout with blocks of `size` nodes. Nodes share their ancestors down to the shallowest of them, so
-    the best division into runs of blocks that share a path is found from left to right."""
+    no trunk spans a block in which a node has hardly any; between such blocks, the best trunks are found."""
     starts = np.arange(0, len(depths), size)
     shallowest = np.minimum.reduceat(depths, starts)
-    per_key = size * costs.masked + costs.gathered
-    alone = np.concatenate([[0.0], np.cumsum((depths[starts] + float(size)) * per_key)])  # without trunks
-    best, begins, lengths = np.zeros(len(starts) + 1), np.zeros(len(starts), int), np.zeros(len(starts), int)
-    shared = np.empty(len(starts), int)  # length of the path that all blocks from each one to the last share
-    for last in range(len(starts)):
-        shared[last] = shallowest[last]
-        np.minimum(shared[:last], shallowest[last], out=shared[:last])
-        length = shared[: last + 1] // KEYS_MULTIPLE * KEYS_MULTIPLE
-        n_blocks = np.arange(last + 1, 0, -1)
-        dense = n_blocks * size * (length + costs.joined) + costs.gathered * length + costs.call
-        saved = np.maximum(n_blocks * length * per_key - dense, 0)
-        cost = best[: last + 1] + alone[last + 1] - alone[: last + 1] - saved
-        begin = int(cost.argmin())
-        best[last + 1], begins[last] = cost[begin], begin
-        lengths[last] = length[begin] if saved[begin] else 0
-    found, stop = [], len(starts)
+    alone = (depths[starts] + float(size)) * (size * costs.masked + costs.gathered)  # without trunks
+    total, found = 0.0, []
+    edges = np.flatnonzero(np.diff(shallowest >= KEYS_MULTIPLE, prepend=False, append=False))
+    for begin, end in edges.reshape(-1, 2).tolist():
+        for first in range(begin, end, MOST_BLOCKS):
+            some = slice(first, min(first + MOST_BLOCKS, end))
+            saved, trunks = _best_trunks(shallowest[some], size, costs)
+            total -= saved
+            for own, stop, length in trunks:
+                found.append(Shared((first + own) * size, min((first + stop) * size, len(depths)), length))
+    return TreeLayout(size, tuple(found), total + float(alone.sum()), costs)
+
+
+def _best_trunks(shallowest: IntArray, size: int, costs: Costs) -> tuple[float, list[tuple[int, int, int]]]:
+    """What the best division of consecutive blocks into runs that share a path saves, and those runs that do: the
+    first block, the one after the last, and the length of the path."""
+    n = len(shallowest)
+    saved, length = _saved_by_runs(shallowest, size, costs)
+    best, begins = np.zeros(n + 1), np.zeros(n, int)
+    for last in range(n):
+        together = best[: last + 1] + saved[last, : last + 1]
+        begin = int(together.argmax())
+        best[last + 1], begins[last] = together[begin], begin
+    found, stop = [], n
     while stop:
-        begin, length_of_all = int(begins[stop - 1]), int(lengths[stop - 1])
-        if length_of_all:
-            found.append(Shared(begin * size, min(stop * size, len(depths)), length_of_all))
+        begin = int(begins[stop - 1])
+        if saved[stop - 1, begin]:
+            found.append((begin, stop, int(length[stop - 1, begin])))
         stop = begin
-    return TreeLayout(size, tuple(found[::-1]), float(best[-1]), costs)
+    return float(best[-1]), found[::-1]
+
+
+def _saved_by_runs(
+    shallowest: IntArray, size: int, costs: Costs
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """What a trunk for all blocks from `begin` to `last` saves, at `[last, begin]`, and its length; 0 where it saves
+    nothing."""
+    place = np.arange(len(shallowest))
+    per_key = size * costs.masked + costs.gathered
+    shared = np.where(place[:, None] >= place, shallowest[:, None], np.iinfo(np.int32).max)
+    length = np.minimum.accumulate(shared, axis=0).astype(np.int64) // KEYS_MULTIPLE * KEYS_MULTIPLE
+    n_blocks = np.maximum(place[:, None] - place + 1, 0)
+    of_key = n_blocks * (per_key - size) - costs.gathered  # saved by each key of the trunk
+    saved = np.maximum(of_key * length - (n_blocks * size * costs.joined + costs.call), 0)
+    return np.where(place[:, None] >= place, saved, 0), length

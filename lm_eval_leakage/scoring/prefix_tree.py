@@ -6,7 +6,7 @@ log-likelihood is requested; it is predicted at its parent node. Depth is the po
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -32,15 +32,6 @@ class Text:
                 f"{self.n_scored} of {len(self.tokens)} tokens are to be scored; at least one must be, and at least "
                 "one token must come before them"
             )
-
-
-@dataclass(frozen=True)
-class ScoredText:
-    """One text's result: summed log-likelihood of its scored tokens (nats), and whether each was the most likely."""
-
-    text: int
-    loglikelihood: float
-    greedy: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,13 +67,14 @@ class PrefixTree:
 
 def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
     """The tree of `texts`, which may be equal or prefixes of each other; linear in their tokens except for sorting."""
-    order = np.array(lexicographic(texts), np.int32)
-    rows = [texts[text].tokens for text in order]
-    flat, lengths, begins = _joined(rows)
-    scored_from = lengths - np.array([texts[text].n_scored for text in order], np.int32)
-    shared = shared_with_previous(rows)
+    ranks = lexicographic(texts)
+    order = np.array(ranks, np.int32)
+    rows = _joined([texts[text].tokens for text in ranks])
+    flat, lengths, begins = rows
+    scored_from = lengths - np.array([texts[text].n_scored for text in ranks], np.int32)
+    shared = _shared(*rows)
     # If a text continues the one before it, that one's last token is not a node yet.
-    fresh = np.minimum(shared, np.concatenate([[0], lengths[:-1] - 1])).astype(np.int32) if rows else shared
+    fresh = np.minimum(shared, np.concatenate([[0], lengths[:-1] - 1])).astype(np.int32) if len(texts) else shared
     nodes_until = np.cumsum(lengths - 1 - fresh, dtype=np.int32)
     texts_of, firsts, stops = _asked_for(shared, lengths, scored_from)
     targets_until = np.cumsum(np.bincount(texts_of, stops - firsts, len(order)).astype(np.int32), dtype=np.int32)
@@ -110,20 +102,28 @@ def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
 
 def lexicographic(texts: Sequence[Text]) -> list[int]:
     """The order in which each text is next to those with which it shares the longest prefix."""
-    keys = [text.tokens.astype(">u4").tobytes() for text in texts]  # big-endian bytes sort like the tokens
+    flat, lengths, begins = _joined([text.tokens for text in texts])
+    whole = flat.astype(">u4").tobytes()  # big-endian bytes sort like the tokens
+    ends = 4 * (begins + lengths)
+    keys = [whole[begin:end] for begin, end in zip((4 * begins).tolist(), ends.tolist(), strict=True)]
     return sorted(range(len(texts)), key=keys.__getitem__)
 
 
 def shared_with_previous(rows: Sequence[IntArray]) -> IntArray:
     """Length of the common prefix of each row and the one before it."""
-    flat, lengths, begins = _joined(rows)
+    return _shared(*_joined(rows))
+
+
+def _shared(flat: IntArray, lengths: IntArray, begins: npt.NDArray[np.int64]) -> IntArray:
     compared = np.minimum(lengths, np.concatenate([[0], lengths[:-1]])[: len(lengths)])
-    ranks, depths = _ranges(np.arange(len(rows)), np.zeros_like(compared), compared)
-    differs = np.flatnonzero(flat[begins[ranks] + depths] != flat[begins[ranks - 1] + depths])
+    steps = (begins - np.concatenate([[0], begins[:-1]])[: len(begins)]).astype(np.int32)
+    places = np.repeat((begins - (np.cumsum(compared) - compared)).astype(np.int32), compared)
+    places += np.arange(len(places), dtype=np.int32)
+    differs = np.flatnonzero(flat[places] != flat[places - np.repeat(steps, compared)])
     # the first place of a row that differs, or that of a later row
     first_of_row = np.cumsum(compared) - compared
-    places = np.append(differs, len(depths))[np.searchsorted(differs, first_of_row)]
-    shared: IntArray = np.minimum(places - first_of_row, compared).astype(np.int32)
+    first_differing = np.append(differs, len(places))[np.searchsorted(differs, first_of_row)]
+    shared: IntArray = np.minimum(first_differing - first_of_row, compared).astype(np.int32)
     return shared
 
 
@@ -173,32 +173,3 @@ def _asked_for(
         asked = [(begin, min(stop, old)) for begin, stop in asked if begin < old]
     texts, firsts, stops = np.array(found[::-1], np.int64).reshape(-1, 3).T
     return texts, firsts.astype(np.int32), stops.astype(np.int32)
-
-
-class PathSums:
-    """Sums the log-likelihoods of the tree's targets along each text, as they become known in tree order."""
-
-    def __init__(self, tree: PrefixTree) -> None:
-        self.tree = tree
-        self.logprobs = np.empty(len(tree.target_tokens), np.float32)
-        self.greedy = np.empty(len(tree.target_tokens), np.bool_)
-        depth = int(tree.lengths.max(initial=0))
-        self._path_logprobs = np.empty(depth, np.float64)
-        self._path_greedy = bytearray(depth)  # searched by text, which takes a tenth of the time of `all`
-        self._n_answered = 0
-
-    def answers(self, n_nodes: int) -> Iterator[ScoredText]:
-        """Results of the texts that are complete after the first `n_nodes` nodes and have not been yielded yet."""
-        tree, path_logprobs, path_greedy = self.tree, self._path_logprobs, self._path_greedy
-        greedy_view = np.frombuffer(path_greedy, np.bool_)
-        first, stop = self._n_answered, int(np.searchsorted(tree.nodes_until, n_nodes, side="right"))
-        targets_until = [int(tree.targets_until[first - 1]) if first else 0, *tree.targets_until[first:stop].tolist()]
-        texts, begins, ends = (row[first:stop].tolist() for row in (tree.order, tree.scored_from, tree.lengths))
-        for rank, (text, begin, end) in enumerate(zip(texts, begins, ends, strict=True)):
-            new = slice(targets_until[rank], targets_until[rank + 1])
-            depths = tree.target_depths[new]
-            path_logprobs[depths] = self.logprobs[new]
-            greedy_view[depths] = self.greedy[new]
-            total = np.add.reduce(path_logprobs[begin:end])
-            yield ScoredText(text, float(total), path_greedy.find(0, begin, end) < 0)
-        self._n_answered = max(first, stop)

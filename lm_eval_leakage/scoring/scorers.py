@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from lm_eval_leakage.scoring.budget import TokenBudget
+from lm_eval_leakage.scoring.path_sums import PathSums, ScoredText, ScoredTexts
 from lm_eval_leakage.scoring.pieces import Carried, Piece, index_tensor
-from lm_eval_leakage.scoring.prefix_tree import PathSums, PrefixTree, ScoredText, Text, prefix_tree
+from lm_eval_leakage.scoring.prefix_tree import PrefixTree, Text, prefix_tree
 from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
 from lm_eval_leakage.scoring.two_parts import rows_at_once
 
 
 class Scorer(Protocol):
-    """Scores texts and yields results in any order; `name` is for messages."""
+    """Scores texts and yields results in any order, those that are known at the same time together; `name` is for
+    messages."""
 
     name: str
     budget: TokenBudget
+
+    def batches(self, texts: Sequence[Text]) -> Iterator[ScoredTexts]: ...
 
     def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]: ...
 
@@ -44,6 +49,9 @@ class TreeScorer:
         self.budget = budget
 
     def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
+        return chain.from_iterable(self.batches(texts))
+
+    def batches(self, texts: Sequence[Text]) -> Iterator[ScoredTexts]:
         tree = texts.tree if isinstance(texts, TextsOfTree) else prefix_tree(texts)
         sums, carried, first, n_nodes = PathSums(tree), Carried(), 0, len(tree.node_tokens)
         while first < n_nodes:
@@ -52,7 +60,7 @@ class TreeScorer:
             except RuntimeError as error:
                 self.budget.lower(error)
                 continue
-            yield from sums.answers(first)
+            yield sums.answers(first)
 
     def _advance(self, tree: PrefixTree, sums: PathSums, carried: Carried, first: int) -> tuple[Carried, int]:
         n_left = len(tree.node_tokens) - first

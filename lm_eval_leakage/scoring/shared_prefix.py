@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ import torch
 from torch import Tensor
 
 from lm_eval_leakage.scoring.budget import TokenBudget
+from lm_eval_leakage.scoring.path_sums import ScoredText, ScoredTexts
 from lm_eval_leakage.scoring.pieces import UnsuitedModelError
-from lm_eval_leakage.scoring.prefix_tree import ScoredText, Text
+from lm_eval_leakage.scoring.prefix_tree import Text
 from lm_eval_leakage.scoring.scorers import summed, tokens_of
 from lm_eval_leakage.scoring.two_parts import vocabulary_size
 
@@ -36,8 +38,11 @@ class SharedPrefixScorer:
         if "past_key_values" not in known:
             raise UnsuitedModelError("it has no key-value cache")
 
-    @torch.inference_mode()
     def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
+        return chain.from_iterable(self.batches(texts))
+
+    @torch.inference_mode()
+    def batches(self, texts: Sequence[Text]) -> Iterator[ScoredTexts]:
         for run in runs_with_shared_prefix(texts):
             n_prefix = shared_prefix_length([texts[index] for index in run])
             past = self._read_prefix(tokens_of(texts[run[0]], self.device)[:n_prefix]) if n_prefix else None
@@ -52,7 +57,8 @@ class SharedPrefixScorer:
                         raise
                     self.budget.lower(error)
                     continue
-                yield from (ScoredText(index, *answer) for index, answer in zip(run[:rows], found, strict=True))
+                totals, greedy = map(np.array, zip(*found, strict=True))
+                yield ScoredTexts(np.array(run[:rows], np.int32), totals, greedy)
                 run = run[rows:]
 
     @property

@@ -5,11 +5,14 @@ Source of the score: isolation forest, Liu, Ting and Zhou, ICDM 2008, as scikit-
 
 from __future__ import annotations
 
+import math
+from functools import cache
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from lm_eval_leakage.statistics.orders import OrderScores
+from lm_eval_leakage.statistics.orders import OrderScores, running_sums
 
 QUESTIONS_AT_ONCE = 2048  # a slice of 2,048 x 120 scores stays in a CPU's cache; whole data sets would not
 
@@ -22,7 +25,7 @@ def isolation_scores(scores: OrderScores) -> Tensor:
     span at a uniformly random place, down to depth ceil(log2 n). With points x_0 >= x_1 >= .., the node that holds the
     maximum always holds x_0 .. x_i for some i, so its expected path length follows from a recursion over i: the next
     node ends at j < i with probability (x_j - x_(j+1)) / (x_0 - x_i). A node of equal points, or at the last depth,
-    counts as c(its size).
+    counts as c(its size). A question's score is the same, to the last digit, whichever questions are scored with it.
     """
     slices = [torch.split(part, QUESTIONS_AT_ONCE) for part in (scores.loglikelihoods, scores.n_orders)]
     return torch.cat([_isolation_scores(rows, n_orders) for rows, n_orders in zip(*slices, strict=True)])
@@ -33,20 +36,30 @@ def _isolation_scores(rows: Tensor, n_orders: Tensor) -> Tensor:
     ordered = rows.sort(dim=1, descending=True).values
     span = ordered[:, :1] - ordered
     gaps = ordered[:, :-1] - ordered[:, 1:]
-    leaf = path_length_of_leaf(torch.arange(1, ordered.shape[1] + 1, device=rows.device)).expand_as(ordered)
-    last_depth = n_orders.double().log2().ceil()[:, None]
+    leaves, depths = (table.to(rows.device) for table in _tables(ordered.shape[1]))
+    leaf, last_depth = leaves.expand_as(ordered), depths[n_orders - 1][:, None]
     expected = leaf
     for depth in reversed(range(int(last_depth.max()) if len(rows) else 0)):
         cut = torch.ones_like(ordered)
-        cut[:, 1:] += (gaps * expected[:, :-1]).cumsum(dim=1) / span[:, 1:]
+        cut[:, 1:] += running_sums(gaps * expected[:, :-1]) / span[:, 1:]
         expected = torch.where((span > 0) & (depth < last_depth), cut, leaf)
     whole = expected.gather(1, n_orders[:, None] - 1)[:, 0]
-    return 0.5 - torch.exp2(-whole / path_length_of_leaf(n_orders))
+    # Powers by Python: torch rounds those at the end of a batch, which fill no vector instruction, in another way.
+    powers = [2.0**exponent for exponent in (-whole / leaves[n_orders - 1]).tolist()]
+    return 0.5 - torch.tensor(powers, dtype=torch.float64, device=rows.device)
+
+
+@cache
+def _tables(largest: int) -> tuple[Tensor, Tensor]:
+    """c(n) and the last depth of trees of n points, for n from 1 to `largest`."""
+    sizes = torch.arange(1, largest + 1)
+    return path_length_of_leaf(sizes), torch.tensor([(size - 1).bit_length() for size in sizes.tolist()])
 
 
 def path_length_of_leaf(size: Tensor) -> Tensor:
     """c(size): mean path length of an unsuccessful search in a binary search tree of `size` points."""
-    size = size.double()
-    beyond = (size - 1).clamp(min=1)
-    many = 2 * (beyond.log() + np.euler_gamma) - 2 * beyond / size
-    return torch.where(size > 2, many, (size - 1).clamp(min=0))
+    return torch.tensor([_path_length(n) for n in size.tolist()], dtype=torch.float64)
+
+
+def _path_length(n: int) -> float:
+    return 2 * (math.log(n - 1) + np.euler_gamma) - 2 * (n - 1) / n if n > 2 else n - 1.0

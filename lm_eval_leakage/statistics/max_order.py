@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lm_eval_leakage.records import Evidence
 from lm_eval_leakage.statistics import statistics
-from lm_eval_leakage.statistics.orders import OrderScores, OrderStatistic
+from lm_eval_leakage.statistics.orders import OrderScores, OrderStatistic, sums
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def fixed_z(scores: OrderScores) -> Tensor:
         published = torch.zeros_like(scores.loglikelihoods)
         published[:, 0] = 1
     fixed, m = scores.centred(published), scores.n_orders
-    spread = (fixed.square().sum(dim=1) * m / (m - 1)).sqrt()
-    score = (fixed * scores.standardised()).sum(dim=1) / spread
+    spread = (sums(fixed.square()) * m / (m - 1)).sqrt()
+    score = sums(fixed * scores.standardised()) / spread
     margin = scores.loglikelihoods[:, 0] - scores.loglikelihoods[:, 1]
     # rounded, so that neither padding nor the device changes a score or breaks a tie
     return torch.where(m == 2, margin, score.round(decimals=9))

@@ -100,18 +100,31 @@ class OrderScores:
     def centred(self, values: Tensor) -> Tensor:
         """Values of the same shape minus their mean over the question's orders; 0 in the padding."""
         values = torch.where(self.is_order, values, 0.0)
-        return torch.where(self.is_order, values - (values.sum(dim=1) / self.n_orders)[:, None], 0.0)
+        return torch.where(self.is_order, values - (sums(values) / self.n_orders)[:, None], 0.0)
 
     def standardised(self) -> Tensor:
         """Log-likelihoods minus their mean over the question's orders, over their (population) standard deviation; 0
         in the padding, and for a question whose orders are all equally likely."""
         centred = self.centred(self.loglikelihoods)
         lowest = torch.where(self.is_order, self.loglikelihoods, torch.inf).amin(dim=1, keepdim=True)
-        deviation = (centred.square().sum(dim=1) / self.n_orders).sqrt()[:, None]
+        deviation = (sums(centred.square()) / self.n_orders).sqrt()[:, None]
         varies = (
             self.loglikelihoods.amax(dim=1, keepdim=True) > lowest
         )  # the mean of equal numbers may be off by a bit
         return torch.where(varies & (deviation > 0), centred / deviation, 0.0)
+
+
+def running_sums(rows: Tensor) -> Tensor:
+    """Sums of the first 1, 2, .. numbers of each row, added one after the other, so that neither the other rows nor
+    padding with zeros changes a sum in its last digit."""
+    if rows.device.type == "cpu":
+        return rows.cumsum(dim=1)
+    return rows.T.contiguous().cumsum(dim=0).T  # accelerators divide a scan along the rows, by the number of rows
+
+
+def sums(rows: Tensor) -> Tensor:
+    """The sum of each row, likewise."""
+    return running_sums(rows)[:, -1]
 
 
 def _scores(answered: Sequence[Answered], device: str) -> OrderScores:

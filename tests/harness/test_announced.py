@@ -14,15 +14,19 @@ from lm_eval.models.api_models import JsonChatStr
 
 from lm_eval_leakage.harness.models import announced as module
 from lm_eval_leakage.harness.models.announced import announced
+from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.request_tokens import (
+    FALLS_BACK_TO,
+    backend_name,
     has_tokenizer,
-    n_characters,
     read_by,
     size_estimated,
     tokens_of,
 )
+from lm_eval_leakage.harness.patches.registries import OUR_MODELS
 from lm_eval_leakage.scoring.token_counts import token_counts
 from tests.fakes import FakeLM, by_hash
+from tests.harness.test_prefix_tree_lm import NEITHER, checkpoint, lm_of
 from tests.harness.test_task import GOOD, TASK, evaluate
 from tests.harness.test_tokenising import OnlyTokens
 
@@ -70,6 +74,33 @@ def test_tokens_are_those_of_the_models_own_tokenizer_in_rows_and_shared(caplog)
     assert "first: 27 requests with 380 tokens, 26 with shared prefixes read once; hf reads 130\n" in caplog.text
     assert (counts.n_tree_tokens, counts.n_merged_tokens) == (11 + 3 * (1 + 1 + 3), 9 * 14)
     assert "estimated" not in caplog.text
+
+
+@pytest.mark.parametrize(("scorer", "name", "n_read"), [(object(), "hf-prefix-tree", 26), (None, "hf", 130)])
+def test_a_tree_that_its_model_does_not_allow_is_not_announced(scorer, name: str, n_read: int, caplog) -> None:
+    class PrefixTreeLM(Bytes):
+        choice = SimpleNamespace(scorer=scorer)
+
+    with caplog.at_level("INFO"):
+        announced(PrefixTreeLM(), "loglikelihood", requests(3, orders))
+    assert f"with shared prefixes read once; {name} reads {n_read}\n" in caplog.text
+
+
+def test_a_model_is_known_to_have_fallen_back_when_it_is_loaded(tmp_path) -> None:
+    name, config = next(iter(NEITHER.items()))
+    assert backend_name(lm_of(checkpoint(tmp_path, name, config))) == "hf"
+
+
+@pytest.mark.parametrize("name", ["VLLMPrefixTreeLM", "VllmServerPrefixTreeLM"])
+def test_blocks_that_an_engine_does_not_share_are_not_announced(name: str) -> None:
+    shares, not_ = (type(name, (), {"reports_as_it_goes": it})() for it in (True, False))
+    counts = token_counts(tokens_of(None, "loglikelihood", [("word " * 30, f" {i}") for i in range(9)]))
+    assert read_by(backend_name(shares), counts) == counts.n_block_tokens
+    assert read_by(backend_name(not_), counts) == counts.n_row_tokens > counts.n_block_tokens
+
+
+def test_every_backend_of_ours_has_one_of_the_harness_to_fall_back_to() -> None:
+    assert set(FALLS_BACK_TO) == set(OUR_MODELS)
 
 
 @pytest.mark.parametrize("n", [31, 300])

@@ -11,7 +11,8 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.models.backend_answers import FIRST_PORTION, IN_A_ROW, Broken, checked
+from lm_eval_leakage.harness.models.backend_answers import FIRST_PORTION, IN_A_ROW, checked
+from lm_eval_leakage.harness.models.question_requests import Broken
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import FIVE, GOOD, TASK, TWINS, evaluate, lines
 

@@ -97,6 +97,17 @@ def test_a_task_that_generates_is_told_by_what_it_may_write(model, tmp_path: Pat
     assert (found.size.method, found.size.n_requests, found.size.n_generated) == ("generate_until", 3, 150)
 
 
+def test_requests_about_equal_questions_are_counted_once(model, questions_file, monkeypatch) -> None:
+    metadata = questions_file([*questions(4), *questions(2)])
+    (found,) = costs([TASK], model, metadata=metadata)
+    texts = sent(model, TASK, monkeypatch, metadata=metadata)
+    counts = found.size.tokens.counts
+    assert counts.n_texts == len(texts) == len({*texts})
+    assert counts.n_row_tokens == sum(len(text) - 1 for text in texts)
+    (without,) = costs([TASK], model, metadata=questions_file(questions(4)))
+    assert counts == without.size.tokens.counts
+
+
 def test_an_unknown_task_is_refused_with_the_nearest_name(model) -> None:
     with pytest.raises(ValueError, match="tasks has 'freshh_leakage_perm', which is not a task"):
         costs(["freshh_leakage_perm"], model)

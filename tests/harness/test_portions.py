@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lm_eval_leakage.harness.models import portions
-from lm_eval_leakage.harness.models.portions import FittedTexts, in_portions, one_ahead
+from lm_eval_leakage.harness.models.portions import AS_HF, AS_VLLM, FittedTexts, in_portions, one_ahead
 from tests.harness.test_prefix_tree_lm import MIXED, asked, assert_as_hf, checkpoint, lm_of
 
 
@@ -60,6 +61,24 @@ def test_only_continuations_with_more_bytes_than_the_window_are_tokenised_before
     assert fitted.may_not_fit(("", "üüüüü"))
 
 
+@pytest.mark.parametrize(("fit", "longest", "argument"), [(AS_HF, 9, "max_length"), (AS_VLLM, 7, "max_model_len")])
+def test_a_window_of_eight_tokens_holds_nine_for_hf_and_seven_for_vllm(fit, longest, argument, caplog) -> None:
+    fitted, tokens = FittedTexts(8, fit), np.arange(20, dtype=np.int32)
+    (fits,) = fitted.texts([("", "")], [(tokens[:1], tokens[1:longest])])
+    assert (fits.tokens.tolist(), fits.n_scored) == ([*range(longest)], longest - 1)
+    fitted.warn_if_cut()
+    assert not caplog.messages
+    (cut,) = fitted.texts([("", "")], [(tokens[:2], tokens[2 : longest + 1])])
+    assert (cut.tokens.tolist(), cut.n_scored) == ([*range(1, longest + 1)], longest - 1)
+    fitted.warn_if_cut()
+    assert (
+        f"1 of 2 texts are longer than the model's window of 8 tokens, and truncated on the left as by `{fit.backend}`"
+        in caplog.text
+    )
+    with pytest.raises(ValueError, match=f"at most {longest - 1} in the model's window of 8: raise {argument}, or"):
+        fitted.texts([("", "")], [(tokens[:1], tokens[:longest])])
+
+
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> str:
     return checkpoint(tmp_path_factory.mktemp("llama"))
@@ -92,8 +111,8 @@ def test_only_the_portions_with_texts_that_are_too_long_are_left_to_hf(tmp_path:
     model = checkpoint(tmp_path, max_position_embeddings=64, rope_parameters=rope)
     lm = lm_of(model, batch_size=1)
     n_scored = []
-    usual = lm.choice.scorer.answers
-    lm.choice.scorer.answers = lambda texts: n_scored.append(len(texts)) or usual(texts)
+    usual = lm.choice.scorer.batches
+    lm.choice.scorer.batches = lambda texts: n_scored.append(len(texts)) or usual(texts)
     assert_as_hf(model, lm, [("a" * 5, "b"), ("c" * 70, "bc"), ("d" * 80, "bc"), ("a" * 5, "c")], batch_size=1)
     assert n_scored == [1, 1]
     assert caplog.text.count("rotary embedding depends on") == 1
@@ -105,16 +124,16 @@ def test_a_scorer_that_is_given_up_between_portions_is_replaced_for_the_rest(lla
     monkeypatch.setattr(portions, "MOST_REQUESTS", 4)
     lm = lm_of(llama)
     lm.choice.verified = 30  # the first portion has no longer text
-    monkeypatch.setattr(TreeScorer, "answers", _wrong_on_long_texts(TreeScorer.answers))
+    monkeypatch.setattr(TreeScorer, "batches", _wrong_on_long_texts(TreeScorer.batches))
     assert_as_hf(llama, lm, MIXED)
     assert lm.choice.scorer.name == "a shared-prefix cache"
     assert "tree attention is off by" in caplog.text
 
 
 def _wrong_on_long_texts(usual):
-    def answers(self, texts):
-        for answer in usual(self, texts):
-            long = len(texts[answer.text].tokens) > 60
-            yield type(answer)(answer.text, answer.loglikelihood - 9 * long, answer.greedy)
+    def batches(self, texts):
+        for found in usual(self, texts):
+            long = np.array([len(texts[text].tokens) > 60 for text in found.texts])
+            yield type(found)(found.texts, found.loglikelihoods - 9 * long, found.greedy)
 
-    return answers
+    return batches

@@ -135,8 +135,8 @@ def test_only_what_a_cache_lacks_is_scored_again(llama, tmp_path) -> None:
     lm = lm_of(llama)
     first = CachingLM(lm, str(tmp_path / "cache.db")).loglikelihood(asked(MIXED[:7]))
     n_scored = []
-    usual = lm.choice.scorer.answers
-    lm.choice.scorer.answers = lambda texts: n_scored.append(len(texts)) or usual(texts)
+    usual = lm.choice.scorer.batches
+    lm.choice.scorer.batches = lambda texts: n_scored.append(len(texts)) or usual(texts)
     again = CachingLM(lm, str(tmp_path / "cache.db")).loglikelihood(asked())
     assert again[:7] == first
     assert n_scored == [len(MIXED) - 7]

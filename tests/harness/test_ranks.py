@@ -64,7 +64,7 @@ def run_rank(rank: int, world_size: int, metadata: dict, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world_size)
     results = evaluate(RankedLM(), metadata)
     if results is not None:
-        found = results["results"][TASK], results["leakage_details"][TASK]
+        found = results["results"][TASK], results.get("leakage_details", {}).get(TASK)
         Path(folder, "found.json").write_text(json.dumps(found))
     Path(folder, f"all_{rank}").write_text(str([on_all(rank == 0), on_all(True), on_all(False)]))
     dist.destroy_process_group()
@@ -82,6 +82,18 @@ def test_the_rows_and_the_verdict_do_not_depend_on_the_number_of_processes(quest
     assert (details["verdict"]["basis"], details["verdict"]["n"]) == ("control", 4 + len(COLOURS))
     for rank in range(2):  # what only the first process finds is not found by all
         assert (tmp_path / f"all_{rank}").read_text() == str([False, True, False])
+
+
+@pytest.mark.model  # starts several interpreters in sequence
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("shard", "n_own"), [("1/3", 22), ("90/91", 0)])
+def test_a_shards_rows_do_not_depend_on_the_number_of_processes(questions_file, tmp_path, shard, n_own) -> None:
+    metadata = questions_file([*DOCS, *COLOURS]) | {"shard": shard}
+    alone = evaluate(FakeLM(by_hash), metadata)
+    mp.start_processes(run_rank, (2, metadata, str(tmp_path)), nprocs=2, start_method="fork")
+    row, _ = json.loads((tmp_path / "found.json").read_text())
+    assert row == pytest.approx(dict(alone["results"][TASK]), nan_ok=True)
+    assert row["sample_len"] == alone["n-samples"][TASK]["effective"] == n_own
 
 
 def test_one_process_decides_alone() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from lm_eval.api.instance import Instance
 
+from lm_eval_leakage.harness.models.request_tokens import backend_name
 from lm_eval_leakage.harness.patches.patching import UnsupportedHarness
 from lm_eval_leakage.scoring import engine_scorer
 from tests.harness.fake_vllm import LLM, Behaviour, installed, sampling_params
@@ -209,6 +210,11 @@ def test_an_engine_that_does_not_suit_is_used_as_by_vllm_with_one_line(
     assert loaded.ours.model.n_computed == loaded.stock.model.n_computed
 
 
+def test_the_tokens_that_are_announced_are_those_of_the_backend_that_scores(module, model) -> None:
+    for behaviour, name in ((Behaviour(), "vllm-prefix-tree"), (Behaviour(caches=False), "vllm")):
+        assert backend_name(Loaded(module, model, behaviour).ours) == name
+
+
 def test_an_engine_that_refuses_the_check_is_used_as_by_vllm(module, model, monkeypatch, caplog) -> None:
     def refuses(self: Any, texts: Any, salt: str) -> Any:
         raise ValueError("allowed_token_ids is not implemented\nhere")
@@ -285,7 +291,7 @@ def test_a_model_that_thinks_is_refused_as_by_vllm(module, model) -> None:
 
 def test_a_continuation_that_fills_the_window_is_refused_in_a_sentence(module, model) -> None:
     loaded = Loaded(module, model, Behaviour(window=50))
-    with pytest.raises(ValueError, match="leave two tokens of the model's window of 50"):
+    with pytest.raises(ValueError, match="at most 48 in the model's window of 50: raise max_model_len"):
         answers(loaded.ours, [("a", "b" * 49)])
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.harness.models.backend_answers import request_key
+from lm_eval_leakage.harness.models.question_requests import request_key
 from lm_eval_leakage.logs.answer_store import AnswerStore, decoded, encoded
 from lm_eval_leakage.records import TokenScores
 

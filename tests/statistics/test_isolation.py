@@ -99,6 +99,15 @@ def test_a_row_scores_the_same_alone_and_in_a_batch() -> None:
     assert together == pytest.approx([score(row) for row in rows], abs=1e-12)
 
 
+@pytest.mark.parametrize("size", [1, 3, 8, 50])
+def test_a_row_scores_the_same_to_the_last_digit_in_any_batch(size: int) -> None:
+    """Shards of a run judge their questions in other batches than the whole run."""
+    rows = [draws(n, seed=i) for i, n in enumerate([24] * 100 + [6, 120] * 20)]
+    together = isolation_scores(OrderScores.from_rows(rows)).tolist()
+    parts = [isolation_scores(OrderScores.from_rows(rows[at : at + size])) for at in range(0, len(rows), size)]
+    assert torch.cat(parts).tolist() == together
+
+
 def test_leaf_path_lengths_are_scikit_learns() -> None:
     from sklearn.ensemble._iforest import _average_path_length
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -61,3 +62,13 @@ def test_the_first_accelerator_with_float64_is_found(
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: device)
     assert find_device().type == found
     assert find_device("cpu").type == "cpu"
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_standardised_scores_are_the_same_to_the_last_digit_in_any_batch(size: int) -> None:
+    rng = np.random.default_rng(1)
+    rows = [rng.normal(-60, 3, n).tolist() for n in [24] * 30 + [6, 120] * 5]
+    together = OrderScores.from_rows(rows, "cpu").standardised()
+    for at in range(0, len(rows), size):
+        part = OrderScores.from_rows(rows[at : at + size], "cpu").standardised()
+        assert torch.equal(part, together[at : at + size, : part.shape[1]])

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from lm_eval_leakage.harness.models.processes import is_first
+from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.request_tokens import (
     backend_name,
     has_tokenizer,
-    n_characters,
     n_generated,
     read_by,
     size_estimated,

@@ -5,28 +5,26 @@ Answers are saved when the backend reports them to its cache hook, which every b
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import random
 import time
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import blake2b
-from itertools import islice
 from typing import Any, Protocol
 
-from lm_eval.api.instance import Instance
+import numpy as np
 from lm_eval.api.model import CachingLM
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_leakage.harness.models.announced import announced
+from lm_eval_leakage.harness.models.announced import CountedRequest, announced
 from lm_eval_leakage.harness.models.processes import are_replicas, from_first, most_of_all
-from lm_eval_leakage.harness.models.question_requests import Broken
-from lm_eval_leakage.harness.models.request_tokens import n_characters
+from lm_eval_leakage.harness.models.question_requests import Broken, RequestKeys, n_characters, request_key
+from lm_eval_leakage.harness.models.stand_in import stand_in
 from lm_eval_leakage.harness.models.time_left import TimeLeft
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
-from lm_eval_leakage.harness.patches.cache_hook import answers_reported
+from lm_eval_leakage.harness.patches.cache_hook import Answers, answers_reported
 from lm_eval_leakage.logs.answer_store import Answer, AnswerStore
 from lm_eval_leakage.records import TokenScores
 
@@ -38,27 +36,226 @@ FIRST_PORTION = 256  # requests in the first call to a backend that may report a
 SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
 
 
-class AskedRequest(Protocol):
+class AskedRequest(CountedRequest, Protocol):
     """The interface of a harness instance that sending it needs.
 
-    args: arguments of the model's method
     idx: index among the requests of its question, which `task` and `doc_id` identify
     answer: None until there is one
     """
 
     @property
-    def args(self) -> tuple[Any, ...]: ...
-
-    @property
     def idx(self) -> int: ...
 
-    @property
-    def task(self) -> Any: ...
-
-    @property
-    def doc_id(self) -> int | None: ...
-
     answer: Answer | Broken | None
+
+
+class BackendAnswers:
+    """Gives every request of one of the model's methods its answer."""
+
+    def __init__(self, lm: Any, method: str, instances: Sequence[AskedRequest], store: AnswerStore | None) -> None:
+        self.method, self.store = method, store
+        self.model = lm.lm if isinstance(lm, CachingLM) else lm
+        # the answer stores of a model's processes may differ, and then their requests would differ
+        self.lm = self.model if are_replicas(lm) else lm
+        self._asked: list[AskedRequest] = []  # of equal requests, the first
+        self._copies: list[tuple[AskedRequest, AskedRequest]] = []  # each of the others, with the first
+        self._keys = RequestKeys(len(instances))  # of those in `_asked`
+        self._sizes = array("L")  # characters of each
+        self._called: tuple[list[Any], Sequence[int]] = ([], ())  # the requests of the call, and their places
+        may_keep = bytearray()
+        for one in instances:
+            arguments = one.args
+            place = self._keys.add(request_key(method, arguments))
+            if place == len(self._asked):
+                self._asked.append(one)
+                self._sizes.append(n_characters(arguments))
+                may_keep.append(one.task.resume)
+            else:
+                self._copies.append((one, self._asked[place]))
+                may_keep[place] |= one.task.resume
+        self._may_keep = None if all(may_keep) else may_keep
+        self._time_left: TimeLeft | None = None
+
+    def collect(self) -> None:
+        """Equal requests are sent once."""
+        found = self._found()
+        places = [place for place in range(len(self._asked)) if self._keys[place] in found] if found else []
+        for place in places:
+            self._asked[place].answer = found[self._keys[place]]
+        if places:
+            n_copies = sum(first.answer is not None for _, first in self._copies)
+            n_all = len(self._asked) + len(self._copies)
+            logger.warning("resumed: %d of %d requests were answered by an earlier run", len(places) + n_copies, n_all)
+        remaining: Sequence[int] = range(len(self._asked))
+        if places:
+            remaining = np.setdiff1d(remaining, places).tolist()
+        self._time_left = announced(self.model, self.method, self._requests(remaining))
+        self._ask(remaining)
+        for copy, first in self._copies:
+            assert first.answer is not None, "every request has an answer by now, if only that it failed"
+            copy.answer = first.answer
+        self._asked, self._called = [], ([], ())  # the hook of the backend may hold this object longer
+
+    def _found(self) -> Mapping[bytes, Answer]:
+        """The stored answers."""
+        kept = [place for place in range(len(self._asked)) if self._may_keep is None or self._may_keep[place]]
+        found = {} if self.store is None else self.store.find(map(self._keys.__getitem__, kept))
+        return from_first(found) if are_replicas(self.lm) else found
+
+    def _requests(self, places: Sequence[int]) -> list[AskedRequest]:
+        return self._asked if len(places) == len(self._asked) else [self._asked[place] for place in places]
+
+    def receive(self, place: int, response: object) -> None:
+        """Takes the response to a request; in any order, and possibly repeated."""
+        answer, asked = checked(self.method, response, "a request"), self._asked[place]
+        if not isinstance(answer, Broken) and asked.answer != answer:
+            if self._time_left is not None and asked.answer is None:
+                self._time_left.done(self._sizes[place])
+            asked.answer = answer
+            may_keep = self._may_keep is None or self._may_keep[place]
+            if self.store is not None and may_keep and is_finite(answer):
+                self.store.add(self._keys[place], answer)
+
+    def _receive_together(self, requests: Sequence[Any], numbers: Sequence[int], answers: Answers) -> bool:
+        """Takes numbers that come together, for some requests of the call; returns False if it is another call."""
+        called, places_of = self._called
+        if requests is not called:
+            return False
+        answered = {
+            places_of[number]: answer
+            for number, answer in zip(numbers, answers, strict=True)
+            if number < len(places_of)
+        }
+        if self._time_left is not None:
+            self._time_left.done(sum([self._sizes[place] for place in answered]))
+        for place, answer in answered.items():
+            self._asked[place].answer = answer
+        if self.store is not None:
+            may_keep = self._may_keep
+            kept = [
+                place
+                for place, (loglikelihood, _) in answered.items()
+                if math.isfinite(loglikelihood) and (may_keep is None or may_keep[place])
+            ]
+            self.store.add_all(map(self._keys.__getitem__, kept), map(answered.__getitem__, kept))
+        return True
+
+    def _ask(self, remaining: Sequence[int]) -> None:
+        # A rank with no requests left still makes the call, since the model's processes may wait for each other.
+        n_padding = most_of_all(self.lm, len(remaining)) - len(remaining)
+        if not remaining and not n_padding:
+            return
+        # token scores are a method of ours, whose answers the harness's cache would store but never look up
+        to_cache = TOKEN_SCORES.__ne__
+        with answers_reported(self.model, self._reported, to_cache, self._receive_together):
+            try:
+                for portion in self._portions(remaining):
+                    self._ask_together(portion, n_padding)
+                    self._flush()
+            finally:
+                self._flush()
+
+    def _reported(self, method: str, arguments: Any, response: object) -> None:
+        # As the harness's cache, `hf` reports windows of rolling log-likelihoods, which nobody asked for.
+        if method == self.method:
+            place = self._keys.find(request_key(method, arguments))
+            if place is not None and self._asked:
+                self.receive(place, response)
+
+    def _flush(self) -> None:
+        if self.store is not None:
+            self.store.flush()
+
+    def _portions(self, remaining: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Splits requests into calls. One call if nothing is saved, if processes must stay in step, and for backends
+        that report as they go, as `hf` does batch by batch. Others may report only at the end of a call (as vLLM
+        does), so their calls are about a minute long."""
+        alone = self.lm.world_size == 1 and not are_replicas(self.lm)
+        reports = isinstance(self.model, HFLM) or getattr(self.model, "reports_as_it_goes", False)
+        if self.store is None or not alone or reports:
+            yield remaining
+            return
+        size = FIRST_PORTION
+        while portion := remaining[:size]:
+            begun, remaining = time.monotonic(), remaining[size:]
+            yield portion
+            faster = SECONDS_OF_PORTION / max(time.monotonic() - begun, 1.0)
+            size = max(
+                FIRST_PORTION, int(size * min(faster, 8))
+            )  # limits the growth, since a few short texts overestimate the speed
+
+    def _ask_together(self, remaining: Sequence[int], n_padding: int) -> None:
+        """All in one call, as the harness does; if that fails, sends unanswered requests question by question."""
+        alone = self.lm.world_size == 1 and not are_replicas(self.lm)
+        padding = [self._asked[remaining[0]] if remaining else stand_in(self.method)] * n_padding
+        try:
+            responses = self._call(remaining, padding)
+        except Exception as error:
+            if not alone or not self._ask_one_by_one(remaining, f"{error!r}"):
+                raise
+            return
+        n_given = len(responses) if isinstance(responses, (list, tuple)) else None
+        if n_given == len(remaining) + n_padding:
+            self._match(remaining, responses)
+        elif alone:
+            self._ask_one_by_one(remaining, wrong_number(responses, len(remaining)))
+        else:
+            self._leave_out(remaining, wrong_number(responses, len(remaining) + n_padding))
+
+    def _ask_one_by_one(self, remaining: Sequence[int], trouble: str) -> bool:
+        """Sends the unanswered requests one question at a time, so that only a faulty question is skipped. Stops after
+        IN_A_ROW failures. Returns whether any question was answered."""
+        by_question: dict[Any, list[int]] = defaultdict(list)
+        for place in remaining:
+            one = self._asked[place]
+            if one.answer is None:
+                by_question[one.task, one.doc_id].append(place)
+        logger.warning("sending the requests of %d question(s) one by one: %s", len(by_question), trouble)
+        questions = list(by_question.values())
+        random.Random(0).shuffle(questions)  # neighbours may fail for the same reason
+        n_failed = 0
+        for own in questions:
+            if n_failed == IN_A_ROW:
+                self._leave_out(own, f"not tested, since {IN_A_ROW} others failed: {trouble}")
+            else:
+                n_failed = 0 if self._ask_alone(own) else n_failed + 1
+        return n_failed < IN_A_ROW and any(
+            one.answer is not None and not isinstance(one.answer, Broken) for one in self._asked
+        )
+
+    def _ask_alone(self, own: Sequence[int]) -> bool:
+        """Sends one question's requests. Returns whether the backend gave as many answers as requests."""
+        try:
+            responses = self._call(own)
+        except Exception as error:  # a backend may raise anything
+            self._leave_out(own, f"the backend failed on it ({short(error)})")
+            return False
+        if not isinstance(responses, (list, tuple)) or len(responses) != len(own):
+            self._leave_out(own, wrong_number(responses, len(own)))
+            return False
+        self._match(own, responses)
+        return True
+
+    def _call(self, places: Sequence[int], padding: Sequence[Any] = ()) -> Any:
+        requests = [*self._requests(places), *padding]
+        self._called = requests, places
+        return getattr(self.lm, self.method)(requests)
+
+    def _match(self, asked: Sequence[int], responses: Sequence[object]) -> None:
+        for number, place in enumerate(asked):
+            one, response = self._asked[place], responses[number]
+            if as_usual(response) and response == one.answer:  # it was reported before
+                continue
+            self.receive(place, response)
+            if one.answer is None:
+                text = one.args[-1 if self.method == "loglikelihood" else 0]
+                answer = checked(self.method, response, f"request {one.idx} ({short(text)})")
+                one.answer = answer
+
+    def _leave_out(self, asked: Sequence[int], reason: str) -> None:
+        for place in asked:
+            if self._asked[place].answer is None:
+                self._asked[place].answer = Broken(reason)
 
 
 def checked(method: str, response: object, request: str) -> Answer | Broken:
@@ -77,205 +274,25 @@ def checked(method: str, response: object, request: str) -> Answer | Broken:
     wanted = {"generate_until": "a text", "token_scores": "scores of its tokens"}.get(
         method, "a log-likelihood and a boolean"
     )
-    return Broken(f"the backend answered {request} with {_short(response)}; it must be {wanted}")
+    return Broken(f"the backend answered {request} with {short(response)}; it must be {wanted}")
 
 
-def _is_finite(answer: Answer) -> bool:
+def is_finite(answer: Answer) -> bool:
     """Whether an answer may be saved; non-finite numbers are requested again by the next run."""
     return not isinstance(answer, tuple) or math.isfinite(answer[0])
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= REQUEST_SHOWN else f"{text[:REQUEST_SHOWN]}..."
 
 
-class BackendAnswers:
-    """Gives every request of one of the model's methods its answer."""
-
-    def __init__(self, lm: Any, method: str, instances: Sequence[AskedRequest], store: AnswerStore | None) -> None:
-        self.method, self.store = method, store
-        self.model = lm.lm if isinstance(lm, CachingLM) else lm
-        # the answer stores of a model's processes may differ, and then their requests would differ
-        self.lm = self.model if are_replicas(lm) else lm
-        self._asked: dict[bytes, AskedRequest] = {}  # of equal requests, the first
-        self._copies: list[tuple[AskedRequest, AskedRequest]] = []  # each of the others, with the first
-        self._may_keep: set[bytes] | None = None if all(one.task.resume for one in instances) else set()
-        for one in instances:
-            key = request_key(method, one.args)
-            first = self._asked.setdefault(key, one)
-            if first is not one:
-                self._copies.append((one, first))
-            if self._may_keep is not None and one.task.resume:
-                self._may_keep.add(key)
-        self._time_left: TimeLeft | None = None
-
-    def collect(self) -> None:
-        """Equal requests are sent once."""
-        found = (
-            {} if self.store is None else self.store.find(self._asked if self._may_keep is None else self._may_keep)
-        )
-        if are_replicas(self.lm):
-            found = from_first(found)
-        for key, answer in found.items():
-            self._asked[key].answer = answer
-        if found:
-            n_copies = sum(first.answer is not None for _, first in self._copies)
-            n_all = len(self._asked) + len(self._copies)
-            logger.warning("resumed: %d of %d requests were answered by an earlier run", len(found) + n_copies, n_all)
-        remaining = {key: one for key, one in self._asked.items() if key not in found} if found else self._asked
-        self._time_left = announced(self.model, self.method, remaining.values())
-        self._ask(remaining)
-        for copy, first in self._copies:
-            assert first.answer is not None, "every request has an answer by now, if only that it failed"
-            copy.answer = first.answer
-        self._asked = {}  # the hook of the backend may hold this object longer
-
-    def receive(self, key: bytes, response: object, arguments: Sequence[Any] = ()) -> None:
-        """Takes a response that the backend reports; in any order, and possibly repeated."""
-        answer, asked = checked(self.method, response, "a request"), self._asked.get(key)
-        if asked is not None and not isinstance(answer, Broken) and asked.answer != answer:
-            if self._time_left is not None and asked.answer is None:
-                self._time_left.done(n_characters(arguments))
-            asked.answer = answer
-            may_keep = self._may_keep is None or key in self._may_keep
-            if self.store is not None and may_keep and _is_finite(answer):
-                self.store.add(key, answer)
-
-    def _ask(self, remaining: Mapping[bytes, AskedRequest]) -> None:
-        # A rank with no requests left still makes the call, since the model's processes may wait for each other.
-        n_padding = most_of_all(self.lm, len(remaining)) - len(remaining)
-        if not remaining and not n_padding:
-            return
-        # token scores are a method of ours, whose answers the harness's cache would store but never look up
-        with answers_reported(self.model, self._reported, to_cache=lambda method: method != TOKEN_SCORES):
-            try:
-                for portion in self._portions(remaining):
-                    self._ask_together(portion, n_padding)
-                    self._flush()
-            finally:
-                self._flush()
-
-    def _reported(self, method: str, arguments: Any, response: object) -> None:
-        if method == self.method:
-            self.receive(request_key(method, arguments), response, arguments)
-
-    def _flush(self) -> None:
-        if self.store is not None:
-            self.store.flush()
-
-    def _portions(self, remaining: Mapping[bytes, AskedRequest]) -> Iterator[Mapping[bytes, AskedRequest]]:
-        """Splits requests into calls. One call if nothing is saved, if processes must stay in step, and for backends
-        that report as they go, as `hf` does batch by batch. Others may report only at the end of a call (as vLLM
-        does), so their calls are about a minute long."""
-        alone = self.lm.world_size == 1 and not are_replicas(self.lm)
-        reports = isinstance(self.model, HFLM) or getattr(self.model, "reports_as_it_goes", False)
-        if self.store is None or not alone or reports:
-            yield remaining
-            return
-        left, size = iter(remaining.items()), FIRST_PORTION
-        while portion := dict(islice(left, size)):
-            begun = time.monotonic()
-            yield portion
-            faster = SECONDS_OF_PORTION / max(time.monotonic() - begun, 1.0)
-            size = max(
-                FIRST_PORTION, int(size * min(faster, 8))
-            )  # limits the growth, since a few short texts overestimate the speed
-
-    def _ask_together(self, remaining: Mapping[bytes, AskedRequest], n_padding: int) -> None:
-        """All in one call, as the harness does; if that fails, sends unanswered requests question by question."""
-        alone = self.lm.world_size == 1 and not are_replicas(self.lm)
-        stand_in = next(iter(remaining.values()), None) or _stand_in(self.method)
-        try:
-            responses = self._call([*remaining.values(), *[stand_in] * n_padding])
-        except Exception as error:
-            if not alone or not self._ask_one_by_one(remaining, f"{error!r}"):
-                raise
-            return
-        n_given = len(responses) if isinstance(responses, (list, tuple)) else None
-        if n_given == len(remaining) + n_padding:
-            self._match(remaining, responses)
-        elif alone:
-            self._ask_one_by_one(remaining, _wrong_number(responses, len(remaining)))
-        else:
-            self._leave_out(remaining, _wrong_number(responses, len(remaining) + n_padding))
-
-    def _ask_one_by_one(self, remaining: Mapping[bytes, AskedRequest], trouble: str) -> bool:
-        """Sends the unanswered requests one question at a time, so that only a faulty question is skipped. Stops after
-        IN_A_ROW failures. Returns whether any question was answered."""
-        by_question: dict[Any, dict[bytes, AskedRequest]] = defaultdict(dict)
-        for key, one in remaining.items():
-            if one.answer is None:
-                by_question[one.task, one.doc_id][key] = one
-        logger.warning("sending the requests of %d question(s) one by one: %s", len(by_question), trouble)
-        questions = list(by_question.values())
-        random.Random(0).shuffle(questions)  # neighbours may fail for the same reason
-        n_failed = 0
-        for own in questions:
-            if n_failed == IN_A_ROW:
-                self._leave_out(own, f"not tested, since {IN_A_ROW} others failed: {trouble}")
-            else:
-                n_failed = 0 if self._ask_alone(own) else n_failed + 1
-        return n_failed < IN_A_ROW and any(
-            one.answer is not None and not isinstance(one.answer, Broken) for one in self._asked.values()
-        )
-
-    def _ask_alone(self, own: Mapping[bytes, AskedRequest]) -> bool:
-        """Sends one question's requests. Returns whether the backend gave as many answers as requests."""
-        try:
-            responses = self._call([*own.values()])
-        except Exception as error:  # a backend may raise anything
-            self._leave_out(own, f"the backend failed on it ({_short(error)})")
-            return False
-        if not isinstance(responses, (list, tuple)) or len(responses) != len(own):
-            self._leave_out(own, _wrong_number(responses, len(own)))
-            return False
-        self._match(own, responses)
-        return True
-
-    def _call(self, instances: Sequence[Any]) -> Any:
-        return getattr(self.lm, self.method)(list(instances))
-
-    def _match(self, asked: Mapping[bytes, AskedRequest], responses: Sequence[object]) -> None:
-        for number, (key, one) in enumerate(asked.items()):
-            response = responses[number]
-            if _as_usual(response) and response == one.answer:  # it was reported before
-                continue
-            self.receive(key, response, one.args)
-            if one.answer is None:
-                text = one.args[-1 if self.method == "loglikelihood" else 0]
-                answer = checked(self.method, response, f"request {one.idx} ({_short(text)})")
-                one.answer = answer
-
-    def _leave_out(self, asked: Mapping[bytes, AskedRequest], reason: str) -> None:
-        for one in asked.values():
-            if one.answer is None:
-                one.answer = Broken(reason)
-
-
-def _as_usual(response: object) -> bool:
+def as_usual(response: object) -> bool:
     """Whether a response can be compared: that of a broken backend may raise whatever is done with it."""
     return type(response) is tuple and len(response) == 2 and type(response[0]) is float
 
 
-def request_key(method: str, arguments: Sequence[Any]) -> bytes:
-    """A digest of a request, equal for equal requests; the 336,900 texts of full MMLU would need too much memory."""
-    parts = [part if isinstance(part, str) else json.dumps(part, sort_keys=True, default=str) for part in arguments]
-    whole = f"{method} {','.join([str(len(part)) for part in parts])} {''.join(parts)}"
-    return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def _wrong_number(responses: object, n_asked: int) -> str:
+def wrong_number(responses: object, n_asked: int) -> str:
     if not isinstance(responses, (list, tuple)):
-        return f"the backend gave {_short(responses)} instead of a list of {n_asked} answers"
+        return f"the backend gave {short(responses)} instead of a list of {n_asked} answers"
     return f"the backend gave {len(responses)} answers to {n_asked} requests, so they cannot be matched"
-
-
-def _stand_in(method: str) -> Instance:
-    """A dummy request for a rank that has none of its own."""
-    arguments: tuple[Any, ...] = ("Skipped", " question")
-    if method == "generate_until":
-        arguments = ("Skipped question", {"until": [], "max_gen_toks": 1, "do_sample": False, "temperature": 0.0})
-    elif method == "token_scores":
-        arguments = ("Skipped question",)
-    return Instance(method, {}, arguments, 0)

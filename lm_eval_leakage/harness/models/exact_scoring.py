@@ -13,7 +13,8 @@ import torch
 from lm_eval_leakage.harness.models.processes import PATIENCE, on_all
 from lm_eval_leakage.harness.models.ranked_hf import RankedHF
 from lm_eval_leakage.scoring.budget import TokenBudget
-from lm_eval_leakage.scoring.prefix_tree import ScoredText, Text
+from lm_eval_leakage.scoring.path_sums import ScoredText
+from lm_eval_leakage.scoring.prefix_tree import Text
 from lm_eval_leakage.scoring.scorers import Scorer, TreeScorer, reference
 from lm_eval_leakage.scoring.shared_prefix import SharedPrefixScorer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -52,9 +53,13 @@ class JoinedTokens:
         if guard not in self._n_guard:
             # a space belongs to what follows
             self._n_guard[guard] = len(_rows(self.tokenizer, [guard.removesuffix(" ")], False)[0]) if guard else 0
-        n_guard = self._n_guard[guard]
-        rows = _rows(self.tokenizer, [f"{guard}{string}{suffix}" for string in strings], False)
-        return {string: row[n_guard:].tobytes() for string, row in zip(strings, rows, strict=True)}
+        first = self._n_guard[guard]
+        # `encoded` has just called the tokenizer itself, which turned off padding and truncation; its own work on each
+        # string would take twice as long again
+        rows = self.tokenizer.backend_tokenizer.encode_batch(
+            [f"{guard}{string}{suffix}" for string in strings], add_special_tokens=False
+        )
+        return {string: array("i", row.ids[first:]).tobytes() for string, row in zip(strings, rows, strict=True)}
 
 
 class _Parts:

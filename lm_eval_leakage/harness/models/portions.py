@@ -7,13 +7,15 @@ portions share is computed twice, which is about a hundredth of the work.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
+from lm_eval_leakage.scoring.path_sums import ScoredTexts
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,46 @@ class Portion:
     @property
     def longest(self) -> Text:
         return max(self.texts, key=lambda text: len(text.tokens))
+
+
+class PairsOf(Sequence[Pair]):
+    """The texts of requests, which may be rendered whenever they are read: those of all requests of a benchmark would
+    need much memory."""
+
+    def __init__(self, requests: Sequence[Any]) -> None:
+        self._requests = requests
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @overload
+    def __getitem__(self, place: int) -> Pair: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Pair]: ...
+
+    def __getitem__(self, place: int | slice) -> Pair | list[Pair]:
+        if isinstance(place, slice):
+            return [request.args for request in self._requests[place]]
+        pair: Pair = self._requests[place].args
+        return pair
+
+
+class ScoredCall:
+    """The results of a call's requests, as numbers until the call returns; NaN where there is none."""
+
+    def __init__(self, n_requests: int) -> None:
+        self._loglikelihoods = np.full(n_requests, math.nan)
+        self._greedy = np.zeros(n_requests, np.bool_)
+
+    def __len__(self) -> int:
+        return len(self._greedy)
+
+    def take(self, places: IntArray, batch: ScoredTexts) -> None:
+        self._loglikelihoods[places], self._greedy[places] = batch.loglikelihoods, batch.greedy
+
+    def answers(self) -> list[tuple[float, bool]]:
+        return list(zip(self._loglikelihoods.tolist(), self._greedy.tolist(), strict=True))
 
 
 def in_portions(sizes: Iterable[int]) -> list[slice]:
@@ -63,11 +105,30 @@ def one_ahead(tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
             pool.shutdown(cancel_futures=True)
 
 
-class FittedTexts:
-    """Requests as `hf` fits them into the model's window: truncated on the left. Counts those that are."""
+@dataclass(frozen=True)
+class Fit:
+    """How a backend of the harness fits a text into the model's window.
 
-    def __init__(self, window: int) -> None:
-        self.window = window
+    n_beyond: by how many tokens the longest text exceeds the window
+    argument: of the model, which sets the window
+    """
+
+    backend: str
+    n_beyond: int
+    argument: str
+
+
+AS_HF = Fit("hf", 1, "max_length")  # the last token is no input
+AS_VLLM = Fit("vllm", -1, "max_model_len")  # an engine generates at least one token
+
+
+class FittedTexts:
+    """Requests as a backend of the harness fits them into the model's window: truncated on the left. Counts those that
+    are."""
+
+    def __init__(self, window: int, fit: Fit = AS_HF) -> None:
+        self.window, self.fit = window, fit
+        self._longest = window + fit.n_beyond
         self._n_cut = self._n_texts = 0
 
     def texts(self, pairs: Sequence[Pair | None], tokens: Iterable[tuple[IntArray, IntArray]]) -> list[Text]:
@@ -75,29 +136,31 @@ class FittedTexts:
         Raises ValueError for a continuation that does not fit."""
         found = []
         for pair, (context, continuation) in zip(pairs, tokens, strict=True):
-            if not 0 < len(continuation) <= self.window or not len(context):
+            if not 0 < len(continuation) < self._longest or not len(context):
                 raise ValueError(
                     f"a request has {len(context)} tokens of context and {len(continuation)} of continuation "
-                    f"({(pair or ('', ''))[1][:60]!r}); it needs at least one of each, and the continuation must "
-                    f"fit into the model's window of {self.window}: raise max_length, or leave this request out"
+                    f"({(pair or ('', ''))[1][:60]!r}); it needs at least one of each, and a continuation may "
+                    f"have at most {self._longest - 1} in the model's window of {self.window}: raise "
+                    f"{self.fit.argument}, or leave this request out"
                 )
             whole = np.concatenate([context, continuation])
-            self._n_cut += len(whole) > self.window + 1
-            found.append(Text(whole[-(self.window + 1) :], len(continuation)))
+            self._n_cut += len(whole) > self._longest
+            found.append(Text(whole[-self._longest :], len(continuation)))
         self._n_texts += len(found)
         return found
 
     def warn_if_cut(self) -> None:
         if self._n_cut:
             logger.warning(
-                "%d of %d texts are longer than the model's window of %d tokens, and truncated on the left as by `hf`",
+                "%d of %d texts are longer than the model's window of %d tokens, and truncated on the left as by `%s`",
                 self._n_cut,
                 self._n_texts,
                 self.window,
+                self.fit.backend,
             )
 
     def may_not_fit(self, pair: Pair) -> bool:
-        """Whether the pair's continuation could have more tokens than the window; a token has at least a byte."""
+        """Whether the pair's continuation could have too many tokens; a token has at least a byte."""
         continuation = pair[1]
         most_bytes = 4 * len(continuation)
-        return most_bytes > self.window and len(continuation.encode("utf-8", "surrogatepass")) > self.window
+        return most_bytes >= self._longest and len(continuation.encode("utf-8", "surrogatepass")) >= self._longest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
+from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -13,10 +13,19 @@ from lm_eval.api.instance import Instance
 from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.exact_scoring import PROBE_BUDGET, ScorerChoice
-from lm_eval_leakage.harness.models.portions import FittedTexts, Pair, Portion, in_portions, one_ahead
+from lm_eval_leakage.harness.models.portions import (
+    FittedTexts,
+    Pair,
+    PairsOf,
+    Portion,
+    ScoredCall,
+    in_portions,
+    one_ahead,
+)
 from lm_eval_leakage.harness.models.processes import PATIENCE, least_of_all
 from lm_eval_leakage.harness.models.ranked_hf import RankedHF, together
 from lm_eval_leakage.harness.models.tokenising import PairEncoder, encoded_pairs
+from lm_eval_leakage.harness.patches.cache_hook import Answers, report_answers
 from lm_eval_leakage.harness.patches.hf_model import refuse_other_hf
 from lm_eval_leakage.scoring.budget import TokenBudget, default_max_tokens
 from lm_eval_leakage.scoring.kept_memory import keep_freed_memory
@@ -24,8 +33,8 @@ from lm_eval_leakage.scoring.prefix_tree import Text
 from lm_eval_leakage.scoring.scorers import TextsOfTree, TreeScorer
 
 logger = logging.getLogger(__name__)
+Numbers = list[tuple[float, bool]]
 Tokenised = tuple[Pair | None, list[int], list[int]]  # the texts, tokens of context and continuation
-Answers = list[tuple[float, bool]]
 
 
 class PrefixTreeLM(RankedHF):
@@ -67,16 +76,17 @@ class PrefixTreeLM(RankedHF):
     # ------------------------------------------------------------------ scoring
 
     @together
-    def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> Answers:
-        pairs: list[Pair] = [request.args for request in requests]
-        answers: Answers = [(math.nan, False)] * len(pairs)
-        left = [*range(len(pairs))]
+    def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> Numbers:
+        scored = ScoredCall(len(requests))
+        left = [*range(len(requests))]
         if self.backend == "causal" and not self.enable_thinking:
-            left = self._score(answers, pairs, self._tokenised(pairs), disable_tqdm)
+            report = partial(report_answers, self.cache_hook, requests)
+            left = self._score(scored, self._tokenised(PairsOf(requests)), report, disable_tqdm)
+        answers = scored.answers()
         if left:
             self._left_to_hf = True
             try:
-                found: Answers = super().loglikelihood([requests[index] for index in left], disable_tqdm=disable_tqdm)
+                found: Numbers = super().loglikelihood([requests[index] for index in left], disable_tqdm=disable_tqdm)
             finally:
                 self._left_to_hf = False
             for index, answer in zip(left, found, strict=True):
@@ -88,16 +98,23 @@ class PrefixTreeLM(RankedHF):
         requests: Sequence[Tokenised],
         disable_tqdm: bool = False,
         override_bs: int | None = None,
-    ) -> Answers:
+    ) -> Numbers:
         """Also called by rolling log-likelihoods, for their windows."""
-        answers: Answers = [(math.nan, False)] * len(requests)
+        scored = ScoredCall(len(requests))
         left = [*range(len(requests))]
         if self.backend == "causal" and not self._left_to_hf:
-            pairs = [pair for pair, _, _ in requests]
-            left = self._score(answers, pairs, self._of_tokens(requests), disable_tqdm)
+
+            def report(places: Sequence[int], answers: Answers) -> None:
+                for place, answer in zip(places, answers, strict=True):
+                    pair = requests[place][0]
+                    if pair is not None:  # a window of a rolling log-likelihood, which is cached as a whole
+                        self.cache_hook.add_partial("loglikelihood", pair, answer)
+
+            left = self._score(scored, self._of_tokens(requests), report, disable_tqdm)
+        answers = scored.answers()
         if left:
             asked = [requests[index] for index in left]
-            found: Answers = super()._loglikelihood_tokens(asked, disable_tqdm, override_bs)
+            found: Numbers = super()._loglikelihood_tokens(asked, disable_tqdm, override_bs)
             for index, answer in zip(left, found, strict=True):
                 answers[index] = answer
         return answers
@@ -105,18 +122,22 @@ class PrefixTreeLM(RankedHF):
     def _tokenised(self, pairs: Sequence[Pair]) -> list[Callable[[], Portion]]:
         """What to do for each portion of the requests. Raises ValueError if one does not fit, before any is scored."""
         fitted = FittedTexts(self.max_length)
-        suspects = [pair for pair in pairs if fitted.may_not_fit(pair)]
+        suspects, sizes = [], array("L")
+        for pair in pairs:
+            sizes.append(len(pair[0]) + len(pair[1]))
+            if fitted.may_not_fit(pair):
+                suspects.append(pair)
         FittedTexts(self.max_length).texts(suspects, encoded_pairs(self, suspects))
         encoder = PairEncoder(self, len(pairs))
 
         def task(some: slice, is_last: bool) -> Portion:
-            texts = fitted.texts(pairs[some], encoder.batch(pairs[some]))
+            own = pairs[some]
+            texts = fitted.texts(own, encoder.batch(own))
             if is_last:
                 fitted.warn_if_cut()
             return self._portion(some, texts)
 
-        slices = in_portions(len(context) + len(continuation) for context, continuation in pairs)
-        return [partial(task, some, some.stop == len(pairs)) for some in slices]
+        return [partial(task, some, some.stop == len(pairs)) for some in in_portions(sizes)]
 
     def _of_tokens(self, requests: Sequence[Tokenised]) -> list[Callable[[], Portion]]:
         """The same for requests that are tokens already."""
@@ -133,29 +154,27 @@ class PrefixTreeLM(RankedHF):
 
     def _score(
         self,
-        answers: Answers,
-        pairs: Sequence[Pair | None],
+        scored: ScoredCall,
         tasks: Sequence[Callable[[], Portion]],
+        report: Callable[[Sequence[int], Answers], None],
         disable_tqdm: bool,
     ) -> list[int]:
         """Fills in the answers of all requests that a scorer other than that of `hf` is exact for; returns the
         others."""
         if self.choice.scorer is None:
-            return [*range(len(pairs))]
+            return [*range(len(scored))]
         left: list[int] = []
         quiet = disable_tqdm or self.rank != 0
-        with tqdm(total=len(pairs), disable=quiet, desc="Running loglikelihood requests") as bar:
+        with tqdm(total=len(scored), disable=quiet, desc="Running loglikelihood requests") as bar:
             for portion in one_ahead(tasks):
                 scorer = self.choice.suited(portion.longest)
                 if scorer is None:
                     left += range(portion.first, portion.first + len(portion.texts))
                     continue
                 with self.choice.precision():
-                    for answer in scorer.answers(portion.texts):
-                        index = portion.first + answer.text
-                        answers[index] = (answer.loglikelihood, answer.greedy)
-                        pair = pairs[index]
-                        if pair is not None:  # a window of a rolling log-likelihood, which is cached as a whole
-                            self.cache_hook.add_partial("loglikelihood", pair, answers[index])
-                        bar.update()
+                    for batch in scorer.batches(portion.texts):
+                        places = batch.texts + portion.first
+                        scored.take(places, batch)
+                        report(places.tolist(), batch.answers())
+                        bar.update(len(places))
         return left

@@ -6,10 +6,12 @@ question with many requests are rendered when they are read, and answers are kep
 
 from __future__ import annotations
 
+import json
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, ClassVar, overload
 
 from lm_eval_leakage.logs.answer_store import Answer
@@ -23,6 +25,8 @@ Metadata = tuple[str | None, int | None, int | None]
 NOT_ASKED: Mapping[str, Response] = {"loglikelihood": (math.nan, False), "token_scores": (math.nan, False)}
 RENDERED_AGAIN = 12  # requests; the texts of a question with fewer are kept
 NOTHING_ELSE: dict[int, Any] = {}  # shared by all questions, never changed
+KEY_SIZE = 16  # bytes
+NO_KEY = -1
 NOT_ANSWERED = 2  # beside 0 and 1, whether each token of a text was the most likely
 
 
@@ -226,3 +230,58 @@ class RequestsAgain(Sequence[Request]):
 
     def __iter__(self) -> Iterator[Request]:
         return iter(self._probe.requests(self._question))
+
+
+# ---------------------------------------------------------------------- what is kept of each request's texts
+
+
+def n_characters(arguments: Sequence[Any]) -> int:
+    """Length of a request's texts: the measure by which the work done is compared with the work left."""
+    texts = [part[0] if isinstance(part, tuple) else part for part in arguments]
+    return sum([len(text) for text in texts if isinstance(text, str)])
+
+
+def request_key(method: str, arguments: Sequence[Any]) -> bytes:
+    """A digest of a request, equal for equal requests; the 336,900 texts of full MMLU would need too much memory."""
+    parts = [part if isinstance(part, str) else json.dumps(part, sort_keys=True, default=str) for part in arguments]
+    whole = f"{method} {','.join([str(len(part)) for part in parts])} {''.join(parts)}"
+    return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=KEY_SIZE).digest()
+
+
+class RequestKeys:
+    """Distinct keys, numbered in the order in which they are added, in a sixth of a dictionary's memory: a hash table
+    with open addressing, whose hashes are the keys' own first bytes, since they are digests.
+
+    most: number of keys that are added at most
+    """
+
+    def __init__(self, most: int) -> None:
+        self._keys = bytearray()
+        self._mask = (1 << (2 * most).bit_length()) - 1
+        self._slots = array("i", [NO_KEY]) * (self._mask + 1)  # at most half of them full
+
+    def __len__(self) -> int:
+        return len(self._keys) // KEY_SIZE
+
+    def __getitem__(self, place: int) -> bytes:
+        return bytes(self._keys[place * KEY_SIZE : (place + 1) * KEY_SIZE])
+
+    def add(self, key: bytes) -> int:
+        """The place of a key, which is the number of those before it if it is new."""
+        slot = self._slot(key)
+        if self._slots[slot] == NO_KEY:
+            self._slots[slot] = len(self)
+            self._keys += key
+        return self._slots[slot]
+
+    def find(self, key: bytes) -> int | None:
+        place = self._slots[self._slot(key)]
+        return None if place == NO_KEY else place
+
+    def _slot(self, key: bytes) -> int:
+        """Where a key is in the table, or would be."""
+        keys, slots, mask = self._keys, self._slots, self._mask
+        slot = int.from_bytes(key[:8], "little") & mask
+        while (place := slots[slot]) != NO_KEY and keys[place * KEY_SIZE : (place + 1) * KEY_SIZE] != key:
+            slot = (slot + 1) & mask
+        return slot

@@ -16,6 +16,11 @@ from lm_eval_leakage.scoring.token_counts import Lengths, TokenCounts, TokenEsti
 BYTES_OF_A_TOKEN = 4  # of English text, by most tokenizers
 SCORED = "loglikelihood"  # the only method whose texts share prefixes
 AS_TREE, IN_BLOCKS, MERGED, ALONE = "n_tree_tokens", "n_block_tokens", "n_merged_tokens", "n_row_tokens"
+FALLS_BACK_TO: Mapping[str, str] = {
+    "hf-prefix-tree": "hf",
+    "vllm-prefix-tree": "vllm",
+    "vllm-server-prefix-tree": "local-completions",
+}
 READ_BY: Mapping[str, str] = {  # others: ALONE
     "hf-prefix-tree": AS_TREE,
     "vllm-prefix-tree": IN_BLOCKS,
@@ -41,10 +46,20 @@ def size_estimated(
 
 
 def backend_name(lm: Any) -> str:
-    """The name by which READ_BY knows the backend of a model; empty if it is another one."""
+    """The name by which READ_BY knows the backend of a model, that of the harness's own where ours has found out that
+    it must score as that does; empty if it is another one."""
     ours = {target.split(":")[1]: name for name, target in OUR_MODELS.items()}
     found = [ours[kind.__name__] for kind in type(lm).__mro__ if kind.__name__ in ours]
-    return found[0] if found else "hf" if isinstance(lm, HFLM) else ""
+    if found:
+        return found[0] if _reads_prefixes_once(lm) else FALLS_BACK_TO[found[0]]
+    return "hf" if isinstance(lm, HFLM) else ""
+
+
+def _reads_prefixes_once(lm: Any) -> bool:
+    """Whether a model of ours scores in its own way, which it tries when it is loaded, or before the first request."""
+    if isinstance(lm, HFLM):
+        return lm.choice.scorer is not None
+    return bool(lm.reports_as_it_goes)
 
 
 def has_tokenizer(lm: Any) -> bool:
@@ -74,12 +89,6 @@ def tokens_of(lm: Any, method: str, requests: Iterable[Sequence[Any]]) -> list[I
 def n_generated(arguments: Sequence[Any]) -> int:
     """How many tokens a request lets the model write at most; 0 if it only scores."""
     return sum(int(part.get("max_gen_toks") or 0) for part in arguments if isinstance(part, dict))
-
-
-def n_characters(arguments: Sequence[Any]) -> int:
-    """Length of a request's texts: the measure by which the work done is compared with the work left."""
-    texts = [part[0] if isinstance(part, tuple) else part for part in arguments]
-    return sum([len(text) for text in texts if isinstance(text, str)])
 
 
 def _texts(method: str, arguments: Sequence[Any]) -> tuple[str, str]:

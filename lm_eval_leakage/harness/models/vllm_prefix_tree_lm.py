@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from lm_eval.api.instance import Instance
 from lm_eval.models.vllm_causallms import VLLM
-from tqdm import tqdm
 
+from lm_eval_leakage.harness.models.engine_answers import engine_answers
 from lm_eval_leakage.harness.models.exact_scoring import NOISE, PROBE
-from lm_eval_leakage.harness.models.portions import Pair
+from lm_eval_leakage.harness.models.portions import AS_VLLM, FittedTexts, Pair
 from lm_eval_leakage.harness.models.tokenising import encoded_pairs
 from lm_eval_leakage.harness.models.vllm_engine import VllmEngine, reads_cache
 from lm_eval_leakage.harness.patches.patching import is_as_known
@@ -92,42 +92,12 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
         tokens: Iterable[tuple[IntArray, IntArray]],
         disable_tqdm: bool,
     ) -> list[tuple[float, bool]]:
-        encoded = list(tokens)
-        scored = [number for number, (_, continuation) in enumerate(encoded) if len(continuation)]
-        texts = self._texts([pairs[number] for number in scored], [encoded[number] for number in scored])
-        answers = [(0.0, True)] * len(encoded)  # as `vllm` answers a continuation without tokens
-        with tqdm(total=len(texts), disable=disable_tqdm, desc="Running loglikelihood requests") as bar:
-            for answer in scorer.answers(texts):
-                number = scored[answer.text]
-                answers[number] = (answer.loglikelihood, answer.greedy)
-                pair = pairs[number]
-                if pair is not None:  # a window of a rolling log-likelihood, which is cached as a whole
-                    self.cache_hook.add_partial("loglikelihood", pair, answers[number])
-                bar.update()
-        return answers
-
-    def _texts(self, pairs: Sequence[Pair | None], tokens: Iterable[tuple[IntArray, IntArray]]) -> list[Text]:
-        """The requests as `vllm` fits them into the model's window: truncated on the left."""
-        longest = self.max_length - 1  # an engine generates at least one token
-        texts, n_cut = [], 0
-        for pair, (context, continuation) in zip(pairs, tokens, strict=True):
-            if len(continuation) >= longest or not len(context):
-                raise ValueError(
-                    f"a request has {len(context)} tokens of context and {len(continuation)} of continuation "
-                    f"({(pair or ('', ''))[1][:60]!r}); it needs a context, and the continuation must leave two "
-                    f"tokens of the model's window of {self.max_length}: raise max_model_len, or leave it out"
-                )
-            whole = np.concatenate([context, continuation])
-            n_cut += len(whole) > longest
-            texts.append(Text(whole[-longest:], len(continuation)))
-        if n_cut:
-            logger.warning(
-                "%d of %d texts are longer than the window of %d tokens, and truncated on the left as `vllm` does",
-                n_cut,
-                len(texts),
-                longest,
-            )
-        return texts
+        encoded = {number: pair for number, pair in enumerate(tokens) if len(pair[1])}
+        fitted = FittedTexts(self.max_length, AS_VLLM)
+        texts = fitted.texts([pairs[number] for number in encoded], encoded.values())
+        fitted.warn_if_cut()
+        title = None if disable_tqdm else "Running loglikelihood requests"
+        return engine_answers(self, scorer, pairs, dict(zip(encoded, texts, strict=True)), title)
 
     # ------------------------------------------------------------------ is it exact?
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 from lm_eval.models.openai_completions import LocalCompletionsAPI
-from tqdm import tqdm
 
+from lm_eval_leakage.harness.models.engine_answers import engine_answers
 from lm_eval_leakage.harness.models.portions import Pair
 from lm_eval_leakage.harness.models.vllm_server import ServerError, VllmServer
 from lm_eval_leakage.harness.patches.api_model import refuse_other_api
@@ -76,17 +76,13 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
             stock: list[tuple[float, bool]] = super()._loglikelihood_tokens(requests, **kwargs)
             return stock
         rows, context_lengths, pairs = self.batch_loglikelihood_requests([requests])
-        scored = [number for number, (_, _, continuation) in enumerate(requests) if continuation]
-        texts = [Text(np.array(rows[number]), len(rows[number]) - context_lengths[number]) for number in scored]
-        answers = [(0.0, True)] * len(rows)  # as `local-completions` answers a continuation without tokens
-        with tqdm(total=len(texts), disable=kwargs.get("disable_tqdm", False), desc="Requesting API") as bar:
-            for answer in EngineScorer(self.server).answers(texts):
-                number = scored[answer.text]
-                answers[number] = (answer.loglikelihood, answer.greedy)
-                if pairs[number] is not None:  # a window of a rolling log-likelihood, which is cached as a whole
-                    self.cache_hook.add_partial("loglikelihood", pairs[number], answers[number])
-                bar.update()
-        return answers
+        texts = {
+            number: Text(np.array(row), len(row) - n_context)
+            for number, (row, n_context) in enumerate(zip(rows, context_lengths, strict=True))
+            if requests[number][2]
+        }
+        title = None if kwargs.get("disable_tqdm") else "Requesting API"
+        return engine_answers(self, EngineScorer(self.server), pairs, texts, title)
 
     def _suits(self) -> bool:
         """Whether the server's cache gives the values of plain requests; found out once."""

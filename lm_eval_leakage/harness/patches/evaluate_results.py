@@ -11,16 +11,22 @@ from typing import Any
 
 from lm_eval_leakage.harness.patches.patching import patched_once
 
+Finish = Callable[[dict[str, Any]], None]
+_registered: list[Finish] = []
 
-def on_results(finish: Callable[[dict[str, Any]], None]) -> None:
-    """Registers `finish`, which modifies what `evaluate` is about to return."""
 
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def _to_eval_results(self: Any, **kwargs: Any) -> Any:
-            results = original(self, **kwargs)
+def on_results(finish: Finish) -> None:
+    """Registers `finish`, which may modify what `evaluate` is about to return."""
+    patched_once("lm_eval.evaluator_utils:EvalAcc._to_eval_results", _finished)
+    if finish not in _registered:
+        _registered.append(finish)
+
+
+def _finished(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _to_eval_results(self: Any, **kwargs: Any) -> Any:
+        results = original(self, **kwargs)
+        for finish in _registered:
             finish(results)
-            return results
+        return results
 
-        return _to_eval_results
-
-    patched_once("lm_eval.evaluator_utils:EvalAcc._to_eval_results", wrap)
+    return _to_eval_results

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from json.encoder import encode_basestring
 from pathlib import Path
@@ -83,12 +83,31 @@ def _save_quickly(save: Callable[[Any], None], tracker: Any, samples: Sequence[d
     try:
         same = len(written) == 1 and written[0].read_text(encoding="utf-8") == "".join(map(harness_line, first))
         if same:
-            append_lines(written[0], (harness_line(sample).encode() for sample in left))
+            append_lines(written[0], _further_lines(written[0], samples))
             return
     except (OSError, UnicodeError) as error:
         logger.warning("not all samples could be written (%s)", error)
         return
     save(left)
+
+
+def _further_lines(file: Path, samples: Any) -> Iterator[bytes]:
+    """The lines after the first, which `file` has. The texts of a question are the same in the lines of all
+    statistics, so they are copied from its first one, unless that is still in the buffer of the file."""
+    places: dict[int, tuple[int, int]] = {}  # where a question's texts are in the file
+    end = file.stat().st_size
+    with file.open("rb", buffering=0) as before:
+        for asked, texts, sample in islice(samples.in_parts(), 1, None):
+            begin, rest = (part.encode() for part in _around_texts(sample))
+            place, size = places.get(id(asked), (0, 0))
+            before.seek(place)
+            large = before.read(size)
+            if not size or len(large) < size:
+                large = _large(texts()).encode()
+                places[id(asked)] = end + len(begin), len(large)
+            line = b"".join([begin, large, rest])
+            end += len(line)
+            yield line
 
 
 def _look_at_results(tracker: Any, results: Mapping[str, Any]) -> None:
@@ -152,16 +171,23 @@ LARGE = ("arguments", "resps", "filtered_resps")  # in this order, one after the
 
 def harness_line(sample: Mapping[str, Any]) -> str:
     """A sample as the harness writes it; its many texts are joined here, each distinct context being encoded once."""
+    begin, rest = _around_texts(sample)
+    return begin + _large(sample) + rest
+
+
+def _around_texts(sample: Mapping[str, Any]) -> tuple[str, str]:
+    """A line before and after the question's texts and responses, which need not be in the sample."""
     keys = list(sample)
     begin = keys.index(LARGE[0])
     before = {key: sample[key] for key in keys[:begin]} | {"target": str(sample["target"])}
     after = {key: sample[key] for key in keys[begin + len(LARGE) :]}
+    return f'{ENCODED(before)[:-1]}, "arguments": ', f", {ENCODED(after)[1:]}\n"
+
+
+def _large(sample: Mapping[str, Any]) -> str:
     responses = [_in_words(response) for response in sample["filtered_resps"]]
-    large = f'{_arguments(sample["arguments"])}, "resps": [{", ".join([f"[{own}]" for own in responses])}]'
-    return (
-        f'{ENCODED(before)[:-1]}, "arguments": {large}, "filtered_resps": [{", ".join(responses)}], '
-        f"{ENCODED(after)[1:]}\n"
-    )
+    together, apart = ", ".join(responses), ", ".join([f"[{own}]" for own in responses])
+    return f'{_arguments(sample["arguments"])}, "resps": [{apart}], "filtered_resps": [{together}]'
 
 
 def _arguments(arguments: Sequence[Sequence[Any]]) -> str:

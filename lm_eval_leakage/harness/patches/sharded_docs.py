@@ -8,64 +8,45 @@ to ask every n-th document would replace this.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
+from lm_eval_leakage.harness.patches.evaluate_results import on_results
 from lm_eval_leakage.harness.patches.exception_hook import Refusal, hide_tracebacks
 from lm_eval_leakage.harness.patches.patching import patched_once
-from lm_eval_leakage.logs.run_shard import OF_ALL_SHARDS, SHARD, RunShard, shard_in
+from lm_eval_leakage.logs.run_shard import OF_ALL_SHARDS, SHARD, RunShard
 
 logger = logging.getLogger(__name__)
-TASK = "lm_eval.api.task:Task"
-DRAWS = ("sampler", "fewshot_rnd")  # attributes of tasks that draw a question's examples, by a method `sample`
+TASK_CLASS = "lm_eval.api.task:Task"
+DRAWING = ("sampler", "fewshot_rnd")  # attributes of tasks that draw a question's examples, by a method `sample`
 
 
-def ask_shards() -> None:
-    """Makes all tasks whose `metadata` has a shard ask only that shard."""
+def ask_shard(task: Any, shard: RunShard) -> None:
+    """Makes a task ask only a shard of its questions, and record which."""
     hide_tracebacks()
-    patched_once(f"{TASK}.doc_iterator", _docs_of_shard)
-    patched_once(f"{TASK}.build_all_requests", _requests_of_shard)
+    on_results(_tell)
+    task.config.metadata = (task.config.metadata or {}) | {SHARD: str(shard)}
+    patched_once(f"{TASK_CLASS}.doc_iterator", partial(_docs_of_shard, shard), task)
+    patched_once(f"{TASK_CLASS}.build_all_requests", partial(_requests_of_shard, task, shard), task)
 
 
-def shard_of(task: Any) -> RunShard | None:
-    """The shard that a task asks; None if it asks all questions."""
-    return shard_in(task.config.metadata)
+def all_docs(task: Any, limit: int | None, samples: list[int] | None) -> Iterator[tuple[int, Any]]:
+    """What all shards of a run ask together."""
+    found: Iterator[tuple[int, Any]] = type(task).doc_iterator(
+        task, rank=0, limit=limit, world_size=1, samples=samples
+    )
+    return found
 
 
-@contextmanager
-def all_shards(task: Any) -> Iterator[None]:
-    """Within the block, the task's iterator gives the questions of all shards."""
-    metadata = task.config.metadata or {}
-    kept = metadata.pop(SHARD, None)
-    try:
-        yield
-    finally:
-        if kept is not None:
-            metadata[SHARD] = kept
-
-
-def n_asked(task: Any, limit: int | None, samples: Sequence[int] | None) -> int:
-    """How many questions all shards of a run ask together."""
-    every = len(task.eval_docs)
-    return len(set(samples)) if samples else min(every, int(limit or every))
-
-
-def _docs_of_shard(original: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+def _docs_of_shard(shard: RunShard, original: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
     def doc_iterator(
-        self: Any,
-        *,
-        rank: int = 0,
-        limit: int | None = None,
-        world_size: int = 1,
-        samples: list[int] | None = None,
+        *, rank: int = 0, limit: int | None = None, world_size: int = 1, samples: list[int] | None = None
     ) -> Iterator[Any]:
-        shard = shard_of(self)
-        if shard is None:
-            return original(self, rank=rank, limit=limit, world_size=world_size, samples=samples)
-        every = original(self, rank=0, limit=limit, world_size=1, samples=samples)
+        every = original(rank=0, limit=limit, world_size=1, samples=samples)
         return _share(every, shard, int(rank), int(world_size))
 
     return doc_iterator
@@ -76,9 +57,8 @@ def _share(every: Iterable[Any], shard: RunShard, rank: int, world_size: int) ->
     return islice(every, shard.index + shard.n * rank, None, shard.n * world_size)
 
 
-def _requests_of_shard(original: Callable[..., None]) -> Callable[..., None]:
+def _requests_of_shard(task: Any, shard: RunShard, original: Callable[..., None]) -> Callable[..., None]:
     def build_all_requests(
-        self: Any,
         *,
         limit: int | None = None,
         samples: list[int] | None = None,
@@ -88,19 +68,15 @@ def _requests_of_shard(original: Callable[..., None]) -> Callable[..., None]:
         rewrite_requests_cache: bool = False,
         **further: Any,
     ) -> None:
-        asked = {"limit": limit, "samples": samples, "rank": rank, "world_size": world_size, **further}
-        shard = shard_of(self)
-        if shard is None:
-            original(self, cache_requests=cache_requests, rewrite_requests_cache=rewrite_requests_cache, **asked)
-            return
         if cache_requests or rewrite_requests_cache:
-            logger.warning("%s: --cache_requests is ignored, since the cache ignores shards", self.config.task)
-        self.config.metadata[OF_ALL_SHARDS] = every = n_asked(self, limit, samples)
-        if _is_empty(self, shard, every, world_size):
-            self._instances, self._filters = _NoRequests(), []
+            logger.warning("%s: --cache_requests is ignored, since the cache ignores shards", task.config.task)
+        n_questions = len(set(samples)) if samples else min(len(task.eval_docs), int(limit or len(task.eval_docs)))
+        task.config.metadata[OF_ALL_SHARDS] = n_questions
+        if _is_empty(task, shard, n_questions, world_size):
+            task._instances, task._filters = _NoRequests(), []
             return
-        with _examples_in_turn(self, shard, rank, world_size, limit, samples):
-            original(self, **asked)
+        with _examples_in_turn(task, shard, rank, world_size, partial(all_docs, task, limit, samples)):
+            original(limit=limit, samples=samples, rank=rank, world_size=world_size, **further)
 
     return build_all_requests
 
@@ -120,6 +96,23 @@ def _is_empty(task: Any, shard: RunShard, n_questions: int, world_size: int) -> 
     return not n_own
 
 
+def _tell(results: dict[str, Any]) -> None:
+    """Says of what the tables of a shard are."""
+    counts, n_questions, shards = results["n-samples"], 0, dict[str, int]()
+    for task, config in results["configs"].items():
+        metadata = config.get("metadata") or {}
+        if OF_ALL_SHARDS in metadata:
+            n_questions += metadata[OF_ALL_SHARDS]
+            shards[metadata[SHARD]] = shards.get(metadata[SHARD], 0) + counts[task]["effective"]
+    for shard, n_own in shards.items():
+        logger.warning(
+            "this run is shard %s: its tables are of %d of %d questions; `lm-eval-leakage annotate` pools all shards",
+            shard,
+            n_own,
+            n_questions,
+        )
+
+
 class _NoRequests(list[Any]):
     """`evaluate` asks the first request of a task for the names of its filters; without requests there are none."""
 
@@ -132,13 +125,15 @@ class _NoRequests(list[Any]):
 
 @contextmanager
 def _examples_in_turn(
-    task: Any, shard: RunShard, rank: int, world_size: int, limit: int | None, samples: list[int] | None
+    task: Any, shard: RunShard, rank: int, world_size: int, every: Callable[[], Iterator[tuple[int, Any]]]
 ) -> Iterator[None]:
     """Examples are drawn question by question from one generator, so within the block they are also drawn for the
-    questions that are not asked here, each in its turn."""
-    before = {name: drawing for name in DRAWS if (drawing := getattr(task, name, None)) is not None}
+    questions that are not asked here, each in its turn.
+
+    every: gives the questions of all shards, with their numbers; called if examples are drawn
+    """
+    before = {name: drawing for name in DRAWING if (drawing := getattr(task, name, None)) is not None}
     for name, drawing in before.items():
-        every = _every_doc(task, limit, samples)
         setattr(task, name, _InTurn(drawing, _skipped(every, shard, rank, world_size)))
     try:
         yield
@@ -147,15 +142,11 @@ def _examples_in_turn(
             setattr(task, name, drawing)
 
 
-def _every_doc(task: Any, limit: int | None, samples: list[int] | None) -> Iterator[Any]:
-    with all_shards(task):
-        every = task.doc_iterator(rank=0, limit=limit, world_size=1, samples=samples)
-    yield from (doc for _, doc in every)
-
-
-def _skipped(every: Iterable[Any], shard: RunShard, rank: int, world_size: int) -> Iterator[list[Any]]:
+def _skipped(
+    every: Callable[[], Iterator[tuple[int, Any]]], shard: RunShard, rank: int, world_size: int
+) -> Iterator[list[Any]]:
     """Before each question that this process asks: those that it does not ask."""
-    docs = iter(every)
+    docs = (doc for _, doc in every())
     first, step = shard.index + shard.n * rank, shard.n * world_size
     n_before = first
     while True:

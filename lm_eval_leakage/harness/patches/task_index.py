@@ -9,7 +9,7 @@ classes.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -20,8 +20,8 @@ from lm_eval.tasks._index import Entry, Kind
 
 from lm_eval_leakage.harness.patches.audits_by_name import AuditsByName
 from lm_eval_leakage.harness.patches.exception_hook import hide_tracebacks
-from lm_eval_leakage.harness.patches.sharded_docs import ask_shards
-from lm_eval_leakage.logs.run_shard import SHARD, shard_in
+from lm_eval_leakage.harness.patches.sharded_docs import ask_shard
+from lm_eval_leakage.logs.run_shard import shard_in
 
 __all__ = ["AuditEntry", "AuditFactory", "AuditIndex", "Entry", "Kind", "know_audits", "with_metadata"]
 
@@ -86,16 +86,15 @@ class AuditFactory(TaskFactory):  # type: ignore[misc]
         super().__init__(meta=metadata)
         self._audits = audits
 
-    def _build_task(self, entry: Entry, overrides: Mapping[str, Any] | None) -> Any:
-        """A task written in Python may leave out its settings; it must have the shard that is to be asked."""
-        task = super()._build_task(entry, overrides)
-        if SHARD in self._meta:
-            task.config.metadata = (task.config.metadata or {}) | {SHARD: self._meta[SHARD]}
-        return task
-
     def build(self, entry: Entry, *, overrides: Mapping[str, Any] | None = None, registry: dict[str, Entry]) -> Any:
-        if shard_in(self._meta) is not None:
-            ask_shards()
+        shard = shard_in(self._meta)
+        built = self._whole(entry, overrides, registry)
+        if shard is not None:
+            for task in _tasks_in(built):
+                ask_shard(task, shard)
+        return built
+
+    def _whole(self, entry: Entry, overrides: Mapping[str, Any] | None, registry: dict[str, Entry]) -> Any:
         if self._audits.split_name(entry.name) is not None:
             hide_tracebacks()  # first, since the rest may raise UnsupportedHarness
             self._audits.check_metadata(self._meta)
@@ -110,6 +109,13 @@ class AuditFactory(TaskFactory):  # type: ignore[misc]
             return self._audits.of_config(config, entry.name, entry.suffix, metadata)
         base = super().build(entry.base, overrides=None, registry=registry)
         return self._audits.of_task(base, entry.suffix, metadata)
+
+
+def _tasks_in(built: Any) -> Iterable[Any]:
+    """The tasks of what a name denotes: a task, a group, or the tasks of a tag."""
+    if isinstance(built, Group):
+        return list(built.get_all_tasks())
+    return built if isinstance(built, list) else [built]
 
 
 def know_audits(manager: Any, audits: AuditsByName) -> None:

@@ -42,7 +42,8 @@ def costs(
 
     tasks: tasks, groups, tags and audits of lm_eval
     tokenizer: a folder, or a name of the Hugging Face Hub
-    questions: how many are tokenised of each task, drawn at random; None for all
+    questions: how many are tokenised of each task, drawn at random, in which few of the equal requests about different
+        questions are found, so that counts are slightly too high; None for all, which is exact
     limit: as for lm_eval: the number of first questions of a task that a run asks, or their share if below 1
 
     Raises ValueError or OSError if there is no such task or tokenizer.

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -142,19 +143,23 @@ def _save(results: dict[str, Any], tracker: EvaluationTracker, who: NamedModel) 
 
 
 def _hooked(heard: Heard | None) -> Callable[[Any], None]:
-    """Sets the hook that every backend calls with its answers."""
+    """Sets the hook that every backend calls with its answers; the response cache may set its own, too."""
 
     def prepare(lm: Any) -> None:
-        if hasattr(lm, "set_cache_hook"):
-            lm.set_cache_hook(CacheHook(None) if heard is None else _Hearing(heard))
+        if not hasattr(lm, "set_cache_hook"):
+            return
+        set_hook = partial(type(lm).set_cache_hook, lm)
+        lm.set_cache_hook = lambda hook: set_hook(hook if heard is None else _Hearing(heard, hook))
+        lm.set_cache_hook(CacheHook(None))
 
     return prepare
 
 
 class _Hearing(CacheHook):  # type: ignore[misc]
-    def __init__(self, heard: Heard) -> None:
+    def __init__(self, heard: Heard, other: Any) -> None:
         super().__init__(None)
-        self._heard = heard
+        self._heard, self._other = heard, other
 
     def add_partial(self, attr: str, req: Any, res: Any) -> None:
         self._heard(attr, req)
+        self._other.add_partial(attr, req, res)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lm_eval_leakage.harness.models.request_tokens import n_characters, n_generated, read_by, size_estimated, tokens_of
+from lm_eval_leakage.harness.models.question_requests import n_characters
+from lm_eval_leakage.harness.models.request_tokens import n_generated, read_by, size_estimated, tokens_of
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.questions.row_texts import texts_in
 from lm_eval_leakage.records import UntestableQuestion
@@ -80,14 +81,14 @@ def size_of(
     chat: a model's chat template, if it is applied
     mean_lengths: those of `row_lengths` over all questions, if they are known
     """
-    lengths = []
+    lengths, seen = [], set[int]()
     method, texts, reasons, n_written, n_long = "", [], Counter[str](), 0, 0
     for task, row in rows:
         method, asked = needs_of(task), _asked(task, row, chat)
         if reason := _why_not_asked(asked):
             reasons[reason] += 1
             asked = []
-        requests = _once(task, [one.args for one in asked])
+        requests = _not_yet_sent(task, [one.args for one in asked], seen)
         texts.append(tokens_of(tokenizer, method, requests))
         n_written += sum(map(n_generated, requests))
         n_long += sum(map(n_characters, requests))
@@ -113,11 +114,16 @@ def size_together(sizes: Sequence[RunSize]) -> RunSize:
     )
 
 
-def _once(task: Any, requests: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Of our own tasks, equal requests are sent once."""
+def _not_yet_sent(task: Any, requests: Sequence[tuple[Any, ...]], seen: set[int]) -> list[tuple[Any, ...]]:
+    """Of our own tasks, equal requests are sent once, also those about different questions.
+
+    seen: hashes of all requests so far, to which these are added
+    """
     if not isinstance(task, LeakageTask):
-        return list(requests)
-    return list({repr(one): one for one in requests}.values())
+        return [*requests]
+    new = {key: one for one in requests if (key := hash(repr(one))) not in seen}
+    seen.update(new)
+    return [*new.values()]
 
 
 def _why_not_asked(own: Sequence[Any]) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from lm_eval_leakage.harness.patches.evaluate_results import on_results
@@ -92,6 +93,13 @@ class FinishedSamples(list[dict[str, Any]]):
     def as_collected(self) -> list[dict[str, Any]]:
         return [*super().__iter__()]
 
+    def in_parts(self) -> Iterator[tuple[object, Callable[[], dict[str, Any]], dict[str, Any]]]:
+        """Of each sample, in order: an object that is the same in all samples of a question, a function that returns
+        its texts and responses, which are the same too, and the finished sample without them."""
+        for sample in super().__iter__():
+            asked = sample["arguments"][0]
+            yield asked, partial(_texts, asked), _without_texts(sample)
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return map(finished_sample, super().__iter__())
 
@@ -114,26 +122,30 @@ class FinishedSamples(list[dict[str, Any]]):
 
 def finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
     """A sample of one of our tasks in the form in which it is logged, with the verdict as flat scalars."""
-    of_harness = {key: value for key, value in sample.items() if key not in sample["metrics"]}
-    asked, judged = sample["arguments"][0], sample["filtered_resps"][0]
+    return _without_texts(sample) | _texts(sample["arguments"][0])
+
+
+def _texts(asked: Any) -> dict[str, Any]:
     responses = asked.responses
-    texts = {
+    return {
         "arguments": [*asked.arguments],
         "resps": [[response] for response in responses],
         "filtered_resps": responses,
     }
-    return (
-        of_harness
-        | texts
-        | written_line(
-            judged.verdict,
-            benchmark=judged.benchmark,
-            detector=judged.detector,
-            guards=judged.guards,
-            contributions=judged.contributions,
-            calibrated=judged.calibrated,
-            orders=judged.orders,
-        )
+
+
+def _without_texts(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """All keys, but placeholders for the texts and responses."""
+    of_harness = {key: value for key, value in sample.items() if key not in sample["metrics"]}
+    judged = sample["filtered_resps"][0]
+    return of_harness | written_line(
+        judged.verdict,
+        benchmark=judged.benchmark,
+        detector=judged.detector,
+        guards=judged.guards,
+        contributions=judged.contributions,
+        calibrated=judged.calibrated,
+        orders=judged.orders,
     )
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
+from lm_eval_leakage.harness.patches.sharded_docs import all_docs
 from lm_eval_leakage.inference.known_scores import NOT_CALIBRATED, Calibrated, Calibration, class_of
 from lm_eval_leakage.inference.withheld import why_withheld
 from lm_eval_leakage.logs.audit_line import score_names
@@ -95,7 +96,7 @@ class Calibrator:
     def compare(self, task: CalibratedTask, limit: int | None, samples: list[int] | None) -> None:
         """Withholds its verdicts, and says why, if they would not tell what the model has seen of the asked questions.
 
-        limit, samples: which questions the run asks, in all of its processes
+        limit, samples: which questions the run asks, in all of its processes and shards
         """
         self.withheld = why_withheld(self.calibration, described(_asked(task, limit, samples)))
         if self.withheld is not None:
@@ -117,7 +118,7 @@ class Calibrator:
 
 def _asked(task: CalibratedTask, limit: int | None, samples: list[int] | None) -> Iterator[tuple[Question, bool]]:
     """The readable questions of a run, each with whether it has a guard."""
-    for _, doc in task.doc_iterator(rank=0, limit=limit, world_size=1, samples=samples):
+    for _, doc in all_docs(task, limit, samples):
         try:
             yield task.question(doc), bool(task.guards(doc))
         except UntestableQuestion:

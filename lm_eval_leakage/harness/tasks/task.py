@@ -18,7 +18,6 @@ from lm_eval_leakage.harness.models.question_requests import LeakageInstance, Qu
 from lm_eval_leakage.harness.patches.call_frames import Evaluation, current_evaluation
 from lm_eval_leakage.harness.patches.exception_hook import Refusal, hide_tracebacks
 from lm_eval_leakage.harness.patches.saved_files import refuse_unwritable, watch_run_files
-from lm_eval_leakage.harness.patches.sharded_docs import all_shards, n_asked, shard_of
 from lm_eval_leakage.harness.table.aggregations import JudgedQuestion
 from lm_eval_leakage.harness.table.declared_rows import entries_of, known_rows, metric_list, row_of
 from lm_eval_leakage.harness.table.finished_results import finish_results
@@ -180,17 +179,20 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         with not_searched_for_garbage():
             super().build_all_requests(rank=rank, world_size=world_size, **kwargs)
         if self.calibrator is not None:
-            with all_shards(self):
-                self.calibrator.compare(self, kwargs.get("limit"), kwargs.get("samples"))
+            self.calibrator.compare(self, kwargs.get("limit"), kwargs.get("samples"))
 
-    def doc_iterator(self, *, world_size: int = 1, **asked: Any) -> Iterator[tuple[int, Doc]]:
-        n_questions = n_asked(self, asked.get("limit"), asked.get("samples"))
-        if shard_of(self) is None and n_questions < world_size:
+    def doc_iterator(
+        self, *, rank: int = 0, limit: int | None = None, world_size: int = 1, samples: list[int] | None = None
+    ) -> Iterator[tuple[int, Doc]]:
+        n_questions = len(samples) if samples else min(len(self.eval_docs), int(limit or len(self.eval_docs)))
+        if n_questions < world_size:
             raise ValueError(
                 f"{self.config.task}: {n_questions} questions for {world_size} processes; the harness needs at least "
                 "one per process, so raise --limit or start fewer processes"
             )
-        iterator: Iterator[tuple[int, Doc]] = super().doc_iterator(world_size=world_size, **asked)
+        iterator: Iterator[tuple[int, Doc]] = super().doc_iterator(
+            rank=rank, limit=limit, world_size=world_size, samples=samples
+        )
         return iterator
 
     def fewshot_context(

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from lm_eval.api.task import Task
 from lm_eval.loggers import EvaluationTracker
 
 import lm_eval_leakage
@@ -29,8 +30,10 @@ from lm_eval_leakage.harness.patches.request_type import offer_request_type
 from lm_eval_leakage.harness.patches.run_options import check_options
 from lm_eval_leakage.harness.patches.saved_files import TRACKER, watch_run_files
 from lm_eval_leakage.harness.patches.seams import SEAMS, Seam
+from lm_eval_leakage.harness.patches.sharded_docs import ask_shard
 from lm_eval_leakage.harness.patches.yaml_files import function_named, task_settings
 from lm_eval_leakage.harness.tasks.audit_names import AuditsOfTasks, find_audits
+from lm_eval_leakage.logs.run_shard import RunShard
 from tests.fakes import FakeLM, by_hash
 from tests.harness.patches.test_call_frames import loaded
 from tests.harness.patches.test_task_manager import FakeManager
@@ -301,6 +304,17 @@ def test_without_the_assembly_of_results_tasks_are_refused_in_a_sentence(monkeyp
         UnsupportedHarness, match="the results of leakage tasks cannot be post-processed.*has no parameter samples"
     ):
         on_results(lambda results: None)
+
+
+@pytest.mark.parametrize("name", ["doc_iterator", "build_all_requests"])
+def test_without_the_iterator_of_documents_a_shard_is_refused_in_a_sentence(name, monkeypatch) -> None:
+    monkeypatch.setattr(Task, name, lambda self, rank: None)
+    task = SimpleNamespace(config=SimpleNamespace(metadata=None), doc_iterator=lambda **_: iter(()))
+    setattr(task, name, partial(getattr(Task, name), task))
+    with pytest.raises(
+        UnsupportedHarness, match=f"a shard of a run .* cannot be asked.*{name} has no parameter limit"
+    ):
+        ask_shard(task, RunShard(0, 2))
 
 
 def test_a_tracker_that_saves_in_another_way_is_left_unchanged_with_a_warning(caplog, monkeypatch) -> None:

@@ -1,0 +1,81 @@
+"""Plans over small benchmarks of their own, and campaigns that run in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lm_eval.api.registry import model_registry
+
+from lm_eval_leakage.campaign import driver
+from lm_eval_leakage.campaign.attempts import Attempt
+from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
+from lm_eval_leakage.campaign.plan_settings import CampaignPlan, plan_of
+from lm_eval_leakage.campaign.unit_queue import UnitQueue
+from lm_eval_leakage.campaign.unit_worker import UnitWorker
+from lm_eval_leakage.campaign.units import Unit
+from lm_eval_leakage.harness.patches.registries import add_models
+from lm_eval_leakage.harness.running.own_benchmark import write_task
+from tests.checking.conftest import GivenTasksOnly, questions, written
+
+N = 12
+QUIZZES = ("quiz", "riddle")
+
+
+class EngineHere:
+    """Runs units in this process, one worker per model."""
+
+    description = "in this process"
+
+    def __init__(self, plan: CampaignPlan, folder: CampaignFolder, address: str | None = None) -> None:
+        self.plan, self.folder = plan, folder
+
+    def carry_out(
+        self, units: Sequence[Unit], tell: Callable[[Attempt], None], begun: Callable[[Unit, str], None]
+    ) -> None:
+        queue = UnitQueue(units, self.plan)
+        for model in dict.fromkeys(unit.model for unit in units):
+            with UnitWorker(self.plan, model, self.folder, f"here-{model}") as worker:
+                while (unit := queue.take(model)) is not None:
+                    begun(unit, "here")
+                    attempt = worker.run(unit)
+                    queue.returned(attempt)
+                    tell(attempt)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, Any]:
+    """Of a campaign of one stand-in model on two benchmarks of twelve questions."""
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    for seed, name in enumerate(QUIZZES):
+        write_task(written(folder, questions(N, seed=seed), f"{name}.json"), folder)
+        (folder / f"{name}.json").unlink()
+    (tmp_path / "counts").mkdir()
+    return {
+        "models": [{"name": "a", "model": "scripted", "model_args": f"pretrained=m,counts={tmp_path / 'counts'}"}],
+        "tasks": list(QUIZZES),
+        "include_path": str(folder),
+        "imports": ["tests.campaign.scripted_model"],
+        "output_path": str(tmp_path / "out"),
+    }
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., driver.CampaignOutcome]:
+    """Runs a campaign in this process; returns its outcome."""
+    from tests.campaign.scripted_model import NAME, ScriptedModel
+
+    add_models()
+    monkeypatch.setattr("lm_eval_leakage.harness.running.task_shelf.TaskManager", GivenTasksOnly)
+    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
+    monkeypatch.setattr("lm_eval.evaluator.get_git_commit_hash", lambda: None)
+    monkeypatch.setitem(model_registry._objs, NAME, ScriptedModel)
+    monkeypatch.setattr(driver, "engine_of", lambda name, address, plan, folder: EngineHere(plan, folder))
+
+    def run(settings: dict[str, Any], **given: Any) -> driver.CampaignOutcome:
+        return driver.run_campaign(plan_of(settings | given, "the plan"))
+
+    return run

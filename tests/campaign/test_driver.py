@@ -1,0 +1,212 @@
+"""A whole campaign in this process, with a stand-in model and small benchmarks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
+from lm_eval_leakage.campaign.driver import CampaignOutcome
+from lm_eval_leakage.campaign.units import Unit
+from lm_eval_leakage.campaign.verify import verify
+from lm_eval_leakage.results.annotate import annotate
+from tests.campaign.conftest import N
+from tests.campaign.scripted_model import ASKED, LOADED, lines
+
+Run = Callable[..., CampaignOutcome]
+
+
+def model(settings: dict[str, Any], name: str, further: str = "") -> dict[str, Any]:
+    (first,) = settings["models"]
+    return {**first, "name": name, "model_args": first["model_args"] + (f",{further}" if further else "")}
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    found = json.loads((folder / "leaderboard.json").read_text())["rows"]
+    return [{key: value for key, value in row.items() if "origin" not in key} for row in found]
+
+
+def test_runs_and_audits_of_all_tasks_give_one_leaderboard(
+    here: Run, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    outcome = here(settings)
+    assert (outcome.n_done, outcome.n_units, outcome.failed) == (4, 4, ())
+    assert {(row["model"], row["task"], row["n"], row["n_tested"]) for row in rows(tmp_path / "out")} == {
+        ("a", "quiz", N, N),
+        ("a", "riddle", N, N),
+    }
+    assert len(lines(tmp_path / "counts", LOADED)) == 1
+
+
+@pytest.mark.model
+def test_a_finished_campaign_asks_nothing_and_loads_nothing(
+    here: Run, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    here(settings)
+    before = (tmp_path / "out" / "leaderboard.csv").read_text()
+    asked, loaded = (len(lines(tmp_path / "counts", what)) for what in (ASKED, LOADED))
+    assert here(settings).n_done == 4
+    assert [len(lines(tmp_path / "counts", what)) for what in (ASKED, LOADED)] == [asked, loaded]
+    assert (tmp_path / "out" / "leaderboard.csv").read_text() == before
+
+
+@pytest.mark.model
+def test_shards_give_the_rows_of_the_whole(here: Run, settings: dict[str, Any], tmp_path: Path) -> None:
+    here(settings)
+    here(settings, shards=3, output_path=str(tmp_path / "sharded"))
+    assert rows(tmp_path / "sharded") == rows(tmp_path / "out")
+    assert len(list((tmp_path / "sharded" / "runs").glob("*/*/*/*"))) == 12
+
+
+@pytest.mark.model
+def test_drawn_questions_are_the_same_in_runs_and_audits(here: Run, settings: dict[str, Any], tmp_path: Path) -> None:
+    here(settings, limit=5, shards=2, seed=3)
+    assert [(row["n"], row["n_tested"]) for row in rows(tmp_path / "out")] == [(5, 5), (5, 5)]
+
+
+@pytest.mark.model
+def test_two_models_with_the_same_weights_stay_apart(here: Run, settings: dict[str, Any], tmp_path: Path) -> None:
+    here(settings, models=[model(settings, "a"), model(settings, "b", "seed=1")], tasks=["quiz"])
+    assert {row["model"] for row in rows(tmp_path / "out")} == {"a", "b"}
+
+
+@pytest.mark.model
+def test_the_leaderboard_can_be_made_in_the_middle(here: Run, settings: dict[str, Any], tmp_path: Path) -> None:
+    here(settings, models=[model(settings, "a", "fails_at=Which of 1-")], retries=0)
+    assert [one.rows[0].task for one in annotate([tmp_path / "out" / "runs"])] == ["quiz"]
+
+
+# ---------------------------------------------------------------------- what fails
+
+
+@pytest.mark.model
+def test_a_unit_that_fails_leaves_the_rest_finishing_and_is_named_with_its_log(
+    here: Run, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    outcome = here(settings, models=[model(settings, "a", "fails_at=Which of 1-"), model(settings, "b")])
+    assert (outcome.n_done, outcome.n_units) == (6, 8)
+    failed = {attempt.unit.id: attempt for attempt in outcome.failed}
+    assert set(failed) == {"a/riddle/run/0of1", "a/riddle/leakage_perm/0of1"}
+    assert {attempt.error for attempt in outcome.failed} == {"RuntimeError: cannot answer Which of 1-"}
+    log = outcome.folder.log_of(Unit.of_id("a/riddle/run/0of1")).read_text()
+    assert log.count("Traceback") == 2  # one for each attempt
+    assert "cannot answer Which of 1-" in log
+
+
+@pytest.mark.model
+def test_a_restart_tries_again_what_failed_and_nothing_else(
+    here: Run, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    broken = model(settings, "a", "fails_at=Which of 1-")
+    here(settings, models=[broken])
+    n_asked = len(set(lines(tmp_path / "counts", ASKED)))
+    outcome = here(settings, models=[broken])
+    assert outcome.n_done == 2
+    assert len(set(lines(tmp_path / "counts", ASKED))) == n_asked
+    assert len(outcome.folder.attempts()) == 2 + 2 * 2 * 2
+
+
+@pytest.mark.model
+def test_a_model_that_cannot_be_loaded_is_loaded_twice_and_its_units_fail(here: Run, settings: dict[str, Any]) -> None:
+    outcome = here(settings, models=[model(settings, "a"), model(settings, "b", "broken=True")])
+    assert outcome.n_done == 4
+    assert {attempt.unit.model for attempt in outcome.failed} == {"b"}
+    assert {attempt.error for attempt in outcome.failed} == {
+        "the model cannot be loaded: MemoryError: no room for the weights"
+    }
+    log = outcome.folder.path / "logs" / "b"
+    assert sum(file.read_text().count("Traceback") for file in log.rglob("*.log")) == 2
+
+
+@pytest.mark.model
+def test_a_unit_that_takes_too_long_fails_and_the_rest_is_done(here: Run, settings: dict[str, Any]) -> None:
+    slow = model(settings, "a", "slow_at=Which of 1-")
+    outcome = here(settings, models=[slow], minutes=0.01, retries=0)
+    assert outcome.n_done == 2
+    assert {attempt.error for attempt in outcome.failed} == {
+        "it took longer than minutes: 0.01 allows; give more, or more shards"
+    }
+
+
+# ---------------------------------------------------------------------- another plan
+
+
+@pytest.mark.model
+def test_another_plan_in_the_same_folder_is_refused_with_what_differs(here: Run, settings: dict[str, Any]) -> None:
+    here(settings, tasks=["quiz"], limit=5)
+    with pytest.raises(ValueError, match=r"has another campaign: limit was 5 and is 6; give another output_path"):
+        here(settings, tasks=["quiz"], limit=6)
+
+
+@pytest.mark.model
+def test_a_task_may_be_added(here: Run, settings: dict[str, Any], tmp_path: Path) -> None:
+    here(settings, tasks=["quiz"])
+    n_asked = len(lines(tmp_path / "counts", ASKED))
+    assert here(settings, tasks=["quiz", "riddle"]).n_done == 4
+    assert len(lines(tmp_path / "counts", ASKED)) == 2 * n_asked
+
+
+# ---------------------------------------------------------------------- manifest and verification
+
+
+@pytest.mark.model
+def test_nothing_differs_after_a_campaign(here: Run, settings: dict[str, Any]) -> None:
+    found = verify(here(settings).folder)
+    assert (found.n_units, found.n_files, found.found) == (4, 8, ())
+
+
+@pytest.mark.model
+def test_a_changed_log_is_named_with_the_table_that_it_changes(
+    here: Run, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = here(settings).folder
+    (log,) = folder.run_of(Unit.of_id("a/quiz/run/0of1")).rglob("samples_*.jsonl")
+    first, *others = log.read_text().splitlines()
+    line = json.loads(first)
+    log.write_text("\n".join([json.dumps(line | {"acc": 1.0 - line["acc"]}), *others, ""]))
+    told = verify(folder).found
+    assert told[0] == f"{log} was changed after the unit was complete"
+    assert any(sentence.startswith(f"{tmp_path / 'out' / 'leaderboard.csv'} differs") for sentence in told)
+
+
+@pytest.mark.model
+def test_a_changed_table_is_named_with_its_first_difference(here: Run, settings: dict[str, Any]) -> None:
+    folder = here(settings).folder
+    file = folder.path / "leaderboard.csv"
+    file.write_text(file.read_text().replace("quiz", "quest"))
+    (told,) = verify(folder).found
+    assert told.startswith(f"{file} differs from what the logs give, first in line 2: it has 'quest")
+
+
+@pytest.mark.model
+def test_missing_and_added_files_are_named(here: Run, settings: dict[str, Any]) -> None:
+    folder = here(settings).folder
+    place = folder.run_of(Unit.of_id("a/riddle/run/0of1"))
+    (results,) = place.rglob("results_*.json")
+    results.rename(results.with_name("elsewhere.txt"))
+    told = verify(folder).found
+    assert f"{results} is gone" in told
+    assert f"{results.with_name('elsewhere.txt')} was added after the unit was complete" in told
+
+
+@pytest.mark.model
+def test_the_manifest_has_plan_versions_seed_models_data_and_digests(here: Run, settings: dict[str, Any]) -> None:
+    manifest = here(settings, seed=7, limit=6).folder.manifest()
+    assert manifest["plan"]["tasks"] == ["quiz", "riddle"]
+    assert manifest["seeds"]["drawing"] == 7
+    assert {"python", "lm_eval", "torch", "transformers", "datasets", "lm-eval-leakage"} <= set(manifest["versions"])
+    assert manifest["models"]["a"]["pretrained"] == "m"
+    assert [one["n"] for one in manifest["data"]["quiz"]] == [N]
+    assert set(manifest["units"]) == {
+        f"a/{task}/{kind}/0of1" for task in settings["tasks"] for kind in ("run", "leakage_perm")
+    }
+    assert len(manifest["sessions"]) == 1
+
+
+def test_a_folder_without_a_campaign_cannot_be_verified(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has no manifest.json; name the folder of a campaign"):
+        verify(CampaignFolder(tmp_path))

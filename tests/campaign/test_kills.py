@@ -1,0 +1,167 @@
+"""Campaigns that are killed anywhere go on, and end as if they had not been: nothing is lost, nothing is doubled."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from lm_eval_leakage.campaign import driver
+from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
+from lm_eval_leakage.campaign.driver import CampaignOutcome, run_campaign
+from lm_eval_leakage.campaign.engines import engine_of
+from lm_eval_leakage.campaign.plan_settings import plan_of
+from lm_eval_leakage.campaign.verify import verify
+from lm_eval_leakage.cli.campaign import campaign
+from lm_eval_leakage.logs import answer_store
+from tests.campaign.scripted_model import ASKED, LOADED, lines
+from tests.campaign.test_driver import Run, model, rows
+from tests.faults.children import KILLED, _be_child, child
+
+pytestmark = pytest.mark.model
+KEPT = 16  # answers that are kept at once, and lost at most by a kill
+N_KILLS = 6
+
+
+def killed(campaign: Callable[[], object], log: Path, after: float | None = None) -> bool:
+    """Runs a campaign in a fork; whether it was killed."""
+    return child(campaign, log, kill_after=after).code == KILLED
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_campaign_that_is_killed_at_random_moments_ends_as_if_it_had_not_been(
+    here: Run, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(answer_store, "ANSWERS_AT_ONCE", KEPT)
+    begun = time.monotonic()
+    here(settings, shards=2)
+    seconds, whole, n_asked = time.monotonic() - begun, rows(tmp_path / "out"), len(lines(tmp_path / "counts", ASKED))
+    (tmp_path / "counts" / ASKED).unlink()
+    rng, again = random.Random(seed), partial(here, settings, shards=2, output_path=str(tmp_path / "killed"))
+    n_killed = sum(killed(again, tmp_path / "log", rng.uniform(0.05, 0.4) * seconds) for _ in range(N_KILLS))
+    ended = again()
+    assert n_killed > 1
+    assert (ended.n_done, ended.failed) == (8, ())
+    assert rows(tmp_path / "killed") == whole
+    assert len(lines(tmp_path / "counts", ASKED)) <= n_asked + n_killed * 2 * KEPT
+    assert verify(ended.folder).found == ()
+
+
+@pytest.mark.parametrize("moment", ["lm_eval_leakage.campaign.campaign_folder.CampaignFolder.record", "publish"])
+def test_a_worker_that_is_killed_around_the_move_of_its_unit_asks_nothing_again(
+    here: Run, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Before the move, when all files are written, and after it, before the attempt is recorded."""
+    target = moment if "." in moment else f"lm_eval_leakage.campaign.campaign_folder.CampaignFolder.{moment}"
+
+    def campaign() -> CampaignOutcome:
+        monkeypatch.setattr(target, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        return here(settings, tasks=["quiz"], audits=[])
+
+    assert killed(campaign, tmp_path / "log")
+    n_asked = len(lines(tmp_path / "counts", ASKED))
+    outcome = here(settings, tasks=["quiz"], audits=[])
+    assert (outcome.n_done, len(lines(tmp_path / "counts", ASKED))) == (1, n_asked)
+    assert len(list((tmp_path / "out" / "runs").rglob("results_*.json"))) == 1
+
+
+# ---------------------------------------------------------------------- workers as processes of their own
+
+
+def by_processes(settings: dict[str, Any]) -> CampaignOutcome:
+    return run_campaign(plan_of(settings, "the plan"), engine="local")
+
+
+@contextmanager
+def forked(settings: dict[str, Any], log: Path) -> Iterator[psutil.Process]:
+    """A driver as a process of its own, whose workers are, too."""
+    pid = os.fork()
+    if not pid:
+        _be_child(lambda: by_processes(settings), log, None)
+    try:
+        yield psutil.Process(pid)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    until = time.monotonic() + 120
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_worker_that_is_killed_is_replaced_and_the_rest_is_done(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "engine_of", engine_of)
+    dies = model(settings, "a", "dies_at=Which of 1-7,times=1")
+    outcome = by_processes(settings | {"models": [dies]})
+    assert (outcome.n_done, outcome.failed) == (4, ())
+    (lost,) = [one for one in outcome.folder.attempts() if not one.ok]
+    assert lost.lost
+    assert lost.error == "its worker was ended by SIGKILL, as the system does when memory is short"
+    assert len(lines(tmp_path / "counts", LOADED)) == 2
+    assert len(list(outcome.folder.runs.rglob("results_*.json"))) == 4
+
+
+def test_a_killed_driver_leaves_no_worker_and_is_continued(
+    here: Run, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = settings | {"models": [model(settings, "a", "slow_at=Which of 1-7")]}
+    with monkeypatch.context() as real:
+        real.setattr(driver, "engine_of", engine_of)
+        with forked(slow, tmp_path / "log") as process:
+            wait_for((tmp_path / "out" / "logs" / "a" / "riddle" / "run" / "0of1.log").exists)
+            workers = process.children()
+            process.kill()
+            assert len(workers) == 1
+            assert psutil.wait_procs(workers, timeout=10)[1] == []
+    assert json.loads((tmp_path / "out" / "status.json").read_text())["state"] == "running"
+    outcome = here(slow, minutes=0.01, retries=0)
+    assert outcome.n_done == 2
+    assert {one.unit.task for one in outcome.failed} == {"riddle"}
+
+
+@pytest.mark.usefixtures("here")
+def test_an_interrupted_campaign_ends_its_workers(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "engine_of", engine_of)
+    with forked(settings | {"models": [model(settings, "a", "slow_at=Which of 0-7")]}, tmp_path / "log") as process:
+        wait_for(lambda: list((tmp_path / "out" / "logs").rglob("0of1.log")))
+        workers = process.children()
+        process.send_signal(signal.SIGINT)
+        assert psutil.wait_procs(workers, timeout=10)[1] == []
+        wait_for(lambda: CampaignFolder(tmp_path / "out").status()["state"] == "interrupted")
+
+
+def test_ctrl_c_is_told_with_how_to_go_on(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(driver, "run_campaign", interrupted)
+    monkeypatch.setattr(import_module("lm_eval_leakage.cli.campaign"), "only_warnings", lambda: None)
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(settings))
+    told = {"what": [str(tmp_path / "plan.yaml")], "output_path": None, "dry_run": False, "engine": None}
+    with pytest.raises(KeyboardInterrupt):
+        campaign(Namespace(**told, address=None, quiet=False))
+    assert "the same command goes on" in capsys.readouterr().err
