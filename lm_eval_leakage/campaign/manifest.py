@@ -18,7 +18,7 @@ PACKAGES = (
     *("lm-eval-leakage", "lm_eval", "torch", "transformers", "datasets", "accelerate", "peft", "vllm"),
     *("ray", "submitit", "numpy", "scipy"),
 )
-MAY_CHANGE = ("output_path", "retries", "minutes", "workers")
+MAY_CHANGE = ("output_path", "retries", "minutes", "workers", "slurm")
 MAY_CHANGE_IN_MODELS = ("gpus", "workers", "batch_size", "device")
 MAY_GROW = ("tasks", "audits")
 HOW_MODELS = (

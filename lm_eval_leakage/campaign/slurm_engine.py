@@ -110,7 +110,8 @@ class SlurmEngine:
         heard = {card.worker for attempt in found if (card := self._job_of(attempt))}
         for card in self._jobs.live:
             old = self._marks.get(card.worker)
-            mark = self._jobs.cards.mark(card.worker) if old is None or card.worker in heard else old
+            is_at_another = old is None or old.unit is None or card.worker in heard
+            mark = self._jobs.cards.mark(card.worker) if is_at_another else old
             if mark is not None and mark != old:
                 self._marks[card.worker] = mark
                 if mark.unit is not None:
@@ -130,7 +131,7 @@ class SlurmEngine:
             self._n_stillborn = self._n_stillborn + 1 if is_stillborn and self._folder.left(card.units) else 0
             if self._n_stillborn >= STILLBORN:
                 log = self._jobs.log_of(card)
-                raise RuntimeError(
+                raise ValueError(
                     f"{STILLBORN} jobs in a row ended before their first unit, the last one ({card.job_id}) with: "
                     f"{_last_line(log)} See {log}"
                 )

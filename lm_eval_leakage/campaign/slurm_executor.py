@@ -6,6 +6,7 @@ import getpass
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,10 +20,10 @@ from lm_eval_leakage.texts import brief
 CLUSTER, THIS_MACHINE = "slurm", "local"  # as submitit names its executors
 FOR_EVERY_CLUSTER = ("name", "timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node", "stderr_to_stdout")
 OF_ONE_PROCESS = ("nodes", "tasks_per_node", "ntasks_per_node", "time")
-DEFAULTS: Mapping[str, Any] = {"name": "campaign", "timeout_min": 240}  # submitit's own limit is 5 minutes
+JOB_DEFAULTS: Mapping[str, Any] = {"name": "campaign", "timeout_min": 240}  # submitit's own limit is 5 minutes
 # How often submitit puts a job back in the queue that has reached its time limit: the retries of units decide instead.
 REQUEUES = 1_000
-ENDING_S = 20.0  # within which a local job ends after SIGINT
+ENDING_S = 20.0  # within which a local job ends when its process is killed
 CONTROLLER = "submitit.local._local"  # the module that a local job's process runs
 
 
@@ -50,7 +51,7 @@ def executor(folder: Path, cluster: str, told: Mapping[str, Any], gpus: int) -> 
             "--engine slurm finds no srun on this machine; run it where jobs of the cluster are submitted, or with "
             "--address local"
         ) from error
-    own = {"gpus_per_node": gpus or None, **DEFAULTS, **told}
+    own = {"gpus_per_node": gpus or None, **JOB_DEFAULTS, **told}
     try:
         made.update_parameters(**{_name(name): value for name, value in own.items()})
     except (NameError, AssertionError, TypeError, ValueError) as error:
@@ -112,10 +113,26 @@ def has_ended(job: Any, in_queue: set[str] | None = None) -> bool:
     return job.paths.result_pickle.exists() or (in_queue is not None and job.job_id not in in_queue)
 
 
+@contextmanager
+def deaf_to_ctrl_c() -> Iterator[None]:
+    """What is started in the block does not hear Ctrl-C, at which the driver ends it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def end_local_job(job: Any) -> None:
-    """Ends a job of this machine, whichever process has submitted it, and waits until it has ended."""
+    """Ends a job of this machine, whichever process has submitted it, and waits until it has ended. Its worker ends
+    when the job does."""
     if _is_local_job(int(job.job_id)):
-        psutil.Process(int(job.job_id)).send_signal(signal.SIGINT)
+        controller = psutil.Process(int(job.job_id))
+        for process in controller.children() or [controller]:
+            process.kill()
     given_up = time.monotonic() + ENDING_S
     while not has_ended(job) and time.monotonic() < given_up:
         time.sleep(0.05)

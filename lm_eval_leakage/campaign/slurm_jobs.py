@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from lm_eval_leakage.campaign.slurm_cards import JobCard, JobCards
 from lm_eval_leakage.campaign.slurm_executor import (
     CLUSTER,
     THIS_MACHINE,
+    deaf_to_ctrl_c,
     end_local_job,
     executor,
     has_ended,
@@ -62,7 +64,7 @@ class SlurmJobs:
             own = [card for card in cards if self._plan.model(card.model).gpus == gpus]
             for card in own:
                 self.cards.write(card)
-            with outside_of_a_job():
+            with outside_of_a_job(), deaf_to_ctrl_c() if self._cluster == THIS_MACHINE else nullcontext():
                 jobs = own and to.submit_array([SlurmJob(self._folder, card) for card in own])
             for card, job in zip(own, jobs, strict=True):
                 submitted = replace(card, job_id=job.job_id)

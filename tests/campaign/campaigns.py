@@ -38,17 +38,18 @@ def benchmark(folder: Path, name: str, *, n: int = 12, seed: int = 1, is_there: 
 def plan_for(
     place: Path, output: Path, *names: str, arguments: Mapping[str, Any] | None = None, **more: Any
 ) -> CampaignPlan:
-    """Two benchmarks in `place`/tasks, `quiz` and `trivia`, for models of these names."""
+    """Two benchmarks in `place`/tasks, `quiz` and `trivia`, for models of these names, each with one worker."""
     benchmark(place / "tasks", "quiz", seed=1)
     benchmark(place / "tasks", "trivia", seed=2)
     told = {
         "models": [
-            {"name": one, "model": "stand-in", "model_args": {"name": one, **(arguments or {})}} for one in names
+            {"name": one, "model": "frail", "model_args": {"name": one, **(arguments or {})}, "workers": 1}
+            for one in names
         ],
         "tasks": ["quiz", "trivia"],
         "audits": ["leakage_perm"],
         "include_path": str(place / "tasks"),
-        "imports": ["tests.campaign.stand_in"],
+        "imports": ["tests.campaign.frail_model"],
         "metadata": {"orders": 4},
     }
     return plan_of({**told, **more}, "a test", output)

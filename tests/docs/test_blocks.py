@@ -75,7 +75,7 @@ def test_every_block_says_a_language_that_is_checked_or_none() -> None:
     assert {language for language in languages if not language.startswith("{include}")} <= known
 
 
-OTHER_PROGRAMS = ("python ", "pip ", "accelerate ", "torchrun ", "vllm ")
+OTHER_PROGRAMS = ("python ", "pip ", "accelerate ", "torchrun ", "vllm ", "sbatch ", "scancel ")
 
 
 def test_every_option_that_a_sentence_names_exists(option_names: set[str]) -> None:

@@ -1,0 +1,150 @@
+"""Campaigns as jobs of submitit's executor for one machine: processes of their own, which are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lm_eval_leakage.campaign.attempts import Attempt
+from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
+from lm_eval_leakage.campaign.engines import engine_of
+from lm_eval_leakage.campaign.plan_settings import CampaignPlan
+from lm_eval_leakage.campaign.slurm_cards import JobCards
+from lm_eval_leakage.campaign.slurm_executor import CONTROLLER
+from lm_eval_leakage.campaign.units import Unit, units_of
+from tests.campaign.campaigns import answers, begun, benchmark, plan_for, tables
+from tests.faults.children import KILLED, child
+
+pytestmark = pytest.mark.model
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Workers find the stand-in, and none is left behind."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    yield
+    for job in jobs_in(tmp_path):
+        job.kill()
+
+
+def jobs_in(place: Path) -> list[psutil.Process]:
+    """The controllers of submitit whose jobs are those of a campaign below `place`."""
+    found = psutil.process_iter(["cmdline", "status"])
+    return [
+        one
+        for one in found
+        if CONTROLLER in (words := one.info["cmdline"] or [])
+        and any(word.startswith(str(place)) for word in words)
+        and one.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+def carried_out(plan: CampaignPlan) -> tuple[CampaignFolder, list[Attempt]]:
+    heard: list[Attempt] = []
+    folder = begun(plan)
+    left = folder.left(units_of(plan))
+    engine_of("slurm", "local", plan, folder).carry_out(left, heard.append, lambda unit, worker: None)
+    return folder, heard
+
+
+def by_one_process(plan: CampaignPlan) -> None:
+    from lm_eval_leakage.campaign.unit_worker import UnitWorker
+
+    folder = begun(plan)
+    for model in plan.models:
+        with UnitWorker(plan, model.name, folder, "one") as worker:
+            for unit in units_of(plan):
+                if unit.model == model.name:
+                    worker.run(unit)
+
+
+def test_a_killed_job_and_a_task_that_always_fails_leave_the_tables_as_they_are(tmp_path: Path) -> None:
+    benchmark(tmp_path / "tasks", "broken", is_there=False)
+    fault = tmp_path / "fault"
+    more = {"tasks": ["quiz", "broken", "trivia"], "shards": 2, "workers": 2, "arguments": {"fault": str(fault)}}
+    whole = CampaignFolder(tmp_path / "whole")
+    assert child(lambda: by_one_process(plan_for(tmp_path, whole.path, "a", "b", **more)), tmp_path / "log").code == 0
+    fault.write_text("job Which of 2-5?")
+    plan = plan_for(tmp_path, tmp_path / "slurm", "a", "b", **more)
+    folder, heard = carried_out(plan)
+    assert not fault.exists()
+    assert tables(folder) == tables(whole)
+    assert answers(folder) == answers(whole)
+    assert len(answers(folder)) > 0
+    failed = folder.left(units_of(plan))
+    assert failed == [unit for unit in units_of(plan) if unit.task == "broken"]
+    assert [attempt.unit.task for attempt in heard if attempt.lost] == ["trivia"]
+    assert all("missing.jsonl" in str(attempt.error) for attempt in folder.failed(failed))
+    assert sum(attempt.ok for attempt in heard) == len(units_of(plan)) - len(failed)
+
+
+def test_a_driver_that_was_killed_finds_its_jobs_still_running(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path, tmp_path / "out", "a", arguments={"pause": 0.02})
+
+    def killed_after_one() -> None:
+        def tell(attempt: Attempt) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        engine_of("slurm", "local", plan, begun(plan)).carry_out(units_of(plan), tell, lambda unit, worker: None)
+
+    assert child(killed_after_one, tmp_path / "log").code == KILLED
+    assert len(jobs_in(tmp_path)) == 1
+    folder, heard = carried_out(plan)
+    assert folder.left(units_of(plan)) == []
+    assert 0 < len(heard) < 4
+    every = folder.attempts()
+    assert sorted(attempt.unit for attempt in every) == sorted(units_of(plan))
+    assert all(attempt.ok for attempt in every)
+    assert len({attempt.worker for attempt in every}) == 1
+    assert JobCards(folder.path).all() == []
+
+
+def test_a_job_at_its_time_limit_goes_back_to_the_queue_and_continues(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path, tmp_path / "out", "a", arguments={"pause": 0.02}, tasks=["quiz"])
+    begun_units: list[Unit] = []
+
+    def warned_once(unit: Unit, worker: str) -> None:
+        begun_units.append(unit)
+        if len(begun_units) == 1:
+            (controller,) = jobs_in(tmp_path)
+            (job,) = controller.children()
+            job.send_signal(signal.SIGUSR2)  # as Slurm sends it before the end
+
+    folder = begun(plan)
+    heard: list[Attempt] = []
+    engine_of("slurm", "local", plan, folder).carry_out(units_of(plan), heard.append, warned_once)
+    assert folder.left(units_of(plan)) == []
+    (lost,) = [attempt for attempt in heard if attempt.lost]
+    assert lost.unit == begun_units[0]
+    assert "put back in the queue" in str(lost.error)
+    assert len(list((folder.path / "slurm" / "begun").glob("*.json"))) == 1  # one job did it all
+
+
+def test_jobs_on_this_machine_end_when_their_driver_is_interrupted(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path, tmp_path / "out", "a", arguments={"pause": 0.2})
+
+    def stop(unit: Unit, worker: str) -> None:
+        raise KeyboardInterrupt
+
+    folder = begun(plan)
+    with pytest.raises(KeyboardInterrupt):
+        engine_of("slurm", "local", plan, folder).carry_out(units_of(plan), lambda attempt: None, stop)
+    assert not jobs_in(tmp_path)
+    given_up = time.monotonic() + 10
+    while workers_in(folder) and time.monotonic() < given_up:
+        time.sleep(0.1)
+    assert not workers_in(folder)
+
+
+def workers_in(folder: CampaignFolder) -> list[psutil.Process]:
+    found = psutil.process_iter(["cmdline", "status"])
+    here = str(folder.path)
+    return [one for one in found if here in (one.info["cmdline"] or []) and one.info["status"] != psutil.STATUS_ZOMBIE]
