@@ -13,12 +13,14 @@ import pytest
 from lm_eval_leakage.campaign.attempts import Attempt
 from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
 from lm_eval_leakage.campaign.campaign_tables import board_of, tables_of
+from lm_eval_leakage.campaign.local_engine import LocalEngine
 from lm_eval_leakage.campaign.plan_settings import CampaignPlan
 from lm_eval_leakage.campaign.ray_engine import RayEngine
 from lm_eval_leakage.campaign.unit_worker import UnitWorker
 from lm_eval_leakage.campaign.units import units_of
 from tests.campaign.campaigns import begun, benchmark, plan_for
 from tests.campaign.ray_nodes import SmallCluster, a_cluster
+from tests.campaign.tiny_llama import tiny_llama
 
 pytestmark = pytest.mark.model  # starts processes of Ray
 
@@ -28,11 +30,12 @@ AUDITS = ["leakage_perm", "leakage_perm_q"]
 END_S = 300.0
 
 
-def a_plan(place: Path, output: str, shards: int, models: tuple[str, ...] = MODELS, **more) -> CampaignPlan:
+def a_plan(place: Path, output: str, shards: int, **more) -> CampaignPlan:
     for seed, name in enumerate(BENCHMARKS):
         benchmark(place / "tasks", name, n=7, seed=seed)
-    told = {"tasks": list(BENCHMARKS), "audits": AUDITS, "shards": shards, "minutes": 5} | more
-    return plan_for(place, place / output, *models, **told)
+    named = [{"name": one, "model": "frail", "model_args": {"name": one}} for one in MODELS]
+    told = {"models": named, "tasks": list(BENCHMARKS), "audits": AUDITS, "shards": shards, "minutes": 5}
+    return plan_for(place, place / output, **(told | more))
 
 
 def in_one_process(plan: CampaignPlan) -> CampaignFolder:
@@ -106,3 +109,34 @@ def test_a_node_lost_twice_changes_no_number_of_the_tables(tmp_path: Path) -> No
     alone = in_one_process(a_plan(tmp_path, "alone", shards=1))
     assert numbers(folder) == numbers(alone)
     assert len(json.loads(numbers(alone)["leaderboard.json"])["rows"]) >= len(MODELS)
+
+
+def test_models_of_transformers_have_the_same_tables_on_ray_as_in_one_process(tmp_path: Path) -> None:
+    """In processes of their own on both sides: their number of threads decides in which order sums are computed."""
+    names = ("small", "smaller")
+    models = [
+        {
+            "name": name,
+            "model_args": {"pretrained": str(tiny_llama(tmp_path / name, seed)), "dtype": "float32"},
+            "batch_size": 1,
+            "device": "cpu",
+        }
+        for seed, name in enumerate(names)
+    ]
+    told = {"models": models, "tasks": ["alpha", "beta"], "audits": ["leakage_perm"]}
+    on_ray, local = (a_plan(tmp_path, output, shards, **told) for output, shards in (("on_ray", 2), ("local", 1)))
+    folder, other = begun(on_ray), begun(local)
+    with a_cluster() as cluster:
+        nodes = [cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)]
+        attempts: list[Attempt] = []
+
+        def tell(attempt: Attempt) -> None:
+            attempts.append(attempt)
+            if len(attempts) == 3:
+                cluster.kill_node(nodes.pop())
+
+        RayEngine(on_ray, folder, cluster.address).carry_out(units_of(on_ray), tell, lambda *_: None)
+    LocalEngine(local, other).carry_out(units_of(local), lambda _: None, lambda *_: None)
+    assert folder.left(units_of(on_ray)) == other.left(units_of(local)) == []
+    assert all(one.lost for one in attempts if not one.ok)
+    assert numbers(folder) == numbers(other)
