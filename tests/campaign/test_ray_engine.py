@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from lm_eval_leakage.campaign import ray_crew
@@ -160,6 +161,17 @@ def test_an_interrupted_driver_leaves_no_worker(address, folder) -> None:
     with pytest.raises(KeyboardInterrupt):
         RayEngine(plan, folder, address, UnloadedWorker).carry_out(units_of(plan), interrupt, lambda *_: None)
     wait_until(lambda: not any(is_alive(made["pid"]) for made in workers_made(folder)))
+
+
+def test_3200_units_are_scheduled_in_less_than_a_twentieth_of_their_time(address, folder) -> None:
+    tasks = tuple(f"task{place}" for place in range(40))
+    plan = a_plan(20, tasks, audits=("leakage_perm", "leakage_tokens", "leakage_semihalf"))
+    before, begun = psutil.Process().memory_info().rss, time.monotonic()
+    told = carried_out(plan, folder, address)
+    seconds = time.monotonic() - begun
+    assert len({one.unit for one in told if one.ok}) == 3200
+    assert seconds < 0.05 * 3200 * 10 / 4  # four CPUs of the cluster, which are two at most
+    assert psutil.Process().memory_info().rss - before < 2**28
 
 
 DRIVER = """
