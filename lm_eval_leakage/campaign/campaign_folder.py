@@ -17,11 +17,12 @@ from typing import Any
 from lm_eval_leakage.campaign.attempts import Attempt, attempt_of
 from lm_eval_leakage.campaign.plan_settings import CampaignPlan, read_plan
 from lm_eval_leakage.campaign.units import Unit
-from lm_eval_leakage.files import add_record, atomic_write, published
+from lm_eval_leakage.files import add_record, atomic_remove, atomic_write, published
 from lm_eval_leakage.texts import as_json
 
 PLAN, MANIFEST, STATUS = "plan.yaml", "manifest.json", "status.json"
 DONE, WORK, LOGS, ATTEMPTS, LOCKS = "runs", "work", "logs", "attempts", "locks"
+RUNNING = "running"  # the state of a campaign in its status file, while a driver writes it
 UNIT_FILE = "unit.json"  # of a unit that is complete: its attempt, and a digest of each of its files
 
 
@@ -88,6 +89,11 @@ class CampaignFolder:
         lock.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(lock):
             yield
+
+    def tidy(self) -> None:
+        """Removes what only units in progress need."""
+        for place in (WORK, LOCKS):
+            atomic_remove(self.path / place)
 
     # ------------------------------------------------------------------ attempts
 

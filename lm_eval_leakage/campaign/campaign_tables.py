@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
 from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.report.leaderboard_page import render
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, leaderboard, records
 from lm_eval_leakage.results.standings import Leaderboard
 from lm_eval_leakage.texts import as_json
 
-TABLES = ("leaderboard.html", "leaderboard.json", "leaderboard.csv", "leaderboard.md")
+TABLE_FILES = ("leaderboard.html", "leaderboard.json", "leaderboard.csv", "leaderboard.md")
 
 
 def board_of(folder: CampaignFolder) -> Leaderboard | None:
-    """None if no unit is done."""
-    return leaderboard(annotate([folder.runs])) if any(folder.runs.glob("*/*/*/*")) else None
+    """None if no unit is done. Files are named relative to the folder, so that it may be moved."""
+    if not any(folder.runs.glob("*/*/*/*")):
+        return None
+    board = leaderboard(annotate([folder.runs]))
+    return replace(board, problems=tuple(_within(folder, problem) for problem in board.problems))
+
+
+def _within(folder: CampaignFolder, problem: Problem) -> Problem:
+    place = problem.file
+    is_inside = place is not None and place.is_relative_to(folder.path)
+    return replace(problem, file=place.relative_to(folder.path)) if place and is_inside else problem
 
 
 def tables_of(board: Leaderboard) -> Mapping[str, str]:
@@ -26,7 +37,7 @@ def tables_of(board: Leaderboard) -> Mapping[str, str]:
     problems = [str(problem) for problem in board.problems]
     as_object = {"rows": records(board), "detectors": list(board.detectors), "problems": problems}
     texts = (render(board), as_json(as_object, indent=1), as_csv(board), as_markdown(board))
-    return {name: f"{text.rstrip()}\n" for name, text in zip(TABLES, texts, strict=True)}
+    return {name: f"{text.rstrip()}\n" for name, text in zip(TABLE_FILES, texts, strict=True)}
 
 
 def write_tables(folder: CampaignFolder) -> list[Path]:
@@ -36,4 +47,4 @@ def write_tables(folder: CampaignFolder) -> list[Path]:
         return []
     for name, text in tables_of(board).items():
         atomic_write(folder.path / name, text)
-    return [folder.path / name for name in TABLES]
+    return [folder.path / name for name in TABLE_FILES]

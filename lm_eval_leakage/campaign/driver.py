@@ -12,10 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.campaign.attempts import Attempt
-from lm_eval_leakage.campaign.campaign_folder import PLAN, CampaignFolder
+from lm_eval_leakage.campaign.campaign_folder import PLAN, RUNNING, CampaignFolder
 from lm_eval_leakage.campaign.campaign_tables import write_tables
 from lm_eval_leakage.campaign.engines import CampaignEngine, engine_of, now
-from lm_eval_leakage.campaign.manifest import FORMAT, HOW_FILES, HOW_MODELS, differences, models_told, with_units
+from lm_eval_leakage.campaign.manifest import (
+    HOW_FILES,
+    HOW_MODELS,
+    MANIFEST_VERSION,
+    differences,
+    models_told,
+    with_units,
+)
 from lm_eval_leakage.campaign.manifest import versions as known_versions
 from lm_eval_leakage.campaign.plan_checks import CheckedPlan, Impossible, checked
 from lm_eval_leakage.campaign.plan_settings import CampaignPlan, as_settings, plan_as_yaml
@@ -24,7 +31,7 @@ from lm_eval_leakage.campaign.units import Unit
 from lm_eval_leakage.files import atomic_write, check_writable
 
 SECONDS_OF_STATUS = 5.0
-RUNNING, ENDED, INTERRUPTED = "running", "ended", "interrupted"
+AT_ITS_END, BROKEN_OFF = "ended", "interrupted"
 
 Say = Callable[[str], None]
 
@@ -88,6 +95,8 @@ def run_campaign(
         finally:
             done = [unit for unit in units if folder.done(unit)]
             folder.write_manifest(with_units(folder.manifest(), folder, done))
+        if len(done) == len(units):
+            folder.tidy()
         tables = tuple(write_tables(folder))
         return CampaignOutcome(folder, len(units), len(done), tuple(progress.failed), prepared.impossible, tables)
 
@@ -130,7 +139,7 @@ def prepare(plan: CampaignPlan, folder: CampaignFolder, say: Say) -> CheckedPlan
     atomic_write(folder.path / PLAN, plan_as_yaml(found.plan))
     seeds = {"drawing": plan.seed, "lm_eval": "its defaults; each results file has them"}
     beginning = {
-        "format": FORMAT,
+        "format": MANIFEST_VERSION,
         "begun": now(),
         "versions": known_versions(),
         "asked": asked,
@@ -192,10 +201,10 @@ def _status_written(folder: CampaignFolder, progress: Progress, engine: str) -> 
     write(RUNNING)
     thread = threading.Thread(target=keep_writing, daemon=True)
     thread.start()
-    state = INTERRUPTED
+    state = BROKEN_OFF
     try:
         yield
-        state = ENDED
+        state = AT_ITS_END
     finally:
         ended.set()
         thread.join()

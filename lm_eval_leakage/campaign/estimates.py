@@ -23,7 +23,7 @@ from lm_eval_leakage.results.markup import markdown_of
 
 ROWS_COUNTED = 20  # questions of each run or audit that are tokenised; the rest is taken to be like them
 HOUR = 3600
-HEADINGS = ("model", "units", "requests", "tokens in rows", "tokens as a tree", "tokens read", "GPU hours")
+ESTIMATED = ("model", "units", "requests", "tokens in rows", "tokens as a tree", "tokens read", "GPU hours")
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _together(
 
 def as_text(prepared: CheckedPlan, found: Estimates, tflops: float) -> str:
     """A row per model, their sum, and in sentences what the numbers rest on."""
-    lines = [list(HEADINGS), *(_cells(one, tflops) for one in found.models)]
+    lines = [list(ESTIMATED), *(_cells(one, tflops) for one in found.models)]
     return "\n".join([_units(prepared), "", markdown_of(lines), "", *_remarks(prepared, found, tflops)])
 
 

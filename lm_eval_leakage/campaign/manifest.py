@@ -13,13 +13,13 @@ from lm_eval_leakage.campaign.units import Unit
 from lm_eval_leakage.harness.models.model_identity import identity_of
 from lm_eval_leakage.harness.patches.call_frames import Evaluation
 
-FORMAT = 1
-PACKAGES = (
+MANIFEST_VERSION = 1
+RECORDED_PACKAGES = (
     *("lm-eval-leakage", "lm_eval", "torch", "transformers", "datasets", "accelerate", "peft", "vllm"),
     *("ray", "submitit", "numpy", "scipy"),
 )
-MAY_CHANGE = ("output_path", "retries", "minutes", "workers", "slurm")
-MAY_CHANGE_IN_MODELS = ("gpus", "workers", "batch_size", "device")
+PLAN_MAY_CHANGE = ("output_path", "retries", "minutes", "workers", "slurm")
+MODELS_MAY_CHANGE = ("gpus", "workers", "batch_size", "device")
 MAY_GROW = ("tasks", "audits")
 HOW_MODELS = (
     "arguments that name a folder or file are followed by a digest of its files' names, sizes and parts of their "
@@ -31,7 +31,7 @@ HOW_FILES = "BLAKE2b, 32 bytes"
 def versions() -> dict[str, str]:
     """Of Python and of the packages that are installed."""
     found = {"python": platform.python_version()}
-    for package in PACKAGES:
+    for package in RECORDED_PACKAGES:
         try:
             found[package] = version(package)
         except PackageNotFoundError:
@@ -55,7 +55,7 @@ def differences(before: CampaignPlan, now: CampaignPlan) -> list[str]:
     for name in dict.fromkeys([*old, *new]):
         if name in MAY_GROW and set(old[name]) <= set(new[name]):
             continue
-        if name not in (*MAY_CHANGE, "models") and old.get(name) != new.get(name):
+        if name not in (*PLAN_MAY_CHANGE, "models") and old.get(name) != new.get(name):
             told.append(f"{name} was {old.get(name)!r} and is {new.get(name)!r}")
     models = {one["name"]: one for one in new["models"]}
     for one in old["models"]:
@@ -68,7 +68,7 @@ def differences(before: CampaignPlan, now: CampaignPlan) -> list[str]:
 
 
 def _fixed(model: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in model.items() if key not in MAY_CHANGE_IN_MODELS}
+    return {key: value for key, value in model.items() if key not in MODELS_MAY_CHANGE}
 
 
 def with_units(manifest: Mapping[str, Any], folder: CampaignFolder, units: Iterable[Unit]) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from typing import Any
 
 import psutil
 
-from lm_eval_leakage.campaign.campaign_folder import STATUS, CampaignFolder
+from lm_eval_leakage.campaign.campaign_folder import RUNNING, STATUS, CampaignFolder
 from lm_eval_leakage.campaign.units import Unit
 from lm_eval_leakage.results.formatting import about, count, duration
 
 SILENT = 60.0  # seconds without news after which a driver that should be running is taken for killed
-RUNNING, KILLED = "running", "killed"
+SINCE_KILLED = "killed"
 WORKING_SHOWN, FAILURES_SHOWN = 20, 20
 
 
@@ -31,7 +31,7 @@ def _lines(folder: CampaignFolder, status: Mapping[str, Any]) -> Iterator[str]:
     age = (datetime.now(timezone.utc) - datetime.fromisoformat(status["time"])).total_seconds()
     told = f"{state} on {status['host']} (process {status['pid']}), {duration(age)} ago"
     if state == RUNNING and (age > SILENT or not _may_live(status)):
-        state = KILLED
+        state = SINCE_KILLED
         told = f"last heard of {duration(age)} ago on {status['host']}, and killed since; the same command goes on"
     yield f"{folder.path}: {told}"
     yield f"engine: {status['engine']}"

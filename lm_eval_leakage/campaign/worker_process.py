@@ -23,7 +23,7 @@ from lm_eval_leakage.campaign.unit_log import only_for_us
 from lm_eval_leakage.campaign.units import Unit
 
 BAR_SECONDS = "10"  # between two states of a progress bar in a log
-ENDED = ""  # in place of a line: stdin has ended
+END_OF_STDIN = ""  # in place of a line: stdin has ended
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -69,7 +69,7 @@ class _Handed:
             self._lines.put(line.strip())
         if self._n_done < self._n_read:
             _end_at_once()
-        self._lines.put(ENDED)
+        self._lines.put(END_OF_STDIN)
 
 
 def _end_at_once() -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
-from lm_eval_leakage.cli.campaign import campaign, campaign_arguments
+from lm_eval_leakage.cli.campaign_command import campaign, campaign_arguments
 from lm_eval_leakage.cli.check import check, check_arguments
 from lm_eval_leakage.cli.completion import add_completion
 from lm_eval_leakage.cli.cost import cost, cost_arguments

@@ -12,17 +12,17 @@ from lm_eval_leakage.campaign.progress import Progress
 from lm_eval_leakage.results.formatting import about, duration
 from lm_eval_leakage.texts import visible
 
-FORMAT = "{n_fmt}/{total_fmt} units |{bar}| {elapsed}{postfix}"
+BAR_FORMAT = "{n_fmt}/{total_fmt} units |{bar}| {elapsed}{postfix}"
 
 
-class Bar(Watch):
+class CampaignBar(Watch):
     """One line that is written again, with a line above it for each failure."""
 
     def __init__(self) -> None:
         self._bar: Any = None
 
     def begins(self, progress: Progress) -> None:
-        self._bar = tqdm(total=progress.n_units, initial=progress.n_done_before, bar_format=FORMAT)
+        self._bar = tqdm(total=progress.n_units, initial=progress.n_done_before, bar_format=BAR_FORMAT)
 
     def ended(self, attempt: Attempt, progress: Progress) -> None:
         if not attempt.ok:

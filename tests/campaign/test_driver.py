@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
+from lm_eval_leakage.campaign.campaign_tables import TABLE_FILES, write_tables
 from lm_eval_leakage.campaign.driver import CampaignOutcome
 from lm_eval_leakage.campaign.units import Unit
 from lm_eval_leakage.campaign.verify import verify
@@ -210,3 +211,17 @@ def test_the_manifest_has_plan_versions_seed_models_data_and_digests(here: Run, 
 def test_a_folder_without_a_campaign_cannot_be_verified(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no manifest.json; name the folder of a campaign"):
         verify(CampaignFolder(tmp_path))
+
+
+@pytest.mark.model
+def test_a_folder_that_was_moved_gives_the_same_tables(here: Run, settings: dict[str, Any], tmp_path: Path) -> None:
+    folder = here(settings, models=[model(settings, "a", "fails_at=Which of 1-")], retries=0, shards=2).folder
+    (log,) = folder.run_of(Unit.of_id("a/quiz/run/0of2")).rglob("samples_*.jsonl")
+    assert "problems" in (folder.path / "leaderboard.json").read_text()
+    log.write_text(log.read_text() + "{")
+    write_tables(folder)
+    assert log.name in (folder.path / "leaderboard.json").read_text()
+    before = {name: (folder.path / name).read_text() for name in TABLE_FILES}
+    folder.path.rename(tmp_path / "moved")
+    write_tables(CampaignFolder(tmp_path / "moved"))
+    assert {name: (tmp_path / "moved" / name).read_text() for name in TABLE_FILES} == before

@@ -25,7 +25,7 @@ from lm_eval_leakage.campaign.driver import CampaignOutcome, run_campaign
 from lm_eval_leakage.campaign.engines import engine_of
 from lm_eval_leakage.campaign.plan_settings import plan_of
 from lm_eval_leakage.campaign.verify import verify
-from lm_eval_leakage.cli.campaign import campaign
+from lm_eval_leakage.cli.campaign_command import campaign
 from lm_eval_leakage.logs import answer_store
 from tests.campaign.scripted_model import ASKED, LOADED, lines
 from tests.campaign.test_driver import Run, model, rows
@@ -159,7 +159,7 @@ def test_ctrl_c_is_told_with_how_to_go_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(driver, "run_campaign", interrupted)
-    monkeypatch.setattr(import_module("lm_eval_leakage.cli.campaign"), "only_warnings", lambda: None)
+    monkeypatch.setattr(import_module("lm_eval_leakage.cli.campaign_command"), "only_warnings", lambda: None)
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(settings))
     told = {"what": [str(tmp_path / "plan.yaml")], "output_path": None, "dry_run": False, "engine": None}
     with pytest.raises(KeyboardInterrupt):

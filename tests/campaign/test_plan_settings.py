@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.campaign.plan_settings import CampaignModel, CampaignPlan, plan_as_yaml, plan_of, read_plan
+from lm_eval_leakage.campaign.plan_settings import (
+    MODEL_SETTINGS,
+    PLAN_SETTINGS,
+    CampaignModel,
+    CampaignPlan,
+    plan_as_yaml,
+    plan_of,
+    read_plan,
+)
 
 ISSUE = """
 models:
@@ -110,3 +118,14 @@ def test_an_error_of_a_model_is_told_in_a_sentence(given: dict[str, Any], senten
 def test_models_and_tasks_are_needed(missing: str) -> None:
     with pytest.raises(ValueError, match=f"plan.yaml has no {missing}"):
         plan_of({key: value for key, value in GIVEN.items() if key != missing}, "plan.yaml")
+
+
+def test_the_page_has_the_example_and_every_setting(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "campaigns.md").read_text()
+    (tmp_path / "plan.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    assert [one.name for one in read_plan(tmp_path / "plan.yaml").models] == ["smol", "smol-large"]
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in row.replace("`", "").replace(",", "").split()} >= {
+        *PLAN_SETTINGS,
+        *MODEL_SETTINGS,
+    }

@@ -100,7 +100,7 @@ def run(folder: Path):
 
 
 @pytest.mark.parametrize("task", ["capitals", "rivers"])  # whose examples are of another split, and of the same
-@pytest.mark.parametrize("options", [{}, {"limit": 8}, {"limit": 0.5}, {"samples": [1, 2, 5, 6, 9]}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"limit": 0.5}, {"samples": [1, 2, 5, 6, 9]}], ids=str)
 def test_shards_ask_together_what_the_whole_run_asks_with_the_same_randomly_drawn_examples(run, task, options) -> None:
     if "samples" in options:
         options = {"samples": {task: options["samples"]}}
@@ -226,11 +226,11 @@ def saved(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-@pytest.mark.parametrize("n_shards", [2, 12])
-def test_rows_of_pooled_shards_equal_those_of_the_whole_run_to_the_last_digit(run, tmp_path, n_shards) -> None:
+def test_rows_of_pooled_shards_equal_those_of_the_whole_run_to_the_last_digit(run, tmp_path) -> None:
+    """With more shards than one of the tasks has questions, done in any order."""
     run(TASKS, output=tmp_path / "whole")
-    for index in reversed(range(n_shards)):
-        run(TASKS, f"{index}/{n_shards}", output=tmp_path / "shards")
+    for index in (5, *range(5), *reversed(range(6, 12))):
+        run(TASKS, f"{index}/12", output=tmp_path / "shards")
     (whole,), (pooled,) = annotate([tmp_path / "whole"]), annotate([tmp_path / "shards"])
     told = [
         [{key: value for key, value in flat_row(row).items() if key != "origin"} for row in one.rows]

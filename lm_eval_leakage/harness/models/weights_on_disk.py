@@ -12,7 +12,7 @@ from typing import Any
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 
-WEIGHTS, INDEX, CONFIG = "*.safetensors", "model.safetensors.index.json", "config.json"
+SAFETENSORS, INDEX, CONFIG = "*.safetensors", "model.safetensors.index.json", "config.json"
 
 
 def parameters_on_disk(arguments: Mapping[str, Any]) -> int | None:
@@ -20,7 +20,7 @@ def parameters_on_disk(arguments: Mapping[str, Any]) -> int | None:
     folder or in the cache of the hub, or has none."""
     name = str(arguments.get("pretrained") or arguments.get("model") or "")
     folder = _folder(name, str(arguments.get("revision") or "main"))
-    files = sorted(folder.glob(WEIGHTS)) if folder is not None else []
+    files = sorted(folder.glob(SAFETENSORS)) if folder is not None else []
     try:
         indexed = json.loads((folder / INDEX).read_bytes()) if folder and (folder / INDEX).is_file() else {}
         if not files or not set(indexed.get("weight_map", {}).values()) <= {file.name for file in files}:

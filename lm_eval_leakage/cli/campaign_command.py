@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from lm_eval_leakage.campaign.driver import CampaignOutcome
     from lm_eval_leakage.campaign.plan_settings import CampaignPlan
 
-STATUS, VERIFY = "status", "verify"
-FAILURES_SHOWN = 20
+OF_STATUS, OF_VERIFICATION = "status", "verify"
+FAILURES_NAMED = 20
 
 
 def campaign(args: argparse.Namespace) -> None:
     """run and audit many models on many benchmarks by a plan; `status FOLDER` and `verify FOLDER` look at one"""
     first, *others = args.what
-    if first in (STATUS, VERIFY) and len(others) == 1:
-        (_status if first == STATUS else _verify)(Path(others[0]))
-    elif others or first in (STATUS, VERIFY):
+    if first in (OF_STATUS, OF_VERIFICATION) and len(others) == 1:
+        (_status if first == OF_STATUS else _verify)(Path(others[0]))
+    elif others or first in (OF_STATUS, OF_VERIFICATION):
         raise ValueError(
             f"{' '.join(args.what)!r} is not a plan; write `campaign plan.yaml`, `campaign status FOLDER` or "
             "`campaign verify FOLDER`"
@@ -89,18 +89,18 @@ def _dry_run(plan: CampaignPlan, tflops: float) -> None:
 
 def _bar(args: argparse.Namespace) -> Any:
     from lm_eval_leakage.campaign.driver import Watch
-    from lm_eval_leakage.cli.campaign_bar import Bar
+    from lm_eval_leakage.cli.campaign_bar import CampaignBar
 
-    return Watch() if args.quiet else Bar()
+    return Watch() if args.quiet else CampaignBar()
 
 
 def _tell(outcome: CampaignOutcome) -> None:
     for file in outcome.tables:
         note(f"written: {file}")
     say(f"{outcome.n_done} of {outcome.n_units} units are done")
-    for attempt in outcome.failed[:FAILURES_SHOWN]:
+    for attempt in outcome.failed[:FAILURES_NAMED]:
         warn(_failure(outcome, attempt))
-    if (more := len(outcome.failed) - FAILURES_SHOWN) > 0:
+    if (more := len(outcome.failed) - FAILURES_NAMED) > 0:
         warn(f"and {more} more failed; `lm-eval-leakage campaign status {outcome.folder.path}` lists them")
     if outcome.failed:
         sys.exit(CONDITION_MET)

@@ -1,0 +1,134 @@
+"""What is told of a plan before a model is loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
+from lm_eval_leakage.campaign.engines import engine_of, usual_engine
+from lm_eval_leakage.campaign.manifest import differences
+from lm_eval_leakage.campaign.plan_checks import checked, possible
+from lm_eval_leakage.campaign.plan_settings import plan_of
+from lm_eval_leakage.campaign.units import units_of
+from tests.campaign.test_plan_settings import plan
+
+CHAT = {"name": "chat", "model": "openai-chat-completions", "model_args": "model=m,tokenizer=none"}
+
+
+@pytest.fixture
+def packages_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lm_eval_leakage.harness.checks.foreseen.PACKAGES", {})
+
+
+@pytest.mark.usefixtures("here", "packages_are_there")
+def test_units_that_a_backend_cannot_do_are_left_out_with_the_reason(settings: dict[str, Any]) -> None:
+    models = [*settings["models"], CHAT]
+    found = checked(plan_of(settings | {"models": models}, "the plan"))
+    assert {unit.id for unit in found.units()} == {
+        f"a/{task}/{kind}/0of1" for task in settings["tasks"] for kind in ("run", "leakage_perm")
+    }
+    assert {one.kind for one in found.impossible} == {"run", "leakage_perm"}
+    assert all("openai-chat-completions" in one.reason for one in found.impossible)
+
+
+@pytest.mark.usefixtures("here", "packages_are_there")
+def test_a_plan_of_which_nothing_can_be_done_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="no unit of the plan can be done: .*; change models or tasks"):
+        checked(plan_of(settings | {"models": [CHAT]}, "the plan"))
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"tasks": ["quizz"]}, "'quizz' is not a task, group, tag or audit; did you mean quiz"),
+        ({"imports": ["no.such.module"]}, "imports has 'no.such.module', which cannot be imported"),
+        ({"models": [{"name": "a", "model": "hff"}]}, "'hff' is not a model of lm_eval; did you mean hf"),
+        ({"metadata": {"max_order": 3}}, "the key 'max_order', which no audit knows; did you mean 'max_orders'"),
+    ],
+)
+def test_a_mistake_is_told_in_a_sentence(settings: dict[str, Any], given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        checked(plan_of(settings | given, "the plan"))
+
+
+def test_without_anything_impossible_all_units_are_possible() -> None:
+    units = units_of(plan(tasks="t,u", shards=2))
+    assert possible(units, []) == units
+
+
+# ---------------------------------------------------------------------- plans that are another campaign
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"retries": 3, "minutes": 5, "workers": 2, "output_path": "elsewhere"},
+        {"tasks": ["arc_easy", "mmlu"], "audits": ["leakage_perm", "leakage_tokens"]},
+        {"models": [{"name": "a", "model_args": "pretrained=m", "gpus": 2, "device": "cpu"}, {"name": "b"}]},
+    ],
+)
+def test_how_units_are_run_may_change_and_plans_may_grow(change: dict[str, Any]) -> None:
+    assert differences(plan(), plan(**change)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"seed": 1}, "seed was 0 and is 1"),
+        ({"shards": 2}, "shards was 1 and is 2"),
+        ({"limit": 5}, "limit was None and is 5"),
+        ({"tasks": ["arc_easy"]}, "tasks was ['mmlu'] and is ['arc_easy']"),
+        ({"models": [{"name": "b"}]}, "the model 'a' is missing"),
+    ],
+)
+def test_any_other_change_is_named(change: dict[str, Any], told: str) -> None:
+    assert differences(plan(), plan(**change)) == [told]
+
+
+def test_other_arguments_of_a_model_are_named() -> None:
+    (told,) = differences(plan(), plan(models=[{"name": "a", "model_args": "pretrained=n"}]))
+    assert "the model 'a' was {" in told
+    assert "'pretrained': 'n'" in told
+
+
+# ---------------------------------------------------------------------- engines
+
+
+def test_an_address_is_a_cluster_of_rays() -> None:
+    assert usual_engine("auto") == "ray"
+
+
+def test_one_accelerator_or_none_needs_no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lm_eval_leakage.campaign.engines.n_accelerators", lambda: 1)
+    assert usual_engine(None) == "local"
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_several_accelerators_are_used_by_ray_if_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    monkeypatch.setattr("lm_eval_leakage.campaign.engines.n_accelerators", lambda: 8)
+    monkeypatch.setattr("lm_eval_leakage.campaign.engines.find_spec", lambda name: "there" if installed else None)
+    assert usual_engine(None) == ("ray" if installed else "local")
+
+
+def test_a_missing_package_of_an_engine_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr("lm_eval_leakage.campaign.engines.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="--engine slurm needs submitit, which is not installed"):
+        engine_of("slurm", None, plan(), CampaignFolder(tmp_path))
+
+
+def test_an_unknown_engine_is_refused(tmp_path: Any) -> None:
+    with pytest.raises(ValueError, match="engine is 'dask'; choose one of: local, ray, slurm"):
+        engine_of("dask", None, plan(), CampaignFolder(tmp_path))
+
+
+def test_a_machine_with_too_few_gpus_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr("lm_eval_leakage.campaign.local_engine.n_accelerators", lambda: 1)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    two = plan(models=[{"name": "a", "gpus": 2}])
+    with pytest.raises(ValueError, match="models has 'a' with gpus: 2, but this machine has 1"):
+        engine_of("local", None, two, CampaignFolder(tmp_path))
