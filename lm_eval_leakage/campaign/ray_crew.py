@@ -201,7 +201,11 @@ class RayCrew:
         """The units of a model that wait are named as failed; the next start of the campaign tries them again."""
         for worker in [one for one in self._all(WorkerState.STARTING) if one.model == model]:
             self._drop(worker)
-        while (unit := self.queue.take(model)) is not None:
+        named: set[Unit] = set()
+        while (unit := self.queue.take(model)) is not None:  # the queue hands out each one as often as it may be tried
             attempt = lost_attempt(unit, f"{model}-ray-{self.token}", reason, 0.0, lost=False)
-            self.folder.record(attempt)
-            self._ended(attempt)
+            self.queue.returned(attempt)
+            if unit not in named:
+                named.add(unit)
+                self.folder.record(attempt)
+                self.tell(attempt)

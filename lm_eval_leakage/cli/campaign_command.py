@@ -49,7 +49,11 @@ def campaign_arguments(parser: argparse.ArgumentParser) -> None:
         help="what starts workers: local, ray or slurm (default: ray if it is installed and there is an --address or "
         "more than one accelerator, else local)",
     )
-    add("--address", metavar="ADDRESS", help="of a Ray cluster, such as auto or HOST:6379; with --engine slurm, local runs its jobs on this machine")
+    add(
+        "--address",
+        metavar="ADDRESS",
+        help="of a Ray cluster, such as auto or HOST:6379; with --engine slurm, local runs its jobs on this machine",
+    )
     add("--output_path", "-o", type=Path, metavar="DIR", help="instead of the plan's output_path (default: campaign)")
     add("--dry_run", action="store_true", help="only show units, tokens and GPU hours; no model is loaded")
     add(

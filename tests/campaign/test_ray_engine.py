@@ -126,7 +126,7 @@ def test_a_model_for_which_no_node_is_large_enough_is_named_and_the_others_are_d
 ) -> None:
     monkeypatch.setattr("lm_eval_leakage.campaign.ray_engine.PLACE_S", 0.0)
     models = (CampaignModel("huge", gpus=8), CampaignModel("small"))
-    told = carried_out(a_plan(models=models, retries=0, workers=1), folder, address)
+    told = carried_out(a_plan(models=models, retries=2, workers=1), folder, address)
     assert Counter((one.unit.model, one.ok) for one in told) == {("small", True): 2, ("huge", False): 2}
     needs = "huge needs a node with 8 GPUs, and the largest has 2"
     assert {one.error for one in told if not one.ok} == {needs}
