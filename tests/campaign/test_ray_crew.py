@@ -136,5 +136,8 @@ def test_the_mark_of_a_killed_driver_is_no_proof(tmp_path: Path) -> None:
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lm_eval_leakage.campaign.engines.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"^--engine ray needs ray; run `pip install 'lm-eval-leakage\[ray\]'`$"):
+    with pytest.raises(
+        ImportError,
+        match=r"^--engine ray needs ray, which is not installed; run `pip install 'lm-eval-leakage\[ray\]'`$",
+    ):
         engine_of("ray", None, a_plan(), CampaignFolder("unused"))
