@@ -53,7 +53,9 @@ def engine_of(name: str | None, address: str | None, plan: CampaignPlan, folder:
         raise ValueError(f"address is {address!r}, which is for --engine ray and slurm; leave it out for this machine")
     package = EXTRAS.get(name)
     if package is not None and find_spec(package) is None:
-        raise ImportError(f"--engine {name} needs {package}, which is not installed; run `pip install {package}`")
+        raise ImportError(
+            f"--engine {name} needs {package}, which is not installed; run `pip install 'lm-eval-leakage[{name}]'`"
+        )
     module, _, kind = CLASSES[name].partition(":")
     engine: CampaignEngine = getattr(import_module(module), kind)(plan, folder, address)
     return engine

@@ -1,0 +1,74 @@
+"""Cost of scheduling a campaign on Ray: 20 models x 40 benchmarks x 4 kinds with a worker that returns at once.
+
+    python benchmarks/campaign.py [N_MODELS N_BENCHMARKS]
+
+Ray is started on this machine and ended. What remains when units take no time is what the engine, Ray and the starts
+of workers cost. It is compared with the time that units of 10 seconds would take on as many workers.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import tempfile
+import time
+from types import TracebackType
+
+from lm_eval_leakage.campaign.attempts import Attempt
+from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
+from lm_eval_leakage.campaign.engines import now
+from lm_eval_leakage.campaign.plan_settings import CampaignModel, CampaignPlan
+from lm_eval_leakage.campaign.progress import Progress
+from lm_eval_leakage.campaign.ray_engine import RayEngine
+from lm_eval_leakage.campaign.units import Unit, units_of
+
+UNIT_S = 10.0
+AUDITS = ("leakage_perm", "leakage_tokens", "leakage_semihalf")
+
+
+class AtOnce:
+    """A worker whose units are done as soon as they begin."""
+
+    def __init__(self, plan: CampaignPlan, model: str, folder: CampaignFolder, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> AtOnce:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        """Holds nothing."""
+
+    def run(self, unit: Unit) -> Attempt:
+        return Attempt(unit, True, 0.0, 24, 2400, None, False, self._name, now())
+
+
+def main() -> None:
+    n_models, n_benchmarks = map(int, sys.argv[1:]) if len(sys.argv) == 3 else (20, 40)
+    models = tuple(CampaignModel(f"model{place}") for place in range(n_models))
+    plan = CampaignPlan(models, tuple(f"task{place}" for place in range(n_benchmarks)), AUDITS)
+    units, workers = units_of(plan), set()
+    with tempfile.TemporaryDirectory() as place:
+        progress = Progress(units, units)
+
+        def tell(attempt: Attempt) -> None:
+            workers.add(attempt.worker)
+            progress.ended(attempt)
+
+        began, cpu = time.monotonic(), time.process_time()
+        RayEngine(plan, CampaignFolder(place), None, AtOnce).carry_out(units, tell, progress.begun)
+        wall, cpu = time.monotonic() - began, time.process_time() - cpu
+    n_places = os.cpu_count() or 1
+    ideal = len(units) * UNIT_S / n_places
+    print(f"{len(units)} units of {n_models} models, {len(workers)} workers started, {n_places} at once")
+    print(f"wall time: {wall:.1f} s with starting and ending Ray; {100 * wall / ideal:.2f} % of {ideal:.0f} s")
+    print(
+        f"driver: {1000 * cpu / len(units):.2f} ms of CPU per unit: enough for {len(units) * UNIT_S / cpu:.0f} workers"
+    )
+    print(f"driver: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10:.0f} MiB at most")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""A backend without weights for campaigns in tests, registered by `imports: [tests.campaign.stand_in]`.
+
+Its answers are hashes of the texts, and it fails, dies or dawdles where it is told to. Importing this also leaves out
+lm_eval's 14,000 tasks, whose index takes 11 seconds in every worker.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from lm_eval.api.model import LM
+from lm_eval.api.registry import model_registry
+
+from lm_eval_leakage.harness.patches.registries import add_models
+from lm_eval_leakage.harness.running import task_shelf
+from tests.checking.conftest import GivenTasksOnly
+
+NAME = "stand-in"
+LOADED = "loaded"  # a file in the `counts` folder: a line for each time that a model is loaded
+ASKED = "asked"  # the same for each request
+
+
+class StandIn(LM):
+    """seed: of the answers
+    counts: a folder where loads and requests are counted
+    broken: whether it cannot be loaded
+    fails_at, dies_at, slow_at: a part of a text at which it raises, is killed, or takes a minute
+    times: how often at most it dies, counted by a file in `counts`
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__()
+        told = {**arguments}
+        self.seed, self.folder = int(told.get("seed", 0)), told.get("counts")
+        self.fails_at, self.dies_at, self.slow_at = (told.get(key) for key in ("fails_at", "dies_at", "slow_at"))
+        self.times = int(told.get("times", 10**6))
+        if told.get("broken"):
+            raise MemoryError("no room for the weights")
+        self._count(LOADED, str(os.getpid()))
+
+    def tok_encode(self, text: str) -> list[int]:
+        return list(range(len(text.split())))
+
+    def loglikelihood(self, requests: Any, **_: Any) -> list[tuple[float, bool]]:
+        answers = []
+        for request in requests:
+            text = "".join(request.args)
+            self._misbehave(text)
+            digest = blake2b(f"{self.seed} {text}".encode(), digest_size=6).digest()
+            answer = (-50.0 * int.from_bytes(digest, "big") / 2**48, False)
+            self._count(ASKED, digest.hex())
+            self.cache_hook.add_partial("loglikelihood", request.args, answer)
+            answers.append(answer)
+        return answers
+
+    def loglikelihood_rolling(self, requests: Any, **_: Any) -> Any:
+        raise NotImplementedError
+
+    def generate_until(self, requests: Any, **_: Any) -> Any:
+        raise NotImplementedError
+
+    def _misbehave(self, text: str) -> None:
+        if self.slow_at and self.slow_at in text:
+            time.sleep(60)
+        if self.fails_at and self.fails_at in text:
+            raise RuntimeError(f"cannot answer {self.fails_at}")
+        if self.dies_at and self.dies_at in text and self._deaths() < self.times:
+            self._count("deaths", "x")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _deaths(self) -> int:
+        file = Path(self.folder or ".") / "deaths"
+        return len(file.read_text().splitlines()) if file.exists() else 0
+
+    def _count(self, what: str, line: str) -> None:
+        if self.folder:
+            with (Path(self.folder) / what).open("a") as stream:
+                stream.write(f"{line}\n")
+
+
+def lines(folder: Path, what: str) -> list[str]:
+    file = folder / what
+    return file.read_text().splitlines() if file.exists() else []
+
+
+add_models()
+if NAME not in model_registry:
+    model_registry.register(NAME, target=StandIn)
+task_shelf.TaskManager = GivenTasksOnly

@@ -1,0 +1,142 @@
+"""A whole campaign on Ray, with the harness: nodes that are lost change no number of its tables."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from lm_eval_leakage.campaign.attempts import Attempt
+from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
+from lm_eval_leakage.campaign.campaign_tables import board_of, tables_of
+from lm_eval_leakage.campaign.local_engine import LocalEngine
+from lm_eval_leakage.campaign.plan_settings import CampaignPlan
+from lm_eval_leakage.campaign.ray_engine import RayEngine
+from lm_eval_leakage.campaign.unit_worker import UnitWorker
+from lm_eval_leakage.campaign.units import units_of
+from tests.campaign.campaigns import begun, benchmark, plan_for
+from tests.campaign.ray_nodes import SmallCluster, a_cluster
+from tests.campaign.tiny_llama import tiny_llama
+
+pytestmark = pytest.mark.model  # starts processes of Ray
+
+MODELS = ("ash", "birch", "cedar", "elm", "fir", "oak")
+BENCHMARKS = ("alpha", "beta", "gamma", "delta", "epsilon")
+AUDITS = ["leakage_perm", "leakage_perm_q"]
+END_S = 300.0
+
+
+def a_plan(place: Path, output: str, shards: int, **more) -> CampaignPlan:
+    for seed, name in enumerate(BENCHMARKS):
+        benchmark(place / "tasks", name, n=7, seed=seed)
+    named = [{"name": one, "model": "frail", "model_args": {"name": one}} for one in MODELS]
+    told = {"models": named, "tasks": list(BENCHMARKS), "audits": AUDITS, "shards": shards, "minutes": 5}
+    return plan_for(place, place / output, **(told | more))
+
+
+def in_one_process(plan: CampaignPlan) -> CampaignFolder:
+    folder = begun(plan)
+    for model in plan.models:
+        with UnitWorker(plan, model.name, folder, "alone") as worker:
+            attempts = [worker.run(unit) for unit in units_of(plan) if unit.model == model.name]
+        assert all(attempt.ok for attempt in attempts), attempts
+    return folder
+
+
+def numbers(folder: CampaignFolder) -> dict[str, str]:
+    """The tables that have nothing but numbers and names."""
+    board = board_of(folder)
+    assert board is not None
+    assert not board.problems
+    texts = tables_of(board)
+    return {name: texts[name] for name in ("leaderboard.csv", "leaderboard.json", "leaderboard.md")}
+
+
+class LosesNodes:
+    """Of two nodes, kills a random one at a random moment, and another one later. A new one takes its place at the
+    next attempt that ends, since Ray starts nodes in the main thread only."""
+
+    def __init__(self, cluster: SmallCluster, folder: CampaignFolder, seed: int) -> None:
+        self._cluster, self._folder, self._rng = cluster, folder, random.Random(seed)
+        self._nodes = [cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)]
+        self.lost_at: list[int] = []
+        self.told: list[Attempt] = []
+        self._thread = threading.Thread(target=self._kill)
+        self._thread.start()
+
+    def tell(self, attempt: Attempt) -> None:
+        self.told.append(attempt)
+        if len(self._nodes) < 2:
+            self._nodes.append(self._cluster.add_node(num_cpus=1))
+
+    def join(self) -> None:
+        self._thread.join(END_S)
+
+    def _kill(self) -> None:
+        end = time.monotonic() + END_S
+        for n_done in (self._rng.randint(5, 100), self._rng.randint(110, 200)):
+            while self._n_done() < n_done or len(self._nodes) < 2:
+                if time.monotonic() > end:
+                    return
+                time.sleep(0.02)
+            time.sleep(self._rng.random() / 4)
+            self.lost_at.append(self._n_done())
+            self._cluster.kill_node(self._nodes.pop(self._rng.randrange(2)))
+
+    def _n_done(self) -> int:
+        return len(list(self._folder.runs.glob("*/*/*/*")))
+
+
+def test_a_node_lost_twice_changes_no_number_of_the_tables(tmp_path: Path) -> None:
+    plan = a_plan(tmp_path, "on_ray", shards=3)
+    folder, seed = begun(plan), random.randrange(2**32)
+    print("seed", seed)
+    with a_cluster() as cluster:
+        nodes = LosesNodes(cluster, folder, seed)
+        RayEngine(plan, folder, cluster.address).carry_out(units_of(plan), nodes.tell, lambda *_: None)
+        nodes.join()
+    units = units_of(plan)
+    assert folder.left(units) == []
+    assert len(nodes.lost_at) == 2
+    assert max(nodes.lost_at) < len(units)
+    assert all(one.lost for one in nodes.told if not one.ok)
+    assert sum(one.lost for one in nodes.told) <= 2
+    assert all(len(list(folder.run_of(unit).rglob("results_*.json"))) == 1 for unit in units)
+    alone = in_one_process(a_plan(tmp_path, "alone", shards=1))
+    assert numbers(folder) == numbers(alone)
+    assert len(json.loads(numbers(alone)["leaderboard.json"])["rows"]) >= len(MODELS)
+
+
+def test_models_of_transformers_have_the_same_tables_on_ray_as_in_one_process(tmp_path: Path) -> None:
+    """In processes of their own on both sides: their number of threads decides in which order sums are computed."""
+    names = ("small", "smaller")
+    models = [
+        {
+            "name": name,
+            "model_args": {"pretrained": str(tiny_llama(tmp_path / name, seed)), "dtype": "float32"},
+            "batch_size": 1,
+            "device": "cpu",
+        }
+        for seed, name in enumerate(names)
+    ]
+    told = {"models": models, "tasks": ["alpha", "beta"], "audits": ["leakage_perm"]}
+    on_ray, local = (a_plan(tmp_path, output, shards, **told) for output, shards in (("on_ray", 2), ("local", 1)))
+    folder, other = begun(on_ray), begun(local)
+    with a_cluster() as cluster:
+        nodes = [cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)]
+        attempts: list[Attempt] = []
+
+        def tell(attempt: Attempt) -> None:
+            attempts.append(attempt)
+            if len(attempts) == 3:
+                cluster.kill_node(nodes.pop())
+
+        RayEngine(on_ray, folder, cluster.address).carry_out(units_of(on_ray), tell, lambda *_: None)
+    LocalEngine(local, other).carry_out(units_of(local), lambda _: None, lambda *_: None)
+    assert folder.left(units_of(on_ray)) == other.left(units_of(local)) == []
+    assert all(one.lost for one in attempts if not one.ok)
+    assert numbers(folder) == numbers(other)

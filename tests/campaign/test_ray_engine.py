@@ -1,0 +1,215 @@
+"""Campaigns on a Ray cluster of two nodes on this machine, with a stand-in for models."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lm_eval_leakage.campaign import ray_crew
+from lm_eval_leakage.campaign.attempts import Attempt
+from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
+from lm_eval_leakage.campaign.plan_settings import CampaignModel, CampaignPlan
+from lm_eval_leakage.campaign.ray_cluster import check_nodes, connected
+from lm_eval_leakage.campaign.ray_engine import RayEngine
+from lm_eval_leakage.campaign.units import Unit, units_of
+from tests.campaign.ray_nodes import a_cluster
+from tests.campaign.unloaded_worker import LOADED, UnloadedWorker, a_plan, workers_made
+
+pytestmark = pytest.mark.model  # starts processes of Ray
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with a_cluster() as cluster:
+        cluster.add_node(num_cpus=2, num_gpus=2)
+        cluster.add_node(num_cpus=2)
+        yield cluster.address
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> CampaignFolder:
+    (tmp_path / "campaign").mkdir()
+    return CampaignFolder(tmp_path / "campaign")
+
+
+def carried_out(plan: CampaignPlan, folder: CampaignFolder, address: str | None) -> list[Attempt]:
+    told: list[Attempt] = []
+    begun: list[Unit] = []
+    engine = RayEngine(plan, folder, address, UnloadedWorker)
+    engine.carry_out(folder.left(units_of(plan)), told.append, lambda unit, worker: begun.append(unit))
+    assert set(begun) <= {attempt.unit for attempt in told}
+    return told
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def wait_until(condition, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.1)
+
+
+def test_every_unit_is_done_once_and_a_model_is_loaded_once_per_worker(address, folder) -> None:
+    plan = a_plan(3, ("one", "two", "three"), shards=3, workers=3)
+    told = carried_out(plan, folder, address)
+    assert sorted(attempt.unit for attempt in told) == sorted(units_of(plan))
+    assert all(attempt.ok for attempt in told)
+    assert folder.left(units_of(plan)) == []
+    assert len(workers_made(folder)) <= 5  # 27 units
+    assert len(list((folder.path / LOADED).glob("*.ended"))) == len(workers_made(folder))
+    assert not list(folder.path.glob("seen_by_nodes*"))
+    assert {made["cwd"] for made in workers_made(folder)} == {str(Path.cwd())}
+
+
+def test_a_lost_worker_costs_one_attempt_and_a_unit_that_kills_every_worker_is_given_up(
+    address, folder, capfd
+) -> None:
+    plan = a_plan(1, ("one", "dies_once", "dies", "two"), retries=1)
+    told = carried_out(plan, folder, address)
+    by_task = {task: [one for one in told if one.unit.task == task] for task in plan.tasks}
+    assert {task: [one.ok for one in own] for task, own in by_task.items()} == {
+        "one": [True],
+        "two": [True],
+        "dies_once": [False, True],
+        "dies": [False] * 5,
+    }
+    assert all(one.lost and "worker" in one.error for one in told if not one.ok)
+    assert [one.time for one in folder.attempts()] == sorted(one.time for one in told)
+    assert [attempt.unit.task for attempt in folder.failed(units_of(plan))] == ["dies"]
+    assert "raylet" not in "".join(capfd.readouterr())
+
+
+def test_a_unit_that_fails_by_itself_keeps_its_worker(address, folder) -> None:
+    told = carried_out(a_plan(1, ("fails", "one"), retries=2, workers=1), folder, address)
+    assert [(one.unit.task, one.ok) for one in told] == [("fails", False), ("one", True)] + [("fails", False)] * 2
+    assert len(workers_made(folder)) == 1
+
+
+def test_an_error_of_the_worker_itself_is_told_by_its_text(address, folder) -> None:
+    told = carried_out(a_plan(1, ("exits",), retries=0, workers=1), folder, address)
+    assert {one.error for one in told} == {"the worker was lost: RuntimeError: the worker itself is broken"}
+    assert len(told) == 4
+
+
+def test_a_worker_that_takes_too_long_is_killed(address, folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_crew, "engine_limit", lambda minutes: 60 * minutes)
+    told = carried_out(a_plan(1, ("hangs_once", "one"), minutes=0.03, workers=1), folder, address)
+    assert [(one.unit.task, one.ok, one.lost) for one in told] == [
+        ("hangs_once", False, False),
+        ("one", True, False),
+        ("hangs_once", True, False),
+    ]
+    assert "minutes: 0.03" in told[0].error
+    wait_until(lambda: not any(is_alive(made["pid"]) for made in workers_made(folder)))
+
+
+def test_a_model_gets_its_gpus_on_one_node_and_one_without_gpus_sees_none(address, folder) -> None:
+    models = (CampaignModel("small"), CampaignModel("parallel", gpus=2))
+    carried_out(a_plan(models=models), folder, address)
+    assert {made["model"]: made["gpus"] for made in workers_made(folder)} == {"small": "", "parallel": "0,1"}
+
+
+def test_a_model_for_which_no_node_is_large_enough_is_named_and_the_others_are_done(
+    address, folder, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    monkeypatch.setattr("lm_eval_leakage.campaign.ray_engine.PLACE_S", 0.0)
+    models = (CampaignModel("huge", gpus=8), CampaignModel("small"))
+    told = carried_out(a_plan(models=models, retries=2, workers=1), folder, address)
+    assert Counter((one.unit.model, one.ok) for one in told) == {("small", True): 2, ("huge", False): 2}
+    needs = "huge needs a node with 8 GPUs, and the largest has 2"
+    assert {one.error for one in told if not one.ok} == {needs}
+    assert needs in caplog.messages
+
+
+def test_a_cluster_with_gpus_of_which_no_model_asks_for_any_is_pointed_out(address, folder, caplog) -> None:
+    carried_out(a_plan(1, ("one",)), folder, address)
+    assert [text for text in caplog.messages if "none of its 2 for workers; add `gpus: 1`" in text]
+
+
+def test_a_node_that_does_not_see_the_folder_is_named(address, tmp_path: Path) -> None:
+    with connected(address), pytest.raises(ValueError, match="cannot run the campaign: node .* does not see") as found:
+        check_nodes(tmp_path / "elsewhere" / "mark")
+    assert len(re.findall("choose an --output_path that all nodes share", str(found.value))) == 2
+
+
+def test_workers_that_cannot_start_are_tried_three_times(address, folder, monkeypatch, caplog) -> None:
+    monkeypatch.setattr("lm_eval_leakage.campaign.ray_engine.check_nodes", lambda mark: mark.unlink())
+    told = carried_out(a_plan(1, ("one",), retries=0), folder, address)
+    assert len(told) == 1
+    assert "3 workers in a row could not be started" in told[0].error
+    assert "does not see the campaign's folder" in told[0].error
+    assert len([text for text in caplog.messages if "could not be started" in text]) == 3
+
+
+def test_an_interrupted_driver_leaves_no_worker(address, folder) -> None:
+    def interrupt(attempt: Attempt) -> None:
+        raise KeyboardInterrupt
+
+    plan = a_plan(2, ("one", "hangs"))
+    with pytest.raises(KeyboardInterrupt):
+        RayEngine(plan, folder, address, UnloadedWorker).carry_out(units_of(plan), interrupt, lambda *_: None)
+    wait_until(lambda: not any(is_alive(made["pid"]) for made in workers_made(folder)))
+
+
+def test_3200_units_are_scheduled_in_less_than_a_twentieth_of_their_time(address, folder) -> None:
+    tasks = tuple(f"task{place}" for place in range(40))
+    plan = a_plan(20, tasks, audits=("leakage_perm", "leakage_tokens", "leakage_semihalf"))
+    before, begun = psutil.Process().memory_info().rss, time.monotonic()
+    told = carried_out(plan, folder, address)
+    seconds = time.monotonic() - begun
+    assert len({one.unit for one in told if one.ok}) == 3200
+    assert seconds < 0.05 * 3200 * 10 / 4  # four CPUs of the cluster, which are two at most
+    assert psutil.Process().memory_info().rss - before < 2**28
+
+
+DRIVER = """
+import sys
+from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
+from lm_eval_leakage.campaign.ray_engine import RayEngine
+from lm_eval_leakage.campaign.units import units_of
+from tests.campaign.unloaded_worker import UnloadedWorker, a_plan
+plan, folder = a_plan(2, ("one", "hangs_once")), CampaignFolder(sys.argv[1])
+RayEngine(plan, folder, sys.argv[2] or None, UnloadedWorker).carry_out(units_of(plan), print, print)
+"""
+
+
+@pytest.mark.parametrize("place", ["cluster", "this machine"])
+def test_the_workers_of_a_killed_driver_end_and_its_successor_asks_what_is_missing(address, folder, place) -> None:
+    where = address if place == "cluster" else ""
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, folder.path, where], stdout=subprocess.DEVNULL)
+    first = folder.path / "first"
+    wait_until(lambda: len(list(first.glob("*"))) == 2, 60)
+    driver.send_signal(signal.SIGKILL)
+    assert driver.wait() == -signal.SIGKILL
+    pids = [made["pid"] for made in workers_made(folder)]
+    assert len(pids) == 2
+    wait_until(lambda: not any(map(is_alive, pids)))
+    told = carried_out(a_plan(2, ("one", "hangs_once")), folder, address)
+    assert sorted(one.unit.id for one in told if one.ok) == [f"model{n}/hangs_once/run/0of1" for n in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ("ray://head:10001", "Ray Client"),
+        ("127.0.0.1:9", "no Ray cluster can be reached at '127.0.0.1:9'"),
+        ("nonsense", "no Ray cluster can be reached at 'nonsense'"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused_at_once(wrong: str, reason: str, folder) -> None:
+    begun = time.monotonic()
+    with pytest.raises(ValueError, match=reason):
+        carried_out(a_plan(), folder, wrong)
+    assert time.monotonic() - begun < 10
