@@ -166,7 +166,7 @@ def configured(results: dict[str, Any]) -> None:
         {"n_shot": 5},
         {"arguments": {"pretrained": "m", "dtype": "float32"}},
     ],
-    ids=str,
+    ids=["seed", "chat template", "task settings", "examples", "model arguments"],
 )
 def test_shards_of_runs_with_other_options_are_not_pooled(tmp_path, other) -> None:
     write_shard(tmp_path, 0, 2)

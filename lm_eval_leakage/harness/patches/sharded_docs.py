@@ -15,7 +15,7 @@ from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
-from lm_eval_leakage.harness.patches.evaluate_results import on_results
+from lm_eval_leakage.harness.patches.evaluate_results import on_next_results
 from lm_eval_leakage.harness.patches.exception_hook import Refusal, hide_tracebacks
 from lm_eval_leakage.harness.patches.patching import patched_once
 from lm_eval_leakage.logs.run_shard import OF_ALL_SHARDS, SHARD, RunShard
@@ -28,7 +28,6 @@ DRAWING = ("sampler", "fewshot_rnd")  # attributes of tasks that draw a question
 def ask_shard(task: Any, shard: RunShard) -> None:
     """Makes a task ask only a shard of its questions, and record which."""
     hide_tracebacks()
-    on_results(_tell)
     task.config.metadata = (task.config.metadata or {}) | {SHARD: str(shard)}
     patched_once(f"{TASK_CLASS}.doc_iterator", partial(_docs_of_shard, shard), task)
     patched_once(f"{TASK_CLASS}.build_all_requests", partial(_requests_of_shard, task, shard), task)
@@ -70,6 +69,7 @@ def _requests_of_shard(task: Any, shard: RunShard, original: Callable[..., None]
     ) -> None:
         if cache_requests or rewrite_requests_cache:
             logger.warning("%s: --cache_requests is ignored, since the cache ignores shards", task.config.task)
+        on_next_results(_tell)
         n_questions = len(set(samples)) if samples else min(len(task.eval_docs), int(limit or len(task.eval_docs)))
         task.config.metadata[OF_ALL_SHARDS] = n_questions
         if _is_empty(task, shard, n_questions, world_size):
