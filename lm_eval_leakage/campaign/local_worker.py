@@ -31,7 +31,8 @@ class LocalWorker:
         self._begun = time.monotonic()
         environment = os.environ | ({"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {})
         command = [sys.executable, "-m", MODULE, str(folder.path), model, name]
-        with log_to_add_to(folder.log_of_worker(name)) as log:
+        self._log = folder.log_of_worker(name)
+        with log_to_add_to(self._log) as log:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -78,7 +79,7 @@ class LocalWorker:
         """Why it has ended, in words."""
         code = self._process.returncode
         if code is None or code >= 0:
-            return f"its worker ended with exit code {code}"
+            return f"its worker ended with exit code {code}; the reason is in {self._log}"
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         hint = ", as the system does when memory is short" if -code == signal.SIGKILL else ""
         return f"its worker was ended by {name}{hint}"

@@ -65,7 +65,7 @@ def _reporting(before: Any, report: Report, to_cache: Callable[[str], bool], rep
 
         def add_together(self, requests: Sequence[Any], places: Sequence[int], answers: Answers) -> bool:
             """Returns False, and takes nothing, if the answers have to be reported one by one."""
-            is_cached = getattr(before, "dbdict", before) is not None
-            return not is_cached and report_together(requests, places, answers)
+            listens = type(before) is not CacheHook or before.dbdict is not None
+            return not listens and report_together(requests, places, answers)
 
     return Reporting(None)

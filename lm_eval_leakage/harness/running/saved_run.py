@@ -149,7 +149,7 @@ def _hooked(heard: Heard | None) -> Callable[[Any], None]:
         if not hasattr(lm, "set_cache_hook"):
             return
         set_hook = partial(type(lm).set_cache_hook, lm)
-        lm.set_cache_hook = lambda hook: set_hook(hook if heard is None else _Hearing(heard, hook))
+        lm.set_cache_hook = lambda hook: set_hook(hook if heard is None else _Hearing.of(heard, hook))
         lm.set_cache_hook(CacheHook(None))
 
     return prepare
@@ -159,6 +159,11 @@ class _Hearing(CacheHook):  # type: ignore[misc]
     def __init__(self, heard: Heard, other: Any) -> None:
         super().__init__(None)
         self._heard, self._other = heard, other
+
+    @classmethod
+    def of(cls, heard: Heard, hook: Any) -> _Hearing:
+        """`hook` itself if it hears already, such as one that is set again after another."""
+        return hook if isinstance(hook, _Hearing) else cls(heard, hook)
 
     def add_partial(self, attr: str, req: Any, res: Any) -> None:
         self._heard(attr, req)
