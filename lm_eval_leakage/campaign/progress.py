@@ -25,7 +25,7 @@ class Progress:
     def __init__(
         self, units: Sequence[Unit], left: Iterable[Unit], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._lock, self._clock, self._begun = threading.Lock(), clock, clock()
+        self._mutex, self._clock, self._begun = threading.Lock(), clock, clock()
         self._left = Counter((unit.model, unit.kind) for unit in left)
         self.n_units = len(units)
         self.n_done_before = self.n_units - self._left.total()
@@ -35,11 +35,11 @@ class Progress:
         self._seconds, self._n_timed = Counter[ModelAndKind](), Counter[ModelAndKind]()
 
     def begun(self, unit: Unit, worker: str) -> None:
-        with self._lock:
+        with self._mutex:
             self._working[unit] = (worker, self._clock())
 
     def ended(self, attempt: Attempt) -> None:
-        with self._lock:
+        with self._mutex:
             unit, key = attempt.unit, (attempt.unit.model, attempt.unit.kind)
             self._working.pop(unit, None)
             self._n_requests += attempt.n_requests
@@ -62,7 +62,7 @@ class Progress:
     @property
     def failed(self) -> list[Attempt]:
         """The last attempt of each unit whose last attempt failed."""
-        with self._lock:
+        with self._mutex:
             return list(self._failed.values())
 
     @property
@@ -72,7 +72,7 @@ class Progress:
     def seconds_left(self) -> float | None:
         """By the mean time of units of the same model and kind, else of the same kind, else of all; None before the
         first is done."""
-        with self._lock:
+        with self._mutex:
             return self._seconds_left()
 
     def _seconds_left(self) -> float | None:
@@ -87,7 +87,7 @@ class Progress:
         return work / at_once
 
     def as_status(self) -> dict[str, Any]:
-        with self._lock:
+        with self._mutex:
             seconds = max(1e-9, self._clock() - self._begun)
             failed = list(self._failed.values())
             working = [

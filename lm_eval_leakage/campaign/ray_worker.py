@@ -52,12 +52,12 @@ class CampaignWorker:
     """The actor: a process that holds one model. Ray ends it when the driver's job ends, whatever it is doing."""
 
     def __init__(self, errand: Errand, model: str, name: str) -> None:
-        self._errand, self._model, self._name = errand, model, name
+        self._errand, self._planned, self._called = errand, model, name
         self._held = ExitStack()
         self._worker: TakesUnits | None = None
 
     def __repr__(self) -> str:
-        return self._name  # as Ray's dashboard shows it
+        return self._called  # as Ray's dashboard shows it
 
     def ready(self) -> None:
         """Raises ValueError if this node cannot be used. As on one machine, a model without GPUs sees none if others
@@ -67,13 +67,13 @@ class CampaignWorker:
         if Path(self._errand.cwd).is_dir():
             os.chdir(self._errand.cwd)
         plan = self._errand.plan
-        if not plan.model(self._model).gpus and any(model.gpus for model in plan.models):
+        if not plan.model(self._planned).gpus and any(model.gpus for model in plan.models):
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
     def run(self, unit: Unit) -> Attempt:
         if self._worker is None:
             make = self._errand.maker or _unit_worker()
-            made = make(self._errand.plan, self._model, CampaignFolder(self._errand.folder), self._name)
+            made = make(self._errand.plan, self._planned, CampaignFolder(self._errand.folder), self._called)
             self._worker = self._held.enter_context(made)
         return self._worker.run(unit)
 

@@ -25,7 +25,7 @@ class UnitQuestions:
     """The questions of the units of one model."""
 
     def __init__(self, plan: CampaignPlan, model: CampaignModel, shelf: TaskShelf) -> None:
-        self._plan, self._model, self._shelf = plan, model, shelf
+        self._plan, self._planned, self._shelf = plan, model, shelf
         self._data: dict[str, DataRows] = {}
         self._drawn = lru_cache(TASKS_KEPT)(self._drawn_of)
 
@@ -68,4 +68,4 @@ class UnitQuestions:
         return drawn(placed_rows(loaded), self._plan.limit, self._plan.seed)
 
     def _loaded(self, name: str, further: dict[str, object]) -> LoadedTask:
-        return self._shelf.load(name, {**self._model.model_args, **self._plan.metadata, **further})
+        return self._shelf.load(name, {**self._planned.model_args, **self._plan.metadata, **further})

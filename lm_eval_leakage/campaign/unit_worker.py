@@ -40,7 +40,7 @@ class UnitWorker:
     """A context manager; when it ends, the memory of the model is free."""
 
     def __init__(self, plan: CampaignPlan, model_name: str, folder: CampaignFolder, worker_name: str) -> None:
-        self._plan, self._model, self._folder, self._name = plan, plan.model(model_name), folder, worker_name
+        self._plan, self._planned, self._folder, self._worker = plan, plan.model(model_name), folder, worker_name
         self._stack = ExitStack()
         self._kept: KeptModels | None = None
         self._questions: UnitQuestions | None = None
@@ -60,13 +60,13 @@ class UnitWorker:
         KeyboardInterrupt is raised."""
         begun, heard = time.monotonic(), _Heard()
         with written_to(self._folder.log_of(unit)), self._folder.sole_use(unit):
-            logger.info("%s: begun by %s at %s", unit.id, self._name, now())
+            logger.info("%s: begun by %s at %s", unit.id, self._worker, now())
             error = None
             if not (self._folder.done(unit) or self._was_complete(unit)):
                 error = self._tried(unit, heard)
             n_tokens = heard.n_tokens(next(iter(self._kept.models.values()), None) if self._kept else None)
             seconds = time.monotonic() - begun
-            attempt = Attempt(unit, error is None, seconds, heard.n, n_tokens, error, False, self._name, now())
+            attempt = Attempt(unit, error is None, seconds, heard.n, n_tokens, error, False, self._worker, now())
             if attempt.ok and not self._folder.done(unit):
                 self._publish(attempt)
             self._folder.record(attempt)
@@ -113,12 +113,12 @@ class UnitWorker:
         add_models()
         for module in self._plan.imports:
             import_module(module)
-        self._questions = UnitQuestions(self._plan, self._model, TaskShelf(self._plan.include_paths))
+        self._questions = UnitQuestions(self._plan, self._planned, TaskShelf(self._plan.include_paths))
         return self._questions
 
     @property
     def _who(self) -> NamedModel:
-        one = self._model
+        one = self._planned
         how = (one.batch_size or BATCH_SIZE, one.device or DEVICE, one.apply_chat_template)
         return NamedModel(one.model, one.model_args, *how, called=one.name)
 
