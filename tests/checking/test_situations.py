@@ -103,7 +103,7 @@ def test_the_word_is_right_or_withheld_and_the_same_everywhere(
 ) -> None:
     one, out = SITUATIONS[name], tmp_path / "out"
     fakes.score = staticmethod(one.score)
-    monkeypatch.setattr(sys.modules[command.__module__], "_only_warnings", lambda: None)
+    monkeypatch.setattr(sys.modules[command.__module__], "only_warnings", lambda: None)
     file = task = written(tmp_path, one.docs)
     if one.task:
         task = "quiz"
