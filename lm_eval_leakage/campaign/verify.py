@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from lm_eval_leakage.campaign.campaign_folder import MANIFEST, UNIT_FILE, CampaignFolder
 from lm_eval_leakage.campaign.campaign_tables import board_of, tables_of
 from lm_eval_leakage.campaign.digests import digests_of
 from lm_eval_leakage.campaign.units import Unit
+from lm_eval_leakage.logs.reference_log import ANNOTATED
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ def _of_unit(folder: CampaignFolder, unit: Unit, told: Mapping[str, str]) -> Ite
     for name in dict.fromkeys([*told, *now]):
         if name not in now:
             yield f"{place / name} is gone"
+        elif name not in told and Path(name).stem.endswith(ANNOTATED):
+            continue  # a copy by `annotate`, which nothing reads
         elif name not in told:
             yield f"{place / name} was added after the unit was complete"
         elif told[name] != now[name]:

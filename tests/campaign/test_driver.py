@@ -15,6 +15,7 @@ from lm_eval_leakage.campaign.driver import CampaignOutcome
 from lm_eval_leakage.campaign.units import Unit
 from lm_eval_leakage.campaign.verify import verify
 from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.written import write
 from tests.campaign.conftest import N
 from tests.campaign.scripted_model import ASKED, LOADED, lines
 
@@ -225,3 +226,11 @@ def test_a_folder_that_was_moved_gives_the_same_tables(here: Run, settings: dict
     folder.path.rename(tmp_path / "moved")
     write_tables(CampaignFolder(tmp_path / "moved"))
     assert {name: (tmp_path / "moved" / name).read_text() for name in TABLE_FILES} == before
+
+
+@pytest.mark.model
+def test_copies_by_annotate_change_nothing(here: Run, settings: dict[str, Any]) -> None:
+    folder = here(settings).folder
+    written = write(annotate([folder.runs]), "1")
+    assert any(file.is_relative_to(folder.runs) for file in written)
+    assert verify(folder).found == ()
