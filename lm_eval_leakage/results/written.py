@@ -70,7 +70,8 @@ def _with_columns(
 def _is_of_shard(content: dict[str, Any]) -> bool:
     """Whether the file's own values are those of a shard, next to which columns of all shards would mislead."""
     configs = content.get("configs")
-    found = [one.get("metadata") for one in configs.values() if isinstance(one, dict)] if configs else []
+    own = configs.values() if isinstance(configs, dict) else ()
+    found = [one.get("metadata") for one in own if isinstance(one, dict)]
     return any(OF_ALL_SHARDS in metadata for metadata in found if isinstance(metadata, dict))
 
 
