@@ -90,6 +90,7 @@ def forked(settings: dict[str, Any], log: Path) -> Iterator[psutil.Process]:
     """A driver as a process of its own, whose workers are, too."""
     pid = os.fork()
     if not pid:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background ignores it
         _be_child(lambda: by_processes(settings), log, None)
     try:
         yield psutil.Process(pid)
@@ -132,7 +133,7 @@ def test_a_killed_driver_leaves_no_worker_and_is_continued(
             workers = process.children()
             process.kill()
             assert len(workers) == 1
-            assert psutil.wait_procs(workers, timeout=60)[1] == []
+            assert psutil.wait_procs(workers, timeout=10)[1] == []
     assert json.loads((tmp_path / "out" / "status.json").read_text())["state"] == "running"
     outcome = here(slow, minutes=0.01, retries=0)
     assert outcome.n_done == 2
@@ -148,7 +149,7 @@ def test_an_interrupted_campaign_ends_its_workers(
         wait_for(lambda: list((tmp_path / "out" / "logs").rglob("0of1.log")))
         workers = process.children()
         process.send_signal(signal.SIGINT)
-        assert psutil.wait_procs(workers, timeout=60)[1] == []
+        assert psutil.wait_procs(workers, timeout=10)[1] == []
         wait_for(lambda: CampaignFolder(tmp_path / "out").status()["state"] == "interrupted")
 
 
