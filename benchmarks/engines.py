@@ -107,10 +107,11 @@ def _block_figures(lm: Any, asked: Sequence[Any], spec: Found) -> Found:
     """Numbers of tokens that an engine reads: without its cache, with it, and with blocks of the usual size."""
     from lm_eval_leakage.harness.models.portions import AS_VLLM, FittedTexts
     from lm_eval_leakage.harness.models.tokenising import encoded_pairs
+    from lm_eval_leakage.scoring.prefix_tree import Texts
     from lm_eval_leakage.scoring.token_counts import ENGINE_BLOCK, token_counts
 
     pairs = [request.args for request in asked]
-    fitted = FittedTexts(lm.max_length, AS_VLLM).texts(pairs, encoded_pairs(lm, pairs))
+    fitted = FittedTexts(lm.max_length, AS_VLLM).texts(pairs, Texts.of_pairs(encoded_pairs(lm, pairs)))
     texts = [text.tokens for text in fitted]
     counts, usual = token_counts(texts, spec["block_size"]), token_counts(texts, ENGINE_BLOCK)
     return {

@@ -117,11 +117,11 @@ def _tree_figures(lm, asked) -> dict:
 
     from lm_eval_leakage.harness.models.portions import FittedTexts
     from lm_eval_leakage.harness.models.tokenising import encoded_pairs
-    from lm_eval_leakage.scoring.prefix_tree import prefix_tree
+    from lm_eval_leakage.scoring.prefix_tree import Texts, prefix_tree
 
     pairs = [request.args for request in asked]
     tokenising, tokens = timed(lambda: list(encoded_pairs(lm, pairs)))
-    building, tree = timed(lambda: prefix_tree(FittedTexts(lm.max_length).texts(pairs, tokens)))
+    building, tree = timed(lambda: prefix_tree(FittedTexts(lm.max_length).texts(pairs, Texts.of_pairs(tokens))))
     n_rows = max(1, lm.budget.max_tokens // 128)
     rows = torch.randint(10, 1000, (n_rows, 128), device=lm.device)
     dense = min(timed(lambda: _plain(lm, rows))[0] for _ in range(4)) / rows.numel()

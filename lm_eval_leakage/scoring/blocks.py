@@ -113,9 +113,9 @@ def _sees_path(rows: IntArray, on_path: IntArray, sees: BoolArray) -> None:
 
 def _sees_block(rows: IntArray, sees: BoolArray) -> None:
     """A node sees an earlier one of its block, and itself, until a node follows that is not deeper than that one."""
-    number = np.arange(rows.shape[1], dtype=np.int32)
-    np.less(number[:, None], _until(rows)[:, None, :], out=sees)
-    sees &= number <= number[:, None]
+    number = np.arange(rows.shape[1])
+    ahead = (number[:, None] - number).astype(np.uint16)  # of a later node, it is larger than any size of a block
+    np.less(ahead, (_until(rows) - number).astype(np.uint16)[:, None, :], out=sees)
 
 
 def _until(rows: IntArray) -> IntArray:

@@ -84,12 +84,15 @@ def _least_cost(depths: IntArray, size: int, costs: Costs) -> float:
 
 def layout_of(depths: IntArray, size: int, costs: Costs) -> TreeLayout:
     """The cheapest layout with blocks of `size` nodes. Nodes share their ancestors down to the shallowest of them, so
-    no trunk spans a block in which a node has hardly any; between such blocks, the best trunks are found."""
+    no trunk spans a block in which a node has so few that joining costs more; between such blocks, the best trunks
+    are found."""
     starts = np.arange(0, len(depths), size)
     shallowest = np.minimum.reduceat(depths, starts)
-    alone = (depths[starts] + float(size)) * (size * costs.masked + costs.gathered)  # without trunks
+    per_key = size * costs.masked + costs.gathered
+    alone = (depths[starts] + float(size)) * per_key  # without trunks
     total, found = 0.0, []
-    edges = np.flatnonzero(np.diff(shallowest >= KEYS_MULTIPLE, prepend=False, append=False))
+    is_worth_it = shallowest * (per_key - size) > size * costs.joined
+    edges = np.flatnonzero(np.diff(is_worth_it, prepend=False, append=False))
     for begin, end in edges.reshape(-1, 2).tolist():
         for first in range(begin, end, MOST_BLOCKS):
             some = slice(first, min(first + MOST_BLOCKS, end))

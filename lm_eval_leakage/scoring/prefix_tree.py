@@ -6,10 +6,10 @@ log-likelihood is requested; it is predicted at its parent node. Depth is the po
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,61 @@ class Text:
                 f"{self.n_scored} of {len(self.tokens)} tokens are to be scored; at least one must be, and at least "
                 "one token must come before them"
             )
+
+
+class Texts(Sequence[Text]):
+    """Many texts in three arrays, since thousands of small ones take longer to handle than to fill.
+
+    flat: tokens of all texts, one text after another
+    lengths, n_scored: of each text, `(n_texts,)`
+    """
+
+    def __init__(self, flat: IntArray, lengths: IntArray, n_scored: IntArray) -> None:
+        self.flat, self.lengths, self.n_scored = flat, lengths, n_scored
+        self.begins = np.cumsum(lengths, dtype=np.int64) - lengths  # the place of each text's first token
+
+    @classmethod
+    def of(cls, texts: Sequence[Text]) -> Texts:
+        """The same texts, which may be Texts already."""
+        if isinstance(texts, Texts):
+            return texts
+        return cls(*_joined([text.tokens for text in texts]), np.array([text.n_scored for text in texts], np.int32))
+
+    @classmethod
+    def of_pairs(cls, pairs: Iterable[tuple[IntArray, IntArray]]) -> Texts:
+        """pairs: tokens of each text before its first scored one, and the others"""
+        rows = [row for pair in pairs for row in pair]
+        flat, lengths = _joined(rows)
+        return cls(flat, lengths[::2] + lengths[1::2], lengths[1::2])
+
+    def pairs(self) -> Iterator[tuple[IntArray, IntArray]]:
+        """Of each text, the tokens before the first scored one, and the others."""
+        ends = self.begins + self.lengths
+        edges = zip(self.begins.tolist(), (ends - self.n_scored).tolist(), ends.tolist(), strict=True)
+        return ((self.flat[begin:middle], self.flat[middle:end]) for begin, middle, end in edges)
+
+    def without_beginnings(self, longest: int) -> Texts:
+        """The last `longest` tokens of longer texts."""
+        kept = np.minimum(self.lengths, longest)
+        if np.array_equal(kept, self.lengths):
+            return self
+        ends = self.begins + self.lengths
+        return Texts(self.flat[_ranges(kept, ends - kept, ends)[1]], kept, self.n_scored)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @overload
+    def __getitem__(self, place: int) -> Text: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Text]: ...
+
+    def __getitem__(self, place: int | slice) -> Text | list[Text]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(len(self))[place]]
+        begin, length = int(self.begins[place]), int(self.lengths[place])
+        return Text(self.flat[begin : begin + length], int(self.n_scored[place]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +122,11 @@ class PrefixTree:
 
 def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
     """The tree of `texts`, which may be equal or prefixes of each other; linear in their tokens except for sorting."""
-    ranks = lexicographic(texts)
-    order = np.array(ranks, np.int32)
-    rows = _joined([texts[text].tokens for text in ranks])
-    flat, lengths, begins = rows
-    scored_from = lengths - np.array([texts[text].n_scored for text in ranks], np.int32)
-    shared = _shared(*rows)
+    joined = Texts.of(texts)
+    order = np.array(lexicographic(joined), np.int32)
+    flat, lengths, begins = joined.flat, joined.lengths[order], joined.begins[order]
+    scored_from = lengths - joined.n_scored[order]
+    shared = _shared(flat, lengths, begins)
     # If a text continues the one before it, that one's last token is not a node yet.
     fresh = np.minimum(shared, np.concatenate([[0], lengths[:-1] - 1])).astype(np.int32) if len(texts) else shared
     nodes_until = np.cumsum(lengths - 1 - fresh, dtype=np.int32)
@@ -102,16 +156,17 @@ def prefix_tree(texts: Sequence[Text]) -> PrefixTree:
 
 def lexicographic(texts: Sequence[Text]) -> list[int]:
     """The order in which each text is next to those with which it shares the longest prefix."""
-    flat, lengths, begins = _joined([text.tokens for text in texts])
-    whole = flat.astype(">u4").tobytes()  # big-endian bytes sort like the tokens
-    ends = 4 * (begins + lengths)
-    keys = [whole[begin:end] for begin, end in zip((4 * begins).tolist(), ends.tolist(), strict=True)]
+    joined = Texts.of(texts)
+    whole = joined.flat.astype(">u4").tobytes()  # big-endian bytes sort like the tokens
+    begins, ends = 4 * joined.begins, 4 * (joined.begins + joined.lengths)
+    keys = [whole[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
     return sorted(range(len(texts)), key=keys.__getitem__)
 
 
 def shared_with_previous(rows: Sequence[IntArray]) -> IntArray:
     """Length of the common prefix of each row and the one before it."""
-    return _shared(*_joined(rows))
+    flat, lengths = _joined(rows)
+    return _shared(flat, lengths, np.cumsum(lengths, dtype=np.int64) - lengths)
 
 
 def _shared(flat: IntArray, lengths: IntArray, begins: npt.NDArray[np.int64]) -> IntArray:
@@ -127,11 +182,11 @@ def _shared(flat: IntArray, lengths: IntArray, begins: npt.NDArray[np.int64]) ->
     return shared
 
 
-def _joined(rows: Sequence[IntArray]) -> tuple[IntArray, IntArray, npt.NDArray[np.int64]]:
-    """The rows one after another, their lengths, and the place of each one's first token."""
+def _joined(rows: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
+    """The rows one after another, and their lengths."""
     lengths = np.array([len(row) for row in rows], np.int32)
     flat = np.concatenate(rows).astype(np.int32, copy=False) if len(rows) else np.empty(0, np.int32)
-    return flat, lengths, np.cumsum(lengths, dtype=np.int64) - lengths
+    return flat, lengths
 
 
 def _ranges(owners: npt.NDArray[Any], firsts: IntArray, stops: IntArray) -> tuple[npt.NDArray[np.int64], IntArray]:
@@ -162,6 +217,10 @@ def _asked_for(
 ) -> tuple[npt.NDArray[np.int64], IntArray, IntArray]:
     """The tokens that are scored, each with the first text that has it, as ranges of depths: text, first depth and the
     one after the last, in tree order. A text's token may be scored in a later text only that shares it."""
+    if np.all((scored_from[1:] >= scored_from[:-1]) | (scored_from[1:] >= shared[1:])):
+        # the usual case: what a text scores of the tokens that it shares, the one before scores too
+        firsts, new = np.maximum(shared, scored_from), lengths > shared
+        return np.flatnonzero(new), firsts[new], lengths[new]
     found: list[tuple[int, int, int]] = []
     asked: list[tuple[int, int]] = []  # ranges of depths, in order, in this text or in later ones that share them
     rows = zip(shared[::-1].tolist(), lengths[::-1].tolist(), scored_from[::-1].tolist(), strict=True)

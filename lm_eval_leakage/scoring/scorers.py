@@ -13,7 +13,7 @@ from torch import Tensor
 from lm_eval_leakage.scoring.budget import TokenBudget
 from lm_eval_leakage.scoring.path_sums import PathSums, ScoredText, ScoredTexts
 from lm_eval_leakage.scoring.pieces import Carried, Piece, index_tensor
-from lm_eval_leakage.scoring.prefix_tree import PrefixTree, Text, prefix_tree
+from lm_eval_leakage.scoring.prefix_tree import PrefixTree, Text, Texts, prefix_tree
 from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
 from lm_eval_leakage.scoring.two_parts import rows_at_once
 
@@ -30,12 +30,12 @@ class Scorer(Protocol):
     def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]: ...
 
 
-class TextsOfTree(list[Text]):
+class TextsOfTree(Texts):
     """Texts whose tree is built in advance."""
 
-    def __init__(self, texts: Sequence[Text]) -> None:
-        super().__init__(texts)
-        self.tree = prefix_tree(texts)
+    def __init__(self, texts: Texts) -> None:
+        super().__init__(texts.flat, texts.lengths, texts.n_scored)
+        self.tree = prefix_tree(self)
 
 
 class TreeScorer:

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lm_eval_leakage.harness.models import joined_tokens
-from lm_eval_leakage.harness.models.joined_tokens import JoinedTokens
+from lm_eval_leakage.harness.models.joined_tokens import JoinedTokens, tokens_in
 from lm_eval_leakage.harness.models.safe_cuts import safe_cuts
 from tests.harness.tokenizer_families import FAMILIES, tokenizer_of
 
@@ -77,7 +77,7 @@ def assert_joined_as_whole(tokenizer, texts: list[str]) -> None:
         asked = {} if special is None else {"add_special_tokens": special}
         found = JoinedTokens(tokenizer, cuts).encoded(distinct, special)
         for text in distinct:
-            assert found[text].tolist() == tokenizer.encode(text, **asked), text
+            assert tokens_in(found[text]).tolist() == tokenizer.encode(text, **asked), text
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -107,9 +107,9 @@ def test_equal_words_and_lines_are_encoded_once() -> None:
         def backend_tokenizer(self):
             return self
 
-        def encode_batch(self, strings, **asked):
+        def encode_batch_fast(self, strings, **asked):
             encoded.extend(strings)
-            return tokenizer.backend_tokenizer.encode_batch(strings, **asked)
+            return tokenizer.backend_tokenizer.encode_batch_fast(strings, **asked)
 
     joined = JoinedTokens(Counting(), safe_cuts(tokenizer))
     texts = ["a b\n" + "\n".join(lines) for lines in itertools.permutations(["c d", "e f", "g d"])]
@@ -127,15 +127,16 @@ def test_what_others_had_padded_and_truncated_is_joined_whole() -> None:
     tokenizer.backend_tokenizer.enable_truncation(2)
     texts = ["the state\nof a thing that is\nhere", "a b\nc"]
     for text, tokens in joined.encoded(texts, None).items():
-        assert tokens.tolist() == tokenizer(text)["input_ids"]
+        assert tokens_in(tokens).tolist() == tokenizer(text)["input_ids"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_parts_that_are_forgotten_in_the_middle_of_a_batch_are_still_joined(family: str, monkeypatch) -> None:
-    monkeypatch.setattr(joined_tokens, "MOST_PARTS", 2)  # the sixty-five thousandth word of a benchmark
+    monkeypatch.setattr(joined_tokens, "WORDS_REMEMBERED", 2)  # the sixty-five thousandth word of a benchmark
+    monkeypatch.setattr(joined_tokens, "LINES_REMEMBERED", 2)
     tokenizer = tokenizer_of(family)
     joined = joined_tokens.JoinedTokens(tokenizer, safe_cuts(tokenizer))
     for number in range(4):
         texts = [f"the state's a{number} b{number}\nB. it is c{number}\nC. d d d{number} {word}" for word in "xyz"]
         for text, tokens in joined.encoded(texts, None).items():
-            assert tokens.tolist() == tokenizer.encode(text), text
+            assert tokens_in(tokens).tolist() == tokenizer.encode(text), text

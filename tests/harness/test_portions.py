@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lm_eval_leakage.harness.models import portions
 from lm_eval_leakage.harness.models.portions import AS_HF, AS_VLLM, FittedTexts, in_portions, one_ahead
+from lm_eval_leakage.scoring.prefix_tree import Texts
 from tests.harness.test_prefix_tree_lm import MIXED, asked, assert_as_hf, checkpoint, lm_of
 
 
@@ -59,16 +60,18 @@ def test_only_continuations_with_more_bytes_than_the_window_are_tokenised_before
     assert not fitted.may_not_fit(("context" * 9, "eight by"))
     assert fitted.may_not_fit(("", "nine byte"))
     assert fitted.may_not_fit(("", "üüüüü"))
+    assert fitted.certainly_fits(2)
+    assert not fitted.certainly_fits(3)  # 🦊🦊🦊 could be twelve tokens
 
 
 @pytest.mark.parametrize(("fit", "longest", "argument"), [(AS_HF, 9, "max_length"), (AS_VLLM, 7, "max_model_len")])
 def test_a_window_of_eight_tokens_holds_nine_for_hf_and_seven_for_vllm(fit, longest, argument, caplog) -> None:
     fitted, tokens = FittedTexts(8, fit), np.arange(20, dtype=np.int32)
-    (fits,) = fitted.texts([("", "")], [(tokens[:1], tokens[1:longest])])
+    (fits,) = fitted.texts([("", "")], Texts.of_pairs([(tokens[:1], tokens[1:longest])]))
     assert (fits.tokens.tolist(), fits.n_scored) == ([*range(longest)], longest - 1)
     fitted.warn_if_cut()
     assert not caplog.messages
-    (cut,) = fitted.texts([("", "")], [(tokens[:2], tokens[2 : longest + 1])])
+    (cut,) = fitted.texts([("", "")], Texts.of_pairs([(tokens[:2], tokens[2 : longest + 1])]))
     assert (cut.tokens.tolist(), cut.n_scored) == ([*range(1, longest + 1)], longest - 1)
     fitted.warn_if_cut()
     assert (
@@ -76,7 +79,7 @@ def test_a_window_of_eight_tokens_holds_nine_for_hf_and_seven_for_vllm(fit, long
         in caplog.text
     )
     with pytest.raises(ValueError, match=f"at most {longest - 1} in the model's window of 8: raise {argument}, or"):
-        fitted.texts([("", "")], [(tokens[:1], tokens[:longest])])
+        fitted.texts([("", "")], Texts.of_pairs([(tokens[:1], tokens[:longest])]))
 
 
 @pytest.fixture(scope="module")

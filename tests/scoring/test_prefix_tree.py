@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from lm_eval_leakage.scoring.path_sums import PathSums
-from lm_eval_leakage.scoring.prefix_tree import Text, prefix_tree
+from lm_eval_leakage.scoring.prefix_tree import Text, Texts, lexicographic, prefix_tree
 from tests.scoring.trees import prefix_at, texts
 
 
@@ -113,3 +113,38 @@ def test_texts_that_are_summed_together_are_rounded_as_if_summed_alone(lengths: 
         rows[text], begin = path[1:length].tolist(), end
     for answer in sums.answers(len(tree.node_tokens)):
         assert answer.loglikelihood == np.add.reduce(np.array(rows[answer.text]))
+
+
+def told(some) -> list[tuple[list[int], int]]:
+    return [(text.tokens.tolist(), text.n_scored) for text in some]
+
+
+@given(texts(), st.integers(1, 9))
+def test_texts_in_one_array_are_the_same_texts(some: list[Text], longest: int) -> None:
+    joined = Texts.of(some)
+    assert told(joined) == told(some) == told(joined[:])
+    assert told(joined[1:]) == told(some[1:])
+    assert lexicographic(joined) == lexicographic(some)
+    assert Texts.of(joined) is joined
+    assert told(Texts.of_pairs(joined.pairs())) == told(some)
+    longest += max((text.n_scored for text in some), default=0)
+    cut = [Text(text.tokens[-longest:], text.n_scored) for text in some]
+    assert told(joined.without_beginnings(longest)) == told(cut)
+
+
+def test_pairs_may_have_an_empty_part() -> None:
+    pairs = [([1, 2], []), ([], [3]), ([], [])]
+    found = Texts.of_pairs([(np.array(before, np.int32), np.array(after, np.int32)) for before, after in pairs])
+    assert [(before.tolist(), after.tolist()) for before, after in found.pairs()] == pairs
+    assert not len(Texts.of_pairs([]))
+
+
+def test_a_token_that_only_a_later_text_scores_is_a_target() -> None:
+    first, second = Text([1, 2, 3, 4, 5], 1), Text([1, 2, 3, 9], 3)
+    tree = prefix_tree([first, second])
+    assert list(zip(tree.target_depths.tolist(), tree.target_tokens.tolist(), strict=True)) == [
+        (1, 2),
+        (2, 3),
+        (4, 5),
+        (3, 9),
+    ]

@@ -9,7 +9,6 @@ import logging
 import math
 import random
 import time
-from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -20,7 +19,7 @@ from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness.models.announced import CountedRequest, announced
 from lm_eval_leakage.harness.models.processes import are_replicas, from_first, most_of_all
-from lm_eval_leakage.harness.models.question_requests import Broken, RequestKeys, n_characters, request_key
+from lm_eval_leakage.harness.models.question_requests import Broken, RequestKeys, request_key
 from lm_eval_leakage.harness.models.stand_in import stand_in
 from lm_eval_leakage.harness.models.time_left import TimeLeft
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
@@ -40,11 +39,15 @@ class AskedRequest(CountedRequest, Protocol):
     """The interface of a harness instance that sending it needs.
 
     idx: index among the requests of its question, which `task` and `doc_id` identify
+    n_characters: of its texts
     answer: None until there is one
     """
 
     @property
     def idx(self) -> int: ...
+
+    @property
+    def n_characters(self) -> int: ...
 
     answer: Answer | Broken | None
 
@@ -60,15 +63,12 @@ class BackendAnswers:
         self._asked: list[AskedRequest] = []  # of equal requests, the first
         self._copies: list[tuple[AskedRequest, AskedRequest]] = []  # each of the others, with the first
         self._keys = RequestKeys(len(instances))  # of those in `_asked`
-        self._sizes = array("L")  # characters of each
         self._called: tuple[list[Any], Sequence[int]] = ([], ())  # the requests of the call, and their places
         may_keep = bytearray()
         for one in instances:
-            arguments = one.args
-            place = self._keys.add(request_key(method, arguments))
+            place = self._keys.add(request_key(method, one.args))
             if place == len(self._asked):
                 self._asked.append(one)
-                self._sizes.append(n_characters(arguments))
                 may_keep.append(one.task.resume)
             else:
                 self._copies.append((one, self._asked[place]))
@@ -110,7 +110,7 @@ class BackendAnswers:
         answer, asked = checked(self.method, response, "a request"), self._asked[place]
         if not isinstance(answer, Broken) and asked.answer != answer:
             if self._time_left is not None and asked.answer is None:
-                self._time_left.done(self._sizes[place])
+                self._time_left.done(asked.n_characters)
             asked.answer = answer
             may_keep = self._may_keep is None or self._may_keep[place]
             if self.store is not None and may_keep and is_finite(answer):
@@ -127,7 +127,7 @@ class BackendAnswers:
             if number < len(places_of)
         }
         if self._time_left is not None:
-            self._time_left.done(sum([self._sizes[place] for place in answered]))
+            self._time_left.done(sum([self._asked[place].n_characters for place in answered]))
         for place, answer in answered.items():
             self._asked[place].answer = answer
         if self.store is not None:

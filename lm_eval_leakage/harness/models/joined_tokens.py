@@ -11,7 +11,10 @@ import numpy as np
 from lm_eval_leakage.harness.models.safe_cuts import Cut, SafeCuts, safe_cuts
 from lm_eval_leakage.scoring.prefix_tree import IntArray
 
-MOST_PARTS = 1 << 16  # of one kind that are remembered from batch to batch
+TOKEN_SIZE = 4  # bytes of an id in `token_bytes`
+# How many parts of one kind are remembered from batch to batch: few lines are in several questions.
+WORDS_REMEMBERED = 1 << 16
+LINES_REMEMBERED = 1 << 12
 # Token ids of strings, as bytes, by string: encode(strings, guard, suffix). The guard is text before each string whose
 # tokens are left out, the suffix text after it whose tokens are included.
 Encode = Callable[[Collection[str], str, str], dict[str, bytes]]
@@ -30,43 +33,43 @@ class JoinedTokens:
         self.tokenizer = tokenizer
         self._n_guard: dict[str, int] = {}
         self._encode: Encode = self._guarded
-        for cut in (cuts.words, cuts.lines):
+        for cut, most in ((cuts.words, WORDS_REMEMBERED), (cuts.lines, LINES_REMEMBERED)):
             if cut is not None:
-                self._encode = _Parts(cut, self._encode).encoded
+                self._encode = _Parts(cut, self._encode, most).encoded
 
-    def encoded(self, strings: Sequence[str], special: bool | None) -> dict[str, IntArray]:
-        """Token ids by string; `special`: whether special tokens are added, None for the tokenizer's default."""
+    def encoded(self, strings: Sequence[str], special: bool | None) -> dict[str, bytes]:
+        """As `encoded_whole`; `special`: whether special tokens are added, None for the tokenizer's default."""
         frame = self._frame(special)
         if frame is None:
             return encoded_whole(self.tokenizer, strings, special)
-        return {
-            string: np.frombuffer(frame + tokens, np.int32) for string, tokens in self._encode(strings, "", "").items()
-        }
+        found = self._encode(strings, "", "")
+        return {string: frame + tokens for string, tokens in found.items()} if frame else found
 
     def _frame(self, special: bool | None) -> bytes | None:
         """The special tokens at the beginning of every text; None if there are some at its end too."""
         (bare,), (framed,) = (_rows(self.tokenizer, ["a"], added) for added in (False, special))
-        n_framing = len(framed) - len(bare)
-        return framed[:n_framing].tobytes() if np.array_equal(framed[n_framing:], bare) else None
+        return framed.removesuffix(bare) if framed.endswith(bare) else None
 
     def _guarded(self, strings: Collection[str], guard: str, suffix: str) -> dict[str, bytes]:
         if guard not in self._n_guard:
             # a space belongs to what follows
-            self._n_guard[guard] = len(_rows(self.tokenizer, [guard.removesuffix(" ")], False)[0]) if guard else 0
+            (alone,) = _rows(self.tokenizer, [guard.removesuffix(" ")], False)
+            self._n_guard[guard] = len(alone) // TOKEN_SIZE if guard else 0
         first = self._n_guard[guard]
         # `encoded` has just called the tokenizer itself, which turned off padding and truncation; its own work on each
         # string would take twice as long again
-        rows = self.tokenizer.backend_tokenizer.encode_batch(
+        rows = self.tokenizer.backend_tokenizer.encode_batch_fast(
             [f"{guard}{string}{suffix}" for string in strings], add_special_tokens=False
         )
-        return {string: array("i", row.ids[first:]).tobytes() for string, row in zip(strings, rows, strict=True)}
+        return {string: token_bytes(row.ids[first:]) for string, row in zip(strings, rows, strict=True)}
 
 
 class _Parts:
-    """Encodes strings by their parts between cuts of one kind; `below` encodes the parts."""
+    """Encodes strings by their parts between cuts of one kind; `below` encodes the parts, of which `most` of a kind
+    are remembered from call to call."""
 
-    def __init__(self, cut: Cut, below: Encode) -> None:
-        self.cut, self.below = cut, below
+    def __init__(self, cut: Cut, below: Encode, most: int) -> None:
+        self.cut, self.below, self.most = cut, below, most
         self._separator = cut.before + cut.after
         self._tables: dict[tuple[str, str], dict[str, bytes]] = {}
         self._clean: set[str] = set()  # parts that may be before a cut as well as after one
@@ -81,13 +84,12 @@ class _Parts:
         found = self.below([string for string, row in rows.items() if len(row) == 1], guard, suffix)
         for string, row in rows.items():
             if len(row) > 1:
-                tokens = [middle[part] for part in row[1:-1]]
-                found[string] = b"".join([first[row[0]], *tokens, last[row[-1]]])
+                found[string] = b"".join([first[row[0]], *map(middle.__getitem__, row[1:-1]), last[row[-1]]])
         return found
 
     def _known(self, parts: set[str], guard: str, suffix: str) -> dict[str, bytes]:
         table = self._tables.setdefault((guard, suffix), {})
-        if len(table) > MOST_PARTS:  # a new one, since the caller still reads the old one
+        if len(table) > self.most:  # a new one, since the caller still reads the old one
             table = self._tables[guard, suffix] = {}
         table |= self.below([part for part in parts if part not in table], guard, suffix)
         return table
@@ -98,7 +100,7 @@ class _Parts:
 
     def _merged(self, pieces: Iterable[str]) -> list[str]:
         """The pieces, of which those are joined again between which a cut is not safe."""
-        if len(self._clean) > MOST_PARTS:
+        if len(self._clean) > self.most:
             self._clean.clear()
         parts: list[str] = []
         may_end = False
@@ -116,14 +118,24 @@ class _Parts:
         return parts
 
 
-def encoded_whole(tokenizer: Any, strings: Sequence[str], special: bool | None) -> dict[str, IntArray]:
-    """Token ids by string, each string encoded on its own."""
+def encoded_whole(tokenizer: Any, strings: Sequence[str], special: bool | None) -> dict[str, bytes]:
+    """Token ids, as `token_bytes`, by string, each string encoded on its own."""
     return dict(zip(strings, _rows(tokenizer, [*strings], special), strict=True))
 
 
-def _rows(tokenizer: Any, strings: list[str], special: bool | None) -> list[IntArray]:
+def token_bytes(ids: Sequence[int]) -> bytes:
+    """Token ids as bytes, which are joined, cut and compared in less time than arrays."""
+    return array("i", ids).tobytes()
+
+
+def tokens_in(joined: bytes) -> IntArray:
+    """The ids that were turned into bytes, read-only."""
+    return np.frombuffer(joined, np.int32)
+
+
+def _rows(tokenizer: Any, strings: list[str], special: bool | None) -> list[bytes]:
     if not strings:
         return []
     asked = {} if special is None else {"add_special_tokens": special}
     rows = tokenizer(strings, return_attention_mask=False, return_token_type_ids=False, **asked)["input_ids"]
-    return [np.array(row, np.int32) for row in rows]
+    return [token_bytes(row) for row in rows]

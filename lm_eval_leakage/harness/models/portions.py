@@ -16,7 +16,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from lm_eval_leakage.scoring.path_sums import ScoredTexts
-from lm_eval_leakage.scoring.prefix_tree import IntArray, Text
+from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, Texts
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -30,11 +30,11 @@ class Portion:
     """Consecutive requests, from `first` on, as texts in the form that the scorer takes."""
 
     first: int
-    texts: Sequence[Text]
+    texts: Texts
 
     @property
     def longest(self) -> Text:
-        return max(self.texts, key=lambda text: len(text.tokens))
+        return self.texts[int(self.texts.lengths.argmax())]
 
 
 class PairsOf(Sequence[Pair]):
@@ -46,6 +46,12 @@ class PairsOf(Sequence[Pair]):
 
     def __len__(self) -> int:
         return len(self._requests)
+
+    def n_characters(self) -> Iterator[int]:
+        """Of each pair; requests of ours know it without rendering their texts."""
+        for request in self._requests:
+            known: int | None = getattr(request, "n_characters", None)
+            yield sum(map(len, request.args)) if known is None else known
 
     @overload
     def __getitem__(self, place: int) -> Pair: ...
@@ -131,23 +137,21 @@ class FittedTexts:
         self._longest = window + fit.n_beyond
         self._n_cut = self._n_texts = 0
 
-    def texts(self, pairs: Sequence[Pair | None], tokens: Iterable[tuple[IntArray, IntArray]]) -> list[Text]:
-        """`tokens`: of each pair's context and continuation; a pair is None for a window of a rolling log-likelihood.
-        Raises ValueError for a continuation that does not fit."""
-        found = []
-        for pair, (context, continuation) in zip(pairs, tokens, strict=True):
-            if not 0 < len(continuation) < self._longest or not len(context):
-                raise ValueError(
-                    f"a request has {len(context)} tokens of context and {len(continuation)} of continuation "
-                    f"({(pair or ('', ''))[1][:60]!r}); it needs at least one of each, and a continuation may "
-                    f"have at most {self._longest - 1} in the model's window of {self.window}: raise "
-                    f"{self.fit.argument}, or leave this request out"
-                )
-            whole = np.concatenate([context, continuation])
-            self._n_cut += len(whole) > self._longest
-            found.append(Text(whole[-self._longest :], len(continuation)))
-        self._n_texts += len(found)
-        return found
+    def texts(self, pairs: Sequence[Pair | None], encoded: Texts) -> Texts:
+        """encoded: contexts with their continuations, which are scored; a pair is None for a window of a rolling
+        log-likelihood. Raises ValueError for a continuation that does not fit."""
+        n_scored, n_before = encoded.n_scored, encoded.lengths - encoded.n_scored
+        wrong = np.flatnonzero((n_scored < 1) | (n_scored >= self._longest) | (n_before < 1))
+        for place in wrong.tolist():
+            raise ValueError(
+                f"a request has {n_before[place]} tokens of context and {n_scored[place]} of continuation "
+                f"({(pairs[place] or ('', ''))[1][:60]!r}); it needs at least one of each, and a continuation may "
+                f"have at most {self._longest - 1} in the model's window of {self.window}: raise "
+                f"{self.fit.argument}, or leave this request out"
+            )
+        self._n_texts += len(encoded)
+        self._n_cut += int(np.count_nonzero(encoded.lengths > self._longest))
+        return encoded.without_beginnings(self._longest)
 
     def warn_if_cut(self) -> None:
         if self._n_cut:
@@ -159,8 +163,14 @@ class FittedTexts:
                 self.fit.backend,
             )
 
+    def certainly_fits(self, n_characters: int) -> bool:
+        """Whether texts of so many characters, of at most four bytes each, have no continuation with too many tokens;
+        a token has at least a byte."""
+        return 4 * n_characters < self._longest
+
     def may_not_fit(self, pair: Pair) -> bool:
-        """Whether the pair's continuation could have too many tokens; a token has at least a byte."""
+        """Whether the pair's continuation could have too many tokens."""
         continuation = pair[1]
-        most_bytes = 4 * len(continuation)
-        return most_bytes >= self._longest and len(continuation.encode("utf-8", "surrogatepass")) >= self._longest
+        if self.certainly_fits(len(continuation)):
+            return False
+        return len(continuation.encode("utf-8", "surrogatepass")) >= self._longest

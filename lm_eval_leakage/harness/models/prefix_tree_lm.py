@@ -29,7 +29,7 @@ from lm_eval_leakage.harness.patches.cache_hook import Answers, report_answers
 from lm_eval_leakage.harness.patches.hf_model import refuse_other_hf
 from lm_eval_leakage.scoring.budget import TokenBudget, default_max_tokens
 from lm_eval_leakage.scoring.kept_memory import keep_freed_memory
-from lm_eval_leakage.scoring.prefix_tree import Text
+from lm_eval_leakage.scoring.prefix_tree import Texts
 from lm_eval_leakage.scoring.scorers import TextsOfTree, TreeScorer
 
 logger = logging.getLogger(__name__)
@@ -119,15 +119,13 @@ class PrefixTreeLM(RankedHF):
                 answers[index] = answer
         return answers
 
-    def _tokenised(self, pairs: Sequence[Pair]) -> list[Callable[[], Portion]]:
+    def _tokenised(self, pairs: PairsOf) -> list[Callable[[], Portion]]:
         """What to do for each portion of the requests. Raises ValueError if one does not fit, before any is scored."""
         fitted = FittedTexts(self.max_length)
-        suspects, sizes = [], array("L")
-        for pair in pairs:
-            sizes.append(len(pair[0]) + len(pair[1]))
-            if fitted.may_not_fit(pair):
-                suspects.append(pair)
-        FittedTexts(self.max_length).texts(suspects, encoded_pairs(self, suspects))
+        sizes = array("L", pairs.n_characters())
+        long = (pairs[place] for place, size in enumerate(sizes) if not fitted.certainly_fits(size))
+        suspects = [pair for pair in long if fitted.may_not_fit(pair)]
+        FittedTexts(self.max_length).texts(suspects, Texts.of_pairs(encoded_pairs(self, suspects)))
         encoder = PairEncoder(self, len(pairs))
 
         def task(some: slice, is_last: bool) -> Portion:
@@ -145,11 +143,11 @@ class PrefixTreeLM(RankedHF):
 
         def task(some: slice) -> Portion:
             tokens = [(np.array(context), np.array(rest)) for _, context, rest in requests[some]]
-            return self._portion(some, fitted.texts([pair for pair, _, _ in requests[some]], tokens))
+            return self._portion(some, fitted.texts([pair for pair, _, _ in requests[some]], Texts.of_pairs(tokens)))
 
         return [partial(task, some) for some in in_portions(4 * (len(a) + len(b)) for _, a, b in requests)]
 
-    def _portion(self, some: slice, texts: list[Text]) -> Portion:
+    def _portion(self, some: slice, texts: Texts) -> Portion:
         return Portion(some.start, TextsOfTree(texts) if isinstance(self.choice.scorer, TreeScorer) else texts)
 
     def _score(

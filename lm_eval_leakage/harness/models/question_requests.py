@@ -53,7 +53,7 @@ class QuestionRequests:
 
     __slots__ = (
         *("doc", "metadata", "method", "task", "skipped", "judged", "is_judged", "n_requests"),
-        *("_render", "_kept", "_loglikelihoods", "_greedy", "_others"),
+        *("_render", "_kept", "_sizes", "_loglikelihoods", "_greedy", "_others"),
     )
     _last: ClassVar[tuple[object, Sequence[Arguments]]] = (None, ())  # texts are read question by question
 
@@ -73,6 +73,7 @@ class QuestionRequests:
         self.n_requests = len(arguments)
         self._render = render if self.n_requests >= RENDERED_AGAIN else None
         self._kept = arguments if self._render is None else arguments[:1]
+        self._sizes = array("I", map(n_characters, arguments))
         self._loglikelihoods: array[float] | None = None
         self._greedy = bytearray()
         self._others: dict[int, str | TokenScores | Broken] = NOTHING_ELSE
@@ -96,6 +97,10 @@ class QuestionRequests:
             rendered = self._render()
             QuestionRequests._last = self, rendered
         return rendered
+
+    def n_characters(self, place: int) -> int:
+        """Length of a request's texts, which are not rendered for it."""
+        return self._sizes[place]
 
     def answer(self, place: int) -> Answer | Broken | None:
         """The model's answer to a request; None if there is none yet."""
@@ -185,6 +190,10 @@ class LeakageInstance:
     def args(self) -> Any:
         """The arguments; once the question is judged, an object that stands for those of all its requests."""
         return self.of if self.of.is_judged else self.of.arguments[self.idx]
+
+    @property
+    def n_characters(self) -> int:
+        return self.of.n_characters(self.idx)
 
     @property
     def resps(self) -> QuestionRequests:

@@ -13,8 +13,14 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.joined_tokens import encoded_whole, joined_tokens
-from lm_eval_leakage.scoring.prefix_tree import IntArray
+from lm_eval_leakage.harness.models.joined_tokens import (
+    TOKEN_SIZE,
+    encoded_whole,
+    joined_tokens,
+    token_bytes,
+    tokens_in,
+)
+from lm_eval_leakage.scoring.prefix_tree import IntArray, Texts
 
 logger = logging.getLogger(__name__)
 AT_ONCE = 4096  # requests
@@ -34,9 +40,9 @@ def encoded_pairs(
     encoder = PairEncoder(lm, len(pairs))
     with tqdm(total=len(pairs), disable=disable_tqdm, desc="Tokenizing inputs") as bar:
         for first in range(0, len(pairs), AT_ONCE):
-            for encoded in encoder.batch(pairs[first : first + AT_ONCE]):
-                yield encoded
-                bar.update()
+            some = encoder.batch(pairs[first : first + AT_ONCE])
+            yield from some.pairs()
+            bar.update(len(some))
 
 
 class PairEncoder:
@@ -45,23 +51,27 @@ class PairEncoder:
     def __init__(self, lm: Any, n_pairs: int) -> None:
         self.lm = lm
         self._prefix = lm.tokenizer.decode(lm.prefix_token_id)
+        self._prefix_token = token_bytes([lm.prefix_token_id])
         self._joined = joined_tokens(lm.tokenizer) if n_pairs >= FEWEST_PAIRS else None
         self._n_checked = N_CHECKED[0]
 
-    def batch(self, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[IntArray, IntArray]]:
-        """As `encoded_pairs`; equal lines are encoded once per batch."""
-        some = [_spaces_moved(*pair) for pair in pairs]
-        alone = self._encoded([continuation for context, continuation in some if not context], special=False)
+    def batch(self, pairs: Sequence[tuple[str, str]]) -> Texts:
+        """As `encoded_pairs`, of which the continuations are scored; equal lines are encoded once per batch."""
+        some = [(_without_spaces(*pair), "".join(pair)) for pair in pairs]
         contexts = self._encoded([context for context, _ in some if context])
-        wholes = self._encoded([context + continuation for context, continuation in some if context])
-        for context, continuation in some:
+        wholes = self._encoded([whole for context, whole in some if context])
+        alone = self._encoded([whole for context, whole in some if not context], special=False)
+        rows: list[bytes] = []  # a context, its continuation, the next context ...
+        for context, whole in some:
             if context:
                 before = contexts[context]
-                yield before, wholes[context + continuation][len(before) :]
+                rows += before, wholes[whole][len(before) :]
             else:
-                yield _after_prefix_token(self.lm, alone[continuation])
+                rows += self._prefix_token, alone[whole].removeprefix(self._prefix_token)
+        lengths = np.fromiter(map(len, rows), np.int32, len(rows)) // TOKEN_SIZE
+        return Texts(tokens_in(b"".join(rows)), lengths[::2] + lengths[1::2], lengths[1::2])
 
-    def _encoded(self, strings: Sequence[str], special: bool | None = None) -> dict[str, IntArray]:
+    def _encoded(self, strings: Sequence[str], special: bool | None = None) -> dict[str, bytes]:
         """Token ids by string. `special`: whether to add special tokens; None leaves it to the model's arguments, and
         adds none to a string that begins with one."""
         distinct = dict.fromkeys(strings)
@@ -70,18 +80,18 @@ class PairEncoder:
         found = self._of_each(marked, False)
         return found | self._of_each([string for string in distinct if string not in found], usual)
 
-    def _of_each(self, strings: list[str], special: bool | None) -> dict[str, IntArray]:
+    def _of_each(self, strings: list[str], special: bool | None) -> dict[str, bytes]:
         if self._joined is None:
             return encoded_whole(self.lm.tokenizer, strings, special)
         joined = self._joined.encoded(strings, special)
         checked = random.Random(len(strings)).sample(strings, min(self._n_checked, len(strings)))
         self._n_checked = N_CHECKED[1]
         for string, tokens in encoded_whole(self.lm.tokenizer, checked, special).items():
-            if not np.array_equal(joined[string], tokens):
+            if joined[string] != tokens:
                 return self._not_joined(strings, special, string)
         return joined
 
-    def _not_joined(self, strings: list[str], special: bool | None, example: str) -> dict[str, IntArray]:
+    def _not_joined(self, strings: list[str], special: bool | None, example: str) -> dict[str, bytes]:
         logger.warning(
             "the tokens of %r are not those of its parts joined, so from here on texts are tokenised whole, which is "
             "slower; please report this tokenizer (%s)",
@@ -92,17 +102,12 @@ class PairEncoder:
         return encoded_whole(self.lm.tokenizer, strings, special)
 
 
-def _spaces_moved(context: str, continuation: str) -> tuple[str, str]:
+def _without_spaces(context: str, continuation: str) -> str:
+    """The context without trailing spaces, which are moved to the continuation."""
     kept = context.rstrip()
     if context and not kept:
         raise ValueError(
             f"the context {context!r} (before {continuation[:60]!r}) is only white space, which is moved to the "
             "continuation; give an empty context, or one with text"
         )
-    return kept, context[len(kept) :] + continuation
-
-
-def _after_prefix_token(lm: Any, tokens: IntArray) -> tuple[IntArray, IntArray]:
-    if len(tokens) and tokens[0] == lm.prefix_token_id:
-        return tokens[:1], tokens[1:]
-    return np.array([lm.prefix_token_id], np.int32), tokens
+    return kept

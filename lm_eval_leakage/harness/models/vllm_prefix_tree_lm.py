@@ -21,7 +21,7 @@ from lm_eval_leakage.harness.models.vllm_engine import VllmEngine, reads_cache
 from lm_eval_leakage.harness.patches.patching import is_as_known
 from lm_eval_leakage.scoring.engine_cache import SharedScores
 from lm_eval_leakage.scoring.engine_scorer import EngineScorer
-from lm_eval_leakage.scoring.prefix_tree import IntArray, Text
+from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, Texts
 
 logger = logging.getLogger(__name__)
 FIRST_VERSION = "0.11.1"  # of vLLM that can read its prefix cache for log-probabilities of a prompt
@@ -94,7 +94,7 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
     ) -> list[tuple[float, bool]]:
         encoded = {number: pair for number, pair in enumerate(tokens) if len(pair[1])}
         fitted = FittedTexts(self.max_length, AS_VLLM)
-        texts = fitted.texts([pairs[number] for number in encoded], encoded.values())
+        texts = fitted.texts([pairs[number] for number in encoded], Texts.of_pairs(encoded.values()))
         fitted.warn_if_cut()
         title = None if disable_tqdm else "Running loglikelihood requests"
         return engine_answers(self, scorer, pairs, dict(zip(encoded, texts, strict=True)), title)
