@@ -16,8 +16,9 @@ from lm_eval_leakage.inference.pooling import NAN, Floats
 
 FOUND_WITH = 0.8
 SEEN_TIMES = (1, 3)  # exposures for which it is known
-# By what the verdict is computed from, and by exposures: how many of 100 questions on which a copy of SmolLM2-135M was
-# trained (all weights, 5e-5, batches of 8) whose published order was the first, second, ... of its 24 by likelihood.
+# By what the verdict is computed from, and by exposures: how many of 100 questions (control: the 78 of them without a
+# guard) on which a copy of SmolLM2-135M was trained (all weights, 5e-5, batches of 8) had their published order as the
+# first, second, ... of its 24 by likelihood.
 SEEN_RANKS: Mapping[str, Mapping[int, tuple[int, ...]]] = {
     "orders": {
         1: (20, 15, 11, 7, 6, 6, 4, 6, 1, 2, 1, 2, 3, 0, 0, 0, 2, 4, 1, 2, 1, 3, 2, 1),
@@ -28,8 +29,8 @@ SEEN_RANKS: Mapping[str, Mapping[int, tuple[int, ...]]] = {
         3: (39, 19, 7, 6, 8, 4, 6, 1, 2, 2, 0, 0, 1, 2, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0),
     },
     "control": {
-        1: (8, 6, 9, 10, 4, 3, 9, 6, 4, 4, 3, 3, 3, 1, 4, 6, 4, 5, 2, 1, 2, 1, 2, 0),
-        3: (13, 8, 9, 11, 6, 7, 7, 8, 5, 0, 7, 2, 2, 6, 3, 1, 0, 0, 1, 1, 2, 1, 0, 0),
+        1: (7, 5, 8, 9, 4, 2, 9, 6, 4, 3, 3, 3, 0, 0, 2, 2, 2, 2, 2, 1, 2, 1, 1, 0),
+        3: (13, 6, 9, 6, 4, 6, 3, 6, 3, 0, 7, 1, 1, 5, 2, 1, 0, 0, 1, 1, 2, 1, 0, 0),
     },
 }
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from lm_eval_leakage.questions.natural_orders import Options, is_growing, is_sorted
 from lm_eval_leakage.records import Question
 
 MANY = 5  # a set of options that so many questions share is a template
+OPTIONS_AT_ONCE = 64  # remembered, since several guards of one question ask the same about each option
 LONGEST_SAYING = 1000  # characters; longer options are not matched as a whole
 
 _ABOVE = re.compile(
@@ -47,6 +49,7 @@ _WITHIN = re.compile(
 )
 
 
+@lru_cache(maxsize=OPTIONS_AT_ONCE)
 def speaks_of_others(option: str) -> bool:
     """ "All of the above" and similar: an option whose truth depends on its place."""
     return bool((len(option) <= LONGEST_SAYING and _ABOVE.match(option)) or _WITHIN.search(option))
@@ -82,6 +85,7 @@ _GIVES_UP = re.compile(
 )
 
 
+@lru_cache(maxsize=OPTIONS_AT_ONCE)
 def gives_up(option: str) -> bool:
     """The option says that the question cannot be answered; its natural place is after the answers."""
     return bool(_GIVES_UP.search(option))
@@ -145,8 +149,13 @@ TEMPLATED = "templated"
 
 def guards_of(question: Question, templates: frozenset[frozenset[str]] = frozenset()) -> tuple[str, ...]:
     """The names of the guards of `question`; `templates` as returned by `shared_option_sets`."""
-    found = [name for name, holds in OF_ONE_QUESTION.items() if holds(question.options)]
-    return (*found, *([TEMPLATED] if _as_set(question) in templates else []))
+    return (*_own_guards(question.options), *([TEMPLATED] if _as_set(question) in templates else []))
+
+
+@lru_cache(maxsize=1 << 15)
+def _own_guards(options: tuple[str, ...]) -> tuple[str, ...]:
+    """An audit asks for them when it builds a question's requests, and again when it judges it."""
+    return tuple([name for name, holds in OF_ONE_QUESTION.items() if holds(options)])
 
 
 def shared_option_sets(questions: Iterable[Question]) -> frozenset[frozenset[str]]:

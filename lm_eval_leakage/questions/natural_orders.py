@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise, takewhile
 
 Options = Sequence[str]  # the caller leaves out options that refer to others or say that there is no answer
@@ -19,7 +20,7 @@ _MONTHS = [
 ]
 _DAYS = ["", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 _NUMERALS = "零一二三四五六七八九十"
-_ROMAN = {"i": 1, "ii": 2, "iii": 3, "iv": 4, "v": 5, "vi": 6, "vii": 7, "viii": 8, "ix": 9, "x": 10}
+_ROMAN = ["", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x"]
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12} | {
     "百": 10**2,
     "千": 10**3,
@@ -59,6 +60,8 @@ _SIGN_BEFORE_CURRENCY = re.compile(r"[-−–]\s*([$£€¥])")
 _LATEX_FRACTION = re.compile(r"\\[dt]?frac\{(-?\d+)\}\{(\d+)\}")
 _TOKEN = re.compile(rf"{_NUMBER.pattern}|[^\W\d_一-鿿]+|\S")  # a word, or one sign of Chinese
 
+_COUNTING = (_WORDS, _ORDINALS, _MONTHS, _DAYS, _NUMERALS, _ROMAN)
+_COUNTED = {word: Fraction(number) for words in _COUNTING for number, word in enumerate(words)}
 _JOINING = {"and", "or", ",", ";", ".", "the", "a", "an", "和", "、", "，", "。"}
 
 Reading = tuple[tuple[str, ...], tuple[Fraction, ...]]  # the text around the numbers, and the numbers
@@ -98,6 +101,7 @@ def is_growing(options: Options) -> bool:
     return all(plain) and (grows or all(a > b for a, b in pairwise(plain)))
 
 
+@lru_cache(maxsize=64)  # each option is read as a quantity, and then as numbers
 def _numbers(option: str) -> Reading | None:
     """The numbers in an option, as digits or words, and the text around them; a slash between two makes a fraction."""
     around: list[str] = []
@@ -122,12 +126,7 @@ def _value(token: str) -> Fraction | None:
     if _NUMBER.fullmatch(token):
         digits = token.replace(",", "").replace("−", "-").replace("–", "-")
         return Fraction(digits)
-    for words in (_WORDS, _ORDINALS, _MONTHS, _DAYS):
-        if token in words:
-            return Fraction(words.index(token))
-    if len(token) == 1 and token in _NUMERALS:
-        return Fraction(_NUMERALS.index(token))
-    return Fraction(_ROMAN[token]) if token in _ROMAN else None
+    return _COUNTED.get(token)
 
 
 def _quantity(option: str) -> Reading | None:

@@ -7,9 +7,10 @@ What is tested, and on which questions, follows from the status of the published
   guard. Null hypothesis: without memory, both models have the same preferences for natural orders, up to `TOLERANCES`.
   Each is standardised first, since a model that is less sure of everything would subtract too little.
 - written, with the model as its own control: T on standardised scores minus those of the same orders in a form that
-  breaks memory and keeps the natural order, on questions whose set of options is not shared by many. Null hypothesis:
-  without memory, the preference is the same in both forms, up to `TOLERANCES`. T is the sum of these differences: the
-  control remembers, too, so that memory leaves a small difference on many questions, not a large one on few.
+  breaks memory, on the questions without a guard. Null hypothesis: without memory, the preference is the same in both
+  forms, up to `TOLERANCES`. A natural order may be preferred more next to its question, and memory adds little to it.
+  T is the sum of these differences: the control remembers, too, so that memory leaves a small difference on many
+  questions, not a large one on few.
 - written, and nothing else: no p-value. The ratio says how strong natural preference alone would have to be.
 
 A verdict is about the data set. It accuses no single question.
@@ -27,8 +28,9 @@ import numpy as np
 from lm_eval_leakage.inference.order_power import FOUND_WITH, SEEN_RANKS, detectable_share
 from lm_eval_leakage.inference.order_sum import OrderRatio, OrderSum, order_ratio, order_sum, standard_scores
 from lm_eval_leakage.inference.pooling import NAN, Floats
+from lm_eval_leakage.inference.seal_combined import TOP_SIXTH, Hits, SeenBound, best_bound, hits_of
 from lm_eval_leakage.records import OrderAnswers
-from lm_eval_leakage.results.formatting import counted, number, percent, pvalue, pvalue_equation
+from lm_eval_leakage.results.formatting import count, counted, number, percent, pvalue, pvalue_equation
 from lm_eval_leakage.results.null_status import RANDOM_ORDERS, SEALED_ORDERS, UNDECIDED_ORDERS, WRITTEN_ORDERS
 
 STRONG_EVIDENCE, EVIDENCE, NONE_FOUND, CANNOT_TELL = "strong evidence", "evidence", "none found", "cannot be told"
@@ -41,7 +43,7 @@ TOO_ALIKE = 0.97  # mean correlation of two models' scores of a question's order
 BY_ORDERS, BY_REFERENCE, BY_CONTROL = SEEN_RANKS  # what a p-value is computed from
 BY_RATIO, BY_NOTHING = "ratio", "no audit"
 TOLERANCES = {BY_ORDERS: 0.0, BY_REFERENCE: 0.1, BY_CONTROL: 0.1}  # measured on clean models: docs/validity.md
-NOT_TESTED, NO_RATIO = OrderSum(0), OrderRatio(0)
+NOT_TESTED, NO_RATIO, NOTHING_SEEN = OrderSum(0), OrderRatio(0), SeenBound()
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class DataVerdict:
         probability `FOUND_WITH`; NaN if even all would not be
     adjusted: the p-value, adjusted for the number `n_looks` of those that are shown together
     doubt: why finding nothing means nothing; empty if it does
+    seen: at least how many of the questions were seen, where the null hypothesis is exact
     """
 
     basis: str = ""
@@ -67,6 +70,7 @@ class DataVerdict:
     adjusted: float = NAN
     n_looks: int = 1
     doubt: str = ""
+    seen: SeenBound = NOTHING_SEEN
 
     @property
     def pvalue(self) -> float:
@@ -126,11 +130,11 @@ def _cached(questions: tuple[OrderAnswers, ...]) -> DataVerdict:
         return NO_VERDICT
     orders, unguarded = _weakest(questions), [one for one in questions if not one.guarded]
     if orders in EXACT:
-        found = _tested(BY_ORDERS, questions)
+        found = replace(_tested(BY_ORDERS, questions), seen=best_bound(order_hits(questions)))
     elif any(one.reference for one in questions):
         found = _tested(BY_REFERENCE, [one for one in unguarded if one.reference])
-    elif any(one.control for one in questions):
-        found = _tested(BY_CONTROL, [one for one in questions if one.control and not one.is_templated])
+    elif any(one.control for one in questions) or not unguarded:  # of which alone the control form is asked
+        found = _tested(BY_CONTROL, [one for one in unguarded if one.control])
     else:
         found = DataVerdict(BY_RATIO)
     return replace(found, orders=orders, n_asked=len(questions), ratio=_ratio(unguarded))
@@ -142,6 +146,12 @@ def _weakest(questions: Sequence[OrderAnswers]) -> str:
     return next(
         (status for status in ("", WRITTEN_ORDERS, UNDECIDED_ORDERS, RANDOM_ORDERS) if status in found), SEALED_ORDERS
     )
+
+
+def order_hits(questions: Sequence[OrderAnswers]) -> tuple[Hits, ...]:
+    """By which the number of seen questions can be bounded, where the published orders were drawn."""
+    scores = [one.loglikelihoods for one in questions]
+    return hits_of("option orders", scores), hits_of("option orders, first sixth", scores, TOP_SIXTH)
 
 
 def _ratio(unguarded: Sequence[OrderAnswers]) -> OrderRatio:
@@ -223,10 +233,25 @@ def _because(verdict: DataVerdict) -> str:
     is_found = verdict.word in (EVIDENCE, STRONG_EVIDENCE)
     prefers = "prefers" if is_found else "does not significantly prefer"
     size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
+    more = seen_in_words(verdict.seen) if is_found else _power(verdict)
     return (
-        f"on {counted(verdict.n)} with {RESTS_ON[verdict.orders]}, the model {prefers} the published orders "
-        f"{PREFERRED[verdict.basis]} ({size}, {_pvalue(verdict)}){'' if is_found else _power(verdict)}"
+        f"on {_covered(verdict)} with {RESTS_ON[verdict.orders]}, the model {prefers} the published orders "
+        f"{PREFERRED[verdict.basis]} ({size}, {_pvalue(verdict)}){more}"
     )
+
+
+def seen_in_words(bound: SeenBound) -> str:
+    """To end a sentence with; empty for a bound of 0."""
+    if not bound.n_seen:
+        return ""
+    share = percent(bound.n_seen / bound.n, 0)
+    return f"; at least {bound.n_seen:,} of {counted(bound.n)} ({share}) were seen, with 95% confidence"
+
+
+def _covered(verdict: DataVerdict) -> str:
+    if verdict.basis == BY_ORDERS or verdict.n == verdict.n_asked:
+        return counted(verdict.n)
+    return f"{count(verdict.n)} of {counted(verdict.n_asked)}, those without a natural order,"
 
 
 def _pvalue(verdict: DataVerdict) -> str:
@@ -238,7 +263,7 @@ def _countable(verdict: DataVerdict) -> str:
     needed = {
         BY_ORDERS: "with orders that differ in likelihood",
         BY_REFERENCE: "without a natural order that the reference answered too",
-        BY_CONTROL: "with options of their own and orders that differ in likelihood from the control form",
+        BY_CONTROL: "without a natural order whose orders differ in likelihood from the control form",
     }
     return f"the audit has {verdict.n} of {counted(verdict.n_asked)} {needed[verdict.basis]}"
 

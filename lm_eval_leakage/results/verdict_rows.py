@@ -72,6 +72,7 @@ def details(verdict: DataVerdict) -> Mapping[str, object]:
         "ratio": ratio.value,
         "ratio_low": ratio.low,
         "n_ratio": ratio.n,
+        "seen_at_least": verdict.seen.n_seen,
         **{f"detectable_share_seen_{count}": share for count, share in verdict.detectable},
     }
     return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in numbers.items()}

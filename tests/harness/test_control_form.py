@@ -16,7 +16,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.table.aggregations import pooled
 from lm_eval_leakage.harness.table.declared_rows import known_rows
-from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
+from lm_eval_leakage.harness.tasks.audit_suffixes import WORDING_AUDIT, suffixes
 from lm_eval_leakage.harness.tasks.given_questions import audit_of, audits_shards
 from lm_eval_leakage.logs.audit_line import OF_ORDERS, AuditLine, read_line
 from lm_eval_leakage.logs.harness_sample import as_logged
@@ -104,9 +104,22 @@ def test_the_control_form_is_not_asked_where_it_is_not_needed_or_not_wanted(ques
 def test_documented_orders_that_the_tests_contradict_are_asked_in_the_control_form(questions_file, status) -> None:
     rising = [doc | {"choices": [f"{i}", f"{i + 3}", f"{i + 7}"]} for i, doc in enumerate(DOCS)]
     lm = FakeLM(by_hash)
-    results = evaluate(lm, questions_file(rising) | {ORDERS: f"{status}: page 3"})
+    results = evaluate(lm, questions_file([*rising, *DOCS]) | {ORDERS: f"{status}: page 3"})
     assert len([context for context, _ in lm.asked if is_control(context)]) == len(DOCS) * N_ORDERS
     assert verdict(results)[ORDERS] == "written"
+
+
+def test_questions_with_a_natural_order_are_not_asked_in_the_control_form(questions_file) -> None:
+    """Their verdict cannot rest on it, so it would be wasted."""
+    rising = [doc | {"choices": [f"{i}", f"{i + 3}", f"{i + 7}"]} for i, doc in enumerate(DOCS)]
+    lm = FakeLM(by_hash)
+    results = evaluate(lm, questions_file([*rising, *DOCS]))
+    control = [continuation for context, continuation in lm.asked if is_control(context)]
+    assert len(control) == len(DOCS) * N_ORDERS
+    assert all(WORDS[0] in continuation for continuation in control)
+    assert (verdict(results)["n"], verdict(results)["n_asked"]) == (len(DOCS), 2 * len(DOCS))
+    for line in lines(results, "max_order"):
+        assert len(line["resps"]) == (1 if line["guards"] else 2) * N_ORDERS
 
 
 def test_with_a_reference_the_control_form_is_not_asked(questions_file, tmp_path: Path) -> None:
@@ -123,7 +136,7 @@ def test_only_the_audit_of_all_orders_asks_the_control_form_and_papers_are_asked
     questions = [question_from_doc(doc) for doc in DOCS]
     asking = set()
     for suffix in suffixes():
-        if audits_shards(suffix) or suffix.endswith(("_rotations", "_text_likelihood")):
+        if audits_shards(suffix) or suffix.endswith(("_rotations", "_text_likelihood", WORDING_AUDIT)):
             continue
         if audit_of(questions, suffix, questions, {}).asks_control:
             asking.add(suffix)
@@ -327,7 +340,7 @@ def test_a_log_is_read_back_as_the_answers_that_the_verdict_was_computed_from(
         assert (own.orders, own.guarded) == (computed.orders, computed.guarded)
         for part in ("loglikelihoods", "control", "reference"):
             assert getattr(own, part) == pytest.approx(getattr(computed, part), rel=1e-6)
-        assert len(own.control) == (0 if with_reference else len(own.loglikelihoods))
+        assert len(own.control) == (0 if with_reference or own.guarded else len(own.loglikelihoods))
         assert len(own.reference) == (len(own.loglikelihoods) if with_reference else 0)
     again = data_verdict(found)
     assert (again.word, again.n) == (verdict(results)["word"], verdict(results)["n"])

@@ -165,14 +165,14 @@ def test_other_orders_are_tested_against_a_reference_on_questions_without_a_guar
 
 
 @pytest.mark.parametrize("status", INEXACT)
-def test_other_orders_are_tested_against_the_control_on_all_questions_that_have_it(status: str) -> None:
+def test_other_orders_are_tested_against_the_control_on_questions_without_a_guard_that_have_it(status: str) -> None:
     mixed = [
         *answers(20, status, memory=1, control=True),
         *answers(15, status, memory=1, control=True, guarded=True, seed=1),
         *answers(7, status, seed=2),
     ]
     found = data_verdict(mixed)
-    assert (found.basis, found.n, found.n_asked) == (BY_CONTROL, 35, 42)
+    assert (found.basis, found.n, found.n_asked) == (BY_CONTROL, 20, 42)
 
 
 @pytest.mark.parametrize("status", INEXACT)
@@ -350,10 +350,37 @@ def test_where_something_is_found_or_nothing_was_tested_the_sentence_says_nothin
 
 def test_one_preference_for_a_set_of_options_that_many_questions_share_is_no_evidence():
     """40 questions with True and False have the same scores; counted one by one they would be strong evidence."""
-    shared = replace(answers(1, WRITTEN_ORDERS, memory=3, control=True)[0], is_templated=True)
+    shared = replace(answers(1, WRITTEN_ORDERS, memory=3, control=True)[0], guarded=True)
     found = data_verdict([shared] * 40)
     assert found.word == CANNOT_TELL
-    assert "options of their own" in found.sentence
-    assert data_verdict([replace(shared, is_templated=False)] * 40).word != CANNOT_TELL
-    own = answers(60, WRITTEN_ORDERS, control=True)
-    assert data_verdict([*own, *[shared] * 40]).pvalue == data_verdict(own).pvalue
+    assert "0 of 40 questions without a natural order" in found.sentence
+    assert data_verdict([replace(shared, guarded=False)] * 40).word != CANNOT_TELL
+
+
+def test_natural_orders_that_are_preferred_more_next_to_their_question_are_no_evidence():
+    """As numbers in rising order are, on questions that the model never saw."""
+    numeric = answers(75, WRITTEN_ORDERS, natural=2, memory=1, control=True, guarded=True)
+    other = answers(40, WRITTEN_ORDERS, control=True, seed=1)
+    found = data_verdict([*numeric, *other])
+    assert (found.word, found.n, found.n_asked) == (NONE_FOUND, 40, 115)
+    assert found.pvalue == data_verdict(other).pvalue
+    assert "on 40 of 115 questions, those without a natural order, with orders written by people" in found.sentence
+    alone = data_verdict([replace(one, control=()) for one in numeric])
+    assert "0 of 75 questions without a natural order" in alone.sentence
+    few = data_verdict([*numeric, *other[:19]])
+    assert few.word == CANNOT_TELL
+    assert math.isnan(few.pvalue)
+    assert "19 of 94 questions without a natural order" in few.sentence
+    assert data_verdict([replace(one, guarded=False) for one in numeric]).word in (EVIDENCE, STRONG_EVIDENCE)
+
+
+@pytest.mark.parametrize("orders", [RANDOM_ORDERS, SEALED_ORDERS])
+def test_where_the_null_is_exact_the_number_of_seen_questions_is_bounded_whoever_drew_the_orders(orders) -> None:
+    rng = np.random.default_rng(7)
+    scores = rng.normal(-60, 3, (200, 24))
+    scores[:80, 0] += 6
+    drawn = data_verdict([OrderAnswers(tuple(own), orders) for own in scores.tolist()])
+    assert 40 < drawn.seen.n_seen <= 80
+    assert f"; at least {drawn.seen.n_seen} of 200 questions " in drawn.sentence
+    written = data_verdict([OrderAnswers(tuple(own), WRITTEN_ORDERS) for own in scores.tolist()])
+    assert written.seen.n_seen == 0

@@ -42,5 +42,5 @@ def arguments_of(probe: Probe, lm: object, context: str, continuation: str) -> t
     if probe.needs == "generate_until":
         n_tokens = probe.n_tokens(Request(context, continuation))
         wanted = n_tokens_of(lm, continuation) + 1 if n_tokens is None else n_tokens
-        return context, {"until": [], "max_gen_toks": wanted, "do_sample": False, "temperature": 0.0}
+        return context, {"until": [*probe.stops], "max_gen_toks": wanted, "do_sample": False, "temperature": 0.0}
     return context, continuation

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lm_eval_leakage.records import Question
+from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.results.data_verdict import EXACT
 from lm_eval_leakage.results.null_status import (
     DOCUMENTED,
     RANDOM_ORDERS,
@@ -45,6 +46,15 @@ def status_of(metadata: Mapping[str, Any], dataset_path: str | None, questions: 
     if known is not None and known.status == WRITTEN_ORDERS:
         return NullStatus(WRITTEN_ORDERS, f"`{WRITTEN_ORDERS}`, as documented ({known.source})")
     return null_status(order_tests(questions), known)
+
+
+def refuse_undrawn(orders: NullStatus) -> None:
+    """Raises UntestableQuestion, with the reason, unless the published orders are known to be drawn at random."""
+    if orders.status not in EXACT:
+        raise UntestableQuestion(
+            f"the published orders are `{orders.status}`, so that some can be guessed without memory; give `seal`, or "
+            f"`{STATUS_KEY}` if the builder says that they were drawn at random"
+        )
 
 
 def documented(metadata: Mapping[str, Any]) -> Documented | None:
