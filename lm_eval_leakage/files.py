@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
@@ -112,6 +113,32 @@ def published(finished: Path, folder: Path) -> bool:
             return False
         raise
     return True
+
+
+def publish_files(folder: Path, files: Mapping[str, bytes], secret: str) -> bool:
+    """Writes a new folder with `files` in one step. Returns False, and changes nothing, if there is one with files.
+
+    Whatever is below its folder `secret` can be read by its owner only, from the first byte on. All files get the same
+    time, in whole seconds.
+    """
+    place = folder.resolve()
+    staged = place.with_name(f".{place.name}.{uuid4().hex}{PART}")
+    now = int(time.time())
+    try:
+        for name, content in files.items():
+            file, is_secret = staged / name, name.startswith(f"{secret}/")
+            staged.mkdir(parents=True, exist_ok=True)
+            file.parent.mkdir(mode=0o700 if is_secret else 0o777, exist_ok=True)
+            with open(file, "xb", opener=_owners_only if is_secret else None) as stream:
+                stream.write(content)
+            os.utime(file, (now, now))
+        return published(staged, place)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def _owners_only(file: str, flags: int) -> int:
+    return os.open(file, flags, mode=0o600)
 
 
 def atomic_move(finished: Path, folder: Path) -> None:

@@ -17,6 +17,7 @@ from lm_eval_leakage.files import (
     atomic_remove,
     atomic_write,
     check_writable,
+    publish_files,
     set_aside,
     write_once,
 )
@@ -175,3 +176,36 @@ def test_of_several_that_write_a_file_once_one_does_and_is_told_so(tmp_path: Pat
     assert sum(told) == 1
     assert file.read_text() == str(told.index(True))
     assert [path.name for path in file.parent.iterdir()] == ["job.json"]
+
+
+# ---------------------------------------------------------------------- a folder with secrets
+
+
+def test_secrets_can_be_read_by_their_owner_only_and_all_files_have_one_time(tmp_path: Path) -> None:
+    umask = os.umask(0o022)
+    try:
+        assert publish_files(tmp_path / "new" / "made", {"open/a": b"a", "secret/b": b"b"}, "secret")
+    finally:
+        os.umask(umask)
+    made = tmp_path / "new" / "made"
+    modes = {str(path.relative_to(made)): path.stat().st_mode & 0o777 for path in made.rglob("*")}
+    assert modes == {"open": 0o755, "open/a": 0o644, "secret": 0o700, "secret/b": 0o600}
+    times = {path.stat().st_mtime_ns for path in made.rglob("*/*")}
+    assert len(times) == 1
+    assert times.pop() % 10**9 == 0
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["made"]
+
+
+def test_a_folder_with_files_is_not_replaced_and_an_empty_one_is_filled(tmp_path: Path) -> None:
+    assert publish_files(tmp_path / "made", {"secret/b": b"old"}, "secret")
+    assert not publish_files(tmp_path / "made", {"secret/b": b"new"}, "secret")
+    assert (tmp_path / "made" / "secret" / "b").read_bytes() == b"old"
+    (tmp_path / "empty").mkdir()
+    assert publish_files(tmp_path / "empty", {"open/a": b"a"}, "secret")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "made"]
+
+
+def test_a_full_disk_leaves_no_folder(tmp_path: Path) -> None:
+    with full_disk(1_000), pytest.raises(OSError, match="File too large"):
+        publish_files(tmp_path / "made", {"open/a": b"a", "secret/b": b"b" * 2_000}, "secret")
+    assert list(tmp_path.iterdir()) == []

@@ -30,7 +30,6 @@ from scipy.stats import beta
 from lm_eval_leakage.inference.pooling import NAN, Floats, poisson_binomial_tail
 
 SUM_DRAWS = 9_999  # the smallest Monte Carlo p-value is 1e-4
-FAR = 1e-5  # a bound below this replaces the Monte Carlo p-value
 EQUAL = 1e-9  # scores, and sums relative to their size, that differ by less are equal
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)  # of seen questions, over which the e-value averages
 RATIO_LEVEL = 0.95
@@ -43,7 +42,8 @@ class OrderSum:
 
     n: number of questions with scores that differ
     pvalue: probability, under the null hypothesis, of a sum at least as large: a Monte Carlo p-value, valid for any
-        number of draws, or below `FAR` Chernoff's upper bound of it
+        number of draws; or, where no draw is as large and it is lower, Chernoff's upper bound of it. Both together
+        are valid at every level: at 1 / (SUM_DRAWS + 1) and above, only the former decides, and below, only the latter
     pvalue_error: standard error of the Monte Carlo p-value; 0 for a bound
     is_bound: whether `pvalue` is an upper bound
     log_evalue: logarithm of an e-value; its mean under the null hypothesis is 1 at most, so that e-values of
@@ -100,14 +100,16 @@ def order_sum(
     weights, bases = [weigh(own) for own in questions], [base_of(own, tolerance) for own in questions]
     found = math.fsum(float(own[0]) for own in weights)
     drawn = drawn_sums(weights, rng, bases if tolerance else None)
-    pvalue = float(1 + (drawn >= found - EQUAL * max(1.0, abs(found))).sum()) / (1 + SUM_DRAWS)
+    n_as_large = int((drawn >= found - EQUAL * max(1.0, abs(found))).sum())
+    pvalue = (1 + n_as_large) / (1 + SUM_DRAWS)
     bound = chernoff_bound(weights, found, bases)
+    is_far = not n_as_large and bound < pvalue
     published = np.array([own[0] for own in questions])
     return OrderSum(
         n,
-        bound if bound < FAR else pvalue,
-        0.0 if bound < FAR else math.sqrt(pvalue * (1 - pvalue) / SUM_DRAWS),
-        bound < FAR,
+        bound if is_far else pvalue,
+        0.0 if is_far else math.sqrt(pvalue * (1 - pvalue) / SUM_DRAWS),
+        is_far,
         log_evalue([np.exp(own) for own in questions], bases),
         float(published.mean()),
         float(published.std(ddof=1)) / math.sqrt(n) if n > 1 else NAN,

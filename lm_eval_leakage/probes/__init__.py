@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from lm_eval_leakage.records import Question, Request, Shard
@@ -16,9 +16,16 @@ class Probe(ABC):
     needs: the method that the model backend must have: loglikelihood; generate_until, where a request's continuation
         is the text that a model with memory of it would write; or token_scores, which scores every token under the
         model's own distribution
+    needs_seal: whether it asks about what only the private folder of a sealed benchmark has
+    needs_drawn_orders: whether its verdicts mean something only where the published orders were drawn at random; the
+        questions of other benchmarks are skipped
+    stops: texts after which a model that generates is stopped
     """
 
     needs: ClassVar[str] = "loglikelihood"
+    needs_seal: ClassVar[bool] = False
+    needs_drawn_orders: ClassVar[bool] = False
+    stops: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def requests(self, question: Question) -> tuple[Request, ...]:
@@ -37,6 +44,10 @@ class Probe(ABC):
         """The probe with access to all questions of the benchmark, for probes that need other questions too."""
         return self
 
+    def with_wordings(self, of: Callable[[Question], Sequence[str]]) -> Probe:
+        """The probe with access to all wordings of each sealed question, the public one first."""
+        return self
+
     def of_shards(self, questions: Sequence[Question]) -> Sequence[Shard] | None:
         """The shards that a probe of neighbouring questions tests; None for a probe of single questions.
 
@@ -44,8 +55,19 @@ class Probe(ABC):
         """
         return None
 
+    def of_places(self, placed: Mapping[int, Question]) -> Sequence[Shard]:
+        """The shards of a sealed file, whose questions a key put in order; none for a probe of single questions.
+
+        placed: the questions by their places in the file
+        """
+        return ()
+
     def gold(self, question: Question) -> tuple[int, ...]:
         """Index of the right option in each list of options that is shown, for probes that show several."""
+        return ()
+
+    def candidates(self, question: Question) -> tuple[str, ...]:
+        """The texts of which a reply may name one, the published one first, for probes that ask for a guess."""
         return ()
 
     def fixed_places(self, question: Question) -> tuple[int, ...]:

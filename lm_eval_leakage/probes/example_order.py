@@ -10,7 +10,7 @@ Yao et al., EMNLP 2024 (arXiv 2406.13236).
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import groupby
 from math import factorial
@@ -72,6 +72,23 @@ class ExampleOrder(Probe):
         ]
         n_shards = min(-(-self.shards // self.tasks_of_group), len(whole))
         return [whole[(2 * i + 1) * len(whole) // (2 * n_shards)] for i in range(n_shards)]
+
+    def of_places(self, placed: Mapping[int, Question]) -> list[Shard]:
+        """Every shard of a file whose questions were put in order by a key: places 0 to `examples` - 1, and so on.
+
+        placed: the questions by their places in the file; a shard with a missing question is left out, which says
+            nothing about the order of the others
+
+        Subjects are ignored, since the key ordered all questions together.
+        """
+        shards = []
+        for start in range(0, max(placed, default=-1) + 1, self.examples):
+            places = range(start, start + self.examples)
+            if all(place in placed for place in places):
+                texts = tuple(published_text(placed[place]) for place in places)
+                members = tuple(map(str, places))
+                shards.append(Shard(f"{places[0]}-{places[-1]}", "", texts, members=members))
+        return shards
 
     def _cut(self, neighbours: Sequence[tuple[int, Question]]) -> Iterator[Shard]:
         for start in range(0, len(neighbours) - 1, self.examples):

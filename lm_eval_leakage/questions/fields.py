@@ -183,6 +183,11 @@ def _answer_index(answer: object, labels: Sequence[str], n_options: int) -> int 
     return known.index(answer) if isinstance(answer, str) and answer in known else None
 
 
+def answer_indices(answers: Sequence[object], n_options: int) -> list[int | None]:
+    """Indices of options that are named by index or by capital letter; None for whatever names no option."""
+    return [_answer_index(answer, ascii_uppercase, n_options) for answer in answers]
+
+
 def well_formed(text: str) -> str:
     """`text` with each lone surrogate, which no encoding can write, replaced by U+FFFD."""
     if text.isascii():

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import getitem
 from string import ascii_uppercase
 
 from lm_eval_leakage.records import Question, UntestableQuestion
@@ -59,7 +60,7 @@ def context_and_markers(question: Question, format_name: str | None = None) -> t
 def in_orders(markers: Sequence[str], options: Sequence[str], orders: Iterable[Sequence[int]]) -> list[str]:
     """The options in each of the orders, each option after the marker of its place."""
     lines = [[marker + option for option in options] for marker, _ in zip(markers, options, strict=True)]
-    return ["".join([line[option] for line, option in zip(lines, order, strict=True)]) for order in orders]
+    return ["".join(map(getitem, lines, order)) for order in orders]
 
 
 @cache

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
+from lm_eval_leakage.inference import order_sum as order_sum_module
 from lm_eval_leakage.inference.order_sum import (
     SUM_DRAWS,
     base_of,
@@ -190,3 +191,26 @@ def test_looks_at_seen_questions_add_up():
     bases = [base_of(own, 0.0) for own in rows]
     parts = log_evalue(weights[:30], bases[:30]) + log_evalue(weights[30:], bases[30:])
     assert parts > math.log(1000)
+
+
+@pytest.mark.parametrize("rows", [[[0, 1, 5], [0, 0, 1]], [[0, 0, 9], [0, 1, 1], [2, 1]]])
+def test_over_all_keys_no_level_is_reached_more_often_than_it_says(rows, monkeypatch):
+    """Every published version of every question, each with its own draws: few, so that the bound decides often."""
+    monkeypatch.setattr(order_sum_module, "SUM_DRAWS", 9)
+    scores = [standard_scores(np.array(row, dtype=float)) for row in rows]
+    keys = list(itertools.product(*(range(len(own)) for own in scores)))
+    found = [
+        order_sum([np.roll(own, -at) for own, at in zip(scores, key, strict=True)], generator([seed, *key])).pvalue
+        for key in keys
+        for seed in range(8)
+    ]
+    for level in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8):
+        n_rejected = sum(one <= level + 1e-12 for one in found)
+        assert binomtest(n_rejected, len(found), level, alternative="greater").pvalue > 0.001
+
+
+def test_the_bound_replaces_only_the_lowest_monte_carlo_pvalue():
+    found = [order_sum(questions_of(40, 6, shift=shift), generator()) for shift in (0.0, 0.5, 0.8, 1.0, 1.5)]
+    assert {one.is_bound for one in found} == {False, True}
+    for one in found:
+        assert one.pvalue < 1 / (SUM_DRAWS + 1) if one.is_bound else one.pvalue >= 1 / (SUM_DRAWS + 1)

@@ -14,7 +14,8 @@ POOL = [Question(str(i), "What else?", (f"this {i}", f"that {i}"), answer=0) for
 
 
 def probe(name: str):
-    return probes.get(name)().with_pool(lambda: [QUESTION, *POOL])
+    asking = probes.get(name)().with_pool(lambda: [QUESTION, *POOL])
+    return asking.with_wordings(lambda question: (question.stem, f"Say: {question.stem}"))
 
 
 @pytest.mark.parametrize("name", probes.names())
@@ -33,8 +34,8 @@ def test_request_0_is_the_published_wording(name: str) -> None:
         return places[:1] == [text.find(QUESTION.stem)] and places == sorted(places)
 
     assert in_order(whole) or in_order(first.context)  # the requested option may be hidden in its place
-    # a probe may ask about one option at a time
-    assert sum(part in whole for part in parts) >= 2
+    # a probe may ask about one option at a time; one of wordings shows none, so that no other draw matters
+    assert sum(part in whole for part in parts) >= 1 + (not probes.get(name).needs_seal)
 
 
 @pytest.mark.parametrize("name", probes.names())

@@ -1,0 +1,106 @@
+"""Looks at many models over years, with one error for all of them: a level for each look, and e-values that add up.
+
+Every model that is looked at is another chance of a false claim. Look i is therefore judged at alpha / (i (i + 1)).
+These levels sum to alpha over all looks that will ever be made, so that the probability of any false claim at all is
+at most alpha, however the looks depend on each other, in whatever order models come, and whenever the author stops
+(Bonferroni, with the error spent in advance). The same logs looked at again are the same look.
+
+The e-values of one model are multiplied over looks at different questions: the key drew each question independently,
+so that the mean of each factor given the earlier ones is at most 1, and by Ville's inequality the product ever reaches
+1/a with a probability of at most a, whenever one stops. A look at questions that an earlier look at this model tested
+repeats the same draws; its e-value does not count.
+
+Null hypothesis: none of the models has seen the published version. Source: alpha spending, Foster and Stine (2008);
+Ville (1939); Vovk and Wang (arXiv 1912.06116).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+USUAL_ALPHA = 0.01  # a false claim harms somebody; one in 100 benchmarks may make any at all, in its whole life
+STRONGER = 100  # times below the level, evidence is strong, as 0.0001 is to 0.01 in a single verdict
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at one model.
+
+    number: from 1, of the looks that this seal has had
+    digest: of the answers that were looked at
+    alpha: the error of all looks together, as chosen at this look
+    pvalue: of all tests together
+    log_evalue: of all tests together
+    places: of the questions tested, in the public file, as `as_ranges` writes them
+    time: when, in ISO 8601
+    """
+
+    number: int
+    model: str
+    digest: str
+    alpha: float
+    pvalue: float
+    log_evalue: float
+    places: str
+    time: str = ""
+
+    @property
+    def level(self) -> float:
+        """The p-value from which this look claims something."""
+        return level_of(self.number, self.alpha)
+
+
+def level_of(number: int, alpha: float) -> float:
+    """alpha / (i (i + 1)): the sum over all i >= 1 is alpha."""
+    return alpha / (number * (number + 1))
+
+
+def check_alpha(alpha: float) -> None:
+    if isinstance(alpha, bool) or not 0 < alpha < 1:
+        raise ValueError(
+            f"alpha is {alpha!r}; the probability of any false claim over all looks is above 0 and below 1, such as "
+            f"{USUAL_ALPHA}"
+        )
+
+
+def numbered(earlier: Sequence[Look], look: Look) -> tuple[Look, bool]:
+    """The look with its number, and whether it is a new one. The same answers of the same model were looked at before:
+    then it is that look, at its level."""
+    same = next((one for one in earlier if (one.model, one.digest) == (look.model, look.digest)), None)
+    if same is not None:
+        return same, False
+    return replace(look, number=1 + max((one.number for one in earlier), default=0)), True
+
+
+def accumulated(looks: Iterable[Look], model: str) -> tuple[float, int]:
+    """Logarithm of the product of a model's e-values over looks at different questions, and the number of looks in
+    it."""
+    total, seen, n_looks = 0.0, set[int](), 0
+    for look in sorted(looks, key=lambda one: one.number):
+        if look.model != model:
+            continue
+        own = set(from_ranges(look.places))
+        if own and not own & seen and not math.isnan(look.log_evalue):
+            total, n_looks = total + look.log_evalue, n_looks + 1
+        seen |= own  # also where it does not count: whoever has seen its result chooses what to look at next
+    return total, n_looks
+
+
+# ---------------------------------------------------------------------- places of questions
+
+
+def as_ranges(places: Iterable[int]) -> str:
+    """0, 1, 2, 7 as `0-2,7`."""
+    runs = groupby(enumerate(sorted(set(places))), key=lambda numbered: numbered[1] - numbered[0])
+    ends = [[place for _, place in run] for _, run in runs]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in ends)
+
+
+def from_ranges(text: str) -> Iterator[int]:
+    """The places that `as_ranges` wrote. Raises ValueError for any other text."""
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)

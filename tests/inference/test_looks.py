@@ -1,0 +1,102 @@
+"""The ledger's levels and e-values: what all looks together may claim falsely."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from lm_eval_leakage.inference.looks import (
+    USUAL_ALPHA,
+    Look,
+    accumulated,
+    as_ranges,
+    check_alpha,
+    from_ranges,
+    level_of,
+    numbered,
+)
+
+
+def look(number=0, model="org/one", digest="a", log_evalue=1.0, places="0-9", alpha=0.01, pvalue=0.5):
+    return Look(number, model, digest, alpha, pvalue, log_evalue, places)
+
+
+def test_the_levels_of_all_looks_sum_to_alpha():
+    levels = [level_of(number, 0.01) for number in range(1, 100_001)]
+    assert levels[:3] == pytest.approx([0.005, 0.01 / 6, 0.01 / 12])
+    assert math.fsum(levels) == pytest.approx(0.01 * (1 - 1 / 100_001))
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.2])
+def test_over_a_thousand_clean_models_any_claim_is_as_rare_as_alpha(alpha):
+    """With independent p-values, and with the same one for all models, as of copies of one model."""
+    rng, runs = np.random.default_rng(5), 2_000
+    levels = np.array([level_of(number, alpha) for number in range(1, 1_001)])
+    pvalues = rng.random((runs, len(levels)))
+    for drawn in (pvalues, np.repeat(pvalues[:, :1], len(levels), axis=1)):
+        n_false = int((drawn <= levels).any(axis=1).sum())
+        assert binomtest(n_false, runs, alpha, alternative="greater").pvalue > 0.001
+
+
+def test_looks_are_numbered_in_turn_and_the_same_answers_are_the_same_look():
+    looks: list[Look] = []
+    for one in (look(digest="a"), look(digest="b"), look(model="org/two", digest="a"), look(digest="a")):
+        own, is_new = numbered(looks, one)
+        looks += [own] if is_new else []
+    assert [one.number for one in looks] == [1, 2, 3]
+    again, is_new = numbered(looks, look(digest="b", pvalue=0.9, alpha=0.5))
+    assert (again, is_new) == (looks[1], False)
+    assert again.level == pytest.approx(0.01 / 6)
+
+
+def test_evalues_are_multiplied_over_looks_at_different_questions_of_one_model():
+    looks = [look(1, places="0-9"), look(2, places="10-19", log_evalue=2.0), look(3, "org/two", places="20-29")]
+    assert accumulated(looks, "org/one") == (3.0, 2)
+    assert accumulated(looks, "org/three") == (0.0, 0)
+
+
+def test_a_question_that_was_looked_at_before_does_not_count_again_whether_its_first_look_counted_or_not():
+    looks = [look(1, places="0-9"), look(2, places="5-14"), look(3, places="12-14"), look(4, places="15")]
+    assert accumulated(looks, "org/one") == (2.0, 2)
+    assert accumulated([look(1, log_evalue=math.nan), look(2)], "org/one") == (0.0, 0)
+
+
+def test_whoever_chooses_the_next_look_by_the_last_cannot_raise_the_mean_of_the_evalue():
+    """Two questions, each with e-value 2 or 0: every strategy of looking at one, both, and again, by enumeration."""
+    evalues = {0.0: -1e9, 2.0: math.log(2)}
+    for after_loss, after_win in itertools.product(("0", "1", "0-1", ""), repeat=2):
+        mean = 0.0
+        for drawn in itertools.product((0.0, 2.0), repeat=2):
+
+            def of(places, drawn=drawn):
+                return math.fsum(evalues[drawn[place]] for place in from_ranges(places))
+
+            following = after_win if drawn[0] else after_loss
+            looks = [look(1, places="0", log_evalue=of("0"))]
+            looks += [look(2, places=following, log_evalue=of(following))] if following else []
+            mean += math.exp(accumulated(looks, "org/one")[0]) / 4
+        assert mean == pytest.approx(1)
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_places_are_written_as_ranges_and_read_back(places):
+    assert set(from_ranges(as_ranges(places))) == places
+
+
+def test_ranges_are_short():
+    assert as_ranges([7, 0, 1, 2, 2]) == "0-2,7"
+    with pytest.raises(ValueError, match="invalid literal"):
+        list(from_ranges("0-x"))
+
+
+@pytest.mark.parametrize("alpha", [0, 1, -0.1, True, math.nan])
+def test_an_error_that_is_no_probability_is_refused(alpha):
+    with pytest.raises(ValueError, match="alpha is .*; the probability of any false claim"):
+        check_alpha(alpha)
+    check_alpha(USUAL_ALPHA)

@@ -1,0 +1,224 @@
+"""Under a draw that the model cannot know, a reply that names a candidate is a hit with probability exactly 1/k."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from hashlib import sha256
+from itertools import permutations, product
+
+import pytest
+from scipy.stats import binom
+
+from lm_eval_leakage.harness.tasks.frames import arguments_of
+from lm_eval_leakage.inference.sealed_tests import hits_pvalue
+from lm_eval_leakage.probes.published_guess import CHAT_FORMS, PublishedGuess
+from lm_eval_leakage.questions.replies import named
+from lm_eval_leakage.records import Answered, Frame, Question, UntestableQuestion
+from lm_eval_leakage.sealing.keyed import KeyedDraws, content_of
+from lm_eval_leakage.statistics.guesses import GuessEvidence, PublishedGuessed
+
+QUESTION = Question("q", "Which one?", ("a red hat", "blue", "lime", "a very very long grey option"), answer=1)
+Guesser = Callable[[str, tuple[str, ...]], str]
+every_form = pytest.mark.parametrize("form", CHAT_FORMS)
+
+
+def digest(*texts: str) -> int:
+    return int.from_bytes(sha256("\0".join(texts).encode()).digest()[:8], "big")
+
+
+GUESSERS: dict[str, Guesser] = {  # functions of the prompt and of the set of candidates, as any model is
+    "first": lambda prompt, left: left[0],
+    "longest": lambda prompt, left: max(left, key=lambda text: (len(text), text)),
+    "last shown": lambda prompt, left: min(left, key=lambda text: -prompt.rfind(text)),
+    "arbitrary": lambda prompt, left: left[digest(prompt) % len(left)],
+    "refuses half": lambda prompt, left: left[0] if digest(prompt) % 2 else "I can't say.",
+    "like a model": lambda prompt, left: f" {max(left, key=lambda text: digest(prompt[-20:], text))}.\n\nAnd",
+    "names all": lambda prompt, left: " ".join(left),
+}
+every_guesser = pytest.mark.parametrize("guesser", GUESSERS.values(), ids=GUESSERS)
+
+
+def ordered(question: Question, order: tuple[int, ...]) -> Question:
+    return replace(question, options=tuple(question.options[place] for place in order))
+
+
+def guess(probe: PublishedGuess, question: Question, guesser: Guesser) -> GuessEvidence:
+    requests, candidates = probe.requests(question), probe.candidates(question)
+    reply = guesser(requests[0].context, tuple(sorted(candidates)))
+    answered = Answered(question, requests, (), texts=(reply,), candidates=candidates)
+    return PublishedGuessed().judge([answered])[0]
+
+
+# ---------------------------------------------------------------------- exactness, by enumeration
+
+
+@every_guesser
+@pytest.mark.parametrize("n_options", [2, 3, 4, 5])
+@pytest.mark.parametrize(("form", "shown"), [("pair", 0), ("next", 0), ("next", 1), ("next", 2)])
+def test_over_all_orders_exactly_1_of_k_guesses_is_a_hit(
+    form: str, shown: int, n_options: int, guesser: Guesser
+) -> None:
+    question = Question("q", "Which one?", (*QUESTION.options, "five")[-n_options:])
+    probe = PublishedGuess(form, shown)
+    found = [guess(probe, ordered(question, order), guesser) for order in permutations(range(n_options))]
+    n_left = 2 if form == "pair" else max(2, n_options - shown)
+    n_guessed = sum(one.guessed for one in found)
+    assert sum(one.flagged for one in found) == Fraction(n_guessed, n_left)
+    assert {one.null_rate for one in found if one.guessed} <= {1 / n_left}
+    assert {one.null_rate for one in found if not one.guessed} <= {0.0}
+    assert all(one.pvalue == (one.null_rate if one.flagged else 1) for one in found)
+
+
+@pytest.mark.parametrize(("form", "shown"), [("pair", 0), ("next", 0), ("next", 1), ("next", 2)])
+def test_all_that_the_backend_gets_is_the_same_for_every_order_that_it_could_have_been(form: str, shown: int) -> None:
+    """The prompt, the number of tokens and where it stops; else a model could be cut off where it is wrong."""
+    probe = PublishedGuess(form, shown)
+    published: dict[str, list[str]] = {}
+    for order in permutations(range(4)):
+        question = ordered(QUESTION, order)
+        (request,) = probe.requests(question)
+        candidates = probe.candidates(question)
+        key = repr((arguments_of(probe, None, *request), sorted(candidates)))
+        published.setdefault(key, []).append(candidates[0])
+    for found in published.values():
+        counts = Counter(found)
+        assert len(counts) == (2 if form == "pair" else 4 - shown)
+        assert len(set(counts.values())) == 1
+
+
+def test_the_number_of_hits_has_the_distribution_that_the_p_value_takes_it_to_have() -> None:
+    """Three questions, all 6^3 draws: for every guesser, p <= u has a probability of u at most."""
+    questions = [Question(str(i), f"Which {i}?", (f"red {i}", f"blue {i}", f"lime {i}")) for i in range(3)]
+    for form, guesser in product(CHAT_FORMS, GUESSERS.values()):
+        each = [
+            [guess(PublishedGuess(form), ordered(question, order), guesser) for order in permutations(range(3))]
+            for question in questions
+        ]
+        pvalues = []
+        for drawn in product(*each):
+            guessed = [one for one in drawn if one.guessed]
+            pvalues.append(hits_pvalue([one.flagged for one in guessed], [one.null_rate for one in guessed]))
+        for level in set(pvalues):
+            assert sum(pvalue <= level for pvalue in pvalues) <= level * len(pvalues) + 1e-9
+
+
+N_KEYS, N_ASKED = 400, 10
+
+
+@cache
+def drawn_orders(n_keys: int) -> list[list[tuple[int, ...]]]:
+    """For each key, the order of the options of each question."""
+    keys = [sha256(number.to_bytes(4, "big")).digest() for number in range(n_keys)]
+    contents = [content_of([f"Which {i}?"], QUESTION.options) for i in range(N_ASKED)]
+    return [[KeyedDraws(key, "options", content).order(4) for content in contents] for key in keys]
+
+
+@cache
+def guess_at(form: str, guesser: str, i: int, order: tuple[int, ...]) -> GuessEvidence:
+    question = replace(QUESTION, id=str(i), stem=f"Which {i}?")
+    return guess(PublishedGuess(form), ordered(question, order), GUESSERS[guesser])
+
+
+@every_form
+@pytest.mark.parametrize("guesser", GUESSERS)
+def test_rejections_over_400_keys_are_as_many_as_the_exact_test_gives(form: str, guesser: str) -> None:
+    rate = 1 / 2 if form == "pair" else 1 / 4
+    (row,) = (row for row in PublishedGuessed.rows if row.name == "guess_pvalue")
+    pvalues, n_guessed = [], set()
+    for orders in drawn_orders(N_KEYS):
+        verdicts = [guess_at(form, guesser, i, order) for i, order in enumerate(orders)]
+        pvalues.append(row.compute(verdicts))
+        n_guessed.add(sum(one.guessed for one in verdicts))
+    for level in (0.05, 0.01):
+        tails = [float(binom.sf(hits - 1, n, rate)) for n in n_guessed for hits in range(1, n + 1)]
+        attained = max((tail for tail in tails if tail <= level), default=0.0)
+        rejected = sum(pvalue <= level for pvalue in pvalues)
+        assert rejected <= binom.ppf(0.9999, N_KEYS, attained)
+        assert rejected >= binom.ppf(0.0001, N_KEYS, attained) or n_guessed != {N_ASKED}
+
+
+# ---------------------------------------------------------------------- what is asked
+
+
+def test_a_model_that_recalls_the_published_text_is_right() -> None:
+    for form in CHAT_FORMS:
+        found = guess(PublishedGuess(form), QUESTION, lambda prompt, left: "")
+        assert not found.flagged
+        probe = PublishedGuess(form)
+        (request,) = probe.requests(QUESTION)
+        answered = Answered(
+            QUESTION, (request,), (), texts=(request.continuation,), candidates=probe.candidates(QUESTION)
+        )
+        assert PublishedGuessed().judge([answered])[0].flagged
+
+
+def test_the_next_option_is_asked_for_up_to_its_label() -> None:
+    (request,) = PublishedGuess("next", shown=1).requests(QUESTION)
+    assert request.context.endswith("\n\nWhich one?\nA. a red hat\nB.")
+    assert request.continuation == " blue\nC. lime\nD. a very very long grey option"
+    (first,) = PublishedGuess("next", shown=0).requests(QUESTION)
+    assert first.context.endswith("\nWhich one?\nA.")
+    assert PublishedGuess("next", shown=9).candidates(QUESTION) == QUESTION.options[2:]
+    (plain,) = PublishedGuess("next", instruction="{{ question }}").requests(QUESTION)
+    assert plain.context == "Which one?\nA."
+
+
+def test_the_benchmarks_own_layout_is_kept_also_without_labels() -> None:
+    framed = replace(QUESTION, frame=Frame("Q: Which one?", ("\n(a) ", "\n(b) ", "\n(c) ", "\n(d) "), "\nA:"))
+    (request,) = PublishedGuess("next", shown=1, instruction="{{ question }}").requests(framed)
+    assert request.context == "Q: Which one?\n(a) a red hat\n(b)"
+    bare = replace(QUESTION, frame=Frame("Q: Which one?", ("\n", "\n", "\n", "\n"), "\nA:"))
+    (request,) = PublishedGuess("next", shown=1, instruction="{{ question }}").requests(bare)
+    assert request.context == "Q: Which one?\na red hat\n"
+    assert request.continuation.startswith("blue\nlime")
+
+
+def test_both_listings_are_shown_sorted_and_the_published_one_may_be_either() -> None:
+    backwards = replace(QUESTION, options=QUESTION.options[::-1])
+    (request,), (other,) = (PublishedGuess("pair").requests(one) for one in (QUESTION, backwards))
+    assert request.context == other.context
+    assert "Listing 1:\nA. a red hat\nB. blue" in request.context
+    assert (request.continuation, other.continuation) == (" 1", " 2")
+
+
+@every_form
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("one",), "1 option"),
+        (("one", "two", "One."), "the same but for case"),
+        (("one", "."), "no text that a reply could name"),
+    ],
+)
+def test_options_that_a_reply_cannot_tell_apart_are_not_asked_about(form: str, options, reason: str) -> None:
+    with pytest.raises(UntestableQuestion, match=reason):
+        PublishedGuess(form).requests(Question("q", "Which one?", options))
+
+
+def test_an_option_of_several_lines_cannot_be_written_in_one() -> None:
+    question = Question("q", "Which one?", ("one", "two\nlines", "three"))
+    with pytest.raises(UntestableQuestion, match="several lines"):
+        PublishedGuess("next").requests(question)
+    assert PublishedGuess("pair").requests(question)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"chat_form": "quiz"}, "chat_form is 'quiz'; choose one of: next, pair"),
+        ({"shown": -1}, "shown is -1; it must be a whole number of at least 0"),
+        ({"instruction": "{{ first }}"}, "its variables are question$"),
+        ({"instruction": "{{ third }}", "chat_form": "pair"}, "its variables are question, first, second"),
+    ],
+)
+def test_parameters_that_cannot_be_are_refused(parameters: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PublishedGuess(**parameters)
+
+
+def test_named_is_what_decides() -> None:
+    assert named("grey", PublishedGuess("next").candidates(QUESTION)) is None

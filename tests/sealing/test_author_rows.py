@@ -1,0 +1,141 @@
+"""An author's rows: what is sealed, what is left out, and what stops."""
+
+from __future__ import annotations
+
+from string import ascii_uppercase
+from typing import Any
+
+import pytest
+
+from lm_eval_leakage.questions.fields import question_from_doc
+from lm_eval_leakage.records import UntestableQuestion
+from lm_eval_leakage.sealing.author_rows import AuthorRow, Examined, OrderRule, examined
+from tests.sealing.made import original
+
+
+def row(**fields: Any) -> dict[str, Any]:
+    return {"question": "Which is even?", "choices": ["2", "3", "5", "7"], "answer": 0} | fields
+
+
+def read(*rows: dict[str, Any], rule: OrderRule = "keep") -> Examined:
+    def reading(doc):
+        try:
+            return question_from_doc(doc)
+        except UntestableQuestion as error:
+            return error
+
+    return examined([AuthorRow(number, doc, reading(doc)) for number, doc in enumerate(rows, 1)], rule)
+
+
+def test_a_row_becomes_a_question_with_its_wordings() -> None:
+    found = read(row(wordings=["Name the even one."], subject="maths"))
+    assert found == Examined((original(wordings=("Name the even one.",), subject="maths"),), (), ())
+
+
+@pytest.mark.parametrize(
+    ("fields", "answers"),
+    [
+        ({"answer": "C"}, (2,)),
+        ({"answer": ["C", 0]}, (2, 0)),
+        ({"answers": [1, "D", 1]}, (1, 3)),
+        ({"answers": None, "answer": 3}, (3,)),
+    ],
+)
+def test_answers_are_indices_letters_or_lists_of_them(fields, answers) -> None:
+    assert read(row(**fields)).originals[0].answers == answers
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"choices": []}, "no options"),
+        ({"choices": ["2"]}, "1 option(s); give it 2 to 26"),
+        ({"choices": [f"{letter}!" for letter in ascii_uppercase] + ["!"]}, "27 option(s)"),
+        ({"choices": ["2", "3", " 2"]}, "options A and C are equal; change or remove"),
+        ({"question": " "}, "question is empty"),
+        ({"answer": "E"}, "right option is not known (answer: 'E'); name it"),
+        ({"answer": []}, "right option is not known"),
+        ({"answer": ["A", 4]}, "right option is not known"),
+        ({"answer": None}, "right option is not known"),
+    ],
+)
+def test_an_unusable_row_is_left_out_with_its_number_and_the_reason(fields, why) -> None:
+    found = read(row(question="Another?"), row(**fields))
+    assert [number for number, _ in found.unusable] == [2]
+    assert why in found.unusable[0].reason
+    assert len(found.originals) == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"choices": ["7", "5", "3", "2"], "answer": 3},
+        {"question": "Which  is even? "},
+        {"question": "Name the even one.", "wordings": ["Which is even?"]},
+        {"answer": 1},
+        {"subject": "maths"},
+    ],
+)
+def test_the_same_question_twice_is_left_out_the_second_time(fields) -> None:
+    found = read(row(), row(**fields))
+    assert [(note.number, note.reason.split(";")[0]) for note in found.unusable] == [(2, "it asks the same as row 1")]
+
+
+def test_an_unusable_row_does_not_stand_in_the_way_of_the_same_question_later() -> None:
+    found = read(row(answer="X"), row())
+    assert [note.number for note in found.unusable] == [1]
+    assert found.originals == (original(),)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"wordings": "Other?"}, "wordings is 'Other\\?'; it must be a list of other texts"),
+        ({"wordings": ["Other?", " "]}, "wording 2 is ' '; it must be a text"),
+        ({"wordings": [3]}, "wording 1 is 3"),
+        ({"wordings": ["Other?", "Other? "]}, "wording 2 is the same text as wording 1"),
+        ({"wordings": ["Which is even?"]}, "wording 1 is the same text as the question"),
+        ({"seal": "yes"}, "seal is 'yes'; it must be one of: permute, keep, hold_out"),
+        ({"seal": ["keep"]}, "seal is \\['keep'\\]; it must be one of"),
+    ],
+)
+def test_a_wrong_field_for_sealing_stops_with_the_row(fields, why) -> None:
+    with pytest.raises(ValueError, match=f"row 2: {why}.*fix or remove"):
+        read(row(question="Another?"), row(**fields))
+
+
+def test_of_many_wrong_rows_some_are_named_and_the_others_counted() -> None:
+    with pytest.raises(ValueError, match="row 1: .*row 5: .*and 2 more rows"):
+        read(*(row(question=f"{number}?", seal="x") for number in range(7)))
+
+
+DEPENDENT = row(choices=["2", "3", "Both A and B"])
+
+
+@pytest.mark.parametrize(("rule", "order"), [("keep", "kept"), ("hold_out", "held out")])
+def test_options_that_depend_on_their_order_are_never_drawn_and_named(rule: OrderRule, order: str) -> None:
+    found = read(row(question="Another?"), DEPENDENT, rule=rule)
+    assert [one.order for one in found.originals] == ["drawn", order]
+    assert [(number, "by letter" in reason) for number, reason in found.dependent] == [(2, True)]
+
+
+def test_sealing_is_refused_if_asked_to_where_options_depend_on_their_order() -> None:
+    with pytest.raises(ValueError, match="row 1: option 'Both A and B' names options by letter; reword"):
+        read(DEPENDENT, rule="refuse")
+
+
+@pytest.mark.parametrize(("word", "order"), [("permute", "drawn"), ("keep", "kept"), ("hold_out", "held out")])
+@pytest.mark.parametrize("fields", [DEPENDENT, row()])
+def test_the_authors_word_decides(word: str, order: str, fields) -> None:
+    found = read(row(question="Another?"), fields | {"seal": word}, rule="refuse")
+    assert (found.originals[1].order, found.dependent) == (order, ())
+
+
+def test_a_letter_in_a_private_wording_counts_too() -> None:
+    assert read(row(wordings=["Is option B odd?"])).originals[0].order == "kept"
+
+
+@pytest.mark.parametrize("fields", [{"answer": "X"}, {"seal": "hold_out"}])
+def test_a_seal_without_a_question_is_refused(fields) -> None:
+    with pytest.raises(ValueError, match="no question is left to be published"):
+        read(row(**fields))

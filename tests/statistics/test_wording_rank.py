@@ -1,0 +1,71 @@
+"""The rank of the published wording, by arithmetic and by enumeration of what might have been published."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lm_eval_leakage.records import Answered, Question, Request
+from lm_eval_leakage.statistics.wording_rank import WordingRank, wording_scores, wording_sum
+
+QUESTION = Question("0", "Which tree?", ("apple", "birch"))
+TEXTS = ("Which tree?", "What tree is it?", "Tree?", "Of which kind?")
+
+
+def judged(loglikelihoods, texts=TEXTS):
+    requests = tuple(Request("", text) for text in texts)
+    (found,) = WordingRank().judge([Answered(QUESTION, requests, tuple(loglikelihoods))])
+    return found
+
+
+def test_the_published_wording_is_ranked_by_its_nats_per_byte():
+    found = judged([-11.0, -17.6, -5.5, -15.4])  # -1.0, -1.1, -1.1 and -1.1 per byte
+    assert found.scores == pytest.approx((-1.0, -1.1, -1.1, -1.1))
+    assert (found.flagged, found.pvalue, found.null_rate, found.n_wordings) == (True, 0.25, 0.25, 4)
+    assert found.wording_z == found.statistic == pytest.approx(np.sqrt(3))
+
+
+def test_bytes_are_counted_so_that_scripts_are_treated_alike():
+    assert wording_scores([-9.0, -3.0], ["何の木", "abc"]) == (-1.0, -1.0)
+
+
+@given(st.lists(st.integers(-3, 0), min_size=2, max_size=4))
+def test_over_all_published_wordings_a_question_is_flagged_at_most_as_often_as_its_null_rate_says(per_byte):
+    """Also with ties, which count against."""
+    texts, found = TEXTS[: len(per_byte)], []
+    for at in range(len(per_byte)):
+        order = [at, *(other for other in range(len(per_byte)) if other != at)]
+        found.append(judged([per_byte[i] * len(texts[i]) for i in order], [texts[i] for i in order]))
+    assert sum(one.flagged for one in found) <= 1
+    for level in (0.25, 1 / 3, 0.5, 0.75, 1):
+        assert sum(one.pvalue <= level + 1e-9 for one in found) <= level * len(found) + 1e-9
+
+
+def test_equal_wordings_say_nothing():
+    found = judged([-11.0, -16.0, -5.0, -14.0])
+    assert (found.flagged, found.pvalue, found.wording_z) == (False, 1.0, 0.0)
+    assert wording_sum([found.scores]).n == 0
+
+
+def test_the_sum_does_not_depend_on_the_order_of_questions_or_of_private_wordings():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(-1, 0.1, (40, 4))
+    one, two = wording_sum(rows.tolist()), wording_sum(rows[::-1, [0, 3, 1, 2]].tolist())
+    assert one.mean == pytest.approx(two.mean)
+    assert abs(one.pvalue - two.pvalue) < 0.02
+
+
+def test_what_was_seen_once_is_found_in_the_rows():
+    rng = np.random.default_rng(1)
+    rows = rng.normal(-1, 0.1, (100, 4)) * [len(text) for text in TEXTS]
+    remembered = rows + np.array([0.1 * len(TEXTS[0]), 0, 0, 0])
+    clean, seen = ([judged(own) for own in given] for given in (rows, remembered))
+    values = {
+        name: {row.name: row.compute(verdicts) for row in WordingRank.rows}
+        for name, verdicts in {"clean": clean, "seen": seen}.items()
+    }
+    assert values["clean"]["wording_pvalue"] > 0.01
+    assert values["seen"]["wording_pvalue"] < 1e-4
+    assert values["seen"]["wording_effect"] > 0.3
