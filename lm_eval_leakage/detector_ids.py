@@ -19,6 +19,7 @@ from lm_eval_leakage.registry import registered_name
 
 OUTSIDE_ID = MappingProxyType({"in_id": False})  # field metadata: the parameter affects no question's verdict
 NAME = re.compile(r"[A-Za-z0-9_.+/-]+")  # of a model; other names are replaced by a digest
+REFERENCE = re.compile(r"[:,]reference=[^,]*$")  # `compose` writes it last
 PLAIN = re.compile(r"[A-Za-z0-9_.+/-]{1,24}")
 
 
@@ -45,6 +46,11 @@ def compose(
         shown.append(f"reference={reference if NAME.fullmatch(reference) else spelled(reference)}")
     who = statistic if probe == made_for else f"{statistic}@{probe}"
     return f"{who}:{','.join(shown)}" if shown else who
+
+
+def without_reference(detector: str) -> str:
+    """The id of the same probe and statistic where no other model's log-likelihoods are subtracted."""
+    return REFERENCE.sub("", detector)
 
 
 def spelled(value: object) -> str:

@@ -112,6 +112,7 @@ class Answered:
     gold: index of the correct option in each list of options that the probe showed, if it showed several
     tokens: scores of every token of each request's text, if the probe needs them
     texts: what the model generated after each request's context, if the probe asks for generation
+    candidates: the texts of which a reply may name one, the published one first, if the probe asks for a guess
     """
 
     question: Question
@@ -122,6 +123,7 @@ class Answered:
     texts: tuple[str, ...] = ()
     reference: tuple[float, ...] = ()
     fixed_places: tuple[int, ...] = ()
+    candidates: tuple[str, ...] = ()
 
     @property
     def own_loglikelihoods(self) -> tuple[float, ...]:
@@ -137,11 +139,9 @@ class OrderAnswers:
 
     loglikelihoods: of each order, the published one first, nats, `(n_orders,)`
     orders: the status of the benchmark's published orders, as `results.null_status` names it; empty if unknown
-    guarded: whether the options have a natural order
+    guarded: whether the options have a natural order, or are a set that many questions share
     control: the model's log-likelihoods of the same orders in the control form; empty if it was not asked
     reference: another model's log-likelihoods of the same texts; empty without one
-    is_templated: whether many questions of the benchmark share its set of options, so that one preference, for True
-        before False, decides them all
     """
 
     loglikelihoods: tuple[float, ...]
@@ -149,7 +149,6 @@ class OrderAnswers:
     guarded: bool = False
     control: tuple[float, ...] = ()
     reference: tuple[float, ...] = ()
-    is_templated: bool = False
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,13 @@ from typing import Any
 from lm_eval_leakage.detector_ids import detector_id
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.tasks.audit import template
-from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
+from lm_eval_leakage.harness.tasks.audit_suffixes import PARTS_OF_SEAL, SEAL_AUDIT, suffixes
 from lm_eval_leakage.harness.tasks.known_keys import OWN_KEYS
 from lm_eval_leakage.inference.pooling import SKIPPED
 from lm_eval_leakage.lab.quality_table import COMBINED_HEADING
 from lm_eval_leakage.probes import Probe, probes
 from lm_eval_leakage.records import DeclaredRow
+from lm_eval_leakage.results.log_tests import LOG_TESTS
 from lm_eval_leakage.results.verdict_rows import VERDICT_ROWS
 from lm_eval_leakage.statistics import Statistic, statistics
 
@@ -42,6 +43,7 @@ SECTIONS = (
     "Source",
 )
 COMBINED = "combined_score"  # a page of a score that no audit has by itself
+WITHOUT_TEMPLATE = (COMBINED, SEAL_AUDIT)
 MEASURED_AFTER = "5"  # exposures
 OF_TEMPLATES = ("probe", "version", "description", "audit_of")  # keys that a YAML sets, and no user
 LONG = 24  # characters of a default value that a table shows
@@ -169,6 +171,15 @@ def own_keys() -> str:
     return table(["key", "meaning"], rows)
 
 
+def tests_of_seals() -> str:
+    """The tests that `seal audit` knows, each with the draw of the key that it tests."""
+    rows = [
+        [test.name, f"[`{test.audit}`]({test.audit}.md)", test.draw, "yes" if test.audit in PARTS_OF_SEAL else ""]
+        for test in LOG_TESTS
+    ]
+    return table(["test", "audit", "the key's draw of", "part of `leakage_seal`"], rows)
+
+
 # ---------------------------------------------------------------------- measured
 
 
@@ -229,6 +240,8 @@ def generated(suffix: str) -> dict[str, str]:
     """By section of an audit's page: the text that it must have, and for "What was found" the table in it."""
     if suffix == COMBINED:
         return {"What was found": measured([COMBINED_HEADING])}
+    if suffix == SEAL_AUDIT:
+        return {"What is computed": tests_of_seals()}
     found = {"Parameters": parameters(suffix), "Rows and keys": rows_and_keys(suffix)}
     return found | ({"What was found": measured(names, suffix)} if (names := methods_of(suffix)) else {})
 
@@ -238,12 +251,14 @@ def rewritten(text: str, suffix: str) -> str:
         old = section(text, heading)
         if heading == "What was found":
             old = next(iter(re.findall(r"^\| training \|.*(?:\n\|.*)*", old, re.MULTILINE)), "MEASURED")
+        if heading == "What is computed":
+            old = next(iter(re.findall(r"^\| test \|.*(?:\n\|.*)*", old, re.MULTILINE)), "SEAL_TESTS")
         text = text.replace(old, new)
     return text
 
 
 def main() -> None:
-    for suffix in (*suffixes(), COMBINED):
+    for suffix in (*suffixes(), *WITHOUT_TEMPLATE):
         atomic_write(page(suffix), rewritten(page(suffix).read_text(encoding="utf-8"), suffix))
 
 

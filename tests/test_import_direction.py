@@ -16,7 +16,7 @@ TIERS = [
     {"lab"},
     {"harness", "report"},
     {"results"},
-    {"logs", "probes", "statistics"},
+    {"logs", "probes", "sealing", "statistics"},
     {"inference", "questions", "scoring"},
     {"detector_ids"},
     {"registry", "records", "files", "texts"},

@@ -8,11 +8,11 @@ import pytest
 
 from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
 from tests.method_pages import (
-    COMBINED,
     DOCS,
     MEASURED_AFTER,
     PAGES,
     SECTIONS,
+    WITHOUT_TEMPLATE,
     asked,
     generated,
     meanings,
@@ -26,7 +26,10 @@ from tests.method_pages import (
 )
 
 SUMMARY = (DOCS / "methods.md").read_text(encoding="utf-8")
-ALL_PAGES = (*suffixes(), COMBINED)
+ALL_PAGES = (*suffixes(), *WITHOUT_TEMPLATE)
+
+
+PARTLY = ("What was found", "What is computed")  # sections of which the code determines a table
 
 
 def text_of(suffix: str) -> str:
@@ -50,9 +53,7 @@ def test_what_the_code_determines_is_up_to_date(suffix: str) -> None:
     text = text_of(suffix)
     for heading, expected in generated(suffix).items():
         found = section(text, heading)
-        assert expected in found if heading == "What was found" else found == expected, (
-            "run `python -m tests.method_pages`"
-        )
+        assert expected in found if heading in PARTLY else found == expected, "run `python -m tests.method_pages`"
     assert rewritten(text, suffix) == text
 
 
@@ -111,4 +112,4 @@ def test_the_summary_has_the_measured_aurocs() -> None:
 
 
 def test_the_summary_is_short() -> None:
-    assert len(SUMMARY.split()) < 1_700
+    assert len(SUMMARY.split()) < 1_850

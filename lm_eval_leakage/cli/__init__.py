@@ -17,6 +17,7 @@ from lm_eval_leakage.cli.cost import cost, cost_arguments
 from lm_eval_leakage.cli.early_checks import check_early
 from lm_eval_leakage.cli.ending import be_quiet, end_in_words, refuse, say
 from lm_eval_leakage.cli.outputs import checked
+from lm_eval_leakage.cli.seal_command import seal, seal_arguments
 from lm_eval_leakage.harness.patches import pth_hook as hook
 from lm_eval_leakage.harness.patches.cli_parser import Command, CommandLine, command_line
 
@@ -148,7 +149,7 @@ def _include_path_argument(parser: argparse.ArgumentParser) -> None:
 
 
 OF_OURS = (ValueError, ImportError, RecursionError)  # only our own commands turn these into one sentence
-COMMANDS = (check, campaign, cost, path, enable, disable, status, census, simulate, orders)
+COMMANDS = (check, campaign, cost, path, enable, disable, status, census, simulate, orders, seal)
 # commands that need lm_eval's tasks
 NAMING_TASKS = ("run", "ls", "validate", "check", "cost", "census", "simulate", "orders")
 
@@ -167,6 +168,7 @@ def commands() -> CommandLine:
         "campaign": campaign_arguments,
         "cost": cost_arguments,
         "census": _census_arguments,
+        "seal": seal_arguments,
     }
     arguments |= {"orders": _orders_arguments, "simulate": add_arguments, **OF_RESULTS}
     found = command_line({one.__name__: checked(one) for one in known}, arguments, list_audits)

@@ -35,7 +35,7 @@ def calibrate(args: argparse.Namespace) -> None:
     write_calibration(args.output_path, made.calibration)
     say(summary(made))
     note(f"written: {args.output_path}")
-    _tell(("", problem) for problem in problems)
+    tell_problems(("", problem) for problem in problems)
 
 
 def identify(args: argparse.Namespace) -> None:
@@ -56,7 +56,7 @@ def identify(args: argparse.Namespace) -> None:
         lines = [as_json(line) for line in identification.as_lines(found)]
         atomic_write(args.output_path, "\n".join([*lines, ""]))
     say(identification.summary(found))
-    _tell(("", problem) for problem in problems)
+    tell_problems(("", problem) for problem in problems)
 
 
 def prevalence(args: argparse.Namespace) -> None:
@@ -74,7 +74,7 @@ def prevalence(args: argparse.Namespace) -> None:
     say(shares.as_table(found))
     for text in shares.notes(found):
         note(f"note: {text}")
-    _tell(("", problem) for problem in problems)
+    tell_problems(("", problem) for problem in problems)
 
 
 def annotate(args: argparse.Namespace) -> None:
@@ -93,9 +93,9 @@ def annotate(args: argparse.Namespace) -> None:
     say(as_text([row for row in rows if args.subjects or row.level != "subject"], args.format))
     if in_words := verdicts_in_words(rows, args.format):
         say(f"\n{in_words}")
-    _tell_problems(annotations)
+    _tell_all(annotations)
     for condition in conditions:
-        _tell(("", Problem(text)) for text in condition.reservations(rows))
+        tell_problems(("", Problem(text)) for text in condition.reservations(rows))
     if conditions:
         check_complete(problem for annotation in annotations for problem in annotation.problems)
     met = [sentence for condition in conditions for sentence in condition.met_by(rows)]
@@ -123,7 +123,7 @@ def clean(args: argparse.Namespace) -> None:
         counts = f"{len(one.kept)} of {one.n_questions} questions kept, {one.n_untested} untested"
         say(visible(f"{one.name}: {counts}"))
     say(visible(f"{guarantee.text[0].upper()}{guarantee.text[1:]}."))
-    _tell_problems(annotations)
+    _tell_all(annotations)
     for problem in problems:
         note(f"note: {problem}")
     names = dict.fromkeys(clean_name(outermost(one.task, groups) or one.task) for one in sets)
@@ -162,7 +162,7 @@ def report(args: argparse.Namespace) -> None:
 
     annotations = _annotations(args)
     _write_page(render(annotations), args.output_path)
-    _tell_problems(annotations)
+    _tell_all(annotations)
 
 
 def leaderboard(args: argparse.Namespace) -> None:
@@ -180,7 +180,7 @@ def leaderboard(args: argparse.Namespace) -> None:
             say(text)
         else:
             atomic_write(args.output_path, text + "\n")
-    _tell_problems(annotations)
+    _tell_all(annotations)
 
 
 def _annotations(args: argparse.Namespace) -> Sequence[Annotation]:
@@ -201,13 +201,13 @@ def _alias(text: str) -> tuple[str, str]:
     return other, model
 
 
-def _tell_problems(annotations: Sequence[Annotation]) -> None:
+def _tell_all(annotations: Sequence[Annotation]) -> None:
     many = len(annotations) > 1
     found = [(one.model if many else "", problem) for one in annotations for problem in one.problems]
-    _tell(found)
+    tell_problems(found)
 
 
-def _tell(problems: Iterable[tuple[str, Problem]]) -> None:
+def tell_problems(problems: Iterable[tuple[str, Problem]]) -> None:
     """Print problems as notes, each with its model if it has one; those that cost questions come first."""
     first = sorted(problems, key=lambda pair: not pair[1].incomplete)
     for model, problem in first[:PROBLEMS_SHOWN]:

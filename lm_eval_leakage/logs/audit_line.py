@@ -19,7 +19,6 @@ from lm_eval_leakage.logs.problems import NOT_AS_WRITTEN, Problem
 from lm_eval_leakage.logs.version_1 import id_of
 from lm_eval_leakage.logs.version_2 import UNKNOWN_CALIBRATION, name_before_version_3
 from lm_eval_leakage.questions.fields import content_id, question_from_doc
-from lm_eval_leakage.questions.guards import TEMPLATED
 from lm_eval_leakage.records import OrderAnswers, Question, UntestableQuestion
 
 Scalar = bool | int | float | str | None
@@ -43,6 +42,7 @@ CORE = (  # our keys of every line, in order; the statistic's own values follow 
     "calibrated_pvalue",
 )
 OF_ORDERS = ("published_orders", "reference_loglikelihoods")  # only in the lines of an audit's first statistic
+OF_VERSIONS = {"n_wordings", "n_examples"}  # values of the statistics that compare versions of a text
 OF_HARNESS = (
     *("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"),
     *("doc_hash", "prompt_hash", "target_hash"),
@@ -84,6 +84,8 @@ class AuditLine:
     published_orders: the status of the benchmark's orders; None in lines that say nothing about it
     control: log-likelihoods of the orders in the control form, nats; empty if they were not asked
     reference: the reference model's log-likelihoods of the orders, nats; empty without one
+    versions: log-likelihoods of a question's wordings, or of a shard in different orders, the published version first,
+        nats; empty for other probes
     """
 
     question: str
@@ -110,6 +112,7 @@ class AuditLine:
     published_orders: str | None = None
     control: array[float] = field(default_factory=lambda: array("f"))
     reference: array[float] = field(default_factory=lambda: array("f"))
+    versions: array[float] = field(default_factory=lambda: array("d"))
 
     @property
     def orders(self) -> OrderAnswers | None:
@@ -118,7 +121,7 @@ class AuditLine:
             return None
         own, control, reference = map(tuple, (self.loglikelihoods, self.control, self.reference))
         status = intern(self.published_orders)
-        return OrderAnswers(own, status, self.guarded, control, reference, TEMPLATED in self.guards)
+        return OrderAnswers(own, status, self.guarded, control, reference)
 
     @property
     def guarded(self) -> bool:
@@ -211,6 +214,7 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         published_orders=_typed(sample, "published_orders", str),
         control=control,
         reference=_reference(sample, len(orders)),
+        versions=_versions(sample) if sample.keys() & OF_VERSIONS else array("d"),
         values={
             intern(key): float(value)
             for key, value in sample.items()
@@ -293,6 +297,10 @@ def _reference(sample: Mapping[str, Any], n_orders: int) -> array[float]:
     if len(values) not in (0, n_orders):
         raise ValueError(f"reference_loglikelihoods has {len(values)} numbers for {n_orders} orders")
     return values
+
+
+def _versions(sample: Mapping[str, Any]) -> array[float]:
+    return array("d", (float(response[0][0]) for response in sample.get("resps") or []))
 
 
 def _arms(sample: Mapping[str, Any]) -> Arms | None:

@@ -42,7 +42,11 @@ def cells(rows: Sequence[Row]) -> Cells:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    lines = cells(rows)
+    return aligned(cells(rows))
+
+
+def aligned(lines: Cells) -> str:
+    """A heading and rows in columns of equal width."""
     widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
     ruled = [lines[0], ["-" * width for width in widths], *lines[1:]]
     return "\n".join(

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from lm_eval.tasks import TaskManager
@@ -127,10 +130,12 @@ def test_findings_on_a_group_are_those_of_its_tasks(found) -> None:
         ("letters", "covered"),
         ("words", "refused"),
     ]
-    first, second, _, audits = census_report.as_list(found["listed"]).splitlines()
+    first, second, _, audits, sealed = census_report.as_list(found["listed"]).splitlines()
     assert first == "letters  covered  options in the prompt"
     assert second.startswith("words    refused  the options are words of the task")
-    assert audits == "audits: " + ", ".join(f"TASK_{suffix}" for suffix in sorted(suffixes()))
+    others = sorted({*suffixes()} - {"leakage_wording"})
+    assert audits == "audits: " + ", ".join(f"TASK_{suffix}" for suffix in others)
+    assert sealed == ("if it is sealed, with --metadata seal=PRIVATE_FOLDER: TASK_leakage_seal, TASK_leakage_wording")
     assert "letters_leakage_perm" in census_report.as_list([found["letters"]])
     assert "audits" not in census_report.as_list([found["words"]])
 
@@ -151,3 +156,13 @@ def test_folders_of_tasks_outside_the_harness_are_named_in_full(tmp_path: Path) 
 
     entry = Entry("mine", Kind.TASK, tmp_path / "mine.yaml")
     assert census.folder_of(entry) == str(tmp_path)
+
+
+def test_a_time_limit_that_strikes_while_garbage_is_collected_strikes_again() -> None:
+    """An exception in the callback of a weak reference would be lost, and pytest would fail another test for it."""
+    with census.at_most(60):
+        handler = signal.getsignal(signal.SIGALRM)
+        assert callable(handler)
+        handler(signal.SIGALRM, SimpleNamespace(f_globals=vars(weakref)))
+        with pytest.raises(TimeoutError, match="no answer within 60 s"):
+            handler(signal.SIGALRM, SimpleNamespace(f_globals=globals()))

@@ -10,9 +10,11 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
+from lm_eval.api.instance import Instance
 from lm_eval.loggers import EvaluationTracker
 
 from lm_eval_leakage.harness.models import backend_answers
+from lm_eval_leakage.harness.models.portions import PairsOf
 from lm_eval_leakage.harness.models.question_requests import Broken, Logged, QuestionRequests
 from lm_eval_leakage.harness.patches.saved_files import harness_line
 from lm_eval_leakage.harness.table.finished_results import FinishedSamples
@@ -152,6 +154,17 @@ def test_texts_are_the_same_whether_they_are_kept_or_rendered_again(n_requests: 
     for own in (first, second, first):
         assert [instance.args for instance in own.instances()] == [("Which?", f" {n}") for n in range(n_requests)]
         assert own.instances()[-1].arguments == ("Which?", f" {n_requests - 1}")
+
+
+def test_the_length_of_texts_is_known_without_rendering_them() -> None:
+    texts = [("Which?", "n" * n) for n in range(12)]
+    own = QuestionRequests({}, ("task", 0, 1), texts, "loglikelihood", None, None, fail)
+    assert [*PairsOf(own.instances()).n_characters()] == [6 + n for n in range(12)]
+    assert [*PairsOf([Instance("loglikelihood", {}, ("ab", "c"), 0)]).n_characters()] == [3]
+
+
+def fail() -> list[tuple[str, str]]:
+    raise AssertionError("the texts are rendered")
 
 
 def test_an_answer_takes_the_place_of_a_broken_one_and_of_another() -> None:

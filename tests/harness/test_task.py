@@ -122,10 +122,11 @@ def test_templates_are_counted_over_the_whole_benchmark_not_over_the_run(questio
 def test_with_move_movable_only_movable_options_change_place(questions_file) -> None:
     lm = FakeLM(by_hash)
     results = evaluate(lm, questions_file([ABOVE]) | {"move": "movable"})
-    orders, control = lm.asked[:6], lm.asked[6:]
+    assert len(lm.asked) == 6
+    assert all(continuation.endswith("D. all of the above") for _, continuation in lm.asked)
+    control = OptionOrders(move="movable").control(question_from_doc(ABOVE))
     assert len(control) == 6
-    assert all(continuation.endswith("D. all of the above") for _, continuation in orders)
-    assert all(continuation.endswith("(4) all of the above") for _, continuation in control)
+    assert all(request.continuation.endswith("(4) all of the above") for request in control)
     assert results["results"][TASK]["null_rate,max_order"] == pytest.approx(1 / 6)
 
 

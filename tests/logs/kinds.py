@@ -13,6 +13,7 @@ from lm_eval_leakage.inference.known_scores import Calibrated
 from lm_eval_leakage.inference.pooling import SKIPPED
 from lm_eval_leakage.records import DeclaredRow, Skipped, Verdict
 from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.statistics.guesses import GuessEvidence
 from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
 from lm_eval_leakage.statistics.option_recall import MaskedMeasurement
 from lm_eval_leakage.statistics.outlier import OutlierEvidence
@@ -24,6 +25,7 @@ from lm_eval_leakage.statistics.shared_likelihood import ShardEvidence
 from lm_eval_leakage.statistics.stepwise import StepwiseEvidence
 from lm_eval_leakage.statistics.tail_answered import TailEvidence
 from lm_eval_leakage.statistics.token_evidence import TokenMeasurement
+from lm_eval_leakage.statistics.wording_rank import WordingEvidence
 
 CALIBRATED_RATE = next(row for row in CALIBRATED_ROWS if row.name == "calibrated_rate")
 DOC = {"question": "Which metal is liquid?", "subject": "chemistry", "choices": ["gold", "mercury"], "answer": 1}
@@ -145,5 +147,18 @@ KINDS: Mapping[str, Kind] = {
         "token_evidence",
         "published_text",
         TokenMeasurement(-2.5, 0.25, -6.0, float("nan"), 12),
+    ),
+    "wording_rank": Kind(
+        "bench_leakage_wording",
+        "wording_rank",
+        "wordings",
+        WordingEvidence(True, 0.5, 0.5, 1.0, 2, (-1.25, -1.5)),
+    ),
+    "published_guess": Kind(
+        "bench_leakage_sealed_chat",
+        "published_guess",
+        "published_guess",
+        GuessEvidence(True, 0.5, 0.5, True, 2),
+        answers=(),
     ),
 }

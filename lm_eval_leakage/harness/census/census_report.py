@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +12,7 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness.census.findings import COVERED, FAILED, NOT_AUDITED, Finding, folder_of, judge
 from lm_eval_leakage.harness.patches.task_index import Entry, Kind
-from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
+from lm_eval_leakage.harness.tasks.audit_suffixes import SEAL_AUDIT, SEAL_KEY, needs_seal, suffixes
 
 
 def task_index(include_path: str | None = None) -> Mapping[str, Entry]:
@@ -51,14 +51,21 @@ def _members(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def as_list(found: Sequence[Finding]) -> str:
-    """One line per task: its name, whether it can be audited, how or why not; then the names of its audits."""
+    """One line per task: its name, whether it can be audited, how or why not; then the names of its audits, those that
+    need a seal apart."""
     width = max((len(finding.task) for finding in found), default=0)
     lines = [f"{finding.task:{width}}  {finding.status:8} {finding.reason}" for finding in found]
     covered = [finding.task for finding in found if finding.status == COVERED]
     if covered:
         task = covered[0] if len(found) == 1 else "TASK"
-        lines += ["", "audits: " + ", ".join(f"{task}_{suffix}" for suffix in sorted(suffixes()))]
+        sealed = {SEAL_AUDIT, *filter(needs_seal, suffixes())}
+        lines += ["", f"audits: {_names(task, {*suffixes()} - sealed)}"]
+        lines += [f"if it is sealed, with --metadata {SEAL_KEY}=PRIVATE_FOLDER: {_names(task, sealed)}"]
     return "\n".join(lines)
+
+
+def _names(task: str, audits: Iterable[str]) -> str:
+    return ", ".join(f"{task}_{suffix}" for suffix in sorted(audits))
 
 
 def as_json(found: Sequence[Finding]) -> str:

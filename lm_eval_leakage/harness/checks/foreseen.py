@@ -12,7 +12,7 @@ from typing import Any
 from lm_eval_leakage.harness.checks.model_source import ModelSource, model_source
 from lm_eval_leakage.harness.models.request_methods import MEANING, refuses
 from lm_eval_leakage.harness.patches.registries import class_of, model_classes
-from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
+from lm_eval_leakage.harness.tasks.audit_suffixes import parts_of, suffixes
 from lm_eval_leakage.harness.tasks.templates import probe_named_by
 from lm_eval_leakage.probes import probes
 from lm_eval_leakage.texts import did_you_mean
@@ -60,9 +60,11 @@ def warn_if_one_at_a_time(model: str, model_args: Mapping[str, Any]) -> None:
 def why_not(model: str, audit: str) -> str:
     """Why the model cannot run an audit, as a sentence; empty if it may. Raises ValueError for unknown names."""
     source_of(model)
-    if audit not in suffixes():
-        raise ValueError(f"{audit!r} is not an audit; choose one of: {', '.join(sorted(suffixes()))}")
-    return why_cannot_answer(model, probes.get(probe_named_by(audit)).needs)
+    parts = parts_of(audit)
+    if unknown := [part for part in parts if part not in suffixes()]:
+        raise ValueError(f"{unknown[0]!r} is not an audit; choose one of: {', '.join(sorted(suffixes()))}")
+    reasons = (why_cannot_answer(model, probes.get(probe_named_by(part)).needs) for part in parts)
+    return next(filter(None, reasons), "")
 
 
 def why_cannot_answer(model: str, need: str) -> str:

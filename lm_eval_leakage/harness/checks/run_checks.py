@@ -9,7 +9,14 @@ from typing import Any
 
 from lm_eval_leakage.harness.checks.foreseen import check_model, warn_if_one_at_a_time, why_not
 from lm_eval_leakage.harness.checks.task_names import check_task_names, may_make_its_data
-from lm_eval_leakage.harness.tasks.audit_suffixes import names_an_audit, split_name, suffixes
+from lm_eval_leakage.harness.tasks.audit_suffixes import (
+    SEAL_KEY,
+    names_an_audit,
+    needs_seal,
+    no_seal,
+    split_name,
+    suffixes,
+)
 from lm_eval_leakage.harness.tasks.known_keys import names_audit_or_group, refusal_of_keys
 from lm_eval_leakage.harness.tasks.parameters import SWITCHES, switch_of
 from lm_eval_leakage.logs.run_shard import shard_in
@@ -98,6 +105,19 @@ def _check_metadata(options: Any, tasks: Sequence[str], audits: Sequence[str]) -
     refusal = refusal_of_keys(_keys(options), of_audits_only=len(audits) == len(tasks))
     if refusal and not any(may_make_its_data(task, options.include_path) for task in audits):
         raise ValueError(refusal)
+    _check_seal(metadata, audits)
+
+
+def _check_seal(metadata: Mapping[str, Any], audits: Sequence[str]) -> None:
+    if metadata.get(SEAL_KEY) is not None:
+        from lm_eval_leakage.harness.tasks.sealed import seal_in  # imports scipy
+
+        seal_in(metadata[SEAL_KEY])
+        return
+    for audit in audits:
+        _, suffix = split_name(audit) or ("", audit)
+        if needs_seal(suffix):
+            raise ValueError(no_seal(audit))
 
 
 def _keys(options: Any) -> list[str]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -15,7 +15,14 @@ from lm_eval.api.task import ConfigurableTask, Task
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.patches.yaml_files import task_settings
-from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
+from lm_eval_leakage.harness.tasks.audit_suffixes import (
+    PARTS_OF_SEAL,
+    SEAL_AUDIT,
+    SEAL_KEY,
+    WORDING_AUDIT,
+    no_seal,
+    suffixes,
+)
 from lm_eval_leakage.harness.tasks.audited_rows import (
     QUESTIONS_TRIED,
     RefusedAudit,
@@ -25,6 +32,7 @@ from lm_eval_leakage.harness.tasks.audited_rows import (
 from lm_eval_leakage.harness.tasks.base_task import constant_answer, refusal
 from lm_eval_leakage.harness.tasks.data import KeptDocs
 from lm_eval_leakage.harness.tasks.group import LeakageGroup
+from lm_eval_leakage.harness.tasks.sealed import seal_in
 from lm_eval_leakage.harness.tasks.shards import of_shards
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.harness.tasks.templates import templates
@@ -32,6 +40,7 @@ from lm_eval_leakage.harness.tasks.templates import templates
 logger = logging.getLogger(__name__)
 
 Config = dict[str, Any]
+Built = LeakageTask | LeakageGroup | list[LeakageTask]
 DATA_KEYS = ("dataset_path", "dataset_name", "dataset_kwargs", "test_split", "validation_split", "process_docs")
 ORDINALS = ("first", "second", "third")
 
@@ -85,8 +94,11 @@ def audit_task(base: Task, suffix: str, metadata: Mapping[str, object]) -> Leaka
     return of_shards(TaskAudit(base, config), config)
 
 
-def audit_like(static: Config, name: str, suffix: str, metadata: Mapping[str, object]) -> LeakageTask:
+def audit_like(static: Config, name: str, suffix: str, metadata: Mapping[str, object]) -> LeakageTask | LeakageGroup:
     """The audit `suffix` of the data set in one of our YAMLs, which describes another audit of it."""
+    if suffix == SEAL_AUDIT:
+        base = name.removesuffix(suffix)
+        return _seal_group(base, metadata, lambda part: audit_like(static, base + part, part, metadata))
     config = {key: value for key, value in static.items() if key in DATA_KEYS}
     source = {"config_source": static["metadata"]["config_source"], "audit_of": name.removesuffix(f"_{suffix}")}
     shape = template(suffix)
@@ -94,13 +106,14 @@ def audit_like(static: Config, name: str, suffix: str, metadata: Mapping[str, ob
     return of_shards(LeakageTask(config), config)
 
 
-def build_audits(
-    built: Task | Group | Sequence[Task], suffix: str, metadata: Mapping[str, object]
-) -> LeakageTask | LeakageGroup | list[LeakageTask]:
+def build_audits(built: Task | Group | Sequence[Task], suffix: str, metadata: Mapping[str, object]) -> Built:
     """The audits of what an lm_eval name denotes: a task, a group, or the tasks of a tag.
 
     A member that cannot be audited is left out, and the log says why; raises RefusedAudit if none can be audited.
     """
+    if suffix == SEAL_AUDIT:
+        base = "" if not isinstance(built, (Task, Group)) else f"{_name_of(built)}_"
+        return _seal_group(base, metadata, lambda part: build_audits(built, part, metadata))
     if isinstance(built, Task):
         return audit_task(built, suffix, metadata)
     if isinstance(built, Group):
@@ -125,14 +138,37 @@ def _audit_group(group: Group, suffix: str, metadata: Mapping[str, object]) -> L
     return audited
 
 
+def _seal_group(base: str, metadata: Mapping[str, object], build: Callable[[str], Built]) -> LeakageGroup:
+    """All audits that a seal allows, under one name.
+
+    base: the audited name with a separator, empty for a tag
+    build: makes the audit with a suffix
+    """
+    if metadata.get(SEAL_KEY) is None:
+        raise ValueError(no_seal(f"{base}{SEAL_AUDIT}"))
+    has_wordings = any(len(question.wordings) > 1 for question in seal_in(metadata[SEAL_KEY]).questions)
+    audited = LeakageGroup(f"{base}{SEAL_AUDIT}")
+    for part in PARTS_OF_SEAL:
+        if part == WORDING_AUDIT and not has_wordings:
+            logger.info("%s%s is left out: its author gave no other wordings", base, part)
+            continue
+        built = build(part)
+        for audit in built if isinstance(built, list) else [built]:
+            audited.add(audit)
+    return audited
+
+
+def _name_of(built: Task | Group) -> str:
+    return str(built.name if isinstance(built, Group) else built.config.task)
+
+
 def _or_refused(
     member: Task | Group, suffix: str, metadata: Mapping[str, object]
 ) -> LeakageTask | LeakageGroup | None:
     try:
         audit = build_audits(member, suffix, metadata)
     except RefusedAudit as error:
-        name = member.name if isinstance(member, Group) else member.config.task
-        logger.warning("%s is not audited: %s", name, error)
+        logger.warning("%s is not audited: %s", _name_of(member), error)
         return None
     assert not isinstance(audit, list)
     return audit

@@ -13,6 +13,7 @@ from lm_eval_leakage.harness.patches.task_index import Kind
 from lm_eval_leakage.harness.tasks.audit import Config, audit_task, template
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 from lm_eval_leakage.harness.tasks.audit_suffixes import FIRST_AUDIT
+from lm_eval_leakage.harness.tasks.data import ReadDoc
 from lm_eval_leakage.harness.tasks.data_files import ENDINGS, Rows
 from lm_eval_leakage.harness.tasks.shards import of_shards
 from lm_eval_leakage.harness.tasks.task import LeakageTask
@@ -66,6 +67,15 @@ def questions_of(
 
     metadata: as in `--metadata`; `data_files` names a file whose questions are read instead of the task's own
     """
+    return [question for audit in _audits(benchmark, include_path, metadata) for question in audit.benchmark()]
+
+
+def rows_of(benchmark: str, include_path: str | None = None) -> list[ReadDoc]:
+    """The rows of the same, those that are no questions among them."""
+    return [doc for audit in _audits(benchmark, include_path, NO_METADATA) for doc in audit.eval_docs]
+
+
+def _audits(benchmark: str, include_path: str | None, metadata: Mapping[str, object]) -> list[LeakageTask]:
     find_audits(TaskManager)
     if benchmark.endswith(ENDINGS):
         if "data_files" in metadata:
@@ -74,7 +84,7 @@ def questions_of(
         ours = TaskManager(
             include_path=str(task_configs_path()), include_defaults=False, metadata={"data_files": benchmark}
         )
-        return _questions(ours, f"fresh_{FIRST_AUDIT}")
+        return _loaded(ours, f"fresh_{FIRST_AUDIT}")
     manager, audit = TaskManager(include_path=include_path, metadata=dict(metadata)), f"{benchmark}_{FIRST_AUDIT}"
     if audit not in manager.task_index:
         raise ValueError(
@@ -84,10 +94,9 @@ def questions_of(
     known = manager.task_index.get(benchmark)
     if known is not None and known.kind is Kind.TASK:
         (task,) = manager.load([benchmark])["tasks"].values()
-        return list(audit_task(task, FIRST_AUDIT, metadata).benchmark())
-    return _questions(manager, audit)
+        return [audit_task(task, FIRST_AUDIT, metadata)]
+    return _loaded(manager, audit)
 
 
-def _questions(manager: TaskManager, audit: str) -> list[Question]:
-    tasks = manager.load([audit])["tasks"].values()
-    return [question for task in tasks if isinstance(task, LeakageTask) for question in task.benchmark()]
+def _loaded(manager: TaskManager, audit: str) -> list[LeakageTask]:
+    return [task for task in manager.load([audit])["tasks"].values() if isinstance(task, LeakageTask)]

@@ -24,7 +24,6 @@ from lm_eval_leakage.harness.tasks.judge import load_judge
 from lm_eval_leakage.inference.known_scores import Calibrated
 from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.probes import Probe
-from lm_eval_leakage.questions.guards import TEMPLATED
 from lm_eval_leakage.records import (
     Answered,
     DeclaredRow,
@@ -150,12 +149,12 @@ class Judging:
             tuple(response for response in responses[:n_orders] if isinstance(response, str)),
             expected,
             probe.fixed_places(question),
+            probe.candidates(question),
         )
         if probe.asks_orders:
             status = self.task.orders.status
             asked.skipped = _not_finite(of_control, begin=n_orders)
-            guards = self._guards[place]
-            self._orders[place] = OrderAnswers(own, status, bool(guards), of_control, expected, TEMPLATED in guards)
+            self._orders[place] = OrderAnswers(own, status, bool(self._guards[place]), of_control, expected)
         return answered
 
     def _calibrated(self, place: int, verdict: Verdict, detector: str) -> Calibrated | Skipped | None:
@@ -190,7 +189,7 @@ class Judging:
         name = self.task.config.task
         verdicts = [asked.judged[pipeline].verdict for asked in self.questions]
         evidence = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
-        if undecidable(evidence):
+        if undecidable(evidence) and any(row.withheld_if_undecidable for row in self.task.rows.values()):
             logger.warning(
                 "%s, %s: with 2 options no question's p-value is below 1/2, so a flag means little and no rate is "
                 "shown; %d of %d questions meet the criterion, %d would by chance: see dataset_pvalue in the section "

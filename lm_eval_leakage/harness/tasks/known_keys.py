@@ -31,6 +31,7 @@ OWN_KEYS = {
     "resume": "whether answers are saved, so that an interrupted audit can be resumed",
     "control_form": "whether option orders are also asked in the control form where the verdict needs it",
     "published_orders": "what the builder says about the published orders, as STATUS: SOURCE",
+    "seal": "the private folder of a sealed benchmark, whose key makes the tests of its draws exact",
     "shard": "every n-th question only, as i/n, counted from 0",
     "probe": "name of the probe",
     "version": "version of the task, for the results file",

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from lm_eval_leakage.harness.models.capabilities import LongerThanWindow
+from lm_eval_leakage.harness.tasks.audited_rows import RefusedAudit
 from lm_eval_leakage.harness.tasks.data_files import Rows
 from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
+from lm_eval_leakage.harness.tasks.sealed import SEALED_SHARDS, by_place
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.inference.sorted_questions import told_by
 from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.records import Question, Shard, UntestableQuestion
+from lm_eval_leakage.sealing.seal import Seal
 
 logger = logging.getLogger(__name__)
 
 FEWEST_EXAMPLES = 2  # examples of a shard
+IN_NO_SHARD = "not of the seal, at the end of its file, or beside a missing question"
 
 
 class ShardAudit(LeakageTask):
@@ -32,19 +36,29 @@ class ShardAudit(LeakageTask):
         self._n_shown: dict[str, int] = {}
         super().__init__(config | {"process_docs": None})
 
+    def benchmark(self) -> Iterator[Question]:
+        return self.source.benchmark()
+
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
         questions, unreadable = _read(self.source)
         for reason, count in unreadable.most_common(REASONS_SHOWN):
             logger.warning("%s: %d question(s) are in no shard: %s", self.config.task, count, reason)
-        self.shards = {shard.id: shard for shard in self.probe.of_shards(questions) or ()}
+        seal = self.seal
+        shards = self.probe.of_shards(questions) if seal is None else self.probe.of_places(by_place(seal, questions))
+        self.shards = {shard.id: shard for shard in shards or ()}
         if not self.shards:
-            raise ValueError(
+            raise RefusedAudit(
                 f"{self.config.task}: {len(questions)} readable question(s) make no shard of {FEWEST_EXAMPLES} or more"
             )
-        self._warn_of_sorted_questions()
         n_asked = sum(len(shard.options) for shard in self.shards.values())
         logger.info("%s: %d shards of %d questions in all", self.config.task, len(self.shards), n_asked)
-        rows = Rows({"shard": shard.id, "members": list(shard.members)} for shard in self.shards.values())
+        if seal is None:
+            self._warn_of_sorted_questions()
+        elif n_asked < len(questions):
+            logger.warning(
+                "%s: %d question(s) are in no shard: %s", self.config.task, len(questions) - n_asked, IN_NO_SHARD
+            )
+        rows = Rows(_row(shard, seal) for shard in self.shards.values())
         self.dataset = {self.config.test_split or self.config.validation_split: rows}
 
     def _warn_of_sorted_questions(self) -> None:
@@ -77,9 +91,19 @@ class ShardAudit(LeakageTask):
         return ()
 
 
+def _row(shard: Shard, seal: Seal | None) -> dict[str, Any]:
+    """A shard as a row of data; of a sealed benchmark, the members are places in the public file."""
+    of_seal = {} if seal is None else {"seal": seal.commitment}
+    return {"shard": shard.id, "members": list(shard.members), **of_seal}
+
+
 def of_shards(audit: LeakageTask, config: dict[str, Any]) -> LeakageTask:
     """`audit` itself, or, if its probe tests shards, the audit of shards of its questions."""
-    return audit if audit.probe.of_shards(()) is None else ShardAudit(audit, config)
+    if audit.probe.of_shards(()) is None:
+        return audit
+    if audit.seal is not None:
+        config = config | {"metadata": {**SEALED_SHARDS, **config["metadata"]}}
+    return ShardAudit(audit, config)
 
 
 def _read(source: LeakageTask) -> tuple[Sequence[Question], Counter[str]]:

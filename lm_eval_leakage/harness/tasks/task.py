@@ -19,15 +19,16 @@ from lm_eval_leakage.harness.patches.call_frames import Evaluation, current_eval
 from lm_eval_leakage.harness.patches.exception_hook import Refusal, hide_tracebacks
 from lm_eval_leakage.harness.patches.saved_files import refuse_unwritable, watch_run_files
 from lm_eval_leakage.harness.table.aggregations import JudgedQuestion
-from lm_eval_leakage.harness.table.declared_rows import entries_of, known_rows, metric_list, row_of
+from lm_eval_leakage.harness.table.declared_rows import known_rows, row_of
 from lm_eval_leakage.harness.table.finished_results import finish_results
 from lm_eval_leakage.harness.tasks.calibrated import Calibrator
+from lm_eval_leakage.harness.tasks.completed_config import completed
 from lm_eval_leakage.harness.tasks.data import KeptDocs, ReadDoc, load_questions
 from lm_eval_leakage.harness.tasks.frames import ChatTemplate, arguments_of, framed_texts, framing
 from lm_eval_leakage.harness.tasks.judging import Judging, only_filter
 from lm_eval_leakage.harness.tasks.order_status import documented, status_of
-from lm_eval_leakage.harness.tasks.parameters import probe_of, reference_of, switch_of, with_parameters
-from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
+from lm_eval_leakage.harness.tasks.parameters import probe_of, reference_of, switch_of
+from lm_eval_leakage.harness.tasks.sealed import refuse_foreign, refuse_untestable, seal_of, sealed_status, wordings_of
 from lm_eval_leakage.logs.audit_line import benchmark_of
 from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.probes import Probe
@@ -59,20 +60,15 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         self.resume = switch_of(config["metadata"], "resume")
         self.control_form = switch_of(config["metadata"], "control_form")
         documented(config["metadata"])  # refused now if it is invalid
+        self.seal = seal_of(config["metadata"], self.probe)
         reference = reference_of(config["metadata"], self.probe)
         self.calibrator = Calibrator.of(config["metadata"], config["task"])
-        self._rows = {
-            name: row_of(name) for name in known_rows()
-        }  # also registers them, since the harness looks metrics up by name
-        if config.get("metric_list") is None:
-            config["metric_list"] = metric_list(config["filter_list"], with_verdict=self.probe.asks_orders)
-        if self.calibrator is not None:
-            config["metric_list"] = [*config["metric_list"], *entries_of(CALIBRATED_ROWS)]
-        config["filter_list"] = [with_parameters(entry, config["metadata"]) for entry in config["filter_list"]]
-        super().__init__(config=config)
+        self._rows = {name: row_of(name) for name in known_rows()}  # registers them with the harness, too
+        super().__init__(config=completed(config, self.probe, self.seal, is_calibrated=self.calibrator is not None))
         self.audited = str(config["metadata"].get("audit_of") or benchmark_of(config["task"]))
         self.judges = {ensemble.name: only_filter(ensemble.filters)() for ensemble in self._filters}
         self.compare_with(reference)
+        refuse_foreign(self.seal, config["task"], self.benchmark())
 
     def compare_with(self, reference: ReferenceLog | None) -> None:
         """Sets the reference model's log, or none. It is part of the detector ids: scores with and without differ."""
@@ -138,19 +134,20 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             raise reading
         return reading
 
-    def doc_to_text(self, doc: Doc, doc_to_text: object = None) -> str:
+    def _readable(self, doc: Doc) -> Question | None:
         try:
-            return self.question(doc).stem
+            return self.question(doc)
         except UntestableQuestion:
-            return ""
+            return None
+
+    def doc_to_text(self, doc: Doc, doc_to_text: object = None) -> str:
+        question = self._readable(doc)
+        return "" if question is None else question.stem
 
     def doc_to_target(self, doc: Doc, doc_to_target: object = None) -> str:
         """The right option's text, for the samples log; empty if it is not known."""
-        try:
-            question = self.question(doc)
-        except UntestableQuestion:
-            return ""
-        return "" if question.answer is None else question.options[question.answer]
+        question = self._readable(doc)
+        return "" if question is None or question.answer is None else question.options[question.answer]
 
     # ------------------------------------------------------------------ requests
 
@@ -235,8 +232,10 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     def texts(self, doc: Doc, framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
         """Context and continuation of every request about a question; raises UntestableQuestion, with the reason."""
         question = self.question(doc)
+        if self.seal is not None or self.probe.needs_drawn_orders:
+            refuse_untestable(self, question)
         requests = self.pooled_probe.requests(question)
-        if self.asks_control:
+        if self.asks_control and not self._may_have_natural_order(doc):
             requests += self.pooled_probe.control(question)
         return framed_texts(requests, framed)
 
@@ -261,6 +260,12 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         """The guards of the question in `doc`; raises UntestableQuestion if there is none."""
         return guards_of(self.question(doc), self.shared_sets)
 
+    def _may_have_natural_order(self, doc: Doc) -> bool:
+        try:
+            return bool(self.guards(doc))
+        except Exception:  # the question is skipped for it when it is judged
+            return True
+
     @cached_property
     def rows(self) -> dict[str, DeclaredRow]:
         """The rows of the task and their standard errors, by printed name; empty with --predict_only."""
@@ -269,18 +274,21 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     @cached_property
     def orders(self) -> NullStatus:
         """The status of the benchmark's published orders."""
+        if self.seal is not None:
+            return sealed_status(self.seal)
         return status_of(self.config.metadata, self.config.dataset_path, self.benchmark())
 
     @cached_property
     def asks_control(self) -> bool:
-        """Whether every order is also asked in the control form: where the orders alone are no exact test, and no
-        reference takes natural preferences off."""
+        """Whether every order of questions without a guard is also asked in the control form: where the orders alone
+        are no exact test, and no reference takes natural preferences off."""
         wanted = self.control_form and self.probe.asks_orders and self.reference is None
         return wanted and self.orders.status not in EXACT
 
     @cached_property
     def pooled_probe(self) -> Probe:
-        return self.probe.with_pool(lambda: tuple(self.benchmark()))
+        probe = self.probe.with_pool(lambda: tuple(self.benchmark()))
+        return probe if self.seal is None else probe.with_wordings(partial(wordings_of, self.seal))
 
     @cached_property
     def shared_sets(self) -> frozenset[frozenset[str]]:
@@ -289,11 +297,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
     def benchmark(self) -> Iterator[Question]:
         """All readable questions of the benchmark, whether the run includes them or not."""
-        for doc in self.eval_docs:
-            try:
-                yield self.question(doc)
-            except UntestableQuestion:
-                continue
+        return filter(None, map(self._readable, self.eval_docs))
 
 
 watch_run_files()

@@ -1,0 +1,174 @@
+"""`lm-eval-leakage seal`: publishes a benchmark in a version that a secret key draws; verifies it; audits models."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lm_eval_leakage.cli.ending import CONDITION_MET, note, say, warn
+from lm_eval_leakage.cli.of_results import tell_problems
+from lm_eval_leakage.files import atomic_write, check_writable
+from lm_eval_leakage.sealing.author_rows import ORDER_RULES, OrderRule
+from lm_eval_leakage.texts import as_json, visible
+
+if TYPE_CHECKING:
+    from lm_eval_leakage.harness.running.sealing_run import Sealing
+
+DIFFERENCES_NAMED = 20
+SEALED = Path("sealed")
+
+
+def seal(args: argparse.Namespace) -> None:
+    """publish a benchmark in a version that a secret key draws, to make leakage provable; `verify` compares them"""
+    first, *others = args.what
+    if first in OF_SEALS:
+        OF_SEALS[first](args, [Path(other) for other in others])
+    elif others:
+        raise ValueError(
+            f"{' '.join(args.what)!r} is not one file or task; write `seal FILE`, `seal verify PUBLIC [PRIVATE]` or "
+            "`seal audit RUNS --seal PRIVATE`"
+        )
+    else:
+        _seal(args, first)
+
+
+def seal_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "what",
+        nargs="+",
+        metavar="FILE",
+        help="questions to be sealed, in a file (.jsonl, .json, .parquet) or a task of lm_eval; or `verify PUBLIC "
+        "[PRIVATE]`: whether a public folder or file is what the key in a private folder draws, and both are what the "
+        "commitment fixed; or `audit RUNS...`: what runs (--log_samples) say about each model, with --seal",
+    )
+    add(
+        "--output_path",
+        "-o",
+        type=Path,
+        metavar="DIR",
+        help=f"a new folder for public and private (default: {SEALED}); with audit: a JSON file",
+    )
+    add("--name", metavar="NAME", help="of the benchmark and its task (default: from the file or task)")
+    add(
+        "--order_dependent",
+        choices=ORDER_RULES,
+        default=ORDER_RULES[0],
+        help="what is done with options that depend on their order, such as all of the above: keep their order, hold "
+        "the question out, or refuse to seal (default: %(default)s); a question's field `seal` overrides it",
+    )
+    add("--commitment", metavar="HEX", help="with verify: the commitment as its author announced it")
+    add("--include_path", metavar="DIR", help="a folder with additional tasks")
+    add("--seal", type=Path, metavar="DIR", help="with audit: the private folder, in which every look is counted")
+    add(
+        "--reference",
+        type=Path,
+        metavar="RUNS",
+        help="with audit: the wording audit of another model, whose log-likelihoods are subtracted in the test of "
+        "wordings; exact if that model has seen neither folder, as every model that is older than the seal; with "
+        "another reference, the same answers are another look",
+    )
+    add(
+        "--alpha",
+        type=float,
+        metavar="ALPHA",
+        help="with audit: probability of any false claim over all looks at all models (default: 0.01)",
+    )
+
+
+def _seal(args: argparse.Namespace, what: str) -> None:
+    from lm_eval_leakage.harness.checks.task_names import check_task_names
+    from lm_eval_leakage.harness.running.sealing_run import check_free, sealing_of, write_sealing
+    from lm_eval_leakage.harness.tasks.data_files import ENDINGS
+
+    folder = args.output_path or SEALED
+    check_free(folder)
+    if what.endswith(ENDINGS):
+        _without_bars()
+    else:
+        check_task_names([what], args.include_path)
+    sealing = sealing_of(what, args.name, args.order_dependent, args.include_path)
+    write_sealing(sealing, folder)
+    _tell_rows(sealing, args.order_dependent)
+    _tell(sealing, folder)
+
+
+def _tell_rows(sealing: Sealing, rule: OrderRule) -> None:
+    found = sealing.examined
+    for number, reason in found.unusable:
+        warn(f"row {number} is left out: {reason}")
+    fate = "it is held out" if rule == "hold_out" else "its order is kept, and it is left out of the test of orders"
+    for number, reason in found.dependent:
+        warn(f"row {number} depends on the order of its options, so {fate}: {reason}")
+    if found.dependent:
+        note(
+            "such options are drawn once they are reworded, or if their row says `seal: permute`; `seal: hold_out` or "
+            "--order_dependent hold_out keeps the question private"
+        )
+    if sealing.unpublished_fields:
+        note(f"fields in neither folder: {', '.join(sealing.unpublished_fields)}")
+
+
+def _tell(sealing: Sealing, folder: Path) -> None:
+    questions, originals = sealing.seal.questions, sealing.examined.originals
+    n_drawn = sum(one.order_drawn for one in questions)
+    n_worded = sum(len(one.wordings) > 1 for one in questions)
+    say(
+        f"{len(questions):,} questions are sealed as {visible(sealing.seal.name)}: {n_drawn:,} with drawn orders of "
+        f"options, {n_worded:,} with a drawn wording; {len(originals) - len(questions):,} held out, "
+        f"{len(sealing.examined.unusable):,} rows left out"
+    )
+    say(f"publish: {folder / 'public'}")
+    say(f"keep secret, and keep a backup: {folder / 'private'} (if it is lost, nothing can be verified or tested)")
+    say(f"commitment: {sealing.seal.commitment}")
+
+
+def _verify(args: argparse.Namespace, places: Sequence[Path]) -> None:
+    from lm_eval_leakage.harness.running.seal_verification import verified
+
+    if not 1 <= len(places) <= 2:
+        raise ValueError("write `seal verify PUBLIC PRIVATE`, or `seal verify PUBLIC` before the key is revealed")
+    _without_bars()
+    found = verified(places[0], places[1] if len(places) > 1 else None, args.commitment)
+    for sentence in found.differs[:DIFFERENCES_NAMED]:
+        warn(f"differs: {sentence}")
+    if (more := len(found.differs) - DIFFERENCES_NAMED) > 0:
+        warn(f"and {more:,} more differences")
+    if found.differs:
+        sys.exit(CONDITION_MET)
+    for sentence in found.holds:
+        say(visible(sentence))
+
+
+def _audit(args: argparse.Namespace, places: Sequence[Path]) -> None:
+    from lm_eval_leakage.inference.looks import USUAL_ALPHA
+    from lm_eval_leakage.results.seal_audit import seal_audit
+    from lm_eval_leakage.results.seal_table import as_seal_record, as_table, remarks
+
+    if not places or args.seal is None:
+        raise ValueError("write `seal audit RUNS --seal PRIVATE`, with the output folders of runs (--log_samples)")
+    if args.output_path is not None:
+        check_writable(args.output_path)
+    alpha = USUAL_ALPHA if args.alpha is None else args.alpha
+    found = seal_audit(places, args.seal, alpha, args.reference)
+    if args.output_path is not None:
+        atomic_write(args.output_path, as_json(as_seal_record(found), indent=1) + "\n")
+    say(as_table(found))
+    for verdict in found.verdicts:
+        for remark in remarks(verdict):
+            note(f"note: {verdict.model}: {remark}")
+    tell_problems([("", one) for one in found.problems])
+    tell_problems([(verdict.model, one) for verdict in found.verdicts for one in verdict.problems])
+
+
+def _without_bars() -> None:
+    """Local files are read in a moment; bars would stand between the sentences."""
+    import datasets
+
+    datasets.disable_progress_bars()
+
+
+OF_SEALS: Mapping[str, Callable[[argparse.Namespace, Sequence[Path]], None]] = {"verify": _verify, "audit": _audit}

@@ -1,0 +1,107 @@
+"""Audits of sealed benchmarks: the seal that `--metadata seal=PRIVATE_FOLDER` names, and which questions it covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from lm_eval_leakage.harness.tasks.audit_suffixes import SEAL_KEY, no_seal
+from lm_eval_leakage.harness.tasks.audited_rows import RefusedAudit
+from lm_eval_leakage.harness.tasks.order_status import refuse_undrawn
+from lm_eval_leakage.probes import Probe
+from lm_eval_leakage.records import Question, Shard, UntestableQuestion
+from lm_eval_leakage.results.null_status import SEALED_ORDERS, NullStatus
+from lm_eval_leakage.sealing.private_folder import read_seal
+from lm_eval_leakage.sealing.seal import Seal
+
+SEALED_SHARDS: Mapping[str, Any] = {"examples": 4, "permutations": 23}  # all 24 orders
+
+
+class DrawnTask(Protocol):
+    """What the questions that a task can test depend on."""
+
+    probe: Probe
+    seal: Seal | None
+
+    @property
+    def orders(self) -> NullStatus: ...
+
+
+def seal_of(metadata: Mapping[str, Any], probe: Probe) -> Seal | None:
+    """The seal that a task's metadata names; None without one, and for a probe that asks nothing a key has drawn.
+
+    Raises ValueError, with the remedy, if the folder is no private folder, or if the probe needs one and gets none.
+    """
+    given = metadata.get(SEAL_KEY)
+    if given is None and probe.needs_seal:
+        raise ValueError(no_seal(f"the probe {metadata['probe']!r}"))
+    asks_drawn = probe.needs_seal or probe.asks_orders or probe.needs_drawn_orders or probe.of_shards(()) is not None
+    return seal_in(given) if given is not None and asks_drawn else None
+
+
+def seal_in(given: object) -> Seal:
+    """The seal in a private folder, as `--metadata` names it; read once."""
+    if not isinstance(given, (str, Path)) or not str(given):
+        raise ValueError(f"{SEAL_KEY} is {given!r}; name the private folder that `lm-eval-leakage seal` wrote")
+    return _read(Path(given).resolve())
+
+
+@cache
+def _read(folder: Path) -> Seal:
+    return read_seal(folder)
+
+
+def sealed_status(seal: Seal) -> NullStatus:
+    """Whatever a test of randomness says by chance: the orders were recomputed from the key when the seal was read."""
+    says = f"`{SEALED_ORDERS}`: drawn with the key of {seal.name!r}, commitment {seal.commitment}"
+    return NullStatus(SEALED_ORDERS, says)
+
+
+def refuse_foreign(seal: Seal | None, task: str, questions: Iterable[Question]) -> None:
+    """Raises RefusedAudit if there is a seal, and the task has no question of it."""
+    if seal is None:
+        return
+    shown = "no question that can be read"
+    for question in questions:
+        if seal.find(question) is not None:
+            return
+        shown = f"questions such as {question.stem[:80]!r}"
+    raise RefusedAudit(
+        f"{task} has none of the {len(seal.questions)} questions that {seal.name!r} published ({shown}); name the "
+        f"private folder of this benchmark as {SEAL_KEY}, or audit the public file that belongs to it"
+    )
+
+
+def refuse_untestable(task: DrawnTask, question: Question) -> None:
+    """Raises UntestableQuestion, with the reason, for a question about which a probe of drawn orders says nothing, or
+    about which the task's seal, if it has one, says nothing."""
+    probe, seal = task.probe, task.seal
+    if probe.needs_drawn_orders:
+        refuse_undrawn(task.orders)
+    if seal is None or isinstance(question, Shard):
+        return
+    found = seal.find(question)
+    if found is None:
+        raise UntestableQuestion(f"it is not one of the questions that {seal.name!r} published")
+    if (probe.asks_orders or probe.needs_drawn_orders) and not found.order_drawn:
+        raise UntestableQuestion("its options depend on their order, which its author kept, so that no key drew it")
+
+
+def wordings_of(seal: Seal, question: Question) -> Sequence[str]:
+    """All wordings of a question, the public one first; none if the seal does not have it."""
+    found = seal.find(question)
+    return () if found is None else found.wordings
+
+
+def by_place(seal: Seal, questions: Iterable[Question]) -> dict[int, Question]:
+    """The sealed ones among a task's questions, by their places in the public file."""
+    return dict(_placed(seal, questions))
+
+
+def _placed(seal: Seal, questions: Iterable[Question]) -> Iterator[tuple[int, Question]]:
+    for question in questions:
+        found = seal.find(question)
+        if found is not None:
+            yield int(found.id), question

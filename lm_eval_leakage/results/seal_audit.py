@@ -1,0 +1,153 @@
+"""What the audits of a sealed benchmark say about each model: all tests, combined, and a look in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from lm_eval_leakage.inference.looks import (
+    STRONGER,
+    USUAL_ALPHA,
+    Look,
+    accumulated,
+    as_ranges,
+    check_alpha,
+)
+from lm_eval_leakage.inference.pooling import NAN
+from lm_eval_leakage.inference.seal_combined import SealedTest, SeenBound, Together, best_bound, together
+from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.results.data_verdict import CANNOT_TELL, EVIDENCE, NONE_FOUND, STRONG_EVIDENCE, seen_in_words
+from lm_eval_leakage.results.formatting import pvalue, pvalue_equation
+from lm_eval_leakage.results.log_tests import all_tests, is_read, not_run
+from lm_eval_leakage.results.sealed_logs import SealedLogs, sealed_logs
+from lm_eval_leakage.results.sealed_reference import reference_in, with_reference
+from lm_eval_leakage.sealing.looks_file import add_looks, read_looks
+from lm_eval_leakage.sealing.private_folder import read_seal
+
+
+@dataclass(frozen=True)
+class SealedVerdict:
+    """What a seal says about one model.
+
+    tests: those that were run, in the order in which they are shown
+    combined: of the tests of different draws
+    bound: on the number of questions that were seen, for this look alone
+    look: its entry in the ledger; None if no test could be run
+    is_new: whether these answers were never looked at before
+    log_evalue, n_looks: of all looks at this model at different questions, and how many these are
+    missing: tests that could have been run
+    """
+
+    model: str
+    tests: tuple[SealedTest, ...]
+    combined: Together
+    bound: SeenBound
+    look: Look | None = None
+    is_new: bool = False
+    log_evalue: float = NAN
+    n_looks: int = 0
+    missing: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def word(self) -> str:
+        """By the level of the look, so that all looks together have the error of the ledger."""
+        if self.look is None:
+            return CANNOT_TELL
+        if self.look.pvalue <= self.look.level:
+            return STRONG_EVIDENCE if self.look.pvalue <= self.look.level / STRONGER else EVIDENCE
+        return CANNOT_TELL if all(test.doubt for test in self.used) else NONE_FOUND
+
+    @property
+    def used(self) -> list[SealedTest]:
+        """The tests that are combined."""
+        return [test for test in self.tests if test.name in self.combined.names]
+
+    @property
+    def sentence(self) -> str:
+        """The word, what it rests on, and how many questions were seen at least."""
+        return f"{self.word}: {_because(self)}"
+
+
+@dataclass(frozen=True)
+class SealAudit:
+    """The verdicts on all models, and problems that concern none of them."""
+
+    name: str
+    commitment: str
+    verdicts: tuple[SealedVerdict, ...]
+    problems: tuple[Problem, ...]
+
+
+def seal_audit(
+    runs: Sequence[Path], folder: Path, alpha: float = USUAL_ALPHA, reference: Path | None = None
+) -> SealAudit:
+    """Every model in the runs, each a look that is written into the ledger of the private folder.
+
+    alpha: probability of any false claim over all looks that this seal will ever have
+    reference: runs of a model that cannot have seen either folder, whose log-likelihoods are subtracted in the test
+        of wordings; with another reference, the same answers are another look
+
+    Raises ValueError for a folder that is no private folder, a ledger that was changed, runs without an audit of
+    this seal, or a reference that is one of the models.
+    """
+    check_alpha(alpha)
+    seal, problems = read_seal(folder), list[Problem]()
+    read_looks(folder)  # before minutes of reading logs
+    logs = sealed_logs(runs, seal, is_read, problems)
+    if reference is not None:
+        other = reference_in(reference, seal, problems)
+        logs = [with_reference(own, other) for own in logs]
+    found = [_judged(own) for own in logs]
+    looked = _with_looks(found, folder, alpha)
+    return SealAudit(seal.name, seal.commitment, tuple(looked), tuple(problems))
+
+
+def _judged(logs: SealedLogs) -> tuple[SealedVerdict, str]:
+    """The verdict without a look, and the digest of the answers."""
+    tests = all_tests(logs)
+    bound = best_bound([hits for test in tests for hits in test.hits])
+    missing = tuple(not_run(logs, tests))
+    found = SealedVerdict(logs.model, tuple(tests), together(tests), bound, missing=missing, problems=logs.problems)
+    return found, logs.digest
+
+
+def _with_looks(found: Sequence[tuple[SealedVerdict, str]], folder: Path, alpha: float) -> list[SealedVerdict]:
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    asked = [_look(verdict, digest, alpha, now) for verdict, digest in found if verdict.combined.names]
+    numbered = iter(add_looks(folder, asked))
+    looks, verdicts = read_looks(folder), []
+    for verdict, _ in found:
+        if not verdict.combined.names:
+            verdicts.append(verdict)
+            continue
+        look, is_new = next(numbered)
+        log_evalue, n_looks = accumulated(looks, verdict.model)
+        verdicts.append(replace(verdict, look=look, is_new=is_new, log_evalue=log_evalue, n_looks=n_looks))
+    return verdicts
+
+
+def _look(verdict: SealedVerdict, digest: str, alpha: float, now: str) -> Look:
+    places = as_ranges(place for test in verdict.used for place in test.places)
+    combined = verdict.combined
+    return Look(0, verdict.model, digest, alpha, combined.pvalue, combined.log_evalue, places, now)
+
+
+def _because(verdict: SealedVerdict) -> str:
+    look, combined = verdict.look, verdict.combined
+    if look is None:
+        reasons = "; ".join(f"{test.name}: {test.reason}" for test in verdict.tests if test.reason)
+        return f"no test could be run ({reasons})"
+    is_found = look.pvalue <= look.level
+    names = " and ".join(filter(None, (", ".join(combined.names[:-1]), combined.names[-1])))
+    is_bound = any(test.is_bound for test in verdict.tests if test.name in combined.names)
+    found = (
+        f"by {names}, {pvalue_equation(look.pvalue, is_bound)}, {'below' if is_found else 'above'} "
+        f"{pvalue(look.level)}, the level of look {look.number} ({look.alpha:g} over all looks)"
+    )
+    if verdict.word == CANNOT_TELL:
+        doubts = "; ".join(f"{test.name}: {test.doubt}" for test in verdict.used)
+        return f"{found}; finding nothing means nothing here ({doubts})"
+    return f"{found}{seen_in_words(verdict.bound)}" if is_found else found

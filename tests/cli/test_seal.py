@@ -1,0 +1,253 @@
+"""`lm-eval-leakage seal` as typed: what is written, what is said, and what `verify` notices."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from lm_eval_leakage.sealing.private_folder import read_seal
+from lm_eval_leakage.sealing.public_folder import commitment_record
+from tests.fakes import by_hash
+from tests.sealed import rows, run_sealed, sealed_folder
+
+ROWS = [
+    {
+        "question": f"Which is {number}?",
+        "choices": [f"{number}{letter}" for letter in "wxyz"],
+        "answer": "B",
+        "wordings": [f"Name number {number}."],
+        "source": "a book",
+    }
+    for number in range(8)
+]
+
+
+def write(file: Path, rows) -> Path:
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return file
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A sealed benchmark, not to be changed."""
+    from lm_eval_leakage.harness.running.sealing_run import sealing_of, write_sealing
+
+    folder = tmp_path_factory.mktemp("made")
+    file = write(folder / "mine.jsonl", ROWS)
+    write_sealing(sealing_of(str(file), None, "keep", None), folder / "sealed")
+    return folder / "sealed"
+
+
+@pytest.fixture
+def sealed(made: Path, tmp_path: Path) -> Path:
+    """A copy of the same."""
+    return Path(shutil.copytree(made, tmp_path / "sealed"))
+
+
+def test_a_file_becomes_a_public_and_a_private_folder(typed, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = typed("seal", write(tmp_path / "My bench.jsonl", ROWS))
+    assert (code, err) == (0, "fields in neither folder: source\n")
+    seal = read_seal(tmp_path / "sealed" / "private")
+    assert out.splitlines() == [
+        "8 questions are sealed as my_bench: 8 with drawn orders of options, 8 with a drawn wording; 0 held out, "
+        "0 rows left out",
+        "publish: sealed/public",
+        "keep secret, and keep a backup: sealed/private (if it is lost, nothing can be verified or tested)",
+        f"commitment: {seal.commitment}",
+    ]
+    assert sorted(path.name for path in (tmp_path / "sealed" / "public").iterdir()) == [
+        *(
+            "DATA_CARD.md",
+            "commitment.json",
+            "my_bench.jsonl",
+            "my_bench.parquet",
+            "my_bench.yaml",
+            "my_bench_data.py",
+        ),
+    ]
+
+
+def test_two_seals_of_one_file_have_different_keys(typed, tmp_path: Path) -> None:
+    file = write(tmp_path / "mine.jsonl", ROWS)
+    for name in "ab":
+        assert typed("seal", file, "-o", tmp_path / name)[0] == 0
+    one, other = (read_seal(tmp_path / name / "private") for name in "ab")
+    assert one.key != other.key
+    assert one.questions != other.questions
+
+
+def test_what_is_left_out_or_not_drawn_is_named_with_its_row(typed, tmp_path: Path) -> None:
+    others = [
+        {"question": "No options?"},
+        ROWS[0],
+        ROWS[1] | {"question": "New?", "choices": ["a", "b", "Both A and B"]},
+    ]
+    code, out, err = typed("seal", write(tmp_path / "mine.jsonl", [*ROWS, *others]), "-o", tmp_path / "sealed")
+    assert code == 0
+    assert "9 questions are sealed as mine: 8 with drawn orders" in out
+    assert "2 rows left out" in out
+    told = err.splitlines()
+    assert told[0].startswith("row 9 is left out: options are None")
+    assert told[1] == "row 10 is left out: it asks the same as row 1; remove or reword one of them"
+    assert told[2].startswith(
+        "row 11 depends on the order of its options, so its order is kept, and it is left out of"
+    )
+
+
+def test_with_quiet_lost_rows_are_named_still(typed, tmp_path: Path) -> None:
+    file = write(tmp_path / "mine.jsonl", [*ROWS, {"question": "No options?"}])
+    assert typed("seal", file, "-o", tmp_path / "sealed", "--quiet")[2].startswith("row 9 is left out: ")
+
+
+def test_held_out_questions_are_in_the_private_folder_only(typed, tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "mine.jsonl", [*ROWS, {"question": "Q?", "choices": ["a", "All of the above"], "answer": 1}]
+    )
+    code, out, err = typed("seal", file, "-o", tmp_path / "sealed", "--order_dependent", "hold_out")
+    assert (code, "1 held out" in out, "row 9 depends" in err, "so it is held out" in err) == (0, True, True, True)
+    assert len((tmp_path / "sealed" / "private" / "held_out.jsonl").read_text().splitlines()) == 1
+    assert "All of the above" not in (tmp_path / "sealed" / "public" / "mine.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("no_such.jsonl",), "there is no such file"),
+        (("mine.jsonl", "--name", "My name"), "name is 'My name'; use lower-case letters"),
+        (("mine.jsonl", "--name", "mmlu"), "name is 'mmlu', which lm_eval has a task of already"),
+        (("mine.jsonl", "other.jsonl"), "is not one file or task; write `seal FILE`"),
+        (("verify",), "write `seal verify PUBLIC PRIVATE`"),
+        (("mine.jsonl", "-o", "mine.jsonl"), "mine.jsonl is a file; choose a folder"),
+    ],
+)
+def test_what_cannot_be_sealed_is_refused_in_a_sentence_and_nothing_is_written(
+    typed, tmp_path, monkeypatch, words, said
+):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mine.jsonl", ROWS)
+    code, out, err = typed("seal", *words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.jsonl"]
+
+
+def test_a_folder_with_a_key_is_never_replaced(typed, sealed: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in sealed.rglob("*.*")}
+    code, _, err = typed("seal", write(tmp_path / "mine.jsonl", ROWS), "-o", sealed)
+    assert code == 2
+    assert "has a private folder with a key; it is never replaced" in err
+    assert {path: path.read_bytes() for path in sealed.rglob("*.*")} == before
+
+
+def test_nor_is_a_folder_with_anything_else(typed, tmp_path: Path) -> None:
+    code, _, err = typed("seal", write(tmp_path / "mine.jsonl", ROWS), "-o", tmp_path)
+    assert (code, "which is not empty; choose a new folder" in err) == (2, True)
+
+
+# ---------------------------------------------------------------------- verify
+
+
+def test_an_unchanged_benchmark_is_verified_in_a_sentence(typed, made: Path) -> None:
+    code, out, err = typed("seal", "verify", made / "public", made / "private")
+    commitment = read_seal(made / "private").commitment
+    assert (code, err) == (0, "")
+    assert out == (
+        "verified: 8 questions of mine, in mine.jsonl and mine.parquet, each in the wording, order and place that the "
+        f"key draws, and key and all versions are what commitment.json fixed ({commitment})\n"
+    )
+
+
+def test_a_file_on_its_own_with_more_columns_is_verified_against_an_announced_commitment(
+    typed, made, tmp_path
+) -> None:
+    table = parquet.read_table(made / "public" / "mine.parquet").to_pylist()
+    copy = write(tmp_path / "copy.json", [{"id": place, **row, "note": "n"} for place, row in enumerate(table)])
+    commitment = read_seal(made / "private").commitment
+    code, out, _ = typed("seal", "verify", copy, made / "private", "--commitment", commitment.upper())
+    assert (code, "what --commitment fixed" in out) == (0, True)
+    code, out, err = typed("seal", "verify", copy, made / "private", "--commitment", "0" * 64)
+    assert (code, out) == (1, "")
+    assert f"the announced commitment is {'0' * 64}, and this one is {commitment}" in err
+    assert typed("seal", "verify", copy, made / "private", "--commitment", "0x12")[0] == 2
+
+
+def test_differences_are_named_with_file_and_row_and_exit_status_1(typed, sealed: Path) -> None:
+    file = sealed / "public" / "mine.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows[2]["choices"], rows[2]["answer"] = rows[2]["choices"][::-1], 3 - rows[2]["answer"]
+    write(file, rows[:-1])
+    code, out, err = typed("seal", "verify", sealed / "public", sealed / "private")
+    assert (code, out) == (1, "")
+    assert err.splitlines() == [
+        "differs: mine.jsonl: row 3: the order of its options was changed",
+        f"differs: mine.jsonl: sealed question 8 is missing: {rows[-1]['question']!r}",
+    ]
+
+
+def test_of_many_differences_the_first_are_named(typed, sealed: Path, tmp_path: Path) -> None:
+    rows = [{"question": f"New {number}?", "choices": ["a", "b"], "answer": 0} for number in range(30)]
+    code, _, err = typed("seal", "verify", write(tmp_path / "other.jsonl", rows), sealed / "private")
+    assert (code, len(err.splitlines()), err.splitlines()[-1]) == (1, 21, "and 18 more differences")
+
+
+def test_before_the_key_is_revealed_rows_are_compared_with_their_digest(typed, sealed: Path) -> None:
+    code, out, _ = typed("seal", "verify", sealed / "public")
+    assert (code, "whether the key drew them can be told once" in out) == (0, True)
+    file = sealed / "public" / "mine.jsonl"
+    write(file, [json.loads(line) for line in file.read_text().splitlines()][::-1])
+    code, out, err = typed("seal", "verify", sealed / "public")
+    assert (code, out) == (1, "")
+    assert err == "differs: mine.jsonl: its rows do not have the digest that commitment.json says\n"
+
+
+def test_a_commitment_of_another_seal_is_named(typed, sealed: Path) -> None:
+    file = sealed / "public" / "commitment.json"
+    file.write_text(json.dumps(commitment_record(read_seal(sealed / "private"), "") | {"commitment": "0" * 64}))
+    code, _, err = typed("seal", "verify", sealed / "public", sealed / "private")
+    assert (code, "commitment.json says commitment '000" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("remove", "places", "said"),
+    [
+        (
+            "private",
+            ("public", "private"),
+            "does not exist; without its key the draws can be neither verified nor tested",
+        ),
+        ("private", ("public", "public"), "it is a public folder, and the private one is needed"),
+        ("public/commitment.json", ("public/mine.jsonl",), "nothing to compare it with"),
+        ("public/mine.jsonl", ("public/mine.jsonl", "private"), "there is no such file"),
+        ("public/commitment.json", ("public",), "nothing to compare it with"),
+        ("public/mine.jsonl", ("..", "private"), "has no file of questions"),
+    ],
+)
+def test_what_cannot_be_verified_is_refused_with_the_remedy(typed, sealed: Path, remove, places, said) -> None:
+    gone = sealed / remove
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    code, out, err = typed("seal", "verify", *(sealed / place for place in places))
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+# ---------------------------------------------------------------------- audit
+
+
+def test_an_audit_with_a_reference_says_so_and_writes_the_same_and_itself_is_refused(typed, tmp_path: Path) -> None:
+    made = sealed_folder(tmp_path, rows(24))
+    run_sealed(made, "leakage_wording", by_hash, tmp_path / "runs", "org/model")
+    run_sealed(made, "leakage_wording", lambda context, text: by_hash("older", text), tmp_path / "other", "org/older")
+    asked = ("seal", "audit", tmp_path / "runs", "--seal", made.private)
+    code, out, err = typed(*asked, "--reference", tmp_path / "runs")
+    assert (code, out) == (2, "")
+    assert "org/model is the reference and is to be audited, too" in err
+    assert not (made.private / "looks.jsonl").exists()
+    code, out, _ = typed(*asked, "--reference", tmp_path / "other", "-o", tmp_path / "found.json")
+    assert (code, "wordings, minus org/older  24 questions" in out) == (0, True)
+    (found,) = json.loads((tmp_path / "found.json").read_text())["models"]
+    assert [test["name"] for test in found["tests"]] == ["wordings, minus org/older"]

@@ -1,0 +1,75 @@
+"""A benchmark sealed, audited and judged by the real command line, with a real small model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from lm_eval.api.instance import Instance
+from lm_eval.models.huggingface import HFLM
+
+from tests.model.test_sharded_run import done
+
+pytestmark = pytest.mark.model
+N = 20
+WITHIN = 0.02  # nats, between two ways to compute one log-likelihood in single precision
+
+
+KINDS = ("oak", "elm", "fir")
+
+
+def rows() -> list[dict]:
+    """Short ones: few tokens."""
+    return [
+        {
+            "question": f"Tree {i}?",
+            "choices": [f"{kind} {i}" for kind in KINDS],
+            "answer": 0,
+            "wordings": [f"Kind {i}?", f"Which {i}?"],
+        }
+        for i in range(N)
+    ]
+
+
+@pytest.fixture(scope="module")
+def place(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sealed_run")
+    (folder / "trees.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
+    printed = done("seal", str(folder / "trees.jsonl"), "--output_path", str(folder / "sealed"))
+    assert f"{N} questions are sealed as trees" in printed
+    options = ["--model", "hf-prefix-tree", "--model_args", f"pretrained={model},dtype=float32", "--device", "cpu"]
+    options += ["--include_path", str(folder / "sealed" / "public"), "--tasks", "trees_leakage_seal"]
+    options += ["--metadata", f"seal={folder / 'sealed' / 'private'}", "--log_samples"]
+    done("run", *options, "--output_path", str(folder / "runs"))
+    return folder
+
+
+def test_a_model_that_cannot_have_seen_a_new_seal_is_not_claimed_to_have(place: Path) -> None:
+    private, file = str(place / "sealed" / "private"), place / "verdict.json"
+    printed = done("seal", "audit", str(place / "runs"), "--seal", private, "--output_path", str(file))
+    (found,) = json.loads(file.read_text())["models"]
+    assert found["word"] != "strong evidence"  # the key is new in every run: one of 20,000 would fail
+    assert [(test["name"], test["n"]) for test in found["tests"]] == [
+        ("wordings", N),
+        ("option orders", N),
+        ("question order", N // 4),
+    ]
+    assert found["look"]["level"] == pytest.approx(0.005)
+    assert found["sentence"] in printed
+
+
+@pytest.mark.parametrize("audit", ["wording", "perm", "shared_likelihood"])
+def test_lm_evals_own_backend_gives_the_same_answers(place: Path, plain: HFLM, audit: str) -> None:
+    (log,) = (place / "runs").rglob(f"samples_trees_leakage_{audit}_2*.jsonl")
+    line = json.loads(log.read_text().splitlines()[0])
+    texts = [(own["arg_0"], own["arg_1"]) for own in line["arguments"].values()]
+    found = plain.loglikelihood([Instance("loglikelihood", {}, text, 0) for text in texts[:6]], disable_tqdm=True)
+    answers = [float(one[0][0]) for one in line["resps"]]
+    assert len(texts) == len(answers)
+    assert [own for own, _ in found] == pytest.approx(answers[:6], abs=WITHIN)
+
+
+@pytest.fixture(scope="module")
+def plain(model: Path) -> HFLM:
+    return HFLM(pretrained=str(model), dtype="float32", device="cpu")

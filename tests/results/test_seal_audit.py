@@ -1,0 +1,258 @@
+"""What `seal audit` makes of logs: every model a row and a look, and whatever cannot be used is named."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lm_eval_leakage.report.leaderboard_page import render as leaderboard_page
+from lm_eval_leakage.report.page import render
+from lm_eval_leakage.results.annotate import annotate
+from lm_eval_leakage.results.leaderboard import leaderboard
+from lm_eval_leakage.results.seal_audit import seal_audit
+from lm_eval_leakage.results.seal_table import as_seal_record, as_table, evalue, remarks
+from lm_eval_leakage.sealing.looks_file import read_looks
+from tests.fakes import by_hash
+from tests.results.harness_files import audited, row, write_run
+from tests.sealed import NAME, SealedFolder, has_seen, rows, run_sealed, sealed_folder
+
+N = 64
+SEEN, CLEAN = "org/seen", "org/clean"
+
+
+@dataclass
+class Place:
+    sealed: SealedFolder
+    runs: Path
+
+    @property
+    def private(self) -> Path:
+        return self.sealed.private
+
+    def log_of(self, audit: str, model: str = SEEN) -> Path:
+        (file,) = (self.runs / model.replace("/", "__")).glob(f"samples_{NAME}_{audit}_2*.jsonl")
+        return file
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Place:
+    folder = tmp_path_factory.mktemp("made")
+    given = rows(N)
+    given[7] |= {"seal": "keep"}
+    sealed = sealed_folder(folder, given)
+    run_sealed(sealed, "leakage_seal", has_seen(sealed.seal, range(40)), folder / "runs", SEEN)
+    run_sealed(sealed, "leakage_perm", by_hash, folder / "runs", CLEAN)
+    return Place(sealed, folder / "runs")
+
+
+@pytest.fixture
+def place(made: Place, tmp_path) -> Place:
+    """A copy, so that each test has a ledger of its own."""
+    shutil.copytree(made.sealed.folder, tmp_path / "sealed")
+    shutil.copytree(made.runs, tmp_path / "runs")
+    return Place(SealedFolder(tmp_path / "sealed", made.sealed.seal), tmp_path / "runs")
+
+
+def verdict_on(model: str, place: Place, *more: Path):
+    audit = seal_audit([place.runs, *more], place.private)
+    (found,) = [one for one in audit.verdicts if one.model == model]
+    return found
+
+
+def told(audit) -> str:
+    return "\n".join(map(str, [*audit.problems, *(one for verdict in audit.verdicts for one in verdict.problems)]))
+
+
+# ---------------------------------------------------------------------- verdicts
+
+
+def test_all_tests_of_a_model_are_shown_and_combined(place) -> None:
+    found = verdict_on(SEEN, place)
+    by_name = {test.name: test for test in found.tests}
+    assert list(by_name) == ["wordings", "option orders", "question order"]
+    assert [test.n for test in found.tests] == [N, N - 1, N // 4]
+    assert by_name["option orders"].left_out == {
+        "its options depend on their order, which its author kept, so that no key drew it": 1
+    }
+    assert found.combined.names == tuple(by_name)
+    assert found.combined.pvalue < min(test.pvalue for test in found.tests) < 1e-6
+    assert found.combined.log_evalue == pytest.approx(sum(test.log_evalue for test in found.tests))
+    assert found.word == "strong evidence"
+    assert 15 < found.bound.n_seen <= 40
+    assert f"at least {found.bound.n_seen} of {found.bound.n} questions" in found.sentence
+
+
+def test_the_same_pvalues_as_in_the_tables_of_the_runs(place) -> None:
+    found = {test.name: test.pvalue for test in verdict_on(SEEN, place).tests}
+    (results,) = (place.runs / "org__seen").glob("results_*.json")
+    tables = json.loads(results.read_text())["results"]
+    wording = tables[f"{NAME}_leakage_wording"]["wording_pvalue,wording_rank"]
+    orders = tables[f"{NAME}_leakage_perm"]["evidence_pvalue,max_order"]
+    assert found["wordings"] == pytest.approx(wording)
+    assert found["option orders"] == pytest.approx(orders, rel=1e-3)
+
+
+def test_a_model_that_saw_nothing_is_not_claimed_to_have(place) -> None:
+    found = verdict_on(CLEAN, place)
+    assert (found.word, found.bound.n_seen) == ("none found", 0)
+    assert found.missing == (
+        "wordings (TASK_leakage_wording)",
+        "chat guesses (TASK_leakage_sealed_chat)",
+        "question order (TASK_leakage_shared_likelihood)",
+    )
+    assert ", above 0.0017, the level of look 2 (0.01 over all looks)" in found.sentence
+
+
+def test_finding_nothing_by_a_test_of_unknown_power_is_no_clean_bill(made, tmp_path) -> None:
+    run_sealed(made.sealed, "leakage_shared_likelihood", by_hash, tmp_path / "runs", CLEAN)
+    shutil.copytree(made.sealed.folder, tmp_path / "sealed")
+    (found,) = seal_audit([tmp_path / "runs"], tmp_path / "sealed" / made.private.name).verdicts
+    assert found.look is not None
+    assert found.look.pvalue > found.look.level
+    assert found.word == "cannot be told"
+    assert "finding nothing means nothing here (question order: what this test would have found" in found.sentence
+
+
+def test_too_few_questions_have_no_pvalue_and_cost_no_look(made, tmp_path) -> None:
+    run_sealed(made.sealed, "leakage_perm", by_hash, tmp_path / "few", limit=3)
+    shutil.copytree(made.private, tmp_path / "private")
+    (found,) = seal_audit([tmp_path / "few"], tmp_path / "private").verdicts
+    assert (found.word, found.look) == ("cannot be told", None)
+    assert "option orders: 3 questions; at least 20 are needed" in found.sentence
+    assert read_looks(tmp_path / "private") == []
+
+
+# ---------------------------------------------------------------------- looks
+
+
+def test_each_model_is_a_look_and_the_same_logs_are_the_same_look_wherever_they_lie(place, tmp_path) -> None:
+    first = seal_audit([place.runs], place.private)
+    shutil.copytree(place.runs / "org__seen", tmp_path / "elsewhere" / "deep")
+    again = seal_audit([tmp_path / "elsewhere", place.runs], place.private)
+    assert [look.number for look in read_looks(place.private)] == [1, 2]
+    assert [one.is_new for one in first.verdicts] == [True, True]
+    assert [(one.model, one.is_new, one.look.number) for one in again.verdicts] == [
+        (SEEN, False, 1),
+        (CLEAN, False, 2),
+    ]
+    assert any("no new look is counted" in remark for remark in remarks(again.verdicts[0]))
+
+
+def test_other_answers_of_a_model_are_another_look_at_a_stricter_level(place) -> None:
+    seal_audit([place.runs], place.private)
+    run_sealed(place.sealed, "leakage_perm", lambda *texts: 2 * by_hash(*texts), place.runs, CLEAN)
+    found = verdict_on(CLEAN, place)
+    assert (found.look.number, found.is_new) == (3, True)
+    assert found.look.level == pytest.approx(0.01 / 12)
+    assert (found.n_looks, found.log_evalue) == (1, read_looks(place.private)[1].log_evalue)
+
+
+def test_looks_at_different_questions_of_one_model_multiply_their_evalues(made, tmp_path) -> None:
+    shutil.copytree(made.private, tmp_path / "private")
+    rows_of = (made.sealed.public / f"{NAME}.jsonl").read_text().splitlines()
+    for half in (0, 1):
+        file = tmp_path / f"half{half}.jsonl"
+        file.write_text("".join(f"{line}\n" for line in rows_of[half * 32 : half * 32 + 32]))
+        score = has_seen(made.sealed.seal, range(N))
+        run_sealed(made.sealed, "leakage_perm", score, tmp_path / f"runs{half}", SEEN, data_files=str(file))
+    first, second = (seal_audit([tmp_path / f"runs{half}"], tmp_path / "private").verdicts[0] for half in (0, 1))
+    assert (second.n_looks, second.look.number) == (2, 2)
+    assert second.log_evalue == pytest.approx(first.combined.log_evalue + second.combined.log_evalue)
+    assert any("2 looks at different questions together" in remark for remark in remarks(second))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, math.nan])
+def test_an_alpha_that_is_no_probability_is_refused_before_anything_is_read(alpha, tmp_path) -> None:
+    with pytest.raises(ValueError, match="alpha is"):
+        seal_audit([tmp_path / "nowhere"], tmp_path / "nowhere", alpha)
+
+
+# ---------------------------------------------------------------------- what cannot be used
+
+
+def test_a_log_that_was_cut_is_named_and_its_other_lines_are_used(place) -> None:
+    log = place.log_of("leakage_wording")
+    text = log.read_text()
+    log.write_text(text[: text.rindex("\n", 0, len(text) // 2) - 40])  # within a line
+    audit = seal_audit([place.runs], place.private)
+    assert "truncated, not JSON" in told(audit)
+    assert f"lacks questions of {NAME}_leakage_wording: it holds " in told(audit)
+    wordings, orders, _ = audit.verdicts[0].tests
+    assert 20 <= wordings.n < N
+    assert orders.n == N - 1
+
+
+def test_audits_with_another_seal_are_named_and_left_out(place, tmp_path) -> None:
+    other = sealed_folder(tmp_path / "other", rows(N), seed=1)
+    run_sealed(other, "leakage_seal", has_seen(other.seal, range(N)), place.runs, CLEAN)
+    audit = seal_audit([place.runs], place.private)
+    clean = next(one for one in audit.verdicts if one.model == CLEAN)
+    assert [test.name for test in clean.tests] == ["option orders"]
+    assert told(audit).count("was run with another seal (commitment ") == 3
+    with pytest.raises(ValueError, match=f"no audit of '{NAME}' is in .*was run with another seal"):
+        seal_audit([place.log_of("leakage_wording", CLEAN)], place.private)
+
+
+def test_logs_of_another_benchmark_are_named_and_left_out(place) -> None:
+    write_run(place.runs, CLEAN, {"bench_leakage_perm": [audited(row(i), False) for i in range(5)]})
+    write_run(place.runs, "org/third", {"bench_leakage_perm": [audited(row(i), False) for i in range(5)]})
+    audit = seal_audit([place.runs], place.private)
+    assert {one.model for one in audit.verdicts} == {SEEN, CLEAN}
+    assert f"bench_leakage_perm is of another benchmark than '{NAME}' (5 rows); left out" in told(audit)
+    assert f"org/third: no audit of '{NAME}'; left out" in told(audit)
+
+
+def test_without_any_audit_of_the_seal_the_remedy_is_told(place, tmp_path) -> None:
+    write_run(tmp_path / "others", CLEAN, {"bench_leakage_perm": [audited(row(0), False)]})
+    with pytest.raises(ValueError, match=f"run {NAME}_leakage_seal with --metadata seal=PRIVATE_FOLDER"):
+        seal_audit([tmp_path / "others"], place.private)
+    assert read_looks(place.private) == []
+
+
+def test_an_audit_that_was_run_without_the_seal_is_read_too(place) -> None:
+    """The log says that the orders may be written; the key says that they were drawn."""
+    run_sealed(place.sealed, "leakage_perm", has_seen(place.sealed.seal, range(N)), place.runs, "org/late", seal=None)
+    found = verdict_on("org/late", place)
+    (orders,) = found.tests
+    assert (orders.n, found.word) == (N - 1, "strong evidence")
+    assert orders.left_out == {"its order was kept by the author": 1}
+
+
+# ---------------------------------------------------------------------- shown
+
+
+def test_the_table_has_a_row_per_test_and_a_sentence_per_model(place) -> None:
+    text = as_table(seal_audit([place.runs], place.private))
+    assert [line.split()[0] for line in text.splitlines()[2:7]] == [SEEN] * 4 + [CLEAN]
+    assert f"{SEEN}: strong evidence: by wordings, option orders and question order, p ≤ " in text
+    assert f"{CLEAN}: none found: by option orders, p = " in text
+
+
+def test_the_record_is_strict_json_with_everything_that_the_table_has(place) -> None:
+    record = as_seal_record(seal_audit([place.runs], place.private))
+    found = json.loads(json.dumps(record, allow_nan=False))
+    seen, clean = found["models"]
+    assert found["commitment"] == place.sealed.seal.commitment
+    assert (seen["word"], clean["word"]) == ("strong evidence", "none found")
+    assert seen["look"]["level"] == pytest.approx(0.005)
+    assert seen["tests"][1]["hits"]["option orders"] > 30
+    assert seen["seen_at_least"]["n_seen"] >= 15
+
+
+@pytest.mark.parametrize(("log", "shown"), [(0.0, "1"), (30.0, "1.1e+13"), (2000.0, "1e+869"), (math.nan, "–")])
+def test_an_evalue_of_any_size_can_be_shown(log, shown) -> None:
+    assert evalue(log) == shown
+
+
+def test_other_commands_read_the_logs_and_show_that_the_orders_are_sealed(place) -> None:
+    annotations = annotate([place.runs])
+    verdicts = {one.model: one.rows[0].verdict for one in annotations}
+    assert {verdict.orders for verdict in verdicts.values()} == {"sealed"}
+    assert (verdicts[SEEN].word, verdicts[CLEAN].word) == ("strong evidence", "none found")
+    assert "orders drawn with a secret key" in render(annotations)
+    assert SEEN in leaderboard_page(leaderboard(annotations))
