@@ -7,6 +7,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+import tests.forks  # noqa: F401
+
 # Tests run in parallel, one process per core; their small models are no faster on several cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

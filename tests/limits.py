@@ -19,12 +19,3 @@ def full_disk(room: int) -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         signal.signal(signal.SIGXFSZ, ignored)
-
-
-def with_locks_of_their_own() -> None:
-    """Call before processes are forked and killed: they share a lock of tqdm, which a killed one would keep."""
-    from threading import RLock
-
-    from tqdm import tqdm
-
-    tqdm.set_lock(RLock())

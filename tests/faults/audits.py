@@ -27,7 +27,6 @@ from lm_eval_leakage.logs.answer_store import AnswerStore
 from tests.fakes import FakeLM, by_hash
 from tests.faults.children import KILLED, Ended, child, killing
 from tests.faults.tally import Tally
-from tests.limits import with_locks_of_their_own
 
 TASK = "fresh_leakage_perm"
 N_QUESTIONS = 30
@@ -60,7 +59,6 @@ class Paced(FakeLM):
 
 def prepare() -> None:
     """The harness without its index of 14,000 tasks, which takes 11 seconds, and with the paced model."""
-    with_locks_of_their_own()
     original = TaskManager.__init__
 
     def with_ours(self: Any, *_: object, include_path: Any = None, metadata: Any = None, **__: object) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import tests.forks  # noqa: F401
+
 KILLED = -signal.SIGKILL
 
 

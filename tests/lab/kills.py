@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import tests.forks  # noqa: F401
 from lm_eval_leakage.files import PART
 from lm_eval_leakage.lab.checkpoints import LIST
-from tests.limits import with_locks_of_their_own
 
 WRITES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "shutil.move")
 TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -157,7 +157,6 @@ def campaign(n_trials: int, seed: int, folder: Path) -> Iterator[dict[str, Any]]
     import lm_eval_leakage.lab.outcome_report
     import lm_eval_leakage.lab.simulation  # noqa: F401 (once, before the processes)
 
-    with_locks_of_their_own()
     settings, rng = lab(folder), random.Random(seed)
     begun = time.monotonic()
     assert ended(start(settings, folder / "whole")) == 0, (folder / "whole.log").read_text()
