@@ -35,13 +35,16 @@ _ABOVE = re.compile(
     )\W*$""",
     re.IGNORECASE | re.VERBOSE,
 )
-_LETTER = r"\(?[A-J]\)?"  # unambiguous: with two ways to match, the time would double with every letter of a list
+# Unambiguous: with two ways to match, the time would double with every letter of a list. Not a part of a word: "Core".
+_LETTER = r"\(?(?<![A-Z])[A-J](?![A-Z])\)?"
 _LETTERS = re.compile(
     rf"""^\W*(?:(?:both|either|neither|only|options?|choices?|answers?|选项)\s*)*
         (?P<letters>{_LETTER}(?:\s*(?:,|;|/|&|、|，|and|or|nor|plus|和|与|及|或)+\s*{_LETTER})+)
         (?:\s*(?:above|only|both|together|are|is|correct|true|都|均|皆|全|不?是|不?对|不?正确|错误|错|项))*\W*$""",
     re.VERBOSE | re.IGNORECASE,
 )
+_ONE_LETTER = re.compile(r"(?<![A-Z])[A-J](?![A-Z])")
+_BY_A_WORD = re.compile(r"(?<![a-z])(?:and|or|nor|plus)(?![a-z])|[&和与及或]")
 
 
 _WITHIN = re.compile(
@@ -56,9 +59,14 @@ def speaks_of_others(option: str) -> bool:
 
 
 def letters_meant(option: str) -> set[int]:
-    """The places of the options that this one refers to by letter ("both A and C"); empty if none."""
+    """The places of the options that this one refers to by letter ("both A and C", "a & b"); empty if none.
+
+    Small letters count if they are joined by a word or "&": "a/b" is a fraction, "{a, b}" a set.
+    """
     found = _LETTERS.match(option) if len(option) <= LONGEST_SAYING else None
-    return {ord(letter) - ord("A") for letter in re.findall(r"[A-J]", found["letters"])} if found else set()
+    if not found or (option.islower() and not _BY_A_WORD.search(option)):
+        return set()
+    return {ord(letter) - ord("A") for letter in _ONE_LETTER.findall(found["letters"].upper())}
 
 
 def anchored(options: Options) -> set[int]:

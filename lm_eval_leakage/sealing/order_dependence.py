@@ -18,7 +18,6 @@ _BY_PLACE = re.compile(
     r"(?:(?:two|three|four)\s+)?(?:options?|choices?|alternatives?)\b",
     re.IGNORECASE,
 )
-_ALONE = re.compile(r"(?<!\w)[A-Ja-j](?!\w)")
 _ONE_LETTER = re.compile(r"^\W*(?:(?i:only)\s+\(?[A-HJ]|[A-HJ]\)?\s+(?i:only))\W*$")  # "I only" is a Roman numeral
 _SOME_LETTERS = re.compile(
     r"\b(?i:both|either|neither)\s+\(?[A-J]\)?\s+(?i:and|or|nor)\s+\(?[A-J]\)?\s+(?i:is|are|apply|applies|above)\b"
@@ -43,4 +42,4 @@ def order_dependence(wordings: Iterable[str], options: Sequence[str]) -> str | N
 def _names_letters(option: str) -> bool:
     """Whether an option names others by letter, capital or not: "both A and C", "b and c only", "B only"."""
     found = _ONE_LETTER.match(option) or _SOME_LETTERS.search(option) or _BY_LETTER.search(option)
-    return bool(found) or bool(_ALONE.search(option) and letters_meant(option.upper()))
+    return bool(found or letters_meant(option))

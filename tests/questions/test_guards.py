@@ -82,6 +82,14 @@ def test_options_with_such_words_about_something_else_are_not(option: str) -> No
         ("Neither B nor C", {1, 2}),
         ("A和B都对", {0, 1}),
         ("A、C", {0, 2}),
+        ("both a and b.", {0, 1}),
+        ("neither (a) nor (c)", {0, 2}),
+        ("b & c only", {1, 2}),
+        ("Both a and c", {0, 2}),
+        ("a/b", set()),  # a fraction
+        ("{a, b}", set()),  # a set
+        ("Core", set()),
+        ("Both decor and B", set()),
         ("Both genotype and phenotype", set()),
         ("A", set()),  # a vitamin, a blood group, a note
         ("vitamin A and iron", set()),
