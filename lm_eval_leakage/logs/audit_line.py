@@ -129,6 +129,11 @@ class AuditLine:
         return bool(self.guards)
 
     @property
+    def is_of_shard(self) -> bool:
+        """Whether it is about neighbouring questions together, and not about one."""
+        return "members" in self.doc
+
+    @property
     def score(self) -> float | None:
         """What it is ranked by among the questions of its detector; None if it was not tested, or ranks by several."""
         return next(iter(self.scores.values())) if len(self.scores) == 1 else None

@@ -245,7 +245,7 @@ class Joining:
         ]
         left = defaultdict(list)
         for one in self._by_hash.values():
-            if one.benchmark in self._touched and one.doc_hash not in self._used:
+            if one.benchmark in self._touched and one.doc_hash not in self._used and not one.is_shard:
                 left[one.benchmark].append(one.doc_hash[:8])
         return found + [
             Problem(f"{name}: {len(hashes)} audited question(s) were answered in no run (doc_hash {_some(hashes)})")

@@ -34,6 +34,7 @@ class AuditedQuestion:
     seen_pvalue: conformal p-value that the model has seen it, among the calibration's known-seen questions
     others: values of all other detectors, by id
     orders: what the verdict on the data set is computed from; None if no orders were asked
+    is_shard: whether it is several neighbouring questions, which no run answers as one
     """
 
     doc_hash: str
@@ -59,6 +60,7 @@ class AuditedQuestion:
     seen_pvalue: float | None = None
     others: Mapping[str, Values] = field(default_factory=dict)
     orders: OrderAnswers | None = None
+    is_shard: bool = False
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ class _Finder:
 
     def places_of(self, task: str, line: AuditLine) -> tuple[int, ...]:
         """Empty for a line of another benchmark, or of shards that no seal put in order."""
-        places = self._of_shard(line) if "members" in line.doc else self._of_question(line)
+        places = self._of_shard(line) if line.is_of_shard else self._of_question(line)
         if places:
             self._n_own[task] += 1
         else:

@@ -138,6 +138,7 @@ def _audited_question(doc_hash: str, own: Mapping[str, AuditLine], chosen: _Chos
         guards=first.guards,
         others={name: values_of_line(line) for name, line in own.items() if name not in chosen.shown},
         orders=_orders(list(own.values())),
+        is_shard=first.is_of_shard,
     )
     main, outlier, arms = (own.get(one) if one else None for one in (chosen.main, chosen.outlier, chosen.arms))
     if main is not None:

@@ -103,6 +103,15 @@ def test_what_cannot_be_joined_is_counted_and_named(tmp_path) -> None:
     assert "7 audited question(s) were answered in no run" in unanswered
 
 
+def test_shards_of_questions_are_not_expected_to_be_answered(tmp_path) -> None:
+    write_run(tmp_path, "m", {"bench": [answered(i, row(i), True) for i in range(4)]})
+    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), False) for i in range(4)]})
+    shards = [audited({"shard": f"{i}", "members": [f"{i}", f"{i + 1}"]}, False) for i in (0, 2)]
+    write_run(tmp_path, "m", {"bench_leakage_shared_likelihood": shards})
+    (found,) = annotate([tmp_path])
+    assert not found.problems
+
+
 def test_a_skipped_question_is_joined_and_not_tested(tmp_path) -> None:
     write_run(tmp_path, "m", {"bench": [answered(i, row(i), True) for i in range(3)]})
     write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(i), [True, False, None][i]) for i in range(3)]})
