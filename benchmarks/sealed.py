@@ -73,6 +73,25 @@ RULES = (
     ("used to", "employed to", "a means to", "there to"),
 )
 FRAMES = ("{}", "A question: {}", "Consider this. {}", "Here is what is asked: {}")
+# What somebody who wants to hide the published wording writes in place of any of the four, rule by rule.
+ELSEWHERE = (
+    "name which of the options",
+    "pick the one that",
+    "the options given",
+    "say what is",
+    "give the number of",
+    "to quote",
+    "with the highest probability",
+    "gives a picture of",
+    "is a word for",
+    "has the name",
+    "for the reason that",
+    "foremost",
+    "compute",
+    "great",
+    "meant to",
+)
+OTHER_FRAME = "My question is this: {}"
 
 
 def reworded(stem: str) -> tuple[str, ...]:
@@ -204,9 +223,17 @@ def reshuffled(sealed: Version, seed: int) -> list[Question]:
 
 
 def paraphrased(sealed: Version, seed: int) -> list[Question]:
-    """Every question in other words, none of which the author wrote."""
-    said = "My question is this: {}".format
-    return [replace(one, stem=said(one.stem[0].lower() + one.stem[1:])) for one in sealed.questions()]
+    """Every question with other words wherever its wordings differ; none of them is the author's."""
+    return [replace(one, stem=in_other_words(one.stem)) for one in sealed.questions()]
+
+
+def in_other_words(stem: str) -> str:
+    frame = next((frame for frame in FRAMES[1:] if stem.startswith(frame.format(""))), "{}")
+    text = stem.removeprefix(frame.format(""))
+    for words, other in zip(RULES, ELSEWHERE, strict=True):
+        known = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+        text = re.sub(rf"\b(?:{known})\b", partial(_as_case, other), text, flags=re.IGNORECASE)
+    return OTHER_FRAME.format(text[0].lower() + text[1:])
 
 
 def everything_changed(sealed: Version, seed: int) -> list[Question]:
@@ -306,7 +333,7 @@ def cases_of(args: argparse.Namespace) -> list[Case]:
     cases = [Case(0), Case(0, exposures=1), Case(0, exposures=3)]
     cases += [Case(seed, exposures=1) for seed in range(1, args.seeds)]
     cases += [Case(0, exposed, 3) for exposed in list(EXPOSED)[1:]]
-    others = range(args.seeds, args.seeds + 2)
+    others = range(args.seeds, args.seeds + args.seeds_of_a_fifth)
     return cases + [Case(seed, exposures=times, share=0.2) for seed in others for times in (1, 3, 10)]
 
 
@@ -400,6 +427,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=200, help="questions")
     parser.add_argument("--max_tokens", type=int, default=80, help="of a question")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds_of_a_fifth", type=int, default=10, help="of copies that saw a fifth of the questions")
     parser.add_argument("--keys", type=int, default=400)
     parser.add_argument("--part", type=int, default=0, help="do the seeds that leave this remainder ...")
     parser.add_argument("--of", type=int, default=1, help="... divided by this, as one of several processes")
@@ -411,7 +439,7 @@ def main() -> None:
     if not args.tables_only:
         run(args, cases, model_args, tokenizer)
     if args.reference:
-        score_reference(args, range(args.seeds + 2), tokenizer)
+        score_reference(args, range(args.seeds + args.seeds_of_a_fifth), tokenizer)
     done = [case for case in cases if case.file(args.folder).exists()]
     never_saw = [case for case in done if case in (Case(0), Case(0, exposures=1), Case(0, "options reshuffled", 3))]
     for part in (*size_table(args, never_saw, tokenizer), *power_table(args, done, tokenizer)):

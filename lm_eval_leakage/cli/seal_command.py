@@ -113,13 +113,15 @@ def _tell_rows(sealing: Sealing, rule: OrderRule) -> None:
 
 
 def _tell(sealing: Sealing, folder: Path) -> None:
+    from lm_eval_leakage.results.formatting import counted
+
     questions, originals = sealing.seal.questions, sealing.examined.originals
     n_drawn = sum(one.order_drawn for one in questions)
     n_worded = sum(len(one.wordings) > 1 for one in questions)
     say(
-        f"{len(questions):,} questions are sealed as {visible(sealing.seal.name)}: {n_drawn:,} with drawn orders of "
-        f"options, {n_worded:,} with a drawn wording; {len(originals) - len(questions):,} held out, "
-        f"{len(sealing.examined.unusable):,} rows left out"
+        f"{counted(len(questions))} sealed as {visible(sealing.seal.name)}: {n_drawn:,} with drawn orders of options, "
+        f"{n_worded:,} with a drawn wording; {len(originals) - len(questions):,} held out, "
+        f"{counted(len(sealing.examined.unusable), 'row')} left out"
     )
     say(f"publish: {folder / 'public'}")
     say(f"keep secret, and keep a backup: {folder / 'private'} (if it is lost, nothing can be verified or tested)")

@@ -54,7 +54,7 @@ def test_a_file_becomes_a_public_and_a_private_folder(typed, tmp_path: Path, mon
     assert (code, err) == (0, "fields in neither folder: source\n")
     seal = read_seal(tmp_path / "sealed" / "private")
     assert out.splitlines() == [
-        "8 questions are sealed as my_bench: 8 with drawn orders of options, 8 with a drawn wording; 0 held out, "
+        "8 questions sealed as my_bench: 8 with drawn orders of options, 8 with a drawn wording; 0 held out, "
         "0 rows left out",
         "publish: sealed/public",
         "keep secret, and keep a backup: sealed/private (if it is lost, nothing can be verified or tested)",
@@ -89,7 +89,7 @@ def test_what_is_left_out_or_not_drawn_is_named_with_its_row(typed, tmp_path: Pa
     ]
     code, out, err = typed("seal", write(tmp_path / "mine.jsonl", [*ROWS, *others]), "-o", tmp_path / "sealed")
     assert code == 0
-    assert "9 questions are sealed as mine: 8 with drawn orders" in out
+    assert "9 questions sealed as mine: 8 with drawn orders" in out
     assert "2 rows left out" in out
     told = err.splitlines()
     assert told[0].startswith("row 9 is left out: options are None")

@@ -37,7 +37,7 @@ def place(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sealed_run")
     (folder / "trees.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
     printed = done("seal", str(folder / "trees.jsonl"), "--output_path", str(folder / "sealed"))
-    assert f"{N} questions are sealed as trees" in printed
+    assert f"{N} questions sealed as trees" in printed
     options = ["--model", "hf-prefix-tree", "--model_args", f"pretrained={model},dtype=float32", "--device", "cpu"]
     options += ["--include_path", str(folder / "sealed" / "public"), "--tasks", "trees_leakage_seal"]
     options += ["--metadata", f"seal={folder / 'sealed' / 'private'}", "--log_samples"]
