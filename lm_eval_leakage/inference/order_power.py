@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from lm_eval_leakage.inference.order_sum import critical_sum
 from lm_eval_leakage.inference.pooling import NAN, Floats
 
 FOUND_WITH = 0.8
+POWER_SEED = 0
 SEEN_TIMES = (1, 3)  # exposures for which it is known
 # By what the verdict is computed from, and by exposures: how many of 100 questions (control: the 78 of them without a
 # guard) on which a copy of SmolLM2-135M was trained (all weights, 5e-5, batches of 8) had their published order as the
@@ -33,6 +36,23 @@ SEEN_RANKS: Mapping[str, Mapping[int, tuple[int, ...]]] = {
         3: (13, 6, 9, 6, 4, 6, 3, 6, 3, 0, 7, 1, 1, 5, 2, 1, 0, 0, 1, 1, 2, 1, 0, 0),
     },
 }
+
+
+@dataclass(frozen=True, eq=False)
+class OrderPower:
+    """What the test of equally likely orders finds at any level, on the questions that it was used on.
+
+    weights: of each question, exp(score) of every order, `(n_orders,)`
+    """
+
+    weights: Sequence[Floats]
+
+    def detectable(self, level: float) -> tuple[tuple[int, float], ...]:
+        """For each of `SEEN_TIMES`, the smallest share of questions, seen so often, that it finds at `level` with
+        probability `FOUND_WITH`; NaN if even all would be missed."""
+        critical = critical_sum(self.weights, np.random.default_rng(POWER_SEED), level)
+        of_orders = SEEN_RANKS["orders"].items()
+        return tuple((count, detectable_share(self.weights, critical, ranks)) for count, ranks in of_orders)
 
 
 def detectable_share(weights: Sequence[Floats], critical: float, ranks: Sequence[float]) -> float:

@@ -137,6 +137,19 @@ def drawn_sums(weights: Sequence[Floats], rng: np.random.Generator, bases: Seque
     return sums
 
 
+def critical_sum(weights: Sequence[Floats], rng: np.random.Generator, level: float) -> float:
+    """The smallest sum at which the test of equally likely orders rejects at `level`: by the draws where they are
+    enough to tell, else by Chernoff's bound, as its p-value is."""
+    if level * (1 + SUM_DRAWS) >= 1:
+        return float(np.quantile(drawn_sums(weights, rng), 1 - level, method="higher"))
+    bases = [base_of(own, 0.0) for own in weights]
+    low, high = (math.fsum(float(found(own)) for own in weights) for found in (np.mean, np.max))
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (low, middle) if chernoff_bound(weights, middle, bases) <= level else (middle, high)
+    return high
+
+
 def chernoff_bound(weights: Sequence[Floats], found: float, bases: Sequence[Floats]) -> float:
     """An upper bound of P(sum >= found) for any number of questions: the least over t of E[exp(t (sum - found))]."""
     by_size: dict[int, list[tuple[Floats, Floats]]] = {}

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 
 from scipy.stats import chi2
 
+from lm_eval_leakage.inference.order_power import OrderPower
 from lm_eval_leakage.inference.order_sum import OrderSum
 from lm_eval_leakage.inference.pooling import NAN
 from lm_eval_leakage.inference.sealed_tests import SEEN_LEVEL, fewest_seen
@@ -61,7 +62,7 @@ class SealedTest:
     pvalue: exact under the null hypothesis; NaN if it was not run, with the `reason`
     is_bound: whether the p-value is an upper bound
     log_evalue: logarithm of an e-value; NaN if it has none
-    doubt: why finding nothing means nothing; empty if it does
+    power: what it would have found; None if that is not known
     left_out: how many questions were not tested, by reason
     places: of the tested questions in the public file
     hits: by which the number of seen questions can be bounded
@@ -78,7 +79,7 @@ class SealedTest:
     is_bound: bool = False
     log_evalue: float = NAN
     reason: str = ""
-    doubt: str = ""
+    power: OrderPower | None = None
     left_out: Mapping[str, int] = field(default_factory=dict)
     places: frozenset[int] = frozenset()
     hits: tuple[Hits, ...] = ()
@@ -135,6 +136,13 @@ def fisher(pvalues: Sequence[float]) -> float:
     before it."""
     logs = [math.log(max(pvalue, sys.float_info.min)) for pvalue in pvalues]
     return float(chi2.sf(-2 * math.fsum(logs), 2 * len(logs)))
+
+
+def needed_alone(level: float, n_tests: int) -> float:
+    """The p-value at which one of `n_tests` tests brings all together to `level` if the p-values of the others are
+    1/2, as they are likely to be where these find nothing."""
+    product = math.exp(-float(chi2.isf(level, 2 * n_tests)) / 2)
+    return min(1.0, product * 2.0 ** (n_tests - 1))
 
 
 # ---------------------------------------------------------------------- how many were seen

@@ -233,7 +233,7 @@ def _because(verdict: DataVerdict) -> str:
     is_found = verdict.word in (EVIDENCE, STRONG_EVIDENCE)
     prefers = "prefers" if is_found else "does not significantly prefer"
     size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
-    more = seen_in_words(verdict.seen) if is_found else _power(verdict)
+    more = seen_in_words(verdict.seen) if is_found else detectable_in_words(verdict.detectable)
     return (
         f"on {_covered(verdict)} with {RESTS_ON[verdict.orders]}, the model {prefers} the published orders "
         f"{PREFERRED[verdict.basis]} ({size}, {_pvalue(verdict)}){more}"
@@ -284,8 +284,9 @@ def _how_often(ratio: OrderRatio) -> str:
     return f"; the published order of {counted(ratio.n)} without a natural order is the most likely one {often}"
 
 
-def _power(verdict: DataVerdict) -> str:
-    able = [(count, share) for count, share in verdict.detectable if not math.isnan(share)]
+def detectable_in_words(detectable: Iterable[tuple[int, float]]) -> str:
+    """To end a sentence with: how many seen questions would have been found; empty if not even all."""
+    able = [(count, share) for count, share in detectable if not math.isnan(share)]
     if not able:
         return ""
     shares = " or ".join(f"{percent(share, 0)} of the questions seen {_times(count)}" for count, share in able)

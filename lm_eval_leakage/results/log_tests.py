@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from lm_eval_leakage.detector_ids import without_reference
+from lm_eval_leakage.inference.order_power import OrderPower
 from lm_eval_leakage.inference.order_sum import OrderSum, order_sum, standard_scores
 from lm_eval_leakage.inference.pooling import Floats
 from lm_eval_leakage.inference.seal_combined import (
@@ -40,7 +41,6 @@ FEWEST_SHARDS = 5
 SHARD_SEED = 0
 ORDER_KEPT = "its order was kept by the author"
 NO_ANSWERS = "its answers are missing"
-UNKNOWN_POWER = "what this test would have found is not known"
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class LogTest:
         tested = [key for key, lines in ordered if any(one.line.reason is None for one in lines)]
         found = [(key, lines) for key, lines in ordered if lines and (key in tested or not tested)]
         names = [self.name if len(found) == 1 else f"{self.name} ({key})" for key, _ in found]
-        tests = [SealedTest(name, self.draw, doubt=UNKNOWN_POWER) for name in names]
+        tests = [SealedTest(name, self.draw) for name in names]
         return [self.test(test, logs, lines) for test, (_, lines) in zip(tests, found, strict=True)]
 
 
@@ -169,7 +169,9 @@ def _orders(test: SealedTest, logs: SealedLogs, lines: Sequence[SealedLine]) -> 
     found = _sorted(lines, partial(_not_drawn, logs.seal))
     answers = [OrderAnswers(tuple(one.line.loglikelihoods), SEALED_ORDERS) for one in found.used]
     verdict = data_verdict(answers)
-    test = replace(test, left_out=found.left_out, places=found.places, hits=order_hits(answers), doubt=verdict.doubt)
+    scores = [standard_scores(np.array(one.loglikelihoods)) for one in answers]
+    power = OrderPower([np.exp(own) for own in scores if own is not None])
+    test = replace(test, left_out=found.left_out, places=found.places, hits=order_hits(answers), power=power)
     return _of_sum(test, replace(verdict.tested, n=verdict.n), FEWEST_JUDGED)
 
 

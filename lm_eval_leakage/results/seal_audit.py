@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 
 from lm_eval_leakage.inference.looks import (
@@ -16,10 +18,17 @@ from lm_eval_leakage.inference.looks import (
     check_alpha,
 )
 from lm_eval_leakage.inference.pooling import NAN
-from lm_eval_leakage.inference.seal_combined import SealedTest, SeenBound, Together, best_bound, together
+from lm_eval_leakage.inference.seal_combined import SealedTest, SeenBound, Together, best_bound, needed_alone, together
 from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.results.data_verdict import CANNOT_TELL, EVIDENCE, NONE_FOUND, STRONG_EVIDENCE, seen_in_words
-from lm_eval_leakage.results.formatting import pvalue, pvalue_equation
+from lm_eval_leakage.results.data_verdict import (
+    CANNOT_TELL,
+    EVIDENCE,
+    NONE_FOUND,
+    STRONG_EVIDENCE,
+    detectable_in_words,
+    seen_in_words,
+)
+from lm_eval_leakage.results.formatting import counted, pvalue, pvalue_equation
 from lm_eval_leakage.results.log_tests import all_tests, is_read, not_run
 from lm_eval_leakage.results.sealed_logs import SealedLogs, sealed_logs
 from lm_eval_leakage.results.sealed_reference import reference_in, with_reference
@@ -58,7 +67,16 @@ class SealedVerdict:
             return CANNOT_TELL
         if self.look.pvalue <= self.look.level:
             return STRONG_EVIDENCE if self.look.pvalue <= self.look.level / STRONGER else EVIDENCE
-        return CANNOT_TELL if all(test.doubt for test in self.used) else NONE_FOUND
+        return NONE_FOUND if any(not math.isnan(share) for _, share in self.detectable) else CANNOT_TELL
+
+    @cached_property
+    def detectable(self) -> tuple[tuple[int, float], ...]:
+        """By exposures, the smallest share of the questions that would have been found at the level of the look, by
+        the test that finds the most, if the others bring nothing; empty if no test's power is known."""
+        assert self.look is not None
+        level = needed_alone(self.look.level, len(self.used))
+        found = [test.power.detectable(level) for test in self.used if test.power is not None]
+        return min(found, key=lambda shares: [(math.isnan(share), share) for _, share in shares], default=())
 
     @property
     def used(self) -> list[SealedTest]:
@@ -147,7 +165,15 @@ def _because(verdict: SealedVerdict) -> str:
         f"by {names}, {pvalue_equation(look.pvalue, is_bound)}, {'below' if is_found else 'above'} "
         f"{pvalue(look.level)}, the level of look {look.number} ({look.alpha:g} over all looks)"
     )
-    if verdict.word == CANNOT_TELL:
-        doubts = "; ".join(f"{test.name}: {test.doubt}" for test in verdict.used)
-        return f"{found}; finding nothing means nothing here ({doubts})"
-    return f"{found}{seen_in_words(verdict.bound)}" if is_found else found
+    if is_found:
+        return f"{found}{seen_in_words(verdict.bound)}"
+    if verdict.word == NONE_FOUND:
+        return f"{found}{detectable_in_words(verdict.detectable)}"
+    doubts = "; ".join(f"{test.name}: {_doubt(test)}" for test in verdict.used)
+    return f"{found}; finding nothing means nothing here ({doubts})"
+
+
+def _doubt(test: SealedTest) -> str:
+    if test.power is None:
+        return "what this test would have found is not known"
+    return f"{counted(test.n, test.units)} are too few to find even a benchmark that was seen as a whole at this level"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 from lm_eval_leakage.results.formatting import DASH, count, counted, number, pvalue
 from lm_eval_leakage.results.markup import Cells
@@ -72,7 +72,8 @@ def _record(verdict: SealedVerdict) -> dict[str, object]:
     look = None if verdict.look is None else _defined(asdict(verdict.look) | {"level": verdict.look.level})
     tests = []
     for test in verdict.tests:
-        kept = asdict(test) | {"hits": {hits.rule: hits.n_hits for hits in test.hits}, "places": len(test.places)}
+        kept = {own.name: getattr(test, own.name) for own in fields(test) if own.name != "power"}
+        kept |= {"hits": {hits.rule: hits.n_hits for hits in test.hits}, "places": len(test.places)}
         tests.append(_defined(kept))
     return {
         "model": verdict.model,
@@ -81,6 +82,7 @@ def _record(verdict: SealedVerdict) -> dict[str, object]:
         "tests": tests,
         "combined": _defined(asdict(verdict.combined)),
         "seen_at_least": asdict(verdict.bound),
+        "detectable": [] if look is None else [{"seen": n, "share": _number(own)} for n, own in verdict.detectable],
         "look": look,
         "is_new_look": verdict.is_new,
         "log_evalue_of_looks": _number(verdict.log_evalue),

@@ -16,6 +16,7 @@ from lm_eval_leakage.inference.order_sum import (
     SUM_DRAWS,
     base_of,
     chernoff_bound,
+    critical_sum,
     log_evalue,
     order_ratio,
     order_sum,
@@ -54,6 +55,24 @@ def test_the_pvalue_agrees_with_the_enumeration_of_all_published_orders(rows, se
     error = math.sqrt(max(0.0, exact * (1 - exact)) / SUM_DRAWS)
     assert abs(tested.pvalue - exact) < 5 * error + 2 / SUM_DRAWS
     assert chernoff_bound(weights, found, bases) >= exact - 1e-9
+
+
+@pytest.mark.parametrize("level", [0.05, 0.01, 3e-4, 9e-5, 1e-7])
+def test_the_test_rejects_from_the_critical_sum_on(level):
+    """Of 40 questions, the published orders get likelier one by one, until the sum is critical."""
+    weights = [np.sort(np.exp(own)) for own in questions_of(40)]
+    critical = critical_sum(weights, generator(), level)
+    sums, pvalues = [], []
+    for n_first in range(41):  # so many published orders are the most likely ones, the others in the middle of 24
+        published = [own[-1] if place < n_first else own[12] for place, own in enumerate(weights)]
+        scores = [
+            np.log([first, *np.delete(own, list(own).index(first))])
+            for first, own in zip(published, weights, strict=True)
+        ]
+        sums.append(math.fsum(published))
+        pvalues.append(order_sum(scores, generator()).pvalue)
+    assert sums[0] < critical < sums[-1]
+    assert [pvalue <= level for pvalue in pvalues] == [found >= critical for found in sums]
 
 
 @given(st.integers(0, 10_000))

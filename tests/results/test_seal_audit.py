@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from lm_eval_leakage.inference.looks import Look
 from lm_eval_leakage.report.leaderboard_page import render as leaderboard_page
 from lm_eval_leakage.report.page import render
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import leaderboard
 from lm_eval_leakage.results.seal_audit import seal_audit
 from lm_eval_leakage.results.seal_table import as_seal_record, as_table, evalue, remarks
-from lm_eval_leakage.sealing.looks_file import read_looks
+from lm_eval_leakage.sealing.looks_file import add_looks, read_looks
 from tests.fakes import by_hash
 from tests.results.harness_files import audited, row, write_run
 from tests.sealed import NAME, SealedFolder, has_seen, rows, run_sealed, sealed_folder
@@ -106,6 +107,25 @@ def test_a_model_that_saw_nothing_is_not_claimed_to_have(place) -> None:
         "question order (TASK_leakage_shared_likelihood)",
     )
     assert ", above 0.0017, the level of look 2 (0.01 over all looks)" in found.sentence
+
+
+def test_what_could_have_been_found_is_judged_at_the_level_of_the_look(place) -> None:
+    """The tenth look needs more seen questions than the second, and some level cannot be reached by all of them."""
+    shares = {}
+    for number in (2, 10):
+        private = place.private.with_name(f"private{number}")
+        shutil.copytree(place.private, private)
+        add_looks(private, [Look(0, f"m{one}", "digest", 0.01, 0.5, 0.0, "0-3") for one in range(number - 1)])
+        (found,) = seal_audit([place.runs / "org__clean"], private).verdicts
+        assert (found.look.number, found.word) == (number, "none found")
+        shares[number] = dict(found.detectable)[1]
+        assert f"; {100 * shares[number]:.0f}% of the questions seen once or " in found.sentence
+    assert 0 < shares[2] < shares[10] < 1
+    (found,) = seal_audit([place.runs / "org__clean"], place.private, alpha=1e-80).verdicts
+    assert found.word == "cannot be told"
+    assert (
+        "option orders: 63 questions are too few to find even a benchmark that was" in found.sentence
+    )
 
 
 def test_finding_nothing_by_a_test_of_unknown_power_is_no_clean_bill(made, tmp_path) -> None:
