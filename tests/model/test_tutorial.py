@@ -30,6 +30,7 @@ def test_the_tutorial_runs_and_reaches_the_verdicts_that_it_shows(
 ) -> None:
     monkeypatch.setenv("TUTORIAL_MODEL", str(model))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("OMP_NUM_THREADS")  # its commands train and score alone, one after the other
     saved = nbformat.read(NOTEBOOK, as_version=4)
     executed = NotebookClient(
         nbformat.read(NOTEBOOK, as_version=4), timeout=1800, resources={"metadata": {"path": str(tmp_path)}}
