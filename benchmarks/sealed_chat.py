@@ -38,6 +38,8 @@ from lm_eval_leakage.sealing.keyed import KeyedDraws, new_key
 EXPOSURES = (0, 1, 2, 5, 10)
 FORMS: Mapping[str, tuple[PublishedGuess, bool]] = {  # the probe, and whether the chat template is applied
     "`next`, no instruction": (PublishedGuess(instruction="{{ question }}"), False),
+    "the same, 1 shown": (PublishedGuess(instruction="{{ question }}", shown=1), False),
+    "the same, 2 shown": (PublishedGuess(instruction="{{ question }}", shown=2), False),
     "`next`": (PublishedGuess(), False),
     "`next`, chat": (PublishedGuess(), True),
     "`next`, no instruction, chat": (PublishedGuess(instruction="{{ question }}"), True),
@@ -70,7 +72,7 @@ def guesses(form: PublishedGuess, questions: Sequence[Question], replies: Sequen
     return Guesses(len(hits), sum(hits), hits_pvalue(hits, rates))
 
 
-def replies_of(lm: Any, form: PublishedGuess, questions: Sequence[Question], is_chat: bool) -> list[str]:
+def replies_of(lm: Any, questions: Sequence[Question], form: PublishedGuess, is_chat: bool) -> list[str]:
     framed = framing("", lm.apply_chat_template if is_chat else None)
     asked = []
     for place, question in enumerate(questions):
@@ -83,21 +85,18 @@ def all_replies(args: argparse.Namespace, questions: Sequence[Question]) -> dict
     """Replies by exposures and form."""
     source, file = pretrained_of(args.model), args.folder / "replies.json"
     known: dict[str, dict[str, list[str]]] = json.loads(file.read_text()) if file.exists() else {}
-    if len(known) == len(EXPOSURES):
+    for n in EXPOSURES:
+        known.setdefault(str(n), {})
+    if all(own.keys() >= FORMS.keys() for own in known.values()):
         return known
     texts = [ExposureText().write(one) for one in questions[: args.trained]]
     copies = train(source, args.folder / "copies", texts, Recipe(), [n for n in EXPOSURES if n], seed=0)
     for n in EXPOSURES:
-        if str(n) not in known:
-            lm = load_model("hf", args.model.replace(str(source), str(copies.get(n, source))))
-            known[str(n)] = {name: replies_of(lm, *of_form(name, questions)) for name in FORMS}
+        lm = load_model("hf", args.model.replace(str(source), str(copies.get(n, source))))
+        for name in FORMS.keys() - known[str(n)].keys():
+            known[str(n)][name] = replies_of(lm, questions, *FORMS[name])
             atomic_write(file, json.dumps(known))
     return known
-
-
-def of_form(name: str, questions: Sequence[Question]) -> tuple[PublishedGuess, Sequence[Question], bool]:
-    form, is_chat = FORMS[name]
-    return form, questions, is_chat
 
 
 def found(replies: Mapping[str, Mapping[str, Sequence[str]]], questions: Sequence[Question], n_trained: int) -> str:
