@@ -123,9 +123,7 @@ def test_what_could_have_been_found_is_judged_at_the_level_of_the_look(place) ->
     assert 0 < shares[2] < shares[10] < 1
     (found,) = seal_audit([place.runs / "org__clean"], place.private, alpha=1e-80).verdicts
     assert found.word == "cannot be told"
-    assert (
-        "option orders: 63 questions are too few to find even a benchmark that was" in found.sentence
-    )
+    assert "option orders: 63 questions are too few to find even a benchmark that was" in found.sentence
 
 
 def test_finding_nothing_by_a_test_of_unknown_power_is_no_clean_bill(made, tmp_path) -> None:
