@@ -130,8 +130,8 @@ class AuditLine:
 
     @property
     def is_of_shard(self) -> bool:
-        """Whether it is about neighbouring questions together, and not about one."""
-        return "members" in self.doc
+        """Whether it is about neighbouring questions together, not about one. A damaged log has rows of any kind."""
+        return isinstance(self.doc, Mapping) and "members" in self.doc
 
     @property
     def score(self) -> float | None:
