@@ -1,4 +1,5 @@
-"""Are the published orders of benchmarks random? One row per task or group of lm_eval, from its data alone.
+"""Are the published orders of benchmarks random? One row per task or group of lm_eval, or file of questions, from its
+data alone.
 
 python benchmarks/order_status.py TASK... > docs/published_orders.csv
 """
@@ -9,50 +10,30 @@ import csv
 import math
 import sys
 import time
+from pathlib import Path
 
-from lm_eval.tasks import TaskManager
-
-from lm_eval_leakage.harness.tasks.audit_names import find_audits
-from lm_eval_leakage.harness.tasks.audit_suffixes import FIRST_AUDIT
-from lm_eval_leakage.harness.tasks.task import LeakageTask
+from lm_eval_leakage.harness.tasks.given_questions import questions_of
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.results.formatting import number, pvalue
 from lm_eval_leakage.results.null_status import null_status
 from lm_eval_leakage.results.published_orders import OrderTest, order_tests
 
 COLUMNS = (
-    *(
-        "task",
-        "questions",
-        "numbers_sorted",
-        "numbers_sorted_by_chance",
-        "numbers_sorted_n",
-        "neighbours_z",
-        "length_z",
-        "alphabet_z",
-        "frequency_z",
-        "mention_z",
-    ),
+    *("task", "questions", "numbers_sorted", "numbers_sorted_by_chance", "numbers_sorted_n", "neighbours_z"),
+    *("length_z", "alphabet_z", "frequency_z", "mention_z"),
     *("right_place_p", "none_of_the_above_last", "none_of_the_above_last_by_chance", "none_of_the_above_last_n"),
     *("smallest_adjusted_p", "status", "seconds"),
 )
 
 
 def main() -> None:
-    find_audits(TaskManager)
-    manager = TaskManager()
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(COLUMNS)
     for name in sys.argv[1:]:
         try:
-            table.writerow(row(name, questions(manager, name)))
+            table.writerow(row(Path(name).stem, questions_of(name)))
         except Exception as error:  # the hub may be out of reach, and a task's own code may raise anything
             print(f"{name}: {type(error).__name__}: {str(error)[:100]}", file=sys.stderr)
-
-
-def questions(manager: TaskManager, name: str) -> list[Question]:
-    tasks = manager.load([f"{name}_{FIRST_AUDIT}"])["tasks"].values()
-    return [question for task in tasks if isinstance(task, LeakageTask) for question in task.benchmark()]
 
 
 def row(name: str, asked: list[Question]) -> list[str]:

@@ -238,7 +238,7 @@ def _rejections(seen: Sequence[OrderAnswers], unseen: Sequence[OrderAnswers], n:
     rng, found = random.Random(0), 0
     for _ in range(DRAWS):
         drawn = rng.choices(seen, k=round(n * share)) + rng.choices(unseen, k=n - round(n * share))
-        found += data_verdict(drawn).word in ALARMS
+        found += data_verdict(replace(one, shared=()) for one in drawn).word in ALARMS  # a question may come twice
     return found / DRAWS
 
 

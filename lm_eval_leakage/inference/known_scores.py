@@ -14,6 +14,7 @@ from functools import cached_property
 
 from lm_eval_leakage.inference.combined import CombinedScore
 from lm_eval_leakage.inference.conformal import conformal_pvalues
+from lm_eval_leakage.inference.natural_part import NaturalPart
 from lm_eval_leakage.records import Described, Skipped
 
 EVERY_CLASS = "all"
@@ -92,6 +93,7 @@ class Calibration:
     detectors: known scores by name of score, see `detector_ids.score_names`
     combined: how a combined score is computed from those of all detectors; None if there is none
     unseen: what the known-unseen questions are like; None if it is not known, as in files of earlier versions
+    natural: the preference for published orders on them; None if their orders were not asked in the control forms
     """
 
     model: str
@@ -101,6 +103,7 @@ class Calibration:
     detectors: Mapping[str, KnownScores]
     combined: CombinedScore | None = None
     unseen: Described | None = None
+    natural: NaturalPart | None = None
 
     @property
     def usual_detector(self) -> str:

@@ -47,6 +47,7 @@ class OrderPower:
     ranks: by exposures, how many seen questions had their published order as the first, second, ... by likelihood
     families: of each question, the number of its family; None if each is one of its own
     found_with: the probability of finding
+    deviation: standard deviation of a normal addition to the sum under the null hypothesis
     """
 
     weights: Sequence[Floats]
@@ -54,6 +55,7 @@ class OrderPower:
     ranks: Mapping[int, Sequence[float]] = field(default_factory=lambda: SEEN_RANKS["orders"])
     families: Sequence[int] | None = None
     found_with: float = FOUND_WITH
+    deviation: float = 0.0
 
     def detectable(self, level: float) -> tuple[tuple[int, float], ...]:
         """For each of `SEEN_TIMES`, the smallest share of questions, seen so often, that it finds at `level` with
@@ -62,7 +64,8 @@ class OrderPower:
         if self.families is not None and len(set(self.families)) < len(weights):
             each = [np.full(len(own), 1 / len(own)) for own in weights] if bases is None else bases
             weights, bases = as_units(weights, each, self.families)
-        return self.beyond(critical_sum(weights, np.random.default_rng(POWER_SEED), level, bases))
+        rng = np.random.default_rng(POWER_SEED)
+        return self.beyond(critical_sum(weights, rng, level, bases, self.deviation))
 
     def beyond(self, critical: float) -> tuple[tuple[int, float], ...]:
         """The same for the sum from which the test rejects."""

@@ -9,7 +9,9 @@ scores keeps the test exact.
 
 Where the null hypothesis may be slightly wrong, a p-value of many questions finds that, too. A tolerance t replaces it
 by a weaker one: the published order of an unseen question is one with score s with a probability proportional to
-exp(t s / variance of the question's scores), so that the mean score of published orders is about t.
+exp(t s / variance of the question's scores), so that the mean score of published orders is about t. Where t is not
+known but differs between benchmarks, normally and with a known standard deviation (the spread), it is drawn, too: the
+sum of n scores then has n x spread as a further standard deviation, which no number of questions makes smaller.
 
 Questions of one family (`questions.families`) are no independent evidence: one order may have been drawn for all of
 them. A family is one unit, in whose draws all members are as suspicious as each other: by the quantile, each published
@@ -39,6 +41,7 @@ SUM_DRAWS = 9_999  # the smallest Monte Carlo p-value is 1e-4
 EQUAL = 1e-9  # scores, and sums relative to their size, that differ by less are equal
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)  # of seen questions, over which the e-value averages
 RATIO_LEVEL = 0.95
+EVALUE_LIMIT = 2.33  # standard deviations; 99 % of benchmarks have a smaller natural preference
 Weigh = Callable[[Floats], Floats]
 
 
@@ -94,6 +97,7 @@ def order_sum(
     *,
     weigh: Weigh = np.exp,
     families: Sequence[int] | None = None,
+    spread: float = 0.0,
 ) -> OrderSum:
     """Tests the published orders of all `questions` together.
 
@@ -102,29 +106,36 @@ def order_sum(
     tolerance: natural preference that the null hypothesis allows; 0 for exchangeable orders
     weigh: the weights of a question's orders, from their scores
     families: of each question, the number of its family; None if each is one of its own
+    spread: standard deviation of the natural preference between benchmarks, for the plain sum of scores
+
+    The e-value is of a preference at the `EVALUE_LIMIT` of that distribution, since it needs one null hypothesis.
     """
     n = len(questions)
     if not n:
         return OrderSum(0)
+    deviation = spread * n
     of_questions = [weigh(own) for own in questions]
     found = math.fsum(float(own[0]) for own in of_questions)
     numbers = range(n) if families is None else families
     each = [base_of(own, tolerance) for own in questions]
     weights, bases = as_units(of_questions, each, numbers)
     drawn = drawn_sums(weights, rng, bases if tolerance or len(weights) < n else None)
+    if deviation:
+        drawn += rng.normal(0.0, deviation, SUM_DRAWS)
     n_as_large = int((drawn >= found - EQUAL * max(1.0, abs(found))).sum())
     pvalue = (1 + n_as_large) / (1 + SUM_DRAWS)
-    bound = chernoff_bound(weights, found, bases)
+    bound = chernoff_bound(weights, found, bases, deviation)
     is_far = not n_as_large and bound < pvalue
     published = np.array([own[0] for own in questions])
+    at_limit = [base_of(own, tolerance + EVALUE_LIMIT * spread) for own in questions] if spread else each
     return OrderSum(
         n,
         bound if is_far else pvalue,
         0.0 if is_far else math.sqrt(pvalue * (1 - pvalue) / SUM_DRAWS),
         is_far,
-        log_evalue([np.exp(own) for own in questions], each, numbers),
+        log_evalue([np.exp(own) for own in questions], at_limit, numbers),
         float(published.mean()),
-        _error_of_mean(published, numbers),
+        error_of_mean(published, numbers),
         float(np.quantile(drawn, 1 - level, method="higher")),
         len(weights),
     )
@@ -155,7 +166,7 @@ def _together(members: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]
     return sums, np.diff(ends, prepend=0.0)
 
 
-def _error_of_mean(published: Floats, families: Sequence[int]) -> float:
+def error_of_mean(published: Floats, families: Sequence[int]) -> float:
     """Of the mean over questions, with families as the clusters; NaN for one family."""
     _, unit = np.unique(np.asarray(families), return_inverse=True)
     n_units = int(unit.max()) + 1
@@ -186,23 +197,34 @@ def drawn_sums(weights: Sequence[Floats], rng: np.random.Generator, bases: Seque
 
 
 def critical_sum(
-    weights: Sequence[Floats], rng: np.random.Generator, level: float, bases: Sequence[Floats] | None = None
+    weights: Sequence[Floats],
+    rng: np.random.Generator,
+    level: float,
+    bases: Sequence[Floats] | None = None,
+    deviation: float = 0.0,
 ) -> float:
     """The smallest sum at which the test of equally likely orders, or of those with the probabilities `bases`, rejects
-    at `level`: by the draws where they are enough to tell, else by Chernoff's bound, as its p-value is."""
+    at `level`: by the draws where they are enough to tell, else by Chernoff's bound, as its p-value is.
+
+    deviation: standard deviation of a normal addition to the sum, see `spread`
+    """
     if level * (1 + SUM_DRAWS) >= 1:
-        return float(np.quantile(drawn_sums(weights, rng, bases), 1 - level, method="higher"))
+        drawn = drawn_sums(weights, rng, bases) + rng.normal(0.0, deviation, SUM_DRAWS)
+        return float(np.quantile(drawn, 1 - level, method="higher"))
     bases = [base_of(own, 0.0) for own in weights] if bases is None else bases
     low = math.fsum(float(base @ own) for own, base in zip(weights, bases, strict=True))
     high = math.fsum(float(own.max()) for own in weights)
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (low, middle) if chernoff_bound(weights, middle, bases) <= level else (middle, high)
+        low, high = (low, middle) if chernoff_bound(weights, middle, bases, deviation) <= level else (middle, high)
     return high
 
 
-def chernoff_bound(weights: Sequence[Floats], found: float, bases: Sequence[Floats]) -> float:
-    """An upper bound of P(sum >= found) for any number of questions: the least over t of E[exp(t (sum - found))]."""
+def chernoff_bound(weights: Sequence[Floats], found: float, bases: Sequence[Floats], deviation: float = 0.0) -> float:
+    """An upper bound of P(sum >= found) for any number of questions: the least over t of E[exp(t (sum - found))].
+
+    deviation: standard deviation of a normal addition to the sum, see `spread`
+    """
     by_size: dict[int, list[tuple[Floats, Floats]]] = {}
     for own, base in zip(weights, bases, strict=True):
         by_size.setdefault(len(own), []).append((own, base))
@@ -211,7 +233,7 @@ def chernoff_bound(weights: Sequence[Floats], found: float, bases: Sequence[Floa
     def log_bound(log_t: float) -> float:
         t = math.exp(log_t)
         moments = (float(logsumexp(t * own, axis=1, b=base).sum()) for own, base in rows)
-        return math.fsum(moments) - t * found
+        return math.fsum(moments) + (t * deviation) ** 2 / 2 - t * found
 
     best = minimize_scalar(log_bound, bounds=(-15.0, 5.0), method="bounded", options={"xatol": 1e-3})
     return float(math.exp(min(0.0, float(best.fun))))

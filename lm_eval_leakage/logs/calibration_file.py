@@ -16,6 +16,8 @@ from typing import Any
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.inference.combined import CombinedScore
 from lm_eval_leakage.inference.known_scores import COMBINED, COPY, EVERY_CLASS, OWN, Calibration, KnownScores
+from lm_eval_leakage.inference.natural_part import NaturalPart
+from lm_eval_leakage.inference.order_power import CONTROL_FORMS
 from lm_eval_leakage.logs.version_1 import score_ids
 from lm_eval_leakage.logs.version_2 import name_before_version_3
 from lm_eval_leakage.records import Described
@@ -30,6 +32,8 @@ def write_calibration(file: Path, calibration: Calibration) -> None:
     for known in written["detectors"].values():
         if not known["seen_classes"]:
             del known["seen_classes"]
+    if written["natural"] is None:
+        del written["natural"]
     if (kept := calibration.unseen) is not None:
         written["unseen"] = {"properties": kept.properties, "digests": list(kept.stems)}
     atomic_write(file, json.dumps({"calibration": CALIBRATION_VERSION, **written}))
@@ -78,7 +82,14 @@ def _renamed(calibration: Calibration, names: Mapping[str, str]) -> Calibration:
 
 
 def _calibration(
-    model: Any, benchmark: Any, whose: Any, origin: Any, detectors: Any, combined: Any, unseen: Any
+    model: Any,
+    benchmark: Any,
+    whose: Any,
+    origin: Any,
+    detectors: Any,
+    combined: Any,
+    unseen: Any,
+    natural: Any = None,
 ) -> Calibration:
     """A calibration from its JSON. Raises TypeError or ValueError for invalid content."""
     for name, value in (("model", model), ("benchmark", benchmark), ("origin", origin)):
@@ -88,7 +99,15 @@ def _calibration(
     _check(COMBINED not in known or combined is not None, "it has combined scores but not how they are computed")
     together = None if combined is None else _combined(combined)
     described = None if unseen is None else _described(**unseen)
-    return Calibration(model, benchmark, whose, origin, known, together, described)
+    measured = None if natural is None else _natural_part(**natural)
+    return Calibration(model, benchmark, whose, origin, known, together, described, measured)
+
+
+def _natural_part(n: Any, means: Any, errors: Any) -> NaturalPart:
+    _check(isinstance(n, int) and n > 0, f"its natural part is of {n!r} questions")
+    fitting = _are_numbers(means) and _are_numbers(errors) and len(means) == len(errors) == len(CONTROL_FORMS)
+    _check(fitting, "its natural part lacks a mean and an error for each control form")
+    return NaturalPart(n, tuple(means), tuple(errors))
 
 
 def _described(properties: Any, digests: Any) -> Described:

@@ -131,6 +131,17 @@ def cumulative(options: Options) -> bool:
     return is_growing([option for option in options if not speaks_of_others(option)])
 
 
+def initials(options: Options) -> bool:
+    """Each option begins with the letter by which it is shown: Adams, Baker, Clark, Davis."""
+    first = [option.strip()[:1].upper() for option in options]
+    return first == [chr(ord("A") + place) for place in range(len(first))]
+
+
+def unlike(options: Options) -> bool:
+    """Some options begin with a number, and some do not, so that the place of a kind may be natural."""
+    return len({option.strip()[:1].isdigit() for option in options if not speaks_of_others(option)}) > 1
+
+
 OF_ONE_QUESTION: dict[str, Callable[[Options], bool]] = {
     "anchored": lambda options: any(speaks_of_others(option) for option in options),
     "letters": lambda options: any(letters_meant(option) for option in options),
@@ -138,13 +149,17 @@ OF_ONE_QUESTION: dict[str, Callable[[Options], bool]] = {
     "no_answer": lambda options: any(gives_up(option) for option in options),
     "in_order": in_order,
     "cumulative": cumulative,
+    "initials": initials,
+    "unlike": unlike,
     "true_or_false": true_or_false,
     "of_statements": of_statements,
     "repeated": repeated,
 }
 TEMPLATED = "templated"
-PASSAGE = "passage"  # a text with as many sentences as there are options, which they may follow in other words
-_SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*(?=\s|$)|[。！？]")
+PASSAGE = "passage"  # a text with as many parts as there are options, which they may follow in other words
+_SENTENCE_END = r"[.!?…؟][\"'”’)\]]*(?=\s|$)|[。！？।]"
+_SENTENCES = re.compile(_SENTENCE_END)
+_PARTS = re.compile("|".join([_SENTENCE_END, r"[,;:](?=\s)|[，、；：،؛]", *(own.joins for own in LANGUAGES.values())]))
 MENTIONED = "mentioned"  # the question's text names options in the order in which they are published
 
 
@@ -157,8 +172,11 @@ def guards_of(question: Question, templates: frozenset[frozenset[str]] = frozens
 
 def has_passage(question: Question) -> bool:
     """Whether the options may stand in the order in which a text mentions them, in other words: the stem has as many
-    sentences as there are options, and three at least."""
-    return len(_SENTENCE_END.findall(question.stem)) >= max(3, len(question.options))
+    sentences as there are options, and three at least, or more parts, between commas, "and" and their kind."""
+    fewest = max(3, len(question.options))
+    if len(_SENTENCES.findall(question.stem)) >= fewest:
+        return True
+    return sum(any(map(str.isalnum, part)) for part in _PARTS.split(question.stem)) > fewest
 
 
 @lru_cache(maxsize=1 << 15)

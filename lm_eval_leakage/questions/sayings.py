@@ -1,8 +1,8 @@
-"""How options refer to the other options, or say that there is no answer, in each language: one list per language.
+"""How options refer to the other options or say that there is no answer, and how a list ends: one list per language.
 
-Both are patterns of a whole option without its surrounding punctuation, in small letters and with single spaces;
-`{0,n}` bounds what may stand in between, so that the time to match is linear. English and Chinese are from MMLU, ARC,
-C-Eval, CMMLU and CMB, all of whose matches were read; German, Spanish, French and Italian from the published
+The first two are patterns of a whole option without its surrounding punctuation, in small letters and with single
+spaces; `{0,n}` bounds what may stand in between, so that the time to match is linear. English and Chinese are from
+MMLU, ARC, C-Eval, CMMLU and CMB, all of whose matches were read; German, Spanish, French and Italian from published
 translations of MMLU. The others are the customary wordings of school examinations and of translated benchmarks; they
 were tried on no data. Limits: a wording that is not here moves with the other options and guards nothing.
 """
@@ -17,10 +17,16 @@ from dataclasses import dataclass
 class Sayings:
     """others: "all of the above" and its kind
     no_answer: "cannot be determined" and its kind, anywhere in an option
+    joins: "and", "or" and their kind between words; where no spaces separate words, what is no part of many words
     """
 
     others: str
     no_answer: str
+    joins: str
+
+
+def _words(joins: str) -> str:
+    return rf"(?<!\S)(?:{joins})(?!\S)"
 
 
 LANGUAGES: Mapping[str, Sayings] = {
@@ -38,6 +44,7 @@ LANGUAGES: Mapping[str, Sayings] = {
             \ (?:be\ )?(?:determined?|inferred|known|decided?|say|tell)\b
         | \b(?:not\ enough|insufficient|need\ more|more)\ information\b
         """,
+        _words("and|or|nor"),
     ),
     "Chinese": Sayings(
         r"""
@@ -45,6 +52,7 @@ LANGUAGES: Mapping[str, Sayings] = {
         | .{0,6}(?:都|均|皆|全)(?:不?是|不?对|不?正确|错误|错|不可以|可以|有)
         """,
         r"无法(?:确定|判断)|不能(?:确定|判断)|不确定",
+        r"[和与及或]",
     ),
     "German": Sayings(
         r"""
@@ -58,6 +66,7 @@ LANGUAGES: Mapping[str, Sayings] = {
         \b(?:kann|können|lässt\ sich|lassen\ sich)\ nicht\ .{0,30}(?:bestimmen|bestimmt|entscheiden|entschieden)\b
         | \bnicht\ (?:bestimmbar|entscheidbar)\b | \b(?:nicht\ genug|zu\ wenige?|keine\ ausreichenden)\ informationen\b
         """,
+        _words("und|oder|sowie"),
     ),
     "Spanish": Sayings(
         r"""
@@ -73,6 +82,7 @@ LANGUAGES: Mapping[str, Sayings] = {
         \b(?:no\ se\ puede|no\ es\ posible|imposible)\ .{0,12}(?:determinar|saber|decidir|decir)(?:lo|se)?\b
         | \b(?:no\ hay\ suficiente|falta)\ información\b | \binformación\ insuficiente\b
         """,
+        _words("[yeou]"),
     ),
     "French": Sayings(
         r"""
@@ -87,6 +97,7 @@ LANGUAGES: Mapping[str, Sayings] = {
         \b(?:ne\ peut|on\ ne\ peut|impossible\ (?:de|à)|ne\ peut\ pas)\ .{0,16}(?:déterminer|déterminée?|savoir|dire)\b
         | \b(?:pas\ assez|manque)\ d'informations?\b | \binformations?\ insuffisantes?\b
         """,
+        _words("et|ou"),
     ),
     "Italian": Sayings(
         r"""
@@ -102,6 +113,7 @@ LANGUAGES: Mapping[str, Sayings] = {
         \b(?:non\ (?:si\ può|è\ possibile)|impossibile)\ .{0,12}(?:determinar|stabilir|saper|dir)(?:e|lo)\b
         | \binformazioni\ (?:insufficienti|non\ sufficienti)\b
         """,
+        _words("[eo]|ed|oppure"),
     ),
     "Portuguese": Sayings(
         r"""
@@ -117,6 +129,7 @@ LANGUAGES: Mapping[str, Sayings] = {
         \b(?:não\ (?:se\ pode|é\ possível|pode\ ser)|impossível)\ .{0,12}(?:determina(?:r|d[oa])|saber|dizer|afirmar)\b
         | \binforma(?:ção|ções)\ insuficientes?\b
         """,
+        _words("e|ou"),
     ),
     "Russian": Sayings(
         r"""
@@ -127,6 +140,7 @@ LANGUAGES: Mapping[str, Sayings] = {
         | нет\ (?:верного|правильного)\ .{0,10}ответа | (?:вс[её]\ (?:верно|неверно)|ни\ то,?\ ни\ другое)
         """,
         r"\b(?:невозможно|нельзя)\ .{0,12}(?:определить|сказать|установить)\b|\bнедостаточно\ (?:данных|информации)\b",
+        _words("и|или"),
     ),
     "Hindi": Sayings(
         r"""
@@ -135,6 +149,7 @@ LANGUAGES: Mapping[str, Sayings] = {
         | (?:सभी|दोनों|कोई\ (?:भी\ )?नहीं)(?:\ (?:सही|गलत|उपरोक्त|उपर्युक्त)(?:\ हैं?)?)?
         """,
         r"(?:निर्धारित|ज्ञात|तय)\ नहीं\ किया\ जा\ सकता|अपर्याप्त\ (?:जानकारी|डेटा|आँकड़े)",
+        _words("और|या|तथा|एवं"),
     ),
     "Thai": Sayings(
         r"""
@@ -143,6 +158,7 @@ LANGUAGES: Mapping[str, Sayings] = {
         | ไม่(?:มี|ใช่)(?:ข้อ|คำตอบ|สิ่ง|ทั้ง).{0,24} | (?:ทั้งหมด|ทุกข้อ|ถูกทุกข้อ|ผิดทุกข้อ)
         """,
         r"ไม่สามารถ(?:ระบุ|สรุป|กำหนด|บอก)ได้|ข้อมูลไม่(?:เพียงพอ|พอ)",
+        r"และ|หรือ",
     ),
     "Japanese": Sayings(
         r"""
@@ -152,6 +168,7 @@ LANGUAGES: Mapping[str, Sayings] = {
         | (?:すべて|全て|いずれでもない|どれでもない|どちらでもない|該当なし|両方)
         """,
         r"(?:判断|決定|特定|断定)(?:でき|は?でき)(?:ない|ません)|情報(?:が|は)?(?:不足|足りない)|わからない",
+        r"および|及び|または|又は",
     ),
     "Korean": Sayings(
         r"""
@@ -160,6 +177,7 @@ LANGUAGES: Mapping[str, Sayings] = {
         | (?:모두|전부|둘\ 다|해당\ ?없음|정답\ ?없음|없음)
         """,
         r"(?:알|결정할|판단할)\ 수\ 없|정보가?\ 부족",
+        _words("그리고|및|또는"),
     ),
     "Arabic": Sayings(
         r"""
@@ -168,5 +186,6 @@ LANGUAGES: Mapping[str, Sayings] = {
         | (?:كلاهما|كلتاهما|كل\ ذلك|لا\ شيء|جميعها|كلها)(?:\ (?:صحيح|خاط|خطأ).{0,4})?
         """,
         r"لا\ يمكن\ (?:تحديد|معرفة|الجزم)|معلومات\ غير\ كافية",
+        _words("و|أو|ثم"),
     ),
 }

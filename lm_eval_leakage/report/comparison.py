@@ -72,13 +72,20 @@ def _dots(row: Row, rows: Sequence[Row], series: str, estimate: Estimate, chance
 
 
 def _of_preferences(rows: Sequence[Row], basis: str) -> Comparison:
-    tolerance = TOLERANCES[basis]
     estimates = [_preference(row) for row in rows]
-    dots = [_dots(row, rows, "preference", own, tolerance) for row, own in zip(rows, estimates, strict=True)]
+    dots = [_dots(row, rows, "preference", own, _reached(row)) for row, own in zip(rows, estimates, strict=True)]
     what = "Preference for the published orders"
     chart = dot_chart(what, "standard deviations, 95 % interval", dots, signed_axis(estimates))
-    without = "what clean models reach" if tolerance else "no preference"
+    without = "no preference" if basis == BY_ORDERS else "what clean models reach"
     return Comparison(chart, f"Compared with {COMPARED_WITH[basis]}. Dashed: {without}.")
+
+
+def _reached(row: Row) -> float:
+    """What the published orders of a benchmark that was not seen reach, in standard deviations."""
+    if row.verdict.basis in TOLERANCES:
+        return TOLERANCES[row.verdict.basis]
+    mean, spread = row.verdict.natural
+    return normal(mean, spread).high
 
 
 def _preference(row: Row) -> Estimate:

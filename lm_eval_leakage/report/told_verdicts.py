@@ -30,11 +30,12 @@ from lm_eval_leakage.results.data_verdict import (
     NONE_FOUND,
     ONE_CONTROL_FORM,
     ONE_ORDER,
+    PATTERN_ALONE,
     DataVerdict,
     pvalue_in_words,
 )
 from lm_eval_leakage.results.formatting import count, counted, number, plus_minus, pvalue_equation, whole_percent
-from lm_eval_leakage.results.null_status import WRITTEN_ORDERS
+from lm_eval_leakage.results.null_status import PATTERNED_ORDERS, WRITTEN_ORDERS
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.suspicion import benchmarks, suspicion
 
@@ -135,13 +136,14 @@ def changing_options(verdict: DataVerdict, has_more: bool = True) -> Mapping[str
     has_more: whether the benchmark may have questions that were not asked
     """
     is_few = verdict.n < FEWEST_JUDGED
-    if verdict.basis == BY_NOTHING or verdict.doubt == ONE_ORDER:
+    if verdict.basis == BY_NOTHING or verdict.doubt in (ONE_ORDER, PATTERN_ALONE):
         return None
     if verdict.basis == BY_RATIO or verdict.doubt == ONE_CONTROL_FORM:
         return {}  # `check` asks the control forms
     if verdict.basis == BY_REFERENCE and not is_few:
         return OTHER_REFERENCE
-    if has_more:
+    all_guarded = verdict.n_asked >= FEWEST_JUDGED and not verdict.n and not verdict.ratio.n
+    if has_more and not all_guarded:
         return {"questions": "all"}
     return OTHER_REFERENCE if verdict.basis == BY_CONTROL and not is_few else None
 
@@ -162,7 +164,7 @@ def _usual_remedy(row: Row) -> str:
 def _no_null(orders: str) -> str:
     if not orders:
         return "The log does not say whether the published orders are random. Run the audit again with this version."
-    wrote = "People wrote" if orders == WRITTEN_ORDERS else "People may have written"
+    wrote = "People wrote" if orders in (WRITTEN_ORDERS, PATTERNED_ORDERS) else "People may have written"
     return f"{wrote} these orders, and the audit has neither a control nor a reference."
 
 

@@ -12,10 +12,12 @@ What is tested, and on which questions, follows from the status of the published
 - otherwise, with the model as its own control: T on standardised scores minus those of the same orders in each of two
   forms that break memory (without the question, and with it in capitals), on the questions without a guard; both must
   find the published orders preferred, and the larger p-value counts. Null hypothesis: without memory, the preference
-  is the same in one of the two forms, up to `TOLERANCES`. An order that is natural in itself (by time, by size) is so
-  without its question, too, and one that is natural beside the question (the order in which it names the options) is
-  so in capitals, too. T is the sum of these differences: the controls remember, too, so that memory leaves a small
-  difference on many questions, not a large one on few.
+  is the same in one of the two forms, but for what is natural (`inference.natural_part`). An order that is natural in
+  itself (by time, by size) is so without its question, too, and one that is natural beside the question (the order in
+  which it names the options) is so in capitals, too. T is the sum of these differences: the controls remember, too, so
+  that memory leaves a small difference on many questions, not a large one on few.
+- where the orders follow a pattern of length or likeness: as with a guard on every question, unless questions that the
+  model cannot have seen show how much of the preference is natural.
 - otherwise, and nothing else: no p-value. The ratio says how strong natural preference alone would have to be.
 
 A verdict is about the data set. It accuses no single question.
@@ -30,11 +32,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from lm_eval_leakage.inference.natural_part import NaturalPart, expected
 from lm_eval_leakage.inference.order_power import CONTROL_FORMS, FOUND_WITH, SEEN_RANKS, OrderPower, found_by_all
 from lm_eval_leakage.inference.order_sum import (
     OrderRatio,
     OrderSum,
     base_of,
+    error_of_mean,
     order_ratio,
     order_sum,
     standard_scores,
@@ -49,6 +53,7 @@ from lm_eval_leakage.results.null_status import (
     DRAWN_ORDERS,
     EXACT,
     PASSED_ORDERS,
+    PATTERNED_ORDERS,
     READ_AS,
     SEALED_ORDERS,
     UNDECIDED_ORDERS,
@@ -69,11 +74,16 @@ ONE_CONTROL_FORM = (
     "that is natural beside its question; run it again"
 )
 BY_RATIO, BY_NOTHING = "ratio", "no audit"
-TOLERANCES = {BY_ORDERS: 0.0, BY_REFERENCE: 0.1, BY_CONTROL: 0.05}  # measured on clean models: docs/validity.md
+TOLERANCES = {BY_ORDERS: 0.0, BY_REFERENCE: 0.1}  # measured on clean models: docs/validity.md
 ONE_ORDER = (
     "only orders with the right option in its published place can be compared with a control or a reference, and no "
     "question without a natural order has two of them, as with two options; the verdict can be told only if the "
     "builder documents that the orders were drawn at random"
+)
+PATTERN_ALONE = (
+    "the published orders follow a pattern of the options' length or likeness, more than on any benchmark where the "
+    "controls were tried, so that a model may prefer them without having seen them; questions of the same kind that "
+    "it cannot have seen (`check --unseen FILE`) would tell how much"
 )
 NOT_TESTED, NO_RATIO, NOTHING_SEEN = OrderSum(0), OrderRatio(0), SeenBound()
 
@@ -96,6 +106,8 @@ class DataVerdict:
     spent: share of all looks' error that this one spends
     level: the p-value from which it would be evidence, at its look and among those that are shown together
     power: what each comparison finds at other levels; empty where none was made
+    natural: how many standard deviations of `tested.mean` are expected without memory, and their standard deviation
+    n_unseen: number of unseen questions on which that rests; 0 if it is what is usual
     """
 
     basis: str = ""
@@ -115,6 +127,8 @@ class DataVerdict:
     spent: float = 1.0
     level: float = EVIDENCE_LEVEL
     power: tuple[OrderPower, ...] = field(default=(), repr=False, compare=False)
+    natural: tuple[float, float] = (0.0, 0.0)
+    n_unseen: int = 0
 
     @property
     def pvalue(self) -> float:
@@ -170,18 +184,37 @@ def detectable_if_seen(verdict: DataVerdict, count: int) -> float:
     return dict(verdict.detectable).get(count, NAN)
 
 
-def data_verdict(questions: Iterable[OrderAnswers]) -> DataVerdict:
-    """The verdict on the questions together; NO_VERDICT if no orders were asked."""
-    return _cached(tuple(questions))
+def data_verdict(questions: Iterable[OrderAnswers], natural: NaturalPart | None = None) -> DataVerdict:
+    """The verdict on the questions together; NO_VERDICT if no orders were asked.
+
+    natural: what questions of the same kind that the model cannot have seen say, see `natural_part`
+    """
+    return _cached(tuple(questions), natural)
+
+
+def natural_part(unseen: Iterable[OrderAnswers]) -> NaturalPart | None:
+    """The preference for published orders of questions that the model cannot have seen; None for too few of them."""
+    asked = [one for one in unseen if not one.guarded and len(one.controls) == len(CONTROL_FORMS)]
+    scored = [(own, one) for one in asked if (own := _scores(BY_CONTROL, one))]
+    numbers = _families([one for _, one in scored])
+    if len(set(numbers)) < FEWEST_JUDGED:
+        return None
+    first = np.array([[form[0] for form in own] for own, _ in scored])
+    errors = tuple(error_of_mean(form, numbers) for form in first.T)
+    return NaturalPart(len(scored), tuple(first.mean(axis=0).tolist()), errors)
 
 
 @lru_cache(maxsize=64)
-def _cached(questions: tuple[OrderAnswers, ...]) -> DataVerdict:
+def _cached(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) -> DataVerdict:
     """Several rows and columns need the same verdict."""
     if not questions:
         return NO_VERDICT
-    orders, unguarded = _weakest(questions), [one for one in questions if not one.guarded]
-    if unguarded and orders not in EXACT and all(len(one.compared) == 1 for one in unguarded):
+    orders = _weakest(questions)
+    open_ones = [one for one in questions if not one.guarded]
+    unguarded = [one for one in open_ones if natural or one.orders != PATTERNED_ORDERS]
+    if open_ones and not unguarded:
+        found = DataVerdict(BY_CONTROL, doubt=PATTERN_ALONE)
+    elif unguarded and orders not in EXACT and all(len(one.compared) == 1 for one in unguarded):
         found = DataVerdict(BY_CONTROL, doubt=ONE_ORDER)
     elif orders in EXACT:
         independent = [questions[family] for family in dict.fromkeys(_families(questions))]
@@ -189,17 +222,17 @@ def _cached(questions: tuple[OrderAnswers, ...]) -> DataVerdict:
     elif any(one.reference for one in questions):
         found = _tested(BY_REFERENCE, [one for one in unguarded if one.reference])
     elif any(one.control for one in questions) or not unguarded:  # of which alone the control forms are asked
-        found = _by_controls(unguarded)
+        found = _by_controls(unguarded, natural)
     else:
         found = DataVerdict(BY_RATIO)
     return replace(found, orders=orders, n_asked=len(questions), ratio=_ratio(unguarded))
 
 
-def _by_controls(unguarded: Sequence[OrderAnswers]) -> DataVerdict:
+def _by_controls(unguarded: Sequence[OrderAnswers], natural: NaturalPart | None) -> DataVerdict:
     asked = [one for one in unguarded if len(one.controls) == len(CONTROL_FORMS)]
     if not asked and any(one.control for one in unguarded):
         return DataVerdict(BY_CONTROL, doubt=ONE_CONTROL_FORM)
-    return _tested(BY_CONTROL, asked)
+    return _tested(BY_CONTROL, asked, natural)
 
 
 def _families(questions: Sequence[OrderAnswers]) -> list[int]:
@@ -227,7 +260,7 @@ def _ratio(unguarded: Sequence[OrderAnswers]) -> OrderRatio:
     return order_ratio(n_first, [1 / len(one.loglikelihoods) for one in unguarded])
 
 
-def _tested(basis: str, questions: Sequence[OrderAnswers]) -> DataVerdict:
+def _tested(basis: str, questions: Sequence[OrderAnswers], natural: NaturalPart | None = None) -> DataVerdict:
     """Where the scores are compared with several others, each comparison must find the published orders preferred."""
     scored = [(own, one) for one in questions if (own := _scores(basis, one))]
     scored.sort(key=lambda pair: tuple(pair[0][0]))  # so that no draw depends on which log has a question first
@@ -237,19 +270,27 @@ def _tested(basis: str, questions: Sequence[OrderAnswers]) -> DataVerdict:
     if len(set(numbers)) < FEWEST_JUDGED:
         few = f"{counted(n)} {_in_families(len(set(numbers)))}; at least {FEWEST_JUDGED} families are needed"
         return DataVerdict(basis, n=n, doubt=few)
-    rng, tolerance = np.random.default_rng(VERDICT_SEED), TOLERANCES[basis]
+    rng, kinds = np.random.default_rng(VERDICT_SEED), RANKED_BY[basis]
     weigh = np.positive if basis == BY_CONTROL else np.exp
-    tests, powers, kinds = [], [], RANKED_BY[basis]
-    for place, kind in enumerate(kinds):
+    naturals = [(TOLERANCES.get(basis, 0.0), 0.0)]
+    if basis == BY_CONTROL:
+        is_usual = all(one.orders != PATTERNED_ORDERS for _, one in scored)
+        naturals = expected(natural, len(kinds), is_usual=is_usual)
+    tests, powers = [], []
+    for place, (kind, (tolerance, spread)) in enumerate(zip(kinds, naturals, strict=True)):
         scores = [own[place] for own, _ in scored]
-        tests.append(order_sum(scores, rng, EVIDENCE_LEVEL, tolerance, weigh=weigh, families=numbers))
+        tests.append(order_sum(scores, rng, EVIDENCE_LEVEL, tolerance, weigh=weigh, families=numbers, spread=spread))
         bases = [base_of(own, tolerance) for own in scores] if tolerance else None
         found_with = 1 - (1 - FOUND_WITH) / len(kinds)
-        powers.append(OrderPower([weigh(own) for own in scores], bases, SEEN_RANKS[kind], numbers, found_with))
+        weights = [weigh(own) for own in scores]
+        powers.append(OrderPower(weights, bases, SEEN_RANKS[kind], numbers, found_with, spread * n))
     doubt = _doubt_of_reference([one for _, one in scored], scores, numbers, rng) if basis == BY_REFERENCE else ""
-    weakest = max(tests, key=lambda test: (test.pvalue, -test.mean))
-    weakest = replace(weakest, log_evalue=min(test.log_evalue for test in tests))  # so that its mean is 1 at most
-    found = DataVerdict(basis, n=n, tested=weakest, doubt=doubt, power=tuple(powers))
+    weakest = max(range(len(tests)), key=lambda place: (tests[place].pvalue, -tests[place].mean))
+    # the smallest e-value, so that its mean is 1 at most
+    tested = replace(tests[weakest], log_evalue=min(test.log_evalue for test in tests))
+    found = DataVerdict(basis, n=n, tested=tested, doubt=doubt, power=tuple(powers))
+    if basis == BY_CONTROL:
+        found = replace(found, natural=naturals[weakest], n_unseen=natural.n if natural else 0)
     shares = [power.beyond(test.critical) for power, test in zip(powers, tests, strict=True)]
     return _with_shares(found, found_by_all(shares))
 
@@ -340,6 +381,7 @@ RESTS_ON = {
     PASSED_ORDERS: "orders consistent with random ones",
     SEALED_ORDERS: "orders drawn with a secret key",
     WRITTEN_ORDERS: "orders written by people",
+    PATTERNED_ORDERS: "orders written by people",
     UNDECIDED_ORDERS: "orders that may have been written by people",
     "": "orders of unknown status",
 }
@@ -357,11 +399,18 @@ def _because(verdict: DataVerdict) -> str:
     is_found = verdict.word in (EVIDENCE, STRONG_EVIDENCE)
     prefers = "prefers" if is_found else "does not significantly prefer"
     size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
+    if verdict.basis == BY_CONTROL:
+        mean, spread = (number(value, 2) for value in verdict.natural)
+        size += f", of which {mean} ± {spread} are {_natural_by(verdict.n_unseen)}"
     more = seen_in_words(verdict.seen) if is_found else detectable_in_words(verdict.detectable)
     return (
         f"on {_covered(verdict)} with {RESTS_ON[verdict.orders]}, the model {prefers} the published orders "
         f"{PREFERRED[verdict.basis]} ({size}, {pvalue_in_words(verdict)}){more}"
     )
+
+
+def _natural_by(n_unseen: int) -> str:
+    return f"natural by {counted(n_unseen, 'unseen question')}" if n_unseen else "natural on clean benchmarks"
 
 
 def seen_in_words(bound: SeenBound) -> str:

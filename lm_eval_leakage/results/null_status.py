@@ -2,7 +2,8 @@
 
 `sealed`: drawn with a secret key. `drawn`: the builder documents a random draw, and no test contradicts it. In both
 the null hypothesis is exact. `written`: the published orders are not random, so that a model may prefer them without
-having seen them. `consistent with random`: no test contradicts a random draw, which proves none: an order that follows
+having seen them. `patterned`: written, and so much by length or likeness of the options that no control form is known
+to take that off. `consistent with random`: no test contradicts a random draw, which proves none: an order that follows
 a habit without a test passes. `too few to say`: the tests could not have seen much.
 """
 
@@ -20,8 +21,17 @@ from lm_eval_leakage.results.published_orders import FEWEST_TESTED, OrderTest, O
 
 DRAWN_ORDERS, SEALED_ORDERS, WRITTEN_ORDERS = "drawn", "sealed", "written"
 PASSED_ORDERS, UNDECIDED_ORDERS = "consistent with random", "too few to say"
+PATTERNED_ORDERS = "patterned"
 EXACT = (DRAWN_ORDERS, SEALED_ORDERS)  # the null hypothesis holds whatever the model knows
-WEAKEST_FIRST = ("", WRITTEN_ORDERS, UNDECIDED_ORDERS, PASSED_ORDERS, DRAWN_ORDERS, SEALED_ORDERS)  # "" if unknown
+WEAKEST_FIRST = (
+    "",
+    PATTERNED_ORDERS,
+    WRITTEN_ORDERS,
+    UNDECIDED_ORDERS,
+    PASSED_ORDERS,
+    DRAWN_ORDERS,
+    SEALED_ORDERS,
+)  # "" if unknown
 DOCUMENTED = {"random": DRAWN_ORDERS, "written": WRITTEN_ORDERS, "sealed": SEALED_ORDERS}  # by what the builder says
 READ_AS = {"random": PASSED_ORDERS}  # in logs of earlier versions, for orders that passed or were documented
 LEVEL = 0.01  # one random benchmark in 100 is called written and loses an exact test, the cheaper of the two mistakes
@@ -29,6 +39,8 @@ POWER = 0.8
 N_TESTS = 8  # among which Holm adjusts if all can act
 ENOUGH_QUESTIONS = 400  # a mean effect of 0.21 is found with probability .8; every written benchmark we know has 0.28
 GENERAL = ("likeness of neighbours", "length trend")  # the tests that act on almost any question of three options
+PATTERN = 0.9  # mean effect of one of these on a question, in standard deviations; of the written benchmarks that we
+# know, C3 has the largest, 0.72, and a benchmark from long to short has 1.7
 
 
 @dataclass(frozen=True)
@@ -63,7 +75,7 @@ def null_status(found: OrderTests, documented: Documented | None = None) -> Null
     shows both."""
     against = [test for test in found.tests if test.adjusted < LEVEL]
     if against:
-        return _written(against, documented)
+        return _written(found, against, documented)
     seen = _nothing_found(found)
     if documented is not None:
         status = DOCUMENTED[documented.says]
@@ -79,18 +91,29 @@ def _general(found: OrderTests) -> list[OrderTest]:
     return [by_name.get(name, OrderTest(name, 0, "z")) for name in GENERAL]
 
 
-def _written(against: Sequence[OrderTest], documented: Documented | None) -> NullStatus:
+def _written(found: OrderTests, against: Sequence[OrderTest], documented: Documented | None) -> NullStatus:
     shown = "; ".join(f"{test.name}, {_numbers(test)}" for test in against)
     reason = (
         f"`{WRITTEN_ORDERS}`: the orders are not random ({shown}), so a model may prefer the published ones without "
         "having seen them."
     )
+    status = WRITTEN_ORDERS
+    if patterns := [test for test in _general(found) if test.n_questions and _effect(test) >= PATTERN]:
+        effects = " and ".join(f"{test.name} {number(_effect(test), 2)}" for test in patterns)
+        status = PATTERNED_ORDERS
+        reason = reason.replace(f"`{WRITTEN_ORDERS}`", f"`{PATTERNED_ORDERS}`", 1)
+        reason += f" They follow a pattern ({effects} standard deviations per question, {PATTERN} or more)."
     if documented is None:
-        return NullStatus(WRITTEN_ORDERS, reason)
+        return NullStatus(status, reason)
     if documented.says == WRITTEN_ORDERS:
-        return NullStatus(WRITTEN_ORDERS, f"{reason} That is also documented ({documented.source}).")
+        return NullStatus(status, f"{reason} That they are written is also documented ({documented.source}).")
     says = f"This contradicts what is documented: `{documented.says}` ({documented.source})."
-    return NullStatus(WRITTEN_ORDERS, f"{reason} {says}", contradicted=True)
+    return NullStatus(status, f"{reason} {says}", contradicted=True)
+
+
+def _effect(test: OrderTest) -> float:
+    """Mean over questions of the published order's standardised value, up to its sign."""
+    return abs(test.observed) / math.sqrt(test.n_questions)
 
 
 def _numbers(test: OrderTest) -> str:

@@ -19,6 +19,7 @@ from lm_eval_leakage.logs.audits import Places, lines_of_one_model, model_of_aud
 from lm_eval_leakage.logs.problems import Problem
 from lm_eval_leakage.records import Described
 from lm_eval_leakage.results.asked_once import asked_once
+from lm_eval_leakage.results.data_verdict import natural_part
 from lm_eval_leakage.results.formatting import pvalue
 from lm_eval_leakage.results.markup import markdown_of
 from lm_eval_leakage.results.withholding import described_lines
@@ -62,7 +63,9 @@ def own_calibration(
     if reference is not None:
         kinds, others = _with_perplexity(reference, model, [(kinds, unseen), (others, asked)], problems)
     origin = f"{len(kinds)} questions that the model cannot have seen"
-    made = Calibration(model, _benchmark_of(asked), OWN, origin, detectors, together, kinds)
+    orders = (line.orders for lines in unseen.values() for line in lines)
+    natural = natural_part(one for one in orders if one is not None)
+    made = Calibration(model, _benchmark_of(asked), OWN, origin, detectors, together, kinds, natural)
     if reason := why_withheld(made, others):
         raise ValueError(reason)
     return Made(made, exchangeability(kinds.properties, others.properties, rng=np.random.default_rng(0)))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
+from lm_eval_leakage.inference.natural_part import NaturalPart
 from lm_eval_leakage.inference.order_permutations import adjusted_by_holm, holm_level
 from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate, normal, share
 from lm_eval_leakage.logs.run import Run, n_told
@@ -20,6 +21,7 @@ from lm_eval_leakage.results.other_detectors import detector_values
 from lm_eval_leakage.results.pooled_metrics import PooledMetrics, metrics_of_group
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row
 from lm_eval_leakage.results.verdicts import Calibrating
+from lm_eval_leakage.results.withholding import is_part
 
 GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
 
@@ -136,7 +138,8 @@ def _row(
     measured = Measured(entries, calibrating)
     values = values_of(measured)
     others = [one.others for one in measured.joined if one.others]
-    verdict = data_verdict(one.orders for one in measured.joined if one.orders is not None)
+    natural = _natural_part(measured, calibrating)
+    verdict = data_verdict((one.orders for one in measured.joined if one.orders is not None), natural)
     return Row(
         model=named.model,
         task=named.task,
@@ -155,6 +158,14 @@ def _row(
         origin=named.origin,
         verdict=replace(verdict, n_copies=measured.n_copies) if verdict.basis else verdict,
     )
+
+
+def _natural_part(measured: Measured, calibrating: Calibrating | None) -> NaturalPart | None:
+    """What the calibration's unseen questions say of these, if they are of its benchmark."""
+    known = None if calibrating is None else calibrating.calibration
+    if known is None or not all(is_part(one.benchmark, known.benchmark) for one in measured.joined):
+        return None
+    return known.natural
 
 
 def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[str, float]) -> list[Entry]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest
+from scipy.stats import binom, binomtest, norm
 
 from lm_eval_leakage.inference import order_sum as order_sum_module
 from lm_eval_leakage.inference.order_sum import (
@@ -196,6 +196,57 @@ def test_someone_who_looks_at_every_new_model_for_years_is_rarely_misled():
             highest = max(highest, log_product)
         misled += highest >= math.log(20)
     assert misled <= binom.ppf(0.999, n_sequences, 0.05)
+
+
+@given(
+    st.lists(st.lists(st.integers(-3, 3), min_size=2, max_size=4), min_size=2, max_size=5),
+    st.integers(0, 99),
+    st.sampled_from([0.1, 0.5]),
+)
+@settings(max_examples=40, deadline=None)
+def test_with_a_spread_the_pvalue_agrees_with_all_published_orders_and_a_normal_preference(rows, seed, spread):
+    scores = [own for row in rows if (own := standard_scores(np.array(row, dtype=float))) is not None]
+    if not scores:
+        return
+    found, deviation = sum(own[0] for own in scores), spread * len(scores)
+    sums = [sum(chosen) for chosen in itertools.product(*scores)]
+    exact = float(np.mean(norm.sf(found - np.array(sums), scale=deviation)))
+    tested = order_sum(scores, generator(seed), weigh=np.positive, spread=spread)
+    assert abs(tested.pvalue - exact) < 5 * math.sqrt(exact * (1 - exact) / SUM_DRAWS) + 2 / SUM_DRAWS
+    bases = [base_of(own, 0.0) for own in scores]
+    assert chernoff_bound(scores, found, bases, deviation) >= exact - 1e-9
+
+
+def test_benchmarks_whose_natural_preferences_differ_by_the_spread_are_accused_as_often_as_claimed():
+    rng, alarms = generator(8), 0
+    for _ in range(300):
+        natural = rng.normal(0, 0.3)
+        rows = []
+        for own in questions_of(60, seed=int(rng.integers(1 << 30))):
+            first = rng.choice(len(own), p=base_of(own, natural))
+            rows.append(np.concatenate([own[[first]], np.delete(own, first)]))
+        alarms += order_sum(rows, rng, weigh=np.positive, spread=0.3).pvalue <= 0.05
+    assert binomtest(alarms, 300, 0.05).pvalue > 0.01
+
+
+def test_no_number_of_questions_finds_a_preference_within_the_spread():
+    for n in (200, 5000):
+        rows = questions_of(n, shift=0.1, seed=n)
+        assert order_sum(rows, generator(), weigh=np.positive, spread=0.1).pvalue > 0.01
+    assert order_sum(rows, generator(), weigh=np.positive).pvalue < 1e-4
+
+
+@pytest.mark.parametrize("level", [0.01, 1e-5])
+def test_with_a_spread_too_the_test_rejects_from_the_critical_sum_on(level):
+    rows = questions_of(80)
+    bases = [base_of(own, 0.0) for own in rows]
+    least = critical_sum(rows, generator(), level, bases, 0.1 * len(rows))
+    assert least > critical_sum(rows, generator(), level, bases)
+    assert chernoff_bound(rows, least * 1.1, bases, 0.1 * len(rows)) < chernoff_bound(
+        rows, least, bases, 0.1 * len(rows)
+    )
+    drawn = order_sum(rows, generator(), level, weigh=np.positive, spread=0.1).critical
+    assert level < 1e-4 or drawn == pytest.approx(least, rel=0.05)
 
 
 def test_the_tolerance_is_a_mean_score_whatever_the_scale_of_differences():

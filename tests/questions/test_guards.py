@@ -376,8 +376,35 @@ def test_statements_in_brackets_are_statements() -> None:
         ("He said: \u201cIt rained.\u201d \u201cIt poured!\u201d Who was it?", 3, True),
         ("The U.N. has 193 members, 3.5 times as many as in 1945. Which joined last?", 4, False),
         ("下雨了。磨坊停了。磨坊主睡了。他在哪里？", 4, True),
+        ("While Ann was near the car, Bob near the sea, Cy near the hill and Dan near the shop, it rained.", 4, True),
+        ("Ann was near the car and Bob near the sea. Cy was near the hill, Dan near the shop. Where?", 4, True),
+        ("While Ann stood near the car, Bob near the sea and Cy near the hill, it rained.", 4, False),
+        ("While Ann stood near the car, Bob near the sea and Cy near the hill, it rained.", 3, True),
+        ("Auf dem Bild sieht man Hund, Katze, Maus oder Pferd. What is it?", 4, True),
+        ("Подошли кот, пёс, конь и лев. Кто первый?", 4, True),
+        ("मेज पर पेन, किताब, कप या घड़ी है। क्या?", 4, True),
+        ("桌上有书、笔、杯子和钟。哪一个？", 4, True),
+        ("机の上に本、ペン、カップまたは時計がある。どれ？", 4, True),
+        ("책상 위에 책, 펜, 컵 그리고 시계가 있다. 어느 것?", 4, True),
+        ("على الطاولة كتاب، قلم، كوب أو ساعة. أيها؟", 4, True),
+        ("At 12:30 the 1,000,000 grandsons, sandy but more orderly, went home.", 4, False),
     ],
 )
-def test_options_may_follow_a_text_of_as_many_sentences(stem: str, n_options: int, guarded: bool) -> None:
+def test_options_may_follow_a_text_of_as_many_sentences_or_parts(stem: str, n_options: int, guarded: bool) -> None:
     asked = Question("1", stem, tuple(f"place {letter}" for letter in "bdac"[:n_options]))
     assert (PASSAGE in guards_of(asked)) is guarded
+
+
+@pytest.mark.parametrize(
+    ("options", "guard"),
+    [
+        (["Adams", "baker", " Clark", "Davis"], "initials"),
+        (["Adams", "Clark", "Baker", "Davis"], None),
+        (["Adams", "Baker", "Clark", "Evans"], None),
+        (["Cairo", "the vase", "36 degrees", "a map"], "unlike"),
+        (["red", "half of 36", "a map", "iron"], None),
+        (["12 cows", "7 mills", "9 sheep", "none of the above"], "anchored"),
+    ],
+)
+def test_initials_like_the_labels_and_numbers_among_words_are_guarded(options: list[str], guard: str | None) -> None:
+    assert guards_of(question(*options)) == ((guard,) if guard else ())

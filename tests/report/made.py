@@ -46,7 +46,7 @@ def row(task: str = "mmlu", level: str = "task", **changes: Any) -> Row:
 def verdict(pvalue: float, **changes: Any) -> DataVerdict:
     """On 100 questions with written orders, by the model's own control."""
     tested = OrderSum(100, pvalue, mean=0.5, mean_error=0.1)
-    return replace(DataVerdict(BY_CONTROL, WRITTEN_ORDERS, 100, 100, tested), **changes)
+    return replace(DataVerdict(BY_CONTROL, WRITTEN_ORDERS, 100, 100, tested, natural=(0.0, 0.05)), **changes)
 
 
 UNDECIDED = DataVerdict(BY_RATIO, WRITTEN_ORDERS, n_asked=100, ratio=OrderRatio(60, 1.5, 1.2))

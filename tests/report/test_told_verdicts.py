@@ -20,6 +20,7 @@ from lm_eval_leakage.results.data_verdict import (
     BY_RATIO,
     BY_REFERENCE,
     NO_VERDICT,
+    PATTERN_ALONE,
     WORDS,
     DataVerdict,
     not_judged,
@@ -50,7 +51,8 @@ def test_a_verdict_is_told_in_short_with_what_was_counted_and_its_reasons() -> N
     )
     assert told.reasons == (
         "On 100 questions with orders written by people, the model prefers the published orders more than it does in "
-        "both control forms, which break memory (by 0.50 ± 0.10 standard deviations, p = 0.003).",
+        "both control forms, which break memory (by 0.50 ± 0.10 standard deviations, of which 0.00 ± 0.05 are "
+        "natural on clean benchmarks, p = 0.003).",
     )
 
 
@@ -151,6 +153,8 @@ def test_more_questions_are_a_remedy_only_where_there_are_more() -> None:
     few, weak = DataVerdict(BY_CONTROL, n=12, n_asked=40), DataVerdict(BY_CONTROL, n=30, n_asked=40, doubt="few")
     assert changing_options(few) == changing_options(weak) == {"questions": "all"}
     assert changing_options(few, has_more=False) is None
+    guarded = DataVerdict(BY_CONTROL, n_asked=40, ratio=OrderRatio(0))
+    assert changing_options(guarded) is changing_options(replace(few, doubt=PATTERN_ALONE)) is None
     assert changing_options(weak, has_more=False) == {"reference": "pretrained=OTHER_MODEL"}
     assert changing_options(replace(weak, basis=BY_ORDERS), has_more=False) is None
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
+from lm_eval_leakage.inference.natural_part import USUAL_SPREAD, NaturalPart
 from lm_eval_leakage.inference.order_power import SEEN_TIMES
 from lm_eval_leakage.inference.order_sum import OrderSum
 from lm_eval_leakage.records import OrderAnswers
@@ -34,10 +35,12 @@ from lm_eval_leakage.results.data_verdict import (
     at_its_level,
     data_verdict,
     detectable_if_seen,
+    natural_part,
 )
 from lm_eval_leakage.results.null_status import (
     DRAWN_ORDERS,
     PASSED_ORDERS,
+    PATTERNED_ORDERS,
     SEALED_ORDERS,
     UNDECIDED_ORDERS,
     WEAKEST_FIRST,
@@ -560,3 +563,83 @@ def test_of_two_options_no_order_can_be_compared_and_the_reason_says_so() -> Non
         assert "as with two options" in verdict.sentence
         assert math.isnan(verdict.pvalue)
     assert data_verdict([replace(one, orders=DRAWN_ORDERS) for one in found]).word != CANNOT_TELL
+
+
+# ---------------------------------------------------------------------- how much may be natural
+
+
+def test_a_natural_part_that_unseen_questions_show_is_no_evidence_and_what_is_beyond_is() -> None:
+    unseen = natural_part(in_forms(200, 1, 0, 0, seed=1))
+    asked, seen = in_forms(200, 1, 0, 0, seed=2), in_forms(200, 3, 0, 0, seed=3)
+    assert data_verdict(asked).word == STRONG_EVIDENCE
+    found, beyond = data_verdict(asked, unseen), data_verdict(seen, unseen)
+    assert found.pvalue > EVIDENCE_LEVEL or math.isnan(found.pvalue)
+    assert (beyond.word, beyond.n_unseen) == (STRONG_EVIDENCE, 200)
+    mean, spread = beyond.natural
+    assert f"of which {mean:.2f} ± {spread:.2f} are natural by 200 unseen questions" in beyond.sentence
+    assert "of which 0.00 ± 0.05 are natural on clean benchmarks" in data_verdict(seen).sentence
+
+
+def test_the_natural_part_is_the_mean_difference_of_the_questions_that_count() -> None:
+    unguarded = in_forms(60, 1, 0, 0.5)
+    found = natural_part([*unguarded, *(replace(one, guarded=True) for one in in_forms(40, 3, 0, 0))])
+    scores = np.array([[_first(one, form) for form in (0, 1)] for one in unguarded])
+    assert found is not None
+    assert found.n == 60
+    assert found.means == pytest.approx(scores.mean(axis=0))
+    assert found.errors == pytest.approx(scores.std(axis=0, ddof=1) / math.sqrt(60))
+    assert natural_part(unguarded[: FEWEST_JUDGED - 1]) is None
+    assert natural_part([replace(one, shared=("one family",)) for one in unguarded]) is None
+
+
+def _first(one: OrderAnswers, form: int) -> float:
+    own, other = (np.array(scores) for scores in (one.loglikelihoods, one.controls[form]))
+    return float((own[0] - own.mean()) / own.std() - (other[0] - other.mean()) / other.std())
+
+
+def test_unseen_questions_of_an_exact_benchmark_change_nothing() -> None:
+    asked = answers(100, DRAWN_ORDERS, memory=0.3)
+    assert data_verdict(asked, NaturalPart(60, (0.5, 0.5), (0.05, 0.05))) == data_verdict(asked)
+
+
+def test_no_more_false_alarms_than_claimed_where_unseen_questions_follow_the_same_pattern() -> None:
+    alarms = 0
+    for n in range(120):
+        unseen = natural_part(in_forms(60, 1, 0.6, 0.6, seed=2 * n))
+        asked = [replace(one, orders=PATTERNED_ORDERS) for one in in_forms(60, 1, 0.6, 0.6, seed=2 * n + 1)]
+        alarms += data_verdict(asked, unseen).tested.pvalue <= 0.05
+    assert binomtest(alarms, 120, 0.05, alternative="greater").pvalue > 0.01
+
+
+def test_orders_that_follow_a_pattern_need_unseen_questions() -> None:
+    asked = [replace(one, orders=PATTERNED_ORDERS) for one in in_forms(100, 2, 0, 0)]
+    with_reference = [replace(one, reference=one.loglikelihoods) for one in asked]
+    for found in (data_verdict(asked), data_verdict(with_reference)):
+        assert (found.word, found.n_asked) == (CANNOT_TELL, 100)
+        assert math.isnan(found.pvalue)
+        assert "follow a pattern of the options' length or likeness" in found.sentence
+    unseen = NaturalPart(60, (0.4, 0.3), (0.1, 0.1))
+    assert data_verdict(asked, unseen).word == STRONG_EVIDENCE
+    assert data_verdict(asked, replace(unseen, means=(2.0, 2.0))).word == CANNOT_TELL
+    mixed = [*asked[:50], *in_forms(50, 0, 0, 0, seed=1)]
+    assert data_verdict(mixed).n == 50
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "status", "natural"),
+    [
+        (0.0, USUAL_SPREAD, WRITTEN_ORDERS, (0.0, USUAL_SPREAD / 2**0.5)),
+        (0.1, USUAL_SPREAD, WRITTEN_ORDERS, (0.05, USUAL_SPREAD / 2**0.5)),
+        (0.1, 2 * USUAL_SPREAD, WRITTEN_ORDERS, (0.02, USUAL_SPREAD * 0.8**0.5)),
+        (-0.1, USUAL_SPREAD, WRITTEN_ORDERS, (0.0, USUAL_SPREAD / 2**0.5)),
+        (0.5, 0.1, WRITTEN_ORDERS, (0.5, 0.1)),
+        (0.1, 0.1, PATTERNED_ORDERS, (0.1, 0.1)),
+        (-0.1, 0.1, PATTERNED_ORDERS, (0.0, 0.1)),
+    ],
+)
+def test_what_is_usual_and_what_unseen_questions_show_are_weighed_by_their_errors(
+    mean, error, status, natural
+) -> None:
+    unseen = NaturalPart(60, (mean, mean), (error, error))
+    asked = [replace(one, orders=status) for one in in_forms(40, 1, 0, 0)]
+    assert data_verdict(asked, unseen).natural == pytest.approx(natural)

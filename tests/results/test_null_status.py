@@ -25,6 +25,7 @@ NUMBERS = OrderTest("numbers sorted", 50, "share", 0.9, 1 / 12, 1e-40, 0.0, 2e-4
 NO_LAST = OrderTest("“none of the above” last", 0, "share")
 PASSED = OrderTests(600, 0, (NOTHING, TREND, NO_LAST))
 FAILED = OrderTests(600, 3, (NOTHING, TREND, NUMBERS))
+PATTERN_OF_500 = replace(NOTHING, observed=0.9 * 500**0.5, pvalue=1e-4, adjusted=5e-4)
 SEALED = Documented("sealed", "the paper, section 3")
 
 
@@ -33,6 +34,18 @@ def test_one_contradicting_test_makes_orders_written() -> None:
     assert (found.status, found.contradicted) == ("written", False)
     assert "numbers sorted, share 0.90 where 0.08 is expected, 50 questions, adjusted p = 2e-40" in found.reason
     assert "length trend" not in found.reason
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_written_orders_of_which_one_test_finds_most_are_patterned(sign) -> None:
+    found = null_status(replace(FAILED, tests=(replace(PATTERN_OF_500, observed=sign * 0.9 * 500**0.5), TREND)))
+    assert (found.status, found.contradicted) == ("patterned", False)
+    assert "They follow a pattern (likeness of neighbours 0.90 standard deviations per question" in found.reason
+    assert found.reason.startswith("`patterned`: the orders are not random")
+    less = replace(PATTERN_OF_500, observed=0.89 * 500**0.5)
+    assert null_status(replace(FAILED, tests=(less, TREND))).status == "written"
+    documented = null_status(replace(FAILED, tests=(PATTERN_OF_500, TREND)), SEALED)
+    assert (documented.status, documented.contradicted) == ("patterned", True)
 
 
 def test_orders_that_pass_are_called_consistent_with_random_never_proved_so() -> None:
