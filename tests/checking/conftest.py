@@ -59,11 +59,14 @@ class NamedFake(LM):
     def loglikelihood(self, requests, **_):
         answers = []
         for request in requests:
-            answer = type(self).score(*request.args), False
+            answer = self.answer(*request.args), False
             type(self).asked.append(request.args)
             self.cache_hook.add_partial("loglikelihood", request.args, answer)
             answers.append(answer)
         return answers
+
+    def answer(self, context: str, continuation: str) -> float:
+        return type(self).score(context, continuation)
 
     def loglikelihood_rolling(self, requests, **_):
         raise NotImplementedError

@@ -1,0 +1,69 @@
+"""Two texts of a case, compared: values with many decimals within a tolerance, everything else exactly."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from pathlib import Path
+
+EXPECTED = Path(__file__).with_name("expected")  # a file for each case
+WRITE = "WRITE_GOLDEN"  # if this is set, outputs are written instead of compared
+NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
+DECIMALS = 7  # a value with so many is given in full; a rounded one has to be the same
+RELATIVE, ABSOLUTE = 1e-6, 1e-12
+SECTION = re.compile(r"==> (.*) <==")
+CONTEXT = 3  # lines around a difference
+
+
+def differences(case: str, expected: str, found: str) -> str:
+    """A unified diff whose hunks name the command or the file; empty if nothing differs that matters."""
+    if expected == found:
+        return ""
+    wanted = expected.split("\n")
+    lines = list(_diff(wanted, _settled(wanted, found.split("\n"))))
+    return "\n".join([f"--- {case}, as kept", f"+++ {case}, as found", *lines]) if lines else ""
+
+
+def _diff(expected: Sequence[str], found: Sequence[str]) -> Iterator[str]:
+    for hunk in SequenceMatcher(None, expected, found, autojunk=False).get_grouped_opcodes(CONTEXT):
+        at = next(low for kind, low, *_ in hunk if kind != "equal")
+        yield f"@@ line {at + 1} @@ in {_section_of(expected, at)}"
+        for kind, low, high, first, last in hunk:
+            signs = (" ", "") if kind == "equal" else ("-", "+")
+            yield from (f"{signs[0]}{line}" for line in expected[low:high])
+            yield from (f"{signs[1]}{line}" for line in found[first:last] if signs[1])
+
+
+def _section_of(lines: Sequence[str], at: int) -> str:
+    above = [found[1] for line in lines[:at] if (found := SECTION.fullmatch(line))]
+    return above[-1] if above else "its beginning"
+
+
+def _settled(expected: Sequence[str], found: Sequence[str]) -> list[str]:
+    """The lines that were found, as expected where only numbers differ, and these within the tolerance."""
+    settled: list[str] = []
+    for kind, low, high, first, last in SequenceMatcher(None, expected, found, autojunk=False).get_opcodes():
+        pairs = zip(expected[low:high], found[first:last], strict=False) if kind == "replace" else ()
+        close = [one if _is_close(one, other) else other for one, other in pairs]
+        settled += [*close, *found[first + len(close) : last]]
+    return settled
+
+
+def _is_close(expected: str, found: str) -> bool:
+    wanted, values = NUMBER.split(expected), NUMBER.split(found)
+    if wanted[::2] != values[::2]:
+        return False
+    return all(_are_close(one, other) for one, other in zip(wanted[1::2], values[1::2], strict=True))
+
+
+def _are_close(expected: str, found: str) -> bool:
+    if expected == found:
+        return True
+    in_full = max(_decimals(expected), _decimals(found)) >= DECIMALS
+    return in_full and math.isclose(float(expected), float(found), rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+
+
+def _decimals(number: str) -> int:
+    return len(number.partition("e")[0].partition(".")[2])
