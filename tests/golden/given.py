@@ -26,10 +26,10 @@ def with_subjects(docs: Docs) -> Docs:
 
 
 def ordered_by_length(docs: Docs) -> Docs:
-    """Every other question with options by length, as people write them, and every tenth with numbers in order."""
+    """Every third question with options by length, as people write them, and every tenth with numbers in order."""
     found = []
     for number, doc in enumerate(docs):
-        options = sorted(doc["choices"], key=len) if number % 2 else doc["choices"]
+        options = sorted(doc["choices"], key=len) if number % 3 == 0 else doc["choices"]
         if number % 10 == 0:
             options = [f"{number + place} metres" for place in range(len(options))]
         found.append(doc | {"choices": options})
