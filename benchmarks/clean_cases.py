@@ -47,11 +47,11 @@ Row = Mapping[str, Any]
 
 
 class ComparedOrders(OptionOrders):
-    """Only those orders of which the verdict by controls is computed, a quarter of the requests."""
+    """Only those orders of which the verdict by controls is computed."""
 
     def chosen_orders(self, question: Question) -> list[Order]:
-        every, right = super().chosen_orders(question), question.answer
-        return [order for order in every if right is None or order[right] == right]
+        every, places = super().chosen_orders(question), OptionOrders(self.max_orders).compared(question)
+        return [every[place] for place in places]
 
 
 def drawn(spec: str, n: int, most_letters: int) -> list[tuple[Question, bool]]:
@@ -102,8 +102,11 @@ def answers_of(row: Row, orders: str) -> OrderAnswers:
     values, question = row["scores"], question_of(row)
     n = len(values) // 3
     guarded = row["guarded"] or bool(guards_of(question))
-    own, control = tuple(values[:n]) or (0.0, 0.0), tuple(values[n:])
-    return OrderAnswers(own, orders, guarded, control, (), shared_texts(question), tuple(range(n)) or (0,))
+    if not n:  # not asked
+        return OrderAnswers((0.0, 0.0), orders, guarded)
+    right = ComparedOrders(MOST_ORDERS).right_places(question)
+    own, control = tuple(values[:n]), tuple(values[n:])
+    return OrderAnswers(own, orders, guarded, control, (), shared_texts(question), (), right)
 
 
 def table(folder: Path, mixed: Sequence[str]) -> Iterator[list[object]]:

@@ -115,14 +115,17 @@ def scored(lm: Any, draws: Draws, case: Case) -> list[OrderAnswers]:
 
 
 def keep(file: Path, answers: Sequence[OrderAnswers]) -> None:
-    rows = [[one.loglikelihoods, one.orders, one.guarded, one.control, one.shared, one.compared] for one in answers]
+    rows = [
+        [one.loglikelihoods, one.orders, one.guarded, one.control, one.shared, one.compared, one.right]
+        for one in answers
+    ]
     atomic_write(file, json.dumps(rows))
 
 
 def kept(file: Path) -> list[OrderAnswers]:
     return [
-        OrderAnswers(tuple(own), orders, guarded, tuple(control), (), tuple(shared), tuple(compared))
-        for own, orders, guarded, control, shared, compared in json.loads(file.read_text(encoding="utf-8"))
+        OrderAnswers(tuple(own), orders, guarded, tuple(control), (), tuple(shared), tuple(compared), tuple(right))
+        for own, orders, guarded, control, shared, compared, right in json.loads(file.read_text(encoding="utf-8"))
     ]
 
 
@@ -244,11 +247,18 @@ def _rejections(seen: Sequence[OrderAnswers], unseen: Sequence[OrderAnswers], n:
 
 def _seconds() -> float:
     rng = np.random.default_rng(0)
-    compared = tuple(range(MOST_ORDERS // 4))
+    compared, right = tuple(range(MOST_ORDERS // 2)), tuple(place // 6 for place in range(MOST_ORDERS))
     own, control = rng.normal(size=(14_042, MOST_ORDERS)), rng.normal(size=(14_042, 2 * len(compared)))
     rows = [
-        OrderAnswers(tuple(a), "written", False, tuple(b), compared=compared)
-        for a, b in zip(own.tolist(), control.tolist(), strict=True)
+        OrderAnswers(
+            tuple(a),
+            "written",
+            False,
+            tuple(b),
+            compared=compared,
+            right=right[6 * (number % 4) :] + right[: 6 * (number % 4)],
+        )
+        for number, (a, b) in enumerate(zip(own.tolist(), control.tolist(), strict=True))
     ]
     begun = time.perf_counter()
     data_verdict(rows)

@@ -140,12 +140,12 @@ class OrderAnswers:
     loglikelihoods: of each order, the published one first, nats, `(n_orders,)`
     orders: the status of the benchmark's published orders, as `results.null_status` names it; empty if unknown
     guarded: whether the options have a natural order, or are a set that many questions share
-    compared: the places of the orders that are compared with other models' or with control forms, 0 first; empty for
-        all
+    compared: the places of the orders that are asked in the control forms, too, 0 first; empty for all
     control: the model's log-likelihoods of the compared orders in each control form, one form after the other; empty
         if none was asked
     reference: another model's log-likelihoods of the same texts; empty without one
     shared: keys of what the question may share with others (`questions.families`); empty where the log has none
+    right: of each order, the place of the right option; empty where the answer is unknown
     """
 
     loglikelihoods: tuple[float, ...]
@@ -155,6 +155,7 @@ class OrderAnswers:
     reference: tuple[float, ...] = ()
     shared: tuple[str, ...] = ()
     compared: tuple[int, ...] = ()
+    right: tuple[int, ...] = ()
 
     @property
     def controls(self) -> tuple[tuple[float, ...], ...]:

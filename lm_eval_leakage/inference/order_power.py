@@ -21,9 +21,9 @@ Detectable = tuple[tuple[int, float], ...]  # by exposures, the smallest share o
 POWER_SEED = 0
 SEEN_TIMES = (1, 3)  # exposures for which it is known
 CONTROL_FORMS = ("in words", "in capitals")  # in which an audit asks every order again, in this order
-# By what the scores are, and by exposures: how many of 100 questions (in the control forms: of the 85 of them without
-# a guard) on which a copy of SmolLM2-135M was trained (all weights, 5e-5, batches of 8) had their published order as
-# the first, second, ... by score: of its 24, or of the 6 that are compared with a control.
+# By what the scores are, and by exposures: how many of 100 questions (in the control forms: of 136 or 96 others,
+# without a guard) on which a copy of SmolLM2-135M was trained (all weights, 5e-5, batches of 8) had their published
+# order as the first, second, ... by score: of its 24, or of the 12 that are asked in the control forms.
 SEEN_RANKS: Mapping[str, Mapping[int, tuple[int, ...]]] = {
     "orders": {
         1: (20, 15, 11, 7, 6, 6, 4, 6, 1, 2, 1, 2, 3, 0, 0, 0, 2, 4, 1, 2, 1, 3, 2, 1),
@@ -33,8 +33,14 @@ SEEN_RANKS: Mapping[str, Mapping[int, tuple[int, ...]]] = {
         1: (30, 20, 6, 10, 4, 3, 3, 0, 2, 3, 2, 3, 2, 2, 0, 2, 3, 1, 0, 2, 0, 1, 0, 1),
         3: (39, 19, 7, 6, 8, 4, 6, 1, 2, 2, 0, 0, 1, 2, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0),
     },
-    CONTROL_FORMS[0]: {1: (26, 20, 9, 10, 13, 7), 3: (28, 27, 12, 13, 3, 2)},
-    CONTROL_FORMS[1]: {1: (30, 16, 11, 12, 8, 8), 3: (43, 19, 11, 8, 4, 0)},
+    CONTROL_FORMS[0]: {
+        1: (24, 19, 19, 11, 13, 11, 10, 15, 4, 4, 2, 4),
+        3: (26, 17, 17, 10, 6, 8, 7, 3, 1, 1, 0, 0),
+    },
+    CONTROL_FORMS[1]: {
+        1: (21, 24, 21, 10, 14, 10, 14, 7, 6, 4, 3, 2),
+        3: (37, 22, 16, 7, 5, 2, 6, 0, 1, 0, 0, 0),
+    },
 }
 
 
@@ -48,6 +54,7 @@ class OrderPower:
     families: of each question, the number of its family; None if each is one of its own
     found_with: the probability of finding
     deviation: standard deviation of a normal addition to the sum under the null hypothesis
+    priors: how likely the orders of an unseen question were to be published; None if all are as likely
     """
 
     weights: Sequence[Floats]
@@ -56,6 +63,7 @@ class OrderPower:
     families: Sequence[int] | None = None
     found_with: float = FOUND_WITH
     deviation: float = 0.0
+    priors: Sequence[Floats] | None = None
 
     def detectable(self, level: float) -> tuple[tuple[int, float], ...]:
         """For each of `SEEN_TIMES`, the smallest share of questions, seen so often, that it finds at `level` with
@@ -70,7 +78,7 @@ class OrderPower:
     def beyond(self, critical: float) -> tuple[tuple[int, float], ...]:
         """The same for the sum from which the test rejects."""
         return tuple(
-            (count, detectable_share(self.weights, critical, ranks, self.families, self.found_with))
+            (count, detectable_share(self.weights, critical, ranks, self.families, self.found_with, self.priors))
             for count, ranks in self.ranks.items()
         )
 
@@ -88,6 +96,7 @@ def detectable_share(
     ranks: Sequence[float],
     families: Sequence[int] | None = None,
     found_with: float = FOUND_WITH,
+    priors: Sequence[Floats] | None = None,
 ) -> float:
     """Smallest share of seen questions that the test finds with probability `found_with`; NaN if it would miss all.
 
@@ -96,13 +105,17 @@ def detectable_share(
     ranks: probabilities that the published order of a seen question is in the first, second, ... of so many equally
         wide parts of its question's orders, the most likely ones first
     families: of each question, the number of its family, which is seen as a whole or not at all
+    priors: of each question, how likely each order of an unseen one was to be published; None if all are as likely
 
     The sum is taken to be normal, as a mixture of unseen and seen families.
     """
     numbers = range(len(weights)) if families is None else families
     likeliest = [np.sort(own)[::-1] for own in weights]
     parts = {size: _spread(ranks, size) for size in {len(own) for own in weights}}
-    unseen = _moments(*as_units(likeliest, [np.full(len(own), 1 / len(own)) for own in weights], numbers))
+    if priors is None:
+        unseen = _moments(*as_units(likeliest, [np.full(len(own), 1 / len(own)) for own in weights], numbers))
+    else:
+        unseen = _moments(*as_units(weights, priors, numbers))
     seen = _moments(*as_units(likeliest, [parts[len(own)] for own in weights], numbers))
     low, high = 0.0, 1.0
     if _power(unseen, seen, 1.0, critical) < found_with:

@@ -13,6 +13,9 @@ exp(t s / variance of the question's scores), so that the mean score of publishe
 known but differs between benchmarks, normally and with a known standard deviation (the spread), it is drawn, too: the
 sum of n scores then has n x spread as a further standard deviation, which no number of questions makes smaller.
 
+Where it is known that not every order was as likely to be published (a builder may like one place for the right
+option), a question's prior has their probabilities.
+
 Questions of one family (`questions.families`) are no independent evidence: one order may have been drawn for all of
 them. A family is one unit, in whose draws all members are as suspicious as each other: by the quantile, each published
 order takes the place among its own that the others take among theirs. Of all ways in which the members may depend on
@@ -98,6 +101,7 @@ def order_sum(
     weigh: Weigh = np.exp,
     families: Sequence[int] | None = None,
     spread: float = 0.0,
+    priors: Sequence[Floats] | None = None,
 ) -> OrderSum:
     """Tests the published orders of all `questions` together.
 
@@ -107,6 +111,7 @@ def order_sum(
     weigh: the weights of a question's orders, from their scores
     families: of each question, the number of its family; None if each is one of its own
     spread: standard deviation of the natural preference between benchmarks, for the plain sum of scores
+    priors: of each question, how likely each of its orders was to be published; None if all are as likely
 
     The e-value is of a preference at the `EVALUE_LIMIT` of that distribution, since it needs one null hypothesis.
     """
@@ -117,9 +122,9 @@ def order_sum(
     of_questions = [weigh(own) for own in questions]
     found = math.fsum(float(own[0]) for own in of_questions)
     numbers = range(n) if families is None else families
-    each = [base_of(own, tolerance) for own in questions]
+    each = bases_of(questions, tolerance, priors)
     weights, bases = as_units(of_questions, each, numbers)
-    drawn = drawn_sums(weights, rng, bases if tolerance or len(weights) < n else None)
+    drawn = drawn_sums(weights, rng, bases if tolerance or priors or len(weights) < n else None)
     if deviation:
         drawn += rng.normal(0.0, deviation, SUM_DRAWS)
     n_as_large = int((drawn >= found - EQUAL * max(1.0, abs(found))).sum())
@@ -127,7 +132,7 @@ def order_sum(
     bound = chernoff_bound(weights, found, bases, deviation)
     is_far = not n_as_large and bound < pvalue
     published = np.array([own[0] for own in questions])
-    at_limit = [base_of(own, tolerance + EVALUE_LIMIT * spread) for own in questions] if spread else each
+    at_limit = bases_of(questions, tolerance + EVALUE_LIMIT * spread, priors) if spread else each
     return OrderSum(
         n,
         bound if is_far else pvalue,
@@ -176,12 +181,21 @@ def error_of_mean(published: Floats, families: Sequence[int]) -> float:
     return float(math.sqrt(n_units / (n_units - 1) * float(sums @ sums))) / len(published)
 
 
-def base_of(scores: Floats, tolerance: float) -> Floats:
-    """Probability, under the null hypothesis, that each order of a question is the published one: proportional to
-    exp(tolerance x score / variance), whose mean score is about the tolerance, whatever the scores' scale."""
-    variance = max(float(np.mean(scores**2)), EQUAL)
+def bases_of(questions: Sequence[Floats], tolerance: float, priors: Sequence[Floats] | None = None) -> list[Floats]:
+    if priors is None:
+        return [base_of(own, tolerance) for own in questions]
+    return [base_of(own, tolerance, prior) for own, prior in zip(questions, priors, strict=True)]
+
+
+def base_of(scores: Floats, tolerance: float, prior: Floats | None = None) -> Floats:
+    """Probability, under the null hypothesis, that each order of a question is the published one: proportional to its
+    prior times exp(tolerance x score / variance), whose mean score is about the tolerance, whatever the scores' scale.
+    """
+    if prior is not None and not tolerance:
+        return prior
+    variance = max(float(np.average(scores**2, weights=prior)), EQUAL)
     base: Floats = softmax(tolerance / variance * scores)
-    return base
+    return base if prior is None else prior * base / float(prior @ base)
 
 
 def drawn_sums(weights: Sequence[Floats], rng: np.random.Generator, bases: Sequence[Floats] | None = None) -> Floats:

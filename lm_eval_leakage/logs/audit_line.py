@@ -45,7 +45,8 @@ CORE = (  # our keys of every line, in order; the statistic's own values follow 
 )
 OF_ORDERS = ("published_orders", "reference_loglikelihoods")  # only in the lines of an audit's first statistic
 QUESTION_KEY = "question_key"  # in lines of questions that could be read, since it is written
-COMPARED_ORDERS, SHARED_TEXTS = "compared_orders", "shared_texts"  # in lines that have OF_ORDERS, likewise
+COMPARED_ORDERS, RIGHT_PLACES = "compared_orders", "right_places"  # in lines that have OF_ORDERS, likewise
+SHARED_TEXTS = "shared_texts"  # likewise
 OF_VERSIONS = {"n_wordings", "n_examples"}  # values of the statistics that compare versions of a text
 OF_HARNESS = (
     *("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"),
@@ -92,7 +93,8 @@ class AuditLine:
         nats; empty for other probes
     question_key: as of `questions.copies`; empty where the line does not have it, as in earlier versions
     shared_texts: as of `questions.families`, likewise; there computed from the row, where that can be read
-    compared: places of the orders that are compared with a control or reference; empty for all, as in earlier versions
+    compared: places of the orders that were asked in the control forms; empty for all, as in earlier versions
+    right: of each order, the place of the right option; empty where it is not known
     is_repeated: whether the same row, to the letter, stands earlier in the same audit
     """
 
@@ -124,6 +126,7 @@ class AuditLine:
     question_key: str = ""
     shared_texts: tuple[str, ...] = ()
     compared: tuple[int, ...] = ()
+    right: tuple[int, ...] = ()
     is_repeated: bool = False
 
     @property
@@ -134,7 +137,7 @@ class AuditLine:
         own, control, reference = map(tuple, (self.loglikelihoods, self.control, self.reference))
         status = intern(self.published_orders)
         shared = self.shared_texts or (shared_texts(self.read) if self.read else ())
-        return OrderAnswers(own, status, self.guarded, control, reference, shared, self.compared)
+        return OrderAnswers(own, status, self.guarded, control, reference, shared, self.compared, self.right)
 
     @property
     def is_controlled(self) -> bool:
@@ -191,7 +194,7 @@ def with_repeated_rows(lines: Iterable[AuditLine]) -> Iterator[AuditLine]:
 
 # ---------------------------------------------------------------------- the one reader, also of version 1
 
-NO_VALUES = frozenset((*CORE, *OF_ORDERS, COMPARED_ORDERS, SHARED_TEXTS, *OF_HARNESS))
+NO_VALUES = frozenset((*CORE, *OF_ORDERS, COMPARED_ORDERS, RIGHT_PLACES, SHARED_TEXTS, *OF_HARNESS))
 
 
 def audit_lines(
@@ -256,6 +259,7 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         question_key=_typed(sample, QUESTION_KEY, str) or "",
         shared_texts=tuple((_typed(sample, SHARED_TEXTS, str) or "").split()),
         compared=compared,
+        right=_right_places(sample, len(orders)),
     )
 
 
@@ -338,6 +342,16 @@ def _compared(sample: Mapping[str, Any]) -> tuple[int, ...]:
             f"{COMPARED_ORDERS} is {found}, which are not places among {sample['n_orders']} orders, 0 first"
         )
     return places
+
+
+def _right_places(sample: Mapping[str, Any], n_orders: int) -> tuple[int, ...]:
+    found = _typed(sample, RIGHT_PLACES, str)
+    places = tuple(map(int, found.split(","))) if found else ()
+    if places and n_orders and not (len(places) == n_orders and min(places) >= 0):
+        raise ValueError(
+            f"{RIGHT_PLACES} is {found}, which are not the places of the right option in {n_orders} orders"
+        )
+    return places if n_orders else ()
 
 
 def _reference(sample: Mapping[str, Any], n_orders: int) -> array[float]:

@@ -16,6 +16,7 @@ from lm_eval_leakage.logs.audit_line import (
     OF_HARNESS,
     OF_ORDERS,
     QUESTION_KEY,
+    RIGHT_PLACES,
     SHARED_TEXTS,
     VERSION_KEY,
     Scalar,
@@ -75,8 +76,9 @@ def _calibrated(calibrated: Calibrated) -> dict[str, object]:
 def _orders(orders: OrderAnswers) -> dict[str, object]:
     reference = ",".join(map(repr, orders.reference))
     own: dict[str, object] = dict(zip(OF_ORDERS, (orders.orders, reference or None), strict=True))
-    compared = {COMPARED_ORDERS: ",".join(map(str, orders.compared))} if orders.compared else {}
-    return own | compared | ({SHARED_TEXTS: " ".join(orders.shared)} if orders.shared else {})
+    for key, places in ((COMPARED_ORDERS, orders.compared), (RIGHT_PLACES, orders.right)):
+        own |= {key: ",".join(map(str, places))} if places else {}
+    return own | ({SHARED_TEXTS: " ".join(orders.shared)} if orders.shared else {})
 
 
 def _is_scalar(value: object) -> bool:

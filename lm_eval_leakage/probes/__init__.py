@@ -75,8 +75,12 @@ class Probe(ABC):
         return ()
 
     def compared(self, question: Question) -> tuple[int, ...]:
-        """The places of the requests that are compared with other models' or with control forms, the first of all
-        among them, for probes of orders."""
+        """The places of the requests that are asked in the control forms, too, the first of all among them, for probes
+        of orders."""
+        return ()
+
+    def right_places(self, question: Question) -> tuple[int, ...]:
+        """For each request, the place of the right option, for probes of whole orders; empty if it is unknown."""
         return ()
 
     def control(self, question: Question) -> tuple[Request, ...]:

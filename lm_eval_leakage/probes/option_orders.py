@@ -25,6 +25,7 @@ Order = tuple[int, ...]
 MOVES = ("all", "movable")
 PAPER = "paper"
 CONTROL_CONTEXT = "Question:"
+MOST_COMPARED = 12  # orders in each control form; twice as many found no more (docs/validity.md)
 FOUR_OPTIONS_ORDERS = 24
 PAPER_ORDERS = (0, 1, 2, 6, 9, 10, 12, 13, 18, 19, 20, 22)  # of 24, Hidayat et al. (2025), permutation-R at 50 %
 
@@ -81,12 +82,18 @@ class OptionOrders(Probe):
         return self.orders != PAPER
 
     def compared(self, question: Question) -> tuple[int, ...]:
-        """Those in which the right option stands in its published place, whatever the model thinks of other places for
-        it; all, where the answer is unknown."""
-        orders, options, right = self.chosen_orders(question), _read(question.options), question.answer
+        """The published order and others, drawn with the question's id as seed; all, where there are few."""
+        n = len(self.chosen_orders(question))
+        if n <= MOST_COMPARED:
+            return tuple(range(n))
+        return (0, *sorted(random.Random(f"{question.id} compared").sample(range(1, n), MOST_COMPARED - 1)))
+
+    def right_places(self, question: Question) -> tuple[int, ...]:
+        options, right = _read(question.options), question.answer
         if right is None:
-            return tuple(range(len(orders)))
-        return tuple([place for place, order in enumerate(orders) if options[order[right]] == options[right]])
+            return ()
+        orders = self.chosen_orders(question)
+        return tuple([[options[source] for source in order].index(options[right]) for order in orders])
 
     def control(self, question: Question) -> tuple[Request, ...]:
         """The compared orders in two forms. Without the question, in one line as "first ..., then ...", what is

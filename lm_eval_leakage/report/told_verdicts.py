@@ -29,7 +29,7 @@ from lm_eval_leakage.results.data_verdict import (
     FEWEST_JUDGED,
     NONE_FOUND,
     ONE_CONTROL_FORM,
-    ONE_ORDER,
+    ONE_PLACE,
     PATTERN_ALONE,
     DataVerdict,
     pvalue_in_words,
@@ -136,7 +136,7 @@ def changing_options(verdict: DataVerdict, has_more: bool = True) -> Mapping[str
     has_more: whether the benchmark may have questions that were not asked
     """
     is_few = verdict.n < FEWEST_JUDGED
-    if verdict.basis == BY_NOTHING or verdict.doubt in (ONE_ORDER, PATTERN_ALONE):
+    if verdict.basis == BY_NOTHING or verdict.doubt in (ONE_PLACE, PATTERN_ALONE):
         return None
     if verdict.basis == BY_RATIO or verdict.doubt == ONE_CONTROL_FORM:
         return {}  # `check` asks the control forms

@@ -26,6 +26,7 @@ A verdict is about the data set. It accuses no single question.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -37,7 +38,7 @@ from lm_eval_leakage.inference.order_power import CONTROL_FORMS, FOUND_WITH, SEE
 from lm_eval_leakage.inference.order_sum import (
     OrderRatio,
     OrderSum,
-    base_of,
+    bases_of,
     error_of_mean,
     order_ratio,
     order_sum,
@@ -75,10 +76,10 @@ ONE_CONTROL_FORM = (
 )
 BY_RATIO, BY_NOTHING = "ratio", "no audit"
 TOLERANCES = {BY_ORDERS: 0.0, BY_REFERENCE: 0.1}  # measured on clean models: docs/validity.md
-ONE_ORDER = (
-    "only orders with the right option in its published place can be compared with a control or a reference, and no "
-    "question without a natural order has two of them, as with two options; the verdict can be told only if the "
-    "builder documents that the orders were drawn at random"
+ONE_PLACE = (
+    "the right option stands in one place in all questions without a natural order, and no other order keeps it "
+    "there, as with two options; the verdict can be told only if the builder documents that the orders were drawn at "
+    "random"
 )
 PATTERN_ALONE = (
     "the published orders follow a pattern of the options' length or likeness, more than on any benchmark where the "
@@ -195,11 +196,11 @@ def data_verdict(questions: Iterable[OrderAnswers], natural: NaturalPart | None 
 def natural_part(unseen: Iterable[OrderAnswers]) -> NaturalPart | None:
     """The preference for published orders of questions that the model cannot have seen; None for too few of them."""
     asked = [one for one in unseen if not one.guarded and len(one.controls) == len(CONTROL_FORMS)]
-    scored = [(own, one) for one in asked if (own := _scores(BY_CONTROL, one))]
-    numbers = _families([one for _, one in scored])
+    scored = [one for one in _scored(BY_CONTROL, asked) if one.prior[0] < 1]
+    numbers = _families([one.answers for one in scored])
     if len(set(numbers)) < FEWEST_JUDGED:
         return None
-    first = np.array([[form[0] for form in own] for own, _ in scored])
+    first = np.array([[form[0] for form in one.scores] for one in scored])
     errors = tuple(error_of_mean(form, numbers) for form in first.T)
     return NaturalPart(len(scored), tuple(first.mean(axis=0).tolist()), errors)
 
@@ -214,8 +215,6 @@ def _cached(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) ->
     unguarded = [one for one in open_ones if natural or one.orders != PATTERNED_ORDERS]
     if open_ones and not unguarded:
         found = DataVerdict(BY_CONTROL, doubt=PATTERN_ALONE)
-    elif unguarded and orders not in EXACT and all(len(one.compared) == 1 for one in unguarded):
-        found = DataVerdict(BY_CONTROL, doubt=ONE_ORDER)
     elif orders in EXACT:
         independent = [questions[family] for family in dict.fromkeys(_families(questions))]
         found = replace(_tested(BY_ORDERS, questions), seen=best_bound(order_hits(independent)))
@@ -262,9 +261,12 @@ def _ratio(unguarded: Sequence[OrderAnswers]) -> OrderRatio:
 
 def _tested(basis: str, questions: Sequence[OrderAnswers], natural: NaturalPart | None = None) -> DataVerdict:
     """Where the scores are compared with several others, each comparison must find the published orders preferred."""
-    scored = [(own, one) for one in questions if (own := _scores(basis, one))]
-    scored.sort(key=lambda pair: tuple(pair[0][0]))  # so that no draw depends on which log has a question first
-    n, numbers = len(scored), _families([one for _, one in scored])
+    usable = _scored(basis, questions)
+    scored = [one for one in usable if one.prior[0] < 1]
+    scored.sort(key=lambda one: tuple(one.scores[0]))  # so that no draw depends on which log has a question first
+    n, numbers = len(scored), _families([one.answers for one in scored])
+    if usable and not scored:
+        return DataVerdict(basis, doubt=ONE_PLACE)
     if n < FEWEST_JUDGED:
         return DataVerdict(basis, n=n)
     if len(set(numbers)) < FEWEST_JUDGED:
@@ -274,17 +276,22 @@ def _tested(basis: str, questions: Sequence[OrderAnswers], natural: NaturalPart 
     weigh = np.positive if basis == BY_CONTROL else np.exp
     naturals = [(TOLERANCES.get(basis, 0.0), 0.0)]
     if basis == BY_CONTROL:
-        is_usual = all(one.orders != PATTERNED_ORDERS for _, one in scored)
+        is_usual = all(one.answers.orders != PATTERNED_ORDERS for one in scored)
         naturals = expected(natural, len(kinds), is_usual=is_usual)
+    priors = None if basis == BY_ORDERS else [one.prior for one in scored]
     tests, powers = [], []
     for place, (kind, (tolerance, spread)) in enumerate(zip(kinds, naturals, strict=True)):
-        scores = [own[place] for own, _ in scored]
-        tests.append(order_sum(scores, rng, EVIDENCE_LEVEL, tolerance, weigh=weigh, families=numbers, spread=spread))
-        bases = [base_of(own, tolerance) for own in scores] if tolerance else None
+        scores = [one.scores[place] for one in scored]
+        tests.append(
+            order_sum(
+                scores, rng, EVIDENCE_LEVEL, tolerance, weigh=weigh, families=numbers, spread=spread, priors=priors
+            )
+        )
+        bases = bases_of(scores, tolerance, priors) if tolerance or priors else None
         found_with = 1 - (1 - FOUND_WITH) / len(kinds)
         weights = [weigh(own) for own in scores]
-        powers.append(OrderPower(weights, bases, SEEN_RANKS[kind], numbers, found_with, spread * n))
-    doubt = _doubt_of_reference([one for _, one in scored], scores, numbers, rng) if basis == BY_REFERENCE else ""
+        powers.append(OrderPower(weights, bases, SEEN_RANKS[kind], numbers, found_with, spread * n, priors))
+    doubt = _doubt_of_reference(scored, numbers, rng) if basis == BY_REFERENCE else ""
     weakest = max(range(len(tests)), key=lambda place: (tests[place].pvalue, -tests[place].mean))
     # the smallest e-value, so that its mean is 1 at most
     tested = replace(tests[weakest], log_evalue=min(test.log_evalue for test in tests))
@@ -311,17 +318,21 @@ def _with_shares(verdict: DataVerdict, shares: tuple[tuple[int, float], ...]) ->
     return replace(verdict, detectable=shares, doubt=verdict.doubt or doubt)
 
 
-def _doubt_of_reference(
-    questions: Sequence[OrderAnswers], scores: Sequence[Floats], numbers: Sequence[int], rng: np.random.Generator
-) -> str:
+def _doubt_of_reference(scored: Sequence[_Scored], numbers: Sequence[int], rng: np.random.Generator) -> str:
     """Why this reference subtracts more than natural preferences; empty if it does not."""
-    alike = np.mean([_correlation(one.loglikelihoods, one.reference) for one in questions])
+    alike = np.mean([_correlation(one.answers.loglikelihoods, one.answers.reference) for one in scored])
     if alike > TOO_ALIKE:
         return (
             f"the reference prefers the same orders as the model (mean correlation {number(float(alike), 2)}), as the "
             "model itself or a version of it does; what both have seen cannot show, so take a model of another origin"
         )
-    turned = order_sum([-own for own in scores], rng, tolerance=TOLERANCES[BY_REFERENCE], families=numbers)
+    turned = order_sum(
+        [-one.scores[0] for one in scored],
+        rng,
+        tolerance=TOLERANCES[BY_REFERENCE],
+        families=numbers,
+        priors=[one.prior for one in scored],
+    )
     if turned.pvalue <= EVIDENCE_LEVEL:
         return (
             "the reference prefers the published orders more than the model does, so it may have seen the benchmark "
@@ -335,16 +346,54 @@ def _correlation(one: Sequence[float], other: Sequence[float]) -> float:
     return 0.0 if own is None or theirs is None else float(np.mean(own * theirs))
 
 
-def _scores(basis: str, one: OrderAnswers) -> tuple[Floats, ...]:
-    """Standardised, of each comparison; empty if one of them cannot be made. What is compared are orders with the
-    right option in its published place: beside its question, a model may prefer one place, a stronger model more."""
-    if basis == BY_ORDERS:
-        own = standard_scores(np.array(one.loglikelihoods))
-        return () if own is None else (own,)
-    compared = list(one.compared or range(len(one.loglikelihoods)))
-    others = [np.array(one.reference)[compared]] if basis == BY_REFERENCE else [np.array(own) for own in one.controls]
-    found = [standard_scores(np.array(one.loglikelihoods)[compared], other) for other in others]
-    return tuple(own for own in found if own is not None) if all(own is not None for own in found) else ()
+@dataclass(frozen=True, eq=False)
+class _Scored:
+    """A question's standardised scores in each comparison, and how likely each order was to be published; the mean
+    score of a drawn order is 0."""
+
+    answers: OrderAnswers
+    scores: tuple[Floats, ...]
+    prior: Floats
+
+
+def _scored(basis: str, questions: Sequence[OrderAnswers]) -> list[_Scored]:
+    """The questions of which each comparison can be made. One whose published order alone was possible tells nothing.
+
+    Beside its question a model may prefer one place for the right option, and a stronger model more, so that orders
+    are as likely to be published as the right options of all these questions stand in that place.
+    """
+    found, counts = [], Counter(_place(one) for one in questions if one.right)
+    for one in questions:
+        places = _compared(basis, one)
+        own = np.array(one.loglikelihoods)[places]
+        others: list[Floats | None] = [None]
+        if basis == BY_REFERENCE:
+            others = [np.array(one.reference)[places]]
+        elif basis == BY_CONTROL:
+            others = [np.array(form) for form in one.controls]
+        scores = [standard_scores(own, other) for other in others]
+        prior = np.full(len(places), 1 / len(places))
+        if basis != BY_ORDERS and one.right:
+            prior = np.array([float(counts[max(one.right), one.right[place]]) for place in places])
+            prior /= prior.sum()
+        usable = [own for own in scores if own is not None]
+        if len(usable) == len(scores):
+            found.append(_Scored(one, tuple(own - float(prior @ own) for own in usable), prior))
+    return found
+
+
+def _place(one: OrderAnswers) -> tuple[int, int]:
+    """Of the right option, and the last of its places."""
+    return max(one.right), one.right[0]
+
+
+def _compared(basis: str, one: OrderAnswers) -> list[int]:
+    """The places of the orders that are compared. Where it is not known how the right option stands in them, as in
+    lines of earlier versions, only those that have it in its published place were marked."""
+    every = range(len(one.loglikelihoods))
+    return (
+        list(one.compared or every) if basis == BY_CONTROL or (basis == BY_REFERENCE and not one.right) else [*every]
+    )
 
 
 # ---------------------------------------------------------------------- in words

@@ -98,22 +98,19 @@ def _written(found: OrderTests, against: Sequence[OrderTest], documented: Docume
         "having seen them."
     )
     status = WRITTEN_ORDERS
-    if patterns := [test for test in _general(found) if test.n_questions and _effect(test) >= PATTERN]:
-        effects = " and ".join(f"{test.name} {number(_effect(test), 2)}" for test in patterns)
+    if found.pattern >= PATTERN:
         status = PATTERNED_ORDERS
         reason = reason.replace(f"`{WRITTEN_ORDERS}`", f"`{PATTERNED_ORDERS}`", 1)
-        reason += f" They follow a pattern ({effects} standard deviations per question, {PATTERN} or more)."
+        reason += (
+            f" They follow a pattern of length or likeness: {number(found.pattern, 2)} standard deviations per "
+            f"question without a guard, {PATTERN} or more."
+        )
     if documented is None:
         return NullStatus(status, reason)
     if documented.says == WRITTEN_ORDERS:
         return NullStatus(status, f"{reason} That they are written is also documented ({documented.source}).")
     says = f"This contradicts what is documented: `{documented.says}` ({documented.source})."
     return NullStatus(status, f"{reason} {says}", contradicted=True)
-
-
-def _effect(test: OrderTest) -> float:
-    """Mean over questions of the published order's standardised value, up to its sign."""
-    return abs(test.observed) / math.sqrt(test.n_questions)
 
 
 def _numbers(test: OrderTest) -> str:

@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, compress
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from lm_eval_leakage.inference.order_permutations import (
 )
 from lm_eval_leakage.inference.pooling import NAN, Floats
 from lm_eval_leakage.questions.copies import distinct
-from lm_eval_leakage.questions.guards import gives_up, speaks_of_others
+from lm_eval_leakage.questions.guards import gives_up, guards_of, speaks_of_others
 from lm_eval_leakage.questions.mentions import mentions
 from lm_eval_leakage.questions.natural_orders import quantities
 from lm_eval_leakage.records import Question
@@ -73,11 +73,13 @@ class OrderTests:
     n_questions: different questions with two options or more
     n_left_out: questions with fewer, and copies of questions
     tests: empty below `FEWEST_TESTED`
+    pattern: the larger mean effect, in standard deviations, of likeness and length on a question without a guard
     """
 
     n_questions: int
     n_left_out: int
     tests: tuple[OrderTest, ...]
+    pattern: float = 0.0
 
 
 def order_tests(questions: Iterable[Question]) -> OrderTests:
@@ -89,17 +91,26 @@ def order_tests(questions: Iterable[Question]) -> OrderTests:
         return OrderTests(len(kept), n_left_out, ())
     rng = _rng(kept)
     orders = [orders_of(len(question.options), rng) for question in kept]
+    likeness, lengths = neighbours_alike(kept, orders), length_trends(kept, orders)
     tests = (
         sorted_quantities(kept),
-        like_neighbours(kept, orders, rng),
-        length_trend(kept, orders, rng),
+        _sum_test("likeness of neighbours", likeness, rng),
+        _sum_test("length trend", lengths, rng),
         alphabet_trend(kept, orders, rng),
         frequency_trend(kept, orders, rng),
         order_of_mention(kept, orders, rng),
         right_places(kept, rng),
         referring_last(kept),
     )
-    return OrderTests(len(kept), n_left_out, _adjusted(tests))
+    free = [not guards_of(question) for question in kept]
+    pattern = max(_effect(list(compress(values, free))) for values in (likeness, lengths))
+    return OrderTests(len(kept), n_left_out, _adjusted(tests), pattern)
+
+
+def _effect(values: Iterable[Floats]) -> float:
+    """Mean of the published orders' standardised values, up to its sign; 0 where no question has any."""
+    published = [float(own[0]) for one in values if (own := standardised(one)) is not None]
+    return abs(math.fsum(published)) / len(published) if len(published) >= FEWEST_TESTED else 0.0
 
 
 def _rng(questions: Sequence[Question]) -> np.random.Generator:
@@ -167,7 +178,7 @@ def _share_test(
     return OrderTest(name, n, "share", found / n, math.fsum(rates) / n, tail(found, rates))
 
 
-def like_neighbours(questions: Sequence[Question], orders: Sequence[Places], rng: np.random.Generator) -> OrderTest:
+def neighbours_alike(questions: Sequence[Question], orders: Sequence[Places]) -> list[Floats]:
     """Are neighbouring options more, or less, alike than in other orders of the same options?
 
     An order's value is the sum, over neighbours, of the share of two-character pieces that they have in common
@@ -177,10 +188,9 @@ def like_neighbours(questions: Sequence[Question], orders: Sequence[Places], rng
     """
     values = []
     for question, places in zip(questions, orders, strict=True):
-        if len(question.options) > 2:
-            alike = _likeness(question.options)
-            values.append(alike[places[:, :-1], places[:, 1:]].sum(axis=1))
-    return _sum_test("likeness of neighbours", values, rng)
+        alike = _likeness(question.options)
+        values.append(alike[places[:, :-1], places[:, 1:]].sum(axis=1))
+    return values
 
 
 def _likeness(options: Sequence[str]) -> Floats:
@@ -200,10 +210,9 @@ def _pieces(option: str) -> set[str]:
     return {text[start : start + PIECE] for start in range(len(text) - PIECE + 1)}
 
 
-def length_trend(questions: Sequence[Question], orders: Sequence[Places], rng: np.random.Generator) -> OrderTest:
+def length_trends(questions: Sequence[Question], orders: Sequence[Places]) -> list[Floats]:
     """Do options get longer, or shorter, from the first to the last, in characters? Cannot act on equal lengths."""
-    lengths = [[len(option.strip()) for option in question.options] for question in questions]
-    return _trend_test("length trend", lengths, orders, rng)
+    return _trends([[len(option.strip()) for option in question.options] for question in questions], orders)
 
 
 def alphabet_trend(questions: Sequence[Question], orders: Sequence[Places], rng: np.random.Generator) -> OrderTest:
@@ -243,6 +252,10 @@ def order_of_mention(questions: Sequence[Question], orders: Sequence[Places], rn
 def _trend_test(
     name: str, numbers: Iterable[Sequence[float]], orders: Sequence[Places], rng: np.random.Generator
 ) -> OrderTest:
+    return _sum_test(name, _trends(numbers, orders), rng)
+
+
+def _trends(numbers: Iterable[Sequence[float]], orders: Sequence[Places]) -> list[Floats]:
     """Do the options' numbers rise, or fall, from the first option to the last more than in other orders?
 
     An order's value is the sum of place x number, standardised over the question's orders, that is their correlation
@@ -251,7 +264,7 @@ def _trend_test(
     values = []
     for own, places in zip(numbers, orders, strict=True):
         values.append(np.asarray(own, dtype=float)[places] @ np.arange(len(own), dtype=float))
-    return _sum_test(name, values, rng)
+    return values
 
 
 def _sum_test(name: str, values: Iterable[Floats], rng: np.random.Generator) -> OrderTest:

@@ -82,7 +82,7 @@ def test_any_task_has_an_audit_by_name_in_its_own_prompt(folder, task) -> None:
     task("colours", LETTERED)
     lm = FakeLM(by_hash)
     results = run(folder, "colours_leakage_perm", lm=lm)
-    assert len(lm.asked) == 3 * (24 + 2 * 6)  # every order, and the compared ones in each control form
+    assert len(lm.asked) == 3 * (24 + 2 * 12)  # every order, and the compared ones in each control form
     assert lm.asked[0] == ("Which is colour 0?", "\nA. red 0\nB. blue 0\nC. lime 0\nD. grey 0")
     assert results["results"]["colours_leakage_perm"]["skipped,max_order"] == 0
     assert results["configs"]["colours_leakage_perm"]["metadata"]["audit_of"] == "colours"

@@ -6,12 +6,16 @@ import json
 import logging
 import math
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lm_eval import simple_evaluate
 from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
+from scipy.stats import chisquare
 
 from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.table.aggregations import pooled
@@ -45,7 +49,7 @@ DOCS = [
     }
     for i in range(38)
 ]
-ORDERS, N_ORDERS, N_COMPARED = "published_orders", 24, 6  # 6 with the right option in its published place
+ORDERS, N_ORDERS, N_COMPARED = "published_orders", 24, 12
 N_CONTROL = len(CONTROL_FORMS) * N_COMPARED
 
 
@@ -76,13 +80,13 @@ def verdict(results) -> dict:
 # ---------------------------------------------------------------------- what is asked
 
 
-def test_orders_with_the_right_option_in_its_place_are_asked_again_in_words_and_in_capitals(questions_file) -> None:
+def test_half_of_the_orders_are_asked_again_in_words_and_in_capitals(questions_file) -> None:
     lm = FakeLM(by_hash)
     results = evaluate(lm, questions_file(DOCS))
     orders = [asked for asked in lm.asked if not is_control(asked[0])]
-    right = {doc["question"]: (doc["choices"]["ABCD".index(doc["answer"])], doc["answer"]) for doc in DOCS}
-    compared = [asked for asked in orders if "\n{1}. {0}".format(*right[asked[0]]) in asked[1]]
-    assert (len(orders), len(compared)) == (len(DOCS) * N_ORDERS, len(DOCS) * N_COMPARED)
+    assert len(orders) == len(DOCS) * N_ORDERS
+    places = [list(map(int, line["compared_orders"].split(","))) for line in lines(results, "max_order")]
+    compared = [orders[number * N_ORDERS + place] for number, own in enumerate(places) for place in own]
     in_words = [asked for asked in lm.asked if asked[0] == "Question:"]
     in_capitals = [asked for asked in lm.asked if asked[0].isupper()]
     assert in_capitals == [(context.upper(), continuation.upper()) for context, continuation in compared]
@@ -92,24 +96,51 @@ def test_orders_with_the_right_option_in_its_place_are_asked_again_in_words_and_
     for line in lines(results, "max_order"):
         assert (line["n_orders"], len(line["resps"])) == (N_ORDERS, N_ORDERS + N_CONTROL)
         assert len(line["compared_orders"].split(",")) == N_COMPARED
+        answer = "ABCD".index(line["doc"]["answer"])
+        right = list(map(int, line["right_places"].split(",")))
+        assert (right[0], [right.count(place) for place in range(4)]) == (answer, [6] * 4)
 
 
-def test_without_a_known_answer_all_orders_are_compared(questions_file) -> None:
+def test_where_the_right_option_is_unknown_its_places_are_not_logged(questions_file) -> None:
     lm = FakeLM(by_hash)
-    evaluate(lm, questions_file([{key: value for key, value in doc.items() if key != "answer"} for doc in DOCS]))
-    assert len(lm.asked) == len(DOCS) * N_ORDERS * (1 + len(CONTROL_FORMS))
+    results = evaluate(lm, questions_file([{k: value for k, value in doc.items() if k != "answer"} for doc in DOCS]))
+    assert len(lm.asked) == len(DOCS) * (N_ORDERS + N_CONTROL)
+    assert not any("right_places" in line for line in lines(results, "max_order"))
 
 
 @pytest.mark.parametrize(
-    ("options", "answer", "n_compared"),
-    [(("oak", "elm"), 0, 1), (("oak", "elm", "ash"), 1, 2), (("oak", "oak ", "elm", "ash"), 0, 6), ("12", 1, 1)],
-    ids=["two", "three", "the right option twice", "numbers"],
+    ("options", "answer", "right"),
+    [
+        (("oak", "elm"), 0, (0, 1)),
+        (("oak", "elm", "ash"), 1, (1, 2, 0, 0, 2, 1)),
+        (("oak", "oak ", "elm"), 0, (0, 0, 1)),
+        (("oak", "elm"), None, ()),
+    ],
+    ids=["two", "three", "the right option twice", "unknown"],
 )
-def test_what_cannot_be_compared_is_not_asked_again(options, answer, n_compared) -> None:
+def test_each_order_of_few_is_compared_and_says_where_the_right_option_stands(options, answer, right) -> None:
     probe, question = OptionOrders(), Question("1", "Which?", tuple(options), answer)
-    assert probe.compared(question)[0] == 0
-    assert len(probe.compared(question)) == n_compared
-    assert len(probe.control(question)) == (len(CONTROL_FORMS) * n_compared if n_compared > 1 else 0)
+    orders = probe.chosen_orders(question)
+    assert probe.compared(question) == tuple(range(len(orders)))
+    assert len(probe.control(question)) == len(CONTROL_FORMS) * len(orders)
+    assert tuple(sorted(probe.right_places(question))) == tuple(sorted(right))
+    assert probe.right_places(question)[:1] == right[:1]
+
+
+@given(st.text(max_size=5), st.integers(4, 6))
+def test_the_compared_orders_are_the_published_one_and_a_draw_of_the_others(name: str, n_options: int) -> None:
+    probe, question = OptionOrders(), Question(name, "Which?", tuple("abcdef"[:n_options]), 1)
+    places = probe.compared(question)
+    assert (places[0], len({*places}), list(places)) == (0, N_COMPARED, sorted(places))
+    assert max(places) < len(probe.chosen_orders(question))
+
+
+def test_every_other_order_is_compared_as_often() -> None:
+    probe, counts = OptionOrders(), Counter()
+    for number in range(1000):
+        counts.update(probe.compared(Question(str(number), "Which?", tuple("abcd"), 1))[1:])
+    expected = 1000 * (N_COMPARED - 1) / (N_ORDERS - 1)
+    assert chisquare([counts[place] for place in range(1, N_ORDERS)], [expected] * (N_ORDERS - 1)).pvalue > 0.001
 
 
 def test_a_question_without_letters_reads_the_same_in_capitals_and_is_not_asked_again() -> None:
@@ -214,7 +245,9 @@ def test_a_broken_control_answer_skips_its_question_with_the_reason_and_no_other
 
     results = evaluate(FakeLM(score), questions_file(DOCS))
     reasons = [line["reason"] for line in lines(results, "max_order")]
-    assert reasons[2].startswith(f"the backend answered request {N_ORDERS + 5} (")
+    assert reasons[2].startswith("the backend answered request ")
+    number = int(reasons[2].split()[4])
+    assert N_ORDERS < number <= N_ORDERS + N_CONTROL
     assert reasons[2].endswith(f") with {value}; it must be finite and at most 0")
     assert [reason for place, reason in enumerate(reasons) if place != 2] == [None] * (len(DOCS) - 1)
     assert results["results"][TASK]["skipped,max_order"] == results["results"][TASK]["skipped,outlier"] == 1
@@ -373,7 +406,7 @@ def test_a_log_is_read_back_as_the_answers_that_the_verdict_was_computed_from(
         assert (own.orders, own.guarded) == (computed.orders, computed.guarded)
         for part in ("loglikelihoods", "control", "reference"):
             assert getattr(own, part) == pytest.approx(getattr(computed, part), rel=1e-6)
-        assert own.compared == computed.compared
+        assert (own.compared, own.right) == (computed.compared, computed.right)
         assert len(own.control) == (0 if with_reference or own.guarded else N_CONTROL)
         assert len(own.reference) == (len(own.loglikelihoods) if with_reference else 0)
     again = data_verdict(found)

@@ -44,7 +44,8 @@ def lines(results, filter_name: str, task: str = TASK) -> list[dict]:
     return [line for line in results["samples"][task] if line["filter"] == filter_name]
 
 
-MANY = [GOOD | {"question": f"Colour {i}?", "choices": [f"{c} {i}" for c in GOOD["choices"]]} for i in range(60)]
+TURNS = [GOOD["choices"][i:] + GOOD["choices"][:i] for i in range(4)]
+MANY = [GOOD | {"question": f"Colour {i}?", "choices": [f"{c} {i}" for c in TURNS[i % 4]]} for i in range(60)]
 STATISTICS = ("max_order", "outlier")
 PER_STATISTIC = {f"{name},{of}" for name in ("flagged_rate", "null_rate", "skipped") for of in STATISTICS}
 IN_DETAILS = ("flagged_rate_guarded", "flagged_rate_unguarded", "dataset_pvalue", "dataset_pvalue_unguarded")
@@ -126,7 +127,7 @@ def test_with_move_movable_only_movable_options_change_place(questions_file) -> 
     assert len(lm.asked) == 6
     assert all(continuation.endswith("D. all of the above") for _, continuation in lm.asked)
     control = OptionOrders(move="movable").control(question_from_doc(ABOVE))
-    assert len(control) == 2 * 2
+    assert len(control) == 2 * 6
     assert all(request.continuation.lower().endswith("all of the above") for request in control)
     assert results["results"][TASK]["null_rate,max_order"] == pytest.approx(1 / 6)
 
@@ -218,7 +219,7 @@ def test_a_question_longer_than_the_models_window_is_skipped_before_it_is_scored
 def test_parameters_of_the_probe_come_from_metadata(questions_file) -> None:
     lm = FakeLM(by_hash)
     evaluate(lm, questions_file([GOOD]) | {"orders": 12, "format": "papers"})
-    assert len(lm.asked) == 12 + 2 * 3
+    assert len(lm.asked) == 12 + 2 * 12
     assert lm.asked[0] == ("Which colour has the sky?:", "\nA:red\nB:blue\nC:lime\nD:grey")
 
 
@@ -361,7 +362,7 @@ def test_the_response_cache_serves_a_second_run(questions_file, tmp_path) -> Non
     before, after = (evaluate(lm, metadata, use_cache=str(tmp_path / "cache")) for lm in (first, second))
     assert lines(before, "outlier") == lines(after, "outlier")
     assert (
-        len(first.asked) == 24 + 2 * 6
+        len(first.asked) == 24 + 2 * 12
     )  # the orders of the only testable question, and the compared ones in each control form
     assert not second.asked
 

@@ -217,6 +217,36 @@ def test_with_a_spread_the_pvalue_agrees_with_all_published_orders_and_a_normal_
     assert chernoff_bound(scores, found, bases, deviation) >= exact - 1e-9
 
 
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(-3, 3), st.integers(1, 4)), min_size=2, max_size=4), min_size=1, max_size=5
+    ),
+    st.integers(0, 99),
+    st.sampled_from([0.0, 0.3]),
+)
+@settings(max_examples=40, deadline=None)
+def test_with_priors_the_pvalue_agrees_with_the_enumeration_of_all_published_orders(rows, seed, tolerance):
+    scores, priors = [], []
+    for row in rows:
+        own = standard_scores(np.array([one for one, _ in row], dtype=float))
+        if own is not None:
+            scores.append(own)
+            priors.append(np.array([float(one) for _, one in row]) / sum(one for _, one in row))
+    if not scores:
+        return
+    bases = [base_of(own, tolerance, prior) for own, prior in zip(scores, priors, strict=True)]
+    for own, prior, base in zip(scores, priors, bases, strict=True):
+        tilted = prior * np.exp(tolerance * own / max(float(prior @ own**2), 1e-9))
+        assert base == pytest.approx(tilted / tilted.sum())
+    found = sum(own[0] for own in scores)
+    sums = [sum(chosen) for chosen in itertools.product(*scores)]
+    probabilities = [math.prod(chosen) for chosen in itertools.product(*bases)]
+    exact = sum(p for one, p in zip(sums, probabilities, strict=True) if one >= found - 1e-9 * max(1, abs(found)))
+    tested = order_sum(scores, generator(seed), tolerance=tolerance, weigh=np.positive, priors=priors)
+    assert abs(tested.pvalue - exact) < 5 * math.sqrt(max(0.0, exact * (1 - exact)) / SUM_DRAWS) + 2 / SUM_DRAWS
+    assert chernoff_bound(scores, found, bases) >= exact - 1e-9
+
+
 def test_benchmarks_whose_natural_preferences_differ_by_the_spread_are_accused_as_often_as_claimed():
     rng, alarms = generator(8), 0
     for _ in range(300):

@@ -6,6 +6,7 @@ import json
 import math
 import random
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -524,7 +525,7 @@ ORDERS = ((1.5, 0.0), (0.0, 1.5))
 
 
 def test_only_the_compared_orders_count() -> None:
-    """A preference for orders that are not compared, as for the right option in another place, changes nothing."""
+    """What the model makes of orders that were not asked in the control forms changes nothing."""
     found = in_forms(50, 1, 0, 0)
     part = [replace(one, compared=(0, 2, 5), control=sum((form[:3] for form in one.controls), ())) for one in found]
     changed = [
@@ -553,16 +554,58 @@ def test_both_forms_find_the_share_that_is_promised() -> None:
     assert dict(found.detectable)[1] == max(dict(one.detectable(0.01))[1] for one in found.power)
 
 
-def test_of_two_options_no_order_can_be_compared_and_the_reason_says_so() -> None:
-    """With the right option in its place, two options have one order; a drawn order needs no comparison."""
-    found = [replace(one, compared=(0,)) for one in answers(60, WRITTEN_ORDERS, memory=2, n_orders=2)]
-    with_reference = [replace(one, reference=one.loglikelihoods) for one in found]
-    for asked in (found, with_reference):
+def with_right(
+    n: int, places: list[int], *, likes: float = 0.0, memory: float = 0.0, n_options: int = 4, seed: int = 0
+) -> list[OrderAnswers]:
+    """Questions whose published orders have the right option in one of `places` in turn. In the published form the
+    model likes it first, by `likes` standard deviations of an order."""
+    rng, found = np.random.default_rng(seed), []
+    for number in range(n):
+        orders = list(permutations(range(n_options)))
+        right = places[number % len(places)]
+        own = tuple(order.index(right) for order in orders)  # the first order is the published one
+        published, *rest = rng.normal(-20, 1, size=(4, len(orders)))
+        published += likes * np.array([place == 0 for place in own])
+        published[0] += memory
+        control = tuple(np.ravel(rest[:2]).tolist())
+        one = OrderAnswers(tuple(published.tolist()), WRITTEN_ORDERS, control=control, right=own)
+        found.append(one)
+    return found
+
+
+@pytest.mark.parametrize("places", [[0], [0, 0, 0, 2], [3], [0, 1, 2, 3]], ids=["first", "mostly", "last", "evenly"])
+@pytest.mark.parametrize("by_reference", [False, True])
+def test_a_liking_for_one_place_of_the_right_option_is_no_evidence_wherever_it_stands(places, by_reference) -> None:
+    def judged(memory: float) -> DataVerdict:
+        found = with_right(200, places, likes=2, memory=memory)
+        if by_reference:
+            found = [replace(one, reference=one.controls[0], control=()) for one in found]
+        return data_verdict(found)
+
+    assert judged(0).word in (NONE_FOUND, CANNOT_TELL)
+    assert judged(3).word == STRONG_EVIDENCE
+
+
+def test_without_its_places_such_a_liking_would_be_evidence() -> None:
+    found = [replace(one, right=()) for one in with_right(200, [0], likes=2)]
+    assert data_verdict(found).word == STRONG_EVIDENCE
+
+
+def test_the_places_of_the_right_option_raise_no_more_false_alarms_than_claimed() -> None:
+    alarms = sum(data_verdict(with_right(60, [0, 1, 1, 3], likes=2, seed=n)).pvalue <= 0.05 for n in range(150))
+    assert binomtest(alarms, 150, 0.05, alternative="greater").pvalue > 0.01
+
+
+def test_two_options_can_be_compared_unless_the_right_one_stands_in_one_place() -> None:
+    found = data_verdict(with_right(100, [0, 1], memory=3, n_options=2))
+    assert (found.word, found.n) == (STRONG_EVIDENCE, 100)
+    fixed = with_right(60, [1], memory=3, n_options=2)
+    for asked in (fixed, [replace(one, reference=one.controls[0], control=()) for one in fixed]):
         verdict = data_verdict(asked)
         assert (verdict.word, verdict.n_asked) == (CANNOT_TELL, 60)
-        assert "as with two options" in verdict.sentence
+        assert "the right option stands in one place in all questions" in verdict.sentence
         assert math.isnan(verdict.pvalue)
-    assert data_verdict([replace(one, orders=DRAWN_ORDERS) for one in found]).word != CANNOT_TELL
+    assert data_verdict([replace(one, orders=DRAWN_ORDERS) for one in fixed]).word != CANNOT_TELL
 
 
 # ---------------------------------------------------------------------- how much may be natural

@@ -25,7 +25,6 @@ NUMBERS = OrderTest("numbers sorted", 50, "share", 0.9, 1 / 12, 1e-40, 0.0, 2e-4
 NO_LAST = OrderTest("“none of the above” last", 0, "share")
 PASSED = OrderTests(600, 0, (NOTHING, TREND, NO_LAST))
 FAILED = OrderTests(600, 3, (NOTHING, TREND, NUMBERS))
-PATTERN_OF_500 = replace(NOTHING, observed=0.9 * 500**0.5, pvalue=1e-4, adjusted=5e-4)
 SEALED = Documented("sealed", "the paper, section 3")
 
 
@@ -36,15 +35,14 @@ def test_one_contradicting_test_makes_orders_written() -> None:
     assert "length trend" not in found.reason
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-def test_written_orders_of_which_one_test_finds_most_are_patterned(sign) -> None:
-    found = null_status(replace(FAILED, tests=(replace(PATTERN_OF_500, observed=sign * 0.9 * 500**0.5), TREND)))
+def test_written_orders_that_follow_length_or_likeness_too_much_are_patterned() -> None:
+    found = null_status(replace(FAILED, pattern=0.9))
     assert (found.status, found.contradicted) == ("patterned", False)
-    assert "They follow a pattern (likeness of neighbours 0.90 standard deviations per question" in found.reason
+    assert "They follow a pattern of length or likeness: 0.90 standard deviations per question" in found.reason
     assert found.reason.startswith("`patterned`: the orders are not random")
-    less = replace(PATTERN_OF_500, observed=0.89 * 500**0.5)
-    assert null_status(replace(FAILED, tests=(less, TREND))).status == "written"
-    documented = null_status(replace(FAILED, tests=(PATTERN_OF_500, TREND)), SEALED)
+    assert null_status(replace(FAILED, pattern=0.89)).status == "written"
+    assert null_status(replace(PASSED, pattern=0.9)).status == "consistent with random"
+    documented = null_status(replace(FAILED, pattern=0.9), SEALED)
     assert (documented.status, documented.contradicted) == ("patterned", True)
 
 

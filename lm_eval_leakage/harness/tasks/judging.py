@@ -171,6 +171,7 @@ class Judging:
                 expected,
                 shared_texts(question),
                 probe.compared(question),
+                probe.right_places(question),
             )
         return answered
 
