@@ -73,16 +73,23 @@ def test_a_documented_draw_makes_the_verdict_exact_and_is_no_new_benchmark(
 
 
 @pytest.mark.model
-def test_a_benchmark_of_two_options_is_asked_once(fakes: type[NamedFake], tmp_path: Path) -> None:
+def test_a_benchmark_whose_right_option_has_one_place_of_two_is_asked_once(
+    fakes: type[NamedFake], tmp_path: Path
+) -> None:
     """None of its orders can be compared with a control form."""
-    file = written(tmp_path, questions(30, n_options=2))
+    docs = [(doc, doc["choices"][doc["answer"]]) for doc in questions(30, n_options=2)]
+    right_first = [
+        doc | {"choices": sorted(doc["choices"], key=lambda one, right=right: one != right), "answer": 0}
+        for doc, right in docs
+    ]
+    file = written(tmp_path, right_first)
     checked(tmp_path, file)
     fakes.asked.clear()
     outcome = checked(tmp_path, file)
     assert fakes.asked == []
     (one,) = outcome.verdicts
     assert one.verdict == "cannot be told"
-    assert "as with two options" in one.sentence
+    assert "the right option stands in one place" in one.sentence
     assert "No command would change that" in one.summary
 
 
@@ -148,9 +155,7 @@ def test_a_dry_run_loads_no_model(fakes: type[NamedFake], tmp_path: Path) -> Non
     assert outcome.page is None
     assert statuses(outcome)["option orders"] == TO_RUN
     (orders,) = [step for step in outcome.plan.steps if step.what == "option orders"]
-    assert orders.n_requests == 30 * (
-        24 + 2 * 6
-    )  # with the control forms, since 30 questions are too few to call their orders random
+    assert orders.n_requests == 30 * (24 + 2 * 12)  # with the control forms
 
 
 def test_mistakes_are_told_before_anything_is_loaded(fakes: type[NamedFake], tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def lm(monkeypatch: pytest.MonkeyPatch) -> FakeLM:
     return model
 
 
-QUESTIONS = [Question(f"q{number}", f"Which, {number}?", (f"a{number}", "b", "c")) for number in range(4)]
+QUESTIONS = [Question(f"q{number}", f"Which, {number}?", (f"x{number}", "y", "z")) for number in range(4)]
 
 
 @pytest.mark.parametrize(
