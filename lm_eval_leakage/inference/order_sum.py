@@ -194,8 +194,11 @@ def base_of(scores: Floats, tolerance: float, prior: Floats | None = None) -> Fl
     if prior is not None and not tolerance:
         return prior
     variance = max(float(np.average(scores**2, weights=prior)), EQUAL)
-    base: Floats = softmax(tolerance / variance * scores)
-    return base if prior is None else prior * base / float(prior @ base)
+    tilt = tolerance / variance * scores
+    if prior is not None:
+        tilt = np.where(prior > 0, tilt + np.log(np.maximum(prior, 1e-300)), -np.inf)
+    base: Floats = softmax(tilt)
+    return base
 
 
 def drawn_sums(weights: Sequence[Floats], rng: np.random.Generator, bases: Sequence[Floats] | None = None) -> Floats:

@@ -247,6 +247,14 @@ def test_with_priors_the_pvalue_agrees_with_the_enumeration_of_all_published_ord
     assert chernoff_bound(scores, found, bases) >= exact - 1e-9
 
 
+def test_orders_that_could_not_be_published_are_never_drawn_however_far_their_scores_are_apart():
+    own, prior = np.array([0.1, 0.1, -9.0, 8.8]), np.array([0.5, 0.5, 0.0, 0.0])
+    assert base_of(own, 5.0, prior) == pytest.approx(prior)
+    found = order_sum([own] * 30, generator(), weigh=np.positive, spread=0.05, priors=[prior] * 30)
+    assert math.isfinite(found.log_evalue)
+    assert (found.pvalue, found.mean) == (pytest.approx(0.5, abs=0.1), pytest.approx(0.1))
+
+
 def test_benchmarks_whose_natural_preferences_differ_by_the_spread_are_accused_as_often_as_claimed():
     rng, alarms = generator(8), 0
     for _ in range(300):

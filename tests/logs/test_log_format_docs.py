@@ -7,7 +7,15 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from lm_eval_leakage.logs.audit_line import COMPARED_ORDERS, CORE, LINE_VERSION, OF_HARNESS, OF_ORDERS, SHARED_TEXTS
+from lm_eval_leakage.logs.audit_line import (
+    COMPARED_ORDERS,
+    CORE,
+    LINE_VERSION,
+    OF_HARNESS,
+    OF_ORDERS,
+    RIGHT_PLACES,
+    SHARED_TEXTS,
+)
 from lm_eval_leakage.logs.calibration_file import CALIBRATION_VERSION
 from lm_eval_leakage.records import Evidence
 from tests.logs.kinds import KINDS
@@ -32,7 +40,7 @@ def test_the_keys_of_every_line_are_listed_in_their_order() -> None:
 
 
 def test_the_keys_of_option_orders_are_listed_in_their_order() -> None:
-    assert tuple(keys("Keys of option orders")) == (*OF_ORDERS, COMPARED_ORDERS, SHARED_TEXTS)
+    assert tuple(keys("Keys of option orders")) == (*OF_ORDERS, COMPARED_ORDERS, RIGHT_PLACES, SHARED_TEXTS)
 
 
 def test_the_harnesss_keys_are_listed() -> None:
