@@ -61,7 +61,7 @@ def test_verdicts_follow_from_the_logged_loglikelihoods_alone(run) -> None:
     for line in run[1]:
         answers = [float(response[0][0]) for response in line["resps"]]
         scores, control = answers[:24], answers[24:]
-        assert (len(scores), len(control)) == (line["n_orders"], 2 * 6) == (24, 12)
+        assert (len(scores), len(control)) == (line["n_orders"], 2 * 12) == (24, 24)
         if line["filter"] == "max_order":
             assert line["flagged"] == (scores[0] > max(scores[1:]))
             assert line["pvalue"] == sum(score >= scores[0] for score in scores) / 24
