@@ -15,12 +15,13 @@ from lm_eval_leakage.results.data_verdict import (
     seen_in_words,
 )
 from lm_eval_leakage.results.formatting import counted
+from lm_eval_leakage.results.null_status import EXACT
 from lm_eval_leakage.results.result_types import Row
 
 COMPARED = {
-    BY_ORDERS: ", compared with other orders of the same options",
-    BY_REFERENCE: " without a natural order, compared with a reference model",
-    BY_CONTROL: " without a natural order, compared with the model's own control forms",
+    BY_ORDERS: "compared with other orders of the same options",
+    BY_REFERENCE: "compared with a reference model",
+    BY_CONTROL: "compared with the model's own control forms",
 }
 NOT_WRITTEN_DOWN = "revision not written down"
 
@@ -46,4 +47,5 @@ def _because(verdict: DataVerdict) -> str:
     if verdict.word == CANNOT_TELL:
         return verdict.reason
     more = detectable_in_words(verdict.detectable) if verdict.word == NONE_FOUND else seen_in_words(verdict.seen)
-    return f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{COMPARED[verdict.basis]}{more}"
+    which = "" if verdict.orders in EXACT else " without a natural order"
+    return f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {COMPARED[verdict.basis]}{more}"

@@ -6,6 +6,8 @@ sealed benchmark, whose key draws each order by itself.
 What is tested, and on which questions, follows from the status of the published orders (`null_status`):
 
 - drawn or sealed: T (`inference.order_sum`) on all questions. Its null hypothesis is exact, whatever the model knows.
+  Where a draw rests on what the builder documents and another model is given as reference, T is computed from the
+  scores minus the reference's: as exact if the orders were drawn, and no false alarm where both models prefer them.
 - otherwise, with another model as reference: T on standardised scores minus the reference's, on the questions without
   a guard. Null hypothesis: without memory, both models have the same preferences for natural orders, up to
   `TOLERANCES`. Each is standardised first, since a model that is less sure of everything would subtract too little.
@@ -216,8 +218,7 @@ def _cached(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) ->
     if open_ones and not unguarded:
         found = DataVerdict(BY_CONTROL, doubt=PATTERN_ALONE)
     elif orders in EXACT:
-        independent = [questions[family] for family in dict.fromkeys(_families(questions))]
-        found = replace(_tested(BY_ORDERS, questions), seen=best_bound(order_hits(independent)))
+        found = _by_draws(questions, orders)
     elif any(one.reference for one in questions):
         found = _tested(BY_REFERENCE, [one for one in unguarded if one.reference])
     elif any(one.control for one in questions) or not unguarded:  # of which alone the control forms are asked
@@ -225,6 +226,18 @@ def _cached(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) ->
     else:
         found = DataVerdict(BY_RATIO)
     return replace(found, orders=orders, n_asked=len(questions), ratio=_ratio(unguarded))
+
+
+def _by_draws(questions: Sequence[OrderAnswers], orders: str) -> DataVerdict:
+    basis, asked = BY_ORDERS, questions
+    if orders == DRAWN_ORDERS and any(one.reference for one in questions):
+        basis, asked = BY_REFERENCE, [one for one in questions if one.reference]
+    compared = asked
+    if basis == BY_REFERENCE:
+        scored = _scored(basis, asked, equally=True)
+        compared = [replace(one.answers, loglikelihoods=tuple(one.scores[0].tolist())) for one in scored]
+    independent = [compared[family] for family in dict.fromkeys(_families(compared))]
+    return replace(_tested(basis, asked, equally=True), seen=best_bound(order_hits(independent)))
 
 
 def _by_controls(unguarded: Sequence[OrderAnswers], natural: NaturalPart | None) -> DataVerdict:
@@ -259,9 +272,14 @@ def _ratio(unguarded: Sequence[OrderAnswers]) -> OrderRatio:
     return order_ratio(n_first, [1 / len(one.loglikelihoods) for one in unguarded])
 
 
-def _tested(basis: str, questions: Sequence[OrderAnswers], natural: NaturalPart | None = None) -> DataVerdict:
-    """Where the scores are compared with several others, each comparison must find the published orders preferred."""
-    usable = _scored(basis, questions)
+def _tested(
+    basis: str, questions: Sequence[OrderAnswers], natural: NaturalPart | None = None, *, equally: bool = False
+) -> DataVerdict:
+    """Where the scores are compared with several others, each comparison must find the published orders preferred.
+
+    equally: whether all orders were as likely to be published and no preference for them is natural
+    """
+    usable = _scored(basis, questions, equally=equally)
     scored = [one for one in usable if one.prior[0] < 1]
     scored.sort(key=lambda one: tuple(one.scores[0]))  # so that no draw depends on which log has a question first
     n, numbers = len(scored), _families([one.answers for one in scored])
@@ -274,11 +292,11 @@ def _tested(basis: str, questions: Sequence[OrderAnswers], natural: NaturalPart 
         return DataVerdict(basis, n=n, doubt=few)
     rng, kinds = np.random.default_rng(VERDICT_SEED), RANKED_BY[basis]
     weigh = np.positive if basis == BY_CONTROL else np.exp
-    naturals = [(TOLERANCES.get(basis, 0.0), 0.0)]
+    naturals = [(0.0 if equally else TOLERANCES.get(basis, 0.0), 0.0)]
     if basis == BY_CONTROL:
         is_usual = all(one.answers.orders != PATTERNED_ORDERS for one in scored)
         naturals = expected(natural, len(kinds), is_usual=is_usual)
-    priors = None if basis == BY_ORDERS else [one.prior for one in scored]
+    priors = None if equally else [one.prior for one in scored]
     tests, powers = [], []
     for place, (kind, (tolerance, spread)) in enumerate(zip(kinds, naturals, strict=True)):
         scores = [one.scores[place] for one in scored]
@@ -356,7 +374,7 @@ class _Scored:
     prior: Floats
 
 
-def _scored(basis: str, questions: Sequence[OrderAnswers]) -> list[_Scored]:
+def _scored(basis: str, questions: Sequence[OrderAnswers], *, equally: bool = False) -> list[_Scored]:
     """The questions of which each comparison can be made. One whose published order alone was possible tells nothing.
 
     Beside its question a model may prefer one place for the right option, and a stronger model more, so that orders
@@ -364,7 +382,7 @@ def _scored(basis: str, questions: Sequence[OrderAnswers]) -> list[_Scored]:
     """
     found, counts = [], Counter(_place(one) for one in questions if one.right)
     for one in questions:
-        places = _compared(basis, one)
+        places = [*range(len(one.loglikelihoods))] if equally else _compared(basis, one)
         own = np.array(one.loglikelihoods)[places]
         others: list[Floats | None] = [None]
         if basis == BY_REFERENCE:
@@ -373,7 +391,7 @@ def _scored(basis: str, questions: Sequence[OrderAnswers]) -> list[_Scored]:
             others = [np.array(form) for form in one.controls]
         scores = [standard_scores(own, other) for other in others]
         prior = np.full(len(places), 1 / len(places))
-        if basis != BY_ORDERS and one.right:
+        if one.right and not equally:
             prior = np.array([float(counts[max(one.right), one.right[place]]) for place in places])
             prior /= prior.sum()
         usable = [own for own in scores if own is not None]
@@ -473,7 +491,7 @@ def seen_in_words(bound: SeenBound) -> str:
 def _covered(verdict: DataVerdict) -> str:
     n_units = verdict.tested.n_units
     units = f" {_in_families(n_units)}" if 0 < n_units < verdict.n else ""
-    if verdict.basis == BY_ORDERS or verdict.n == verdict.n_asked:
+    if verdict.orders in EXACT or verdict.n == verdict.n_asked:
         return f"{counted(verdict.n)}{units}"
     return f"{count(verdict.n)} of {counted(verdict.n_asked)}, those without a natural order{units},"
 

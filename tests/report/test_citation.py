@@ -8,6 +8,7 @@ from lm_eval_leakage.report.leaderboard_page import render as render_leaderboard
 from lm_eval_leakage.report.page import render
 from lm_eval_leakage.results.data_verdict import BY_ORDERS, BY_REFERENCE, NO_VERDICT, not_judged
 from lm_eval_leakage.results.leaderboard import leaderboard
+from lm_eval_leakage.results.null_status import DRAWN_ORDERS
 from lm_eval_leakage.results.provenance import Provenance
 from tests.report.made import UNDECIDED, annotation, row, verdict
 from tests.report.parsed import Parsed
@@ -34,7 +35,7 @@ NONE = verdict(0.57, n=60, adjusted=1.0, n_together=2, detectable=((1, 0.65),))
             "“evidence” (p = 0.003; 100 questions without a natural order, compared with a reference model).",
         ),
         (
-            verdict(2e-5, basis=BY_ORDERS),
+            verdict(2e-5, basis=BY_ORDERS, orders=DRAWN_ORDERS),
             "“strong evidence” (p = 2e-05; 100 questions, compared with other orders of the same options).",
         ),
         (UNDECIDED, f"“cannot be told” ({UNDECIDED.reason})."),

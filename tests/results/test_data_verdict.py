@@ -154,12 +154,41 @@ def test_one_question_with_written_orders_makes_the_exact_test_of_the_others_imp
 
 
 @pytest.mark.parametrize("status", EXACT_ONES)
-def test_exact_orders_need_neither_control_nor_reference_and_count_questions_with_a_guard(status: str) -> None:
+def test_exact_orders_need_no_control_and_count_questions_with_a_guard(status: str) -> None:
     plain = [*answers(15, status, memory=1), *answers(25, status, memory=1, guarded=True, seed=1)]
     found = data_verdict(plain)
     assert (found.basis, found.n, found.n_asked) == (BY_ORDERS, 40, 40)
-    with_more = [replace(one, control=one.loglikelihoods, reference=one.loglikelihoods) for one in plain]
+    with_more = [replace(one, control=one.loglikelihoods) for one in plain]
     assert repr(data_verdict(with_more)) == repr(found)  # a NaN differs from itself
+
+
+def test_orders_drawn_with_a_key_need_no_reference() -> None:
+    plain = answers(40, SEALED_ORDERS, memory=1)
+    with_reference = [replace(one, reference=one.loglikelihoods) for one in plain]
+    assert repr(data_verdict(with_reference)) == repr(data_verdict(plain))
+
+
+def test_a_reference_is_used_where_a_draw_rests_on_what_the_builder_documents() -> None:
+    """If the document is wrong, both models prefer the published orders, and that is no evidence."""
+    natural = answers(60, DRAWN_ORDERS, natural=1.5, reference=True)
+    alone = data_verdict([replace(one, reference=()) for one in natural])
+    assert (alone.word, alone.seen.n_seen > 0) == (STRONG_EVIDENCE, True)
+    compared = data_verdict(natural)
+    assert (compared.basis, compared.word, compared.seen.n_seen) == (BY_REFERENCE, NONE_FOUND, 0)
+
+
+def test_a_documented_draw_with_a_reference_is_as_exact_and_counts_questions_with_a_guard() -> None:
+    seen = [
+        *answers(30, DRAWN_ORDERS, natural=1, memory=1.5, reference=True),
+        *answers(30, DRAWN_ORDERS, natural=1, memory=1.5, reference=True, guarded=True, seed=1),
+        *answers(5, DRAWN_ORDERS, seed=2),
+    ]
+    found = data_verdict(seen)
+    assert (found.basis, found.n, found.n_asked, found.word) == (BY_REFERENCE, 60, 65, STRONG_EVIDENCE)
+    assert found.seen.n_seen > 0
+    assert "on 60 questions with orders drawn at random, as documented," in found.sentence
+    unseen = (data_verdict(answers(40, DRAWN_ORDERS, natural=1, reference=True, seed=seed)) for seed in range(200))
+    assert sum(one.tested.pvalue <= 0.05 for one in unseen) <= 18  # .99 quantile of 200 at .05
 
 
 @pytest.mark.parametrize("status", INEXACT)
@@ -215,7 +244,8 @@ def test_a_preference_that_the_control_or_the_reference_shares_is_none_and_memor
     shape = {"natural": 0.7, "control": control, "reference": reference}
     assert data_verdict(answers(100, WRITTEN_ORDERS, **shape)).word == NONE_FOUND
     assert data_verdict(answers(100, WRITTEN_ORDERS, memory=1.5, **shape)).word == STRONG_EVIDENCE
-    assert data_verdict([replace(one, orders=DRAWN_ORDERS) for one in answers(100, "", **shape)]).word != NONE_FOUND
+    drawn = [replace(one, orders=DRAWN_ORDERS, reference=()) for one in answers(100, "", **shape)]
+    assert data_verdict(drawn).word != NONE_FOUND
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from([DRAWN_ORDERS, WRITTEN_ORDERS]))
