@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import math
 import sys
-import time
 from pathlib import Path
 
 from lm_eval_leakage.harness.tasks.given_questions import questions_of
@@ -22,7 +21,7 @@ COLUMNS = (
     *("task", "questions", "numbers_sorted", "numbers_sorted_by_chance", "numbers_sorted_n", "neighbours_z"),
     *("length_z", "alphabet_z", "frequency_z", "mention_z"),
     *("right_place_p", "none_of_the_above_last", "none_of_the_above_last_by_chance", "none_of_the_above_last_n"),
-    *("smallest_adjusted_p", "status", "seconds"),
+    *("smallest_adjusted_p", "status"),
 )
 
 
@@ -38,17 +37,15 @@ def main() -> None:
 
 def row(name: str, asked: list[Question]) -> list[str]:
     """The values of COLUMNS; empty where a test could not act."""
-    began = time.perf_counter()
     found = order_tests(asked)
-    seconds = f"{time.perf_counter() - began:.1f}"
     status = null_status(found).status
     if not found.tests:
-        return [name, str(found.n_questions), *[""] * (len(COLUMNS) - 4), status, seconds]
+        return [name, str(found.n_questions), *[""] * (len(COLUMNS) - 3), status]
     numbers, *standardised, right, last = found.tests
     smallest = min((test.adjusted for test in found.tests if test.n_questions), default=math.nan)
     values = [*(shown(test.observed, 1) for test in standardised), shown_pvalue(right.pvalue)]
     cells = [*share(numbers), *values, *share(last), shown_pvalue(smallest)]
-    return [name, str(found.n_questions), *cells, status, seconds]
+    return [name, str(found.n_questions), *cells, status]
 
 
 def share(test: OrderTest) -> list[str]:

@@ -1,26 +1,33 @@
-"""docs/clean_cases.csv holds the cases of clean models; every page that counts them has its numbers."""
+"""docs/clean_cases.csv holds the cases of clean models, each at several numbers of questions; every page that counts
+them has its numbers."""
 
 from __future__ import annotations
 
 import csv
 import re
+from collections import defaultdict
 
 from scipy.stats import binomtest
 
 from lm_eval_leakage.results.data_verdict import CANNOT_TELL, EVIDENCE, STRONG_EVIDENCE
 from tests.docs.pages import PAGES, ROOT
 
+Row = dict[str, str]
 COUNTED = re.compile(r"\b(\d+) (?:clean cases|cases of (?:clean )?models)\b")
 VALIDITY = (ROOT / "docs/validity.md").read_text(encoding="utf-8")
 
 
-def cases() -> list[dict[str, str]]:
+def cases() -> dict[tuple[str, str, str], list[Row]]:
+    """By set, model and format: the verdicts, from the fewest to the most questions."""
+    found: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
     with (ROOT / "docs/clean_cases.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+        for row in csv.DictReader(file):
+            found[row["set"], row["model"], row["format"]].append(row)
+    return found
 
 
-def told() -> list[dict[str, str]]:
-    return [case for case in cases() if case["verdict"] != CANNOT_TELL]
+def told() -> list[list[Row]]:
+    return [rows for rows in cases().values() if any(row["verdict"] != CANNOT_TELL for row in rows)]
 
 
 def test_every_page_that_counts_clean_cases_has_the_files_number() -> None:
@@ -30,23 +37,38 @@ def test_every_page_that_counts_clean_cases_has_the_files_number() -> None:
     assert set().union(*counting.values()) == {str(len(told()))}
 
 
-def test_none_of_them_is_a_false_alarm_and_no_case_counts_twice() -> None:
-    assert not [case for case in cases() if case["verdict"] in (EVIDENCE, STRONG_EVIDENCE)]
-    assert len({tuple(case.values()) for case in cases()}) == len(cases())
+def test_no_case_is_a_false_alarm_at_any_number_of_questions_and_none_counts_twice() -> None:
+    rows = [row for own in cases().values() for row in own]
+    assert not [row for row in rows if row["verdict"] in (EVIDENCE, STRONG_EVIDENCE)]
+    for own in cases().values():
+        sizes = [int(row["questions"]) for row in own]
+        assert sizes == sorted(set(sizes))
+
+
+def test_there_are_eighty_cases_of_two_families_in_both_formats() -> None:
+    assert len(told()) >= 80
+    assert {(model, form) for _, model, form in cases()} == {
+        (model, form) for model in ("smollm2", "gemma270m") for form in ("plain", "chat")
+    }
 
 
 def test_the_sentence_of_the_page_follows_from_the_file() -> None:
     high = binomtest(0, len(told())).proportion_ci(method="exact").high
     assert f"95 % interval of the rate 0 to {high:.2f}".replace("0.", ".") in VALIDITY
     assert f"{len(cases()) - len(told())} further cases cannot be told" in VALIDITY
-    assert min(float(case["p"]) for case in told()) > 0.05
+    rows = [row for own in told() for row in own if row["verdict"] != CANNOT_TELL]
+    n_small = sum(float(row["p"]) <= 0.05 for row in rows)
+    smallest = min(float(row["p"]) for row in rows)
+    assert f"{n_small} of {len(rows)} p-values are at most .05, the smallest is {smallest:g}".replace(" 0.", " .") in (
+        VALIDITY
+    )
 
 
-def test_the_tables_of_the_page_are_the_file() -> None:
+def test_the_table_of_the_page_is_the_file() -> None:
     section = VALIDITY.partition("## False alarms")[2].partition("\n## ")[0]
-    shown = [
-        f"| {case['model']} | {case['task']} | {case['format']} | {case['orders']} | {case['n']} "
-        f"| {case['mean'].replace('-', '−')} ± {case['error']} | {case['p'] or '–'} | {case['verdict']} |"
-        for case in cases()
-    ]
-    assert [line for line in section.splitlines() if line.startswith(("| smollm2", "| gemma270m"))] == shown
+    shown = []
+    for (name, model, form), (*_, row) in sorted(cases().items()):
+        size = "–" if row["mean"] == "nan" else f"{row['mean'].replace('-', '−')} ± {row['error']}"
+        numbers = f"{row['questions']} | {row['judged']} | {size} | {row['p'].replace('nan', '–')} | {row['verdict']}"
+        shown.append(f"| `{name}` | {model} | {form} | {row['orders']} | {numbers} |")
+    assert [line for line in section.splitlines() if line.startswith("| `")] == shown
