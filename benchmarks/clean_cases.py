@@ -142,7 +142,7 @@ def _of_model(folder: str) -> tuple[str, str]:
 def _verdict(rows: Sequence[Row], orders: str) -> list[object]:
     found = data_verdict(answers_of(row, orders) for row in rows)
     tested = found.tested
-    numbers = [f"{value:.2f}" for value in (tested.mean, tested.mean_error)]
+    numbers = [f"{round(value, 2) + 0.0:.2f}" for value in (tested.mean, tested.mean_error)]  # no "-0.00"
     return [len(rows), found.n, *numbers, f"{tested.pvalue:.2g}", found.word]
 
 
