@@ -31,7 +31,7 @@ from tqdm import tqdm
 
 from lm_eval_leakage.harness.tasks.given_questions import questions_of
 from lm_eval_leakage.harness.tasks.run_audit import load_model
-from lm_eval_leakage.probes.option_orders import OptionOrders, Order
+from lm_eval_leakage.probes.option_orders import MOST_COMPARED, OptionOrders, Order
 from lm_eval_leakage.questions.copies import distinct
 from lm_eval_leakage.questions.families import shared_texts
 from lm_eval_leakage.questions.guards import guards_of, shared_option_sets
@@ -43,9 +43,9 @@ from lm_eval_leakage.results.published_orders import order_tests
 
 SIZES = (30, 100, 300, 600)
 SHARES = (0.05, 0.1, 0.3)  # of a set that is mixed into another
-MOST_ORDERS, AT_ONCE = 24, 16
+MOST_ORDERS, AT_ONCE = 24, 16  # of the orders of a question, `MOST_COMPARED` are asked
 CHAT = "_chat"
-COLUMNS = ["model", "format", "set", "orders", "questions", "judged", "mean", "error", "p", "verdict"]
+COLUMNS = ["model", "format", "set", "orders", "questions", "compared", "judged", "mean", "error", "p", "verdict"]
 Row = Mapping[str, Any]
 
 
@@ -78,8 +78,8 @@ def texts(probe: OptionOrders, question: Question) -> list[Request]:
     return [*probe.requests(question), *control] if control else []
 
 
-def score(lm: Any, file: Path, questions: Sequence[tuple[Question, bool]], *, chat: bool) -> None:
-    probe = ComparedOrders(max_orders=MOST_ORDERS)
+def score(lm: Any, file: Path, questions: Sequence[tuple[Question, bool]], *, orders: int, chat: bool) -> None:
+    probe = ComparedOrders(max_orders=orders)
     frame = (lambda text: lm.apply_chat_template([{"role": "user", "content": text}])) if chat else str
     done = len(file.read_text(encoding="utf-8").splitlines()) if file.exists() else 0
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -100,14 +100,18 @@ def question_of(row: Row) -> Question:
     return Question(row["id"], row["stem"], tuple(row["options"]), row["answer"])
 
 
+def n_compared(row: Row) -> int:
+    return len(row["scores"]) // 3  # in the published form and in two control forms
+
+
 def answers_of(row: Row, orders: str) -> OrderAnswers:
     """Guards of the question itself are recomputed, so that a changed one needs no new run."""
     values, question = row["scores"], question_of(row)
-    n = len(values) // 3
+    n = n_compared(row)
     guarded = row["guarded"] or bool(guards_of(question))
     if not n:  # not asked
         return OrderAnswers((0.0, 0.0), orders, guarded)
-    right = ComparedOrders(MOST_ORDERS).right_places(question)
+    right = ComparedOrders(MOST_ORDERS if n == MOST_COMPARED else n).right_places(question)
     own, control = tuple(values[:n]), tuple(values[n:])
     return OrderAnswers(own, orders, guarded, control, (), shared_texts(question), (), right)
 
@@ -143,13 +147,13 @@ def _verdict(rows: Sequence[Row], orders: str) -> list[object]:
     found = data_verdict(answers_of(row, orders) for row in rows)
     tested = found.tested
     numbers = [f"{round(value, 2) + 0.0:.2f}" for value in (tested.mean, tested.mean_error)]  # no "-0.00"
-    return [len(rows), found.n, *numbers, f"{tested.pvalue:.2g}", found.word]
+    return [len(rows), max(map(n_compared, rows)), found.n, *numbers, f"{tested.pvalue:.2g}", found.word]
 
 
 def page(file: Path) -> str:
     with file.open(encoding="utf-8", newline="") as rows:
-        # the last row of a case has most questions
-        by_case = {(row["set"], row["model"], row["format"]): row for row in csv.DictReader(rows)}
+        every = sorted(csv.DictReader(rows), key=lambda row: int(row["questions"]))
+    by_case = {(row["set"], row["model"], row["format"]): row for row in every}  # the last has most questions
     cells = []
     for (name, model, form), row in sorted(by_case.items()):
         size = "–" if row["mean"] == "nan" else f"{number(float(row['mean']), 2)} ± {row['error']}"
@@ -168,6 +172,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=[])
     parser.add_argument("--chat", action="store_true", help="ask in the model's chat format")
     parser.add_argument("--n", type=int, default=max(SIZES), help="questions of a set")
+    parser.add_argument("--orders", type=int, default=MOST_ORDERS, help="orders of a question, at most")
     parser.add_argument("--max_letters", type=int, default=800, help="leave out longer questions, with their options")
     parser.add_argument(
         "--mixed", nargs="+", default=[], metavar="SET", help="pairs of sets to mix: each with the next"
@@ -183,7 +188,8 @@ def main() -> None:
         lm = load_model("hf-prefix-tree", model_args)
         for spec in args.sets:
             file = args.folder / f"{name}{CHAT if args.chat else ''}" / f"{spec.partition('=')[0]}.jsonl"
-            score(lm, file, drawn(spec, args.n, args.max_letters), chat=args.chat)
+            questions = drawn(spec, args.n, args.max_letters)
+            score(lm, file, questions, orders=args.orders, chat=args.chat)
         return
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerows([COLUMNS, *table(args.folder, args.mixed)])
