@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import binom, ks_2samp
 
-from lm_eval_leakage.inference.conformal import conformal_pvalues, from_pvalues
-from lm_eval_leakage.inference.known_scores import EVERY_CLASS, KnownScores, by_class
 from lm_eval_leakage.lab.detection import read_lines
+from lm_eval_leakage.stats.conformal import conformal_pvalues, from_pvalues
+from lm_eval_leakage.stats.known_scores import EVERY_CLASS, KnownScores, by_class
 
 FPR, FDR, N_TRIALS, ACCEPTED = 0.05, 0.1, 200, 0.05
 AUDITS = ("leakage_perm", "leakage_tokens")

@@ -15,13 +15,11 @@ import tempfile
 import time
 from types import TracebackType
 
-from lm_eval_leakage.campaign.attempts import Attempt
-from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-from lm_eval_leakage.campaign.engines import now
-from lm_eval_leakage.campaign.plan_settings import CampaignModel, CampaignPlan
-from lm_eval_leakage.campaign.progress import Progress
-from lm_eval_leakage.campaign.ray_engine import RayEngine
-from lm_eval_leakage.campaign.units import Unit, units_of
+from lm_eval_leakage.jobs.driver import Progress
+from lm_eval_leakage.jobs.engines import now
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
+from lm_eval_leakage.jobs.plan import CampaignModel, CampaignPlan, Unit, units_of
+from lm_eval_leakage.jobs.ray_engine import RayEngine
 
 UNIT_S = 10.0
 AUDITS = ("leakage_perm", "leakage_tokens", "leakage_semihalf")

@@ -29,17 +29,14 @@ from clean_sets import own_set
 from lm_eval.api.instance import Instance
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.tasks.given_questions import questions_of
-from lm_eval_leakage.harness.tasks.run_audit import load_model
-from lm_eval_leakage.probes.option_orders import MOST_COMPARED, OptionOrders, Order
-from lm_eval_leakage.questions.copies import distinct
-from lm_eval_leakage.questions.families import shared_texts
+from lm_eval_leakage.detectors.option_orders import MOST_COMPARED, OptionOrders, Order
+from lm_eval_leakage.harness.tasks.given_questions import load_model, questions_of
+from lm_eval_leakage.questions.families import distinct, shared_texts
 from lm_eval_leakage.questions.guards import guards_of, shared_option_sets
 from lm_eval_leakage.records import OrderAnswers, Question, Request
 from lm_eval_leakage.results.data_verdict import data_verdict
 from lm_eval_leakage.results.formatting import number
-from lm_eval_leakage.results.null_status import null_status
-from lm_eval_leakage.results.published_orders import order_tests
+from lm_eval_leakage.results.published_orders import null_status, order_tests
 
 SIZES = (30, 100, 300, 600)
 SHARES = (0.05, 0.1, 0.3)  # of a set that is mixed into another

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from lm_eval_leakage.questions.copies import distinct
+from lm_eval_leakage.questions.families import distinct
 from lm_eval_leakage.records import Question
 
 Row = tuple[str, list[str], int]  # stem, options as published, place of the right one

@@ -49,7 +49,7 @@ class SharedEngine:
     """Answers requests by either backend."""
 
     def __init__(self, spec: Found) -> None:
-        from lm_eval_leakage.harness.models.vllm_prefix_tree_lm import VLLMPrefixTreeLM
+        from lm_eval_leakage.harness.models.vllm_engine import VLLMPrefixTreeLM
 
         self.lm = VLLMPrefixTreeLM(
             pretrained=spec["model"],
@@ -107,8 +107,7 @@ def _block_figures(lm: Any, asked: Sequence[Any], spec: Found) -> Found:
     """Numbers of tokens that an engine reads: without its cache, with it, and with blocks of the usual size."""
     from lm_eval_leakage.harness.models.portions import AS_VLLM, FittedTexts
     from lm_eval_leakage.harness.models.tokenising import encoded_pairs
-    from lm_eval_leakage.scoring.prefix_tree import Texts
-    from lm_eval_leakage.scoring.token_counts import ENGINE_BLOCK, token_counts
+    from lm_eval_leakage.scoring.prefix_tree import ENGINE_BLOCK, Texts, token_counts
 
     pairs = [request.args for request in asked]
     fitted = FittedTexts(lm.max_length, AS_VLLM).texts(pairs, Texts.of_pairs(encoded_pairs(lm, pairs)))

@@ -18,10 +18,9 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import norm
 
-from lm_eval_leakage.inference.conformal import conformal_pvalues, from_pvalues, joint
-from lm_eval_leakage.inference.kept_questions import keep, seen_pvalues
-from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS
 from lm_eval_leakage.logs.calibration_file import read_calibration
+from lm_eval_leakage.stats.conformal import conformal_pvalues, from_pvalues, joint, keep, seen_pvalues
+from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS
 
 N_MODELS, SHARE_SEEN = 3, 0.2
 AUROCS = {"1 exposure": 0.88, "2 exposures": 0.97, "3 exposures": 0.98, "more": 0.995}

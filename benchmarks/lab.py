@@ -21,14 +21,14 @@ from typing import Any
 
 import yaml
 
-from lm_eval_leakage.inference.pooling import poisson_binomial_tail, rate_and_stderr
-from lm_eval_leakage.lab.quality_table import Quality, qualities, shown
+from lm_eval_leakage.detectors.choice_confusion import difference
+from lm_eval_leakage.lab.demo import smollm2
+from lm_eval_leakage.lab.outcome_report import Quality, qualities, shown
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import Outcome, simulate
-from lm_eval_leakage.lab.smollm2 import smollm2
 from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.logs.audit_line import AuditLine
-from lm_eval_leakage.statistics.paired_accuracy import difference
+from lm_eval_leakage.stats.pooling import poisson_binomial_tail, rate_and_stderr
 
 BENCHMARKS = {"mmlu": "MMLU", "cmmlu": "CMMLU"}
 TRAININGS = {

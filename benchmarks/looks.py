@@ -17,11 +17,11 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import logsumexp
 
-from lm_eval_leakage.inference.looks import Look, numbered_alone
-from lm_eval_leakage.inference.order_power import SEEN_RANKS
-from lm_eval_leakage.inference.order_sum import SHARES, base_of, standard_scores
-from lm_eval_leakage.inference.pooling import Floats
 from lm_eval_leakage.results.data_verdict import BY_CONTROL, BY_ORDERS, EVIDENCE_LEVEL, RANKED_BY, TOLERANCES
+from lm_eval_leakage.stats.looks import Look, numbered_alone
+from lm_eval_leakage.stats.order_power import SEEN_RANKS
+from lm_eval_leakage.stats.order_sum import SHARES, base_of, standard_scores
+from lm_eval_leakage.stats.pooling import Floats
 
 AT_ONCE = 2_000
 ALIKE = 0.4  # correlation of the two forms' scores

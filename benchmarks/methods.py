@@ -16,18 +16,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from lm_eval_leakage.detectors.choice_confusion import difference
 from lm_eval_leakage.files import atomic_file
-from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
-from lm_eval_leakage.inference.detection_quality import Interval
-from lm_eval_leakage.inference.pooling import rate_and_stderr
+from lm_eval_leakage.harness.tasks.templates import suffixes
+from lm_eval_leakage.lab.demo import smollm2
 from lm_eval_leakage.lab.exposure_text import ExposureText
-from lm_eval_leakage.lab.quality_table import Quality, qualities
+from lm_eval_leakage.lab.outcome_report import Quality, qualities
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import Outcome, simulate
-from lm_eval_leakage.lab.smollm2 import smollm2
 from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.results.formatting import DASH
-from lm_eval_leakage.statistics.paired_accuracy import difference
+from lm_eval_leakage.stats.combined import Interval
+from lm_eval_leakage.stats.pooling import rate_and_stderr
 
 BENCHMARKS = {"mmlu": "MMLU", "arc_challenge": "ARC-Challenge", "mathqa": "MathQA"}
 OF_NEIGHBOURS = "leakage_shared_likelihood"

@@ -16,8 +16,7 @@ from dataclasses import replace
 
 from lm_eval_leakage.harness.tasks.given_questions import questions_of
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.results.null_status import LEVEL, null_status
-from lm_eval_leakage.results.published_orders import OrderTests, order_tests
+from lm_eval_leakage.results.published_orders import LEVEL, OrderTests, null_status, order_tests
 
 SHUFFLED = 300
 PUBLISHED = (50, 100, 200, 400)

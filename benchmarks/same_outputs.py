@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.logs.audit_line import AuditLine, looks_like_audit_line, read_line
-from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.logs.runs import Run, find_runs
 
 SECTIONS = ("results", "groups", "n-samples", "higher_is_better", "versions", "n-shot")

@@ -28,23 +28,20 @@ from lm_eval.api.instance import Instance
 from scipy.stats import binom
 from transformers import AutoTokenizer
 
+from lm_eval_leakage.detectors.shared_likelihood import BETWEEN, published_text
 from lm_eval_leakage.files import atomic_binary_file, atomic_write
-from lm_eval_leakage.harness.tasks.given_questions import questions_of
-from lm_eval_leakage.harness.tasks.run_audit import load_model
-from lm_eval_leakage.inference.order_sum import order_sum, standard_scores
-from lm_eval_leakage.inference.seal_combined import fisher
+from lm_eval_leakage.harness.tasks.given_questions import load_model, questions_of
+from lm_eval_leakage.lab.demo import smollm2
 from lm_eval_leakage.lab.exposure_text import ExposureText, documents
 from lm_eval_leakage.lab.settings import pretrained_of
-from lm_eval_leakage.lab.smollm2 import smollm2
 from lm_eval_leakage.lab.training import Recipe, train
-from lm_eval_leakage.probes.example_order import BETWEEN, published_text
 from lm_eval_leakage.questions.guards import anchored
 from lm_eval_leakage.questions.rendering import context_and_block
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.results.markup import markdown_of
-from lm_eval_leakage.sealing.keyed import KeyedDraws, new_key
-from lm_eval_leakage.sealing.originals import Original, published_questions
-from lm_eval_leakage.sealing.seal import SealedQuestion
+from lm_eval_leakage.results.formatting import markdown_of
+from lm_eval_leakage.seal.drawn import KeyedDraws, Original, SealedQuestion, new_key, published_questions
+from lm_eval_leakage.stats.order_sum import order_sum, standard_scores
+from lm_eval_leakage.stats.sealed import fisher
 
 Scores = npt.NDArray[np.float64]
 ORDERS = list(permutations(range(4)))

@@ -22,18 +22,18 @@ from scipy.stats import binom
 from sealed import drawn_questions, key_of, question_of, version
 from transformers import AutoTokenizer
 
+from lm_eval_leakage.detectors.guesses import PublishedGuess
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.harness.tasks.frames import arguments_of, framed_texts, framing
-from lm_eval_leakage.harness.tasks.run_audit import load_model
-from lm_eval_leakage.inference.sealed_tests import hits_pvalue
+from lm_eval_leakage.harness.tasks.given_questions import load_model
+from lm_eval_leakage.harness.tasks.task import arguments_of, framed_texts, framing
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.settings import pretrained_of
 from lm_eval_leakage.lab.training import Recipe, train
-from lm_eval_leakage.probes.published_guess import PublishedGuess
-from lm_eval_leakage.questions.replies import named
+from lm_eval_leakage.questions.rendering import named
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.results.markup import markdown_of
-from lm_eval_leakage.sealing.keyed import KeyedDraws, new_key
+from lm_eval_leakage.results.formatting import markdown_of
+from lm_eval_leakage.seal.drawn import KeyedDraws, new_key
+from lm_eval_leakage.stats.sealed import hits_pvalue
 
 EXPOSURES = (0, 1, 2, 5, 10)
 FORMS: Mapping[str, tuple[PublishedGuess, bool]] = {  # the probe, and whether the chat template is applied

@@ -20,14 +20,11 @@ import numpy as np
 import numpy.typing as npt
 from lm_eval.api.instance import Instance
 
-from lm_eval_leakage.harness.tasks.given_questions import questions_of
-from lm_eval_leakage.harness.tasks.run_audit import load_model
-from lm_eval_leakage.probes.example_order import published_text
+from lm_eval_leakage.detectors.shared_likelihood import published_text
+from lm_eval_leakage.harness.tasks.given_questions import load_model, questions_of
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.results.markup import markdown_of
-from lm_eval_leakage.sealing.keyed import new_key
-from lm_eval_leakage.sealing.order_dependence import order_dependence
-from lm_eval_leakage.sealing.originals import Original, published_questions
+from lm_eval_leakage.results.formatting import markdown_of
+from lm_eval_leakage.seal.drawn import Original, new_key, order_dependence, published_questions
 
 LETTERS = "ABCDE"
 Right = npt.NDArray[np.float64]

@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from lm_eval_leakage.harness.patches.pth_hook import hook_file, write_hook
+from lm_eval_leakage.harness.seams.pth_hook import hook_file, write_hook
 
 TASK = """task: startup_task
 dataset_path: json

@@ -14,18 +14,16 @@ from itertools import combinations, product
 import numpy as np
 from scipy.stats import norm
 
-from lm_eval_leakage.inference.accuracy_gap import accuracy_gap
-from lm_eval_leakage.inference.conformal import conformal_pvalues, from_pvalues
-from lm_eval_leakage.inference.detection_quality import auroc, auroc_interval, tpr_at_fpr, tpr_interval
-from lm_eval_leakage.inference.false_discoveries import ComparedClass, most_false
-from lm_eval_leakage.inference.known_scores import EVERY_CLASS, KnownScores
-from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
-from lm_eval_leakage.inference.prevalence import calibrated_lower_bound, exact_lower_bound, share_of
-from lm_eval_leakage.inference.sorted_questions import told_by
+from lm_eval_leakage.detectors.choice_confusion import difference
+from lm_eval_leakage.detectors.shared_likelihood import permutation_pvalue
 from lm_eval_leakage.results.leaderboard import RANK_LEVEL, leaderboard
 from lm_eval_leakage.results.result_types import Annotation, Row
-from lm_eval_leakage.statistics.paired_accuracy import difference
-from lm_eval_leakage.statistics.shared_likelihood import permutation_pvalue
+from lm_eval_leakage.stats.combined import auroc, auroc_interval, tpr_at_fpr, tpr_interval
+from lm_eval_leakage.stats.conformal import ComparedClass, conformal_pvalues, from_pvalues, most_false
+from lm_eval_leakage.stats.known_scores import EVERY_CLASS, KnownScores
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
+from lm_eval_leakage.stats.prevalence import accuracy_gap, calibrated_lower_bound, exact_lower_bound, share_of
+from lm_eval_leakage.stats.sorted_questions import told_by
 
 FPR, FDR = 0.05, 0.1
 Lines = Iterator[str]

@@ -25,18 +25,16 @@ from lm_eval.tasks import TaskManager
 from scipy.stats import binomtest
 
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.harness.tasks.given_questions import audit_of, questions_of
-from lm_eval_leakage.harness.tasks.run_audit import load_model
+from lm_eval_leakage.harness.tasks.given_questions import audit_of, load_model, questions_of
+from lm_eval_leakage.lab.demo import smollm2
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.settings import pretrained_of
-from lm_eval_leakage.lab.smollm2 import smollm2
 from lm_eval_leakage.lab.training import Recipe, train
 from lm_eval_leakage.logs.audit_line import read_line
 from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.results.data_verdict import EVIDENCE, STRONG_EVIDENCE, DataVerdict, data_verdict
-from lm_eval_leakage.results.formatting import number, pvalue
-from lm_eval_leakage.results.markup import markdown_of
-from lm_eval_leakage.results.null_status import EXACT
+from lm_eval_leakage.results.formatting import markdown_of, number, pvalue
+from lm_eval_leakage.results.published_orders import EXACT
 
 ALARMS = (EVIDENCE, STRONG_EVIDENCE)
 DRAWS = 60  # of seen and unseen questions, for the power

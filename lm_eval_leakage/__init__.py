@@ -18,9 +18,9 @@ from lm_eval_leakage.records import Evidence, Question, Request, Skipped, Untest
 if TYPE_CHECKING:
     from lm_eval.api.task import Task
 
-    from lm_eval_leakage.checking.whole_check import check
     from lm_eval_leakage.harness.tasks.task import LeakageTask
-    from lm_eval_leakage.report.loaded_run import LoadedRun
+    from lm_eval_leakage.jobs.whole_check import check
+    from lm_eval_leakage.results.page import LoadedRun
 
 __version__ = version("lm-eval-leakage")
 
@@ -42,7 +42,7 @@ def __getattr__(name: str) -> object:
     """`check`, whose module is imported when it is used: it needs PyYAML and more."""
     if name != "check":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from lm_eval_leakage.checking.whole_check import check
+    from lm_eval_leakage.jobs.whole_check import check
 
     return check
 
@@ -97,9 +97,9 @@ def load_run(*paths: str | Path) -> LoadedRun:
     >>> float(run.to_pandas().groupby("flagged")["acc,none"].mean()[True])
     1.0
     """
-    from lm_eval_leakage.report.loaded_run import LoadedRun
     from lm_eval_leakage.results.annotate import annotate
-    from lm_eval_leakage.results.written import warn_of_problems
+    from lm_eval_leakage.results.page import LoadedRun
+    from lm_eval_leakage.results.tables import warn_of_problems
 
     annotations = annotate([Path(path) for path in paths])
     warn_of_problems(annotations)

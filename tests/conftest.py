@@ -53,6 +53,6 @@ def _logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def calibrations_are_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what is computed with a calibration; when it is withheld is tested in test_withheld.py."""
-    monkeypatch.setattr("lm_eval_leakage.results.withholding.why_withheld", lambda *_: None)
-    monkeypatch.setattr("lm_eval_leakage.results.withholding.of_another_benchmark", lambda *_: None)
-    monkeypatch.setattr("lm_eval_leakage.harness.tasks.calibrated.why_withheld", lambda *_: None)
+    monkeypatch.setattr("lm_eval_leakage.results.identify.why_withheld", lambda *_: None)
+    monkeypatch.setattr("lm_eval_leakage.results.identify.of_another_benchmark", lambda *_: None)
+    monkeypatch.setattr("lm_eval_leakage.harness.tasks.judging.why_withheld", lambda *_: None)

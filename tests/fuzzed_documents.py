@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from string import ascii_uppercase
 from typing import Any
 
-from lm_eval_leakage.probes import Probe, probes
+from lm_eval_leakage.detectors import Probe, probes
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.questions.guards import guards_of
 from lm_eval_leakage.questions.reader import Rendered, read_question

@@ -15,18 +15,17 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.detector_ids import detector_id
+from lm_eval_leakage.detectors import Probe, Statistic, probes, statistics
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.tasks.audit import template
-from lm_eval_leakage.harness.tasks.audit_suffixes import PARTS_OF_SEAL, SEAL_AUDIT, suffixes
-from lm_eval_leakage.harness.tasks.known_keys import OWN_KEYS
-from lm_eval_leakage.inference.pooling import SKIPPED
-from lm_eval_leakage.lab.quality_table import COMBINED_HEADING
-from lm_eval_leakage.probes import Probe, probes
+from lm_eval_leakage.harness.tasks.metadata import OWN_KEYS
+from lm_eval_leakage.harness.tasks.templates import PARTS_OF_SEAL, SEAL_AUDIT, suffixes
+from lm_eval_leakage.lab.outcome_report import COMBINED_HEADING
 from lm_eval_leakage.records import DeclaredRow
-from lm_eval_leakage.results.log_tests import LOG_TESTS
-from lm_eval_leakage.results.verdict_rows import VERDICT_ROWS
-from lm_eval_leakage.statistics import Statistic, statistics
+from lm_eval_leakage.registry import detector_id
+from lm_eval_leakage.results.data_verdict import VERDICT_ROWS
+from lm_eval_leakage.results.sealed_logs import LOG_TESTS
+from lm_eval_leakage.stats.pooling import SKIPPED
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = DOCS / "methods"

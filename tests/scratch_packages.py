@@ -10,9 +10,11 @@ import pytest
 from lm_eval.api import registry as of_harness
 
 from lm_eval_leakage import registry
-from lm_eval_leakage.harness.table import declared_rows
-from lm_eval_leakage.harness.tasks import audit_suffixes, known_keys, templates
-from lm_eval_leakage.probes import probes
+from lm_eval_leakage.detectors import probes
+from lm_eval_leakage.harness import table as declared_rows
+from lm_eval_leakage.harness.tasks import metadata as known_keys
+from lm_eval_leakage.harness.tasks import templates
+from lm_eval_leakage.harness.tasks import templates as audit_suffixes
 
 CACHES = (
     registry.detector_packages,

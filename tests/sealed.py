@@ -16,11 +16,11 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.running.sealing_run import sealing_of, write_sealing
-from lm_eval_leakage.inference.looks import Look
-from lm_eval_leakage.sealing.looks_file import read_ledger
-from lm_eval_leakage.sealing.private_folder import read_seal
-from lm_eval_leakage.sealing.seal import Seal
+from lm_eval_leakage.harness.sealing import sealing_of, write_sealing
+from lm_eval_leakage.seal.drawn import Seal
+from lm_eval_leakage.seal.folders import read_seal
+from lm_eval_leakage.seal.looks_file import read_ledger
+from lm_eval_leakage.stats.looks import Look
 from tests.fakes import FakeLM, Score, by_hash
 
 extend_harness(TaskManager)
@@ -61,7 +61,7 @@ def sealed_folder(folder: Path, given: Sequence[Mapping[str, Any]], seed: int = 
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{NAME}.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in given), encoding="utf-8")
-    with patch("lm_eval_leakage.harness.running.sealing_run.new_key", lambda: sha256(b"%d" % seed).digest()):
+    with patch("lm_eval_leakage.harness.sealing.new_key", lambda: sha256(b"%d" % seed).digest()):
         write_sealing(sealing_of(str(file), NAME, "keep", None), folder / "sealed")
     return SealedFolder(folder / "sealed", read_seal(folder / "sealed" / "private"))
 

@@ -20,15 +20,14 @@ from lm_eval.tasks import TaskManager
 from lm_eval.utils import make_table
 
 from lm_eval_leakage import cli, leakage_task, registry
+from lm_eval_leakage.detectors import probes, statistics
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
-from lm_eval_leakage.probes import probes
+from lm_eval_leakage.harness.tasks.templates import suffixes
 from lm_eval_leakage.records import Answered, Question, UntestableQuestion
-from lm_eval_leakage.report.page import render
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.column_registry import FLAGGED
+from lm_eval_leakage.results.columns import FLAGGED
 from lm_eval_leakage.results.formatting import whole_percent
-from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.results.page import render
 from tests.fakes import FakeLM, by_hash, fond_of
 from tests.scratch_packages import forget, install, site_of_strangers
 
@@ -325,13 +324,13 @@ def test_on_questions_that_nobody_has_seen_it_flags_no_more_than_chance(site: Pa
 @pytest.mark.model
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_simulate_ranks_by_both_and_makes_a_calibration_of_both(site: Path, tmp_path: Path) -> None:
-    from lm_eval_leakage.inference.known_scores import COMBINED
     from lm_eval_leakage.lab import outcome_report
-    from lm_eval_leakage.lab.quality_table import qualities
+    from lm_eval_leakage.lab.outcome_report import qualities
     from lm_eval_leakage.lab.settings import Simulation
     from lm_eval_leakage.lab.simulation import simulate
     from lm_eval_leakage.lab.training import Recipe
     from lm_eval_leakage.logs.calibration_file import read_calibration
+    from lm_eval_leakage.stats.known_scores import COMBINED
     from tests.harness.test_prefix_tree_lm import checkpoint
 
     tiny = checkpoint(tmp_path, hidden_size=32, intermediate_size=64)

@@ -4,17 +4,14 @@ from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 
 import pytest
 
-from lm_eval_leakage.detector_ids import OUTSIDE_ID, detector_id, spelled
+from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.detectors.option_orders import MaxOrder, OptionOrders
+from lm_eval_leakage.detectors.outlier import Outlier
+from lm_eval_leakage.detectors.pairs import OptionPairs
 from lm_eval_leakage.harness.tasks.audit import suffixes, template
-from lm_eval_leakage.harness.tasks.parameters import probe_of, with_parameters
+from lm_eval_leakage.harness.tasks.metadata import probe_of, with_parameters
 from lm_eval_leakage.logs.audit_line import score_names
-from lm_eval_leakage.probes import Probe, probes
-from lm_eval_leakage.probes.option_orders import OptionOrders
-from lm_eval_leakage.probes.option_pairs import OptionPairs
-from lm_eval_leakage.registry import _name_of, registered_name
-from lm_eval_leakage.statistics import statistics
-from lm_eval_leakage.statistics.max_order import MaxOrder
-from lm_eval_leakage.statistics.outlier import Outlier
+from lm_eval_leakage.registry import OUTSIDE_ID, _name_of, detector_id, registered_name, spelled
 
 REGISTERED = [
     *(pytest.param(probes.get(name), id=f"probe {name}") for name in probes.names()),

@@ -11,15 +11,13 @@ from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.detectors import probes, statistics
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.table.declared_rows import known_rows
+from lm_eval_leakage.harness.table import known_rows
 from lm_eval_leakage.harness.tasks.audit import template
-from lm_eval_leakage.harness.tasks.audit_suffixes import split_name, suffixes
-from lm_eval_leakage.harness.tasks.known_keys import known_keys
-from lm_eval_leakage.harness.tasks.templates import templates
+from lm_eval_leakage.harness.tasks.metadata import known_keys
+from lm_eval_leakage.harness.tasks.templates import split_name, suffixes, templates
 from lm_eval_leakage.logs.audit_line import benchmark_of
-from lm_eval_leakage.probes import probes
-from lm_eval_leakage.statistics import statistics
 from tests.fakes import FakeLM, by_hash
 from tests.scratch_packages import install, site_of_strangers
 
@@ -27,9 +25,9 @@ extend_harness(TaskManager)
 FRESH = task_configs_path() / "fresh"
 STATISTIC = """
 from dataclasses import dataclass
-from lm_eval_leakage.inference.pooling import mean_row
+from lm_eval_leakage.stats.pooling import mean_row
 from lm_eval_leakage.records import Measurement
-from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.detectors import statistics
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def test_a_package_that_cannot_be_imported_affects_no_other(site: Path, module: 
     names = statistics.names()
     assert {"n_texts", "max_order", "outlier"} <= set(names)
     assert "early" not in names  # registered before the import failed
-    assert statistics.get("max_order").__module__ == "lm_eval_leakage.statistics.max_order"
+    assert statistics.get("max_order").__module__ == "lm_eval_leakage.detectors.option_orders"
     assert probes.names()
     (record,) = caplog.records
     assert "no detector of the package broken is available: " in record.getMessage()
@@ -125,7 +123,7 @@ def test_the_name_of_one_of_ours_stays_ours_whoever_is_imported_first(site: Path
     install(site, "stranger", "stranger", files(count=counting("max_order")))
     with pytest.raises(ValueError, match="the statistic 'max_order' is registered twice"):
         __import__("stranger.count")
-    assert statistics.get("max_order").__module__ == "lm_eval_leakage.statistics.max_order"
+    assert statistics.get("max_order").__module__ == "lm_eval_leakage.detectors.option_orders"
 
 
 @pytest.mark.parametrize("row", ["flagged_rate", "skipped", "calibrated_rate", "acc"])

@@ -10,7 +10,7 @@ import pytest
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import question_from_doc, task_configs_path
-from lm_eval_leakage.harness.checks.task_names import check_task_names
+from lm_eval_leakage.harness.task_names import check_task_names
 
 DOCS = [
     json.loads(line)

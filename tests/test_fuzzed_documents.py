@@ -10,7 +10,7 @@ import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.questions.answer_keys import read_keys
+from lm_eval_leakage.questions.fields import read_keys
 from tests.fuzzed_documents import documents, read_all
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
+from lm_eval_leakage.harness.tasks.templates import suffixes
 from tests.method_pages import (
     DOCS,
     MEASURED_AFTER,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage import parts
+from lm_eval_leakage import files as parts
 from lm_eval_leakage.files import atomic_remove, atomic_write, publish_files, try_to_write
 from tests import forks  # noqa: F401
 

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from lm_eval_leakage.probes import probes
+from lm_eval_leakage.detectors import probes, statistics
 from lm_eval_leakage.registry import Registry
-from lm_eval_leakage.statistics import statistics
 
 
 def test_modules_are_found_by_their_registered_names() -> None:
@@ -18,7 +17,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 
 def test_a_name_cannot_be_taken_twice() -> None:
-    registry: Registry[type] = Registry("probe", "lm_eval_leakage.probes")
+    registry: Registry[type] = Registry("probe", "lm_eval_leakage.detectors")
     registry.register("twin")(int)
     with pytest.raises(ValueError, match="'twin' is registered twice"):
         registry.register("twin")(str)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lm_eval_leakage.questions.fields import well_formed, well_formed_parts
-from lm_eval_leakage.questions.row_texts import last_place, listed_texts, shared_beginning, texts_in
+from lm_eval_leakage.questions.prompt_parser import last_place, listed_texts, shared_beginning, texts_in
 from lm_eval_leakage.texts import brief, from_yaml, in_capitals
 
 

@@ -13,15 +13,21 @@ from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
 from lm_eval_leakage.cli.campaign_command import campaign, campaign_arguments
 from lm_eval_leakage.cli.check import check, check_arguments
-from lm_eval_leakage.cli.completion import add_completion
 from lm_eval_leakage.cli.cost import cost, cost_arguments
-from lm_eval_leakage.cli.early_checks import check_early
-from lm_eval_leakage.cli.ending import CONDITION_MET, be_quiet, end_in_words, refuse, say
-from lm_eval_leakage.cli.outputs import checked
+from lm_eval_leakage.cli.ending import (
+    CONDITION_MET,
+    add_completion,
+    be_quiet,
+    check_early,
+    checked,
+    end_in_words,
+    refuse,
+    say,
+)
 from lm_eval_leakage.cli.seal_command import seal, seal_arguments
-from lm_eval_leakage.harness.patches import pth_hook as hook
-from lm_eval_leakage.harness.patches.cli_parser import Command, CommandLine, command_line
-from lm_eval_leakage.harness.patches.exception_hook import REFUSED
+from lm_eval_leakage.harness.seams import pth_hook as hook
+from lm_eval_leakage.harness.seams.command_line import Command, CommandLine, command_line
+from lm_eval_leakage.harness.seams.patching import REFUSED
 
 
 def path(_: argparse.Namespace | None = None) -> None:
@@ -78,8 +84,8 @@ def status(_: argparse.Namespace | None = None) -> None:
 
 def census(args: argparse.Namespace) -> None:
     """list every multiple-choice task with whether it can be audited, and why not"""
-    from lm_eval_leakage.harness.census import census_report
-    from lm_eval_leakage.harness.census.findings import findings
+    from lm_eval_leakage.harness import auditable as census_report
+    from lm_eval_leakage.harness.auditable import findings
 
     index = census_report.task_index(args.include_path)
     names = [name for task in args.tasks or [] for name in task.split(",")]
@@ -100,8 +106,7 @@ def simulate(args: argparse.Namespace) -> None:
 def orders(args: argparse.Namespace) -> None:
     """test from a task's questions alone, without a model, whether their published orders of options are random"""
     from lm_eval_leakage.harness.tasks.given_questions import questions_of
-    from lm_eval_leakage.results.null_status import Documented, as_markdown, as_record, null_status
-    from lm_eval_leakage.results.published_orders import order_tests
+    from lm_eval_leakage.results.published_orders import Documented, as_markdown, as_record, null_status, order_tests
     from lm_eval_leakage.texts import as_json
 
     documented = None if args.documented is None else Documented(*args.documented)
@@ -113,7 +118,7 @@ def orders(args: argparse.Namespace) -> None:
 
 def list_audits(args: argparse.Namespace) -> None:
     """list the audits of one task, or of the tasks of a group or tag"""
-    from lm_eval_leakage.harness.census import census_report as report
+    from lm_eval_leakage.harness import auditable as report
 
     try:
         print(report.as_list(report.findings_of(args.what, report.task_index(args.include_path))))

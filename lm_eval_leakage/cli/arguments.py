@@ -135,7 +135,7 @@ def _reading_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _annotate_arguments(parser: argparse.ArgumentParser) -> None:
-    from lm_eval_leakage.results.markup import STYLES
+    from lm_eval_leakage.results.formatting import STYLES
 
     _reading_arguments(parser)
     parser.add_argument(

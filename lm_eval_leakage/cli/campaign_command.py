@@ -1,4 +1,7 @@
-"""`lm-eval-leakage campaign`: many models on many benchmarks; its progress; its verification."""
+"""A campaign's progress in the terminal: units, tokens per second, time left.
+
+`lm-eval-leakage campaign`: many models on many benchmarks; its progress; its verification.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,54 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tqdm import tqdm
+
 from lm_eval_leakage.cli.check import only_warnings
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, say, warn
-from lm_eval_leakage.harness.patches.exception_hook import REFUSED
+from lm_eval_leakage.harness.seams.patching import REFUSED
+from lm_eval_leakage.jobs.driver import Progress, Watch
+from lm_eval_leakage.jobs.folder import Attempt
+from lm_eval_leakage.results.formatting import about, duration
 from lm_eval_leakage.texts import visible
 
 if TYPE_CHECKING:
-    from lm_eval_leakage.campaign.attempts import Attempt
-    from lm_eval_leakage.campaign.driver import CampaignOutcome
-    from lm_eval_leakage.campaign.plan_settings import CampaignPlan
+    from lm_eval_leakage.jobs.driver import CampaignOutcome
+    from lm_eval_leakage.jobs.folder import Attempt
+    from lm_eval_leakage.jobs.plan import CampaignPlan
+
+
+BAR_FORMAT = "{n_fmt}/{total_fmt} units |{bar}| {elapsed}{postfix}"
+
+
+class CampaignBar(Watch):
+    """One line that is written again, with a line above it for each failure."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+
+    def begins(self, progress: Progress) -> None:
+        self._bar = tqdm(total=progress.n_units, initial=progress.n_done_before, bar_format=BAR_FORMAT)
+
+    def ended(self, attempt: Attempt, progress: Progress) -> None:
+        if not attempt.ok:
+            self._bar.write(visible(f"{attempt.unit.id}: {attempt.error}"), file=self._bar.fp)
+        self._bar.set_postfix_str(_rates(progress), refresh=False)
+        self._bar.n = progress.n_done
+        self._bar.refresh()
+
+    def ends(self) -> None:
+        self._bar.close()
+
+
+def _rates(progress: Progress) -> str:
+    left = progress.seconds_left()
+    parts = [
+        f"{about(round(progress.tokens_per_second))} tokens/s",
+        *([] if left is None else [f"{duration(left)} left"]),
+    ]
+    failed = len(progress.failed)
+    return ", ".join([*parts, *([f"{failed} failed"] if failed else [])])
+
 
 OF_STATUS, OF_VERIFICATION = "status", "verify"
 FAILURES_NAMED = 20
@@ -67,13 +109,13 @@ def campaign_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _carry_out(args: argparse.Namespace) -> None:
-    from lm_eval_leakage.campaign.plan_checks import check_early
-    from lm_eval_leakage.campaign.plan_settings import read_plan
+    from lm_eval_leakage.jobs.estimates import check_early
+    from lm_eval_leakage.jobs.plan import read_plan
 
     plan = read_plan(args.what[0], args.output_path)
     only_warnings()
     check_early(plan)
-    from lm_eval_leakage.campaign.driver import run_campaign  # seconds
+    from lm_eval_leakage.jobs.driver import run_campaign  # seconds
 
     if args.dry_run:
         _dry_run(plan, args.tflops)
@@ -87,8 +129,7 @@ def _carry_out(args: argparse.Namespace) -> None:
 
 
 def _dry_run(plan: CampaignPlan, tflops: float) -> None:
-    from lm_eval_leakage.campaign.estimates import as_text, estimates
-    from lm_eval_leakage.campaign.plan_checks import checked
+    from lm_eval_leakage.jobs.estimates import as_text, checked, estimates
 
     note("reading the tasks ...")
     prepared = checked(plan)
@@ -96,8 +137,7 @@ def _dry_run(plan: CampaignPlan, tflops: float) -> None:
 
 
 def _bar(args: argparse.Namespace) -> Any:
-    from lm_eval_leakage.campaign.driver import Watch
-    from lm_eval_leakage.cli.campaign_bar import CampaignBar
+    from lm_eval_leakage.jobs.driver import Watch
 
     return Watch() if args.quiet else CampaignBar()
 
@@ -119,8 +159,8 @@ def _failure(outcome: CampaignOutcome, attempt: Attempt) -> str:
 
 
 def _status(path: Path) -> None:
-    from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-    from lm_eval_leakage.campaign.told_status import status_as_text
+    from lm_eval_leakage.jobs.driver import status_as_text
+    from lm_eval_leakage.jobs.folder import CampaignFolder
 
     say(visible_lines(status_as_text(CampaignFolder(path))))
 
@@ -130,8 +170,8 @@ def visible_lines(text: str) -> str:
 
 
 def _verify(path: Path) -> None:
-    from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-    from lm_eval_leakage.campaign.verify import verify
+    from lm_eval_leakage.jobs.folder import CampaignFolder
+    from lm_eval_leakage.jobs.verify import verify
 
     found = verify(CampaignFolder(path))
     say(f"{found.n_units} units with {found.n_files} files were compared, and the tables computed again from the logs")

@@ -11,13 +11,13 @@ from pathlib import Path
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
 
 PROBLEMS_TOLD = 5
-TOLD_AT_THE_END = "lm_eval_leakage.harness.table.finished_results"  # logs the verdict on every single audit
+TOLD_AT_THE_END = "lm_eval_leakage.harness.finished_results"  # logs the verdict on every single audit
 
 
 def check(args: argparse.Namespace) -> None:
     """check a model for leakage of benchmarks: audits what is missing, ends with one verdict per task and a page"""
-    from lm_eval_leakage.checking.check_settings import SETTING_NAMES, check_settings
-    from lm_eval_leakage.checking.whole_check import run_check
+    from lm_eval_leakage.jobs.check_settings import SETTING_NAMES, check_settings
+    from lm_eval_leakage.jobs.whole_check import run_check
 
     given = {name: value for name, value in vars(args).items() if name in SETTING_NAMES}
     settings = check_settings(given, args.config)

@@ -13,9 +13,8 @@ ALL = "all"
 
 def cost(args: argparse.Namespace) -> None:
     """count the requests and tokens of audits and tasks with a tokenizer, without a model"""
-    from lm_eval_leakage.harness.checks.foreseen import source_of, why_cannot_answer
-    from lm_eval_leakage.harness.running.cost_table import AS_GIVEN, Speed, as_markdown, as_records, speed_of
-    from lm_eval_leakage.harness.running.costs import costs
+    from lm_eval_leakage.harness.costs import AS_GIVEN, Speed, as_markdown, as_records, costs, speed_of
+    from lm_eval_leakage.harness.preflight import source_of, why_cannot_answer
     from lm_eval_leakage.texts import as_json
 
     names = [name for task in args.tasks for name in task.split(",") if name]
@@ -73,8 +72,8 @@ def cost_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _refuse_keys(metadata: dict[str, object], names: list[str]) -> None:
-    from lm_eval_leakage.harness.tasks.audit_suffixes import names_an_audit
-    from lm_eval_leakage.harness.tasks.known_keys import refusal_of_keys
+    from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
+    from lm_eval_leakage.harness.tasks.templates import names_an_audit
 
     audits = [name for name in names if names_an_audit(name)]
     if audits and (refusal := refusal_of_keys(metadata, of_audits_only=len(audits) == len(names))):

@@ -1,20 +1,65 @@
-"""What a command prints, and how it ends: with its own exit code, or with a sentence and exit code 2, whatever error
+"""A little colour on terminals: verdict words, notes, errors. None in files and pipes, with NO_COLOR, or on a terminal
+that has none.
+
+What a command prints, and how it ends: with its own exit code, or with a sentence and exit code 2, whatever error
 was raised; the traceback of one that nobody foresaw is in a file that the sentence names.
 
 `say` prints results, `note` progress and remarks (not with --quiet), `warn` what the user must know.
+
+Checks that a command can write its output, before it reads or computes anything.
+
+Checks of what a command names, before lm_eval's tasks are indexed or a model is loaded.
+
+Completion of commands, options and file names in a shell, written by shtab: a script that runs no Python.
 """
 
 from __future__ import annotations
 
+import argparse
+import functools
 import io
 import os
+import re
 import sys
-from collections.abc import Callable
-from typing import NoReturn, TextIO
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
 
-from lm_eval_leakage.cli.colour import DIM, RED, YELLOW, in_colour, with_coloured_verdicts
-from lm_eval_leakage.harness.patches.exception_hook import INTERRUPTED, REFUSED, Refusal, unforeseen
+from lm_eval_leakage.files import check_writable
+from lm_eval_leakage.harness.preflight import check_given_once, check_model, check_path, parsed_args, preflight
+from lm_eval_leakage.harness.seams.command_line import Command, arguments_of
+from lm_eval_leakage.harness.seams.patching import INTERRUPTED, REFUSED, Refusal, unforeseen
+from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
+from lm_eval_leakage.jobs.check_settings import names_in_file
+from lm_eval_leakage.logs.run import shard_in
 from lm_eval_leakage.texts import visible
+
+RED, GREEN, YELLOW, DIM = "31", "32", "33", "2"
+BY_SUSPICION = (DIM, GREEN, YELLOW, RED)  # of verdict words
+
+
+def in_colour(text: str, colour: str, stream: TextIO) -> str:
+    """The text for this stream; unchanged where there are no colours."""
+    return f"\x1b[{colour}m{text}\x1b[0m" if shows_colours(stream) else text
+
+
+def shows_colours(stream: TextIO) -> bool:
+    """Whether the stream is a terminal with colours that the user has not turned off (https://no-color.org)."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+def with_coloured_verdicts(text: str, stream: TextIO) -> str:
+    """Colours verdict words that fill a cell of a table or begin a sentence after a name; those within sentences stay
+    as they are."""
+    if not shows_colours(stream):
+        return text
+    from lm_eval_leakage.results.data_verdict import WORDS  # imports scipy
+
+    colours = dict(zip(WORDS, BY_SUSPICION, strict=True))
+    words = "|".join(sorted(WORDS, key=len, reverse=True))
+    alone = re.compile(rf"(^|  |: )({words}|{words.upper()})(?=  |[:;,.]|$)", re.M)
+    return alone.sub(lambda found: found[1] + in_colour(found[2], colours[found[2].lower()], stream), text)
+
 
 CONDITION_MET = 1
 UNHEARD = 141  # 128 + SIGPIPE: whoever read the output has closed the pipe
@@ -131,3 +176,124 @@ def _mute(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+WRITES_FOLDER = ("annotate", "clean")
+WRITES_FILE = ("calibrate", "identify", "report", "leaderboard")
+
+
+def checked(command: Command) -> Command:
+    """`command`, made to raise ValueError before any work if its output cannot be written."""
+
+    @functools.wraps(command)
+    def run(args: argparse.Namespace) -> None:
+        name = command.__name__
+        place = getattr(args, "output_path", None)
+        if place is not None and name in WRITES_FOLDER + WRITES_FILE:
+            check_writable(place, folder=name in WRITES_FOLDER)
+        command(args)
+
+    return run
+
+
+FILES = (".json", ".jsonl", ".parquet")  # of questions, which `orders` and `simulate` take instead of a task
+LISTINGS = (None, "tasks", "groups", "subtasks", "tags")  # what `ls` lists
+
+
+def check_early(args: argparse.Namespace) -> None:
+    """Raises ValueError, ImportError or OSError, with the remedy, for a command that cannot succeed."""
+    for option, texts in _as_typed().items():
+        check_given_once(option, texts or ())
+    if args.command == "run":
+        _check_run(args)
+        return
+    audits = getattr(args, "audits", [FIRST_AUDIT] if args.command == "orders" else ())
+    named, models, metadata = _names(args), [], getattr(args, "metadata", None) or {}
+    if args.command == "simulate":
+        models = [(args.model, parsed_args(text)) for text in (args.model_args, args.reference) if text]
+        check_model(args.model, audits)
+        check_writable(args.output_path, folder=True)
+    if args.command == "cost":
+        check_path(f"--tokenizer is {args.tokenizer}", args.tokenizer)
+    shard_in(metadata)
+    preflight(
+        [name for name in named if not name.endswith(FILES)],
+        models,
+        audits=audits,
+        include_path=args.include_path,
+        data_files=getattr(args, "data_files", None) or metadata.get("data_files"),
+        files=[name for name in named if name.endswith(FILES)],
+    )
+
+
+def _check_run(args: argparse.Namespace) -> None:
+    """With --config, what the file says is checked when lm_eval has read it."""
+    from lm_eval_leakage.harness.preflight import check_before_index
+
+    if args.config is None:
+        check_before_index(args)
+    else:
+        names_in_file(Path(args.config))
+
+
+def _as_typed() -> dict[str, list[str] | None]:
+    """The texts of lm_eval's options with keys and values; of a key that is given twice it keeps the last value."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for names in (("--model_args", "-a"), ("--metadata",), ("--gen_kwargs",)):
+        parser.add_argument(*names, nargs="*", action="extend")
+    return vars(parser.parse_known_args(sys.argv[1:])[0])
+
+
+def _names(args: argparse.Namespace) -> list[str]:
+    """The tasks that a command names."""
+    if args.command == "ls":
+        return [] if args.what in LISTINGS else [args.what]
+    if args.command == "orders":
+        return [args.task]
+    given = [args.tasks] if isinstance(args.tasks, str) else args.tasks or []
+    named = [name for task in given for name in task.split(",")]
+    return named if getattr(args, "control", None) is None else [*named, args.control]
+
+
+SHELLS = ("bash", "zsh", "tcsh")
+FOLDERS = ("FOLDER", "DIR", "RUNS")  # metavars
+
+
+class _PrintCompletion(argparse.Action):
+    """Prints the script for a shell and exits."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        print(completion(parser, str(values)))
+        parser.exit()
+
+
+def add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--print-completion",
+        action=_PrintCompletion,
+        choices=SHELLS,
+        help="print a completion script for this shell (docs/cli.md)",
+    )
+
+
+def completion(parser: argparse.ArgumentParser, shell: str) -> str:
+    """The script that completes the commands of `parser`, their options, choices, files and folders."""
+    import shtab  # only here, so that it does not delay other commands
+
+    for action in arguments_of(parser):
+        if action.choices is None and (kind := _completes(action)):
+            action.complete = shtab.DIRECTORY if kind == "folder" else shtab.FILE  # type: ignore[attr-defined]
+    return str(shtab.complete(parser, shell))
+
+
+def _completes(action: argparse.Action) -> str:
+    shown = action.metavar if isinstance(action.metavar, tuple) else (action.metavar,)
+    if set(FOLDERS) & set(shown) or action.dest == "output_path":
+        return "folder"
+    return "file" if "FILE" in shown or action.dest == "config" else ""

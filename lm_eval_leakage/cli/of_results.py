@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from lm_eval_leakage import __version__
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.harness.patches.cli_parser import Command
-from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.harness.seams.command_line import Command
+from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.logs.runs import results_of
 from lm_eval_leakage.texts import as_json, visible
 
 if TYPE_CHECKING:  # it imports scipy, which would slow `--help` down
-    from lm_eval_leakage.results.clean_guarantee import Guarantee
+    from lm_eval_leakage.results.clean_sets import Guarantee
     from lm_eval_leakage.results.conditions import Condition
     from lm_eval_leakage.results.result_types import Annotation, Row
 
@@ -82,8 +82,7 @@ def prevalence(args: argparse.Namespace) -> None:
 def annotate(args: argparse.Namespace) -> None:
     """add leakage columns to the results of runs: the verdict, flagged questions, the accuracy without them"""
     from lm_eval_leakage.results.conditions import Condition, check_complete
-    from lm_eval_leakage.results.tables import as_text, verdicts_in_words
-    from lm_eval_leakage.results.written import write
+    from lm_eval_leakage.results.tables import as_text, verdicts_in_words, write
 
     conditions = [Condition.of(text) for text in args.fail_if]
     annotations = _annotations(args)
@@ -124,7 +123,7 @@ def clean(args: argparse.Namespace) -> None:
     """write tasks for plain lm_eval that ask only the questions that are not flagged"""
     from lm_eval.tasks import TaskManager
 
-    from lm_eval_leakage.harness.clean.clean_files import own_folders, write_clean
+    from lm_eval_leakage.harness.clean_files import own_folders, write_clean
     from lm_eval_leakage.results.answered import outermost
     from lm_eval_leakage.results.clean_sets import clean_name, clean_sets
 
@@ -148,7 +147,7 @@ def clean(args: argparse.Namespace) -> None:
 
 def _say_commands(annotations: Sequence[Annotation], folder: Path, tasks: Sequence[str]) -> None:
     """Prints for each model the command that runs the clean tasks as its run was."""
-    from lm_eval_leakage.harness.clean.run_command import run_command
+    from lm_eval_leakage.harness.clean_files import run_command
 
     commands = []
     for annotation in annotations:
@@ -163,8 +162,7 @@ def _say_commands(annotations: Sequence[Annotation], folder: Path, tasks: Sequen
 
 def _judged(annotations: Sequence[Annotation], args: argparse.Namespace) -> tuple[Sequence[Annotation], Guarantee]:
     """The annotations with the flags that `clean` goes by, and what these guarantee."""
-    from lm_eval_leakage.results.clean_guarantee import BY_FLAGS, UNCALIBRATED, by_target_rate
-    from lm_eval_leakage.results.clean_sets import by_calibration
+    from lm_eval_leakage.results.clean_sets import BY_FLAGS, UNCALIBRATED, by_calibration, by_target_rate
 
     if args.target_rate is not None:
         return by_target_rate(annotations, args.target_rate)
@@ -173,7 +171,7 @@ def _judged(annotations: Sequence[Annotation], args: argparse.Namespace) -> tupl
 
 def report(args: argparse.Namespace) -> None:
     """write an HTML page of runs and audits: verdicts, columns, plots, the flagged questions"""
-    from lm_eval_leakage.report.page import render
+    from lm_eval_leakage.results.page import render
 
     annotations = _annotations(args)
     _write_page(render(annotations), args.output_path)
@@ -182,8 +180,8 @@ def report(args: argparse.Namespace) -> None:
 
 def leaderboard(args: argparse.Namespace) -> None:
     """compare many models on many benchmarks: verdicts, then shares flagged and ranks with intervals"""
-    from lm_eval_leakage.report.leaderboard_page import render
     from lm_eval_leakage.results import leaderboard as standings
+    from lm_eval_leakage.results.leaderboard_page import render
 
     annotations = _annotations(args)
     board = standings.leaderboard(annotations)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from lm_eval_leakage.cli import COMMANDS, commands
 from lm_eval_leakage.cli.of_results import COMMANDS_ON_RESULTS
-from lm_eval_leakage.harness.patches.cli_parser import PROGRAM, CommandLine, arguments_of
+from lm_eval_leakage.harness.seams.command_line import PROGRAM, CommandLine, arguments_of
 
 INTRODUCTION = """# The command line
 

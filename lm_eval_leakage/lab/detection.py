@@ -12,8 +12,7 @@ from typing import Any
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.lab.settings import pretrained_of
-from lm_eval_leakage.logs.audit_line import AuditLine, read_line
-from lm_eval_leakage.logs.harness_sample import loglikelihoods
+from lm_eval_leakage.logs.audit_line import AuditLine, loglikelihoods, read_line
 from lm_eval_leakage.records import Question
 
 logger = logging.getLogger(__name__)
@@ -109,7 +108,7 @@ class Audits:
     def answer_as_reference(self, folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
         """Writes the model's answers to each audit as a log in a sub-folder, as a reference for other models; existing
         logs are reused."""
-        from lm_eval_leakage.harness.tasks.run_audit import load_model, run_audit
+        from lm_eval_leakage.harness.tasks.given_questions import load_model, run_audit
         from lm_eval_leakage.logs.reference_log import write_reference
 
         logs = {suffix: folder / suffix for suffix in suffixes}
@@ -127,7 +126,7 @@ class Audits:
         self._lm = None
 
     def _run(self, suffix: str) -> dict[str, Any]:
-        from lm_eval_leakage.harness.tasks.run_audit import load_model, run_audit
+        from lm_eval_leakage.harness.tasks.given_questions import load_model, run_audit
 
         if self._lm is None:
             self._lm = load_model(self.model, self.model_args)

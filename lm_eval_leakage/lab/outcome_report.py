@@ -1,25 +1,297 @@
-"""Reports the outcome of a simulation as JSON, Markdown and plots."""
+"""Plots of a simulation: curves over exposures, ROC curves, distributions of scores, orders of single questions.
+
+How well each detector separates trained from held-out questions (AUROC, TPR at fixed FPR), as a table.
+
+Reports the outcome of a simulation as JSON, Markdown and plots.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.inference.exchangeability import exchangeability
-from lm_eval_leakage.lab import plots
+from lm_eval_leakage.files import atomic_binary_file, atomic_write
 from lm_eval_leakage.lab.calibrate import from_control, from_held_out
-from lm_eval_leakage.lab.detection import Audits
-from lm_eval_leakage.lab.quality_table import FPRS, TOO_FEW, Quality, methods_table, qualities, shown, sweep
+from lm_eval_leakage.lab.detection import Audits, Detector
 from lm_eval_leakage.lab.simulation import Outcome
+from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.calibration_file import write_calibration
-from lm_eval_leakage.questions.described import described
-from lm_eval_leakage.results.formatting import counted, number, pvalue
+from lm_eval_leakage.questions.families import described
+from lm_eval_leakage.results.formatting import DASH, counted, number, plus_minus, pvalue, value_in_interval
+from lm_eval_leakage.stats.combined import (
+    FEWEST_FOR_INTERVAL,
+    FOLDS,
+    Confusion,
+    Interval,
+    auroc,
+    auroc_interval,
+    cross_validated,
+    tpr_interval,
+)
+from lm_eval_leakage.stats.known_scores import exchangeability
+from lm_eval_leakage.stats.pooling import Estimate, rate_and_stderr
+
+# Okabe and Ito's colours, which colour-blind readers can distinguish
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+DETECTORS_SHOWN = 6  # detectors per plot
+ORDERS = "leakage_perm"
+
+
+def write_plots(outcome: Outcome, found: Sequence[Quality], folder: Path) -> None:
+    """Writes `auroc.png` and, for K exposures, `roc_K.png`, `scores_K.png` and, for orders, `orders_K.png`."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    _save(_curves(outcome, found), folder / "auroc.png")
+    for exposures in sorted(outcome.audits):
+        _save(_roc(outcome, exposures), folder / f"roc_{exposures}.png")
+        _save(_distributions(outcome, exposures), folder / f"scores_{exposures}.png")
+        if ORDERS in outcome.settings.detectors:
+            lines = outcome.audits[exposures].lines(ORDERS)
+            _save(_orders(outcome, lines, exposures), folder / f"orders_{exposures}.png")
+
+
+def _figure(columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(5.5 * columns, 3.6 * rows), squeeze=False, layout="constrained"
+    )
+    return figure, axes
+
+
+def _save(figure: Any, file: Path) -> None:
+    from matplotlib import pyplot as plt
+
+    with atomic_binary_file(file) as stream:
+        figure.savefig(stream, dpi=120, format="png")
+    plt.close(figure)
+
+
+def _curves(outcome: Outcome, found: Sequence[Quality]) -> Any:
+    figure, ((axes,),) = _figure()
+    last = max(outcome.audits)
+    for colour, name in zip(COLOURS, best(outcome, last, DETECTORS_SHOWN), strict=False):
+        own = [quality for quality in found if quality.detector == name]
+        exposures = [quality.exposures for quality in own]
+        axes.plot(exposures, [quality.auroc.value for quality in own], "o-", color=colour, label=name)
+        low, high = [quality.auroc.low for quality in own], [quality.auroc.high for quality in own]
+        axes.fill_between(exposures, low, high, color=colour, alpha=0.12)
+    axes.axhline(0.5, color="grey", linestyle=":")
+    axes.set(xlabel="exposures", ylabel="AUROC", title="trained versus held-out questions")
+    axes.legend(fontsize="x-small")
+    return figure
+
+
+def _roc(outcome: Outcome, exposures: int) -> Any:
+    figure, ((axes,),) = _figure()
+    scores = {detector.name: detector.scores for detector in outcome.detectors[exposures]}
+    for colour, name in zip(COLOURS, best(outcome, exposures, DETECTORS_SHOWN), strict=False):
+        points = list(sweep(scores[name], outcome))
+        x, y = [0.0, *(point["fpr"] for point in points)], [0.0, *(point["tpr"] for point in points)]
+        axes.step(x, y, where="post", color=colour, label=name)
+    axes.plot([0, 1], [0, 1], ":", color="grey")
+    axes.set(
+        xlabel="share of held-out questions flagged",
+        ylabel="share of trained questions flagged",
+        title=counted(exposures, "exposure"),
+    )
+    axes.legend(fontsize="x-small")
+    return figure
+
+
+def _distributions(outcome: Outcome, exposures: int) -> Any:
+    names = best(outcome, exposures, 4)
+    scores = {detector.name: detector.scores for detector in outcome.detectors[exposures]}
+    figure, axes = _figure(2, max(1, -(-len(names) // 2)))
+    for place, name in zip(axes.flat, names, strict=False):
+        own, others = halves(scores[name], outcome)
+        place.hist([own, others], bins=20, color=COLOURS[1::-1], label=["trained", "held out"])
+        place.set(title=name, xlabel="score", ylabel="questions")
+        place.legend(fontsize="x-small")
+    return figure
+
+
+def _orders(outcome: Outcome, lines: Sequence[AuditLine], exposures: int) -> Any:
+    """The papers' dot-line plot: log-likelihood of every order of a question, with the published order marked."""
+    orders = {line.question: line.loglikelihoods for line in lines if not line.reason}
+    chosen = [next((name for name in half if name in orders), None) for half in (outcome.trained, outcome.held_out)]
+    figure, axes = _figure(2)
+    for place, name, half in zip(axes.flat, chosen, ("trained", "held out"), strict=True):
+        if name is None:
+            continue
+        published, *_ = answers = orders[name]
+        place.plot(answers, "o-", color=COLOURS[0], markersize=3, linewidth=0.8)
+        place.plot(0, published, "D", color=COLOURS[1], label="published order")
+        place.set(title=f"{half}: {name}"[:60], xlabel="order", ylabel="log-likelihood, nats")
+        place.legend(fontsize="x-small")
+    figure.suptitle(counted(exposures, "exposure"))
+    return figure
+
+
+FPRS = (0.01, 0.05)
+COMBINED_HEADING = "combined (cross-validated)"
+
+
+@dataclass(frozen=True)
+class Quality:
+    """The quality of one detector after one number of exposures.
+
+    rule: quality of the published rule's decisions; None if there is no rule
+    tpr: true-positive rate at each false-positive rate in FPRS
+    """
+
+    detector: str
+    exposures: int
+    n_trained: int
+    n_held_out: int
+    n_skipped: int
+    rule: Confusion | None
+    null_rate: float | None
+    auroc: Interval
+    tpr: Mapping[float, Interval]
+    n_tokens: float
+    seconds: float
+
+
+def qualities(outcome: Outcome) -> Iterator[Quality]:
+    """The quality of every detector, and of all combined, after every number of exposures."""
+    for exposures, detectors in sorted(outcome.detectors.items()):
+        together = combined(detectors, outcome.trained, outcome.held_out)
+        for detector in detectors if together is None else [*detectors, together]:
+            yield quality(detector, exposures, outcome.trained, outcome.held_out)
+
+
+def combined(detectors: Sequence[Detector], trained: Sequence[str], held_out: Sequence[str]) -> Detector | None:
+    """The cross-validated combined score of all detectors of single questions; None if there is only one, or too few
+    questions for cross-validation."""
+    scores, labels = scores_of_all(detectors, trained, held_out)
+    if len(scores) < 2 or min(len(trained), len(held_out)) < FOLDS:
+        return None
+    try:
+        probabilities = cross_validated(scores, labels)
+    except ValueError:  # too few questions have a score
+        return None
+    costs = {detector.audit: (detector.n_tokens, detector.seconds) for detector in detectors}
+    return Detector(
+        COMBINED_HEADING,
+        "",
+        dict(zip((*trained, *held_out), probabilities.tolist(), strict=True)),
+        None,
+        None,
+        {},
+        sum(n_tokens for n_tokens, _ in costs.values()),
+        sum(seconds for _, seconds in costs.values()),
+    )
+
+
+def scores_of_all(
+    detectors: Sequence[Detector], trained: Sequence[str], held_out: Sequence[str]
+) -> tuple[dict[str, list[float]], list[bool]]:
+    """Scores by detector, in the given order of the questions, and which of these were trained on. NaN if a question
+    could not be tested; tests of question order, which have no score per question, are left out."""
+    names = (*trained, *held_out)
+    scores = {
+        detector.name: [detector.scores.get(name, math.nan) for name in names]
+        for detector in detectors
+        if len(detector.scores) + len(detector.skipped) == len(names)
+    }
+    return scores, [True] * len(trained) + [False] * len(held_out)
+
+
+def quality(detector: Detector, exposures: int, trained: Sequence[str], held_out: Sequence[str]) -> Quality:
+    own = [detector.scores[name] for name in trained if name in detector.scores]
+    others = [detector.scores[name] for name in held_out if name in detector.scores]
+    rng = np.random.default_rng(0)
+    rule = None
+    if detector.flags is not None:
+        flags = detector.flags
+        rule = Confusion.of(
+            [flags[name] for name in trained if name in flags], [flags[name] for name in held_out if name in flags]
+        )
+    return Quality(
+        detector.name,
+        exposures,
+        len(own),
+        len(others),
+        len(detector.skipped),
+        rule,
+        detector.null_rate,
+        auroc_interval(own, others),
+        {fpr: tpr_interval(own, others, fpr, rng=rng) for fpr in FPRS},
+        detector.n_tokens,
+        detector.seconds,
+    )
+
+
+TOO_FEW = (
+    f"A dash instead of an AUROC or TPR means that fewer than {FEWEST_FOR_INTERVAL} questions of either half have a "
+    "score; draw more."
+)
+HEAD = (
+    "| method | n | skipped | flagged, trained | flagged, held out | null rate | AUROC | TPR at 5 % FPR | "
+    "tokens per question | seconds per question |\n|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def methods_table(found: Sequence[Quality]) -> str:
+    """One row per method: rates flagged by the published rule in both halves, how scores rank them, and the cost."""
+    return "\n".join([HEAD, *map(_row, found)])
+
+
+def shown(found: Interval) -> str:
+    """`0.90 [0.80, 0.95]`; a dash without an interval, since the value alone would say too much."""
+    return DASH if math.isnan(found.low) else value_in_interval(found)
+
+
+def _row(found: Quality) -> str:
+    rule = found.rule
+    trained, held_out = DASH, DASH
+    if rule is not None:
+        trained = _rate(rule.true_positives, rule.false_negatives)
+        held_out = _rate(rule.false_positives, rule.true_negatives)
+    null = number(found.null_rate, 2)
+    n_questions = f"{found.n_trained} + {found.n_held_out}"
+    power = f"{shown(found.auroc)} | {shown(found.tpr[0.05])}"
+    return (
+        f"| `{found.detector}` | {n_questions} | {found.n_skipped} | {trained} | {held_out} | {null} "
+        f"| {power} | {found.n_tokens:,.0f} | {found.seconds:.2f} |"
+    )
+
+
+def _rate(flagged: int, others: int) -> str:
+    rate, error = rate_and_stderr([True] * flagged + [False] * others)
+    return plus_minus(Estimate(rate, error), 2)
+
+
+def sweep(scores: Mapping[str, float], outcome: Outcome) -> Iterator[dict[str, float]]:
+    """TPR and FPR of flagging scores at or above each threshold, from the highest to the lowest."""
+    own, others = halves(scores, outcome)
+    for threshold in np.unique(np.concatenate([own, others]))[::-1].tolist():
+        yield {
+            "threshold": threshold,
+            "tpr": float((own >= threshold).mean()) if len(own) else math.nan,
+            "fpr": float((others >= threshold).mean()) if len(others) else math.nan,
+        }
+
+
+def halves(scores: Mapping[str, float], outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of the trained and of the held-out questions."""
+    own, others = ([scores[n] for n in names if n in scores] for names in (outcome.trained, outcome.held_out))
+    return np.array(own), np.array(others)
+
+
+def best(outcome: Outcome, exposures: int, count: int) -> list[str]:
+    """The `count` detectors with the highest AUROC."""
+    found = {d.name: auroc(*halves(d.scores, outcome)) for d in outcome.detectors[exposures]}
+    return sorted(found, key=lambda name: -found[name])[:count]
+
 
 HALF = 0.5
 LOW_FPR, FPR_SHOWN = FPRS
@@ -35,7 +307,7 @@ def write(outcome: Outcome, folder: Path) -> str:
         write_calibration(folder / f"calibration_{exposures}.json", from_held_out(outcome, exposures))
     if outcome.control is not None:
         write_calibration(folder / "calibration_control.json", from_control(outcome.control, outcome))
-    plots.write(outcome, found, folder)
+    write_plots(outcome, found, folder)
     return text
 
 

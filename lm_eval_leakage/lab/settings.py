@@ -1,13 +1,52 @@
-"""Settings of a simulation, and the protocols of the papers."""
+"""Checks, before any work, that the optional packages of the lab are installed.
+
+Settings of a simulation, and the protocols of the papers.
+
+Selects the questions that a copy of the model is trained on, and those that are held out.
+
+Reserves a simulation's output folder for one set of settings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.files import LOCK, atomic_write
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.training import Recipe
+from lm_eval_leakage.questions.families import distinct
+from lm_eval_leakage.records import Question
+
+TRAINING = ("transformers", "accelerate")
+REPORT = ("matplotlib", "sklearn")
+LORA = ("peft",)
+SMOLLM2 = ("gguf",)
+INSTALLED_AS = {"sklearn": "scikit-learn"}
+
+
+def need_packages(names: Iterable[str]) -> None:
+    """Raises ImportError, with the remedy, if one of them is not installed. Imports none of them."""
+    missing = [INSTALLED_AS.get(name, name) for name in names if not _is_there(name)]
+    if missing:
+        is_missing = "is" if len(missing) == 1 else "are"
+        raise ImportError(
+            f"{', '.join(missing)} {is_missing} needed but not installed; `pip install 'lm-eval-leakage[lab]'`"
+        )
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ValueError:  # its import was blocked
+        return False
+
 
 RELATIVE = "leakage_relative"
 DETECTORS = ("leakage_tokens", RELATIVE, "leakage_perm", "leakage_perm_q", "leakage_ngram_steps", "leakage_semihalf")
@@ -110,3 +149,111 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
         "epochs": (36,),
     },
 }
+
+
+FEWEST_DRAWN = 4  # two trained and two held out, the minimum for a variance
+
+
+@dataclass(frozen=True)
+class Split:
+    """trained, held_out: questions in the benchmark's order, in whole blocks of neighbours
+    n_eligible: number of questions from which they were drawn
+    """
+
+    trained: tuple[Question, ...]
+    held_out: tuple[Question, ...]
+    n_eligible: int
+
+
+def split(
+    questions: Sequence[Question],
+    n_questions: int,
+    *,
+    eligible: Callable[[Question], bool] = lambda question: True,
+    block: int = 1,
+    rng: random.Random,
+) -> Split:
+    """Draws `n_questions` at random, half of them to train on.
+
+    block: number of neighbours in the benchmark that are drawn together, for tests of their order
+
+    A copy of an earlier question is left out, since its twin could be in the other half. Raises
+    ValueError if too few questions are left.
+    """
+    blocks = list(_blocks(distinct(questions), eligible, block))
+    n_blocks = 2 * (n_questions // (2 * block))
+    if n_questions < FEWEST_DRAWN or n_blocks < 2:
+        raise ValueError(
+            f"n_questions is {n_questions}; half are trained on, so it must be {max(FEWEST_DRAWN, 2 * block)} or more"
+        )
+    if n_blocks > len(blocks):
+        raise ValueError(
+            f"n_questions is {n_questions}, but {len(blocks) * block} of {len(questions)} are eligible; "
+            "ask for fewer, or raise max_tokens"
+        )
+    chosen = rng.sample(range(len(blocks)), n_blocks)
+    trained, held_out = sorted(chosen[: n_blocks // 2]), sorted(chosen[n_blocks // 2 :])
+    return Split(
+        tuple(question for place in trained for question in blocks[place]),
+        tuple(question for place in held_out for question in blocks[place]),
+        len(blocks) * block,
+    )
+
+
+def _blocks(
+    questions: Sequence[Question], eligible: Callable[[Question], bool], size: int
+) -> Iterator[tuple[Question, ...]]:
+    """Non-overlapping runs of `size` eligible neighbours of one subject."""
+    for (_, fit), run in groupby(questions, key=lambda question: (question.subject, eligible(question))):
+        neighbours = tuple(run)
+        if fit:
+            yield from (neighbours[i : i + size] for i in range(0, len(neighbours) - size + 1, size))
+
+
+CLAIM = "settings.json"
+MAY_CHANGE = ("include_path", "epochs", "detectors")
+
+
+def check_claim(settings: Simulation, folder: Path) -> None:
+    """Raises ValueError if `folder` has results of different settings, which must not be mixed with these; epochs and
+    detectors may be added."""
+    file = folder / CLAIM
+    if not file.exists():
+        return
+    there, wanted = _read_claim(file), _claim_of(settings)
+    if there is None and {entry.name for entry in folder.iterdir()} <= {CLAIM, LOCK}:
+        return  # no results belong to it
+    if there is None:
+        raise ValueError(
+            f"{file} does not say which settings the results next to it have (it is truncated or damaged); give "
+            "another output folder, or remove that one"
+        )
+    for key in {**there, **wanted}:
+        if there.get(key) != wanted.get(key):
+            raise ValueError(
+                f"{folder} has a simulation with {key} = {there.get(key)!r}, not {wanted.get(key)!r}; give "
+                "another output folder, or remove that one"
+            )
+
+
+def claim(settings: Simulation, folder: Path) -> None:
+    """Records the settings of the results in `folder`."""
+    if _read_claim(folder / CLAIM) is None:
+        atomic_write(folder / CLAIM, json.dumps(_claim_of(settings), indent=1))
+
+
+def _claim_of(settings: Simulation) -> dict[str, Any]:
+    wanted: Mapping[str, Any] = json.loads(json.dumps(asdict(settings)))
+    fixed = {key: value for key, value in wanted.items() if key not in MAY_CHANGE}
+    if settings.recipe.schedule != "constant":
+        fixed["last epoch"] = max(settings.epochs)  # the learning-rate schedule ends there
+    return fixed
+
+
+def _read_claim(file: Path) -> dict[str, Any] | None:
+    """The recorded settings; None if there are none or the file is incomplete."""
+    try:
+        there = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return there if isinstance(there, dict) else None

@@ -9,12 +9,19 @@ from functools import cached_property
 from pathlib import Path
 
 from lm_eval_leakage.files import sole_use
-from lm_eval_leakage.lab.claim import check_claim, claim
 from lm_eval_leakage.lab.detection import Audits, Detector
 from lm_eval_leakage.lab.exposure_text import check_files, documents, in_other_words, ordinary_texts
-from lm_eval_leakage.lab.packages import LORA, REPORT, TRAINING, need_packages
-from lm_eval_leakage.lab.selection import Split, split
-from lm_eval_leakage.lab.settings import Simulation
+from lm_eval_leakage.lab.settings import (
+    LORA,
+    REPORT,
+    TRAINING,
+    Simulation,
+    Split,
+    check_claim,
+    claim,
+    need_packages,
+    split,
+)
 from lm_eval_leakage.lab.training import train
 from lm_eval_leakage.records import Question
 
@@ -69,7 +76,7 @@ class _Material:
 
 def _foresee(settings: Simulation, folder: Path) -> _Material:
     """Loads the questions, and checks everything that the simulation will need."""
-    from lm_eval_leakage.harness.checks.foreseen import check_model
+    from lm_eval_leakage.harness.preflight import check_model
     from lm_eval_leakage.harness.tasks.given_questions import questions_of
 
     check_model(settings.model, [*settings.detectors, *(HARD_AUDITS if settings.select == "hard" else ())])

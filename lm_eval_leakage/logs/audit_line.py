@@ -1,10 +1,15 @@
-"""The line of an audit's samples log: its schema (docs/log_format.md). Read here, and written by `line_writer`.
+"""The harness's own fields in a line of a samples log: the requests and the model's responses.
+
+The line of an audit's samples log: its schema (docs/log_format.md). Read here, and written by `line_writer`.
 
 A line holds one statistic's verdict on one question. The harness writes it, with its own keys next to ours.
+
+Writes the lines of an audit's samples log; nothing else does.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,16 +17,42 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from sys import intern
+from types import MappingProxyType
 from typing import Any
 
-from lm_eval_leakage.inference.known_scores import class_of
-from lm_eval_leakage.inference.order_power import CONTROL_FORMS
-from lm_eval_leakage.logs.problems import NOT_AS_WRITTEN, Problem
-from lm_eval_leakage.logs.version_1 import id_of
-from lm_eval_leakage.logs.version_2 import UNKNOWN_CALIBRATION, name_before_version_3
+from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem
+from lm_eval_leakage.logs.versions import UNKNOWN_CALIBRATION, id_of, name_before_version_3
 from lm_eval_leakage.questions.families import shared_texts
 from lm_eval_leakage.questions.fields import content_id, question_from_doc
-from lm_eval_leakage.records import OrderAnswers, Question, UntestableQuestion
+from lm_eval_leakage.records import Measurement, OrderAnswers, Question, Skipped, UntestableQuestion, Verdict
+from lm_eval_leakage.stats.known_scores import Calibrated, class_of
+from lm_eval_leakage.stats.order_power import CONTROL_FORMS
+
+Scored = tuple[str, str, float]  # context, continuation, log-likelihood of the latter (nats)
+
+
+def scored_texts(sample: Mapping[str, Any]) -> Iterator[Scored]:
+    """The scored texts in a line of a log; generations and texts without a continuation are skipped."""
+    for arguments, response in zip(sample["arguments"].values(), sample["resps"], strict=True):
+        if isinstance(arguments.get("arg_1"), str) and isinstance(response[0], list):
+            yield arguments["arg_0"], arguments["arg_1"], float(response[0][0])
+
+
+def as_logged(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Requests and responses of an in-memory sample, in the form that the log has."""
+    return {
+        "arguments": {
+            f"gen_args_{index}": {f"arg_{place}": part for place, part in enumerate(asked)}
+            for index, asked in enumerate(sample["arguments"])
+        },
+        "resps": [[answer if isinstance(answer, str) else list(answer)] for (answer,) in sample["resps"]],
+    }
+
+
+def loglikelihoods(sample: Mapping[str, Any]) -> list[float]:
+    """Log-likelihood of each scored text, in the order of the requests, nats."""
+    return [float(answer[0][0]) for answer in sample["resps"] if not isinstance(answer[0], str)]
+
 
 Scalar = bool | int | float | str | None
 
@@ -369,3 +400,70 @@ def _versions(sample: Mapping[str, Any]) -> array[float]:
 def _arms(sample: Mapping[str, Any]) -> Arms | None:
     arms = [sample.get(arm.name) for arm in fields(Arms)]
     return Arms(*map(bool, arms)) if all(isinstance(right, bool) for right in arms) else None
+
+
+def written_line(
+    verdict: Verdict,
+    *,
+    benchmark: str,
+    detector: str,
+    guards: Sequence[str] = (),
+    question_key: str = "",
+    contributions: Mapping[str, float | None] = MappingProxyType({}),
+    calibrated: Calibrated | Skipped | None = None,
+    orders: OrderAnswers | None = None,
+) -> dict[str, Scalar]:
+    """Our keys of one line: JSON scalars, those of CORE first.
+
+    question_key: as of `questions.copies`, by which a reader recognises copies
+    contributions: what the question adds to each row of the task, by the row's name, since the harness's loggers read
+        it; None where it adds nothing by itself
+    orders: its answers to all orders, of which the line holds what `resps` does not
+    """
+    core: dict[str, object] = dict.fromkeys(CORE) | {
+        VERSION_KEY: LINE_VERSION,
+        "benchmark": benchmark,
+        "detector": detector,
+        "guards": ",".join(guards),
+        **({QUESTION_KEY: question_key} if question_key else {}),
+        **_decision(verdict),
+        **(_calibrated(calibrated) if isinstance(calibrated, Calibrated) else {}),
+        **({} if orders is None else _written_orders(orders)),
+    }
+    reserved = {*core, *OF_HARNESS}
+    values = {field.name: getattr(verdict, field.name) for field in fields(verdict)}
+    values |= {name: contributions[name] for name in sorted(contributions)}
+    own = {name: value for name, value in values.items() if name not in reserved and _is_scalar(value)}
+    return {key: _in_json(value) for key, value in (core | own).items()}
+
+
+def _decision(verdict: Verdict) -> dict[str, object]:
+    """The decision, and the keys of the line by which questions can be ranked, a higher value meaning more leakage."""
+    if isinstance(verdict, Skipped):
+        return {"reason": verdict.reason, "ranks_by": ""}
+    if isinstance(verdict, Measurement):
+        return {"flagged": verdict.flagged, "ranks_by": ",".join(verdict.ranks_by)}
+    own = ("flagged", "pvalue", "null_rate", "statistic")
+    return {"ranks_by": "statistic"} | {key: getattr(verdict, key) for key in own}
+
+
+def _calibrated(calibrated: Calibrated) -> dict[str, object]:
+    return {"calibrated_flagged": calibrated.flagged, "calibrated_pvalue": calibrated.pvalue}
+
+
+def _written_orders(orders: OrderAnswers) -> dict[str, object]:
+    reference = ",".join(map(repr, orders.reference))
+    own: dict[str, object] = dict(zip(OF_ORDERS, (orders.orders, reference or None), strict=True))
+    for key, places in ((COMPARED_ORDERS, orders.compared), (RIGHT_PLACES, orders.right)):
+        own |= {key: ",".join(map(str, places))} if places else {}
+    return own | ({SHARED_TEXTS: " ".join(orders.shared)} if orders.shared else {})
+
+
+def _is_scalar(value: object) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _in_json(value: Any) -> Scalar:
+    """None for a number that is undefined: JSON has no NaN."""
+    found: Scalar = None if isinstance(value, float) and not math.isfinite(value) else value
+    return found

@@ -13,7 +13,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.inference.pooling import SKIPPED
 from lm_eval_leakage.logs.audit_line import (
     AuditLine,
     audit_lines,
@@ -21,10 +20,9 @@ from lm_eval_leakage.logs.audit_line import (
     looks_like_audit_line,
     with_repeated_rows,
 )
-from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.logs.run import Run, n_told, sanitized
-from lm_eval_leakage.logs.run_shard import ShardSet
+from lm_eval_leakage.logs.run import Problem, Run, ShardSet, n_told, sanitized
 from lm_eval_leakage.logs.runs import find_runs, json_lines
+from lm_eval_leakage.stats.pooling import SKIPPED
 
 NO_ANSWER = re.compile(r"failed on it|others failed|^the (?:backend|server) ")  # reasons that lie in no question
 FIRST_LINES = 20  # one of them must be complete for a log to be recognised as that of an audit

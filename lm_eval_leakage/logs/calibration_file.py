@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.inference.combined import CombinedScore
-from lm_eval_leakage.inference.known_scores import COMBINED, COPY, EVERY_CLASS, OWN, Calibration, KnownScores
-from lm_eval_leakage.inference.natural_part import NaturalPart
-from lm_eval_leakage.inference.order_power import CONTROL_FORMS
-from lm_eval_leakage.logs.version_1 import score_ids
-from lm_eval_leakage.logs.version_2 import name_before_version_3
+from lm_eval_leakage.logs.versions import name_before_version_3, score_ids
 from lm_eval_leakage.records import Described
+from lm_eval_leakage.stats.combined import CombinedScore
+from lm_eval_leakage.stats.known_scores import COMBINED, COPY, EVERY_CLASS, OWN, Calibration, KnownScores
+from lm_eval_leakage.stats.order_power import CONTROL_FORMS
+from lm_eval_leakage.stats.order_sum import NaturalPart
 
 CALIBRATION_VERSION = 3
 UNPUBLISHED = "questions that were never published"  # the end of `origin` in files whose scores are the model's own

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.logs.harness_sample import as_logged, scored_texts
+from lm_eval_leakage.logs.audit_line import as_logged, scored_texts
 
 logger = logging.getLogger(__name__)
 

@@ -1,13 +1,64 @@
-"""Families: questions with the same options, the same passage or the same stem. Their orders may have been drawn once
-for all of them, and what a model knows of one it knows of all, so that they are one unit of evidence, not several."""
+"""Copies: rows of a benchmark that ask the same question. What a model remembers of one it remembers of all, so that
+they are no independent evidence: verdicts, power and rates count each question once.
+
+Families: questions with the same options, the same passage or the same stem. Their orders may have been drawn once
+for all of them, and what a model knows of one it knows of all, so that they are one unit of evidence, not several.
+
+What questions are like, whether or not a model has seen them: properties in numbers, and digests of their texts.
+
+Questions can be compared by these without their texts, which may be private.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from statistics import fmean
+from typing import Any, TypeVar
 
-from lm_eval_leakage.records import Question
+from lm_eval_leakage.records import Described, Question, Shard
 from lm_eval_leakage.texts import canonical
+
+T = TypeVar("T")
+
+
+def question_key(question: Question) -> str:
+    """Equal for copies: the same stem with the same options in any order, up to case, white space, Unicode form and
+    invisible characters. Empty, so that it has no copies, for a shard."""
+    if isinstance(question, Shard):
+        return ""
+    parts = [_comparable(question.stem), *sorted(map(_comparable, question.options))]
+    return hashlib.sha256("\x1f".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _comparable(text: str) -> str:
+    return canonical(canonical(text).casefold())
+
+
+def each_once(items: Iterable[T], key: Callable[[T], str], place: Callable[[T], Any] = lambda item: 0) -> list[T]:
+    """The items without copies, in their order: of those with the same key the one with the lowest place, the first
+    of equals. An item with an empty key has no copies."""
+    given = list(items)
+    keys = [key(item) or number for number, item in enumerate(given)]
+    first: dict[str | int, int] = {}
+    for number, own in enumerate(keys):
+        if own not in first or place(given[number]) < place(given[first[own]]):
+            first[own] = number
+    return [item for number, item in enumerate(given) if first[keys[number]] == number]
+
+
+def distinct(questions: Iterable[Question]) -> list[Question]:
+    """Questions without copies, in their order."""
+    return each_once(questions, question_key)
+
+
+def left_out_in_words(n_copies: int) -> str:
+    """`12 copies of questions were left out`; empty for none."""
+    if not n_copies:
+        return ""
+    return f"{n_copies:,} {'copy of a question was' if n_copies == 1 else 'copies of questions were'} left out"
+
 
 PASSAGE_BYTES = 150  # of UTF-8, about 25 English words or 50 Chinese characters, with which no two questions begin or
 # end by chance
@@ -49,3 +100,42 @@ def families(shared: Sequence[Sequence[str]]) -> list[int]:
             one, other = found(first.setdefault(key, place)), found(place)
             root[max(one, other)] = min(one, other)
     return [found(place) for place in range(len(shared))]
+
+
+STEM = "characters of the question"
+OPTION = "characters of an option"
+N_OPTIONS = "number of options"
+GUARDED = "share with a natural order of options"
+SCRIPT = "share of letters that are not Latin"
+LAST_LATIN_LETTER = "\u024f"
+
+
+def described(questions: Iterable[tuple[Question, bool]]) -> Described:
+    """Of questions, each with whether it has a guard."""
+    asked = list(questions)
+    return Described(
+        {
+            STEM: tuple(float(len(question.stem.strip())) for question, _ in asked),
+            OPTION: tuple(fmean(len(option.strip()) for option in question.options) for question, _ in asked),
+            N_OPTIONS: tuple(float(len(question.options)) for question, _ in asked),
+            GUARDED: tuple(float(guarded) for _, guarded in asked),
+            SCRIPT: tuple(_not_latin(f"{question.stem} {' '.join(question.options)}") for question, _ in asked),
+        },
+        {text_digest(question): question.stem for question, _ in asked},
+    )
+
+
+def text_digest(question: Question) -> str:
+    """Equal for questions that differ only in case, punctuation, white space or the order of their options."""
+    parts = [_normalised(question.stem), *sorted(map(_normalised, question.options))]
+    return blake2b("\x1f".join(parts).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def _normalised(text: str) -> str:
+    """Letters and digits in lower case; the text itself if it has none."""
+    return "".join(character for character in text.casefold() if character.isalnum()) or text.strip()
+
+
+def _not_latin(text: str) -> float:
+    letters = [character for character in text if character.isalpha()]
+    return sum(letter > LAST_LATIN_LETTER for letter in letters) / len(letters) if letters else 0.0

@@ -15,8 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from lm_eval_leakage.questions.mentions import in_order_of_mention
-from lm_eval_leakage.questions.natural_orders import Options, is_growing, is_sorted
+from lm_eval_leakage.questions.natural_orders import Options, in_order_of_mention, is_growing, is_sorted
 from lm_eval_leakage.questions.sayings import LANGUAGES
 from lm_eval_leakage.records import Question
 

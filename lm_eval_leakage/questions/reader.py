@@ -23,9 +23,9 @@ from lm_eval_leakage.questions.prompt_parser import (
     labels_among,
     options_after_labels,
     options_in_text,
+    texts_in,
     without_labels,
 )
-from lm_eval_leakage.questions.row_texts import texts_in
 from lm_eval_leakage.records import NoOptions, Question, UntestableQuestion
 from lm_eval_leakage.texts import brief
 

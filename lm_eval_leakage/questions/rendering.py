@@ -3,17 +3,22 @@
 If the benchmark's own prompt shows the options, that prompt is used. Otherwise the stem is stripped, as in the
 harness's own templates, and the options follow it as lettered lines. Options are never changed, since the published
 text is what a model may have seen.
+
+Which of several candidates a reply names.
+
+Prompts in the benchmark's own form: options shown and a letter asked for, or options shown up to a label.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import getitem
 from string import ascii_uppercase
 
-from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.records import Question, Request, UntestableQuestion
 
 
 @dataclass(frozen=True)
@@ -77,3 +82,79 @@ def _labels(style: OptionFormat, n_options: int) -> tuple[str, ...]:
     if n_options > len(ascii_uppercase):
         raise UntestableQuestion(f"{n_options} options, but labels end at Z; the limit is 26")
     return tuple(f"\n{letter}{style.after_label}" for letter in ascii_uppercase[:n_options])
+
+
+AROUND = " \t*_`\"'“”‘’«»"  # emphasis and quotation marks
+LABEL = re.compile(r"\(?\w{1,2}[.):]\s+")
+
+
+def named(reply: str, candidates: Sequence[str]) -> int | None:
+    """Index of the one candidate that the first line of a reply names, ignoring white space, case, quotation marks, a
+    full stop at the end and an option's label before it; None if it names none of them, or several.
+
+    The line is the candidate, or begins or ends with it and mentions no other. Which one is named does not depend on
+    the order of the candidates.
+
+    candidates: different texts, also after `plain`
+    """
+    line = plain(next((line for line in reply.splitlines() if line.strip()), ""))
+    bare = plain(LABEL.sub("", line, count=1)) if LABEL.match(line) else line
+    texts = [plain(candidate) for candidate in candidates]
+    for read in (line, bare):
+        if read in texts:
+            return texts.index(read)
+    mentioned = [place for place, text in enumerate(texts) if _mentions(line, text)]
+    if len(mentioned) != 1:
+        return None
+    (place,) = mentioned
+    at_an_end = line.startswith(texts[place]) or bare.startswith(texts[place]) or line.endswith(texts[place])
+    return place if at_an_end else None
+
+
+def plain(text: str) -> str:
+    """The text as replies are compared with it."""
+    return " ".join(text.casefold().split()).strip(AROUND).rstrip(".。").strip(AROUND)
+
+
+def _mentions(line: str, text: str) -> bool:
+    """Whether the text is in the line, and not as a part of words."""
+    return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", line) is not None
+
+
+def asked_for_letter(question: Question, options: Sequence[str], stem: str | None = None) -> tuple[Request, ...]:
+    """One request per letter, in the benchmark's own prompt if that shows the options.
+
+    options: in the order to show, as many as the question has
+    stem: text that replaces everything before the options
+    """
+    before, block = context_and_block(question)
+    after = "\nAnswer:" if question.frame is None else question.frame.after
+    prompt = (before if stem is None else stem) + block(options) + after
+    space = "" if prompt[-1:].isspace() else " "
+    return tuple(Request(prompt, space + letter) for letter in _letters(question, len(options)))
+
+
+def _letters(question: Question, n_options: int) -> Sequence[str]:
+    if question.frame is None:
+        if n_options > len(ascii_uppercase):
+            raise UntestableQuestion(f"{n_options} options, but labels end at Z; the limit is 26")
+        return ascii_uppercase[:n_options]
+    labels = [re.findall(r"\w+", marker) for marker in question.frame.markers]
+    if not all(labels):
+        raise UntestableQuestion("the task shows its options without labels, so none can be asked for")
+    return [words[-1] for words in labels]
+
+
+def up_to_label(question: Question, place: int, format_name: str | None = None) -> str:
+    """Question and options before `place`, ending with the label of `place` and no white space after it."""
+    before, block = context_and_block(question, format_name)
+    left = len(question.options) - place
+    shown = block([*question.options[:place], *[""] * left])
+    mark = next((character for character in map(chr, PRIVATE_USE) if character not in shown), None)
+    if mark is None:
+        raise UntestableQuestion("its text uses every character that could serve as a marker")
+    following = block([*question.options[:place], mark, *[""] * (left - 1)])
+    return (before + shown[: following.index(mark)]).rstrip()
+
+
+PRIVATE_USE = range(0xE000, 0xF900)  # Unicode's private-use area, unlikely in any text

@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
-from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.logs.run import Run, sanitized
-from lm_eval_leakage.logs.run_shard import ShardSet
+from lm_eval_leakage.logs.run import Problem, Run, ShardSet, sanitized
 from lm_eval_leakage.logs.runs import find_runs
-from lm_eval_leakage.results.answered import AnsweredQuestion, TaskRun, accuracy_of, chosen_runs
+from lm_eval_leakage.results.answered import (
+    AnsweredQuestion,
+    PooledMetrics,
+    TaskRun,
+    accuracy_of,
+    chosen_runs,
+    metrics_of_shards,
+)
 from lm_eval_leakage.results.order_references import OrderScoresByModel, order_references, with_references
-from lm_eval_leakage.results.pooled_metrics import PooledMetrics, metrics_of_shards
-from lm_eval_leakage.results.provenance import NOT_TOLD, provenances
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
+from lm_eval_leakage.results.result_types import NOT_TOLD, AnnotatedQuestion, Annotation, AuditedQuestion, provenances
 from lm_eval_leakage.results.rows import Part, adjusted_rows, rows_of
 from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
 

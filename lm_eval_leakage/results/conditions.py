@@ -7,14 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.results.column_registry import PVALUE_ALL, PVALUE_UNGUARDED
+from lm_eval_leakage.logs.run import Problem
+from lm_eval_leakage.results.columns import PVALUE_ALL, PVALUE_UNGUARDED, VERDICT
 from lm_eval_leakage.results.data_verdict import CANNOT_TELL, WORDS
-from lm_eval_leakage.results.flat import flat_row
 from lm_eval_leakage.results.result_types import Row
-from lm_eval_leakage.results.rows import SUBJECT_LEVEL
-from lm_eval_leakage.results.suspicion import benchmarks
-from lm_eval_leakage.results.verdict_columns import VERDICT
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
+from lm_eval_leakage.results.tables import benchmarks
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,

@@ -23,36 +23,24 @@ What is tested, and on which questions, follows from the status of the published
 - otherwise, and nothing else: no p-value. The ratio says how strong natural preference alone would have to be.
 
 A verdict is about the data set. It accuses no single question.
+
+Rows of the verdict on the data set, which every audit of option orders has.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
-from lm_eval_leakage.inference.natural_part import NaturalPart, expected
-from lm_eval_leakage.inference.order_power import CONTROL_FORMS, FOUND_WITH, SEEN_RANKS, OrderPower, found_by_all
-from lm_eval_leakage.inference.order_sum import (
-    OrderRatio,
-    OrderSum,
-    bases_of,
-    error_of_mean,
-    order_ratio,
-    order_sum,
-    standard_scores,
-)
-from lm_eval_leakage.inference.pooling import NAN, Floats
-from lm_eval_leakage.inference.seal_combined import TOP_SIXTH, Hits, SeenBound, best_bound, hits_of
-from lm_eval_leakage.questions.copies import left_out_in_words
-from lm_eval_leakage.questions.families import families
-from lm_eval_leakage.records import OrderAnswers
+from lm_eval_leakage.questions.families import families, left_out_in_words
+from lm_eval_leakage.records import DeclaredRow, InWords, OrderAnswers
 from lm_eval_leakage.results.formatting import count, counted, number, percent, pvalue, pvalue_equation
-from lm_eval_leakage.results.null_status import (
+from lm_eval_leakage.results.published_orders import (
     DRAWN_ORDERS,
     EXACT,
     PASSED_ORDERS,
@@ -63,6 +51,20 @@ from lm_eval_leakage.results.null_status import (
     WEAKEST_FIRST,
     WRITTEN_ORDERS,
 )
+from lm_eval_leakage.stats.order_power import CONTROL_FORMS, FOUND_WITH, SEEN_RANKS, OrderPower, found_by_all
+from lm_eval_leakage.stats.order_sum import (
+    NaturalPart,
+    OrderRatio,
+    OrderSum,
+    bases_of,
+    error_of_mean,
+    expected,
+    order_ratio,
+    order_sum,
+    standard_scores,
+)
+from lm_eval_leakage.stats.pooling import NAN, Floats, Verdicts
+from lm_eval_leakage.stats.sealed import TOP_SIXTH, Hits, SeenBound, best_bound, hits_of
 
 STRONG_EVIDENCE, EVIDENCE, NONE_FOUND, CANNOT_TELL = "strong evidence", "evidence", "none found", "cannot be told"
 WORDS = (CANNOT_TELL, NONE_FOUND, EVIDENCE, STRONG_EVIDENCE)  # the more suspicious, the later
@@ -536,3 +538,70 @@ def detectable_in_words(detectable: Iterable[tuple[int, float]]) -> str:
 
 def _times(count: int) -> str:
     return {1: "once", 2: "twice", 3: "three times"}.get(count, f"{count} times")
+
+
+def verdict_on(verdicts: Verdicts) -> DataVerdict:
+    """The verdict on the questions whose orders were asked."""
+    return data_verdict(one for one in verdicts if isinstance(one, OrderAnswers))
+
+
+def _evidence(verdicts: Verdicts) -> float:
+    found = verdict_on(verdicts)
+    return InWords(WORDS.index(found.word), found.word) if found.basis else math.nan
+
+
+def _ratio_of_verdict(verdicts: Verdicts) -> float:
+    found = verdict_on(verdicts)
+    ratio = found.ratio
+    if not math.isnan(found.pvalue) or math.isnan(ratio.value):
+        return math.nan  # what decides is shown first; the ratio is in the results file
+    return InWords(ratio.value, f"{number(ratio.value, 2)}, at least {number(ratio.low, 2)}")
+
+
+def _value(of: Callable[[DataVerdict], float]) -> Callable[[Verdicts], float]:
+    return lambda verdicts: of(verdict_on(verdicts))
+
+
+_ROWS = (
+    DeclaredRow("evidence", "The verdict on the data set in words.", _evidence, higher_is_better=False),
+    DeclaredRow(
+        "evidence_pvalue",
+        "Its p-value: probability, without leakage, of such a preference for the published orders. Withheld where no "
+        "null hypothesis holds.",
+        _value(lambda found: found.pvalue),
+        higher_is_better=True,
+    ),
+    DeclaredRow(
+        "order_ratio",
+        "Without a p-value: how many times as often as by chance the published order is the most likely one, among "
+        "questions without a guard, with a one-sided 95 % confidence bound.",
+        _ratio_of_verdict,
+    ),
+)
+VERDICT_ROWS = tuple(replace(row, questions="orders") for row in _ROWS)
+
+
+def details(verdict: DataVerdict) -> Mapping[str, object]:
+    """Everything about a verdict, for the results file; null where undefined."""
+    tested, ratio = verdict.tested, verdict.ratio
+    numbers: dict[str, object] = {
+        "word": verdict.word,
+        "sentence": verdict.sentence,
+        "basis": verdict.basis,
+        "published_orders": verdict.orders,
+        "n": verdict.n,
+        "n_families": tested.n_units,
+        "n_asked": verdict.n_asked,
+        "pvalue": verdict.pvalue,
+        "pvalue_stderr": tested.pvalue_error,
+        "pvalue_is_bound": tested.is_bound,
+        "log_evalue": tested.log_evalue,
+        "mean": tested.mean,
+        "mean_stderr": tested.mean_error,
+        "ratio": ratio.value,
+        "ratio_low": ratio.low,
+        "n_ratio": ratio.n,
+        "seen_at_least": verdict.seen.n_seen,
+        **{f"detectable_share_seen_{count}": share for count, share in verdict.detectable},
+    }
+    return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in numbers.items()}

@@ -1,5 +1,8 @@
-"""Identifies the questions that one or several models have probably seen: a set with a target false discovery rate,
-and for every other cut of the ranking a bound on the number of unseen questions above it."""
+"""Applies `inference.withheld` to the lines of audits.
+
+Identifies the questions that one or several models have probably seen: a set with a target false discovery rate,
+and for every other cut of the ranking a bound on the number of unseen questions above it.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,58 @@ from typing import Any
 
 import numpy as np
 
-from lm_eval_leakage.inference.conformal import FEWEST_TO_NAME, Identified, from_pvalues, joint
-from lm_eval_leakage.inference.false_discoveries import CONFIDENCE, ComparedClass, most_false
-from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, FEWEST_OF_CLASS, Calibration, KnownScores
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import lines_of_one_model
-from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.questions.copies import left_out_in_words
-from lm_eval_leakage.results.asked_once import AskedOnce, asked_once
+from lm_eval_leakage.logs.run import Problem
+from lm_eval_leakage.questions.families import described, left_out_in_words
+from lm_eval_leakage.records import Described
 from lm_eval_leakage.results.formatting import counted, number, percent
-from lm_eval_leakage.results.withholding import refuse_withheld
+from lm_eval_leakage.results.result_types import AskedOnce, asked_once
+from lm_eval_leakage.stats.conformal import (
+    CONFIDENCE,
+    FEWEST_TO_NAME,
+    ComparedClass,
+    Identified,
+    from_pvalues,
+    joint,
+    most_false,
+)
+from lm_eval_leakage.stats.known_scores import (
+    COMBINED,
+    EVERY_CLASS,
+    FEWEST_OF_CLASS,
+    Calibration,
+    KnownScores,
+    why_withheld,
+)
+
+
+def described_lines(lines: Iterable[AuditLine]) -> Described:
+    """What the questions of these lines are like, each question once; those that cannot be read are left out."""
+    once = {line.question: line for line in lines if line.read is not None}
+    return described((line.read, line.guarded) for line in once.values() if line.read is not None)
+
+
+def refuse_withheld(calibration: Calibration, lines: Iterable[AuditLine]) -> None:
+    """Raises ValueError, with the remedy, if the calibration allows no statement about what was seen."""
+    of_run = list(lines)
+    if reason := of_another_benchmark(calibration, of_run) or why_withheld(calibration, described_lines(of_run)):
+        raise ValueError(reason)
+
+
+def of_another_benchmark(calibration: Calibration, lines: Iterable[AuditLine]) -> str | None:
+    others = sorted({line.benchmark for line in lines if not is_part(line.benchmark, calibration.benchmark)})
+    if not others:
+        return None
+    return (
+        f"the calibration is of the benchmark {calibration.benchmark!r}, but the run audits {', '.join(others)}; name "
+        "a folder with audits of that benchmark alone, or make a calibration of this one"
+    )
+
+
+def is_part(benchmark: str, whole: str) -> bool:
+    """Whether it is the other benchmark or, by its name, one of its tasks."""
+    return benchmark == whole or benchmark.startswith(f"{whole}_")
 
 
 @dataclass(frozen=True)

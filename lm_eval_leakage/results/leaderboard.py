@@ -1,4 +1,6 @@
-"""Models on each benchmark, the most suspicious verdict first, and ranked by how many questions are flagged; each rank
+"""Records of the leaderboard: many models on many benchmarks.
+
+Models on each benchmark, the most suspicious verdict first, and ranked by how many questions are flagged; each rank
 is an interval.
 
 Two models differ if McNemar's exact test over the questions on which both were tested, adjusted for the number of
@@ -13,19 +15,68 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
-from lm_eval_leakage.results.column_registry import ARM_COLUMNS, CONFUSION, FLAGGED
-from lm_eval_leakage.results.flat import flat_row
-from lm_eval_leakage.results.formatting import DASH
-from lm_eval_leakage.results.markup import csv_of, markdown_of
+from lm_eval_leakage.detectors.choice_confusion import difference
+from lm_eval_leakage.logs.run import Problem
+from lm_eval_leakage.results.columns import ARM_COLUMNS, CONFUSION, FLAGGED
+from lm_eval_leakage.results.formatting import DASH, csv_of, markdown_of
 from lm_eval_leakage.results.result_types import Annotation, Row
-from lm_eval_leakage.results.rows import SUBJECT_LEVEL
-from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
-from lm_eval_leakage.results.suspicion import Suspicion, suspicion
-from lm_eval_leakage.results.tables import cells
-from lm_eval_leakage.statistics.paired_accuracy import difference
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
+from lm_eval_leakage.results.tables import Suspicion, cells, suspicion
 from lm_eval_leakage.texts import visible
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One model on one benchmark.
+
+    first: 1 + number of models that are flagged significantly more often
+    last: number of all models, minus those that are flagged significantly less often
+
+    more_than: the models that are flagged significantly less often
+
+    With probability 95 %, the ranks of all models are within their intervals `first` to `last`, and all models in
+    `more_than` are flagged less often.
+    """
+
+    row: Row
+    first: int
+    last: int
+    more_than: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> str:
+        """`2`, or `2–4`; empty if no question was tested that can be flagged."""
+        if not self.row.n_tested:
+            return ""
+        return str(self.first) if self.first == self.last else f"{self.first}–{self.last}"
+
+
+@dataclass(frozen=True)
+class Board:
+    """One benchmark: its models, the most suspicious verdict first, then the highest ranks.
+
+    n_common: questions on which all of the models were tested
+    """
+
+    benchmark: str
+    standings: tuple[Standing, ...]
+    n_common: int
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """confused: rows with choice confusion, also of models that are on no board
+    detectors: ids of those whose flags the boards show; one if all models were audited alike
+    """
+
+    boards: tuple[Board, ...]
+    confused: tuple[Row, ...] = ()
+    detectors: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
 
 RANK_LEVEL = 0.05
 MORE_THAN = "flagged more often than"

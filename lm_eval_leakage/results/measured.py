@@ -12,8 +12,11 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from lm_eval_leakage.inference.accuracy_gap import Gap, accuracy_gap
-from lm_eval_leakage.inference.pooling import (
+from lm_eval_leakage.detectors.choice_confusion import difference
+from lm_eval_leakage.questions.families import each_once
+from lm_eval_leakage.results.result_types import AuditedQuestion
+from lm_eval_leakage.results.verdicts import Calibrating
+from lm_eval_leakage.stats.pooling import (
     NAN,
     UNKNOWN,
     Estimate,
@@ -23,11 +26,7 @@ from lm_eval_leakage.inference.pooling import (
     poisson_binomial_tail,
     share,
 )
-from lm_eval_leakage.inference.prevalence import share_of
-from lm_eval_leakage.questions.copies import each_once
-from lm_eval_leakage.results.result_types import AuditedQuestion
-from lm_eval_leakage.results.verdicts import Calibrating
-from lm_eval_leakage.statistics.paired_accuracy import difference
+from lm_eval_leakage.stats.prevalence import Gap, accuracy_gap, share_of
 
 ALL_TESTED = "all tested"  # the questions that a number covers, as named in tables
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from lm_eval_leakage.logs.audits import lines_of_audits
-from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.result_types import AuditedQuestion
 

@@ -10,19 +10,26 @@ from pathlib import Path
 
 import numpy as np
 
-from lm_eval_leakage.inference.combined import CombinedScore
-from lm_eval_leakage.inference.exchangeability import Likeness, exchangeability
-from lm_eval_leakage.inference.known_scores import COMBINED, OWN, Calibration, KnownScores, by_class
-from lm_eval_leakage.inference.withheld import FEWEST, why_withheld
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import Places, lines_of_one_model, model_of_audits
-from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.records import Described
-from lm_eval_leakage.results.asked_once import asked_once
 from lm_eval_leakage.results.data_verdict import natural_part
-from lm_eval_leakage.results.formatting import pvalue
-from lm_eval_leakage.results.markup import markdown_of
-from lm_eval_leakage.results.withholding import described_lines
+from lm_eval_leakage.results.formatting import markdown_of, pvalue
+from lm_eval_leakage.results.identify import described_lines
+from lm_eval_leakage.results.result_types import asked_once
+from lm_eval_leakage.stats.combined import CombinedScore
+from lm_eval_leakage.stats.known_scores import (
+    COMBINED,
+    FEWEST,
+    OWN,
+    Calibration,
+    KnownScores,
+    Likeness,
+    by_class,
+    exchangeability,
+    why_withheld,
+)
 
 
 @dataclass(frozen=True)

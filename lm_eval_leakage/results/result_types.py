@@ -1,18 +1,190 @@
-"""Records of the results: audited and annotated questions, rows of tasks, groups and subjects, annotations."""
+"""Values of the detectors that have no column in the registry, so that every audit shows up in the results.
+
+What a reader needs to repeat a verdict: which model, which questions, which version of lm_eval, when.
+
+Records of the results: audited and annotated questions, rows of tasks, groups and subjects, annotations.
+
+The questions of audits, each once: its lines, those of its copies, and how many rows ask it.
+
+Every test, rate and list of one model's questions is computed from these.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
-from lm_eval_leakage.inference.pooling import Estimate
-from lm_eval_leakage.logs.audit_line import Arms
-from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.logs.audit_line import Arms, AuditLine, benchmark_of
+from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups, with_audits
+from lm_eval_leakage.logs.run import Problem, Run
+from lm_eval_leakage.questions.families import question_key
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.data_verdict import NO_VERDICT, DataVerdict
-from lm_eval_leakage.results.other_detectors import DetectorValue, Values
-from lm_eval_leakage.results.provenance import NOT_TOLD, Provenance
+from lm_eval_leakage.stats.pooling import (
+    FLAGGED_RATE,
+    FLAGGED_RATE_GUARDED,
+    FLAGGED_RATE_UNGUARDED,
+    NAN,
+    NULL_RATE_ROW,
+    SKIPPED,
+    Estimate,
+    mean_and_stderr,
+    normal,
+    poisson_binomial_tail,
+    share,
+)
+
+NO_VALUES_OF_THEIR_OWN = {row.name for row in (SKIPPED, FLAGGED_RATE_GUARDED, FLAGGED_RATE_UNGUARDED)}
+Values = Mapping[str, float]  # values of one detector on one question, by name
+
+
+@dataclass(frozen=True)
+class DetectorValue:
+    """One value of one detector, over the questions of a task, group or subject.
+
+    detector: id; name: of the row that the statistic declares
+    n: tested questions; estimate: mean over them
+    null_rate, pvalue: of a flagged rate alone: the mean null rate, and the probability, by chance, of at least as many
+        flags among all tested questions (exact)
+    """
+
+    detector: str
+    name: str
+    n: int
+    estimate: Estimate
+    null_rate: float = NAN
+    pvalue: float = NAN
+
+    @property
+    def key(self) -> str:
+        """Its name in JSON and CSV: `token_evidence.min_k`."""
+        return f"{self.detector}.{self.name}"
+
+
+def values_of_line(line: AuditLine) -> Values:
+    """What a question contributes to each row of its statistic; nothing where it was not tested."""
+    if line.reason is not None:
+        return {}
+    null_rate = {} if line.null_rate is None else {NULL_RATE_ROW.name: line.null_rate}
+    names = [name for name in line.row_names if name in line.values and name not in NO_VALUES_OF_THEIR_OWN]
+    return null_rate | {name: line.values[name] for name in names}
+
+
+def detector_values(questions: Iterable[Mapping[str, Values]]) -> tuple[DetectorValue, ...]:
+    """Every value of every detector, sorted by detector.
+
+    questions: of each, its values by detector
+    """
+    by_detector: dict[str, list[Values]] = {}
+    for question in questions:
+        for detector, values in question.items():
+            if values:
+                by_detector.setdefault(detector, []).append(values)
+    return tuple(
+        _over_questions(detector, name, found)
+        for detector, found in sorted(by_detector.items())
+        for name in dict.fromkeys(name for values in found for name in values if name != NULL_RATE_ROW.name)
+    )
+
+
+def _over_questions(detector: str, name: str, found: Sequence[Values]) -> DetectorValue:
+    numbers = [values[name] for values in found if name in values]
+    null_rates = [values[NULL_RATE_ROW.name] for values in found if NULL_RATE_ROW.name in values]
+    if name != FLAGGED_RATE.name or not null_rates:
+        return DetectorValue(detector, name, len(numbers), _mean(numbers))
+    decidable = [values[name] for values in found if values[NULL_RATE_ROW.name] < 0.5]  # not with 2 options
+    rate = share(decidable)
+    pvalue = poisson_binomial_tail(round(sum(numbers)), null_rates)
+    return DetectorValue(detector, name, len(numbers), rate, mean_and_stderr(null_rates)[0], pvalue)
+
+
+def _mean(numbers: Sequence[float]) -> Estimate:
+    if set(numbers) <= {0.0, 1.0}:
+        return share(numbers)
+    return normal(*mean_and_stderr(numbers))
+
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+WITH_DIGEST = re.compile(r"(?P<name>.+) \((?P<digest>[0-9a-f]{16}|[0-9a-f]{40})\)", re.DOTALL)
+OF_NAME = ("pretrained", "model")  # arguments that name the model itself
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Empty or None where the run does not say it.
+
+    model: as it was given; revision: its commit, or a digest of its files, in words
+    asked_as: backend and what else answers depend on, such as `hf, dtype=bfloat16`
+    seed: by which the questions were drawn; None if they were not drawn at random
+    lm_eval: its version; date: of the run, in ISO 8601
+    """
+
+    model: str = ""
+    revision: str = ""
+    asked_as: str = ""
+    seed: int | None = None
+    lm_eval: str = ""
+    date: str = ""
+
+
+NOT_TOLD = Provenance()
+
+
+def provenances(runs: Sequence[Run]) -> dict[str, Provenance]:
+    """By benchmark and group: of the newest run with an audit of it; without any, of the newest run of it."""
+    found: dict[str, Provenance] = {}
+    for run in runs:
+        told = provenance_of(run)
+        found |= dict.fromkeys((*run.logs, *(run.results.get("group_subtasks") or {})), told)
+    for run in with_audits(runs):
+        told = provenance_of(run)
+        names = (audited_task(run, audit) or benchmark_of(audit) for audit in run.logs)
+        found |= dict.fromkeys((*names, *benchmarks_of_groups(run)), told)
+    return found
+
+
+def provenance_of(run: Run) -> Provenance:
+    told = provenance_of_model(run.named, run.identity)
+    return replace(
+        told,
+        revision=told.revision or _commit_by_harness(run.results),
+        seed=run.draw.get("seed"),
+        lm_eval=str(run.results.get("lm_eval_version") or ""),
+        date=run.time[: len("2026-01-31")],
+    )
+
+
+def provenance_of_model(name: str, identity: Mapping[str, str]) -> Provenance:
+    """Of a model that has answered nothing yet."""
+    return Provenance(name, _revision(identity), _asked_as(identity))
+
+
+def _revision(identity: Mapping[str, str]) -> str:
+    """Of the model, then of what it was asked with, such as an adapter."""
+    found = {name: match for name, told in identity.items() if (match := WITH_DIGEST.fullmatch(told))}
+    own = [_in_words(found[name]["digest"]) for name in OF_NAME if name in found]
+    others = [f"{name} {_in_words(match['digest'])}" for name, match in found.items() if name not in OF_NAME]
+    return ", ".join([*own, *others])
+
+
+def _in_words(digest: str) -> str:
+    return f"revision {digest}" if COMMIT.fullmatch(digest) else f"files with digest {digest}"
+
+
+def _commit_by_harness(results: Mapping[str, Any]) -> str:
+    config = results.get("config")
+    commit = config.get("model_sha") if isinstance(config, Mapping) else None
+    return f"revision {commit}" if isinstance(commit, str) and commit else ""
+
+
+def _asked_as(identity: Mapping[str, str]) -> str:
+    others = {name: told for name, told in identity.items() if name not in OF_NAME and name != "backend"}
+    told = [f"{name}={value}" for name, value in others.items() if not WITH_DIGEST.fullmatch(value)]
+    return ", ".join(filter(None, [identity.get("backend", ""), *told]))
 
 
 @dataclass(frozen=True)
@@ -154,3 +326,91 @@ class Annotation:
     problems: tuple[Problem, ...] = ()
     origins: Mapping[str, Any] = field(default_factory=dict)
     n_known_seen: int = 0
+
+
+Lines = Mapping[str, AuditLine]  # of one question, by detector
+
+
+@dataclass(frozen=True)
+class AskedOnce:
+    """A question, asked by one row or several.
+
+    key: equal for copies; the hash of the row where it cannot be read
+    rows: the lines of each row by its hash, the first row of the benchmark first
+    n_rows: number of rows with that hash, of each
+    """
+
+    key: str
+    rows: Mapping[str, Lines]
+    n_rows: Mapping[str, int]
+
+    @property
+    def name(self) -> str:
+        """The hash of the first row."""
+        return next(iter(self.rows))
+
+    @cached_property
+    def lines(self) -> Lines:
+        """What counts: of each detector, the line of the first row that it judged."""
+        merged: dict[str, AuditLine] = {}
+        for own in self.rows.values():
+            for detector, line in own.items():
+                merged.setdefault(detector, line)
+        return merged
+
+    @property
+    def other_docs(self) -> dict[str, Mapping[str, Any]]:
+        """The rows after the first, by hash."""
+        return {name: next(iter(own.values())).doc for name, own in self.rows.items() if name != self.name}
+
+    @property
+    def n_copies(self) -> int:
+        return sum(self.n_rows.values()) - 1
+
+
+@dataclass
+class _Row:
+    lines: dict[str, AuditLine] = field(default_factory=dict)
+    repeated: set[int | None] = field(default_factory=set)
+
+    @property
+    def key(self) -> str:
+        """As an audit wrote it, else from the row."""
+        first = next(iter(self.lines.values()))
+        written = next((line.question_key for line in self.lines.values() if line.question_key), "")
+        read = None if first.is_of_shard else first.read
+        return written or (question_key(read) if read else first.question)
+
+    @property
+    def place(self) -> tuple[str, float]:
+        """The task and the number of the row; unknown numbers last."""
+        first = next(iter(self.lines.values()))
+        return first.benchmark, math.inf if first.doc_id is None else first.doc_id
+
+
+def asked_once(lines: Iterable[AuditLine], *, by_task: bool = False) -> list[AskedOnce]:
+    """The questions of one model's lines, oldest first; if a detector judged a row twice, the later line counts.
+
+    by_task: whether what two tasks ask counts once for each
+    """
+    rows: dict[str, _Row] = {}
+    for line in lines:
+        row = rows.setdefault(line.question, _Row())
+        if line.is_repeated and line.detector in row.lines:
+            row.repeated.add(line.doc_id)
+        else:
+            row.lines[line.detector] = line
+    found: dict[tuple[str, str], dict[str, _Row]] = {}
+    for name, row in rows.items():
+        task = row.place[0] if by_task else ""
+        found.setdefault((task, row.key), {})[name] = row
+    return [_asked(key, own) for (_, key), own in found.items()]
+
+
+def _asked(key: str, rows: Mapping[str, _Row]) -> AskedOnce:
+    ordered = dict(sorted(rows.items(), key=lambda pair: pair[1].place))
+    return AskedOnce(
+        key,
+        {name: row.lines for name, row in ordered.items()},
+        {name: 1 + len(row.repeated) for name, row in ordered.items()},
+    )

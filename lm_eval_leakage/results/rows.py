@@ -1,4 +1,7 @@
-"""Builds the rows of tasks, groups and subjects: the harness's values and our columns."""
+"""Builds the rows of tasks, groups and subjects: the harness's values and our columns.
+
+Rows and questions as flat mappings, for tables, JSON, data frames and conditions.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
-from lm_eval_leakage.inference.natural_part import NaturalPart
-from lm_eval_leakage.inference.order_permutations import adjusted_by_holm, holm_level
-from lm_eval_leakage.inference.pooling import NAN, UNKNOWN, Estimate, normal, share
+from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.logs.run import Run, n_told
-from lm_eval_leakage.results.answered import ACCURACIES, TaskRun, leaves, outer_first, outermost
-from lm_eval_leakage.results.column_registry import values_of
+from lm_eval_leakage.results.answered import (
+    ACCURACIES,
+    PooledMetrics,
+    TaskRun,
+    leaves,
+    metrics_of_group,
+    outer_first,
+    outermost,
+)
+from lm_eval_leakage.results.columns import AUDIT_COLUMNS, IS_AUDITED, RUN_COLUMNS, recorded, values_of
 from lm_eval_leakage.results.data_verdict import EVIDENCE_LEVEL, data_verdict
+from lm_eval_leakage.results.identify import is_part
 from lm_eval_leakage.results.measured import Entry, Measured
-from lm_eval_leakage.results.other_detectors import detector_values
-from lm_eval_leakage.results.pooled_metrics import PooledMetrics, metrics_of_group
-from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row, detector_values
 from lm_eval_leakage.results.verdicts import Calibrating
-from lm_eval_leakage.results.withholding import is_part
+from lm_eval_leakage.stats.order_sum import NaturalPart, adjusted_by_holm, holm_level
+from lm_eval_leakage.stats.pooling import NAN, UNKNOWN, Estimate, normal, share
 
 GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
 
@@ -272,3 +281,47 @@ def strata_of(
 def _thirds(lengths: Sequence[int]) -> tuple[int, int]:
     n = len(lengths)
     return lengths[(n - 1) // 3], lengths[2 * (n - 1) // 3]
+
+
+def flat_row(row: Row) -> dict[str, Scalar]:
+    """Every column by its key, each estimate with `_stderr`, `_low` and `_high`; None where undefined. The values of
+    other detectors follow, as `token_evidence.min_k`."""
+    flat: dict[str, Scalar] = {}
+    for column in recorded():
+        value = column.of(row)
+        if column.is_optional and not value:
+            continue
+        flat |= _flat_estimate(column.key, value) if isinstance(value, Estimate) else {column.key: _scalar(value)}
+    for other in row.others:
+        flat[f"{other.detector}.n"] = max(other.n, int(flat.get(f"{other.detector}.n") or 0))
+        flat |= _flat_estimate(other.key, other.estimate)
+        if not math.isnan(other.pvalue):
+            flat |= {f"{other.detector}.null_rate": other.null_rate, f"{other.detector}.pvalue": other.pvalue}
+    return flat
+
+
+def flat_question(question: AnnotatedQuestion) -> dict[str, Scalar]:
+    """A question's answer and verdicts as scalars; None for what is unknown."""
+    of_run = {column.key: column.of_run(question) for column in RUN_COLUMNS if column.of_run}
+    found: dict[str, Scalar] = {**of_run, **question.scores, IS_AUDITED.key: question.audited is not None}
+    one = question.audited
+    if one is None:
+        return found
+    found |= {column.key: column.of_audit(one) for column in AUDIT_COLUMNS if column.of_audit}
+    return found | {f"{detector}.{name}": value for detector, own in one.others.items() for name, value in own.items()}
+
+
+def same_columns(records: Sequence[dict[str, Scalar]]) -> list[dict[str, Scalar]]:
+    """Every record with the columns that any of them has a value for, so that readers that guess types from the first
+    lines (`datasets`, pandas) meet no empty column."""
+    known = dict.fromkeys(name for record in records for name, value in record.items() if value is not None)
+    return [{name: record.get(name) for name in known} for record in records]
+
+
+def _flat_estimate(key: str, estimate: Estimate) -> dict[str, Scalar]:
+    parts = {"": estimate.value, "_stderr": estimate.stderr, "_low": estimate.low, "_high": estimate.high}
+    return {f"{key}{ending}": _scalar(value) for ending, value in parts.items()}
+
+
+def _scalar(value: str | int | float) -> Scalar:
+    return None if isinstance(value, float) and math.isnan(value) else value

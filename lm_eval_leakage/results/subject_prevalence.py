@@ -9,9 +9,20 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
 
-from lm_eval_leakage.inference.known_scores import Calibration
-from lm_eval_leakage.inference.pooling import Estimate
-from lm_eval_leakage.inference.prevalence import (
+from lm_eval_leakage.logs.audits import lines_of_one_model
+from lm_eval_leakage.logs.run import Problem
+from lm_eval_leakage.questions.families import each_once, left_out_in_words
+from lm_eval_leakage.results.columns import CALIBRATED, FLAGGED, FLAGGED_UNGUARDED, NULL_RATE, PREVALENCE, VERDICT
+from lm_eval_leakage.results.data_verdict import NO_VERDICT, DataVerdict, data_verdict
+from lm_eval_leakage.results.formatting import DASH, interval, markdown_of, number, percent, pvalue
+from lm_eval_leakage.results.identify import first_lines, pvalues_of, questions_of_model, refuse_withheld, scores_of
+from lm_eval_leakage.results.measured import ALL_TESTED, Flags, flags_of
+from lm_eval_leakage.results.published_orders import EXACT
+from lm_eval_leakage.results.result_types import AuditedQuestion
+from lm_eval_leakage.results.verdicts import audited_questions
+from lm_eval_leakage.stats.known_scores import Calibration
+from lm_eval_leakage.stats.pooling import Estimate
+from lm_eval_leakage.stats.prevalence import (
     FEWEST_FOR_SHARE,
     Prevalence,
     by_subject,
@@ -19,20 +30,6 @@ from lm_eval_leakage.inference.prevalence import (
     exact_lower_bound,
     share_of,
 )
-from lm_eval_leakage.logs.audits import lines_of_one_model
-from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.questions.copies import each_once, left_out_in_words
-from lm_eval_leakage.results.column_registry import CALIBRATED, FLAGGED, FLAGGED_UNGUARDED, NULL_RATE, PREVALENCE
-from lm_eval_leakage.results.data_verdict import NO_VERDICT, DataVerdict, data_verdict
-from lm_eval_leakage.results.formatting import DASH, interval, number, percent, pvalue
-from lm_eval_leakage.results.identify import first_lines, pvalues_of, questions_of_model, scores_of
-from lm_eval_leakage.results.markup import markdown_of
-from lm_eval_leakage.results.measured import ALL_TESTED, Flags, flags_of
-from lm_eval_leakage.results.null_status import EXACT
-from lm_eval_leakage.results.result_types import AuditedQuestion
-from lm_eval_leakage.results.verdict_columns import VERDICT
-from lm_eval_leakage.results.verdicts import audited_questions
-from lm_eval_leakage.results.withholding import refuse_withheld
 from lm_eval_leakage.texts import visible
 
 ALL_SUBJECTS = "(all)"

@@ -1,18 +1,80 @@
-"""Renders rows as text table, Markdown, LaTeX, CSV or JSON."""
+"""The order of rows by their verdicts, the most suspicious first.
+
+Renders rows as text table, Markdown, LaTeX, CSV or JSON.
+
+Writes annotated copies of the harness's files; the originals are never changed.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import math
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from lm_eval_leakage.results.cells import EMPTY
-from lm_eval_leakage.results.column_registry import MODEL, displayed
-from lm_eval_leakage.results.flat import flat_row
-from lm_eval_leakage.results.formatting import DASH
-from lm_eval_leakage.results.markup import TAG, Cells, csv_of, markdown_of
-from lm_eval_leakage.results.result_types import Row
-from lm_eval_leakage.results.suspicion import benchmarks
+from lm_eval_leakage.files import atomic_file, atomic_write
+from lm_eval_leakage.logs.audit_line import Scalar
+from lm_eval_leakage.logs.run import OF_ALL_SHARDS
+from lm_eval_leakage.results.columns import MODEL, displayed, in_harness
+from lm_eval_leakage.results.data_verdict import WORDS, DataVerdict
+from lm_eval_leakage.results.formatting import DASH, EMPTY, TAG, Cells, csv_of, markdown_of
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Row
+from lm_eval_leakage.results.rows import GROUP_LEVEL, SUBJECT_LEVEL, flat_question, flat_row, same_columns
 from lm_eval_leakage.texts import as_json, visible
+
+Suspicion = tuple[int, float, float]
+LEAST: Suspicion = (1, math.inf, math.inf)
+
+
+def suspicion(verdict: DataVerdict) -> Suspicion:
+    """Sort key, the smallest for the most suspicious verdict: by its word, its p-value, and the lower bound of the
+    order ratio; rows without a verdict come last."""
+    if not verdict.word:
+        return LEAST
+    pvalue = verdict.deciding_pvalue
+    low = verdict.ratio.low
+    return (
+        -WORDS.index(verdict.word),
+        math.inf if math.isnan(pvalue) else pvalue,
+        math.inf if math.isnan(low) else -low,
+    )
+
+
+def benchmarks(rows: Iterable[Row]) -> list[Row]:
+    """The first row (that of the first metric) of each task or group that is in no other group, with each number of
+    few-shot examples; the most suspicious first."""
+    found: dict[tuple[str, str, str], Row] = {}
+    for row in rows:
+        if row.level != SUBJECT_LEVEL and not row.group:
+            found.setdefault((row.model, row.task, row.n_shot), row)
+    return sorted(found.values(), key=lambda row: suspicion(row.verdict))
+
+
+def by_suspicion(rows: Sequence[Row]) -> list[Row]:
+    """Benchmarks by their verdicts, and within a group its groups, then its tasks by their verdicts, each followed by
+    its subjects by theirs."""
+    of_task = {(row.model, row.task): suspicion(row.verdict) for row in rows}
+    first = {name: place for place, name in reversed([*enumerate((row.model, _whole(row)) for row in rows)])}
+
+    def key(row: Row) -> Any:
+        whole, task = (row.model, _whole(row)), (row.model, _task(row))
+        is_group, is_subject = row.level == GROUP_LEVEL, row.level == SUBJECT_LEVEL
+        own = (LEAST, "") if is_group else (of_task.get(task, LEAST), task[1])
+        of_subject = (suspicion(row.verdict), row.task) if is_subject else (LEAST, "")
+        return of_task.get(whole, LEAST), first[whole], not is_group, own, is_subject, of_subject
+
+    return sorted(rows, key=key)
+
+
+def _whole(row: Row) -> str:
+    return row.group or _task(row)
+
+
+def _task(row: Row) -> str:
+    return row.task.partition("/")[0] if row.level == SUBJECT_LEVEL else row.task
 
 
 def as_text(rows: Sequence[Row], style: str) -> str:
@@ -92,3 +154,107 @@ RENDERERS: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "latex": _latex,
     "json": _json,
 }
+
+
+logger = logging.getLogger(__name__)
+
+LEAKAGE_FILTER = "leakage"  # instead of a filter's name in the harness's keys
+
+
+def write(annotation: Annotation, version: str, folder: Path | None = None) -> list[Path]:
+    """`results_*_leakage.json` and `samples_*_leakage.jsonl` of every annotated run.
+
+    folder: for the files, each in a sub-folder named after its model; by default they are next to the originals
+    """
+    return [*_results(annotation, version, folder), *_samples(annotation, folder)]
+
+
+def beside(original: Path, folder: Path | None) -> Path:
+    """Within `folder`, in a sub-folder named after the model, so that files of several models do not collide."""
+    place = original.parent if folder is None else folder / original.parent.name
+    return place / f"{original.stem}_{LEAKAGE_FILTER}{original.suffix}"
+
+
+def _results(annotation: Annotation, version: str, folder: Path | None) -> Iterator[Path]:
+    for original in map(Path, annotation.origins.get("runs", ())):
+        if original.suffix != ".json":
+            continue
+        content = json.loads(original.read_text(encoding="utf-8"))
+        file = beside(original, folder)
+        rows = [row for row in annotation.rows if row.origin == str(original)]
+        told = json.dumps(_with_columns(content, rows, annotation, version), indent=2, ensure_ascii=False)
+        atomic_write(file, told)
+        yield file
+
+
+def _with_columns(
+    content: dict[str, Any], rows: Sequence[Row], annotation: Annotation, version: str
+) -> dict[str, Any]:
+    for row in [] if _is_of_shard(content) else rows:
+        for section in ("results", "groups"):
+            found = content.get(section)
+            own = found.get(row.task) if isinstance(found, dict) else None
+            if isinstance(own, dict) and row.level != SUBJECT_LEVEL:
+                own |= keys_of(row)
+    return content | {
+        LEAKAGE_FILTER: {
+            "version": version,
+            "detector": annotation.detector,
+            "rows": [flat_row(row) for row in annotation.rows],
+            "problems": [str(problem) for problem in annotation.problems],
+            **annotation.origins,
+        }
+    }
+
+
+def _is_of_shard(content: dict[str, Any]) -> bool:
+    """Whether the file's own values are those of a shard, next to which columns of all shards would mislead."""
+    configs = content.get("configs")
+    own = configs.values() if isinstance(configs, dict) else ()
+    found = [one.get("metadata") for one in own if isinstance(one, dict)]
+    return any(OF_ALL_SHARDS in metadata for metadata in found if isinstance(metadata, dict))
+
+
+def keys_of(row: Row) -> dict[str, float]:
+    """A row's columns under the harness's kind of keys, `name,leakage` and `name_stderr,leakage`, all of them numbers;
+    columns about accuracy include the metric's name."""
+    flat, metric = flat_row(row), row.metric.partition(",")[0]
+    found: dict[str, float] = {}
+    for column in in_harness():
+        name = column.harness.format(metric=metric)
+        if not metric and name != column.harness:
+            continue
+        for ending in ("", "_stderr"):
+            value = flat.get(column.key + ending)
+            if isinstance(value, (int, float)):
+                found[f"{name}{ending},{LEAKAGE_FILTER}"] = float(value)
+    return found
+
+
+def _samples(annotation: Annotation, folder: Path | None) -> Iterator[Path]:
+    by_log: dict[str, list[AnnotatedQuestion]] = {}
+    for question in annotation.questions:
+        by_log.setdefault(question.log, []).append(question)
+    for log, questions in by_log.items():
+        file = beside(Path(log), folder)
+        with atomic_file(file) as lines:
+            for record in same_columns([flat_question(question) for question in questions]):
+                lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+        yield file
+
+
+def records(annotations: Sequence[Annotation]) -> list[dict[str, Scalar]]:
+    """Every question of every model as a flat record, for a data frame."""
+    return same_columns(
+        [
+            {"model": annotation.model, **flat_question(question)}
+            for annotation in annotations
+            for question in annotation.questions
+        ]
+    )
+
+
+def warn_of_problems(annotations: Sequence[Annotation]) -> None:
+    for annotation in annotations:
+        for problem in annotation.problems:
+            logger.warning("%s", problem)

@@ -8,18 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lm_eval_leakage.inference.kept_questions import FEWEST_SEEN, seen_pvalues
-from lm_eval_leakage.inference.known_scores import COMBINED, Calibration
 from lm_eval_leakage.logs.audit_line import AuditLine
-from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.logs.run import sanitized
+from lm_eval_leakage.logs.run import Problem, sanitized
 from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.records import OrderAnswers
-from lm_eval_leakage.results.asked_once import AskedOnce, asked_once
-from lm_eval_leakage.results.identify import pvalues_of
-from lm_eval_leakage.results.other_detectors import values_of_line
-from lm_eval_leakage.results.result_types import AuditedQuestion
-from lm_eval_leakage.results.withholding import is_part, refuse_withheld
+from lm_eval_leakage.results.identify import is_part, pvalues_of, refuse_withheld
+from lm_eval_leakage.results.result_types import AskedOnce, AuditedQuestion, asked_once, values_of_line
+from lm_eval_leakage.stats.conformal import FEWEST_SEEN, seen_pvalues
+from lm_eval_leakage.stats.known_scores import COMBINED, Calibration
 
 MAIN = ("max_order", "pair_published", "stepwise")  # the columns show the flags of the first of these that was run
 OUTLIER_TEST = "outlier"

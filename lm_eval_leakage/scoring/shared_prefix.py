@@ -12,12 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lm_eval_leakage.scoring.budget import TokenBudget
-from lm_eval_leakage.scoring.path_sums import ScoredText, ScoredTexts
 from lm_eval_leakage.scoring.pieces import UnsuitedModelError
 from lm_eval_leakage.scoring.prefix_tree import Text
-from lm_eval_leakage.scoring.scorers import summed, tokens_of
-from lm_eval_leakage.scoring.two_parts import vocabulary_size
+from lm_eval_leakage.scoring.scorers import ScoredText, ScoredTexts, TokenBudget, summed, tokens_of
+from lm_eval_leakage.scoring.tree_model import vocabulary_size
 
 LOGITS_OF_TAILS = 2**26  # values
 CACHED_PER_TOKEN = 16  # tokens in the cache, of all rows together, for each token of a forward pass

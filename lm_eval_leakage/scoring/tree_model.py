@@ -1,22 +1,271 @@
-"""Runs a transformers model on prefix trees: its own layers and head, with its attention replaced by ours."""
+"""A causal language model of transformers as two parts, layers and head, so that memory for logits is bounded.
+
+A model's own attention mask, restricted to the ancestors of each node.
+
+Tree attention: each node of a prefix tree attends to its ancestors and itself, in plain torch.
+
+Runs a transformers model on prefix trees: its own layers and head, with its attention replaced by ours.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from lm_eval_leakage.scoring.pieces import Piece, UnsuitedModelError, index_tensor
+from lm_eval_leakage.scoring.pieces import (
+    KEYS_MULTIPLE,
+    Blocks,
+    Piece,
+    Trunk,
+    UnsuitedModelError,
+    attend,
+    bias_where,
+    index_tensor,
+    join_,
+)
 from lm_eval_leakage.scoring.prefix_tree import BoolArray, IntArray
-from lm_eval_leakage.scoring.tree_attention import tree_attention
-from lm_eval_leakage.scoring.tree_mask import MaskFunction, TreeMask
-from lm_eval_leakage.scoring.two_parts import TwoParts, rows_at_once
+
+LOGITS_AT_ONCE = {"cuda": 2**27, "cpu": 2**24}  # values: 512 and 64 MiB in float32
+
+
+class TwoParts:
+    """model: must have a separate backbone and head; changed only during a forward pass"""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model.get_base_model() if hasattr(model, "get_base_model") else model
+        found = self.model.get_decoder() if hasattr(self.model, "get_decoder") else self.model
+        self.backbone: Any = getattr(found, "model", found) if found is self.model else found
+        if self.backbone is self.model:
+            raise UnsuitedModelError("its output head cannot be distinguished from its layers")
+
+    def layers_of(self, call: Callable[[], object]) -> Any:
+        """The backbone's output during `call`, a forward pass of the model, whose head gets the first token only."""
+        outputs: list[Any] = []
+        forward = self.backbone.forward
+
+        def captured(*args: object, **kwargs: object) -> Any:
+            outputs.append(forward(*args, **kwargs))
+            return type(outputs[-1])(last_hidden_state=outputs[-1].last_hidden_state[:, :1])
+
+        with self._backbone_as(captured):
+            call()
+        if len(outputs) != 1:
+            raise UnsuitedModelError("its output head cannot be distinguished from its layers")
+        return outputs[0]
+
+    def logits(self, output: Any, hidden: Tensor) -> Tensor:
+        """The model's own logits, including soft caps and scales, `(n, vocabulary)`: its forward pass with a backbone
+        that returns `hidden`, some rows of `output`."""
+        answer = type(output)(last_hidden_state=hidden[None])
+        asked = False
+
+        def forward(*_: object, **__: object) -> Any:
+            nonlocal asked
+            asked = True
+            return answer
+
+        with self._backbone_as(forward):
+            tokens = torch.zeros((1, len(hidden)), dtype=torch.long, device=hidden.device)
+            logits: Tensor = self.model(input_ids=tokens, use_cache=False, return_dict=True).logits[0]
+        if not asked:
+            raise UnsuitedModelError("its output head cannot be distinguished from its layers")
+        return logits
+
+    @contextmanager
+    def _backbone_as(self, forward: Callable[..., Any]) -> Iterator[None]:
+        own = self.backbone.__dict__.get("forward")
+        self.backbone.forward = forward
+        try:
+            yield
+        finally:
+            if own is None:
+                del self.backbone.forward
+            else:
+                self.backbone.forward = own
+
+
+def vocabulary_size(model: Any) -> int:
+    return int(model.config.get_text_config().vocab_size)
+
+
+def rows_at_once(model: Any, device: torch.device) -> int:
+    """How many rows of logits may be in memory at once."""
+    return max(1, LOGITS_AT_ONCE.get(device.type, LOGITS_AT_ONCE["cpu"]) // vocabulary_size(model))
+
+
+MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+SEEN_AT_ONCE = 2**22  # values, of one byte
+HIDDEN_BIAS = -3e4  # in a bias: weight 0 even in float16, but not NaN for a query that sees nothing of its trunk
+
+
+class TreeMask:
+    """The model's own mask over positions (causal, sliding, chunked), restricted to ancestors."""
+
+    def __init__(self, piece: Piece, mask_function: MaskFunction, device: torch.device) -> None:
+        self.piece = piece
+        self.of_blocks = [_seen_of_blocks(blocks, mask_function, device) for blocks in piece.blocks]
+        self.of_trunks = [_seen_of_trunk(trunk, piece.depths, mask_function, device) for trunk in piece.trunks]
+        self._biases: dict[tuple[object, ...], Tensor] = {}
+
+    def bias(self, group: int, n_repeats: int, like: Tensor) -> Tensor:
+        """0 where a node sees a key and -inf elsewhere, `(n_blocks, 1, n_repeats * size, n_keys)`."""
+        key = (group, n_repeats, like.dtype, like.device)
+        if key not in self._biases:
+            seen = self.of_blocks[group][1].to(like.device).repeat(1, n_repeats, 1)[:, None]
+            self._biases[key] = bias_where(seen, -torch.inf, like)
+        return self._biases[key]
+
+    def bias_of_trunk(self, number: int, like: Tensor) -> Tensor | None:
+        """The same for a trunk, `(1, 1, n_nodes, n_keys)`; None where all nodes see all keys."""
+        seen, key = self.of_trunks[number].seen, ("trunk", number, like.dtype, like.device)
+        if seen is None:
+            return None
+        if key not in self._biases:
+            self._biases[key] = bias_where(seen.to(like.device)[None, None], HIDDEN_BIAS, like)
+        return self._biases[key]
+
+
+@dataclass(frozen=True, eq=False)
+class _SeenOfTrunk:
+    """Which nodes see which keys `begin .. stop - 1` of their trunk, `(n_nodes, n_keys)`; None: all of them.
+    No node sees any of the others."""
+
+    begin: int
+    stop: int
+    seen: Tensor | None
+
+
+def _seen_of_blocks(blocks: Blocks, mask_function: MaskFunction, device: torch.device) -> tuple[int, Tensor]:
+    """Which queries see which keys from a number on, and that number; none sees one before."""
+    queries, keys = (index_tensor(depths, device) for depths in (blocks.query_depths, blocks.key_depths))
+    seen = torch.from_numpy(blocks.seen).to(device) & _allowed(mask_function, queries, keys).expand(blocks.seen.shape)
+    begin, _ = _range_of(seen.flatten(0, 1).any(dim=0))
+    return begin, seen[..., begin:]
+
+
+def _seen_of_trunk(trunk: Trunk, depths: IntArray, mask_function: MaskFunction, device: torch.device) -> _SeenOfTrunk:
+    distinct, places = np.unique(depths[trunk.first : trunk.stop], return_inverse=True)
+    queries, keys = index_tensor(distinct, device), torch.arange(len(trunk.keys), device=device)
+    step = max(1, SEEN_AT_ONCE // len(keys))  # queries: for all of them, a long trunk's mask may be large
+
+    def seen(begin: int, stop: int) -> Iterator[Tensor]:
+        for first in range(0, len(queries), step):
+            some = queries[None, first : first + step]
+            yield _allowed(mask_function, some, keys[None, begin:stop])[0].expand(some.shape[1], stop - begin)
+
+    begin, stop = _range_of(torch.stack([some.any(dim=0) for some in seen(0, len(keys))]).any(dim=0))
+    if all(bool(some.all()) for some in seen(begin, stop)):
+        return _SeenOfTrunk(begin, stop, None)
+    return _SeenOfTrunk(begin, stop, torch.cat(list(seen(begin, stop)))[index_tensor(places, device)])
+
+
+def _allowed(mask_function: MaskFunction, queries: Tensor, keys: Tensor) -> Tensor:
+    one = torch.zeros((), dtype=torch.long, device=queries.device)  # one row per batch, the same mask for all heads
+    return torch.as_tensor(mask_function(one, one, queries[:, :, None], keys[:, None, :]))
+
+
+def _range_of(columns: Tensor) -> tuple[int, int]:
+    """The columns from the first to the last that is set, extended to an aligned number of them where there are."""
+    found = columns.nonzero()[:, 0].tolist()
+    if not found:
+        return 0, 0
+    begin, stop = found[0] // KEYS_MULTIPLE, -(-(found[-1] + 1) // KEYS_MULTIPLE)
+    return begin * KEYS_MULTIPLE, min(stop * KEYS_MULTIPLE, len(columns))
+
+
+def tree_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: TreeMask,
+    *,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """Attention of a piece's nodes to their ancestors.
+
+    query: `(1, n_heads, n_nodes, head size)`; key, value: `(1, n_key_heads, n_nodes, head size)`, position
+        embeddings applied
+    softcap, sinks: as in Gemma 2 (scores bounded by tanh) and gpt-oss (a learned score per head in the softmax)
+    returns: `(1, n_nodes, n_heads, head size of value)`
+    """
+    piece = mask.piece
+    if query.shape[0] != 1 or query.shape[2] != len(piece.depths) or key.shape[2] != len(piece.depths):
+        raise UnsuitedModelError(f"it attends with queries of shape {tuple(query.shape)}, not of one row of tokens")
+    if query.shape[1] % key.shape[1]:
+        raise UnsuitedModelError(f"{query.shape[1]} query heads do not share {key.shape[1]} key heads evenly")
+    n_nodes, n_key_heads = query.shape[2], key.shape[1]
+    asked = query[0].reshape(n_key_heads, -1, n_nodes, query.shape[3])  # heads that share keys side by side
+    key, value = piece.extend(key, value)
+    kernel = partial(attend, scaling=scaling, softcap=softcap, with_sums=bool(piece.trunks) or sinks is not None)
+    out, sums = _within_blocks(asked, key, value, mask, kernel)
+    for number, trunk in enumerate(piece.trunks):
+        nodes = slice(trunk.first, trunk.stop)
+        if mask.of_trunks[number].stop:
+            join_(out[nodes], sums[nodes], *_to_trunk(asked[:, :, nodes], key, value, mask, number, kernel))
+    if sinks is not None:
+        out *= torch.sigmoid(sums - sinks.float().view(sums.shape[1:]))[..., None].to(out.dtype)
+    return out[:n_nodes].flatten(1, 2)[None]
+
+
+def _within_blocks(
+    query: Tensor, key: Tensor, value: Tensor, mask: TreeMask, kernel: Callable[..., tuple[Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """Attention to the part of each block's keys that is not in a trunk: results `(n_blocks * size, n_key_heads,
+    n_repeats, value size)` and, without the last dimension, the logarithms of their softmaxes' denominators."""
+    n_heads, n_repeats, n_nodes, width = query.shape
+    size = mask.piece.block
+    n_blocks = -(-n_nodes // size)
+    padded = pad(query, (0, 0, 0, n_blocks * size - n_nodes)) if n_blocks * size > n_nodes else query
+    by_block = padded.reshape(n_heads, n_repeats, n_blocks, size, width).permute(2, 0, 1, 3, 4)
+    rows = by_block.reshape(n_blocks, n_heads, n_repeats * size, width)  # so that no key is copied for several heads
+    out = query.new_empty((n_blocks, size, n_heads, n_repeats, value.shape[2]))
+    sums = query.new_empty(out.shape[:-1], dtype=torch.float32)
+    indices = mask.piece.indices(query.device)
+    for group, (places, keys) in enumerate(zip(indices.places, indices.keys, strict=True)):
+        chosen = slice(None) if len(places) == n_blocks else places
+        near = (_gathered(states, keys[:, mask.of_blocks[group][0] :]) for states in (key, value))
+        found, found_sums = kernel(rows[chosen], *near, mask.bias(group, n_repeats, query))
+        by_head = len(places), n_heads, n_repeats, size
+        out[chosen] = found.reshape(*by_head, -1).permute(0, 3, 1, 2, 4)
+        sums[chosen] = found_sums.reshape(by_head).permute(0, 3, 1, 2)
+    return out.flatten(0, 1), sums.flatten(0, 1)
+
+
+def _to_trunk(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: TreeMask,
+    number: int,
+    kernel: Callable[..., tuple[Tensor, Tensor]],
+) -> tuple[Tensor, Tensor]:
+    """Attention to a trunk by the nodes that share it, without a copy for each: as `_within_blocks`."""
+    trunk, seen = mask.piece.indices(query.device).trunks[number], mask.of_trunks[number]
+    # (n_repeats, n_key_heads, n_keys, head size)
+    near = (
+        states[trunk][seen.begin : seen.stop].transpose(0, 1).contiguous().expand(query.shape[1], -1, -1, -1)
+        for states in (key, value)
+    )
+    found, sums = kernel(query.transpose(0, 1), *near, mask.bias_of_trunk(number, query))
+    return found.permute(2, 1, 0, 3), sums.permute(2, 1, 0)
+
+
+def _gathered(states: Tensor, keys: Tensor) -> Tensor:
+    """`(n, n_heads, size)` and `(n_blocks, n_keys)` to `(n_blocks, n_heads, n_keys, size)`."""
+    return states.index_select(0, keys.flatten()).reshape(*keys.shape, *states.shape[1:]).transpose(1, 2)
+
 
 ATTENTION_NAME = "lm_eval_leakage_prefix_tree"
 SOFTMAX_AT_ONCE = 2**22  # values: 16 MiB, which fits into a CPU's cache

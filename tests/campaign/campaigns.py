@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from lm_eval_leakage.campaign.campaign_folder import PLAN, CampaignFolder
-from lm_eval_leakage.campaign.plan_settings import CampaignPlan, plan_as_yaml, plan_of
 from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.jobs.folder import PLAN, CampaignFolder
+from lm_eval_leakage.jobs.plan import CampaignPlan, plan_as_yaml, plan_of
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import as_csv, leaderboard
 from tests.checking.conftest import questions, written

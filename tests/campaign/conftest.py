@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 from lm_eval.api.registry import model_registry
 
-from lm_eval_leakage.campaign import driver
-from lm_eval_leakage.campaign.attempts import Attempt
-from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-from lm_eval_leakage.campaign.plan_settings import CampaignPlan, plan_of
-from lm_eval_leakage.campaign.unit_queue import UnitQueue
-from lm_eval_leakage.campaign.unit_worker import UnitWorker
-from lm_eval_leakage.campaign.units import Unit
-from lm_eval_leakage.harness.patches.registries import add_models
-from lm_eval_leakage.harness.running.own_benchmark import write_task
+from lm_eval_leakage.harness.own_benchmark import write_task
+from lm_eval_leakage.harness.seams.registries import add_models
+from lm_eval_leakage.jobs import driver
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
+from lm_eval_leakage.jobs.plan import CampaignPlan, Unit, plan_of
+from lm_eval_leakage.jobs.unit_worker import UnitWorker
 from tests.checking.conftest import GivenTasksOnly, questions, written
 
 N = 12
@@ -69,7 +66,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., driver.CampaignOutcom
     from tests.campaign.scripted_model import NAME, ScriptedModel
 
     add_models()
-    monkeypatch.setattr("lm_eval_leakage.harness.running.task_shelf.TaskManager", GivenTasksOnly)
+    monkeypatch.setattr("lm_eval_leakage.harness.task_shelf.TaskManager", GivenTasksOnly)
     monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
     monkeypatch.setattr("lm_eval.evaluator.get_git_commit_hash", lambda: None)
     monkeypatch.setitem(model_registry._objs, NAME, ScriptedModel)

@@ -17,8 +17,8 @@ from typing import Any
 import lm_eval.evaluator
 from lm_eval.api.registry import model_registry
 
-from lm_eval_leakage.harness.patches.registries import add_models
-from lm_eval_leakage.harness.running import task_shelf
+from lm_eval_leakage.harness import task_shelf
+from lm_eval_leakage.harness.seams.registries import add_models
 from tests.checking.conftest import GivenTasksOnly, NamedFake
 
 

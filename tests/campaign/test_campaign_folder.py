@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.campaign.attempts import Attempt, attempt_of
-from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-from lm_eval_leakage.campaign.units import Unit
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, attempt_of
+from lm_eval_leakage.jobs.plan import Unit
 from lm_eval_leakage.texts import in_one_sentence
 
 ONE, OTHER = Unit("a", "t", "run", 0, 2), Unit("a", "t", "run", 1, 2)

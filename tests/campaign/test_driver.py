@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-from lm_eval_leakage.campaign.campaign_tables import TABLE_FILES, write_tables
-from lm_eval_leakage.campaign.driver import CampaignOutcome
-from lm_eval_leakage.campaign.units import Unit
+from lm_eval_leakage.jobs.driver import CampaignOutcome
+from lm_eval_leakage.jobs.folder import CampaignFolder
+from lm_eval_leakage.jobs.plan import Unit
+from lm_eval_leakage.jobs.verify import TABLE_FILES, write_tables
 from lm_eval_leakage.results.annotate import annotate
 from tests.campaign.conftest import N
 from tests.campaign.scripted_model import ASKED, LOADED, lines

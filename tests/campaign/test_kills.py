@@ -19,13 +19,13 @@ import psutil
 import pytest
 import yaml
 
-from lm_eval_leakage.campaign import driver
-from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-from lm_eval_leakage.campaign.driver import CampaignOutcome, run_campaign
-from lm_eval_leakage.campaign.engines import engine_of
-from lm_eval_leakage.campaign.plan_settings import plan_of
-from lm_eval_leakage.campaign.verify import verify
 from lm_eval_leakage.cli.campaign_command import campaign
+from lm_eval_leakage.jobs import driver
+from lm_eval_leakage.jobs.driver import CampaignOutcome, run_campaign
+from lm_eval_leakage.jobs.engines import engine_of
+from lm_eval_leakage.jobs.folder import CampaignFolder
+from lm_eval_leakage.jobs.plan import plan_of
+from lm_eval_leakage.jobs.verify import verify
 from lm_eval_leakage.logs import answer_store
 from tests.campaign.scripted_model import ASKED, LOADED, lines
 from tests.campaign.test_driver import Run, model, rows
@@ -62,12 +62,12 @@ def test_a_campaign_that_is_killed_at_random_moments_ends_as_if_it_had_not_been(
     assert verify(ended.folder).found == ()
 
 
-@pytest.mark.parametrize("moment", ["lm_eval_leakage.campaign.campaign_folder.CampaignFolder.record", "publish"])
+@pytest.mark.parametrize("moment", ["lm_eval_leakage.jobs.folder.CampaignFolder.record", "publish"])
 def test_a_worker_that_is_killed_around_the_move_of_its_unit_asks_nothing_again(
     here: Run, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """Before the move, when all files are written, and after it, before the attempt is recorded."""
-    target = moment if "." in moment else f"lm_eval_leakage.campaign.campaign_folder.CampaignFolder.{moment}"
+    target = moment if "." in moment else f"lm_eval_leakage.jobs.folder.CampaignFolder.{moment}"
 
     def campaign() -> CampaignOutcome:
         monkeypatch.setattr(target, lambda *_: os.kill(os.getpid(), signal.SIGKILL))

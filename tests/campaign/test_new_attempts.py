@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lm_eval_leakage.campaign.attempts import Attempt
-from lm_eval_leakage.campaign.new_attempts import NewAttempts
-from lm_eval_leakage.campaign.units import Unit
 from lm_eval_leakage.files import add_record
+from lm_eval_leakage.jobs.folder import Attempt, NewAttempts
+from lm_eval_leakage.jobs.plan import Unit
 
 
 def attempt(shard: int) -> Attempt:

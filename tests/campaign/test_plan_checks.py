@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-from lm_eval_leakage.campaign.engines import engine_of, usual_engine
-from lm_eval_leakage.campaign.manifest import differences
-from lm_eval_leakage.campaign.plan_checks import checked, possible
-from lm_eval_leakage.campaign.plan_settings import plan_of
-from lm_eval_leakage.campaign.units import units_of
+from lm_eval_leakage.jobs.engines import engine_of, usual_engine
+from lm_eval_leakage.jobs.estimates import checked, possible
+from lm_eval_leakage.jobs.folder import CampaignFolder
+from lm_eval_leakage.jobs.manifest import differences
+from lm_eval_leakage.jobs.plan import plan_of, units_of
 from tests.campaign.test_plan_settings import plan
 
 CHAT = {"name": "chat", "model": "openai-chat-completions", "model_args": "model=m,tokenizer=none"}
@@ -19,7 +18,7 @@ CHAT = {"name": "chat", "model": "openai-chat-completions", "model_args": "model
 
 @pytest.fixture
 def packages_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lm_eval_leakage.harness.checks.foreseen.PACKAGES", {})
+    monkeypatch.setattr("lm_eval_leakage.harness.preflight.PACKAGES", {})
 
 
 @pytest.mark.usefixtures("here", "packages_are_there")
@@ -103,7 +102,7 @@ def test_an_address_is_a_cluster_of_rays() -> None:
 
 
 def test_one_accelerator_or_none_needs_no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lm_eval_leakage.campaign.engines.n_accelerators", lambda: 1)
+    monkeypatch.setattr("lm_eval_leakage.jobs.engines.n_accelerators", lambda: 1)
     assert usual_engine(None) == "local"
 
 
@@ -111,13 +110,13 @@ def test_one_accelerator_or_none_needs_no_ray(monkeypatch: pytest.MonkeyPatch) -
 def test_several_accelerators_are_used_by_ray_if_it_is_installed(
     monkeypatch: pytest.MonkeyPatch, installed: bool
 ) -> None:
-    monkeypatch.setattr("lm_eval_leakage.campaign.engines.n_accelerators", lambda: 8)
-    monkeypatch.setattr("lm_eval_leakage.campaign.engines.find_spec", lambda name: "there" if installed else None)
+    monkeypatch.setattr("lm_eval_leakage.jobs.engines.n_accelerators", lambda: 8)
+    monkeypatch.setattr("lm_eval_leakage.jobs.engines.find_spec", lambda name: "there" if installed else None)
     assert usual_engine(None) == ("ray" if installed else "local")
 
 
 def test_a_missing_package_of_an_engine_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr("lm_eval_leakage.campaign.engines.find_spec", lambda name: None)
+    monkeypatch.setattr("lm_eval_leakage.jobs.engines.find_spec", lambda name: None)
     with pytest.raises(ImportError, match="--engine slurm needs submitit, which is not installed"):
         engine_of("slurm", None, plan(), CampaignFolder(tmp_path))
 
@@ -128,7 +127,7 @@ def test_an_unknown_engine_is_refused(tmp_path: Any) -> None:
 
 
 def test_a_machine_with_too_few_gpus_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr("lm_eval_leakage.campaign.local_engine.n_accelerators", lambda: 1)
+    monkeypatch.setattr("lm_eval_leakage.jobs.local_engine.n_accelerators", lambda: 1)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     two = plan(models=[{"name": "a", "gpus": 2}])
     with pytest.raises(ValueError, match="models has 'a' with gpus: 2, but this machine has 1"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.campaign.plan_settings import (
+from lm_eval_leakage.jobs.plan import (
     MODEL_SETTINGS,
     PLAN_SETTINGS,
     CampaignModel,

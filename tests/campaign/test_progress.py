@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.campaign.attempts import Attempt
-from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-from lm_eval_leakage.campaign.progress import Progress
-from lm_eval_leakage.campaign.told_status import status_as_text
-from lm_eval_leakage.campaign.units import Unit
+from lm_eval_leakage.jobs.driver import Progress, status_as_text
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
+from lm_eval_leakage.jobs.plan import Unit
 
 RUNS = [Unit("a", f"t{place}", "run", 0, 1) for place in range(4)]
 AUDITS = [Unit("a", f"t{place}", "leakage_perm", 0, 1) for place in range(4)]

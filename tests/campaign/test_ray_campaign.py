@@ -10,14 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.campaign.attempts import Attempt
-from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-from lm_eval_leakage.campaign.campaign_tables import board_of, tables_of
-from lm_eval_leakage.campaign.local_engine import LocalEngine
-from lm_eval_leakage.campaign.plan_settings import CampaignPlan
-from lm_eval_leakage.campaign.ray_engine import RayEngine
-from lm_eval_leakage.campaign.unit_worker import UnitWorker
-from lm_eval_leakage.campaign.units import units_of
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
+from lm_eval_leakage.jobs.local_engine import LocalEngine
+from lm_eval_leakage.jobs.plan import CampaignPlan, units_of
+from lm_eval_leakage.jobs.ray_engine import RayEngine
+from lm_eval_leakage.jobs.unit_worker import UnitWorker
+from lm_eval_leakage.jobs.verify import board_of, tables_of
 from tests.campaign.campaigns import begun, benchmark, plan_for
 from tests.campaign.ray_nodes import SmallCluster, a_cluster
 from tests.campaign.tiny_llama import tiny_llama

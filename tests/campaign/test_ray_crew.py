@@ -8,15 +8,11 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage import __version__
-from lm_eval_leakage.campaign import ray_crew
-from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-from lm_eval_leakage.campaign.engines import engine_of
-from lm_eval_leakage.campaign.plan_settings import CampaignModel, CampaignPlan
-from lm_eval_leakage.campaign.ray_cluster import looking, marked
-from lm_eval_leakage.campaign.ray_crew import RayCrew
-from lm_eval_leakage.campaign.ray_worker import Errand, RayWorker, WorkerState, cause_of
-from lm_eval_leakage.campaign.unit_queue import UnitQueue
-from lm_eval_leakage.campaign.units import units_of
+from lm_eval_leakage.jobs import ray_engine as ray_crew
+from lm_eval_leakage.jobs.engines import engine_of
+from lm_eval_leakage.jobs.folder import CampaignFolder, UnitQueue
+from lm_eval_leakage.jobs.plan import CampaignModel, CampaignPlan, units_of
+from lm_eval_leakage.jobs.ray_engine import Errand, RayCrew, RayWorker, WorkerState, cause_of, looking, marked
 from tests.campaign.unloaded_worker import a_plan
 
 
@@ -135,7 +131,7 @@ def test_the_mark_of_a_killed_driver_is_no_proof(tmp_path: Path) -> None:
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lm_eval_leakage.campaign.engines.find_spec", lambda name: None)
+    monkeypatch.setattr("lm_eval_leakage.jobs.engines.find_spec", lambda name: None)
     with pytest.raises(
         ImportError,
         match=r"^--engine ray needs ray, which is not installed; run `pip install 'lm-eval-leakage\[ray\]'`$",

@@ -14,13 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lm_eval_leakage.campaign import ray_crew
-from lm_eval_leakage.campaign.attempts import Attempt
-from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-from lm_eval_leakage.campaign.plan_settings import CampaignModel, CampaignPlan
-from lm_eval_leakage.campaign.ray_cluster import check_nodes, connected
-from lm_eval_leakage.campaign.ray_engine import RayEngine
-from lm_eval_leakage.campaign.units import Unit, units_of
+from lm_eval_leakage.jobs import ray_engine as ray_crew
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
+from lm_eval_leakage.jobs.plan import CampaignModel, CampaignPlan, Unit, units_of
+from lm_eval_leakage.jobs.ray_engine import RayEngine, check_nodes, connected
 from tests.campaign.ray_nodes import a_cluster
 from tests.campaign.unloaded_worker import LOADED, UnloadedWorker, a_plan, workers_made
 
@@ -124,7 +121,7 @@ def test_a_model_gets_its_gpus_on_one_node_and_one_without_gpus_sees_none(addres
 def test_a_model_for_which_no_node_is_large_enough_is_named_and_the_others_are_done(
     address, folder, monkeypatch: pytest.MonkeyPatch, caplog
 ) -> None:
-    monkeypatch.setattr("lm_eval_leakage.campaign.ray_engine.PLACE_S", 0.0)
+    monkeypatch.setattr("lm_eval_leakage.jobs.ray_engine.PLACE_S", 0.0)
     models = (CampaignModel("huge", gpus=8), CampaignModel("small"))
     told = carried_out(a_plan(models=models, retries=2, workers=1), folder, address)
     assert Counter((one.unit.model, one.ok) for one in told) == {("small", True): 2, ("huge", False): 2}
@@ -145,7 +142,7 @@ def test_a_node_that_does_not_see_the_folder_is_named(address, tmp_path: Path) -
 
 
 def test_workers_that_cannot_start_are_tried_three_times(address, folder, monkeypatch, caplog) -> None:
-    monkeypatch.setattr("lm_eval_leakage.campaign.ray_engine.check_nodes", lambda mark: mark.unlink())
+    monkeypatch.setattr("lm_eval_leakage.jobs.ray_engine.check_nodes", lambda mark: mark.unlink())
     told = carried_out(a_plan(1, ("one",), retries=0), folder, address)
     assert len(told) == 1
     assert "3 workers in a row could not be started" in told[0].error
@@ -176,9 +173,9 @@ def test_3200_units_are_scheduled_in_less_than_a_twentieth_of_their_time(address
 
 DRIVER = """
 import sys
-from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-from lm_eval_leakage.campaign.ray_engine import RayEngine
-from lm_eval_leakage.campaign.units import units_of
+from lm_eval_leakage.jobs.folder import CampaignFolder
+from lm_eval_leakage.jobs.ray_engine import RayEngine
+from lm_eval_leakage.jobs.plan import units_of
 from tests.campaign.unloaded_worker import UnloadedWorker, a_plan
 plan, folder = a_plan(2, ("one", "hangs_once")), CampaignFolder(sys.argv[1])
 RayEngine(plan, folder, sys.argv[2] or None, UnloadedWorker).carry_out(units_of(plan), print, print)

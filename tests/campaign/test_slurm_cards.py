@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from lm_eval_leakage.campaign.slurm_cards import JobCard, JobCards, JobMark, dealt
-from lm_eval_leakage.campaign.units import Unit
+from lm_eval_leakage.jobs.plan import Unit
+from lm_eval_leakage.jobs.slurm_engine import JobCard, JobCards, JobMark, dealt
 
 UNITS = tuple(Unit("m", "quiz", kind, shard, 2) for kind in ("run", "leakage_perm") for shard in range(2))
 CARD = JobCard("m-1", "m", UNITS, "slurm")

@@ -8,15 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.campaign import slurm_engine
-from lm_eval_leakage.campaign.attempts import Attempt
-from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-from lm_eval_leakage.campaign.engines import engine_of, lost_attempt
-from lm_eval_leakage.campaign.plan_settings import CampaignPlan, plan_of
-from lm_eval_leakage.campaign.slurm_cards import JobCard, JobCards, JobMark
-from lm_eval_leakage.campaign.slurm_engine import SlurmEngine
-from lm_eval_leakage.campaign.slurm_executor import THIS_MACHINE
-from lm_eval_leakage.campaign.units import Unit, units_of
+from lm_eval_leakage.jobs import slurm_engine
+from lm_eval_leakage.jobs.engines import engine_of, lost_attempt
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
+from lm_eval_leakage.jobs.plan import CampaignPlan, Unit, plan_of, units_of
+from lm_eval_leakage.jobs.slurm_engine import THIS_MACHINE, JobCard, JobCards, JobMark, SlurmEngine
 
 Work = Callable[["PaperJobs", JobCard], None]
 

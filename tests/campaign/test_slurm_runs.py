@@ -11,13 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lm_eval_leakage.campaign.attempts import Attempt
-from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-from lm_eval_leakage.campaign.engines import engine_of
-from lm_eval_leakage.campaign.plan_settings import CampaignPlan
-from lm_eval_leakage.campaign.slurm_cards import JobCards
-from lm_eval_leakage.campaign.slurm_executor import CONTROLLER
-from lm_eval_leakage.campaign.units import Unit, units_of
+from lm_eval_leakage.jobs.engines import engine_of
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
+from lm_eval_leakage.jobs.plan import CampaignPlan, Unit, units_of
+from lm_eval_leakage.jobs.slurm_engine import CONTROLLER, JobCards
 from tests.campaign.campaigns import answers, begun, benchmark, plan_for, tables
 from tests.faults.children import KILLED, child
 
@@ -56,7 +53,7 @@ def carried_out(plan: CampaignPlan) -> tuple[CampaignFolder, list[Attempt]]:
 
 
 def by_one_process(plan: CampaignPlan) -> None:
-    from lm_eval_leakage.campaign.unit_worker import UnitWorker
+    from lm_eval_leakage.jobs.unit_worker import UnitWorker
 
     folder = begun(plan)
     for model in plan.models:

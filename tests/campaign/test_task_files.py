@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.campaign.task_files import changed_files, digests_now
+from lm_eval_leakage.jobs.manifest import changed_files, digests_now
 
 YAML = """include: _shape.yaml
 doc_to_text: !function words.prompt

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from lm_eval_leakage import cli
-from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-from lm_eval_leakage.campaign.units import Unit
+from lm_eval_leakage.jobs.folder import CampaignFolder
+from lm_eval_leakage.jobs.plan import Unit
 from tests.faults.children import Ended, child, has_traceback
 
 pytestmark = pytest.mark.model

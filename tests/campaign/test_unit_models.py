@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.campaign.campaign_folder import UNIT_FILE, CampaignFolder
-from lm_eval_leakage.campaign.driver import CampaignOutcome
-from lm_eval_leakage.campaign.plan_settings import plan_of
-from lm_eval_leakage.campaign.unit_models import IDENTITY_OF_UNIT, REPLACED, UNKNOWN, differs, refuse_another
-from lm_eval_leakage.campaign.units import Unit
-from lm_eval_leakage.campaign.verify import verify
+from lm_eval_leakage.jobs.driver import CampaignOutcome
+from lm_eval_leakage.jobs.folder import UNIT_FILE, CampaignFolder
+from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, REPLACED, UNKNOWN, differs, refuse_another
+from lm_eval_leakage.jobs.plan import Unit, plan_of
+from lm_eval_leakage.jobs.verify import verify
 from tests.campaign.scripted_model import ASKED, lines
 
 Run = Callable[..., CampaignOutcome]
@@ -94,7 +93,7 @@ def test_a_plan_that_grows_does_not_mix_two_models(here: Run, trained: dict[str,
 
 @pytest.mark.model
 def test_what_differs_is_said(here: Run, trained: dict[str, Any], weights: Path) -> None:
-    from lm_eval_leakage.campaign import driver
+    from lm_eval_leakage.jobs import driver
 
     here(trained)
     weights.write_text("2")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 
-from lm_eval_leakage.campaign.attempts import Attempt
-from lm_eval_leakage.campaign.unit_queue import UnitQueue
-from lm_eval_leakage.campaign.units import Unit, units_of
+from lm_eval_leakage.jobs.folder import Attempt, UnitQueue
+from lm_eval_leakage.jobs.plan import Unit, units_of
 from tests.campaign.test_plan_settings import plan
 
 UNITS = units_of(plan(models=[{"name": "a"}, {"name": "b"}], tasks="t,u", runs=False))

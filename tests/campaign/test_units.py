@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lm_eval_leakage.campaign.units import Unit, units_of
+from lm_eval_leakage.jobs.plan import Unit, units_of
 from tests.campaign.test_plan_settings import plan
 
 

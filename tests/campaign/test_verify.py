@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.campaign.campaign_folder import PLAN, UNIT_FILE, CampaignFolder
-from lm_eval_leakage.campaign.campaign_tables import write_tables
-from lm_eval_leakage.campaign.driver import CampaignOutcome
-from lm_eval_leakage.campaign.units import Unit
-from lm_eval_leakage.campaign.verify import verify
+from lm_eval_leakage.jobs.driver import CampaignOutcome
+from lm_eval_leakage.jobs.folder import PLAN, UNIT_FILE, CampaignFolder
+from lm_eval_leakage.jobs.plan import Unit
+from lm_eval_leakage.jobs.verify import verify, write_tables
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.written import write
+from lm_eval_leakage.results.tables import write
 
 Run = Callable[..., CampaignOutcome]
 

@@ -8,11 +8,9 @@ import signal
 import time
 from pathlib import Path
 
-from lm_eval_leakage.campaign.attempts import Attempt
-from lm_eval_leakage.campaign.campaign_folder import CampaignFolder
-from lm_eval_leakage.campaign.engines import now
-from lm_eval_leakage.campaign.plan_settings import CampaignModel, CampaignPlan
-from lm_eval_leakage.campaign.units import Unit
+from lm_eval_leakage.jobs.engines import now
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
+from lm_eval_leakage.jobs.plan import CampaignModel, CampaignPlan, Unit
 
 LOADED = "loaded"  # folder with a file for each worker that was made
 

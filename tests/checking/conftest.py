@@ -16,7 +16,7 @@ from lm_eval.api.model import LM
 from lm_eval.api.registry import model_registry
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness.patches.registries import add_models
+from lm_eval_leakage.harness.seams.registries import add_models
 from tests.fakes import by_hash
 
 WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "haven", "inlet", "jetty", "knoll", "ledge")
@@ -105,7 +105,7 @@ class GivenTasksOnly(TaskManager):
 
 @pytest.fixture
 def only_given_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lm_eval_leakage.harness.running.task_shelf.TaskManager", GivenTasksOnly)
+    monkeypatch.setattr("lm_eval_leakage.harness.task_shelf.TaskManager", GivenTasksOnly)
 
 
 def draw(text: str) -> float:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.checking.check_settings import as_command, check_settings
 from lm_eval_leakage.cli.check import check_arguments
+from lm_eval_leakage.jobs.check_settings import as_command, check_settings
 
 GIVEN = {"model": "hf", "model_args": "pretrained=m,dtype=bfloat16", "tasks": ["mmlu,arc_easy", "piqa"]}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.checking.outcome import CheckedTask
+from lm_eval_leakage.jobs.outcome import CheckedTask
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
 from tests.checking.test_whole_check import checked
 

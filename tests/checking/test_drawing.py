@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.checking.drawing import RowFinder, samples_of
-from lm_eval_leakage.harness.running.task_shelf import PlacedRow
-from lm_eval_leakage.harness.tasks.limited_draw import drawn
+from lm_eval_leakage.harness.task_shelf import PlacedRow
+from lm_eval_leakage.harness.tasks.task import drawn
+from lm_eval_leakage.jobs.planning import RowFinder, samples_of
 
 
 def rows(n: int, task: str = "t") -> list[PlacedRow]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.checking.whole_check import check
+from lm_eval_leakage.jobs.whole_check import check
 from lm_eval_leakage.logs import answer_store
 from tests.checking.conftest import NamedFake, questions, written
 from tests.faults.children import KILLED, child

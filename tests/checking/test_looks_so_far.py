@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.checking.check_plan import CheckPlan
-from lm_eval_leakage.checking.looks_so_far import LOOKS, at_their_looks, read_looks
-from lm_eval_leakage.checking.outcome import CheckedTask
-from lm_eval_leakage.checking.planning import PlannedCheck
-from lm_eval_leakage.checking.whole_check import check
-from lm_eval_leakage.harness.running.saved_run import NamedModel
+from lm_eval_leakage.harness.saved_run import NamedModel
+from lm_eval_leakage.jobs.outcome import LOOKS, CheckedTask, at_their_looks, read_looks
+from lm_eval_leakage.jobs.planning import CheckPlan, PlannedCheck
+from lm_eval_leakage.jobs.whole_check import check
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.data_verdict import EVIDENCE, NONE_FOUND
-from lm_eval_leakage.results.provenance import Provenance
+from lm_eval_leakage.results.result_types import Provenance
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
 from tests.report.made import annotation, audited, row, verdict
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.checking.check_plan import NOT_NEEDED, NOT_POSSIBLE, THERE, TO_RUN
-from lm_eval_leakage.checking.whole_check import check
+from lm_eval_leakage.jobs.planning import NOT_NEEDED, NOT_POSSIBLE, THERE, TO_RUN
+from lm_eval_leakage.jobs.whole_check import check
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from lm_eval_leakage.checking.outcome import checked_task, told
-from lm_eval_leakage.report.verdict_table import deciding_cell
+from lm_eval_leakage.jobs.outcome import checked_task, told
+from lm_eval_leakage.results.page import deciding_cell
 from tests.report.made import row, verdict
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.checking.check_plan import THERE, TO_RUN
-from lm_eval_leakage.checking.outcome import CheckOutcome
-from lm_eval_leakage.checking.whole_check import check
+from lm_eval_leakage.jobs.outcome import CheckOutcome
+from lm_eval_leakage.jobs.planning import THERE, TO_RUN
+from lm_eval_leakage.jobs.whole_check import check
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
 from tests.fakes import by_hash
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.checking.check_plan import THERE, TO_RUN
-from lm_eval_leakage.checking.outcome import CheckOutcome
-from lm_eval_leakage.checking.whole_check import check
-from lm_eval_leakage.harness.running.own_benchmark import write_task
+from lm_eval_leakage.harness.own_benchmark import write_task
+from lm_eval_leakage.jobs.outcome import CheckOutcome
+from lm_eval_leakage.jobs.planning import THERE, TO_RUN
+from lm_eval_leakage.jobs.whole_check import check
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]

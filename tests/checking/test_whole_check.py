@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.checking.check_plan import NOT_POSSIBLE, THERE, TO_RUN
-from lm_eval_leakage.checking.whole_check import check
 from lm_eval_leakage.files import sole_use
-from lm_eval_leakage.harness.running.own_benchmark import write_task
+from lm_eval_leakage.harness.own_benchmark import write_task
+from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, THERE, TO_RUN
+from lm_eval_leakage.jobs.whole_check import check
 from tests.checking.conftest import GivenTasksOnly, NamedFake, questions, written
 from tests.cli.conftest import typed  # noqa: F401 (a fixture)
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lm_eval_leakage.inference.combined import fit
-from lm_eval_leakage.inference.known_scores import COMBINED, COPY, EVERY_CLASS, Calibration, KnownScores
 from lm_eval_leakage.logs.calibration_file import read_calibration, write_calibration
+from lm_eval_leakage.stats.combined import fit
+from lm_eval_leakage.stats.known_scores import COMBINED, COPY, EVERY_CLASS, Calibration, KnownScores
 from tests.results.harness_files import DETECTOR, audited, row, write_run
 
 N_SEEN, N_ASKED, N_UNSEEN = 30, 120, 60

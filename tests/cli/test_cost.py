@@ -15,7 +15,7 @@ TASK = "fresh_leakage_perm"
 @pytest.fixture
 def typed(typed, tmp_path, monkeypatch):
     """Runs `cost` with a tokenizer over bytes; returns its exit code, stdout and stderr."""
-    monkeypatch.setattr("lm_eval_leakage.harness.running.task_shelf.TaskManager", GivenTasksOnly)
+    monkeypatch.setattr("lm_eval_leakage.harness.task_shelf.TaskManager", GivenTasksOnly)
     tokenizer_over_bytes().save_pretrained(tmp_path / "tokenizer")
     return lambda *words: typed("cost", *words, "--tokenizer", tmp_path / "tokenizer")
 

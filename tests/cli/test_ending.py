@@ -16,7 +16,7 @@ import requests
 
 from lm_eval_leakage import cli
 from lm_eval_leakage.cli.ending import end_in_words, in_words, note, say
-from lm_eval_leakage.harness.patches.exception_hook import Refusal
+from lm_eval_leakage.harness.seams.patching import Refusal
 from tests.results.harness_files import answered, audited, row, write_run
 
 EVIL = "m\x1b[31m\x9b1m\x7f\r\n|x\u202e\u2028\ud800"

@@ -13,7 +13,7 @@ import pytest
 import lm_eval_leakage
 from lm_eval_leakage.cli import commands
 from lm_eval_leakage.cli.reference import reference
-from lm_eval_leakage.harness.patches.cli_parser import arguments_of
+from lm_eval_leakage.harness.seams.command_line import arguments_of
 
 PACKAGE = Path(lm_eval_leakage.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "cli.md"

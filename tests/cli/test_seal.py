@@ -14,12 +14,10 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from lm_eval_leakage.files import publish_files
-from lm_eval_leakage.inference.looks import Look
-from lm_eval_leakage.parts import PART
-from lm_eval_leakage.sealing.looks_file import add_looks, head_text, read_ledger
-from lm_eval_leakage.sealing.private_folder import read_seal
-from lm_eval_leakage.sealing.public_folder import commitment_record
+from lm_eval_leakage.files import PART, publish_files
+from lm_eval_leakage.seal.folders import commitment_record, read_seal
+from lm_eval_leakage.seal.looks_file import add_looks, head_text, read_ledger
+from lm_eval_leakage.stats.looks import Look
 from tests.fakes import by_hash
 from tests.sealed import rows, run_sealed, sealed_folder
 
@@ -43,7 +41,7 @@ def write(file: Path, rows) -> Path:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     """A sealed benchmark, not to be changed."""
-    from lm_eval_leakage.harness.running.sealing_run import sealing_of, write_sealing
+    from lm_eval_leakage.harness.sealing import sealing_of, write_sealing
 
     folder = tmp_path_factory.mktemp("made")
     file = write(folder / "mine.jsonl", ROWS)

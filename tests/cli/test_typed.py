@@ -10,9 +10,8 @@ import pytest
 from lm_eval._cli import HarnessCLI
 
 from lm_eval_leakage.cli import commands, ending
-from lm_eval_leakage.cli.colour import shows_colours, with_coloured_verdicts
-from lm_eval_leakage.cli.completion import SHELLS, completion
-from lm_eval_leakage.harness.patches.cli_parser import arguments_of
+from lm_eval_leakage.cli.ending import SHELLS, completion, shows_colours, with_coloured_verdicts
+from lm_eval_leakage.harness.seams.command_line import arguments_of
 from lm_eval_leakage.results.data_verdict import WORDS
 from tests.results.harness_files import answered, audited, row, write_run
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lm_eval_leakage.cli import commands
-from lm_eval_leakage.harness.patches.cli_parser import CommandLine
+from lm_eval_leakage.harness.seams.command_line import CommandLine
 
 
 @pytest.fixture(scope="session")

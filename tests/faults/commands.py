@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage import cli, files
-from lm_eval_leakage.parts import PART
+from lm_eval_leakage.files import PART
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import as_markdown as board_of
 from lm_eval_leakage.results.leaderboard import leaderboard

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from lm_eval_leakage import files
 from lm_eval_leakage.files import atomic_write, try_to_write
-from lm_eval_leakage.harness.running.sealing_run import sealing_of, write_sealing
-from lm_eval_leakage.inference.looks import Look
-from lm_eval_leakage.sealing.looks_file import HEAD_FILE, LOOKS_FILE, add_looks, head_text, read_ledger
-from lm_eval_leakage.sealing.private_folder import read_seal
-from lm_eval_leakage.sealing.seal import Seal
+from lm_eval_leakage.harness.sealing import sealing_of, write_sealing
+from lm_eval_leakage.seal.drawn import Seal
+from lm_eval_leakage.seal.folders import read_seal
+from lm_eval_leakage.seal.looks_file import HEAD_FILE, LOOKS_FILE, add_looks, head_text, read_ledger
+from lm_eval_leakage.stats.looks import Look
 from tests.faults.children import KILLED, child, has_traceback, killing
 from tests.faults.commands import typed
 from tests.faults.tally import Tally

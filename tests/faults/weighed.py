@@ -23,7 +23,7 @@ from lm_eval.api.registry import model_registry
 from lm_eval.loggers import evaluation_tracker
 
 from lm_eval_leakage import check
-from lm_eval_leakage.campaign import driver
+from lm_eval_leakage.jobs import driver
 from lm_eval_leakage.logs import answer_store
 from tests.campaign.campaigns import SHAPE
 from tests.campaign.conftest import EngineHere

@@ -58,7 +58,7 @@ def stand_ins(
     extend_harness(TaskManager)
     monkeypatch.setitem(model_registry._objs, "fake", StandIn)
     monkeypatch.setattr("lm_eval.tasks.TaskManager", OwnTasksOnly)
-    monkeypatch.setattr("lm_eval_leakage.harness.running.sealing_run.new_key", lambda: KEY)
+    monkeypatch.setattr("lm_eval_leakage.harness.sealing.new_key", lambda: KEY)
     monkeypatch.setattr("lm_eval_leakage.lab.simulation.train", trained)
     monkeypatch.setattr("sys.excepthook", sys.excepthook)  # which audits replace
     monkeypatch.setenv("COLUMNS", "120")

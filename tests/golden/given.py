@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.harness.running.own_benchmark import write_task
-from lm_eval_leakage.sealing.private_folder import read_seal
+from lm_eval_leakage.harness.own_benchmark import write_task
+from lm_eval_leakage.seal.folders import read_seal
 from tests.checking.conftest import OptionOrders, questions, written
 from tests.fakes import Score, by_hash
 from tests.sealed import has_seen, rows

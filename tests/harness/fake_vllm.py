@@ -25,7 +25,7 @@ COUNTER = "vllm:num_preemptions"
 IMPORTED = (
     "lm_eval.models.vllm_causallms",
     "lm_eval_leakage.harness.models.vllm_engine",
-    "lm_eval_leakage.harness.models.vllm_prefix_tree_lm",
+    "lm_eval_leakage.harness.models.vllm_engine",
 )
 PARAMETERS = {
     "temperature": 1.0,

@@ -7,7 +7,8 @@ import socket
 
 from accelerate.state import AcceleratorState
 
-from lm_eval_leakage.harness.models import processes, ranked_hf
+from lm_eval_leakage.harness.models import processes
+from lm_eval_leakage.harness.models import processes as ranked_hf
 
 
 def free_port() -> int:

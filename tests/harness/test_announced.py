@@ -23,8 +23,8 @@ from lm_eval_leakage.harness.models.request_tokens import (
     size_estimated,
     tokens_of,
 )
-from lm_eval_leakage.harness.patches.registries import OUR_MODELS
-from lm_eval_leakage.scoring.token_counts import token_counts
+from lm_eval_leakage.harness.seams.registries import OUR_MODELS
+from lm_eval_leakage.scoring.prefix_tree import token_counts
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_prefix_tree_lm import NEITHER, checkpoint, lm_of
 from tests.harness.test_task import GOOD, TASK, evaluate

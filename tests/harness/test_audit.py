@@ -15,13 +15,11 @@ from lm_eval.utils import make_table
 
 from lm_eval_leakage import leakage_task, task_configs_path
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.table.aggregations import pooled
-from lm_eval_leakage.harness.table.declared_rows import known_rows
-from lm_eval_leakage.harness.tasks.audit import RefusedAudit, audit_like, template
-from lm_eval_leakage.harness.tasks.audit_suffixes import split_name
+from lm_eval_leakage.harness.table import known_rows, pooled
+from lm_eval_leakage.harness.tasks.audit import LeakageGroup, RefusedAudit, audit_like, template
 from lm_eval_leakage.harness.tasks.base_task import draws_at_random, refusal
 from lm_eval_leakage.harness.tasks.data import ReadDoc
-from lm_eval_leakage.harness.tasks.group import LeakageGroup
+from lm_eval_leakage.harness.tasks.templates import split_name
 from lm_eval_leakage.records import Question
 from tests.fakes import FakeLM, by_hash, fond_of
 

@@ -8,9 +8,9 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.tasks.calibrated import Calibrator
-from lm_eval_leakage.inference.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores
+from lm_eval_leakage.harness.tasks.judging import Calibrator
 from lm_eval_leakage.logs.calibration_file import write_calibration
+from lm_eval_leakage.stats.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores
 from tests.fakes import FakeLM, by_hash, fond_of
 
 pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")

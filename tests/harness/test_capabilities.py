@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from lm_eval.models.api_models import JsonChatStr
 
-from lm_eval_leakage.harness.models.capabilities import longer_than_window, n_tokens_of
+from lm_eval_leakage.harness.models.asking import longer_than_window, n_tokens_of
 from tests.fakes import FakeLM, by_hash
 
 

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 from lm_eval.tasks import TaskManager
 
+from lm_eval_leakage.harness import auditable as census
+from lm_eval_leakage.harness import auditable as census_report
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.census import census_report
-from lm_eval_leakage.harness.census import findings as census
-from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
+from lm_eval_leakage.harness.tasks.templates import suffixes
 
 extend_harness(TaskManager)
 

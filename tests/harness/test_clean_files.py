@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness.clean.clean_files import write_clean
-from lm_eval_leakage.parts import PART
+from lm_eval_leakage.files import PART
+from lm_eval_leakage.harness.clean_files import write_clean
 from lm_eval_leakage.results.clean_sets import CleanSet, Kept
 from tests.limits import full_disk
 

@@ -17,8 +17,8 @@ import pytest
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness.clean import clean_task
-from lm_eval_leakage.harness.clean.clean_files import write_clean
+from lm_eval_leakage.harness import clean_task
+from lm_eval_leakage.harness.clean_files import write_clean
 from lm_eval_leakage.results.clean_sets import CleanSet, clean_sets
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 from tests.fakes import FakeLM, by_hash

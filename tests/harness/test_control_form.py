@@ -17,23 +17,20 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 from scipy.stats import chisquare
 
+from lm_eval_leakage.detectors import probes
+from lm_eval_leakage.detectors.option_orders import OptionOrders
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.table.aggregations import pooled
-from lm_eval_leakage.harness.table.declared_rows import known_rows
-from lm_eval_leakage.harness.tasks.audit_suffixes import WORDING_AUDIT, suffixes
+from lm_eval_leakage.harness.table import known_rows, pooled
 from lm_eval_leakage.harness.tasks.given_questions import audit_of, audits_shards
-from lm_eval_leakage.inference.order_power import CONTROL_FORMS
-from lm_eval_leakage.logs.audit_line import OF_ORDERS, AuditLine, read_line
-from lm_eval_leakage.logs.harness_sample import as_logged
+from lm_eval_leakage.harness.tasks.templates import WORDING_AUDIT, suffixes
+from lm_eval_leakage.logs.audit_line import OF_ORDERS, AuditLine, as_logged, read_line
 from lm_eval_leakage.logs.reference_log import write_reference
-from lm_eval_leakage.probes import probes
-from lm_eval_leakage.probes.option_orders import OptionOrders
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import OrderAnswers, Question
-from lm_eval_leakage.results import verdict_rows
-from lm_eval_leakage.results.data_verdict import data_verdict
-from lm_eval_leakage.results.null_status import EXACT
-from lm_eval_leakage.results.verdict_rows import verdict_on
+from lm_eval_leakage.results import data_verdict as verdict_rows
+from lm_eval_leakage.results.data_verdict import data_verdict, verdict_on
+from lm_eval_leakage.results.published_orders import EXACT
+from lm_eval_leakage.stats.order_power import CONTROL_FORMS
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import ABOVE, ONE, TASK, evaluate, lines
 

@@ -11,10 +11,8 @@ import pytest
 from lm_eval import simple_evaluate
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_leakage.harness.running.cost_table import AS_GIVEN, Speed, as_markdown, as_records, speed_of
-from lm_eval_leakage.harness.running.costs import TaskCost, costs
-from lm_eval_leakage.harness.running.sizes import RunSize
-from lm_eval_leakage.scoring.token_counts import TokenCounts, TokenEstimate
+from lm_eval_leakage.harness.costs import AS_GIVEN, RunSize, Speed, TaskCost, as_markdown, as_records, costs, speed_of
+from lm_eval_leakage.scoring.prefix_tree import TokenCounts, TokenEstimate
 from tests.checking.conftest import GivenTasksOnly, questions, written
 from tests.harness.test_prefix_tree_lm import checkpoint, tokenizer_over_bytes
 from tests.harness.test_task import FIVE, TASK, TWINS
@@ -45,7 +43,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(autouse=True)
 def _no_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lm_eval_leakage.harness.running.task_shelf.TaskManager", GivenTasksOnly)
+    monkeypatch.setattr("lm_eval_leakage.harness.task_shelf.TaskManager", GivenTasksOnly)
 
 
 def sent(model: str, task: str, monkeypatch, include: str | None = None, **given: Any) -> list[tuple[int, ...]]:

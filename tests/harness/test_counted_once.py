@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from lm_eval_leakage.harness.table.aggregations import Contribution, pooled
-from lm_eval_leakage.harness.table.declared_rows import known_rows
+from lm_eval_leakage.harness.table import Contribution, known_rows, pooled
 from lm_eval_leakage.records import Evidence
 
 RATE = known_rows()["flagged_rate"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import datasets
 import pytest
 
-from lm_eval_leakage.harness.tasks.data_files import Rows, read_file, read_questions
+from lm_eval_leakage.harness.tasks.data import Rows, read_file, read_questions
 
 ROW = {"question": "Which é?", "choices": ["red", "blue"], "answer": 1}
 LINE = json.dumps(ROW, ensure_ascii=False)

@@ -11,16 +11,16 @@ from lm_eval.api import registry
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.table import declared_rows as rows_of_harness
-from lm_eval_leakage.harness.table.declared_rows import known_rows, metric_list, names_of
-from lm_eval_leakage.harness.tasks.group import LeakageGroup
+from lm_eval_leakage.detectors import statistics
+from lm_eval_leakage.detectors.option_orders import MaxOrderEvidence
+from lm_eval_leakage.harness import table as rows_of_harness
+from lm_eval_leakage.harness.table import known_rows, metric_list, names_of
+from lm_eval_leakage.harness.tasks.audit import LeakageGroup
 from lm_eval_leakage.harness.tasks.task import LeakageTask
-from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
-from lm_eval_leakage.inference.pooling import SKIPPED, mean_row
-from lm_eval_leakage.logs.line_writer import written_line
+from lm_eval_leakage.logs.audit_line import written_line
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Skipped
-from lm_eval_leakage.statistics import statistics
-from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
+from lm_eval_leakage.stats.known_scores import CALIBRATED_ROWS
+from lm_eval_leakage.stats.pooling import SKIPPED, mean_row
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import FIVE, GOOD, ONE, inline, lines
 

@@ -17,9 +17,9 @@ import pytest
 import torch
 from torch import distributed
 
-from lm_eval_leakage.harness.models import exact_scoring, prefix_tree_lm
-from lm_eval_leakage.harness.models.exact_scoring import ScorerChoice
-from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
+from lm_eval_leakage.harness.models import prefix_tree_lm
+from lm_eval_leakage.harness.models import prefix_tree_lm as exact_scoring
+from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM, ScorerChoice
 from lm_eval_leakage.scoring.scorers import TreeScorer
 from tests.harness.launched import free_port, launched_as
 from tests.harness.shared_model import PAIRS

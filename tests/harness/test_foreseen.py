@@ -15,15 +15,19 @@ from lm_eval.models import MODEL_MAPPING
 from lm_eval.models.huggingface import HFLM
 from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
 
-from lm_eval_leakage.harness.checks import foreseen
-from lm_eval_leakage.harness.checks.foreseen import check_model, why_cannot_answer, why_not
-from lm_eval_leakage.harness.checks.model_source import model_source
-from lm_eval_leakage.harness.checks.run_checks import check_before_index, check_run
-from lm_eval_leakage.harness.models.request_methods import refuses
-from lm_eval_leakage.harness.patches.registries import OUR_MODELS, model_classes
+from lm_eval_leakage.harness import preflight as foreseen
+from lm_eval_leakage.harness.models.question_requests import refuses
+from lm_eval_leakage.harness.preflight import (
+    check_before_index,
+    check_model,
+    check_run,
+    model_source,
+    why_cannot_answer,
+    why_not,
+)
+from lm_eval_leakage.harness.seams.registries import OUR_MODELS, model_classes
 from lm_eval_leakage.harness.tasks.audit import template
-from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
-from lm_eval_leakage.harness.tasks.templates import probe_named_by
+from lm_eval_leakage.harness.tasks.templates import probe_named_by, suffixes
 
 
 def parameters(kind: type) -> set[str]:
@@ -262,7 +266,7 @@ def test_keys_of_tasks_that_make_their_data_wait_for_the_index(tmp_path) -> None
 def test_nothing_slow_is_imported_for_a_mistake() -> None:
     code = (
         "import sys; from types import SimpleNamespace as N\n"
-        "from lm_eval_leakage.harness.checks.run_checks import check_before_index as check\n"
+        "from lm_eval_leakage.harness.preflight import check_before_index as check\n"
         "given = {'model': 'hf', 'include_path': None, 'device': None, 'tasks': ['mmlu_leakage_perm']}\n"
         "for args, metadata in (({'pretraind': 'x'}, {}), ({'pretrained': 'gpt2'}, {'max_order': 4})):\n"
         "    try: check(N(model_args=args, metadata=metadata, **given))\n"

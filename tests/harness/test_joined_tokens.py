@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lm_eval_leakage.harness.models import joined_tokens
-from lm_eval_leakage.harness.models.joined_tokens import JoinedTokens, tokens_in
+from lm_eval_leakage.harness.models import tokenising as joined_tokens
 from lm_eval_leakage.harness.models.safe_cuts import safe_cuts
+from lm_eval_leakage.harness.models.tokenising import JoinedTokens, tokens_in
 from tests.harness.tokenizer_families import FAMILIES, tokenizer_of
 
 PIECES = [

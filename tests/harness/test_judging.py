@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lm_eval_leakage.probes.option_orders import OptionOrders
+from lm_eval_leakage.detectors.option_orders import OptionOrders
 from lm_eval_leakage.questions import guards
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import FIVE, GOOD, TASK, evaluate, lines

@@ -8,7 +8,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval.utils import make_table
 
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.table.leakage_columns import add_columns
+from lm_eval_leakage.harness.finished_results import add_columns
 from tests.fakes import FakeLM, fond_of
 
 YAML = """

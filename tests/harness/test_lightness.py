@@ -14,13 +14,13 @@ import pytest
 from lm_eval.api.instance import Instance
 from lm_eval.loggers import EvaluationTracker
 
+from lm_eval_leakage.detectors.option_orders import OptionOrders
+from lm_eval_leakage.harness.finished_results import FinishedSamples
 from lm_eval_leakage.harness.models import backend_answers
 from lm_eval_leakage.harness.models.portions import PairsOf
 from lm_eval_leakage.harness.models.question_requests import Broken, Logged, QuestionRequests
-from lm_eval_leakage.harness.patches.saved_files import harness_line
-from lm_eval_leakage.harness.table.finished_results import FinishedSamples
+from lm_eval_leakage.harness.seams.results import harness_line
 from lm_eval_leakage.harness.tasks.data import KeptDocs
-from lm_eval_leakage.probes.option_orders import OptionOrders
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import Skipped, TokenScores, UntestableQuestion
 from tests.fakes import FakeLM, by_hash

@@ -11,8 +11,8 @@ from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.tasks.limited_draw import drawn
-from lm_eval_leakage.logs.run_shard import SHARD
+from lm_eval_leakage.harness.tasks.task import drawn
+from lm_eval_leakage.logs.run import SHARD
 from tests.fakes import FakeLM, by_hash
 
 extend_harness(TaskManager)

@@ -12,9 +12,9 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_leakage.harness.models import exact_scoring
+from lm_eval_leakage.harness.models import prefix_tree_lm as exact_scoring
 from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
-from lm_eval_leakage.scoring import budget as budgets
+from lm_eval_leakage.scoring import scorers as budgets
 from tests.scoring.trees import CACHED, EXCHANGEABLE, NEITHER, TINY, tiny_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -199,7 +199,7 @@ def test_a_sliding_window_shorter_than_the_texts_is_exact(tmp_path) -> None:
 
 
 def test_what_goes_wrong_only_on_long_texts_is_found_before_they_are_scored(llama, monkeypatch, caplog) -> None:
-    from lm_eval_leakage.scoring import tree_mask
+    from lm_eval_leakage.scoring import tree_model as tree_mask
 
     lm = lm_of(llama)
     usual = tree_mask._allowed

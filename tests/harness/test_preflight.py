@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.checking.check_settings import check_settings
-from lm_eval_leakage.checking.whole_check import run_check
-from lm_eval_leakage.harness.checks.foreseen import check_given_once, check_model, parsed_args
-from lm_eval_leakage.harness.checks.preflight import preflight
+from lm_eval_leakage.harness.preflight import check_given_once, check_model, parsed_args, preflight
+from lm_eval_leakage.jobs.check_settings import check_settings
+from lm_eval_leakage.jobs.whole_check import run_check
 
 GENERATED = "the task gives the model no options to choose from, and no field of the data row holds options"
 IN_CONTEXT = "each option is inside a context of its own; there is no list of options"

@@ -12,8 +12,8 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.patches.exception_hook import Refusal
-from lm_eval_leakage.harness.tasks.known_keys import OWN_KEYS, _imported_parameters, known_keys, refusal_of_keys
+from lm_eval_leakage.harness.seams.patching import Refusal
+from lm_eval_leakage.harness.tasks.metadata import OWN_KEYS, _imported_parameters, known_keys, refusal_of_keys
 
 extend_harness(TaskManager)
 

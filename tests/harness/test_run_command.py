@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lm_eval._cli import HarnessCLI
 
-from lm_eval_leakage.harness.clean import run_command as module
-from lm_eval_leakage.harness.clean.run_command import run_command
+from lm_eval_leakage.harness import clean_files as module
+from lm_eval_leakage.harness.clean_files import run_command
 
 FOLDER = Path("my clean tasks")
 

@@ -14,11 +14,11 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.patches.exception_hook import Refusal
-from lm_eval_leakage.harness.patches.sharded_docs import ask_shard
-from lm_eval_leakage.logs.run_shard import OF_ALL_SHARDS, SHARD, RunShard
+from lm_eval_leakage.harness.seams.patching import Refusal
+from lm_eval_leakage.harness.seams.sharded_docs import ask_shard
+from lm_eval_leakage.logs.run import OF_ALL_SHARDS, SHARD, RunShard
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.flat import flat_row
+from lm_eval_leakage.results.rows import flat_row
 from tests.fakes import FakeLM, by_hash
 
 YAML = """

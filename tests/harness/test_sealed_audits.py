@@ -9,9 +9,9 @@ import random
 import pytest
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness.checks.run_checks import check_before_index
-from lm_eval_leakage.harness.tasks.known_keys import OWN_KEYS
-from lm_eval_leakage.sealing.seal import COMMITMENT_KEY
+from lm_eval_leakage.harness.preflight import check_before_index
+from lm_eval_leakage.harness.tasks.metadata import OWN_KEYS
+from lm_eval_leakage.seal.drawn import COMMITMENT_KEY
 from tests.fakes import by_hash
 from tests.sealed import NAME, has_seen, rows, run_sealed, sealed_folder
 

@@ -17,8 +17,8 @@ import pytest
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
+from lm_eval_leakage.detectors.guesses import CHAT_FORMS, NEXT_INSTRUCTION
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.probes.published_guess import CHAT_FORMS, NEXT_INSTRUCTION
 from lm_eval_leakage.results.seal_audit import seal_audit
 from tests.fakes import FakeLM, by_hash
 from tests.sealed import NAME, run_sealed, sealed_folder

@@ -13,8 +13,8 @@ import pytest
 import yaml
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness.running.lettered_task import lettered_yaml
-from lm_eval_leakage.harness.running.sealing_run import sealing_of, write_sealing
+from lm_eval_leakage.harness.own_benchmark import lettered_yaml
+from lm_eval_leakage.harness.sealing import sealing_of, write_sealing
 from tests.fakes import FakeLM, by_hash
 
 ROWS = [

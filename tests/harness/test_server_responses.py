@@ -11,8 +11,8 @@ from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import ConfigurableTask
 
+from lm_eval_leakage.harness.models.backend_answers import ROUNDING, NoAnswer, fault_of
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
-from lm_eval_leakage.harness.models.valid_answers import ROUNDING, NoAnswer, fault_of
 from tests.fakes import FakeLM
 from tests.harness.fake_completions import FAULTS, LIKELIEST, ByteCompletions, FakeServer, logprob, serving
 from tests.harness.test_task import GOOD, evaluate, lines

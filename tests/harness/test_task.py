@@ -11,8 +11,8 @@ from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.detectors.option_orders import OptionOrders
 from lm_eval_leakage.harness.tasks.task import LeakageTask
-from lm_eval_leakage.probes.option_orders import OptionOrders
 from lm_eval_leakage.questions.fields import question_from_doc
 from tests.fakes import FakeLM, by_hash, fond_of
 

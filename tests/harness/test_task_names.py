@@ -9,11 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.harness.checks.task_names import (
-    check_task_names,
-    names_in,
-    task_texts,
-)
+from lm_eval_leakage.harness.task_names import check_task_names, names_in, task_texts
 from lm_eval_leakage.texts import did_you_mean
 
 
@@ -89,7 +85,7 @@ def test_suggestions_are_a_list_in_words() -> None:
 
 def test_names_are_looked_up_without_importing_the_harness() -> None:
     code = (
-        "import sys; from lm_eval_leakage.harness.checks.task_names import check_task_names as check\n"
+        "import sys; from lm_eval_leakage.harness.task_names import check_task_names as check\n"
         "check(['mmlu', 'arc_easy_leakage_perm']); print('lm_eval' in sys.modules, 'torch' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

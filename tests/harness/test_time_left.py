@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lm_eval_leakage.harness.models.time_left import WORTH_TELLING, Pace, TimeLeft
+from lm_eval_leakage.harness.models.announced import WORTH_TELLING, Pace, TimeLeft
 
 
 class Clock:

@@ -9,14 +9,14 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
+from lm_eval_leakage.detectors.token_evidence import TokenEvidence
 from lm_eval_leakage.harness.models import token_scores
-from lm_eval_leakage.harness.models.capabilities import lacking
+from lm_eval_leakage.harness.models.asking import lacking
 from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 from lm_eval_leakage.records import Answered, Question, Skipped, TokenScores
-from lm_eval_leakage.scoring import two_parts
+from lm_eval_leakage.scoring import tree_model as two_parts
 from lm_eval_leakage.scoring.pieces import UnsuitedModelError
-from lm_eval_leakage.statistics.token_evidence import TokenEvidence
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_prefix_tree_lm import checkpoint
 

@@ -12,9 +12,8 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness.models import tokenising
-from lm_eval_leakage.harness.models.joined_tokens import JoinedTokens
 from lm_eval_leakage.harness.models.safe_cuts import safe_cuts
-from lm_eval_leakage.harness.models.tokenising import encoded_pairs
+from lm_eval_leakage.harness.models.tokenising import JoinedTokens, encoded_pairs
 from tests.harness.test_joined_tokens import TEXTS as RICH_TEXTS
 from tests.harness.test_prefix_tree_lm import tokenizer_over_bytes
 from tests.harness.tokenizer_families import FAMILIES, tokenizer_of

@@ -11,8 +11,8 @@ import pytest
 from lm_eval.api.instance import Instance
 
 from lm_eval_leakage.harness.models.request_tokens import backend_name
-from lm_eval_leakage.harness.patches.patching import UnsupportedHarness
-from lm_eval_leakage.scoring import engine_scorer
+from lm_eval_leakage.harness.seams.patching import UnsupportedHarness
+from lm_eval_leakage.scoring import engine as engine_scorer
 from tests.harness.fake_vllm import LLM, Behaviour, installed, sampling_params
 from tests.harness.test_prefix_tree_lm import tokenizer_over_bytes
 

@@ -13,9 +13,14 @@ import pytest
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 
 from lm_eval_leakage.harness.models import vllm_server
-from lm_eval_leakage.harness.models.vllm_server import ServerError, VllmServer, metric, returned_from
-from lm_eval_leakage.harness.models.vllm_server_lm import VllmServerPrefixTreeLM
-from lm_eval_leakage.scoring.engine_scorer import EngineScorer
+from lm_eval_leakage.harness.models.vllm_server import (
+    ServerError,
+    VllmServer,
+    VllmServerPrefixTreeLM,
+    metric,
+    returned_from,
+)
+from lm_eval_leakage.scoring.engine import EngineScorer
 from lm_eval_leakage.scoring.prefix_tree import Text
 from tests.harness.fake_vllm_server import LIKELIEST, FakeVllm, logprob, serving
 

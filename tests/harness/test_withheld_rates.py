@@ -10,8 +10,11 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
-from lm_eval_leakage.inference.known_scores import (
+from lm_eval_leakage.logs.calibration_file import write_calibration
+from lm_eval_leakage.questions.families import described
+from lm_eval_leakage.records import Question
+from lm_eval_leakage.stats.known_scores import (
+    CALIBRATED_ROWS,
     COPY,
     EVERY_CLASS,
     NOT_CALIBRATED,
@@ -20,9 +23,6 @@ from lm_eval_leakage.inference.known_scores import (
     Calibration,
     KnownScores,
 )
-from lm_eval_leakage.logs.calibration_file import write_calibration
-from lm_eval_leakage.questions.described import described
-from lm_eval_leakage.records import Question
 from tests.fakes import FakeLM, by_hash
 
 extend_harness(TaskManager)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import fisher_exact
 
-from lm_eval_leakage.inference.accuracy_gap import accuracy_gap
+from lm_eval_leakage.stats.prevalence import accuracy_gap
 
 questions = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 2)), min_size=2, max_size=30)
 

@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
-from lm_eval_leakage.inference.known_scores import Calibrated
-from lm_eval_leakage.inference.prevalence import share_of
+from lm_eval_leakage.stats.known_scores import CALIBRATED_ROWS, Calibrated
+from lm_eval_leakage.stats.prevalence import share_of
 
 ROWS = {row.name: row.compute for row in CALIBRATED_ROWS}
 

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 from scipy.stats import binomtest
 
-from lm_eval_leakage.inference.ceiling import ceiling
+from lm_eval_leakage.stats.sealed import ceiling
 
 RIGHT = (1, 2, 1, 3, 2)  # equally right options of five questions
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from lm_eval_leakage.inference.combined import FOLDS, CombinedScore, cross_validated, fit
-from lm_eval_leakage.inference.detection_quality import auroc
+from lm_eval_leakage.stats.combined import FOLDS, CombinedScore, auroc, cross_validated, fit
 
 TRAINED = [True] * 100 + [False] * 100
 

@@ -8,12 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from lm_eval_leakage.inference.conformal import (
-    conformal_pvalues,
-    from_pvalues,
-    joint,
-    unseen_share,
-)
+from lm_eval_leakage.stats.conformal import conformal_pvalues, from_pvalues, joint, unseen_share
 
 
 def identify(scores, unseen, level=0.1, **kwargs):

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, norm
 from sklearn.metrics import f1_score, precision_score, recall_score, roc_auc_score, roc_curve
 
-from lm_eval_leakage.inference.detection_quality import (
+from lm_eval_leakage.results.formatting import value_in_interval
+from lm_eval_leakage.stats.combined import (
     Confusion,
     Interval,
     auroc,
@@ -18,7 +19,6 @@ from lm_eval_leakage.inference.detection_quality import (
     tpr_at_fpr,
     tpr_interval,
 )
-from lm_eval_leakage.results.formatting import value_in_interval
 
 halves = st.tuples(
     st.lists(st.integers(0, 6), min_size=1, max_size=30), st.lists(st.integers(0, 6), min_size=1, max_size=30)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, ks_2samp
 
-from lm_eval_leakage.inference import exchangeability as module
-from lm_eval_leakage.inference.exchangeability import exchangeability
+from lm_eval_leakage.stats import known_scores as module
+from lm_eval_leakage.stats.known_scores import exchangeability
 
 
 def drawn(seed: int = 0) -> np.random.Generator:

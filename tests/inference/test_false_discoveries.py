@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import betabinom, binomtest
 
-from lm_eval_leakage.inference.conformal import conformal_pvalues, joint
-from lm_eval_leakage.inference.false_discoveries import ComparedClass, false_bound, most_false, null_envelope
+from lm_eval_leakage.stats.conformal import (
+    ComparedClass,
+    conformal_pvalues,
+    false_bound,
+    joint,
+    most_false,
+    null_envelope,
+)
 
 
 def arrangements(n_null: int, n_known: int):

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from lm_eval_leakage.inference.conformal import conformal_pvalues
-from lm_eval_leakage.inference.kept_questions import KeptQuestions, keep, seen_pvalues, seen_share
+from lm_eval_leakage.stats.conformal import KeptQuestions, conformal_pvalues, keep, seen_pvalues, seen_share
 
 N_QUESTIONS, N_KNOWN = 300, 100
 

@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from lm_eval_leakage.inference.known_scores import (
-    EVERY_CLASS,
-    OWN,
-    Calibration,
-    KnownScores,
-    by_class,
-    class_of,
-)
+from lm_eval_leakage.stats.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores, by_class, class_of
 
 
 def test_a_threshold_holds_on_fresh_draws() -> None:

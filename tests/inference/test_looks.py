@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, norm
 
-from lm_eval_leakage.inference.looks import (
+from lm_eval_leakage.stats.looks import (
     STRONGER,
     USUAL_ALPHA,
     Look,

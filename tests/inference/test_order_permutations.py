@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2
 
-from lm_eval_leakage.inference.order_permutations import (
+from lm_eval_leakage.stats.order_sum import (
     DRAWN_ORDERS,
     ORDER_DRAWS,
     adjusted_by_holm,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lm_eval_leakage.inference.order_power import FOUND_WITH, detectable_share
-from lm_eval_leakage.inference.order_sum import order_sum, standard_scores
+from lm_eval_leakage.stats.order_power import FOUND_WITH, detectable_share
+from lm_eval_leakage.stats.order_sum import order_sum, standard_scores
 
 SEEN = (0.5, 0.2, 0.1, 0.08, 0.06, 0.06)  # of sixths of the orders, the most likely ones first
 UNSEEN = (1.0,) * 6

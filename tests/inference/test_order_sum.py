@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, norm
 
-from lm_eval_leakage.inference import order_sum as order_sum_module
-from lm_eval_leakage.inference.order_sum import (
+from lm_eval_leakage.stats import order_sum as order_sum_module
+from lm_eval_leakage.stats.order_sum import (
     SUM_DRAWS,
     as_units,
     base_of,

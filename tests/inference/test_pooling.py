@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, poisson_binom, sem
 
-from lm_eval_leakage.inference.pooling import mean_and_stderr, poisson_binomial_tail, rate_and_stderr
+from lm_eval_leakage.stats.pooling import mean_and_stderr, poisson_binomial_tail, rate_and_stderr
 
 
 def enumerated_tail(n_flagged: int, rates: list[float]) -> float:

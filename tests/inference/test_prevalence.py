@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binomtest
 
-from lm_eval_leakage.inference.conformal import conformal_pvalues
-from lm_eval_leakage.inference.known_scores import EVERY_CLASS, KnownScores
-from lm_eval_leakage.inference.prevalence import (
+from lm_eval_leakage.stats.conformal import conformal_pvalues
+from lm_eval_leakage.stats.known_scores import EVERY_CLASS, KnownScores
+from lm_eval_leakage.stats.prevalence import (
     by_subject,
     calibrated_lower_bound,
     exact_lower_bound,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
-from lm_eval_leakage.inference.seal_combined import (
+from lm_eval_leakage.stats.sealed import (
     ORDER_DRAW,
     PLACE_DRAW,
     TOP_SIXTH,
@@ -19,12 +19,12 @@ from lm_eval_leakage.inference.seal_combined import (
     Hits,
     SealedTest,
     best_bound,
+    fewest_seen,
     fisher,
     hits_of,
     needed_alone,
     together,
 )
-from lm_eval_leakage.inference.sealed_tests import fewest_seen
 
 
 def of_draw(draw: str, pvalue: float = 0.5, log_evalue: float = 0.0, name: str = "") -> SealedTest:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
-from lm_eval_leakage.inference.order_sum import SHARES
-from lm_eval_leakage.inference.sealed_tests import fewest_seen, hits_log_evalue, hits_pvalue
+from lm_eval_leakage.stats.order_sum import SHARES
+from lm_eval_leakage.stats.sealed import fewest_seen, hits_log_evalue, hits_pvalue
 
 RATES = [1 / 2, 1 / 3, 1 / 3, 1 / 4, 1 / 5]
 

@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from lm_eval_leakage.inference.sorted_questions import likeness_pvalue, told_by, trend_pvalue
+from lm_eval_leakage.stats.sorted_questions import likeness_pvalue, told_by, trend_pvalue
 
 WORDS = [f"{a}{b}" for a in "bcdfghjklm" for b in "aeiou"]
 

@@ -6,10 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from lm_eval_leakage.inference.known_scores import COMBINED, COPY, EVERY_CLASS, OWN, Calibration, KnownScores
-from lm_eval_leakage.inference.withheld import FEWEST, why_withheld
-from lm_eval_leakage.questions.described import GUARDED, OPTION, STEM, described
+from lm_eval_leakage.questions.families import GUARDED, OPTION, STEM, described
 from lm_eval_leakage.records import Described, Question
+from lm_eval_leakage.stats.known_scores import (
+    COMBINED,
+    COPY,
+    EVERY_CLASS,
+    FEWEST,
+    OWN,
+    Calibration,
+    KnownScores,
+    why_withheld,
+)
 
 
 def questions(numbers: range, text: str = "What is the value of {}?", guarded: bool = False) -> Described:

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import tests.forks  # noqa: F401
-from lm_eval_leakage.lab.checkpoints import LIST
-from lm_eval_leakage.parts import PART
+from lm_eval_leakage.files import PART
+from lm_eval_leakage.lab.training import LIST
 
 WRITES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "shutil.move")
 TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -153,7 +153,7 @@ def trial(settings: Any, folder: Path, whole: dict[str, str], kill: Callable[[Pa
 def campaign(n_trials: int, seed: int, folder: Path) -> Iterator[dict[str, Any]]:
     import transformers.trainer  # noqa: F401
 
-    import lm_eval_leakage.harness.tasks.run_audit
+    import lm_eval_leakage.harness.tasks.given_questions
     import lm_eval_leakage.lab.outcome_report
     import lm_eval_leakage.lab.simulation  # noqa: F401 (once, before the processes)
 

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS
 from lm_eval_leakage.lab.calibrate import from_held_out
 from lm_eval_leakage.lab.detection import read_lines
 from lm_eval_leakage.lab.settings import Simulation
 from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.records import Question
+from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS
 
 N = 40
 

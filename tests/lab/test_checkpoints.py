@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.lab.checkpoints import LIST, newest_whole, remove_used, seal
+from lm_eval_leakage.lab.training import LIST, newest_whole, remove_used, seal
 
 FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 
@@ -51,9 +51,7 @@ def test_a_checkpoint_with_a_missing_or_damaged_file_is_renamed(tmp_path: Path, 
 def test_a_checkpoint_is_removed_only_when_the_next_is_complete(tmp_path: Path, monkeypatch) -> None:
     first = after_a_kill(tmp_path, len(FILES))
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "lm_eval_leakage.lab.checkpoints.atomic_write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
-        )
+        patch.setattr("lm_eval_leakage.lab.training.atomic_write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             seal(tmp_path / "checkpoint-20", 2)
     assert (first / FILES[0]).exists()

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from lm_eval_leakage.detectors.option_orders import MaxOrderEvidence
+from lm_eval_leakage.detectors.token_evidence import TokenMeasurement
 from lm_eval_leakage.lab.detection import Audits, _stored, read_detectors, read_lines
-from lm_eval_leakage.logs.line_writer import written_line
+from lm_eval_leakage.logs.audit_line import written_line
 from lm_eval_leakage.records import Question, Skipped
-from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
-from lm_eval_leakage.statistics.token_evidence import TokenMeasurement
 from tests.fakes import FakeLM, by_hash
 
 COST = {"n_tokens": 600, "seconds": 30.0, "n_questions": 3}
@@ -75,7 +75,7 @@ def test_a_statistic_with_several_scores_is_one_detector_per_score() -> None:
 def lm(monkeypatch: pytest.MonkeyPatch) -> FakeLM:
     """The model that every audit loads."""
     model = FakeLM(by_hash)
-    monkeypatch.setattr("lm_eval_leakage.harness.tasks.run_audit.load_model", lambda *_: model)
+    monkeypatch.setattr("lm_eval_leakage.harness.tasks.given_questions.load_model", lambda *_: model)
     monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda storage: None)  # it takes longer than the audit
     return model
 

@@ -15,9 +15,8 @@ import pytest
 from lm_eval_leakage import cli
 from lm_eval_leakage.files import LOCK, sole_use
 from lm_eval_leakage.lab import simulation
-from lm_eval_leakage.lab.claim import CLAIM, claim
 from lm_eval_leakage.lab.detection import Audits
-from lm_eval_leakage.lab.settings import Simulation
+from lm_eval_leakage.lab.settings import CLAIM, Simulation, claim
 from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.records import Question
 
@@ -33,7 +32,7 @@ def _no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def begun(*_: object, **__: object) -> None:
         raise AtWorkError
 
-    monkeypatch.setattr("lm_eval_leakage.harness.tasks.run_audit.load_model", begun)
+    monkeypatch.setattr("lm_eval_leakage.harness.tasks.given_questions.load_model", begun)
     monkeypatch.setattr(simulation, "train", begun)
 
 

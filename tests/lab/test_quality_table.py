@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from lm_eval_leakage.inference.detection_quality import auroc_interval
 from lm_eval_leakage.lab.detection import Detector
-from lm_eval_leakage.lab.quality_table import methods_table, quality
+from lm_eval_leakage.lab.outcome_report import methods_table, quality
 from lm_eval_leakage.results.formatting import value_in_interval
+from lm_eval_leakage.stats.combined import auroc_interval
 
 
 def test_of_nine_questions_no_auroc_is_shown_and_of_ten_it_is() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.lab.selection import split
+from lm_eval_leakage.lab.settings import split
 from lm_eval_leakage.records import Question
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from lm_eval_leakage.lab import outcome_report as report
 from lm_eval_leakage.lab import simulation
-from lm_eval_leakage.lab.quality_table import methods_table, qualities
+from lm_eval_leakage.lab.outcome_report import methods_table, qualities
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import simulate, with_checkpoint
 from lm_eval_leakage.lab.training import Recipe
@@ -202,7 +202,7 @@ def test_a_reference_is_run_once_and_its_log_likelihoods_are_compared(
     assert all(line["detector"].endswith(f":reference={tiny}") for line in lines["leakage_relative"])
     assert not any("reference" in line["detector"] for line in lines["leakage_perm"])
     monkeypatch.setattr(
-        "lm_eval_leakage.harness.tasks.run_audit.load_model", lambda *_: pytest.fail("a model is loaded")
+        "lm_eval_leakage.harness.tasks.given_questions.load_model", lambda *_: pytest.fail("a model is loaded")
     )
     assert simulate(wanted, tmp_path).detectors[30] == outcome.detectors[30]
 

@@ -7,25 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lm_eval_leakage.harness.table.aggregations import JudgedQuestion
-from lm_eval_leakage.inference.calibrated_rows import CALIBRATED_ROWS
-from lm_eval_leakage.inference.known_scores import Calibrated
-from lm_eval_leakage.inference.pooling import SKIPPED
+from lm_eval_leakage.detectors import statistics
+from lm_eval_leakage.detectors.choice_confusion import ArmsMeasurement
+from lm_eval_leakage.detectors.guesses import GuessEvidence
+from lm_eval_leakage.detectors.option_orders import MaxOrderEvidence
+from lm_eval_leakage.detectors.option_recall import MaskedMeasurement
+from lm_eval_leakage.detectors.outlier import OutlierEvidence
+from lm_eval_leakage.detectors.pairs import PairEvidence
+from lm_eval_leakage.detectors.relative_likelihood import ReferencedMeasurement, RelativeMeasurement
+from lm_eval_leakage.detectors.reproduction import NgramMeasurement, ReproductionMeasurement
+from lm_eval_leakage.detectors.shared_likelihood import ShardEvidence
+from lm_eval_leakage.detectors.stepwise import StepwiseEvidence
+from lm_eval_leakage.detectors.tail_answered import TailEvidence
+from lm_eval_leakage.detectors.token_evidence import TokenMeasurement
+from lm_eval_leakage.detectors.wording_rank import WordingEvidence
+from lm_eval_leakage.harness.table import JudgedQuestion
 from lm_eval_leakage.records import DeclaredRow, Skipped, Verdict
-from lm_eval_leakage.statistics import statistics
-from lm_eval_leakage.statistics.guesses import GuessEvidence
-from lm_eval_leakage.statistics.max_order import MaxOrderEvidence
-from lm_eval_leakage.statistics.option_recall import MaskedMeasurement
-from lm_eval_leakage.statistics.outlier import OutlierEvidence
-from lm_eval_leakage.statistics.paired_accuracy import ArmsMeasurement
-from lm_eval_leakage.statistics.pairs import PairEvidence
-from lm_eval_leakage.statistics.relative_likelihood import ReferencedMeasurement, RelativeMeasurement
-from lm_eval_leakage.statistics.reproduction import NgramMeasurement, ReproductionMeasurement
-from lm_eval_leakage.statistics.shared_likelihood import ShardEvidence
-from lm_eval_leakage.statistics.stepwise import StepwiseEvidence
-from lm_eval_leakage.statistics.tail_answered import TailEvidence
-from lm_eval_leakage.statistics.token_evidence import TokenMeasurement
-from lm_eval_leakage.statistics.wording_rank import WordingEvidence
+from lm_eval_leakage.stats.known_scores import CALIBRATED_ROWS, Calibrated
+from lm_eval_leakage.stats.pooling import SKIPPED
 
 CALIBRATED_RATE = next(row for row in CALIBRATED_ROWS if row.name == "calibrated_rate")
 DOC = {"question": "Which metal is liquid?", "subject": "chemistry", "choices": ["gold", "mercury"], "answer": 1}

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lm_eval_leakage.inference.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.conditions import check_complete
 from lm_eval_leakage.results.identify import identify
 from lm_eval_leakage.results.subject_prevalence import by_null
+from lm_eval_leakage.stats.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores
 from tests.results.harness_files import DETECTOR, answered, audited, confused, row, write_run
 
 pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import as_markdown, leaderboard
-from lm_eval_leakage.results.tables import as_text
-from lm_eval_leakage.results.written import records, write
+from lm_eval_leakage.results.tables import as_text, records, write
 from tests.results.harness_files import answered, audited, confused, row, write_run
 
 OTHERS = [None, 1, -1.5, True, "x", [], {}, [[1]], {"a": 1}, float("nan"), 10**400]

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from lm_eval_leakage.inference.combined import CombinedScore
-from lm_eval_leakage.inference.known_scores import COMBINED, COPY, EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.logs.calibration_file import read_calibration, write_calibration
 from lm_eval_leakage.records import Described
+from lm_eval_leakage.stats.combined import CombinedScore
+from lm_eval_leakage.stats.known_scores import COMBINED, COPY, EVERY_CLASS, OWN, Calibration, KnownScores
 
 TOGETHER = CombinedScore(("a", "b"), (0.5, 1.5), -0.25, {"a": (0.0, 1.0), "b": (2.0, 3.0)})
 

@@ -15,17 +15,24 @@ from typing import get_origin
 
 import pytest
 
-from lm_eval_leakage.detector_ids import detector_id
-from lm_eval_leakage.inference.combined import CombinedScore
-from lm_eval_leakage.inference.known_scores import COMBINED, COPY, EVERY_CLASS, OWN, Calibration, KnownScores
-from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, Arms, AuditLine, audit_lines, benchmark_of, read_line
+from lm_eval_leakage.detectors import probes, statistics
+from lm_eval_leakage.logs.audit_line import (
+    CORE,
+    OF_HARNESS,
+    Arms,
+    AuditLine,
+    audit_lines,
+    benchmark_of,
+    read_line,
+    written_line,
+)
 from lm_eval_leakage.logs.calibration_file import read_calibration, write_calibration
-from lm_eval_leakage.logs.line_writer import written_line
-from lm_eval_leakage.logs.version_1 import id_of
-from lm_eval_leakage.probes import probes
+from lm_eval_leakage.logs.versions import id_of
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import Described, Evidence, Measurement, Skipped
-from lm_eval_leakage.statistics import statistics
+from lm_eval_leakage.registry import detector_id
+from lm_eval_leakage.stats.combined import CombinedScore
+from lm_eval_leakage.stats.known_scores import COMBINED, COPY, EVERY_CLASS, OWN, Calibration, KnownScores
 from tests.logs.kinds import DOC, KINDS, Kind
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -212,7 +219,7 @@ def test_every_verdict_of_a_statistic_has_a_golden_line() -> None:
     kinds = {
         found
         for name, module in sys.modules.items()
-        if name.startswith("lm_eval_leakage.statistics.")
+        if name.startswith("lm_eval_leakage.detectors.")
         for _, found in inspect.getmembers(module, inspect.isclass)
         if get_origin(found) is None  # Python 3.10 counts `Sequence[object]` as a class
         and issubclass(found, (Evidence, Measurement))

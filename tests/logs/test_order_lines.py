@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.logs.audit_line import CORE, OF_ORDERS, SHARED_TEXTS, read_line
-from lm_eval_leakage.logs.line_writer import written_line
+from lm_eval_leakage.logs.audit_line import CORE, OF_ORDERS, SHARED_TEXTS, read_line, written_line
 from lm_eval_leakage.questions.families import shared_texts
 from lm_eval_leakage.records import DeclaredRow, OrderAnswers
-from lm_eval_leakage.results.verdict_rows import VERDICT_ROWS
+from lm_eval_leakage.results.data_verdict import VERDICT_ROWS
 from tests.logs.kinds import KINDS, Kind
 from tests.logs.test_golden import FIRST, GOLDEN, LINES, SECOND
 

@@ -12,7 +12,7 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.tasks.parameters import probe_of, reference_of
+from lm_eval_leakage.harness.tasks.metadata import probe_of, reference_of
 from lm_eval_leakage.logs.reference_log import read_reference, write_reference
 from tests.fakes import FakeLM, by_hash
 

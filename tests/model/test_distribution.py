@@ -59,7 +59,7 @@ def test_both_distributions_carry_the_tasks(built: Path, wheel: Path) -> None:
     names = ZipFile(wheel).namelist()
     for file in CARRIED:
         assert f"lm_eval_leakage/{file}" in names
-    assert {"lm_eval_leakage/py.typed", "lm_eval_leakage/statistics/outlier_null.npz"} <= set(names)
+    assert {"lm_eval_leakage/py.typed", "lm_eval_leakage/detectors/outlier_null.npz"} <= set(names)
     for folder, name in ((ROOT, "lm_eval_leakage"), (ROOT / "task_configs", ".")):
         ours = [file for file in (folder / name).rglob("*") if file.is_file() and "__pycache__" not in file.parts]
         prefix = "" if folder == ROOT else "lm_eval_leakage/task_configs/"

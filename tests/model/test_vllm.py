@@ -59,7 +59,7 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def loaded(folder: Path, **arguments: Any) -> Any:
     """A tiny model in float32; 64 tokens per step, so that texts are computed in chunks."""
-    from lm_eval_leakage.harness.models.vllm_prefix_tree_lm import VLLMPrefixTreeLM
+    from lm_eval_leakage.harness.models.vllm_engine import VLLMPrefixTreeLM
 
     model = checkpoint(
         folder, hidden_size=64, num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=512

@@ -84,7 +84,7 @@ def model_of_the_harness(kind: type, root: str, model: str) -> Any:
 def test_log_likelihoods_are_those_of_local_completions_to_the_last_bit(pairs, root: str, model: str) -> None:
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 
-    from lm_eval_leakage.harness.models.vllm_server_lm import VllmServerPrefixTreeLM
+    from lm_eval_leakage.harness.models.vllm_server import VllmServerPrefixTreeLM
 
     lm = model_of_the_harness(VllmServerPrefixTreeLM, root, model)
     assert lm._suits()
@@ -98,7 +98,7 @@ def test_log_likelihoods_are_those_of_local_completions_to_the_last_bit(pairs, r
 def test_rolling_log_likelihoods_and_generated_text_are_those_of_local_completions(root: str, model: str) -> None:
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 
-    from lm_eval_leakage.harness.models.vllm_server_lm import VllmServerPrefixTreeLM
+    from lm_eval_leakage.harness.models.vllm_server import VllmServerPrefixTreeLM
 
     lm, stock = (model_of_the_harness(kind, root, model) for kind in (VllmServerPrefixTreeLM, LocalCompletionsAPI))
     texts = [(context + rest,) for context, rest in ORDERS[:4]]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.probes.choice_confusion import ChoiceConfusion
-from lm_eval_leakage.probes.letters import asked_for_letter
-from lm_eval_leakage.probes.option_pairs import OptionPairs
-from lm_eval_leakage.probes.question_tail import QuestionTail
+from lm_eval_leakage.detectors.choice_confusion import ChoiceConfusion
+from lm_eval_leakage.detectors.pairs import OptionPairs
+from lm_eval_leakage.detectors.tail_answered import QuestionTail
+from lm_eval_leakage.questions.rendering import asked_for_letter
 from lm_eval_leakage.records import ARMS, Frame, Question, UntestableQuestion
 
 COLOUR = Question("q", "Which colour?", ("red", "blue", "lime", "grey"), answer=1, subject="art")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lm_eval_leakage.probes import probes
+from lm_eval_leakage.detectors import probes
 from lm_eval_leakage.records import Question
 
 QUESTION = Question("q", "Which colour of these is it?", ("red", "green", "blue", "grey", "teal", "pink"), answer=1)

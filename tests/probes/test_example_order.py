@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.probes.example_order import ExampleOrder, published_text
+from lm_eval_leakage.detectors.shared_likelihood import ExampleOrder, published_text
 from lm_eval_leakage.records import Question, UntestableQuestion
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from lm_eval_leakage.probes.option_orders import OptionOrders, distinct_orders, drawn_orders
+from lm_eval_leakage.detectors.option_orders import OptionOrders, distinct_orders, drawn_orders
 from lm_eval_leakage.records import Question, UntestableQuestion
 
 

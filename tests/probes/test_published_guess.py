@@ -13,13 +13,12 @@ from itertools import permutations, product
 import pytest
 from scipy.stats import binom
 
-from lm_eval_leakage.harness.tasks.frames import arguments_of
-from lm_eval_leakage.inference.sealed_tests import hits_pvalue
-from lm_eval_leakage.probes.published_guess import CHAT_FORMS, PublishedGuess
-from lm_eval_leakage.questions.replies import named
+from lm_eval_leakage.detectors.guesses import CHAT_FORMS, GuessEvidence, PublishedGuess, PublishedGuessed
+from lm_eval_leakage.harness.tasks.task import arguments_of
+from lm_eval_leakage.questions.rendering import named
 from lm_eval_leakage.records import Answered, Frame, Question, UntestableQuestion
-from lm_eval_leakage.sealing.keyed import KeyedDraws, content_of
-from lm_eval_leakage.statistics.guesses import GuessEvidence, PublishedGuessed
+from lm_eval_leakage.seal.drawn import KeyedDraws, content_of
+from lm_eval_leakage.stats.sealed import hits_pvalue
 
 QUESTION = Question("q", "Which one?", ("a red hat", "blue", "lime", "a very very long grey option"), answer=1)
 Guesser = Callable[[str, tuple[str, ...]], str]

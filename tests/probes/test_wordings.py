@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lm_eval_leakage.probes.wordings import Wordings
+from lm_eval_leakage.detectors.wording_rank import Wordings
 from lm_eval_leakage.records import Question, Request, UntestableQuestion
 
 QUESTION = Question("0", "Which tree is it?", ("apple", "birch"), answer=0)

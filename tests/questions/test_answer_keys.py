@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from lm_eval_leakage.questions.answer_keys import BY_CHANCE, READINGS, read_keys
-from lm_eval_leakage.questions.fields import question_from_doc
+from lm_eval_leakage.questions.fields import BY_CHANCE, READINGS, question_from_doc, read_keys
 
 COLOURS = ("red", "green", "blue", "grey", "pink")
 ENCODINGS = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.questions.copies import distinct, each_once, left_out_in_words, question_key
+from lm_eval_leakage.questions.families import distinct, each_once, left_out_in_words, question_key
 from lm_eval_leakage.records import Question, Shard
 
 CAFE = Question("q", "Où est le café de la Gare ?", ("à gauche", "à droite", "nulle part"))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lm_eval_leakage.questions.described import GUARDED, N_OPTIONS, OPTION, SCRIPT, STEM, described, text_digest
+from lm_eval_leakage.questions.families import GUARDED, N_OPTIONS, OPTION, SCRIPT, STEM, described, text_digest
 from lm_eval_leakage.records import Question
 
 PLAIN = Question("1", " Which metal is liquid? ", ("gold", "iron ", "mercury"))

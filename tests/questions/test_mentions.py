@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lm_eval_leakage.questions.guards import MENTIONED, guards_of
-from lm_eval_leakage.questions.mentions import in_order_of_mention, mentions
+from lm_eval_leakage.questions.natural_orders import in_order_of_mention, mentions
 from lm_eval_leakage.records import Question
 
 STORY = "Robert brought the plates. Laura brought a lamp, and Tom came later. Who brought a lamp?"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.questions.replies import named
+from lm_eval_leakage.questions.rendering import named
 
 ANIMALS = ("a cat", "a cat on a mat", "two dogs", "10", "100")
 

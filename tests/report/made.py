@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from lm_eval_leakage.inference.order_sum import OrderRatio, OrderSum
-from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.results.data_verdict import (
     BY_CONTROL,
     BY_RATIO,
@@ -16,8 +14,10 @@ from lm_eval_leakage.results.data_verdict import (
     STRONG_EVIDENCE,
     DataVerdict,
 )
-from lm_eval_leakage.results.null_status import WRITTEN_ORDERS
+from lm_eval_leakage.results.published_orders import WRITTEN_ORDERS
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, Row
+from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
+from lm_eval_leakage.stats.pooling import Estimate
 
 HALF = Estimate(0.5, 0.05, 0.4, 0.6)
 

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.inference.pooling import Estimate
-from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.records import OrderAnswers
-from lm_eval_leakage.report import leaderboard_page, page
+from lm_eval_leakage.results import leaderboard_page, page
 from lm_eval_leakage.results.leaderboard import leaderboard
-from lm_eval_leakage.results.other_detectors import DetectorValue
-from lm_eval_leakage.results.result_types import Annotation
+from lm_eval_leakage.results.result_types import Annotation, DetectorValue
+from lm_eval_leakage.stats.pooling import Estimate
 from tests.report.browsing import needs_browser, open_all_details, scheme_is, started, width_is, written
 from tests.report.made import HALF, OF_WORD, annotation, answered, audited, row
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.inference.pooling import Estimate
-from lm_eval_leakage.report import leaderboard_page, page
+from lm_eval_leakage.results import leaderboard_page, page
 from lm_eval_leakage.results.data_verdict import WORDS
-from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
+from lm_eval_leakage.results.leaderboard import Board, Leaderboard, Standing
+from lm_eval_leakage.stats.pooling import Estimate
 from tests.report.browsing import needs_browser, open_all_details, scheme_is, started, width_is, written
 from tests.report.made import OF_WORD, annotation, answered, audited, row
 

@@ -4,12 +4,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.records import OrderAnswers
-from lm_eval_leakage.report.bars import HEIGHT, bar_chart, nice_steps
-from lm_eval_leakage.report.charts import WIDTH
-from lm_eval_leakage.report.dots import LETTER, SIDE, Axis, Dots, dot_chart, share_axis, signed_axis
-from lm_eval_leakage.report.histograms import rank_histograms
+from lm_eval_leakage.results.charts import (
+    HEIGHT,
+    LETTER,
+    SIDE,
+    WIDTH,
+    Axis,
+    Dots,
+    bar_chart,
+    dot_chart,
+    nice_steps,
+    rank_histograms,
+    share_axis,
+    signed_axis,
+)
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import audited
 
 

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from lm_eval_leakage import __version__
-from lm_eval_leakage.report.citation import sentence_to_copy
-from lm_eval_leakage.report.leaderboard_page import render as render_leaderboard
-from lm_eval_leakage.report.page import render
 from lm_eval_leakage.results.data_verdict import BY_ORDERS, BY_REFERENCE, NO_VERDICT, not_judged
 from lm_eval_leakage.results.leaderboard import leaderboard
-from lm_eval_leakage.results.null_status import DRAWN_ORDERS
-from lm_eval_leakage.results.provenance import Provenance
+from lm_eval_leakage.results.leaderboard_page import render as render_leaderboard
+from lm_eval_leakage.results.page import render
+from lm_eval_leakage.results.published_orders import DRAWN_ORDERS
+from lm_eval_leakage.results.result_types import Provenance
+from lm_eval_leakage.results.told_verdicts import sentence_to_copy
 from tests.report.made import UNDECIDED, annotation, row, verdict
 from tests.report.parsed import Parsed
 

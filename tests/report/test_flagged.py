@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import math
 
-from lm_eval_leakage.report.flagged import LONGEST_QUESTION, as_json, listed, n_bytes
+from lm_eval_leakage.results.page import LONGEST_QUESTION, as_json, listed, n_bytes
 from tests.report.made import annotation, answered, audited, row
 
 PLENTY = 10**6

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.results.formatting import interval, number, plus_minus, pvalue, pvalue_equation, whole_percent
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 
 
 @pytest.mark.parametrize(

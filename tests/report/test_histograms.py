@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lm_eval_leakage.records import OrderAnswers
-from lm_eval_leakage.report.histograms import N_BINS, margin_histogram, rank, rank_histograms
+from lm_eval_leakage.results.charts import N_BINS, margin_histogram, rank, rank_histograms
 from tests.report.made import audited
 
 

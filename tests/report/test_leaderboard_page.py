@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
-from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.report.leaderboard_page import render
+from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.data_verdict import BY_REFERENCE
-from lm_eval_leakage.results.standings import Board, Leaderboard, Standing
+from lm_eval_leakage.results.leaderboard import Board, Leaderboard, Standing
+from lm_eval_leakage.results.leaderboard_page import render
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import UNDECIDED, row, verdict
 from tests.report.parsed import Parsed
 

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.inference.order_sum import OrderRatio, OrderSum
-from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.logs.audit_line import Arms
-from lm_eval_leakage.logs.problems import Problem
-from lm_eval_leakage.report.page import render
-from lm_eval_leakage.report.told_verdicts import told_verdict
+from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.data_verdict import WORDS
-from lm_eval_leakage.results.other_detectors import DetectorValue
-from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion
+from lm_eval_leakage.results.page import render
+from lm_eval_leakage.results.result_types import Annotation, AuditedQuestion, DetectorValue
+from lm_eval_leakage.results.told_verdicts import told_verdict
+from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import HALF, OF_WORD, UNDECIDED, annotation, answered, audited, row, verdict
 from tests.report.parsed import Parsed
 

@@ -5,15 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from lm_eval_leakage.inference.order_sum import OrderRatio, OrderSum
-from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate
-from lm_eval_leakage.report.told_verdicts import (
-    ToldVerdict,
-    changing_options,
-    short_sentence,
-    told_verdict,
-    told_verdicts,
-)
 from lm_eval_leakage.results.data_verdict import (
     BY_CONTROL,
     BY_ORDERS,
@@ -25,7 +16,16 @@ from lm_eval_leakage.results.data_verdict import (
     DataVerdict,
     not_judged,
 )
-from lm_eval_leakage.results.null_status import DRAWN_ORDERS, UNDECIDED_ORDERS, WRITTEN_ORDERS
+from lm_eval_leakage.results.published_orders import DRAWN_ORDERS, UNDECIDED_ORDERS, WRITTEN_ORDERS
+from lm_eval_leakage.results.told_verdicts import (
+    ToldVerdict,
+    changing_options,
+    short_sentence,
+    told_verdict,
+    told_verdicts,
+)
+from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import OF_WORD, UNDECIDED, annotation, row, verdict
 
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
 from lm_eval_leakage import load_run
-from lm_eval_leakage.inference.combined import CombinedScore
-from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
-from lm_eval_leakage.inference.pooling import share
 from lm_eval_leakage.logs.audit_line import benchmark_of
-from lm_eval_leakage.results import column_registry as columns
+from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.annotate import Choices, annotate
 from lm_eval_leakage.results.rows import strata_of
 from lm_eval_leakage.results.verdicts import Calibrating
+from lm_eval_leakage.stats.combined import CombinedScore
+from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
+from lm_eval_leakage.stats.pooling import share
 from tests.results.harness_files import (
     DETECTOR,
     answered,

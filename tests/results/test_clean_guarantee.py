@@ -8,15 +8,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lm_eval_leakage.inference.combined import fit
-from lm_eval_leakage.inference.kept_questions import seen_pvalues
-from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.results.annotate import Choices, annotate
-from lm_eval_leakage.results.clean_guarantee import BY_FLAGS, by_target_rate
-from lm_eval_leakage.results.clean_sets import UNTESTED, CleanSet, clean_sets
-from lm_eval_leakage.results.clean_texts import render_questions, render_task
+from lm_eval_leakage.results.clean_sets import (
+    BY_FLAGS,
+    UNTESTED,
+    CleanSet,
+    by_target_rate,
+    clean_sets,
+    render_questions,
+    render_task,
+)
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 from lm_eval_leakage.results.verdicts import Calibrating
+from lm_eval_leakage.stats.combined import fit
+from lm_eval_leakage.stats.conformal import seen_pvalues
+from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
 from tests.results.harness_files import DETECTOR, audited, row, write_run
 
 SEEN = [float(value) for value in np.random.default_rng(0).normal(4, 1, 99)]

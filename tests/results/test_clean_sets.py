@@ -22,8 +22,10 @@ from lm_eval_leakage.results.clean_sets import (
     LeftOut,
     by_calibration,
     clean_sets,
+    render_group,
+    render_questions,
+    render_task,
 )
-from lm_eval_leakage.results.clean_texts import render_group, render_questions, render_task
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
 
 RIGHT, WRONG = {"acc,none": 1.0}, {"acc,none": 0.0}

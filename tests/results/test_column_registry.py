@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.inference.order_sum import OrderRatio
-from lm_eval_leakage.inference.pooling import Estimate, share
-from lm_eval_leakage.report import leaderboard_page, verdict_table
-from lm_eval_leakage.report.page import render
-from lm_eval_leakage.results import column_registry as registry
+from lm_eval_leakage.results import columns as registry
+from lm_eval_leakage.results import leaderboard_page
+from lm_eval_leakage.results import page as verdict_table
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.column import NUMBER, WITH_ERROR, Column
+from lm_eval_leakage.results.columns import NUMBER, WITH_ERROR, Column
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.data_verdict import NO_VERDICT
-from lm_eval_leakage.results.flat import flat_row
 from lm_eval_leakage.results.leaderboard import leaderboard
+from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.result_types import Annotation, Row
-from lm_eval_leakage.results.tables import as_text, verdicts_in_words
-from lm_eval_leakage.results.written import keys_of
+from lm_eval_leakage.results.rows import flat_row
+from lm_eval_leakage.results.tables import as_text, keys_of, verdicts_in_words
+from lm_eval_leakage.stats.order_sum import OrderRatio
+from lm_eval_leakage.stats.pooling import Estimate, share
 from tests.report.made import verdict
 from tests.report.parsed import Parsed
 from tests.results.harness_files import answered, audited, row, write_run

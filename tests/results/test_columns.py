@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, fisher_exact, poisson_binom, sem
 
-from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
-from lm_eval_leakage.inference.pooling import UNKNOWN, Estimate, normal, share
 from lm_eval_leakage.logs.audit_line import Arms
-from lm_eval_leakage.results.column_registry import ARM_COLUMNS, values_of
+from lm_eval_leakage.results.columns import ARM_COLUMNS, values_of
 from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.result_types import AuditedQuestion
 from lm_eval_leakage.results.rows import strata_of
 from lm_eval_leakage.results.verdicts import Calibrating
+from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, normal, share
 
 
 def audited(number: int = 0, **fields: Any) -> AuditedQuestion:

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lm_eval_leakage.inference.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.logs.audit_line import read_line
-from lm_eval_leakage.results import column_registry as columns
+from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.asked_once import asked_once
 from lm_eval_leakage.results.clean_sets import clean_sets
 from lm_eval_leakage.results.identify import as_lines, identify, summary
 from lm_eval_leakage.results.own_calibration import own_calibration
+from lm_eval_leakage.results.result_types import asked_once
 from lm_eval_leakage.results.subject_prevalence import ALL_SUBJECTS, by_calibration, by_null, notes
+from lm_eval_leakage.stats.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores
 from tests.results.harness_files import DETECTOR, answered, audited, row, write_run
 
 pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")

@@ -14,9 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from lm_eval_leakage.inference.natural_part import USUAL_SPREAD, NaturalPart
-from lm_eval_leakage.inference.order_power import SEEN_TIMES
-from lm_eval_leakage.inference.order_sum import OrderSum
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.data_verdict import (
     BY_CONTROL,
@@ -35,10 +32,11 @@ from lm_eval_leakage.results.data_verdict import (
     DataVerdict,
     at_its_level,
     data_verdict,
+    details,
     detectable_if_seen,
     natural_part,
 )
-from lm_eval_leakage.results.null_status import (
+from lm_eval_leakage.results.published_orders import (
     DRAWN_ORDERS,
     PASSED_ORDERS,
     PATTERNED_ORDERS,
@@ -47,7 +45,8 @@ from lm_eval_leakage.results.null_status import (
     WEAKEST_FIRST,
     WRITTEN_ORDERS,
 )
-from lm_eval_leakage.results.verdict_rows import details
+from lm_eval_leakage.stats.order_power import SEEN_TIMES
+from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, NaturalPart, OrderSum
 
 EXACT_ONES = [DRAWN_ORDERS, SEALED_ORDERS]
 INEXACT = [WRITTEN_ORDERS, UNDECIDED_ORDERS, PASSED_ORDERS, ""]

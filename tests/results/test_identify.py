@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lm_eval_leakage.inference.combined import fit
-from lm_eval_leakage.inference.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.results.identify import as_lines, identify, summary
+from lm_eval_leakage.stats.combined import fit
+from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
 from tests.results.harness_files import DETECTOR, audited, row, write_run
 
 pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")

@@ -8,16 +8,17 @@ from dataclasses import replace
 import pytest
 from scipy.stats import norm
 
-from lm_eval_leakage.results.null_status import (
+from lm_eval_leakage.results.published_orders import (
     ENOUGH_QUESTIONS,
     EXACT,
     Documented,
+    OrderTest,
+    OrderTests,
     as_markdown,
     as_record,
     detectable,
     null_status,
 )
-from lm_eval_leakage.results.published_orders import OrderTest, OrderTests
 
 NOTHING = OrderTest("likeness of neighbours", 500, "z", 0.3, 0.0, 0.76, 0.004, 1.0)
 TREND = replace(NOTHING, name="length trend", n_questions=ENOUGH_QUESTIONS, pvalue=0.02, adjusted=0.04)

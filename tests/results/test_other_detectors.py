@@ -9,13 +9,12 @@ import pytest
 from scipy.stats import binom
 
 from lm_eval_leakage import load_run
-from lm_eval_leakage.report.page import render
 from lm_eval_leakage.results.annotate import Choices, annotate
-from lm_eval_leakage.results.column_registry import OUTLIER
+from lm_eval_leakage.results.columns import OUTLIER, question_columns
 from lm_eval_leakage.results.conditions import Condition
-from lm_eval_leakage.results.flat import flat_row
-from lm_eval_leakage.results.other_detectors import DetectorValue, detector_values
-from lm_eval_leakage.results.question_columns import question_columns
+from lm_eval_leakage.results.page import render
+from lm_eval_leakage.results.result_types import DetectorValue, detector_values
+from lm_eval_leakage.results.rows import flat_row
 from lm_eval_leakage.results.tables import as_text
 from tests.results.harness_files import answered, audited, row, write_run
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.logs.run_shard import OF_ALL_SHARDS, SHARD
+from lm_eval_leakage.logs.run import OF_ALL_SHARDS, SHARD
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.conditions import check_complete
 from lm_eval_leakage.results.leaderboard import leaderboard
 from lm_eval_leakage.results.result_types import Annotation
-from lm_eval_leakage.results.written import write
+from lm_eval_leakage.results.tables import write
 from tests.results.harness_files import answered, audited, row, write_run
 
 N = 10

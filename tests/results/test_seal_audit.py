@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.inference.looks import Look
-from lm_eval_leakage.report.leaderboard_page import render as leaderboard_page
-from lm_eval_leakage.report.page import render
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import leaderboard
-from lm_eval_leakage.results.seal_audit import seal_audit
-from lm_eval_leakage.results.seal_table import as_seal_record, as_table, evalue, remarks
-from lm_eval_leakage.sealing.looks_file import add_looks, head_text, read_ledger
+from lm_eval_leakage.results.leaderboard_page import render as leaderboard_page
+from lm_eval_leakage.results.page import render
+from lm_eval_leakage.results.seal_audit import as_seal_record, as_table, evalue, remarks, seal_audit
+from lm_eval_leakage.seal.looks_file import add_looks, head_text, read_ledger
+from lm_eval_leakage.stats.looks import Look
 from tests.fakes import by_hash
 from tests.results.harness_files import audited, row, write_run
 from tests.sealed import NAME, SealedFolder, has_seen, looks_in, rows, run_sealed, sealed_folder

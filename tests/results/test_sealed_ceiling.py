@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.inference.seal_combined import SealedTest, together
-from lm_eval_leakage.logs.problems import Problem
+from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.answered import answers
-from lm_eval_leakage.results.sealed_ceiling import ceiling_of, ceiling_tests
-from lm_eval_leakage.results.sealed_logs import SealedLogs
-from lm_eval_leakage.sealing.seal import Seal, SealedQuestion
+from lm_eval_leakage.results.sealed_logs import SealedLogs, ceiling_of, ceiling_tests
+from lm_eval_leakage.seal.drawn import Seal, SealedQuestion
+from lm_eval_leakage.stats.sealed import SealedTest, together
 from tests.results.harness_files import answered, write_run
 
 N = 12

@@ -12,17 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lm_eval_leakage.detector_ids import compose, spelled, without_reference
-from lm_eval_leakage.harness.tasks.limited_draw import drawn
-from lm_eval_leakage.inference.looks import as_ranges
+from lm_eval_leakage.detectors.wording_rank import wording_scores, wording_sum
+from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.logs.audit_line import AuditLine
-from lm_eval_leakage.results import log_tests
-from lm_eval_leakage.results.log_tests import WORDINGS_TEST
-from lm_eval_leakage.results.seal_audit import SealAudit, SealedVerdict, seal_audit
-from lm_eval_leakage.results.seal_table import as_table, remarks
-from lm_eval_leakage.results.sealed_logs import SealedLine, SealedLogs
-from lm_eval_leakage.sealing.seal import Seal, SealedQuestion
-from lm_eval_leakage.statistics.wording_rank import wording_scores, wording_sum
+from lm_eval_leakage.registry import compose, spelled, without_reference
+from lm_eval_leakage.results import sealed_logs as log_tests
+from lm_eval_leakage.results.seal_audit import SealAudit, SealedVerdict, as_table, remarks, seal_audit
+from lm_eval_leakage.results.sealed_logs import WORDINGS_TEST, SealedLine, SealedLogs
+from lm_eval_leakage.seal.drawn import Seal, SealedQuestion
+from lm_eval_leakage.stats.looks import as_ranges
 from tests.fakes import Score, by_hash
 from tests.sealed import SealedFolder, looks_in, rows, run_sealed, sealed_folder
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import betabinom, binom
 
-from lm_eval_leakage.inference.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores
 from lm_eval_leakage.logs.audit_line import LINE_VERSION, VERSION_KEY
-from lm_eval_leakage.results import column_registry as columns
+from lm_eval_leakage.results import columns
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.subject_prevalence import ALL_SUBJECTS, as_table, by_calibration, by_null, notes
+from lm_eval_leakage.stats.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores
 from tests.results.harness_files import audited, confused, row, write_run
 
 pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.inference.order_sum import OrderRatio
 from lm_eval_leakage.results.data_verdict import NO_VERDICT, WORDS
 from lm_eval_leakage.results.rows import adjusted_rows
-from lm_eval_leakage.results.suspicion import benchmarks, by_suspicion, suspicion
+from lm_eval_leakage.results.tables import benchmarks, by_suspicion, suspicion
+from lm_eval_leakage.stats.order_sum import OrderRatio
 from tests.report.made import OF_WORD, UNDECIDED, row, verdict
 
 

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lm_eval_leakage.report import leaderboard_page, page
-from lm_eval_leakage.report.told_verdicts import short_sentence
+from lm_eval_leakage.results import leaderboard_page, page
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.data_verdict import WORDS
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, leaderboard
-from lm_eval_leakage.results.tables import as_text, verdicts_in_words
-from lm_eval_leakage.results.written import records, write
+from lm_eval_leakage.results.tables import as_text, records, verdicts_in_words, write
+from lm_eval_leakage.results.told_verdicts import short_sentence
 from tests.report.parsed import Parsed
 from tests.results.harness_files import answered, audited, row, write_run
 

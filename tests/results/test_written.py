@@ -10,11 +10,10 @@ from dataclasses import replace
 import pytest
 from datasets import load_dataset
 
-from lm_eval_leakage.inference.pooling import Estimate
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.markup import STYLES
-from lm_eval_leakage.results.tables import RENDERERS, as_text
-from lm_eval_leakage.results.written import records, write
+from lm_eval_leakage.results.formatting import STYLES
+from lm_eval_leakage.results.tables import RENDERERS, as_text, records, write
+from lm_eval_leakage.stats.pooling import Estimate
 from lm_eval_leakage.texts import visible
 from tests.limits import full_disk
 from tests.results.harness_files import answered, audited, confused, row, write_run

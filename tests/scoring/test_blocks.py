@@ -7,15 +7,16 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given
 
-from lm_eval_leakage.scoring import layout
-from lm_eval_leakage.scoring.blocks import blocks_of, last_at_each_depth
-from lm_eval_leakage.scoring.layout import (
+from lm_eval_leakage.scoring import pieces as layout
+from lm_eval_leakage.scoring.pieces import (
     BLOCK_SIZES,
     COSTS,
     KEYS_MULTIPLE,
     Costs,
     TreeLayout,
+    blocks_of,
     cheapest_layout,
+    last_at_each_depth,
     layout_of,
 )
 from lm_eval_leakage.scoring.prefix_tree import prefix_tree

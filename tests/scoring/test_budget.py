@@ -7,8 +7,8 @@ import psutil
 import pytest
 import torch
 
-from lm_eval_leakage.scoring import budget
-from lm_eval_leakage.scoring.budget import TokenBudget, bytes_per_token, default_max_tokens, free_memory
+from lm_eval_leakage.scoring import scorers as budget
+from lm_eval_leakage.scoring.scorers import TokenBudget, bytes_per_token, default_max_tokens, free_memory
 
 CPU, CUDA, OTHER = (torch.device(name) for name in ("cpu", "cuda:1", "xpu"))
 OUT_OF_MEMORY = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.scoring.engine_cache import Hole, Returned, SharedScores
+from lm_eval_leakage.scoring.engine import Hole, Returned, SharedScores
 from lm_eval_leakage.scoring.prefix_tree import Text, lexicographic
 from tests.scoring.trees import texts
 

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from lm_eval_leakage.scoring import kept_memory
+from lm_eval_leakage.scoring import scorers as kept_memory
 
 # in a process of its own, since the setting is the whole process's
 FAULTS_OF_LATER_TENSORS = """
 import resource, sys
 import numpy as np
-from lm_eval_leakage.scoring.kept_memory import keep_freed_memory
+from lm_eval_leakage.scoring.scorers import keep_freed_memory
 if sys.argv[1] == "kept":
     assert keep_freed_memory()
 sizes = [2**22 + 4096 * number for number in range(20)]  # bytes, in turn: as the tensors of a layer

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from lm_eval_leakage.scoring.path_sums import PathSums
 from lm_eval_leakage.scoring.prefix_tree import Text, Texts, lexicographic, prefix_tree
+from lm_eval_leakage.scoring.scorers import PathSums
 from tests.scoring.trees import prefix_at, texts
 
 

@@ -12,19 +12,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from lm_eval_leakage.scoring import attend as attending
-from lm_eval_leakage.scoring.attend import explicit_attention
-from lm_eval_leakage.scoring.budget import TokenBudget
-from lm_eval_leakage.scoring.pieces import Carried, Piece, UnsuitedModelError
+from lm_eval_leakage.scoring import pieces as attending
+from lm_eval_leakage.scoring.pieces import Carried, Piece, UnsuitedModelError, explicit_attention
 from lm_eval_leakage.scoring.prefix_tree import Text, prefix_tree
-from lm_eval_leakage.scoring.scorers import TreeScorer, reference
+from lm_eval_leakage.scoring.scorers import TokenBudget, TreeScorer, reference
 from lm_eval_leakage.scoring.shared_prefix import (
     SharedPrefixScorer,
     runs_with_shared_prefix,
     shared_prefix_length,
 )
-from lm_eval_leakage.scoring.tree_attention import tree_attention
-from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy
+from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy, tree_attention
 from tests.scoring.trees import (
     CACHED,
     EXCHANGEABLE,
@@ -321,7 +318,8 @@ def test_greedy_is_argmax_even_if_logits_tie(rows, data: st.DataObject) -> None:
 
 
 def test_computing_logits_in_chunks_changes_nothing(llama, monkeypatch) -> None:
-    from lm_eval_leakage.scoring import tree_model, two_parts
+    from lm_eval_leakage.scoring import tree_model
+    from lm_eval_leakage.scoring import tree_model as two_parts
 
     some = orders_of_options()
     whole = {answer.text: answer for answer in TreeScorer(llama, CPU, TokenBudget(500)).answers(some)}

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.scoring.prefix_tree import Text, prefix_tree
-from lm_eval_leakage.scoring.token_counts import Lengths, estimated, together, token_counts
+from lm_eval_leakage.scoring.prefix_tree import Lengths, Text, estimated, prefix_tree, together, token_counts
 
 TEXTS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9).map(tuple), max_size=12)
 

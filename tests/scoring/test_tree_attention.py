@@ -15,16 +15,25 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lm_eval_leakage.scoring import attend, layout, pieces, shared_prefix, tree_mask, tree_model, two_parts
-from lm_eval_leakage.scoring.blocks import blocks_of
-from lm_eval_leakage.scoring.budget import TokenBudget
-from lm_eval_leakage.scoring.layout import Costs, Shared, TreeLayout, cheapest_layout, layout_of
-from lm_eval_leakage.scoring.pieces import Carried, Piece
+from lm_eval_leakage.scoring import pieces, shared_prefix, tree_model
+from lm_eval_leakage.scoring import pieces as attend
+from lm_eval_leakage.scoring import pieces as layout
+from lm_eval_leakage.scoring import tree_model as tree_mask
+from lm_eval_leakage.scoring import tree_model as two_parts
+from lm_eval_leakage.scoring.pieces import (
+    Carried,
+    Costs,
+    Piece,
+    Shared,
+    TreeLayout,
+    blocks_of,
+    cheapest_layout,
+    layout_of,
+)
 from lm_eval_leakage.scoring.prefix_tree import PrefixTree, Text, prefix_tree
-from lm_eval_leakage.scoring.scorers import TreeScorer, reference
+from lm_eval_leakage.scoring.scorers import TokenBudget, TreeScorer, reference
 from lm_eval_leakage.scoring.shared_prefix import SharedPrefixScorer
-from lm_eval_leakage.scoring.tree_attention import tree_attention
-from lm_eval_leakage.scoring.tree_mask import TreeMask
+from lm_eval_leakage.scoring.tree_model import TreeMask, tree_attention
 from tests.scoring.test_scorers import assert_agrees
 from tests.scoring.trees import EXCHANGEABLE, TINY, path_to, texts, tiny_model
 

@@ -7,9 +7,8 @@ from hashlib import sha256
 
 from hypothesis import strategies as st
 
-from lm_eval_leakage.sealing.originals import Original
-from lm_eval_leakage.sealing.private_folder import sealed
-from lm_eval_leakage.sealing.seal import Seal
+from lm_eval_leakage.seal.drawn import Original, Seal
+from lm_eval_leakage.seal.folders import sealed
 
 TOOL = "lm-eval-leakage 0.0"
 KEY = bytes(range(32))

@@ -9,7 +9,7 @@ import pytest
 
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import UntestableQuestion
-from lm_eval_leakage.sealing.author_rows import AuthorRow, Examined, OrderRule, examined
+from lm_eval_leakage.seal.author_rows import AuthorRow, Examined, OrderRule, examined
 from tests.sealing.made import original
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from lm_eval_leakage.sealing.commitment import canonical_json, commitment_of, digest_of_public, public_rows
-from lm_eval_leakage.sealing.private_folder import private_files
+from lm_eval_leakage.seal.drawn import canonical_json, commitment_of, digest_of_public, public_rows
+from lm_eval_leakage.seal.folders import private_files
 from tests.docs.pages import ROOT, blocks
 from tests.sealing.made import KEY, TOOL, numbered, original, seal_of, some_originals
 

@@ -10,8 +10,8 @@ from itertools import permutations, product
 import pytest
 from scipy.stats import chisquare
 
-from lm_eval_leakage.sealing import keyed
-from lm_eval_leakage.sealing.keyed import KEY_BYTES, KeyedDraws, content_of, new_key
+from lm_eval_leakage.seal import drawn as keyed
+from lm_eval_leakage.seal.drawn import KEY_BYTES, KeyedDraws, content_of, new_key
 from tests.sealing.made import KEY, key
 
 
@@ -87,7 +87,7 @@ def test_a_flipped_bit_of_the_key_changes_every_other_bit_drawn() -> None:
 
 def test_draws_are_the_same_in_another_process_with_other_hashes() -> None:
     code = (
-        "from lm_eval_leakage.sealing.keyed import KeyedDraws\n"
+        "from lm_eval_leakage.seal.drawn import KeyedDraws\n"
         "print(KeyedDraws(bytes(range(32)), 'options', 'ö'.encode()).order(26))"
     )
     elsewhere = subprocess.run(

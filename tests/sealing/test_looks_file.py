@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.inference.looks import Look
-from lm_eval_leakage.sealing.looks_file import HEAD_FILE, LOOKS_FILE, Ledger, add_looks, head_text, read_ledger
+from lm_eval_leakage.seal.looks_file import HEAD_FILE, LOOKS_FILE, Ledger, add_looks, head_text, read_ledger
+from lm_eval_leakage.stats.looks import Look
 from tests.sealing.made import numbered, seal_of
 
 SEAL = seal_of(numbered(12))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lm_eval_leakage.sealing.order_dependence import order_dependence
+from lm_eval_leakage.seal.drawn import order_dependence
 
 PLAIN = ("2", "3", "5", "7")
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.sealing.originals import Original, original_of, published_questions
-from lm_eval_leakage.sealing.seal import SealedQuestion
+from lm_eval_leakage.seal.drawn import Original, SealedQuestion, original_of, published_questions
 from tests.sealing.made import KEY, key, numbered, original, seal_of, some_originals
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
-from lm_eval_leakage.sealing.private_folder import private_files, read_seal
+from lm_eval_leakage.seal.folders import private_files, read_seal
 from tests.sealing.made import KEY, TOOL, numbered, original, seal_of, some_originals
 
 ORIGINALS = [*numbered(3), original("Held out?", order="held out")]

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from pyarrow import parquet
 
 from lm_eval_leakage.questions.fields import question_from_doc
-from lm_eval_leakage.sealing import originals as drawing
-from lm_eval_leakage.sealing.keyed import KeyedDraws
-from lm_eval_leakage.sealing.public_folder import CARD_FILE, COMMITMENT_FILE, commitment_record, public_files
-from lm_eval_leakage.sealing.seal_check import differences
+from lm_eval_leakage.seal import drawn as drawing
+from lm_eval_leakage.seal.drawn import KeyedDraws
+from lm_eval_leakage.seal.folders import CARD_FILE, COMMITMENT_FILE, commitment_record, differences, public_files
 from tests.sealing.made import KEY, key, numbered, original, seal_of, some_originals
 
 ORIGINALS = [

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lm_eval_leakage.records import Question, UntestableQuestion
-from lm_eval_leakage.sealing.public_folder import commitment_record
-from lm_eval_leakage.sealing.seal_check import commitment_differences, differences
+from lm_eval_leakage.seal.folders import commitment_differences, commitment_record, differences
 from tests.sealing.made import key, numbered, original, seal_of
 
 SEAL = seal_of([*numbered(5, subject="maths"), original("One wording?", wordings=("Another wording?",))])

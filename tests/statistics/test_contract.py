@@ -11,14 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lm_eval_leakage.detectors import probes, statistics
+from lm_eval_leakage.detectors.option_orders import OrderScores, OrderStatistic
 from lm_eval_leakage.harness.tasks.audit import template
-from lm_eval_leakage.harness.tasks.audit_suffixes import suffixes
-from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS
-from lm_eval_leakage.logs.line_writer import written_line
-from lm_eval_leakage.probes import probes
+from lm_eval_leakage.harness.tasks.templates import suffixes
+from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, written_line
 from lm_eval_leakage.records import Answered, Evidence, Measurement, Question, Request, TokenScores
-from lm_eval_leakage.statistics import statistics
-from lm_eval_leakage.statistics.orders import OrderScores, OrderStatistic
 
 AUDITS = [
     (template(suffix)["metadata"]["probe"], pipeline["filter"][0]["statistic"])

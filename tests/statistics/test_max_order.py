@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest, permutation_test
 
-from lm_eval_leakage.probes.option_orders import OptionOrders
+from lm_eval_leakage.detectors.option_orders import MaxOrder, MaxOrderEvidence, OptionOrders, OrderScores
 from lm_eval_leakage.records import Answered, Question
-from lm_eval_leakage.statistics.max_order import MaxOrder, MaxOrderEvidence
-from lm_eval_leakage.statistics.orders import OrderScores
 
 ALL_ORDERS = OptionOrders()
 

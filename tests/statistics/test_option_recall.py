@@ -5,10 +5,9 @@ from typing import ClassVar
 import pytest
 from lm_eval.api.registry import model_registry
 
+from lm_eval_leakage.detectors.option_recall import MaskedOption, MaskedOptionWritten, opinion
 from lm_eval_leakage.harness.tasks.judging import LeakageFilter
-from lm_eval_leakage.probes.masked_option import MaskedOption
 from lm_eval_leakage.records import Answered, Question, Request, UntestableQuestion
-from lm_eval_leakage.statistics.option_recall import MaskedOptionWritten, opinion
 
 OPTIONS = ("a cat on a mat", "two dogs in the rain", "three hens", "a horse of course")
 QUESTION = Question("q", "Which animals are seen there?", OPTIONS)

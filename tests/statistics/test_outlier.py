@@ -7,11 +7,19 @@ import numpy as np
 import pytest
 import torch
 
-from lm_eval_leakage.statistics import outlier_null
-from lm_eval_leakage.statistics.isolation import isolation_scores
-from lm_eval_leakage.statistics.orders import OrderScores
-from lm_eval_leakage.statistics.outlier import FIVE_OPTIONS_DELTA, FOUR_OPTIONS_DELTA, TWO_ORDERS, Outlier
-from lm_eval_leakage.statistics.outlier_null import GRID, N_ORDERS, draw_counts, null_cdf
+from lm_eval_leakage.detectors import outlier as outlier_null
+from lm_eval_leakage.detectors.option_orders import OrderScores
+from lm_eval_leakage.detectors.outlier import (
+    FIVE_OPTIONS_DELTA,
+    FOUR_OPTIONS_DELTA,
+    GRID,
+    N_ORDERS,
+    TWO_ORDERS,
+    Outlier,
+    draw_counts,
+    isolation_scores,
+    null_cdf,
+)
 
 
 def normal_scores(n_questions: int, n_orders: int, seed: int = 0) -> OrderScores:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, norm, ttest_rel
 
+from lm_eval_leakage.detectors.choice_confusion import PairedAccuracy, below_reference, difference
+from lm_eval_leakage.detectors.tail_answered import TailAnswered, margin_and_rank
 from lm_eval_leakage.records import Answered, Question
-from lm_eval_leakage.statistics.paired_accuracy import PairedAccuracy, below_reference, difference
-from lm_eval_leakage.statistics.tail_answered import TailAnswered, margin_and_rank
 
 QUESTION = Question("q", "Which?", ("a", "b", "c"), answer=1)
 

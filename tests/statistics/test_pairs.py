@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lm_eval_leakage.detectors.pairs import PairDirection, PairPublished
 from lm_eval_leakage.records import Answered, Question
-from lm_eval_leakage.statistics.pairs import PairDirection, PairPublished
 
 
 def asked(n_options: int, scores: dict[tuple[int, int], float]) -> Answered:

@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.probes.altered_text import AlteredText, shuffled, unseen_before
-from lm_eval_leakage.records import Answered, Question, Skipped
-from lm_eval_leakage.statistics.relative_likelihood import (
+from lm_eval_leakage.detectors.relative_likelihood import (
+    AlteredText,
     ReferencedMeasurement,
     RelativeLikelihood,
     RelativeMeasurement,
+    shuffled,
+    unseen_before,
 )
+from lm_eval_leakage.records import Answered, Question, Skipped
 
 QUESTION = Question("q", "What shines?", ("The sun", "A stone", "Wool", "Mud"), answer=0)
 nats = st.floats(-500, -1)

@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
-from lm_eval_leakage.probes.option_completions import OptionCompletions
-from lm_eval_leakage.probes.option_steps import OptionSteps
-from lm_eval_leakage.probes.prefix_completions import PrefixCompletions
+from lm_eval_leakage.detectors.reproduction import (
+    NgramAccuracy,
+    OptionCompletions,
+    PrefixCompletions,
+    Reproduction,
+    rouge_l,
+)
+from lm_eval_leakage.detectors.stepwise import OptionSteps, Stepwise
 from lm_eval_leakage.records import Answered, Frame, Question, Request, UntestableQuestion
-from lm_eval_leakage.statistics.reproduction import NgramAccuracy, Reproduction, rouge_l
-from lm_eval_leakage.statistics.stepwise import Stepwise
 
 OPTIONS = ("a cat on a mat", "two dogs in the rain", "three hens", "a horse of course")
 QUESTION = Question("q", "Which animals are seen there?", OPTIONS)

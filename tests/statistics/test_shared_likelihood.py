@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, t
 
+from lm_eval_leakage.detectors import shared_likelihood
+from lm_eval_leakage.detectors.shared_likelihood import SharedLikelihood, permutation_pvalue, ttest_pvalue
 from lm_eval_leakage.records import Answered, Question
-from lm_eval_leakage.statistics import shared_likelihood
-from lm_eval_leakage.statistics.shared_likelihood import SharedLikelihood, permutation_pvalue, ttest_pvalue
 
 SHARD = Question("shard", "", ("one", "two", "three"))
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lm_eval_leakage.detectors.token_evidence import TokenEvidence, TokenMeasurement, z_scores
 from lm_eval_leakage.records import Answered, Question, Request, Skipped, TokenScores
-from lm_eval_leakage.statistics.token_evidence import TokenEvidence, TokenMeasurement, z_scores
 
 QUESTION = Question("q", "Which?", ("a", "b"))
 

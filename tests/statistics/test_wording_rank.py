@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lm_eval_leakage.detectors.wording_rank import WordingRank, wording_scores, wording_sum
 from lm_eval_leakage.records import Answered, Question, Request
-from lm_eval_leakage.statistics.wording_rank import WordingRank, wording_scores, wording_sum
 
 QUESTION = Question("0", "Which tree?", ("apple", "birch"))
 TEXTS = ("Which tree?", "What tree is it?", "Tree?", "Of which kind?")

@@ -1,4 +1,6 @@
-"""Sends the requests of our tasks to the model and returns its responses; saves and reuses answers.
+"""Checks what a run's model can do: which request methods it supports, and whether a question fits its window.
+
+Sends the requests of our tasks to the model and returns its responses; saves and reuses answers.
 
 The harness calls `getattr(lm, instance.request_type)(instances)` once for all our tasks of a run; with REQUEST_TYPE,
 this is `ask`.
@@ -11,19 +13,70 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from lm_eval.models.huggingface import HFLM
+
 from lm_eval_leakage.harness.models.backend_answers import BackendAnswers
-from lm_eval_leakage.harness.models.long_lived import not_searched_for_garbage
 from lm_eval_leakage.harness.models.model_identity import identity_of, named_identity
+from lm_eval_leakage.harness.models.portions import not_searched_for_garbage
 from lm_eval_leakage.harness.models.processes import are_replicas, is_first, warn_of_repeated_work
-from lm_eval_leakage.harness.models.question_requests import REQUEST_TYPE, Broken, LeakageInstance
+from lm_eval_leakage.harness.models.question_requests import MEANING, REQUEST_TYPE, Broken, LeakageInstance, refuses
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
-from lm_eval_leakage.harness.patches.cache_hook import hook_is_known
-from lm_eval_leakage.harness.patches.call_frames import Evaluation
-from lm_eval_leakage.harness.patches.evaluate_results import on_next_results
-from lm_eval_leakage.harness.patches.request_type import offer_request_type
+from lm_eval_leakage.harness.models.token_scores import offer_token_scores
+from lm_eval_leakage.harness.seams.backends import hook_is_known, offer_request_type
+from lm_eval_leakage.harness.seams.call_frames import Evaluation
+from lm_eval_leakage.harness.seams.results import on_next_results
 from lm_eval_leakage.logs.answer_store import FOLDER, AnswerStore
 from lm_eval_leakage.logs.run import IDENTITY
-from lm_eval_leakage.records import Skipped
+from lm_eval_leakage.records import Skipped, UntestableQuestion
+
+BYTES_OF_A_CHARACTER = 4  # at most, in UTF-8
+SPECIAL_TOKENS = 8  # more than any tokenizer adds to a text
+
+
+def lacking(lm: Any, need: str) -> str | None:
+    """Why `lm` cannot answer requests of the method that a probe needs, as a sentence; None if it can."""
+    model = getattr(lm, "lm", lm)  # unwraps the harness's response cache
+    if need == "token_scores":
+        can = offer_token_scores(lm)
+    else:
+        can = isinstance(model, HFLM) or not refuses(getattr(model, need, None), [])
+    return None if can else f"{type(model).__name__} {MEANING[need]}"
+
+
+class LongerThanWindow(UntestableQuestion):
+    """A question that does not fit into the window of the run's model."""
+
+
+def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]]) -> str | None:
+    """Why the texts (context, continuation) do not all fit into the model's window, or None.
+
+    Only texts with more bytes than the window has tokens are tokenised, since a token is at least one byte.
+    If a model does not reveal its window or its tokenizer (chat APIs, fakes), texts are assumed to fit.
+    """
+    window = getattr(lm, "max_length", None)
+    encode = getattr(lm, "tok_encode", None)
+    if not isinstance(window, int) or encode is None:
+        return None
+    # a chat model behind an API takes turns instead of a text, and truncates them itself
+    texts = [
+        context + continuation
+        for context, continuation in asked
+        if isinstance(context, str) and BYTES_OF_A_CHARACTER * len(context + continuation) + SPECIAL_TOKENS > window
+    ]
+    long = [text for text in texts if len(text.encode("utf-8", "replace")) + SPECIAL_TOKENS > window]
+    n_tokens = max((len(encode(text)) for text in long), default=0)
+    if n_tokens <= window:
+        return None
+    return f"its text has {n_tokens} tokens; the model's window holds {window}, so raise max_length if possible"
+
+
+def n_tokens_of(lm: object | None, text: str) -> int:
+    """Number of tokens of `text`; estimated as one per three bytes if the model does not reveal its tokenizer."""
+    encode = getattr(lm, "tok_encode", None)
+    encoded = encode(text) if encode is not None else [text]
+    hidden = any(isinstance(token, str) for token in encoded)
+    return 1 + len(text.encode("utf-8", "replace")) // 3 if hidden else len(encoded)
+
 
 logger = logging.getLogger(__name__)
 

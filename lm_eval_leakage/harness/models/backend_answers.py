@@ -1,4 +1,10 @@
-"""Sends requests to a model backend: reuses saved answers, saves new ones as they come, checks every response.
+"""Which log-likelihoods count: of every backend, in audits as in ordinary tasks.
+
+A dummy request for a rank that has none of its own.
+
+Answers of an inference engine in the order of the requests, each reported to the harness's cache as it comes.
+
+Sends requests to a model backend: reuses saved answers, saves new ones as they come, checks every response.
 
 Answers are saved when the backend reports them to its cache hook, which every backend of the harness does.
 """
@@ -14,22 +20,103 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from lm_eval.api.instance import Instance
 from lm_eval.api.model import CachingLM
 from lm_eval.models.huggingface import HFLM
+from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.announced import CountedRequest, announced
-from lm_eval_leakage.harness.models.portions import WholePortions
+from lm_eval_leakage.harness.models.announced import CountedRequest, TimeLeft, announced
+from lm_eval_leakage.harness.models.portions import Pair, WholePortions
 from lm_eval_leakage.harness.models.processes import are_replicas, from_first, most_of_all
 from lm_eval_leakage.harness.models.question_requests import Broken, RequestKeys, request_key
-from lm_eval_leakage.harness.models.stand_in import stand_in
-from lm_eval_leakage.harness.models.time_left import TimeLeft
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
-from lm_eval_leakage.harness.models.valid_answers import ROUNDING, fault_of
-from lm_eval_leakage.harness.patches.cache_hook import Answers, answers_reported
+from lm_eval_leakage.harness.seams.backends import Answers, answers_reported
 from lm_eval_leakage.logs.answer_store import Answer, AnswerStore
 from lm_eval_leakage.records import TokenScores
+from lm_eval_leakage.scoring.engine import EngineScorer
+from lm_eval_leakage.scoring.prefix_tree import Text
+from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
+ROUNDING = 1e-3  # nats by which a log-likelihood may exceed 0
+
+
+class NoAnswer(float):
+    """NaN with the reason why there is no log-likelihood."""
+
+    reason: str
+
+    def __new__(cls, reason: str) -> NoAnswer:
+        one = super().__new__(cls, math.nan)
+        one.reason = reason
+        return one
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return NoAnswer, (self.reason,)
+
+
+def fault_of(value: Any, request: str = "a request") -> str:
+    """What is wrong with the log-likelihood of a request, as a sentence; empty if nothing."""
+    if isinstance(value, NoAnswer):
+        return value.reason
+    try:
+        number = math.nan if isinstance(value, (str, bytes, bool)) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if -math.inf < number <= ROUNDING:
+        return ""
+    return f"the backend answered {request} with {brief(value)}; it must be finite and at most 0"
+
+
+def fault_in(results: Sequence[Any]) -> str:
+    """What is wrong with the first bad one of a question's responses: log-likelihoods, each alone or before whether it
+    is greedy; empty if nothing."""
+    for result in results:
+        value = result[0] if isinstance(result, (tuple, list)) and len(result) == 2 else result
+        if fault := fault_of(value):
+            return fault
+    return ""
+
+
+def without_answer(task: Any, results: Sequence[Any]) -> bool:
+    """Whether a question of an ordinary task has to be left out, which is said for each."""
+    if task.OUTPUT_TYPE == "generate_until":
+        return False
+    fault = fault_in(results)
+    if fault:
+        logger.warning("a question of %s is left out, of its accuracy too: %s", task.task_name, fault)
+    return bool(fault)
+
+
+def stand_in(method: str) -> Instance:
+    arguments: tuple[Any, ...] = ("Skipped", " question")
+    if method == "generate_until":
+        arguments = ("Skipped question", {"until": [], "max_gen_toks": 1, "do_sample": False, "temperature": 0.0})
+    elif method == "token_scores":
+        arguments = ("Skipped question",)
+    return Instance(method, {}, arguments, 0)
+
+
+def engine_answers(
+    lm: Any, scorer: EngineScorer, pairs: Sequence[Pair | None], texts: Mapping[int, Text], title: str | None
+) -> list[tuple[float, bool]]:
+    """One answer per pair: log-likelihood (nats), and whether each token was the most likely one.
+
+    pairs: None for a window of a rolling log-likelihood, which is cached as a whole
+    texts: by the index of their pair; the continuations of other pairs have no tokens
+    title: of the progress bar; None shows none
+    """
+    answers, indices = [(0.0, True)] * len(pairs), [*texts]  # so the harness answers a continuation without tokens
+    with tqdm(total=len(texts), disable=title is None, desc=title) as bar:
+        for answer in scorer.answers([*texts.values()]):
+            index = indices[answer.text]
+            answers[index] = (answer.loglikelihood, answer.greedy)
+            pair = pairs[index]
+            if pair is not None:
+                lm.cache_hook.add_partial("loglikelihood", pair, answers[index])
+            bar.update()
+    return answers
+
 
 IN_A_ROW = 5  # if this many randomly drawn questions fail in a row, the fault is not theirs
 REQUEST_SHOWN = 60  # characters of a request that are shown in a message

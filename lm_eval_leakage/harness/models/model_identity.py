@@ -1,4 +1,6 @@
-"""Identifies a model by everything that its answers depend on, to decide whether saved answers and runs can be reused.
+"""The number of parameters of a model on disk, read from its files without loading it.
+
+Identifies a model by everything that its answers depend on, to decide whether saved answers and runs can be reused.
 
 Files are read whole, once: their digests are remembered in the user's cache folder by path, size, times and inode.
 Not seen: what a server answers with, and edits of the hub's own cache.
@@ -6,8 +8,11 @@ Not seen: what a server answers with, and edits of the hub's own cache.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sqlite3
+import struct
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -16,9 +21,47 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
 from lm_eval.utils import simple_parse_args_string
 
-from lm_eval_leakage.harness.patches.call_frames import Evaluation
+from lm_eval_leakage.harness.seams.call_frames import Evaluation
+
+SAFETENSORS, INDEX, CONFIG = "*.safetensors", "model.safetensors.index.json", "config.json"
+
+
+def parameters_on_disk(arguments: Mapping[str, Any]) -> int | None:
+    """Of the model that a backend's arguments name, from the headers of its safetensors files; None if it is not in a
+    folder or in the cache of the hub, or has none."""
+    name = str(arguments.get("pretrained") or arguments.get("model") or "")
+    folder = _folder(name, str(arguments.get("revision") or "main"))
+    files = sorted(folder.glob(SAFETENSORS)) if folder is not None else []
+    try:
+        indexed = json.loads((folder / INDEX).read_bytes()) if folder and (folder / INDEX).is_file() else {}
+        if not files or not set(indexed.get("weight_map", {}).values()) <= {file.name for file in files}:
+            return None
+        return sum(map(_in_file, files))
+    except (OSError, ValueError, KeyError, struct.error):
+        return None
+
+
+def _in_file(file: Path) -> int:
+    """A safetensors file begins with the length of a JSON header, which has the shape of every tensor."""
+    with file.open("rb") as stream:
+        (length,) = struct.unpack("<Q", stream.read(8))
+        header = json.loads(stream.read(length))
+    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+
+
+def _folder(name: str, revision: str) -> Path | None:
+    if Path(name).is_dir():
+        return Path(name)
+    try:
+        found = try_to_load_from_cache(name, CONFIG, revision=revision)
+    except HFValidationError:
+        return None
+    return Path(found).parent if isinstance(found, str) else None
+
 
 # Backend arguments that affect how a model is run, but not its answers.
 HOW_IT_RUNS = frozenset(

@@ -1,4 +1,6 @@
-"""All requests about one question, and the model's answers to them, in little memory: full MMLU has 336,900 of them.
+"""The methods by which audits ask models, in words.
+
+All requests about one question, and the model's answers to them, in little memory: full MMLU has 336,900 of them.
 
 The harness holds every request of a run from before the model's work until the results are saved. So the texts of a
 question with many requests are rendered when they are read, and answers are kept as numbers, not as objects.
@@ -14,9 +16,31 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, ClassVar, overload
 
+from lm_eval_leakage.detectors import Probe
 from lm_eval_leakage.logs.answer_store import Answer
-from lm_eval_leakage.probes import Probe
 from lm_eval_leakage.records import Question, Request, Skipped, TokenScores
+
+MEANING = {
+    "loglikelihood": "gives no log-likelihoods of given texts",
+    "generate_until": "does not generate text",
+    "token_scores": "does not give the next-token distribution (`hf` and `hf-prefix-tree` do)",
+}
+
+
+def refuses(method: Any, *arguments: object) -> bool:
+    """Whether a backend answers nothing by a method: it has none, or only one that raises NotImplementedError, as chat
+    models inherit it.
+
+    arguments: an empty list of requests, after any object if the method is that of a class
+    """
+    try:
+        method(*arguments)
+    except NotImplementedError:
+        return True
+    except Exception:  # the method needs requests, or a loaded model
+        return method is None
+    return False
+
 
 REQUEST_TYPE = "leakage"
 Response = tuple[float, bool] | str

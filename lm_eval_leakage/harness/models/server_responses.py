@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lm_eval_leakage.harness.models.valid_answers import NoAnswer, fault_of, without_answer
-from lm_eval_leakage.harness.patches.api_model import before_completions
-from lm_eval_leakage.harness.patches.task_scores import leave_out
+from lm_eval_leakage.harness.models.backend_answers import NoAnswer, fault_of, without_answer
+from lm_eval_leakage.harness.seams.backends import before_completions
+from lm_eval_leakage.harness.seams.tasks import leave_out
 from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)

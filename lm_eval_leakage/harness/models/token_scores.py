@@ -14,10 +14,10 @@ from lm_eval.models.huggingface import HFLM
 from torch import Tensor
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.patches.hf_model import logits_of, offer_method
+from lm_eval_leakage.harness.seams.backends import logits_of, offer_method
 from lm_eval_leakage.records import TokenScores
 from lm_eval_leakage.scoring.pieces import UnsuitedModelError
-from lm_eval_leakage.scoring.two_parts import TwoParts, rows_at_once
+from lm_eval_leakage.scoring.tree_model import TwoParts, rows_at_once
 
 METHOD = "token_scores"
 NUMBERS_AT_ONCE = 1 << 26  # values of the table of distributions that are in float32 at once

@@ -5,18 +5,31 @@ vLLM reads no cached block for a request that asks for log-probabilities of its 
 from token c + 1 on (counted from 0): token c needs the output at the cached token before it. One of vLLM's model
 runners returns a list of n entries, of which those of cached tokens hold whatever was in memory, another one of n - c
 entries; so lists are read from their end.
+
+`--model vllm-prefix-tree`: the harness's `vllm`, but blocks of tokens shared by requests are computed only once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.models.vllm_causallms import VLLM
 from vllm import SamplingParams, TokensPrompt  # type: ignore[import-not-found,unused-ignore]
 
-from lm_eval_leakage.scoring.engine_cache import Returned
-from lm_eval_leakage.scoring.prefix_tree import IntArray
+from lm_eval_leakage.harness.models.backend_answers import engine_answers
+from lm_eval_leakage.harness.models.portions import AS_VLLM, FittedTexts, Pair
+from lm_eval_leakage.harness.models.prefix_tree_lm import NOISE, PROBE
+from lm_eval_leakage.harness.models.tokenising import encoded_pairs
+from lm_eval_leakage.harness.seams.patching import is_as_known
+from lm_eval_leakage.scoring.engine import EngineScorer, Returned, SharedScores
+from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, Texts
 
 READS_CACHE = "skip_reading_prefix_cache"
 COUNTER = "vllm:num_preemptions"
@@ -114,3 +127,138 @@ def _score(entry: PromptEntry | None, token: int) -> tuple[float, float]:
     if entry is None or token not in entry:
         return np.nan, np.nan
     return entry[token].logprob, max(one.logprob for one in entry.values())
+
+
+logger = logging.getLogger(__name__)
+FIRST_VERSION = "0.11.1"  # of vLLM that can read its prefix cache for log-probabilities of a prompt
+USUAL_BLOCK, LARGE_BLOCK = 16, 64  # tokens; vLLM's default on GPUs, and one that a question often fits into
+
+
+class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
+    """Takes all arguments of `vllm`, and behaves like `vllm` except for log-likelihoods. `batch_size` applies to
+    generation only: vLLM packs log-likelihoods by max_num_batched_tokens and max_num_seqs."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if not reads_cache():
+            raise ImportError(
+                f"vllm-prefix-tree needs vLLM {FIRST_VERSION} or later, which can read its prefix cache for "
+                "log-probabilities; upgrade vllm, or use --model vllm"
+            )
+        is_as_known("lm_eval.api.model:TemplateLM._loglikelihood_tokens")
+        kwargs.setdefault("disable_log_stats", False)  # they count preempted requests
+        super().__init__(*args, **kwargs)
+        self._scorer: EngineScorer | None = None
+        if self.data_parallel_size > 1:
+            why_not = (
+                f"data_parallel_size={self.data_parallel_size} starts new engines for every call, which share "
+                "nothing; use tensor_parallel_size, or a process for each part of the questions (--samples)"
+            )
+        else:
+            engine = VllmEngine(self.model, self.lora_request)
+            why_not = self._why_not(engine)
+            self._scorer = None if why_not else EngineScorer(engine)
+            if self._scorer and self._block_size > LARGE_BLOCK:
+                logger.warning(
+                    "vllm-prefix-tree: this engine shares whole blocks of %d tokens only; a smaller block_size among "
+                    "the model's arguments (32 on CPUs, 16 on most GPUs) shares more",
+                    self._block_size,
+                )
+        if why_not:
+            logger.warning("vllm-prefix-tree: %s; scoring as `vllm` does", why_not)
+
+    @property
+    def reports_as_it_goes(self) -> bool:
+        """Whether answers are reported before a call returns."""
+        return self._scorer is not None
+
+    # ------------------------------------------------------------------ scoring
+
+    def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        # tokenizers of another kind (Mistral's own) take other arguments
+        if self._scorer is None or self.enable_thinking or not hasattr(self.tokenizer, "name_or_path"):
+            answers: list[tuple[float, bool]] = super().loglikelihood(requests, disable_tqdm=disable_tqdm)
+            return answers
+        pairs = [request.args for request in requests]
+        return self._answers(self._scorer, pairs, encoded_pairs(self, pairs, disable_tqdm), disable_tqdm)
+
+    def _loglikelihood_tokens(
+        self, requests: Sequence[tuple[Pair | None, list[int], list[int]]], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
+        """Also called by rolling log-likelihoods, for their windows."""
+        if self._scorer is None:
+            answers: list[tuple[float, bool]] = super()._loglikelihood_tokens(requests, disable_tqdm)
+            return answers
+        tokens = ((np.array(context, np.int32), np.array(rest, np.int32)) for _, context, rest in requests)
+        return self._answers(self._scorer, [pair for pair, _, _ in requests], tokens, disable_tqdm)
+
+    def _answers(
+        self,
+        scorer: EngineScorer,
+        pairs: Sequence[Pair | None],
+        tokens: Iterable[tuple[IntArray, IntArray]],
+        disable_tqdm: bool,
+    ) -> list[tuple[float, bool]]:
+        encoded = {number: pair for number, pair in enumerate(tokens) if len(pair[1])}
+        fitted = FittedTexts(self.max_length, AS_VLLM)
+        texts = fitted.texts([pairs[number] for number in encoded], Texts.of_pairs(encoded.values()))
+        fitted.warn_if_cut()
+        title = None if disable_tqdm else "Running loglikelihood requests"
+        return engine_answers(self, scorer, pairs, dict(zip(encoded, texts, strict=True)), title)
+
+    # ------------------------------------------------------------------ is it exact?
+
+    def _why_not(self, engine: VllmEngine) -> str:
+        """Why the engine cannot score by its prefix cache, as the beginning of a sentence; empty if it can."""
+        if engine.n_preemptions() is None:
+            return "this engine does not count the requests that it interrupts (disable_log_stats must be False)"
+        scorer, texts = EngineScorer(engine), self._probe_texts()
+        try:
+            error = _disagreement(scorer, texts)
+        except Exception as problem:  # an engine may refuse what it has not implemented
+            return f"this engine refuses what is asked of it ({_first_line(problem)})"
+        tolerance = NOISE.get(self._dtype, NOISE[torch.bfloat16])
+        if not error <= tolerance:
+            return f"its prefix cache is off by {error:.2g} nats per token, more than the tolerance of {tolerance:.2g}"
+        if not scorer.n_cached:
+            return "this engine has no prefix cache (enable_prefix_caching=False, or a recurrent model)"
+        logger.info("vllm-prefix-tree: scores with the prefix cache agree with `vllm`")
+        return ""
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        dtype: torch.dtype = self.model.llm_engine.model_config.dtype
+        return dtype
+
+    @property
+    def _block_size(self) -> int:
+        """Tokens that the engine's cache holds or misses together."""
+        return getattr(self.model.llm_engine.vllm_config.cache_config, "block_size", None) or USUAL_BLOCK
+
+    def _probe_texts(self) -> list[Text]:
+        """Options in every order after a question, a single last letter, two texts that part where a block ends."""
+        longest, texts = self.max_length - 1, []
+        for stem, options in PROBE:
+            n_stem = len(self.tok_encode(stem))
+            for order in itertools.permutations(options):
+                tokens = np.array(self.tok_encode(stem + "".join(f"{o}\n" for o in order) + "\nAnswer: A")[-longest:])
+                texts += [Text(tokens, max(1, len(tokens) - n_stem)), Text(tokens, 1)]
+        block = self._block_size
+        long = np.resize(texts[0].tokens, min(block + 8, longest))
+        parts = np.concatenate([long[:block], long[block:][::-1]])
+        return [*texts, Text(long, len(long) - 1), Text(parts, len(long) - 1)]
+
+
+def _disagreement(scorer: EngineScorer, texts: Sequence[Text]) -> float:
+    """Root mean square over `texts` of the difference from plain requests, per square root of a token."""
+    found = {answer.text: answer.loglikelihood for answer in scorer.answers(texts)}
+    errors = []
+    for number, returned in enumerate(scorer.engine.scores([text.tokens for text in texts], None)):
+        alone = SharedScores([texts[number]])
+        alone.receive(0, returned)
+        errors.append((found[number] - alone.answer(0).loglikelihood) ** 2 / texts[number].n_scored)
+    error = math.sqrt(sum(errors) / len(errors))
+    return math.inf if math.isnan(error) else error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

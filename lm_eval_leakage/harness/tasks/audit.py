@@ -1,4 +1,6 @@
-"""Builds the leakage audit of any lm_eval task or group: its questions, read from the prompts that it renders.
+"""A group of audits: its rows are computed over all questions of its members, each counted once.
+
+Builds the leakage audit of any lm_eval task or group: its questions, read from the prompts that it renders.
 
 `<task>_<suffix>` is the audit of `<task>` that the template `_<suffix>_yaml` describes.
 """
@@ -12,30 +14,49 @@ from typing import Any
 
 from lm_eval.api.group import Group
 from lm_eval.api.task import ConfigurableTask, Task
+from lm_eval.config.group import AggMetricConfig
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.patches.yaml_files import task_settings
-from lm_eval_leakage.harness.tasks.audit_suffixes import (
+from lm_eval_leakage.harness.seams.tasks import task_settings
+from lm_eval_leakage.harness.table import RowValue, known_rows, pooled
+from lm_eval_leakage.harness.tasks.base_task import constant_answer, refusal
+from lm_eval_leakage.harness.tasks.data import (
+    QUESTIONS_TRIED,
+    KeptDocs,
+    RefusedAudit,
+    refuse_one_file_for_many,
+    rows_to_audit,
+)
+from lm_eval_leakage.harness.tasks.sealed import seal_in
+from lm_eval_leakage.harness.tasks.shards import of_shards
+from lm_eval_leakage.harness.tasks.task import LeakageTask
+from lm_eval_leakage.harness.tasks.templates import (
     PARTS_OF_SEAL,
     SEAL_AUDIT,
     SEAL_KEY,
     WORDING_AUDIT,
     no_seal,
     suffixes,
+    templates,
 )
-from lm_eval_leakage.harness.tasks.audited_rows import (
-    QUESTIONS_TRIED,
-    RefusedAudit,
-    refuse_one_file_for_many,
-    rows_to_audit,
-)
-from lm_eval_leakage.harness.tasks.base_task import constant_answer, refusal
-from lm_eval_leakage.harness.tasks.data import KeptDocs
-from lm_eval_leakage.harness.tasks.group import LeakageGroup
-from lm_eval_leakage.harness.tasks.sealed import seal_in
-from lm_eval_leakage.harness.tasks.shards import of_shards
-from lm_eval_leakage.harness.tasks.task import LeakageTask
-from lm_eval_leakage.harness.tasks.templates import templates
+
+
+class LeakageGroup(Group):  # type: ignore[misc]
+    """Rows over all questions of all members: rates weight a member by its number of tested questions, and p-values
+    are computed over all questions. (The harness's own groups only take means, and a mean of p-values is
+    meaningless.)"""
+
+    def __init__(self, name: str) -> None:
+        names = [name for name in known_rows() if not name.endswith("_stderr")]
+        super().__init__(name, aggregate_metric_list=[AggMetricConfig(metric=metric) for metric in names])
+
+    def aggregate(self, task_metrics: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        members = [task_metrics[task.task_name] for task in self.get_all_tasks() if task.task_name in task_metrics]
+        keys = dict.fromkeys(key for member in members for key in member if isinstance(member[key], RowValue))
+        together = {key: pooled([member[key] for member in members if key in member]) for key in keys}
+        sizes = [member.get("sample_len", 0) for member in members]
+        return {"alias": self.alias or self.name, "name": self.name, "sample_len": sum(sizes), **together}
+
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lm_eval_leakage.harness.patches.task_manager import find_tasks
-from lm_eval_leakage.harness.tasks.audit_suffixes import FIRST_AUDIT, split_name
+from lm_eval_leakage.harness.seams.tasks import find_tasks
+from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
 
 
 class AuditsOfTasks:
@@ -20,14 +20,14 @@ class AuditsOfTasks:
         return base, f"{base}_{FIRST_AUDIT}"
 
     def check_metadata(self, metadata: Mapping[str, Any]) -> None:
-        from lm_eval_leakage.harness.tasks.known_keys import warn_of_misspelled_keys
+        from lm_eval_leakage.harness.tasks.metadata import warn_of_misspelled_keys
 
         warn_of_misspelled_keys(frozenset(metadata))
 
     def check_group(self, name: str, tasks: list[Any], metadata: Mapping[str, Any]) -> None:
         if "data_files" not in metadata:
             return
-        from lm_eval_leakage.harness.tasks.audited_rows import refuse_one_file_for_many
+        from lm_eval_leakage.harness.tasks.data import refuse_one_file_for_many
         from lm_eval_leakage.harness.tasks.task import LeakageTask
 
         n_audits = sum(isinstance(task, LeakageTask) for task in tasks)

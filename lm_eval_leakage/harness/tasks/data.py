@@ -1,17 +1,216 @@
-"""Loads a task's data: from the Hugging Face hub, several subsets there, or a local file."""
+"""Reads a local file of questions (JSON, JSON lines, Parquet); errors name the file, the line and the remedy.
+
+JSON is parsed here, line by line, since pyarrow's reader, which `datasets` uses, crashes the interpreter (segmentation
+fault) on deeply nested lists, parses options that look like dates as dates, and refuses columns of mixed types.
+
+Loads a task's data: from the Hugging Face hub, several subsets there, or a local file.
+
+Chooses the rows that an audit of an lm_eval task tests: its own, or those of a user's file (`data_files`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+import json
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
 import datasets
+import pyarrow as pa
+from lm_eval.api.task import ConfigurableTask
 from lm_eval.config.task import TaskConfig
 
-from lm_eval_leakage.harness.tasks.data_files import Rows, read_file, read_questions
-from lm_eval_leakage.questions.fields import Doc, well_formed_parts
+from lm_eval_leakage.harness.seams.patching import Refusal
+from lm_eval_leakage.harness.tasks.base_task import reader_of, texts_before
+from lm_eval_leakage.questions.fields import Doc, question_from_doc, read_keys, well_formed_parts
+from lm_eval_leakage.questions.prompt_parser import texts_in
 from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.texts import brief
+
+logger = logging.getLogger(__name__)
+
+ENDINGS = (".json", ".jsonl", ".parquet")
+DEEPEST = 50  # nested lists; questions need only a few levels, and later code fails at some hundreds
+MOST_DIGITS = 4_000  # above this, Python refuses to parse an integer
+
+FileRow = dict[str, Any]
+
+
+class Rows(list[FileRow]):
+    """Rows in memory with the attributes and methods of `datasets.Dataset` that the harness and tasks' functions use
+    most often."""
+
+    @property
+    def features(self) -> dict[str, None]:
+        return dict.fromkeys(name for row in self for name in row)
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self.features)
+
+    def map(self, function: Callable[[FileRow], FileRow], **_: object) -> Rows:
+        return Rows({**row, **function(dict(row))} for row in self)
+
+    def filter(self, function: Callable[[FileRow], bool], **_: object) -> Rows:
+        return Rows(row for row in self if function(row))
+
+
+def read_file(given: object) -> datasets.Dataset | Rows:
+    """The rows of a file; `Rows` if its columns have mixed types, which a `datasets.Dataset` cannot hold.
+
+    Raises ValueError or OSError with a one-sentence message.
+    """
+    file = existing_file(given)
+    rows = _parquet(file) if file.suffix == ".parquet" else _table(_json_rows(file))
+    if not len(rows):
+        raise ValueError(f"data_files is {str(file)!r}, which has no questions; give it one row per question")
+    return rows
+
+
+def read_questions(given: object) -> datasets.Dataset | Rows:
+    """The rows of a user's file, with right answers that are named in another way (by letter, index from 1 or text)
+    as indices from 0; the log says so where it is not certain, or not by capital letters or indices from 0.
+
+    Raises ValueError or OSError with a one-sentence message, also if the right answers can be read in no way or in
+    several.
+    """
+    rows = read_file(given)
+    try:
+        keys = read_keys(rows)
+    except ValueError as error:
+        raise ValueError(f"data_files is {str(given)!r}, whose {error}") from None
+    if keys.doubt:
+        _say_once(f"{given}: {keys.doubt}")
+    if not keys.changed:
+        return rows
+    _say_once(f"{given}: right answers are read as {keys.reading}")
+    return Rows({**row, **keys.changed.get(place, {})} for place, row in enumerate(rows))
+
+
+@functools.cache
+def _say_once(sentence: str) -> None:
+    """A command reads its file several times."""
+    logger.warning("%s", sentence)
+
+
+def existing_file(given: object) -> Path:
+    """The path of a file that may hold questions, by its name; raises ValueError or OSError with a one-sentence
+    message if it is none."""
+    if not isinstance(given, (str, Path)) or not str(given) or "\0" in str(given):
+        raise ValueError(f"data_files is {brief(given)}; it must be the path of one file")
+    file = Path(given).expanduser()
+    if file.is_dir():
+        raise IsADirectoryError(f"data_files is {str(file)!r}, a folder; name one file in it")
+    if file.suffix not in ENDINGS:
+        unpack = "unpack it first; " if file.suffix in (".gz", ".zip", ".bz2", ".xz", ".zst") else ""
+        raise ValueError(f"data_files is {str(file)!r}; {unpack}its name must end in one of: {', '.join(ENDINGS)}")
+    if not file.exists():
+        raise FileNotFoundError(f"data_files is {str(file)!r}, but there is no such file; check the path")
+    return file
+
+
+def _parquet(file: Path) -> datasets.Dataset:
+    try:
+        return datasets.load_dataset("parquet", data_files=str(file), split="train")
+    except (ValueError, OSError, pa.ArrowException, datasets.exceptions.DatasetGenerationError) as error:
+        raise ValueError(
+            f"data_files is {str(file)!r}, which cannot be read as a table of questions ({brief(error)}); give one "
+            "row per question"
+        ) from error
+
+
+def _table(rows: list[FileRow]) -> datasets.Dataset | Rows:
+    columns = Rows(rows).column_names
+    try:
+        return datasets.Dataset.from_dict({column: [row.get(column) for row in rows] for column in columns})
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, RecursionError):  # columns of mixed types
+        return Rows(rows)
+
+
+# ---------------------------------------------------------------------- JSON
+
+
+def _json_rows(file: Path) -> list[FileRow]:
+    """The JSON objects of a file: one per line, a list of them, or a single one."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise OSError(
+            f"data_files is {str(file)!r}, which cannot be read ({error.strerror}); check the file"
+        ) from error
+    text = _decoded(data, file)
+    if text.lstrip().startswith("["):
+        parsed = _parsed(text, file, 1)
+        numbered = [(f"entry {number}", row) for number, row in enumerate(parsed, 1)]
+    else:
+        numbered = [(f"line {number}", row) for number, row in _lines(text, file)]
+    return [_row(value, place, file) for place, value in numbered]
+
+
+def _decoded(data: bytes, file: Path) -> str:
+    if data.startswith(b"\x1f\x8b"):
+        raise ValueError(f"data_files is {str(file)!r}, which is compressed; unpack it with gunzip")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"data_files is {str(file)!r}, whose line {line} is not UTF-8 (byte {data[error.start]:#04x}); save the "
+            "file as UTF-8"
+        ) from error
+
+
+def _lines(text: str, file: Path) -> Iterator[tuple[int, object]]:
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if len(lines) > 1 and lines[0][1].strip() == "{":  # a single object over several lines
+        yield 1, _parsed(text, file, 1)
+        return
+    for number, line in lines:
+        yield number, _parsed(line, file, number)
+
+
+def _parsed(text: str, file: Path, line: int) -> Any:
+    try:
+        return json.loads(text, parse_int=_number)
+    except json.JSONDecodeError as error:
+        place, why = line + error.lineno - 1, f"{error.msg}, column {error.colno}"
+    except RecursionError:
+        place, why = line, "too deeply nested lists"
+    raise ValueError(
+        f"data_files is {str(file)!r}, whose line {place} is not valid JSON ({why}); fix or remove that line"
+    )
+
+
+def _number(digits: str) -> int | str:
+    return int(digits) if len(digits) <= MOST_DIGITS else digits
+
+
+def _row(value: object, place: str, file: Path) -> FileRow:
+    if not isinstance(value, dict):
+        raise ValueError(
+            f"data_files is {str(file)!r}, whose {place} is {brief(value)}; each must be an object with the fields of "
+            "one question"
+        )
+    if _depth(value) > DEEPEST:
+        raise ValueError(
+            f"data_files is {str(file)!r}, whose {place} has lists nested more than {DEEPEST} deep; fix or remove it"
+        )
+    row: FileRow = well_formed_parts(value)
+    return row
+
+
+def _depth(value: object) -> int:
+    """Nesting depth of lists and objects, counted up to DEEPEST + 1."""
+    level, depth = [value], 0
+    while level and depth <= DEEPEST:
+        parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, (dict, list))]
+        level, depth = [inner for part in parts for inner in part], depth + 1
+    return depth
+
 
 FILE_TYPES = ("json", "parquet")
 
@@ -90,3 +289,99 @@ class KeptDocs(Sequence[ReadDoc]):
         """The names of the columns, where the harness looks for them."""
         found: Mapping[str, Any] = getattr(self._rows, "features", None) or dict.fromkeys(self[0])
         return found
+
+
+QUESTIONS_TRIED = 50  # number of questions that decide whether a task can be audited
+
+
+class RefusedAudit(Refusal):
+    """An audit that is impossible or would be meaningless; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class AuditedRows:
+    """rows: as the harness hashes and logs them
+    read: reads a row as a question
+    in_data: texts of a row before the task processed it
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    read: Callable[[Doc], Question]
+    in_data: Collection[str]
+
+
+def rows_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> AuditedRows:
+    """`base`'s rows, or those of the file that `data_files` names: in `base`'s own prompt if it can render them,
+    else as plain questions, with a warning. Raises RefusedAudit if the file's rows can be read in neither way."""
+    if "data_files" not in metadata:
+        return AuditedRows(base.eval_docs, reader_of(base), texts_before(base))
+    given = read_questions(metadata["data_files"])
+    found = rows_of_file(base, given, str(metadata["data_files"]))
+    if found.read is question_from_doc:
+        logger.warning(
+            "%s cannot render the rows of data_files=%s (%s), so they are audited as plain questions, not in its "
+            "prompt",
+            base.config.task,
+            metadata["data_files"],
+            _reason(given, reader_of(base)),
+        )
+    return found
+
+
+def rows_of_file(base: ConfigurableTask, given: Any, file: str) -> AuditedRows:
+    """The rows `given` of a user's file, as `base` reads them if it can, else as plain questions. Raises RefusedAudit
+    if they can be read in neither way."""
+    read, in_data = reader_of(base), frozenset(texts_in(given[0]))
+    for rows in _prepared(base, given):
+        if _some_readable(rows, read):
+            return AuditedRows(rows, read, in_data)
+    if not _some_readable(given, question_from_doc):
+        raise RefusedAudit(_misfit(base, given, file, read))
+    return AuditedRows(given, question_from_doc, in_data)
+
+
+def _prepared(base: ConfigurableTask, rows: Any) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """The rows after the task's own preprocessing, if that works, and then without it."""
+    if callable(base.config.process_docs):
+        try:
+            yield base.config.process_docs(rows)
+        except Exception as error:  # a task's function may raise anything on unknown fields
+            logger.debug("%s cannot prepare these rows: %r", base.config.task, error)
+    yield rows
+
+
+def _some_readable(rows: Sequence[Mapping[str, Any]], read: Callable[[Doc], Question]) -> bool:
+    return any(_reading(row, read) is None for row in islice(rows, QUESTIONS_TRIED))
+
+
+def _reading(row: Mapping[str, Any], read: Callable[[Doc], Question]) -> str | None:
+    """Why a row cannot be read; None if it can."""
+    try:
+        read(row)
+    except UntestableQuestion as error:
+        return str(error)
+    return None
+
+
+def _reason(rows: Sequence[Mapping[str, Any]], read: Callable[[Doc], Question]) -> str:
+    return f"the first row: {_reading(rows[0], read)}"
+
+
+def _misfit(base: ConfigurableTask, rows: Any, file: str, read: Callable[[Doc], Question]) -> str:
+    split = base.config.test_split or base.config.validation_split
+    own = getattr(base.dataset[split], "column_names", None) if split in (base.dataset or {}) else None
+    needed = f"{base.config.task}'s own rows have {brief(own)}; " if own else ""
+    return (
+        f"data_files is {file!r}, whose rows have the fields {brief(list(rows.column_names))}, and {base.config.task} "
+        f"cannot read them as questions ({_reason(rows, read)}); {needed}rename the fields to those, or to question, "
+        "choices and answer"
+    )
+
+
+def refuse_one_file_for_many(name: str, n_tasks: int, metadata: Mapping[str, object], suffix: str) -> None:
+    """Raises RefusedAudit if one file would be audited once per task of a group or tag."""
+    if n_tasks > 1 and "data_files" in metadata:
+        raise RefusedAudit(
+            f"data_files is {metadata['data_files']!r}, but {name} has {n_tasks} tasks, each of which would "
+            f"audit that one file; name one of the tasks, or fresh_{suffix}, which audits plain questions"
+        )

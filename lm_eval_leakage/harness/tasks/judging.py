@@ -1,4 +1,8 @@
-"""Turns the model's responses into verdicts: statistics as lm_eval filters, guards, calibration.
+"""Uses a harness model as a judge of texts that another model generated.
+
+Flags questions by a calibration set of known-unseen scores: `--metadata calibration=FILE`.
+
+Turns the model's responses into verdicts: statistics as lm_eval filters, guards, calibration.
 
 An error of our own code on one question, after the model has done its work, skips only that question.
 """
@@ -8,24 +12,28 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol, TypeVar
 
 from lm_eval.api.filter import Filter
+from lm_eval.api.instance import Instance
+from lm_eval.api.registry import get_model
 
+from lm_eval_leakage.detectors import Probe, Statistic, statistics
+from lm_eval_leakage.detectors.option_orders import find_device
+from lm_eval_leakage.detectors.option_recall import Ask
 from lm_eval_leakage.harness.models.processes import on_all
 from lm_eval_leakage.harness.models.question_requests import RENDERED_AGAIN, QuestionRequests, RequestsAgain, Response
-from lm_eval_leakage.harness.patches.registries import add_filter
-from lm_eval_leakage.harness.table.aggregations import JudgedQuestion, undecidable
-from lm_eval_leakage.harness.tasks.calibrated import Calibrator
-from lm_eval_leakage.harness.tasks.judge import load_judge
-from lm_eval_leakage.inference.known_scores import Calibrated
+from lm_eval_leakage.harness.seams.registries import add_filter
+from lm_eval_leakage.harness.seams.sharded_docs import all_docs
+from lm_eval_leakage.harness.table import JudgedQuestion, undecidable
+from lm_eval_leakage.logs.audit_line import score_names
+from lm_eval_leakage.logs.calibration_file import read_calibration
 from lm_eval_leakage.logs.reference_log import ReferenceLog
-from lm_eval_leakage.probes import Probe
-from lm_eval_leakage.questions.copies import question_key
-from lm_eval_leakage.questions.families import shared_texts
+from lm_eval_leakage.questions.families import described, question_key, shared_texts
+from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.records import (
     Answered,
     DeclaredRow,
@@ -37,11 +45,154 @@ from lm_eval_leakage.records import (
     UntestableQuestion,
     Verdict,
 )
-from lm_eval_leakage.results.null_status import NullStatus
-from lm_eval_leakage.statistics import Statistic, statistics
-from lm_eval_leakage.statistics.orders import find_device
+from lm_eval_leakage.results.published_orders import NullStatus
+from lm_eval_leakage.stats.known_scores import NOT_CALIBRATED, Calibrated, Calibration, class_of, why_withheld
 
 logger = logging.getLogger(__name__)
+
+GENERATION = {"until": [], "max_gen_toks": 256, "do_sample": False, "temperature": 0.0}
+
+
+@cache
+def load_judge(model: str, arguments: str) -> Ask:
+    """A function from prompts to replies of a model, given by name and arguments as for `--model` and `--model_args`;
+    the model is loaded once.
+
+    If the judge fails, only its opinions are missing: the log says why, and the run's own results are kept.
+    """
+    try:
+        judge = get_model(model).create_from_arg_string(arguments)
+    except Exception as error:  # a backend may raise anything while loading
+        raise ValueError(f"judge_model {model!r} with judge_args {arguments!r} cannot be used: {error}") from error
+
+    def ask(prompts: Sequence[str]) -> Sequence[str | None]:
+        try:
+            turns = [(_as_chat(judge, prompt), dict(GENERATION)) for prompt in prompts]
+            asked = [Instance("generate_until", {}, turn, index) for index, turn in enumerate(turns)]
+            return [str(reply) for reply in judge.generate_until(asked)]
+        except Exception as error:  # a judge's failure must not lose hours of the other model's work
+            logger.warning("the judge %s did not answer on %d question(s): %s", model, len(prompts), error)
+            return [None] * len(prompts)
+
+    return ask
+
+
+def _as_chat(judge: Any, prompt: str) -> Any:
+    """The prompt as a user's turn; unchanged for a model without a chat template."""
+    try:
+        return judge.apply_chat_template([{"role": "user", "content": prompt}])
+    except (NotImplementedError, ValueError):
+        return prompt
+
+
+DEFAULT_FPR = 0.05
+
+
+class CalibratedTask(Protocol):
+    """What a calibration needs of an audit."""
+
+    config: Any
+    detectors: Mapping[str, str]
+
+    def doc_iterator(
+        self, *, rank: int, limit: int | None, world_size: int, samples: list[int] | None
+    ) -> Iterator[tuple[int, Doc]]: ...
+
+    def question(self, doc: Doc) -> Question: ...
+
+    def guards(self, doc: Doc) -> tuple[str, ...]: ...
+
+
+class Calibrator:
+    """Flags questions by comparison with the scores of known-unseen questions, at a false-positive rate of `fpr`.
+
+    withheld: why it flags none, as a sentence; None if it does
+    """
+
+    withheld: str | None = None
+
+    def __init__(self, calibration: Calibration, fpr: float = DEFAULT_FPR) -> None:
+        if isinstance(fpr, bool) or not isinstance(fpr, (int, float)) or not 0 < fpr < 1:
+            raise ValueError(f"fpr is {fpr!r}; it is a false-positive rate, above 0 and below 1")
+        self.calibration, self.fpr = calibration, fpr
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any], task: str) -> Calibrator | None:
+        """The calibrator that `metadata` asks for, if any. Raises ValueError if it is not of `task`'s benchmark."""
+        if metadata.get("calibration") is None:
+            return None
+        calibration = read_calibration(str(metadata["calibration"]))
+        benchmark = str(metadata.get("audit_of") or task)
+        if benchmark != calibration.benchmark and not benchmark.startswith(f"{calibration.benchmark}_"):
+            raise ValueError(
+                f"calibration is {metadata['calibration']!r}, made on {calibration.benchmark!r}, but {task} "
+                f"audits {benchmark!r}; make one on that benchmark, or leave it out"
+            )
+        if "audit_of" in metadata and benchmark != calibration.benchmark:
+            logger.warning(
+                "%s audits %r with a calibration made on %r; it is valid only if the one is a part of the other",
+                task,
+                benchmark,
+                calibration.benchmark,
+            )
+        return cls(calibration, metadata.get("fpr", DEFAULT_FPR))
+
+    def meet(self, lm: object, task: CalibratedTask) -> None:
+        """Raises ValueError for a calibration of another model; warns if it has no scores of the task's detectors."""
+        self.check_model(lm)
+        if unmatched := self.unmatched(task.detectors.values()):
+            logger.warning("%s: %s", task.config.task, unmatched)
+
+    def check_model(self, lm: object) -> None:
+        """Raises ValueError for a calibration of another model; warns if the model's name is not known."""
+        names = [getattr(lm, key, None) for key in ("pretrained", "model")]
+        name = next((name for name in names if isinstance(name, str)), None)
+        if name is None:
+            logger.warning(
+                "%s has no known name; the calibration is of the model %r", type(lm).__name__, self.calibration.model
+            )
+        elif name != self.calibration.model:
+            raise ValueError(
+                f"the calibration is of the model {self.calibration.model!r}, but this run's model is {name!r}; "
+                "scores of one say nothing about the other, so make a calibration of this model, or leave it out"
+            )
+
+    def unmatched(self, detectors: Iterable[str]) -> str | None:
+        """Why the file has no scores for any of these detectors; None if it has some."""
+        return self.calibration.unmatched(detectors)
+
+    def compare(self, task: CalibratedTask, limit: int | None, samples: list[int] | None) -> None:
+        """Withholds its verdicts, and says why, if they would not tell what the model has seen of the asked questions.
+
+        limit, samples: which questions the run asks, in all of its processes and shards
+        """
+        self.withheld = why_withheld(self.calibration, described(_asked(task, limit, samples)))
+        if self.withheld is not None:
+            logger.warning("%s: calibrated rates are withheld: %s", task.config.task, self.withheld)
+
+    def judge(self, verdict: Verdict, detector: str, question: Question, guarded: bool) -> Calibrated | Skipped | None:
+        """The calibrated verdict, or NOT_CALIBRATED; None if there are no scores by the detector or of the class."""
+        if self.withheld is not None:
+            return NOT_CALIBRATED
+        ranks_by = ("statistic",) if isinstance(verdict, Evidence) else getattr(verdict, "ranks_by", ())
+        key, name = next(iter(score_names(detector, ranks_by).items()), ("", ""))
+        known, of_class = self.calibration.detectors.get(name), class_of(len(question.options), guarded)
+        if known is None or known.compared_with(of_class) is None:
+            return None
+        pvalue = known.pvalue(float(getattr(verdict, key)), of_class)
+        of_seen, of_unseen = known.flagged(self.fpr)
+        return Calibrated(pvalue <= self.fpr, pvalue, self.fpr, of_seen, of_unseen)
+
+
+def _asked(task: CalibratedTask, limit: int | None, samples: list[int] | None) -> Iterator[tuple[Question, bool]]:
+    """The readable questions of a run, each with whether it has a guard."""
+    for _, doc in all_docs(task, limit, samples):
+        try:
+            yield task.question(doc), bool(task.guards(doc))
+        except UntestableQuestion:
+            continue
+
+
 T = TypeVar("T")
 REASONS_SHOWN = 5  # in log messages; the samples log has the reason of every question
 

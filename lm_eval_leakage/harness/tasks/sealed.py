@@ -7,14 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from lm_eval_leakage.harness.tasks.audit_suffixes import SEAL_KEY, no_seal
-from lm_eval_leakage.harness.tasks.audited_rows import RefusedAudit
-from lm_eval_leakage.harness.tasks.order_status import refuse_undrawn
-from lm_eval_leakage.probes import Probe
+from lm_eval_leakage.detectors import Probe
+from lm_eval_leakage.harness.tasks.base_task import refuse_undrawn
+from lm_eval_leakage.harness.tasks.data import RefusedAudit
+from lm_eval_leakage.harness.tasks.templates import SEAL_KEY, no_seal
 from lm_eval_leakage.records import Question, Shard, UntestableQuestion
-from lm_eval_leakage.results.null_status import SEALED_ORDERS, NullStatus
-from lm_eval_leakage.sealing.private_folder import read_seal
-from lm_eval_leakage.sealing.seal import Seal
+from lm_eval_leakage.results.published_orders import SEALED_ORDERS, NullStatus
+from lm_eval_leakage.seal.drawn import Seal
+from lm_eval_leakage.seal.folders import read_seal
 
 SEALED_SHARDS: Mapping[str, Any] = {"examples": 4, "permutations": 23}  # all 24 orders
 

@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lm_eval_leakage.harness.models.capabilities import LongerThanWindow
-from lm_eval_leakage.harness.tasks.audited_rows import RefusedAudit
-from lm_eval_leakage.harness.tasks.data_files import Rows
+from lm_eval_leakage.harness.models.asking import LongerThanWindow
+from lm_eval_leakage.harness.tasks.data import RefusedAudit, Rows
 from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
 from lm_eval_leakage.harness.tasks.sealed import SEALED_SHARDS, by_place
 from lm_eval_leakage.harness.tasks.task import LeakageTask
-from lm_eval_leakage.inference.sorted_questions import told_by
 from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.records import Question, Shard, UntestableQuestion
-from lm_eval_leakage.sealing.seal import Seal
+from lm_eval_leakage.seal.drawn import Seal
+from lm_eval_leakage.stats.sorted_questions import told_by
 
 logger = logging.getLogger(__name__)
 

@@ -1,44 +1,192 @@
-"""A leakage audit as an lm_eval task: a probe makes its requests, and statistics (as filters) compute its rows."""
+"""A request as the model's methods take it: in the frame of system instruction and chat template, with arguments.
+
+Draws the questions that an audit asks within `--limit`; the harness would take the first rows of a benchmark, which
+are of one subject or of one source.
+
+Completes an audit's configuration: the rows of its table, the parameters of its statistics, its seal.
+
+A leakage audit as an lm_eval task: a probe makes its requests, and statistics (as filters) compute its rows.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from lm_eval.api.task import ConfigurableTask
+from lm_eval.evaluator_utils import get_sample_size
+from lm_eval.utils import handle_non_serializable, hash_string
 
-from lm_eval_leakage.detector_ids import detector_id
-from lm_eval_leakage.harness.models.asking import add_request_method
-from lm_eval_leakage.harness.models.capabilities import LongerThanWindow, lacking, longer_than_window
-from lm_eval_leakage.harness.models.long_lived import not_searched_for_garbage
-from lm_eval_leakage.harness.models.processes import refuse_wrong_rank
+from lm_eval_leakage.detectors import Probe
+from lm_eval_leakage.harness.finished_results import finish_results
+from lm_eval_leakage.harness.models.asking import (
+    LongerThanWindow,
+    add_request_method,
+    lacking,
+    longer_than_window,
+    n_tokens_of,
+)
+from lm_eval_leakage.harness.models.portions import not_searched_for_garbage
+from lm_eval_leakage.harness.models.processes import is_first, refuse_wrong_rank
 from lm_eval_leakage.harness.models.question_requests import LeakageInstance, QuestionRequests
-from lm_eval_leakage.harness.patches.call_frames import Evaluation, current_evaluation
-from lm_eval_leakage.harness.patches.exception_hook import Refusal, hide_tracebacks
-from lm_eval_leakage.harness.patches.saved_files import refuse_unwritable, watch_run_files
-from lm_eval_leakage.harness.table.aggregations import JudgedQuestion
-from lm_eval_leakage.harness.table.declared_rows import known_rows, row_of
-from lm_eval_leakage.harness.table.finished_results import finish_results
-from lm_eval_leakage.harness.tasks.calibrated import Calibrator
-from lm_eval_leakage.harness.tasks.completed_config import completed
+from lm_eval_leakage.harness.seams.call_frames import Evaluation, current_evaluation
+from lm_eval_leakage.harness.seams.patching import Refusal, hide_tracebacks
+from lm_eval_leakage.harness.seams.results import refuse_unwritable, watch_run_files
+from lm_eval_leakage.harness.seams.sharded_docs import all_docs
+from lm_eval_leakage.harness.table import JudgedQuestion, entries_of, known_rows, metric_list, row_of
+from lm_eval_leakage.harness.tasks.base_task import documented, status_of
 from lm_eval_leakage.harness.tasks.data import KeptDocs, ReadDoc, load_questions
-from lm_eval_leakage.harness.tasks.frames import ChatTemplate, arguments_of, framed_texts, framing
-from lm_eval_leakage.harness.tasks.judging import Judging, only_filter
-from lm_eval_leakage.harness.tasks.limited_draw import LimitedRows, limited_rows, tell_limit
-from lm_eval_leakage.harness.tasks.order_status import documented, status_of
-from lm_eval_leakage.harness.tasks.parameters import probe_of, reference_of, switch_of
+from lm_eval_leakage.harness.tasks.judging import Calibrator, Judging, only_filter
+from lm_eval_leakage.harness.tasks.metadata import probe_of, reference_of, switch_of, with_parameters
 from lm_eval_leakage.harness.tasks.sealed import refuse_foreign, refuse_untestable, seal_of, sealed_status, wordings_of
-from lm_eval_leakage.logs.audit_line import benchmark_of
+from lm_eval_leakage.logs.audit_line import benchmark_of, content_of
 from lm_eval_leakage.logs.reference_log import ReferenceLog
-from lm_eval_leakage.probes import Probe
-from lm_eval_leakage.questions.copies import distinct
+from lm_eval_leakage.questions.families import distinct
 from lm_eval_leakage.questions.fields import Doc, question_from_doc
 from lm_eval_leakage.questions.guards import guards_of, shared_option_sets
-from lm_eval_leakage.records import DeclaredRow, Question, Skipped, UntestableQuestion
-from lm_eval_leakage.results.null_status import EXACT, NullStatus
+from lm_eval_leakage.records import DeclaredRow, Question, Request, Skipped, UntestableQuestion
+from lm_eval_leakage.registry import detector_id
+from lm_eval_leakage.results.published_orders import EXACT, NullStatus
+from lm_eval_leakage.seal.drawn import COMMITMENT_KEY, Seal
+from lm_eval_leakage.stats.known_scores import CALIBRATED_ROWS
+
+ChatTemplate = Callable[..., str]  # for a chat model behind an API, it returns the turns as JSON in a tuple
+
+
+def framing(system: str, chat_template: ChatTemplate | None) -> Callable[[str], str]:
+    """Turns a request's context into what the model reads."""
+    return _plain_frame(system) if chat_template is None else _chat_frame(chat_template, system)
+
+
+def _plain_frame(system: str) -> Callable[[str], str]:
+    return lambda context: f"{system}\n\n{context}" if system else context
+
+
+def _chat_frame(chat_template: ChatTemplate, system: str) -> Callable[[str], str]:
+    """Puts the context into the user's turn, so that the continuation is scored as the assistant's."""
+    before = [{"role": "system", "content": system}] if system else []
+    return lambda context: chat_template([*before, {"role": "user", "content": context}])
+
+
+def framed_texts(requests: Sequence[Request], framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
+    """Context and continuation of each request as the model reads them; each distinct context is framed once."""
+    frames = {context: framed(context) for context in {request.context for request in requests}}
+    if all(own is context for context, own in frames.items()):
+        return requests
+    return [(frames[context], continuation) for context, continuation in requests]
+
+
+def arguments_of(probe: Probe, lm: object, context: str, continuation: str) -> tuple[Any, ...]:
+    """The arguments of the model's method for one request."""
+    if probe.needs == "token_scores":
+        return (context + continuation,)
+    if probe.needs == "generate_until":
+        n_tokens = probe.n_tokens(Request(context, continuation))
+        wanted = n_tokens_of(lm, continuation) + 1 if n_tokens is None else n_tokens
+        return context, {"until": [*probe.stops], "max_gen_toks": wanted, "do_sample": False, "temperature": 0.0}
+    return context, continuation
+
+
+limit_logger = logging.getLogger("lm_eval.leakage_limit")  # a logger of the harness, so that messages are shown
+
+SEED = 0  # lm_eval's own `--seed`, and that of `check`
+Row = TypeVar("Row")
+
+
+def drawn(rows: Sequence[Row], n: int | None, seed: int) -> list[Row]:
+    """`n` rows at random, in the benchmark's order; all of them for None. A larger n adds rows to those of a smaller
+    one, so that what was asked before is used again."""
+    places = list(range(len(rows)))
+    random.Random(seed).shuffle(places)
+    return [rows[place] for place in sorted(places[:n])]
+
+
+def row_names(doc: Any) -> tuple[str, str]:
+    """The two hashes by which runs and audits of a question are joined: of the row as the harness computes it, and of
+    the question's text (empty if the row has no known layout)."""
+    return doc_hash(doc), content_of(doc)[1]
+
+
+def doc_hash(doc: Any) -> str:
+    return str(hash_string(json.dumps(doc, indent=2, default=handle_non_serializable, ensure_ascii=False)))
+
+
+@dataclass(frozen=True)
+class LimitedRows:
+    """rows: indices of the drawn questions, in the benchmark's order
+    n_beside: how many of the benchmark's questions the run's tasks that are no audits ask
+    n_joined: how many of the drawn ones these ask, too
+    """
+
+    rows: Sequence[int]
+    n_beside: int
+    n_joined: int
+
+
+def limited_rows(docs: Sequence[Doc], n: int, evaluation: Evaluation | None, ordinary: Sequence[Any]) -> LimitedRows:
+    """Draws `n` questions with the run's seed, from all rows: the same for every audit of a benchmark. If other tasks
+    of the run ask at least as many of them, from those, so that accuracy and audit are of the same questions.
+
+    ordinary: the run's tasks that are no audits
+    """
+    seed = SEED if evaluation is None else evaluation.seed
+    limit = None if evaluation is None else evaluation.limit
+    names = {name for task in ordinary for doc in _asked(task, limit) for name in row_names(doc) if name}
+    beside = [row for row, doc in enumerate(docs) if names.intersection(row_names(doc))] if names else []
+    rows = drawn(beside if len(beside) >= n else range(len(docs)), n, seed)
+    return LimitedRows(rows, len(beside), len({*beside} & {*rows}))
+
+
+def tell_limit(task: str, found: LimitedRows, n_rows: int, evaluation: Evaluation | None) -> None:
+    """Says which questions are asked, and how many of them have an accuracy in the same run."""
+    if not is_first():
+        return
+    n, seed = len(found.rows), SEED if evaluation is None else evaluation.seed
+    if found.n_joined == n:
+        limit_logger.warning(
+            "%s: %d of the %d questions that other tasks of this run ask, which are the first of each; run the audit "
+            "without them to draw from all %d",
+            task,
+            n,
+            found.n_beside,
+            n_rows,
+        )
+        return
+    limit_logger.info("%s: %d of %d questions, drawn at random with seed %d", task, n, n_rows, seed)
+    if found.n_beside:
+        limit_logger.warning(
+            "%s: %d of the %d questions that other tasks of this run ask are among the %d that it audits; leakage "
+            "columns of those tasks are of these",
+            task,
+            found.n_joined,
+            found.n_beside,
+            n,
+        )
+
+
+def _asked(task: Any, limit: float | None) -> Iterator[Doc]:
+    return (doc for _, doc in all_docs(task, get_sample_size(task, limit), None))
+
+
+def completed(
+    config: dict[str, Any], probe: Probe, seal: Seal | None = None, *, is_calibrated: bool = False
+) -> dict[str, Any]:
+    """A task's configuration with the rows of its table, its statistics' parameters and its seal's commitment."""
+    metadata, rows = config["metadata"], config.get("metric_list")
+    if rows is None:
+        rows = metric_list(config["filter_list"], with_verdict=probe.asks_orders)
+    return config | {
+        "metric_list": [*rows, *(entries_of(CALIBRATED_ROWS) if is_calibrated else ())],
+        "filter_list": [with_parameters(entry, metadata) for entry in config["filter_list"]],
+        "metadata": metadata if seal is None else metadata | {COMMITMENT_KEY: seal.commitment},
+    }
+
 
 logger = logging.getLogger(__name__)
 

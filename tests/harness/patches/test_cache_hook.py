@@ -7,7 +7,7 @@ from typing import Any
 
 from lm_eval.api.model import LM, CacheHook
 
-from lm_eval_leakage.harness.patches.cache_hook import answers_reported, report_answers
+from lm_eval_leakage.harness.seams.backends import answers_reported, report_answers
 
 REQUESTS = [SimpleNamespace(args=("a", str(number))) for number in range(3)]
 ANSWERS = [(-1.0, True), (-2.0, False)]

@@ -10,7 +10,7 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.patches.call_frames import current_evaluation
+from lm_eval_leakage.harness.seams.call_frames import current_evaluation
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import GOOD, TASK, evaluate
 
@@ -82,7 +82,7 @@ print(evaluate(lm=lm, task_dict=loaded({"data_files": file}))["results"][TASK]["
 def test_ctrl_c_leaves_no_traceback_and_keeps_what_was_answered(tmp_path: Path) -> None:
     script = """
 import sys
-from lm_eval_leakage.harness.patches.exception_hook import Refusal, hide_tracebacks
+from lm_eval_leakage.harness.seams.patching import Refusal, hide_tracebacks
 hide_tracebacks()
 hide_tracebacks()
 raise {"c": KeyboardInterrupt(), "r": Refusal("one sentence"), "e": ValueError("another")}[sys.argv[1]]

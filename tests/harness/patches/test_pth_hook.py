@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage import cli, task_configs_path
-from lm_eval_leakage.harness.patches import pth_hook as hook
-from lm_eval_leakage.harness.patches.registries import OUR_MODELS
+from lm_eval_leakage.harness.seams import pth_hook as hook
+from lm_eval_leakage.harness.seams.registries import OUR_MODELS
 from tests.limits import full_disk
 
 MANAGER = """

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from lm_eval.loggers import EvaluationTracker
 
-from lm_eval_leakage.harness.patches.exception_hook import Refusal
-from lm_eval_leakage.harness.patches.saved_files import NotSaved, refuse_unwritable
-from lm_eval_leakage.harness.table.declared_rows import known_rows
-from lm_eval_leakage.harness.table.finished_results import finish
+from lm_eval_leakage.harness.finished_results import finish
+from lm_eval_leakage.harness.seams.patching import Refusal
+from lm_eval_leakage.harness.seams.results import NotSaved, refuse_unwritable
+from lm_eval_leakage.harness.table import known_rows
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import GOOD, ONE, TASK, evaluate
 

@@ -17,25 +17,27 @@ from lm_eval.loggers import EvaluationTracker
 
 import lm_eval_leakage
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.patches import hf_model, jinja_templates, patching, task_manager
-from lm_eval_leakage.harness.patches.api_model import before_completions
-from lm_eval_leakage.harness.patches.cache_hook import answers_reported, hook_is_known
-from lm_eval_leakage.harness.patches.call_frames import current_evaluation
-from lm_eval_leakage.harness.patches.cli_parser import command_line
-from lm_eval_leakage.harness.patches.evaluate_results import on_results
-from lm_eval_leakage.harness.patches.git_hash import ask_git_only_in_repositories
-from lm_eval_leakage.harness.patches.kept_model import models_kept
-from lm_eval_leakage.harness.patches.patching import PATCHED, UnsupportedHarness, found, patched_once
-from lm_eval_leakage.harness.patches.registries import add_filter, add_metric, add_models, is_metric
-from lm_eval_leakage.harness.patches.request_type import offer_request_type
-from lm_eval_leakage.harness.patches.run_options import check_options
-from lm_eval_leakage.harness.patches.saved_files import TRACKER, watch_run_files
-from lm_eval_leakage.harness.patches.seams import SEAMS, Seam
-from lm_eval_leakage.harness.patches.sharded_docs import ask_shard
-from lm_eval_leakage.harness.patches.task_scores import leave_out
-from lm_eval_leakage.harness.patches.yaml_files import function_named, task_settings
+from lm_eval_leakage.harness.seams import backends as hf_model
+from lm_eval_leakage.harness.seams import patching
+from lm_eval_leakage.harness.seams import tasks as jinja_templates
+from lm_eval_leakage.harness.seams import tasks as task_manager
+from lm_eval_leakage.harness.seams.backends import (
+    answers_reported,
+    before_completions,
+    hook_is_known,
+    models_kept,
+    offer_request_type,
+)
+from lm_eval_leakage.harness.seams.call_frames import current_evaluation
+from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories, check_options, command_line
+from lm_eval_leakage.harness.seams.patching import PATCHED, UnsupportedHarness, found, patched_once
+from lm_eval_leakage.harness.seams.registries import add_filter, add_metric, add_models, is_metric
+from lm_eval_leakage.harness.seams.results import TRACKER, on_results, watch_run_files
+from lm_eval_leakage.harness.seams.sharded_docs import ask_shard
+from lm_eval_leakage.harness.seams.table import SEAMS, Seam
+from lm_eval_leakage.harness.seams.tasks import function_named, leave_out, task_settings
 from lm_eval_leakage.harness.tasks.audit_names import AuditsOfTasks, find_audits
-from lm_eval_leakage.logs.run_shard import RunShard
+from lm_eval_leakage.logs.run import RunShard
 from tests.fakes import FakeLM, by_hash
 from tests.harness.patches.test_call_frames import loaded
 from tests.harness.patches.test_task_manager import FakeManager
@@ -200,7 +202,7 @@ def test_without_a_private_module_the_rest_works(caplog, monkeypatch) -> None:
     class Manager(FakeManager):
         pass
 
-    monkeypatch.delitem(__import__("sys").modules, "lm_eval_leakage.harness.patches.task_index")
+    monkeypatch.delitem(__import__("sys").modules, "lm_eval_leakage.harness.seams.tasks")
     monkeypatch.setitem(__import__("sys").modules, "lm_eval.tasks._factory", None)
     task_manager.find_tasks(Manager, AuditsOfTasks)
     assert Manager().searched == [task_configs_path()]
@@ -218,7 +220,7 @@ def test_without_the_yaml_loader_an_audit_is_refused_in_a_sentence(monkeypatch) 
 
 
 def test_without_the_import_of_functions_the_census_is_refused_in_a_sentence(monkeypatch, tmp_path) -> None:
-    from lm_eval_leakage.harness.census.findings import judge
+    from lm_eval_leakage.harness.auditable import judge
 
     monkeypatch.delattr("lm_eval.tasks._yaml_loader._import_func_in_yml")
     with pytest.raises(UnsupportedHarness, match="so there is no census"):
@@ -390,7 +392,7 @@ def test_hf_prefix_tree_is_refused_if_hf_is_implemented_differently(monkeypatch)
 
 
 def test_vllm_server_prefix_tree_is_refused_if_local_completions_is_implemented_differently(monkeypatch) -> None:
-    from lm_eval_leakage.harness.models.vllm_server_lm import VllmServerPrefixTreeLM
+    from lm_eval_leakage.harness.models.vllm_server import VllmServerPrefixTreeLM
 
     monkeypatch.setattr("lm_eval.models.api_models.TemplateAPI._loglikelihood_tokens", lambda self, batch: [])
     with pytest.raises(UnsupportedHarness, match="`--model vllm-server-prefix-tree` is not available; use"):
@@ -423,7 +425,7 @@ def test_without_a_way_to_the_logits_hf_offers_no_token_scores(caplog, monkeypat
 
 def test_without_a_cache_hook_answers_come_when_a_call_returns(caplog, monkeypatch) -> None:
     monkeypatch.delattr("lm_eval.api.model.CacheHook.add_partial")
-    monkeypatch.setattr("lm_eval_leakage.harness.patches.cache_hook.hook_is_known", hook_is_known.__wrapped__)
+    monkeypatch.setattr("lm_eval_leakage.harness.seams.backends.hook_is_known", hook_is_known.__wrapped__)
     model, reported = FakeLM(by_hash), []
     before = model.cache_hook
     with answers_reported(model, lambda *response: reported.append(response), to_cache=lambda method: True):

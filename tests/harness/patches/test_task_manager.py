@@ -11,8 +11,8 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import _check_run, extend_harness
-from lm_eval_leakage.harness.patches.exception_hook import ENDS_IN_SENTENCES, Refusal
-from lm_eval_leakage.harness.patches.registries import OUR_MODELS, add_models
+from lm_eval_leakage.harness.seams.patching import ENDS_IN_SENTENCES, Refusal
+from lm_eval_leakage.harness.seams.registries import OUR_MODELS, add_models
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 
 YAMLS = sorted(task_configs_path().rglob("*.yaml"))
@@ -88,7 +88,7 @@ def test_an_error_of_ours_leaves_the_harness_its_task_manager(error: Exception, 
     def broken(manager: object, audits: object) -> None:
         raise error
 
-    monkeypatch.setattr("lm_eval_leakage.harness.patches.task_index.know_audits", broken)
+    monkeypatch.setattr("lm_eval_leakage.harness.seams.tasks.know_audits", broken)
     find_audits(Manager)
     assert Manager().searched == [task_configs_path()]
     (record,) = caplog.records

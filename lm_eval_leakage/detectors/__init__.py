@@ -1,0 +1,116 @@
+"""Detectors, one module per method: a probe decides which requests (context, continuation) are made about a question,
+a statistic what a model's answers to them mean. Both are found by name."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Protocol
+
+from lm_eval_leakage.records import Answered, DeclaredRow, Question, Request, Shard, Verdict
+from lm_eval_leakage.registry import Registry
+
+
+class Probe(ABC):
+    """A frozen dataclass whose fields are the probe's parameters, settable from a task's `metadata`.
+
+    needs: the method that the model backend must have: loglikelihood; generate_until, where a request's continuation
+        is the text that a model with memory of it would write; or token_scores, which scores every token under the
+        model's own distribution
+    needs_seal: whether it asks about what only the private folder of a sealed benchmark has
+    needs_drawn_orders: whether its verdicts mean something only where the published orders were drawn at random; the
+        questions of other benchmarks are skipped
+    stops: texts after which a model that generates is stopped
+    """
+
+    needs: ClassVar[str] = "loglikelihood"
+    needs_seal: ClassVar[bool] = False
+    needs_drawn_orders: ClassVar[bool] = False
+    stops: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def requests(self, question: Question) -> tuple[Request, ...]:
+        """The requests about one question, the published wording first; deterministic for a given question.
+
+        Raises UntestableQuestion, with the reason, for a question that the probe cannot test.
+        """
+
+    @property
+    def asks_orders(self) -> bool:
+        """Whether its requests are orders of a question's options of which, if they were drawn at random, each is as
+        likely to be the published one, so that a verdict on the data set can be computed."""
+        return False
+
+    def with_pool(self, questions: Callable[[], Sequence[Question]]) -> Probe:
+        """The probe with access to all questions of the benchmark, for probes that need other questions too."""
+        return self
+
+    def with_wordings(self, of: Callable[[Question], Sequence[str]]) -> Probe:
+        """The probe with access to all wordings of each sealed question, the public one first."""
+        return self
+
+    def of_shards(self, questions: Sequence[Question]) -> Sequence[Shard] | None:
+        """The shards that a probe of neighbouring questions tests; None for a probe of single questions.
+
+        questions: all questions of the benchmark, in their published order
+        """
+        return None
+
+    def of_places(self, placed: Mapping[int, Question]) -> Sequence[Shard]:
+        """The shards of a sealed file, whose questions a key put in order; none for a probe of single questions.
+
+        placed: the questions by their places in the file
+        """
+        return ()
+
+    def gold(self, question: Question) -> tuple[int, ...]:
+        """Index of the right option in each list of options that is shown, for probes that show several."""
+        return ()
+
+    def candidates(self, question: Question) -> tuple[str, ...]:
+        """The texts of which a reply may name one, the published one first, for probes that ask for a guess."""
+        return ()
+
+    def fixed_places(self, question: Question) -> tuple[int, ...]:
+        """For each request, how many options stand in their published place, for probes of whole orders of them."""
+        return ()
+
+    def compared(self, question: Question) -> tuple[int, ...]:
+        """The places of the requests that are asked in the control forms, too, the first of all among them, for probes
+        of orders."""
+        return ()
+
+    def right_places(self, question: Question) -> tuple[int, ...]:
+        """For each request, the place of the right option, for probes of whole orders; empty if it is unknown."""
+        return ()
+
+    def control(self, question: Question) -> tuple[Request, ...]:
+        """The compared requests again, all of them in each of several forms that a model cannot remember and that keep
+        what else it may prefer; empty if the probe has no such form."""
+        return ()
+
+    def n_tokens(self, request: Request) -> int | None:
+        """How many tokens to generate; None for one more than the expected continuation has."""
+        return None
+
+
+probes: Registry[type[Probe]] = Registry("probe", __name__)
+
+
+class Statistic(Protocol):
+    """A frozen dataclass whose fields are the statistic's parameters, settable in a task's `filter_list`.
+
+    rows: the rows of the results table that are computed from its verdicts, in addition to the number of skipped
+        questions
+    probe: the registered name of the probe whose answers it is made for; with another one, the detector's id names it
+    """
+
+    rows: ClassVar[tuple[DeclaredRow, ...]]
+    probe: ClassVar[str]
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> Sequence[Verdict]:
+        """One verdict per question, in the order given: evidence, a measurement, or the reason why it was skipped."""
+        ...
+
+
+statistics: Registry[type[Statistic]] = Registry("statistic", __name__)

@@ -1,0 +1,309 @@
+"""The question with its options as published, shuffled, replaced, and both (four arms; "choice confusion").
+
+Replacing: every wrong option is replaced by the right answer to another question, so that all options are right
+answers but only one answers this question. A model that understands the question then finds it more easily; one
+that memorised the published options does not. The published method replaces and shuffles at once, which confounds
+two effects, so each has its own arm here.
+Null hypothesis: a clean model gains from replacing, and its accuracy does not depend on the order of the
+options; how much it gains is not known, so a verdict needs a clean reference. Limits: a model at chance has
+no gain to lose; replacements may be right by accident. Source: Yao et al., EMNLP 2024 (arXiv 2406.13236), who did
+not publish the scope, the seed or the treatment of duplicates.
+
+Is a question still answered correctly when its options are shuffled, replaced, or both?
+
+Null hypothesis (McNemar's test): between the original and the generalized question, as many answers become wrong as
+become right. Limits: the test says that accuracy changed, not why; a clean model gains, so a verdict on leakage needs
+the difference of a clean reference model. Source: Yao et al., EMNLP 2024 (arXiv 2406.13236): accuracy(generalized) -
+accuracy(original); the two intermediate arms, the errors and the test are ours.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from scipy.stats import binomtest, norm
+
+from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.detectors.tail_answered import margin_and_rank
+from lm_eval_leakage.questions.rendering import asked_for_letter
+from lm_eval_leakage.records import ARMS, Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
+from lm_eval_leakage.registry import OUTSIDE_ID
+from lm_eval_leakage.stats.pooling import Verdicts, rate_and_stderr, row_with_error, value_named
+from lm_eval_leakage.texts import brief
+
+SCOPES = ("subject", "all")
+SCORES = ("own", "letters", "texts")
+
+Arm = tuple[tuple[str, ...], int]  # options as shown, and the index of the right one
+
+
+@probes.register("choice_confusion")
+@dataclass(frozen=True)
+class ChoiceConfusion(Probe):
+    """Requests: one per arm (ARMS) and option.
+
+    scope: replacements are right answers to questions of the same "subject", or to "all" questions of the task
+    score: "letters" after a prompt that shows the options; "texts" of the options after a prompt that does not; "own"
+        for whichever of the two the task itself does
+    """
+
+    scope: str = "subject"
+    score: str = "own"
+    pool: tuple[Question, ...] = field(default=(), repr=False, metadata=OUTSIDE_ID)
+
+    def __post_init__(self) -> None:
+        if self.scope not in SCOPES:
+            raise ValueError(f"scope is {self.scope!r}; choose one of: {', '.join(SCOPES)}")
+        if self.score not in SCORES:
+            raise ValueError(f"score is {self.score!r}; choose one of: {', '.join(SCORES)}")
+
+    def with_pool(self, questions: Callable[[], Sequence[Question]]) -> ChoiceConfusion:
+        """The same probe with the questions whose right answers may replace wrong options."""
+        return replace(self, pool=tuple(questions()))
+
+    def requests(self, question: Question) -> tuple[Request, ...]:
+        return tuple(request for options, _ in self.arms(question) for request in self._asked(question, options))
+
+    def arms(self, question: Question) -> tuple[Arm, ...]:
+        """Options and index of the right one for each arm; the two shuffled arms have the same order, the two replaced
+        arms the same replacements."""
+        gold = question.answer
+        if gold is None:
+            raise UntestableQuestion("its right answer is not known")
+        n_options = len(question.options)
+        if n_options < 2:
+            raise UntestableQuestion(f"it has {n_options} option(s); at least 2 are needed")
+        rng = random.Random(question.id)
+        order = list(range(n_options))
+        rng.shuffle(order)
+        others = iter(self._replacements(question, n_options - 1, rng))
+        replaced = [option if place == gold else next(others) for place, option in enumerate(question.options)]
+        moved = order.index(gold)
+        return (
+            (question.options, gold),
+            (tuple(question.options[place] for place in order), moved),
+            (tuple(replaced), gold),
+            (tuple(replaced[place] for place in order), moved),
+        )
+
+    def gold(self, question: Question) -> tuple[int, ...]:
+        return tuple(place for _, place in self.arms(question))
+
+    def _replacements(self, question: Question, count: int, rng: random.Random) -> list[str]:
+        """Right answers to other questions, whose words differ from those of the right answer and from each other."""
+        assert question.answer is not None
+        own = _words(question.options[question.answer])
+        found = [text for words, text in self._right_answers.get(self._drawer(question), {}).items() if words != own]
+        if len(found) < count:
+            of_subject = (
+                f" of its subject {brief(question.subject)}" if self.scope == "subject" and question.subject else ""
+            )
+            raise UntestableQuestion(
+                f"{count} replacements are needed, and other questions{of_subject} have {len(found)} different right "
+                "answers; take them from all questions with scope=all"
+            )
+        return rng.sample(found, count)
+
+    @cached_property
+    def _right_answers(self) -> dict[str, dict[str, str]]:
+        """The distinct right answers of the pool by their normalised words, per subject or all together (key "")."""
+        drawers: dict[str, dict[str, str]] = {}
+        for question in self.pool:
+            if question.answer is not None:
+                right = question.options[question.answer]
+                drawers.setdefault(self._drawer(question), {}).setdefault(_words(right), right)
+        return drawers
+
+    def _drawer(self, question: Question) -> str:
+        return question.subject if self.scope == "subject" else ""
+
+    def _asked(self, question: Question, options: Sequence[str]) -> tuple[Request, ...]:
+        shows_none = question.prompt is not None
+        if self.score == "letters" or (self.score == "own" and not shows_none):
+            return asked_for_letter(question, options)
+        prompt = question.prompt or f"Question: {question.stem.strip()}\nAnswer:"
+        return tuple(Request(prompt, " " + option.strip()) for option in options)
+
+
+def _words(option: str) -> str:
+    return " ".join(option.casefold().split())
+
+
+@dataclass(frozen=True)
+class ArmsMeasurement(Measurement):
+    """Whether the right option was chosen, in each arm; a tie counts as wrong.
+
+    confusion: margin of the right option over the best other among the published options, minus its margin among the
+        replaced and shuffled ones, nats
+    reference, reference_stderr: a clean model's delta and its standard error; None and 0 if not given
+    """
+
+    ranks_by: ClassVar[tuple[str, ...]] = ("confusion",)
+    original: bool
+    shuffled: bool
+    replaced: bool
+    generalized: bool
+    confusion: float
+    reference: float | None = None
+    reference_stderr: float | None = None
+
+    def values(self) -> dict[str, float]:
+        return {f"accuracy_{arm}": float(getattr(self, arm)) for arm in ARMS}
+
+
+def _arm(verdicts: Verdicts, arm: str) -> list[bool]:
+    return [getattr(measured, arm) for measured in verdicts if isinstance(measured, ArmsMeasurement)]
+
+
+def _change(verdicts: Verdicts, arm: str) -> Difference:
+    return difference(_arm(verdicts, "original"), _arm(verdicts, arm))
+
+
+def _against_reference(verdicts: Verdicts) -> float:
+    given = [measured for measured in verdicts if isinstance(measured, ArmsMeasurement)]
+    if not given or given[0].reference is None:
+        return math.nan
+    return below_reference(_change(verdicts, "generalized"), given[0].reference, given[0].reference_stderr or 0.0)
+
+
+def _accuracy(arm: str, options: str) -> DeclaredRow:
+    return row_with_error(
+        f"accuracy_{arm}",
+        f"Share of questions answered correctly with their options {options}.",
+        lambda verdicts: rate_and_stderr(_arm(verdicts, arm)),
+        higher_is_better=True,
+        per_question=value_named(f"accuracy_{arm}"),
+    )
+
+
+def _delta(name: str, arm: str, meaning: str) -> DeclaredRow:
+    def gained(verdicts: Verdicts) -> tuple[float, float]:
+        found = _change(verdicts, arm)
+        return found.value, found.stderr
+
+    return row_with_error(name, f"accuracy_{arm} - accuracy_original, paired: {meaning}.", gained)
+
+
+@statistics.register("paired_accuracy")
+@dataclass(frozen=True)
+class PairedAccuracy:
+    """reference: a clean model's `delta` on the same task, with which this model's is compared: a number, or the
+        results file of its run, as FILE or, if it has several tasks, FILE#TASK
+    reference_stderr: its standard error, if `reference` is a number
+    """
+
+    probe: ClassVar[str] = "choice_confusion"
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (
+        _accuracy("original", "as published"),
+        _accuracy("shuffled", "shuffled"),
+        _accuracy("replaced", "replaced"),
+        _accuracy("generalized", "replaced and shuffled"),
+        _delta("delta_shuffled", "shuffled", "the loss if letters are memorised"),
+        _delta("delta_replaced", "replaced", "the loss if options are memorised"),
+        _delta("delta", "generalized", "what a clean model gains (Yao et al., 2024)"),
+        DeclaredRow(
+            "mcnemar_pvalue",
+            "Two-sided exact McNemar p-value of `delta`: as many answers become wrong as right.",
+            lambda verdicts: _change(verdicts, "generalized").pvalue,
+        ),
+        DeclaredRow(
+            "reference_pvalue",
+            "Probability of a delta at least as far below the clean reference's; undefined without a reference.",
+            _against_reference,
+        ),
+    )
+
+    reference: float | str | None = field(default=None, metadata=OUTSIDE_ID)  # affects a row, but no verdict
+    reference_stderr: float = field(default=0.0, metadata=OUTSIDE_ID)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.reference, str):
+            delta, stderr = delta_of_run(self.reference)
+            object.__setattr__(self, "reference", delta)
+            object.__setattr__(self, "reference_stderr", stderr)
+        elif self.reference is not None and not -1 <= self.reference <= 1:
+            raise ValueError(f"reference is {self.reference!r}; it is a difference of accuracies, so between -1 and 1")
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[ArmsMeasurement]:
+        return [self._measure(question) for question in answered]
+
+    def _measure(self, answered: Answered) -> ArmsMeasurement:
+        n_options = len(answered.question.options)
+        arms = [answered.answers[start : start + n_options] for start in range(0, 4 * n_options, n_options)]
+        margins = [margin_and_rank(scores, gold)[0] for scores, gold in zip(arms, answered.gold, strict=True)]
+        original, shuffled, replaced, generalized = (margin > 0 for margin in margins)
+        assert not isinstance(self.reference, str), "__post_init__ replaces a file by its delta"
+        return ArmsMeasurement(
+            original,
+            shuffled,
+            replaced,
+            generalized,
+            margins[0] - margins[-1],
+            self.reference,
+            self.reference_stderr,
+        )
+
+
+def delta_of_run(reference: str) -> tuple[float, float]:
+    """`delta` and its standard error from the results file of lm_eval that FILE or FILE#TASK names."""
+    name, _, task = reference.partition("#")
+    file = Path(name).expanduser()
+    try:
+        results = json.loads(file.read_text(encoding="utf-8"))["results"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"reference is {reference!r}, which is neither a number nor a results file of lm_eval ({error!r})"
+        ) from error
+    rows = {name: row for name, row in results.items() if DELTA in row and task in ("", name)}
+    if len(rows) != 1:
+        raise ValueError(
+            f"reference is {reference!r}; {len(rows)} tasks of that file have a delta ({', '.join(rows) or 'none'}); "
+            "name one as FILE#TASK"
+        )
+    (row,) = rows.values()
+    return float(row[DELTA]), float(row[DELTA_STDERR])
+
+
+DELTA, DELTA_STDERR = "delta,paired_accuracy", "delta_stderr,paired_accuracy"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Accuracy after minus accuracy before, on the same questions; NaN if undefined.
+
+    stderr: standard error of the paired difference
+    pvalue: of McNemar's test, two-sided and exact
+    """
+
+    value: float
+    stderr: float
+    pvalue: float
+
+
+def difference(before: Sequence[bool], after: Sequence[bool]) -> Difference:
+    """The change between two arms. The standard error is the sample standard deviation of the differences per question
+    (-1, 0, 1) over sqrt n; the p-value is that of a binomial test on the questions whose correctness changed."""
+    n = len(before)
+    lost = sum(b and not a for b, a in zip(before, after, strict=True))
+    won = sum(a and not b for b, a in zip(before, after, strict=True))
+    if n == 0:
+        return Difference(math.nan, math.nan, math.nan)
+    mean = (won - lost) / n
+    stderr = math.sqrt(((won + lost) / n - mean**2) / (n - 1)) if n > 1 else math.nan
+    pvalue = float(binomtest(won, won + lost).pvalue) if won + lost else 1.0
+    return Difference(mean, stderr, pvalue)
+
+
+def below_reference(found: Difference, reference: float, reference_stderr: float) -> float:
+    """One-sided p-value of a difference at least as far below a clean model's (normal approximation)."""
+    error = math.hypot(found.stderr, reference_stderr)
+    if not error > 0:
+        return math.nan
+    return float(norm.cdf((found.value - reference) / error))

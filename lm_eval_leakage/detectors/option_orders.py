@@ -1,0 +1,428 @@
+"""Every order of a question's options, each scored as one block of lettered lines.
+
+Null hypothesis of the statistics on it: the orders are exchangeable; a model that has not seen the question
+prefers none of them. Limits: options with a natural order (ascending numbers, "all of the above", True
+before False) break it without any leakage; `guards` names such questions. Source: Ni et al., AAAI 2025
+(arXiv 2409.01790); drawing orders is the permutation-R of Hidayat et al., 2025 (arXiv 2505.24263).
+
+Base of the statistics on option orders: log-likelihoods of many questions as one padded batch on one device.
+
+Max-order test: is the published order the one that the model finds most likely?
+
+Null hypothesis: the orders of a question are exchangeable, so that each is the most likely one with
+probability 1 / n_orders. Limits: a natural order of the options (ascending numbers, "all of the above") is
+preferred without leakage, so that 15-20 % of unseen MMLU questions are flagged instead of 4.2 %. Source:
+Ni et al., AAAI 2025 (arXiv 2409.01790), scenario a; corrected: only orders that read differently are compared,
+and a tie counts against leakage. `fixed_z`, by which questions are ranked, is ours: it uses all orders, of which those
+that keep some options in their published place are remembered in part (docs/validity_ranking.md).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from itertools import chain
+from math import factorial, prod
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.questions.guards import anchored
+from lm_eval_leakage.questions.rendering import context_and_markers, in_orders, option_format
+from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, Skipped, UntestableQuestion
+from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS
+from lm_eval_leakage.texts import brief, in_capitals
+
+Order = tuple[int, ...]
+MOVES = ("all", "movable")
+PAPER = "paper"
+CONTROL_CONTEXT = "Question:"
+MOST_COMPARED = 12  # orders in each control form; twice as many found no more (docs/validity.md)
+FOUR_OPTIONS_ORDERS = 24
+PAPER_ORDERS = (0, 1, 2, 6, 9, 10, 12, 13, 18, 19, 20, 22)  # of 24, Hidayat et al. (2025), permutation-R at 50 %
+
+
+@probes.register("option_orders")
+@dataclass(frozen=True)
+class OptionOrders(Probe):
+    """Context = the question, continuation = its options in one order; order 0 is the published one.
+
+    Orders that read the same (because of a repeated option) are scored once. All n! orders are scored up to
+    `max_orders`, by default 120, so up to 5 options; above that, orders are drawn without replacement, with the
+    question's id as seed.
+
+    max_orders: maximum number of orders per question
+    orders: a smaller number of orders: a count (12), a share of the distinct orders (0.5), or "paper", the 12 of 24
+        orders that Hidayat et al. list, and half of the orders for other numbers of options; None for all
+    move: which options change place: "all", or only "movable" ones: options that refer to others ("all of the above")
+        or that are named by letter keep their place, so that every order makes sense
+    format: "usual" ("A. ", as the harness renders options) or "papers" ("question:" and "A:", Ni et al.); None for
+        the benchmark's own prompt if it shows the options, else the usual one
+    """
+
+    max_orders: int = 120
+    orders: int | float | str | None = None
+    move: str = "all"
+    format: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.format is not None:
+            option_format(self.format)
+        if self.move not in MOVES:
+            raise ValueError(f"move is {self.move!r}; choose one of: {', '.join(MOVES)}")
+        if not _is_count(self.max_orders):
+            raise ValueError(f"max_orders is {self.max_orders!r}; it must be a whole number of at least 2")
+        share = isinstance(self.orders, float) and 0 < self.orders <= 1
+        if not (self.orders in (None, PAPER) or share or _is_count(self.orders)):
+            raise ValueError(
+                f"orders is {self.orders!r}; give a whole number of at least 2, a share in (0, 1], {PAPER!r}, or "
+                "leave it out"
+            )
+
+    def requests(self, question: Question) -> tuple[Request, ...]:
+        context, markers = context_and_markers(question, self.format)
+        blocks = in_orders(markers, question.options, self.chosen_orders(question))
+        return tuple([Request(context, block) for block in blocks])
+
+    def fixed_places(self, question: Question) -> tuple[int, ...]:
+        return _fixed_places(_pattern(_read(question.options)), tuple(self.chosen_orders(question)))
+
+    @property
+    def asks_orders(self) -> bool:
+        """Not of the paper's 12 orders, a fixed choice around the published one: from another one of them, the 12
+        would be other orders."""
+        return self.orders != PAPER
+
+    def compared(self, question: Question) -> tuple[int, ...]:
+        """The published order and others, drawn with the question's id as seed; all, where there are few."""
+        n = len(self.chosen_orders(question))
+        if n <= MOST_COMPARED:
+            return tuple(range(n))
+        return (0, *sorted(random.Random(f"{question.id} compared").sample(range(1, n), MOST_COMPARED - 1)))
+
+    def right_places(self, question: Question) -> tuple[int, ...]:
+        options, right = _read(question.options), question.answer
+        if right is None:
+            return ()
+        orders = self.chosen_orders(question)
+        return tuple([[options[source] for source in order].index(options[right]) for order in orders])
+
+    def control(self, question: Question) -> tuple[Request, ...]:
+        """The compared orders in two forms. Without the question, in one line as "first ..., then ...", what is
+        natural in the options alone stays: an order by time or size. With the question, but in capitals, what is
+        natural beside it stays: the order in which it names them. Neither is the published text; empty if capitals
+        change nothing."""
+        context, markers = context_and_markers(question, self.format)
+        orders, options = self.chosen_orders(question), question.options
+        compared = [orders[place] for place in self.compared(question)]
+        if len(compared) < 2 or all(in_capitals(text) == text for text in (context, *options)):
+            return ()
+        in_words = [" first ", *[", then "] * (len(options) - 1)]
+        alone = [Request(CONTROL_CONTEXT, line) for line in in_orders(in_words, options, compared)]
+        capitals = [*map(in_capitals, options)]
+        with_question = [
+            Request(in_capitals(context), block)
+            for block in in_orders([*map(in_capitals, markers)], capitals, compared)
+        ]
+        return (*alone, *with_question)
+
+    def chosen_orders(self, question: Question) -> list[Order]:
+        """The orders to score, as indices of the published options, the published order first."""
+        options = _read(question.options)
+        held = anchored(options) if self.move == "movable" else set()
+        moved = tuple([place for place in range(len(options)) if place not in held])
+        texts = [options[place] for place in moved]
+        pattern = _pattern(texts)
+        n_distinct = _n_distinct(pattern)
+        if n_distinct == 1:
+            raise UntestableQuestion(f"{_why_fixed(options, texts)}; at least 2 different options are needed")
+        n_orders = self._wanted(n_distinct)
+        if self.orders == PAPER and n_distinct == FOUR_OPTIONS_ORDERS:
+            every = _every_order(pattern, moved, len(options))
+            return [order for index, order in enumerate(every) if index in PAPER_ORDERS]
+        if n_orders < n_distinct:
+            drawn = drawn_orders(texts, n_orders, rng=random.Random(question.id))
+            return [_with_held(order, moved, len(options)) for order in drawn]
+        return list(_every_order(pattern, moved, len(options)))
+
+    def _wanted(self, n_distinct: int) -> int:
+        wanted: int | float = n_distinct
+        if self.orders is not None:
+            wanted = 0.5 if isinstance(self.orders, str) else self.orders
+        if isinstance(wanted, float):
+            wanted = max(2, round(wanted * n_distinct))
+        return min(wanted, n_distinct, self.max_orders)
+
+
+def _read(options: Sequence[str]) -> list[str]:
+    """Options that differ only in surrounding white space read the same."""
+    return [option.strip() for option in options]
+
+
+def _pattern(texts: Sequence[str]) -> Order:
+    """For each text, the first place of an equal one; which orders read differently depends on nothing else."""
+    return tuple([texts.index(text) for text in texts])
+
+
+@cache
+def _n_distinct(pattern: Order) -> int:
+    return factorial(len(pattern)) // prod(map(factorial, Counter(pattern).values()))
+
+
+@lru_cache(maxsize=64)
+def _every_order(pattern: Order, moved: Order, n_options: int) -> tuple[Order, ...]:
+    return tuple(_with_held(order, moved, n_options) for order in distinct_orders(pattern))
+
+
+@lru_cache(maxsize=64)
+def _fixed_places(pattern: Order, orders: tuple[Order, ...]) -> tuple[int, ...]:
+    return tuple(sum(pattern[source] == own for source, own in zip(order, pattern, strict=True)) for order in orders)
+
+
+def _why_fixed(options: Sequence[str], moved: Sequence[str]) -> str:
+    if len(options) == 1:
+        return "it has one option"
+    if len(moved) == len(options):
+        return f"its {len(options)} options are identical ({brief(options[0])})"
+    return f"{len(options) - len(moved)} of its {len(options)} options keep their place, as they refer to others"
+
+
+def _with_held(order: Order, moved: Sequence[int], n_options: int) -> Order:
+    """Extends an order of the places `moved` to all options; the other options keep their places."""
+    places = list(range(n_options))
+    for place, source in zip(moved, order, strict=True):
+        places[place] = moved[source]
+    return tuple(places)
+
+
+def distinct_orders(options: Sequence[object]) -> Iterator[Order]:
+    """Each order of `options` that reads differently, in lexicographic order of the indices."""
+
+    def extend(chosen: Order, left: Order) -> Iterator[Order]:
+        if not left:
+            yield chosen
+        tried: set[object] = set()
+        for i in left:
+            if options[i] not in tried:
+                tried.add(options[i])
+                yield from extend((*chosen, i), tuple(j for j in left if j != i))
+
+    return extend((), tuple(range(len(options))))
+
+
+def drawn_orders(options: Sequence[str], n_orders: int, *, rng: random.Random) -> list[Order]:
+    """The published order and `n_orders` - 1 others that read differently, uniformly, without replacement."""
+    indices = list(range(len(options)))
+    drawn: dict[tuple[str, ...], Order] = {tuple(options): tuple(indices)}
+    while len(drawn) < n_orders:
+        rng.shuffle(indices)
+        drawn.setdefault(tuple(options[i] for i in indices), tuple(indices))
+    return list(drawn.values())
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 2
+
+
+logger = logging.getLogger(__name__)
+
+
+def find_device(name: str = "auto") -> torch.device:
+    """The named device; "auto" is the current accelerator if it supports float64, else the CPU."""
+    if name != "auto":
+        return torch.device(name)
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return torch.device("cpu") if accelerator is None or accelerator.type == "mps" else accelerator
+
+
+class OrderStatistic(ABC):
+    """A statistic on the log-likelihoods of a question's orders, batched over questions."""
+
+    probe: ClassVar[str] = "option_orders"
+    rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
+
+    @abstractmethod
+    def __call__(self, scores: OrderScores) -> Sequence[Evidence | Skipped]:
+        """One verdict per question of the batch, in its order."""
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> Sequence[Evidence | Skipped]:
+        """Verdicts on answers; computed on the CPU if the device fails, since the model may have left no memory there
+        and its answers may have taken hours."""
+        try:
+            return self(_scores(answered, device))
+        except RuntimeError as error:
+            if find_device(device).type == "cpu":
+                raise
+            logger.warning("%s is computed on the CPU, since the device failed: %s", self, error)
+            return self(_scores(answered, "cpu"))
+
+
+@dataclass(frozen=True)
+class OrderScores:
+    """Scores of every order of every question.
+
+    loglikelihoods: nats, float64, `(n_questions, n_orders)`; column 0 is the published order; a question with
+        fewer orders is padded with -inf at the end of its row
+    n_orders: `(n_questions,)`, number of columns of each row that are not padding
+    fixed_places: `(n_questions, n_orders)`, number of options that stand in their published place, any number in the
+        padding; None if only column 0 is known to be the published order, which then counts 1 and every other order 0
+    """
+
+    loglikelihoods: Tensor
+    n_orders: Tensor
+    fixed_places: Tensor | None = None
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Sequence[float]], device: str = "auto") -> OrderScores:
+        """A batch on `device` from one sequence of log-likelihoods per question."""
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        if len(rows) and lengths.min() < 2:
+            bad = int(lengths.argmin())
+            raise ValueError(f"row {bad} has {lengths[bad]} orders; at least 2 are needed")
+        padded = _padded(rows, lengths, -np.inf)
+        outside = ~np.isfinite(padded) & _within(padded, lengths)
+        if outside.any():
+            bad = int(np.flatnonzero(outside.any(axis=1))[0])
+            raise ValueError(f"row {bad} holds a log-likelihood that is not finite; leave such questions out")
+        where = find_device(device)
+        return cls(torch.from_numpy(padded).to(where), torch.from_numpy(lengths).to(where))
+
+    def with_fixed_places(self, rows: Sequence[Sequence[int]]) -> OrderScores:
+        """The same scores with the number of options in their published place, one sequence per question; an empty one
+        where it is not known."""
+        if not any(rows):
+            return self
+        lengths = self.n_orders.cpu().numpy()
+        known = [own or [1] + [0] * (length - 1) for own, length in zip(rows, lengths.tolist(), strict=True)]
+        for bad, (own, length) in enumerate(zip(known, lengths, strict=True)):
+            if len(own) != length:
+                raise ValueError(f"row {bad} has fixed places of {len(own)} orders, but scores of {length}")
+        return replace(self, fixed_places=torch.from_numpy(_padded(known, lengths, 0)).to(self.loglikelihoods.device))
+
+    @property
+    def is_order(self) -> Tensor:
+        """Which entries are not padding."""
+        return torch.arange(self.loglikelihoods.shape[1], device=self.n_orders.device) < self.n_orders[:, None]
+
+    def centred(self, values: Tensor) -> Tensor:
+        """Values of the same shape minus their mean over the question's orders; 0 in the padding."""
+        values = torch.where(self.is_order, values, 0.0)
+        return torch.where(self.is_order, values - (sums(values) / self.n_orders)[:, None], 0.0)
+
+    def standardised(self) -> Tensor:
+        """Log-likelihoods minus their mean over the question's orders, over their (population) standard deviation; 0
+        in the padding, and for a question whose orders are all equally likely."""
+        centred = self.centred(self.loglikelihoods)
+        lowest = torch.where(self.is_order, self.loglikelihoods, torch.inf).amin(dim=1, keepdim=True)
+        deviation = (sums(centred.square()) / self.n_orders).sqrt()[:, None]
+        varies = (
+            self.loglikelihoods.amax(dim=1, keepdim=True) > lowest
+        )  # the mean of equal numbers may be off by a bit
+        return torch.where(varies & (deviation > 0), centred / deviation, 0.0)
+
+
+def running_sums(rows: Tensor) -> Tensor:
+    """Sums of the first 1, 2, .. numbers of each row, added one after the other, so that neither the other rows nor
+    padding with zeros changes a sum in its last digit."""
+    if rows.device.type == "cpu":
+        return rows.cumsum(dim=1)
+    return rows.T.contiguous().cumsum(dim=0).T  # accelerators divide a scan along the rows, by the number of rows
+
+
+def sums(rows: Tensor) -> Tensor:
+    """The sum of each row, likewise."""
+    return running_sums(rows)[:, -1]
+
+
+def _scores(answered: Sequence[Answered], device: str) -> OrderScores:
+    scores = OrderScores.from_rows([question.answers for question in answered], device)
+    return scores.with_fixed_places([question.fixed_places for question in answered])
+
+
+def _padded(rows: Sequence[Sequence[float]], lengths: NDArray[np.int64], filler: float) -> NDArray[np.float64]:
+    padded = np.full((len(rows), int(lengths.max(initial=2))), filler, dtype=np.float64)
+    padded[_within(padded, lengths)] = np.fromiter(chain.from_iterable(rows), dtype=np.float64)
+    return padded
+
+
+def _within(padded: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
+    inside: NDArray[np.bool_] = np.arange(padded.shape[1]) < lengths[:, None]
+    return inside
+
+
+@dataclass(frozen=True)
+class MaxOrderEvidence(Evidence):
+    """flagged: no other order is as likely as the published one
+
+    pvalue: rank of the published order (1 = most likely; ties rank it lower) over the number of orders
+    fixed_z: how much likelier the orders are that keep more options in their published place, see `fixed_z`
+    margin: nats by which the published order beats the best other one; negative where it does not
+    best_order: index of the most likely order, 0 being the published one
+    n_orders: how many orders were compared
+    """
+
+    fixed_z: float
+    margin: float
+    best_order: int
+    n_orders: int
+
+    @property
+    def statistic(self) -> float:
+        return self.fixed_z
+
+
+@statistics.register("max_order")
+@dataclass(frozen=True)
+class MaxOrder(OrderStatistic):
+    def __call__(self, scores: OrderScores) -> list[MaxOrderEvidence]:
+        published, others = scores.loglikelihoods[:, :1], scores.loglikelihoods[:, 1:]
+        n_at_least_as_high = 1 + (others >= published).sum(dim=1)
+        best_other, best_index = others.max(dim=1)
+        margin = published[:, 0] - best_other
+        columns = (
+            n_at_least_as_high / scores.n_orders.double(),
+            1 / scores.n_orders.double(),
+            fixed_z(scores),
+            margin,
+            torch.where(margin < 0, best_index + 1, 0),
+            scores.n_orders,
+        )
+        return [
+            MaxOrderEvidence(margin > 0, pvalue, null_rate, ranked_by, margin, best_order, n_orders)
+            for pvalue, null_rate, ranked_by, margin, best_order, n_orders in zip(
+                *(column.tolist() for column in columns), strict=True
+            )
+        ]
+
+
+def fixed_z(scores: OrderScores) -> Tensor:
+    """Sum over a question's orders of (options in their published place) x (standardised log-likelihood), divided by
+    its standard deviation if the orders are exchangeable; `(n_questions,)`.
+
+    With f the number of options in their published place, centred over the m orders, and z the log-likelihoods
+    standardised within the question: `sum(f z) / sqrt(sum(f^2) m / (m - 1))`, which is sqrt(m - 1) times the
+    correlation of f and the log-likelihoods. Over all ways to assign the log-likelihoods to the orders it has mean 0
+    and variance 1 for any number of options, drawn or held orders and repeated options, so that questions can be
+    ranked together. An option that keeps its place in every order (`move=movable`) adds the same to every f and
+    changes nothing; places count by what they read, so that repeated options may stand for each other. It is 0 if all
+    orders are equally likely. With two orders only the sign would be left, and it is the margin instead, in nats.
+    """
+    published = scores.fixed_places
+    if published is None:
+        published = torch.zeros_like(scores.loglikelihoods)
+        published[:, 0] = 1
+    fixed, m = scores.centred(published), scores.n_orders
+    spread = (sums(fixed.square()) * m / (m - 1)).sqrt()
+    score = sums(fixed * scores.standardised()) / spread
+    margin = scores.loglikelihoods[:, 0] - scores.loglikelihoods[:, 1]
+    # rounded, so that neither padding nor the device changes a score or breaks a tie
+    return torch.where(m == 2, margin, score.round(decimals=9))

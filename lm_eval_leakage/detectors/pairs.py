@@ -1,0 +1,138 @@
+"""Ordered pairs of a question's options, as if it had only two: n(n-1) short texts instead of n! long ones.
+
+Null hypothesis: which of two options comes first makes no difference to a model that has not seen them in the
+published order. Limits: the published statistic compares texts of different words, so that short options win; the
+like-for-like statistic compares a pair with its own reverse. Natural orders break the null hypothesis as they do for
+whole orders. Source: Hidayat et al., 2025 (arXiv 2505.24263), "permutation-Q".
+
+Does the model prefer the published order of two options at a time?
+
+`pair_published`, as in the paper: flags if the first two options in their order are the most likely of all ordered
+pairs. Null hypothesis: each of the n(n-1) pairs is equally likely to be that. It compares texts of different words, so
+a short pair wins in either order. `pair_direction`, like for like: flags if the log-likelihood gain of each pair over
+its own reverse, summed over the pairs in the published direction, is higher than that sum for every other order of the
+options. Null hypothesis: the orders are exchangeable, so that each has the highest sum with probability 1 / n!.
+Limits: a natural order of the options breaks both. Source: Hidayat et al., 2025 (arXiv 2505.24263), permutation-Q;
+`pair_direction` is our correction of it.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice, permutations
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.questions.rendering import option_block, option_format, stem_text
+from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
+from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS
+
+
+@probes.register("option_pairs")
+@dataclass(frozen=True)
+class OptionPairs(Probe):
+    """Context = the question, continuation = two options; request 0 is the first two in the published order.
+
+    format: "usual" ("A. ") or "papers" ("question:" and "A:")
+    """
+
+    format: str = "usual"
+
+    def __post_init__(self) -> None:
+        option_format(self.format)
+
+    def requests(self, question: Question) -> tuple[Request, ...]:
+        options = [option.strip() for option in question.options]
+        if len(options) < 2:
+            raise UntestableQuestion(f"it has {len(options)} option(s); at least 2 are needed")
+        if len(set(options)) < len(options):
+            raise UntestableQuestion(
+                "two of its options are identical, so a pair of them reads the same in both orders"
+            )
+        style = option_format(self.format)
+        context = stem_text(question, style)
+        return tuple(
+            Request(context, option_block([question.options[i], question.options[j]], style))
+            for i, j in permutations(range(len(options)), 2)
+        )
+
+
+EXACT_UP_TO = 7  # options; their 5,040 orders are enumerated
+DRAWN = 5_000
+
+
+@dataclass(frozen=True)
+class PairEvidence(Evidence):
+    """flagged: no other pair (or order) is as likely as the published one
+
+    pvalue: share of the pairs (or orders), the published one included, that are at least as likely
+    margin: nats by which the published one beats the best other one; negative where it does not
+    n_compared: number of pairs (or orders), the published one included
+    """
+
+    margin: float
+    n_compared: int
+
+    @property
+    def statistic(self) -> float:
+        return self.margin
+
+
+def _evidence(published: float, others: NDArray[np.float64]) -> PairEvidence:
+    n_compared = 1 + len(others)
+    at_least = 1 + int((others >= published).sum())
+    margin = published - float(others.max())
+    return PairEvidence(margin > 0, at_least / n_compared, 1 / n_compared, margin, n_compared)
+
+
+@statistics.register("pair_published")
+@dataclass(frozen=True)
+class PairPublished:
+    probe: ClassVar[str] = "option_pairs"
+    rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[PairEvidence]:
+        return [_evidence(question.answers[0], np.array(question.answers[1:])) for question in answered]
+
+
+@statistics.register("pair_direction")
+@dataclass(frozen=True)
+class PairDirection:
+    probe: ClassVar[str] = "option_pairs"
+    rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[PairEvidence]:
+        return [self._direction(question) for question in answered]
+
+    def _direction(self, answered: Answered) -> PairEvidence:
+        n_options = len(answered.question.options)
+        gains = _gains(answered.answers, n_options)
+        first, second = np.triu_indices(n_options, 1)
+        orders = np.array(_orders(n_options, rng=random.Random(answered.question.id)))
+        sums = gains[orders[:, first], orders[:, second]].sum(axis=1)
+        return _evidence(float(sums[0]), sums[1:])
+
+
+def _gains(loglikelihoods: Sequence[float], n_options: int) -> NDArray[np.float64]:
+    """`(n_options, n_options)`: log-likelihood of option i before j minus that of j before i, nats."""
+    ordered = np.zeros((n_options, n_options))
+    for (i, j), score in zip(permutations(range(n_options), 2), loglikelihoods, strict=True):
+        ordered[i, j] = score
+    # rounded, so that sums that differ only by floating-point error are ties
+    gains: NDArray[np.float64] = np.round(ordered - ordered.T, 9)
+    return gains
+
+
+def _orders(n_options: int, *, rng: random.Random) -> list[tuple[int, ...]]:
+    """Orders of the options, the published one first: all, or up to DRAWN random others if there are too many."""
+    if n_options <= EXACT_UP_TO:
+        return list(islice(permutations(range(n_options)), math.factorial(n_options)))
+    drawn = [tuple(rng.sample(range(n_options), n_options)) for _ in range(DRAWN)]
+    published = tuple(range(n_options))
+    return [published, *(order for order in drawn if order != published)]

@@ -1,0 +1,139 @@
+"""The published text and altered forms of it (upper case, shuffled words, after unseen questions) as controls.
+
+No model was trained on the altered forms, so how likely they are says what the model knows without memorisation.
+Null hypothesis: none; how much likelier a text is than its altered forms depends on the text. Limits: scripts without
+capitals have no upper-case form; scores mean something only next to those of known-unseen questions. Source: upper
+case, after the lower-case ratio of Carlini et al. (arXiv 2012.07805); shuffled words, after the neighbours of Mattern
+et al. (arXiv 2305.18462); the prefix of unseen questions, from ReCaLL, Xie et al. (arXiv 2406.15968).
+
+Membership inference by relative likelihood: the published text against zlib, altered forms and a reference model.
+
+Null hypothesis: none, and so no p-value and no flag; the values rank questions and need a calibration set of
+known-unseen questions. A higher value means more leakage. Limits: upper case changes names and formulas less than
+prose. Source: likelihood relative to zlib's size and to case, Carlini et al. (arXiv 2012.07805); neighbours, Mattern
+et al. (arXiv 2305.18462); ReCaLL, Xie et al. (arXiv 2406.15968); a reference model, Carlini et al. (arXiv 2112.03570).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import ClassVar
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.detectors import probes, statistics
+from lm_eval_leakage.detectors.token_evidence import PublishedText
+from lm_eval_leakage.questions.rendering import context_and_block
+from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, Skipped
+from lm_eval_leakage.stats.pooling import mean_row
+
+N_UNSEEN = 5
+PIECES = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|[^\s\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]+")
+
+
+@probes.register("altered_text")
+@dataclass(frozen=True)
+class AlteredText(PublishedText):
+    """Requests: the whole text as published, in upper case, with its words shuffled, and as published after questions
+    of our data set `fresh`, which no model has seen.
+
+    format: as in `option_orders`
+    """
+
+    needs: ClassVar[str] = "loglikelihood"
+
+    def requests(self, question: Question) -> tuple[Request, ...]:
+        (published,) = super().requests(question)
+        text = published.continuation
+        return (
+            published,
+            Request("", text.upper()),
+            Request("", shuffled(text, rng=random.Random(question.id))),
+            Request(unseen_before(question), f"\n\n{text}"),
+        )
+
+
+def shuffled(text: str, *, rng: random.Random) -> str:
+    """The text with its words (characters in Chinese and Japanese, which write no spaces) in random order."""
+    pieces = PIECES.findall(text)
+    rng.shuffle(pieces)
+    return " ".join(pieces)
+
+
+def unseen_before(question: Question) -> str:
+    """N_UNSEEN questions that no model has seen, as one text; never includes `question` itself."""
+    others = [text for stem, text in _unseen() if stem != question.stem]
+    return "\n\n".join(others[:N_UNSEEN])
+
+
+@cache
+def _unseen() -> tuple[tuple[str, str], ...]:
+    lines = (task_configs_path() / "fresh" / "fresh.jsonl").read_text(encoding="utf-8").splitlines()[: N_UNSEEN + 1]
+    found = []
+    for row in map(json.loads, lines):
+        context, block = context_and_block(Question(row["id"], row["question"], tuple(row["choices"])), None)
+        found.append((row["question"], context + block(row["choices"])))
+    return tuple(found)
+
+
+NO_NATS = -1e-6  # a log-likelihood above this is too close to 0 to divide by
+
+
+@dataclass(frozen=True)
+class RelativeMeasurement(Measurement):
+    """per_zlib_byte: log-likelihood over the text's size in bytes when compressed by zlib, nats per byte
+    over_upper: 1 - nats of the published text / nats of the text in upper case
+    over_shuffled: 1 - nats of the published text / nats of the text with its words shuffled
+    recall: nats after unseen questions / nats without (ReCaLL); memorised texts gain little from a prefix
+    """
+
+    ranks_by: ClassVar[tuple[str, ...]] = ("per_zlib_byte", "over_upper", "over_shuffled", "recall")
+    per_zlib_byte: float
+    over_upper: float
+    over_shuffled: float
+    recall: float
+
+    def values(self) -> dict[str, float]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ReferencedMeasurement(RelativeMeasurement):
+    """over_reference: 1 - nats of the text under this model / nats under a reference model"""
+
+    ranks_by: ClassVar[tuple[str, ...]] = (*RelativeMeasurement.ranks_by, "over_reference")
+    over_reference: float
+
+
+@statistics.register("relative_likelihood")
+@dataclass(frozen=True)
+class RelativeLikelihood:
+    probe: ClassVar[str] = "altered_text"
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (
+        mean_row("per_zlib_byte", "Log-likelihood of the published text per byte of its zlib compression, nats"),
+        mean_row("over_upper", "1 - nats of the published text / nats of the text in upper case"),
+        mean_row("over_shuffled", "1 - nats of the published text / nats of the text with its words shuffled"),
+        mean_row("recall", "Nats of the text after unseen questions / nats of the text alone (ReCaLL)"),
+        mean_row("over_reference", "1 - nats of the text under the model / nats under the reference model"),
+    )
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[RelativeMeasurement | Skipped]:
+        return [_measure(question) for question in answered]
+
+
+def _measure(answered: Answered) -> RelativeMeasurement | Skipped:
+    own = answered.own_loglikelihoods
+    expected = answered.reference[0] if answered.reference else own[0]
+    published, upper, shuffled, after_unseen = own
+    if max(*own, expected) > NO_NATS:
+        return Skipped("the log-likelihood of one of its texts is 0, so that ratios to it are undefined")
+    size = len(zlib.compress(answered.requests[0].continuation.encode("utf-8", "surrogatepass")))
+    values = (published / size, 1 - published / upper, 1 - published / shuffled, after_unseen / published)
+    if not answered.reference:
+        return RelativeMeasurement(*values)
+    return ReferencedMeasurement(*values, 1 - published / expected)

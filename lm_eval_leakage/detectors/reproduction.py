@@ -1,0 +1,213 @@
+"""The question with its options up to a label; the model is to write the next option ("n-gram").
+
+Null hypothesis: none that gives a rate; options that follow a template are reproduced without leakage, so the rate
+at which a completion matches another option of the question is reported as a control. Limits: needs generation; does
+not recognise paraphrases. Source: Hidayat et al., 2025 (arXiv 2505.24263), "n-gram".
+
+The published text cut off at several places; the model is to continue it.
+
+Null hypothesis: none that gives a rate; common phrases are continued without leakage. Limits: needs generation;
+the rate by chance depends on the text. Source: Xu et al. (arXiv 2404.18824), n-gram accuracy.
+
+Does the model, when it generates, reproduce the published options (ROUGE-L) or text (n-gram accuracy)?
+
+Null hypothesis: none that gives a rate. For options, the rate at which completions match the next option of the
+question instead of their own is the control: the rate due to templates and shared words. Limits: those of the probes.
+Source: n-gram reproduction of Hidayat et al., 2025 (arXiv 2505.24263): an option is reproduced if its ROUGE-L is above
+0.75, and a question is flagged if a share of at least T = 0.25 of its options is; n-gram accuracy of Xu et al. (arXiv
+2404.18824).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.questions.rendering import context_and_block, option_format, up_to_label
+from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
+from lm_eval_leakage.stats.pooling import mean_row
+
+
+@probes.register("option_completions")
+@dataclass(frozen=True)
+class OptionCompletions(Probe):
+    """Request k: everything up to the label of option k, with the published options before it; its continuation
+    is option k, which a model that memorised the benchmark writes.
+
+    format: as in `option_orders`
+    """
+
+    needs: ClassVar[str] = "generate_until"
+    format: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.format is not None:
+            option_format(self.format)
+
+    def requests(self, question: Question) -> tuple[Request, ...]:
+        if len(question.options) < 2:
+            raise UntestableQuestion(f"it has {len(question.options)} option(s); at least 2 are needed")
+        return tuple(
+            Request(up_to_label(question, place, self.format), option) for place, option in enumerate(question.options)
+        )
+
+
+@probes.register("prefix_completions")
+@dataclass(frozen=True)
+class PrefixCompletions(Probe):
+    """Requests: question and options up to each of `starts` equally spaced words; the continuation is the rest.
+
+    starts: number of places where the text is cut off
+    n: number of tokens that the model writes at each
+    """
+
+    needs: ClassVar[str] = "generate_until"
+    starts: int = 5  # Xu et al.
+    n: int = 5  # Xu et al.
+
+    def __post_init__(self) -> None:
+        for name, value in (("starts", self.starts), ("n", self.n)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least 1")
+
+    def requests(self, question: Question) -> tuple[Request, ...]:
+        context, block = context_and_block(question)
+        text = context + block(question.options)
+        ends = [word.end() for word in re.finditer(r"\S+", text)]
+        if len(ends) <= self.starts:
+            raise UntestableQuestion(f"its text has {len(ends)} words; more than {self.starts} starts are needed")
+        chosen = [ends[round(start * len(ends) / (self.starts + 1)) - 1] for start in range(1, self.starts + 1)]
+        return tuple(Request(text[:end], text[end:]) for end in chosen)
+
+    def n_tokens(self, request: Request) -> int | None:
+        return self.n
+
+
+ROUGE_L = 0.75  # Hidayat et al. (2025)
+T = 0.25  # Hidayat et al. (2025): one of four options
+
+
+@dataclass(frozen=True)
+class ReproductionMeasurement(Measurement):
+    """reproduced: whether the hit rate is at least T
+    control: the same if each completion is compared with the option after its own
+    hit_rate: share of the options that are reproduced
+    mean_rouge, best_rouge: mean and highest ROUGE-L F-measure of a completion and its option
+    """
+
+    ranks_by: ClassVar[tuple[str, ...]] = ("mean_rouge", "best_rouge")
+
+    reproduced: bool
+    control: bool
+    hit_rate: float
+    mean_rouge: float
+    best_rouge: float
+
+    @property
+    def flagged(self) -> bool:
+        return self.reproduced
+
+    def values(self) -> dict[str, float]:
+        return {"reproduced_rate": float(self.reproduced), "control_rate": float(self.control)}
+
+
+@statistics.register("reproduction")
+@dataclass(frozen=True)
+class Reproduction:
+    """rouge: a completion with a ROUGE-L F-measure above this is a hit
+    share: share of the options that must be hit for a question to count as reproduced; the paper's T
+    """
+
+    probe: ClassVar[str] = "option_completions"
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (
+        mean_row(
+            "reproduced_rate", "Whether the model reproduces at least a share T of the options", higher_is_better=False
+        ),
+        mean_row(
+            "control_rate", "The same with completions compared with the next option: the rate due to shared words"
+        ),
+    )
+
+    rouge: float = ROUGE_L
+    share: float = T
+
+    def __post_init__(self) -> None:
+        for name, value in (("rouge", self.rouge), ("share", self.share)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+                raise ValueError(f"{name} is {value!r}; it must be above 0 and at most 1")
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[ReproductionMeasurement]:
+        return [self._measure(question) for question in answered]
+
+    def _measure(self, answered: Answered) -> ReproductionMeasurement:
+        options = answered.question.options
+        own = [rouge_l(option, text) for option, text in zip(options, answered.texts, strict=True)]
+        shifted = [
+            rouge_l(option, text) for option, text in zip((*options[1:], options[0]), answered.texts, strict=True)
+        ]
+        hits = [score > self.rouge for score in own]
+        controls = [score > self.rouge for score in shifted]
+        n_options = len(options)
+        return ReproductionMeasurement(
+            sum(hits) / n_options >= self.share,
+            sum(controls) / n_options >= self.share,
+            sum(hits) / n_options,
+            sum(own) / n_options,
+            max(own),
+        )
+
+
+@cache
+def _scorer() -> Any:
+    from rouge_score.rouge_scorer import (
+        RougeScorer,
+    )  # imported here, since it imports nltk and scikit-learn, which takes over a second
+
+    return RougeScorer(["rougeL"], use_stemmer=True)
+
+
+def rouge_l(option: str, completion: str) -> float:
+    """ROUGE-L F-measure of an option and the completion written for it, with stemming. The scorer ignores everything
+    but Latin letters and digits; for an option without any, 1 if the completion begins with the option, else 0."""
+    if not _scorer()._tokenizer.tokenize(option):
+        return float(bool(option.strip()) and completion.strip().startswith(option.strip()))
+    return float(_scorer().score(option, completion)["rougeL"].fmeasure)
+
+
+@dataclass(frozen=True)
+class NgramMeasurement(Measurement):
+    """ngram_accuracy: share of the places where the model writes exactly the continuation of the text"""
+
+    ranks_by: ClassVar[tuple[str, ...]] = ("ngram_accuracy",)
+    ngram_accuracy: float
+
+    def values(self) -> dict[str, float]:
+        return {"ngram_accuracy": self.ngram_accuracy}
+
+
+@statistics.register("ngram_accuracy")
+@dataclass(frozen=True)
+class NgramAccuracy:
+    probe: ClassVar[str] = "prefix_completions"
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (
+        mean_row(
+            "ngram_accuracy",
+            "Share of places where the model writes exactly the continuation of the published text",
+            higher_is_better=False,
+        ),
+    )
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[NgramMeasurement]:
+        return [NgramMeasurement(_accuracy(question)) for question in answered]
+
+
+def _accuracy(answered: Answered) -> float:
+    matches = [
+        bool(text.strip()) and request.continuation.strip().startswith(text.strip())
+        for request, text in zip(answered.requests, answered.texts, strict=True)
+    ]
+    return sum(matches) / len(matches)

@@ -1,0 +1,241 @@
+"""Neighbouring questions of the benchmark (a shard) as one text, in the published order and in random orders.
+
+Null hypothesis: the order in which a benchmark lists its questions makes no difference to a model that has not seen
+it. Limits: neighbours that refer to each other (several questions on one passage) break it without leakage, and so do
+questions sorted by topic, so no shard spans two subjects; a model that was trained on the questions in another order
+shows nothing. Source: Oren et al. (arXiv 2310.17623), sharded likelihood comparison, a baseline of
+Yao et al., EMNLP 2024 (arXiv 2406.13236).
+
+Is the published order of a benchmark's questions more likely than other orders, over many shards of it?
+
+Null hypothesis: the orders of a shard are exchangeable. Then the published order's gain over the mean of the others
+has mean 0, which a one-sided t-test over shards tests, and each of a shard's orders is equally likely to be the
+published one, which gives an exact permutation test without a normal approximation. Limits: those of the probe; a
+preference that all shards share, as in a file sorted by length or topic, looks like leakage (the audit warns of files
+whose texts tell their order); the verdict is on the data set, since one shard in 26 is flagged by chance. Source: the
+t-test, Oren et al. (arXiv 2310.17623); the permutation test and the verdict on each shard are ours.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import groupby
+from math import factorial
+from typing import ClassVar
+
+import numpy as np
+from scipy.stats import ttest_1samp
+
+from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.detectors.option_orders import distinct_orders, drawn_orders
+from lm_eval_leakage.detectors.tail_answered import margin_and_rank
+from lm_eval_leakage.questions.rendering import context_and_block
+from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, Shard, UntestableQuestion
+from lm_eval_leakage.registry import OUTSIDE_ID
+from lm_eval_leakage.stats.pooling import FLAGGED_RATE, NULL_RATE_ROW, Verdicts, mean_and_stderr, row_with_error
+
+BETWEEN = "\n\n"
+
+
+@probes.register("example_order")
+@dataclass(frozen=True)
+class ExampleOrder(Probe):
+    """A shard's examples are passed as the options of a question; request 0 is their published order.
+
+    shards: how many shards are tested, evenly spaced over the benchmark (50 in both papers)
+    examples: questions per shard; the last ones are left out if they do not fit into the model's window
+    permutations: other orders per shard, without repetition. The papers take 250; the mean of 25 has nearly the same
+        error at a tenth of the cost, since most of the t-test's noise is between shards.
+    tasks_of_group: number of tasks that share `shards`, each having at least one; set by the audit of a group
+    """
+
+    shards: int = field(default=50, metadata=OUTSIDE_ID)
+    examples: int = 10
+    permutations: int = 25
+    tasks_of_group: int = field(default=1, metadata=OUTSIDE_ID)
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value, least = getattr(self, one.name), 2 if one.name in ("shards", "examples") else 1
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{one.name} is {value!r}; it must be a whole number of at least {least}")
+
+    def requests(self, question: Question) -> tuple[Request, ...]:
+        examples = question.options
+        if len(set(examples)) < len(examples):
+            raise UntestableQuestion(
+                "two of its examples are identical, so some orders of them cannot be distinguished"
+            )
+        if len(examples) < 2:
+            raise UntestableQuestion(f"it has {len(examples)} example(s); an order needs at least 2")
+        context = question.stem + BETWEEN if question.stem else ""
+        return tuple(Request(context, BETWEEN.join(examples[i] for i in order)) for order in self._orders(question))
+
+    def _orders(self, shard: Question) -> Iterator[tuple[int, ...]]:
+        n_orders = self.permutations + 1
+        if factorial(len(shard.options)) <= n_orders:
+            return distinct_orders(shard.options)
+        return iter(drawn_orders(shard.options, n_orders, rng=random.Random(shard.id)))
+
+    def of_shards(self, questions: Sequence[Question]) -> list[Shard]:
+        whole = [
+            shard
+            for _, neighbours in groupby(enumerate(questions), key=lambda numbered: numbered[1].subject)
+            for shard in self._cut(list(neighbours))
+        ]
+        n_shards = min(-(-self.shards // self.tasks_of_group), len(whole))
+        return [whole[(2 * i + 1) * len(whole) // (2 * n_shards)] for i in range(n_shards)]
+
+    def of_places(self, placed: Mapping[int, Question]) -> list[Shard]:
+        """Every shard of a file whose questions were put in order by a key: places 0 to `examples` - 1, and so on.
+
+        placed: the questions by their places in the file; a shard with a missing question is left out, which says
+            nothing about the order of the others
+
+        Subjects are ignored, since the key ordered all questions together.
+        """
+        shards = []
+        for start in range(0, max(placed, default=-1) + 1, self.examples):
+            places = range(start, start + self.examples)
+            if all(place in placed for place in places):
+                texts = tuple(published_text(placed[place]) for place in places)
+                members = tuple(map(str, places))
+                shards.append(Shard(f"{places[0]}-{places[-1]}", "", texts, members=members))
+        return shards
+
+    def _cut(self, neighbours: Sequence[tuple[int, Question]]) -> Iterator[Shard]:
+        for start in range(0, len(neighbours) - 1, self.examples):
+            places, examples = zip(*neighbours[start : start + self.examples], strict=True)
+            texts = tuple(published_text(question) for question in examples)
+            if len(texts) > 1:
+                name = f"{examples[0].subject} {places[0]}-{places[-1]}".strip()
+                yield Shard(name, "", texts, subject=examples[0].subject, members=tuple(q.id for q in examples))
+
+
+def published_text(question: Question) -> str:
+    """The question with its options as published, or the question alone if there are more options than labels."""
+    context, block = context_and_block(question)
+    try:
+        return (context + block(question.options)).strip()
+    except UntestableQuestion:
+        return context.strip()
+
+
+SHARD_LEVEL = 0.05
+N_PERMUTATIONS = 99_999
+RESAMPLED_AT_ONCE = 1 << 22  # values
+
+
+@dataclass(frozen=True)
+class ShardEvidence(Evidence):
+    """flagged: the p-value is at most `level`
+
+    pvalue: rank of the published order over the number of orders; ties rank it lower
+    gain: nats by which the published order beats the mean of the others
+    n_examples: number of questions of the shard that fitted into the model's window
+    loglikelihoods: of the published order and then of the others, nats
+    """
+
+    gain: float
+    n_examples: int
+    loglikelihoods: tuple[float, ...]
+
+    @property
+    def statistic(self) -> float:
+        return self.gain
+
+
+def _shards(verdicts: Verdicts) -> list[ShardEvidence]:
+    return [verdict for verdict in verdicts if isinstance(verdict, ShardEvidence)]
+
+
+def _gains(verdicts: Verdicts) -> list[float]:
+    return [shard.gain for shard in _shards(verdicts)]
+
+
+ORDER_ROWS = (
+    row_with_error(
+        "order_gain",
+        "Nats by which a shard's published order beats the mean of other orders; mean over shards.",
+        lambda verdicts: mean_and_stderr(_gains(verdicts)),
+        higher_is_better=False,
+    ),
+    DeclaredRow(
+        "ttest_pvalue",
+        "One-sided t-test over shards that `order_gain` is above 0 (Oren et al., 2023); invalid for sorted questions.",
+        lambda verdicts: ttest_pvalue(_gains(verdicts)),
+    ),
+    DeclaredRow(
+        "permutation_pvalue",
+        "Permutation test: probability, without leakage, of a sum over shards at least as high (exact, unless the "
+        "questions are sorted: then every model may prefer their order).",
+        lambda verdicts: permutation_pvalue([shard.loglikelihoods for shard in _shards(verdicts)]),
+    ),
+)
+
+
+@statistics.register("shared_likelihood")
+@dataclass(frozen=True)
+class SharedLikelihood:
+    """level: a shard is flagged at this p-value or below"""
+
+    probe: ClassVar[str] = "example_order"
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (
+        *ORDER_ROWS,
+        FLAGGED_RATE,
+        NULL_RATE_ROW,
+    )  # no row about guards, which apply to single questions
+    level: float = SHARD_LEVEL
+
+    def __post_init__(self) -> None:
+        if isinstance(self.level, bool) or not isinstance(self.level, (int, float)) or not 0 < self.level < 1:
+            raise ValueError(f"level is {self.level!r}; it is a probability, above 0 and below 1")
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[ShardEvidence]:
+        return [self._evidence(shard) for shard in answered]
+
+    def _evidence(self, shard: Answered) -> ShardEvidence:
+        published, *others = shard.answers
+        n_orders = len(shard.answers)
+        rank = margin_and_rank(shard.answers, 0)[1]
+        highest_flagged = math.floor(self.level * n_orders + 1e-9)
+        return ShardEvidence(
+            rank <= highest_flagged,
+            rank / n_orders,
+            highest_flagged / n_orders,
+            published - math.fsum(others) / len(others),
+            len(shard.question.options),
+            shard.answers,
+        )
+
+
+def ttest_pvalue(gains: Sequence[float]) -> float:
+    """One-sided p-value of Student's t-test that the mean gain of the shards is above 0; NaN if undefined."""
+    if len(gains) < 2 or len(set(gains)) == 1:
+        return math.nan
+    return float(ttest_1samp(gains, 0.0, alternative="greater").pvalue)
+
+
+def permutation_pvalue(shards: Sequence[Sequence[float]], n_resamples: int = N_PERMUTATIONS) -> float:
+    """Probability that the sum over shards, with a random order of each, is at least that of the published orders.
+
+    shards: nats, one sequence per shard with the published order first; lengths may differ
+
+    Monte Carlo with the observed sum among the draws, so exact at every level; the smallest possible p-value is
+    1 / (n_resamples + 1).
+    """
+    if not shards:
+        return math.nan
+    rng = np.random.default_rng(0)
+    gains = [np.asarray(shard) - shard[0] for shard in shards]
+    at_once = max(1, RESAMPLED_AT_ONCE // len(gains))
+    at_least_as_high = 1
+    for start in range(0, n_resamples, at_once):
+        drawn = np.zeros(min(at_once, n_resamples - start))
+        for gain in gains:
+            drawn += gain[rng.integers(len(gain), size=len(drawn))]
+        at_least_as_high += int((drawn >= -1e-9).sum())  # with a tolerance, so that equal sums tie despite rounding
+    return at_least_as_high / (n_resamples + 1)

@@ -1,0 +1,105 @@
+"""The options after only the end of the question, and after the whole question ("semi-half").
+
+Null hypothesis: without the beginning of the question, the right letter is no more likely than any other, so that it
+is chosen with probability 1 / n. Limits: many questions can be answered from their last words or from their options
+alone; compare the rate with the accuracy on whole questions. Source: Hidayat et al., 2025 (arXiv 2505.24263).
+
+Is the question answered correctly when only its end is shown?
+
+Null hypothesis: without its beginning, every letter is equally likely to be the model's choice, so that one in
+n is right. Limits: questions that common sense can answer from their options break it; compare the rate with the
+accuracy on whole questions. Source: Hidayat et al., 2025 (arXiv 2505.24263), "semi-half".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.questions.rendering import asked_for_letter
+from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
+from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS, rate_and_stderr, row_with_error
+
+MOST_WORDS = 7  # Hidayat et al. (2025)
+
+
+@probes.register("question_tail")
+@dataclass(frozen=True)
+class QuestionTail(Probe):
+    """Requests: one per letter after the whole question, then one per letter after its end.
+
+    words: maximum number of words that are kept; never more than half of the question
+    """
+
+    words: int = MOST_WORDS
+
+    def __post_init__(self) -> None:
+        if isinstance(self.words, bool) or not isinstance(self.words, int) or self.words < 1:
+            raise ValueError(f"words is {self.words!r}; it must be a whole number of at least 1")
+
+    def requests(self, question: Question) -> tuple[Request, ...]:
+        if question.answer is None:
+            raise UntestableQuestion("its right answer is not known")
+        if len(question.options) < 2:
+            raise UntestableQuestion(f"it has {len(question.options)} option(s); at least 2 are needed")
+        whole = asked_for_letter(question, question.options)
+        return whole + asked_for_letter(question, question.options, stem=self.tail(question))
+
+    def tail(self, question: Question) -> str:
+        """The question's last words; a question of one word is kept whole."""
+        words = question.stem.split()
+        kept = min(self.words, len(words) // 2) or 1
+        return " ".join(words[-kept:])
+
+
+@dataclass(frozen=True)
+class TailEvidence(Evidence):
+    """flagged: the right letter is likelier than every other after the question's end
+
+    pvalue: rank of the right letter there, over the number of options; ties rank it lower
+    margin: nats by which it beats the best other letter; negative where it does not
+    whole: whether the right letter is chosen after the whole question
+    """
+
+    margin: float
+    whole: bool
+
+    @property
+    def statistic(self) -> float:
+        return self.margin
+
+
+ACCURACY_WHOLE = row_with_error(
+    "accuracy_whole",
+    "Share of questions answered correctly when they are shown whole.",
+    lambda verdicts: rate_and_stderr([verdict.whole for verdict in verdicts if isinstance(verdict, TailEvidence)]),
+    higher_is_better=True,
+)
+
+
+@statistics.register("tail_answered")
+@dataclass(frozen=True)
+class TailAnswered:
+    probe: ClassVar[str] = "question_tail"
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (*EVIDENCE_ROWS, ACCURACY_WHOLE)
+
+    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[TailEvidence]:
+        return [_evidence(question) for question in answered]
+
+
+def _evidence(answered: Answered) -> TailEvidence:
+    gold = answered.question.answer
+    assert gold is not None, "the probe tests only questions with a known answer"
+    n_options = len(answered.question.options)
+    whole, tail = answered.answers[:n_options], answered.answers[n_options:]
+    margin, rank = margin_and_rank(tail, gold)
+    return TailEvidence(margin > 0, rank / n_options, 1 / n_options, margin, margin_and_rank(whole, gold)[0] > 0)
+
+
+def margin_and_rank(loglikelihoods: Sequence[float], gold: int) -> tuple[float, int]:
+    """Nats by which choice `gold` beats the best other one, and its rank (1 = most likely; ties rank it lower)."""
+    others = [score for place, score in enumerate(loglikelihoods) if place != gold]
+    right = loglikelihoods[gold]
+    return right - max(others), 1 + sum(score >= right for score in others)

@@ -1,1 +1,0 @@
-"""Checks before the model is loaded, for what would later end a run or make it wrong."""

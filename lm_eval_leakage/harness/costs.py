@@ -1,0 +1,390 @@
+"""What a run of a task will ask, known before a model is loaded: its requests, and how many tokens they are.
+
+What runs of tasks and audits will ask, counted with a tokenizer and without a model.
+
+Costs as a table with sentences, and as records for JSON.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from lm_eval.evaluator_utils import get_sample_size
+
+from lm_eval_leakage.harness.models.question_requests import n_characters
+from lm_eval_leakage.harness.models.request_tokens import (
+    ALONE,
+    AS_TREE,
+    IN_BLOCKS,
+    MERGED,
+    READ_BY,
+    SCORED,
+    TokenizerOnly,
+    n_generated,
+    read_by,
+    size_estimated,
+    tokens_of,
+)
+from lm_eval_leakage.harness.seams.sharded_docs import all_docs
+from lm_eval_leakage.harness.task_shelf import TaskShelf
+from lm_eval_leakage.harness.tasks.given_questions import NO_METADATA
+from lm_eval_leakage.harness.tasks.task import LeakageTask
+from lm_eval_leakage.questions.prompt_parser import texts_in
+from lm_eval_leakage.records import UntestableQuestion
+from lm_eval_leakage.results.formatting import DASH, about, count, counted, duration, markdown_of
+from lm_eval_leakage.scoring.prefix_tree import ENGINE_BLOCK, Lengths, TokenEstimate, together
+
+ROWS_MEASURED = 60  # drawn at random; the rest is taken to be like them
+
+
+@dataclass(frozen=True)
+class RunSize:
+    """What is asked about `n_questions` questions, estimated from some of them.
+
+    method: the method of the model that answers
+    tokens: of the texts, with the number of requests
+    n_generated: the most tokens that are generated
+    n_characters: of the texts
+    untestable: questions that cannot be asked, by reason
+    """
+
+    method: str
+    tokens: TokenEstimate
+    n_generated: int
+    n_characters: int
+    untestable: Counter[str]
+
+    @property
+    def n_requests(self) -> int:
+        return self.tokens.counts.n_texts
+
+    def n_read(self, model: str) -> int:
+        """Tokens that the backend reads."""
+        return read_by(model, self.tokens.counts)
+
+
+def needs_of(task: Any) -> str:
+    """The method of the model that answers a task's requests."""
+    if isinstance(task, LeakageTask):
+        return str(task.probe.needs)
+    method = str(task.OUTPUT_TYPE)
+    return method if method in ("generate_until", "loglikelihood_rolling") else "loglikelihood"
+
+
+def row_lengths(task: Any, row: int) -> tuple[int, int]:
+    """Characters of a question and of its options; of all texts in the row if it is not read as a question."""
+    doc = task.eval_docs[row]
+    if isinstance(task, LeakageTask):
+        try:
+            question = task.question(doc)
+        except UntestableQuestion:
+            return 0, 0
+        return len(question.stem), sum(map(len, question.options))
+    return sum(map(len, texts_in(doc))), 0
+
+
+def drawn_rows(n_rows: int, n_drawn: int) -> list[int]:
+    """Indices of rows, drawn at random; all if there are no more."""
+    return sorted(random.Random(0).sample(range(n_rows), min(n_rows, n_drawn)))
+
+
+def size_of(
+    rows: Iterable[tuple[Any, int]],
+    n_questions: int,
+    tokenizer: Any = None,
+    chat: Callable[..., str] | None = None,
+    mean_lengths: Sequence[float] | None = None,
+) -> RunSize:
+    """rows: the questions that are measured, as task and index, drawn at random from the `n_questions` that are asked
+    tokenizer: a model, or a stand-in for one, whose tokenizer is used; None takes four bytes for a token
+    chat: a model's chat template, if it is applied
+    mean_lengths: those of `row_lengths` over all questions, if they are known
+    """
+    lengths, seen = [], set[int]()
+    method, texts, reasons, n_written, n_long = "", [], Counter[str](), 0, 0
+    for task, row in rows:
+        method, asked = needs_of(task), _asked(task, row, chat)
+        if reason := _why_not_asked(asked):
+            reasons[reason] += 1
+            asked = []
+        requests = _not_yet_sent(task, [one.args for one in asked], seen)
+        texts.append(tokens_of(tokenizer, method, requests))
+        n_written += sum(map(n_generated, requests))
+        n_long += sum(map(n_characters, requests))
+        lengths.append(row_lengths(task, row) if mean_lengths is not None else ())
+    scale = n_questions / max(1, len(texts))
+    return RunSize(
+        method,
+        size_estimated(method, texts, n_questions, None if mean_lengths is None else Lengths(lengths, mean_lengths)),
+        round(scale * n_written),
+        round(scale * n_long),
+        Counter({reason: round(scale * n) for reason, n in reasons.items()}),
+    )
+
+
+def size_together(sizes: Sequence[RunSize]) -> RunSize:
+    """Of several tasks, which share no texts."""
+    return RunSize(
+        sizes[0].method,
+        together([one.tokens for one in sizes]),
+        sum(one.n_generated for one in sizes),
+        sum(one.n_characters for one in sizes),
+        sum((one.untestable for one in sizes), Counter()),
+    )
+
+
+def _not_yet_sent(task: Any, requests: Sequence[tuple[Any, ...]], seen: set[int]) -> list[tuple[Any, ...]]:
+    """Of our own tasks, equal requests are sent once, also those about different questions.
+
+    seen: hashes of all requests so far, to which these are added
+    """
+    if not isinstance(task, LeakageTask):
+        return [*requests]
+    new = {key: one for one in requests if (key := hash(repr(one))) not in seen}
+    seen.update(new)
+    return [*new.values()]
+
+
+def _why_not_asked(own: Sequence[Any]) -> str:
+    """The reason of a question that is skipped; empty for one that is asked."""
+    if not own:
+        return "its prompt cannot be rendered"
+    skipped = getattr(getattr(own[0], "of", own[0]), "skipped", None)
+    return "" if skipped is None else str(skipped.reason)
+
+
+def _asked(task: Any, row: int, chat: Callable[..., str] | None) -> list[Any]:
+    """The harness's own instances about one row; none if it has no question."""
+    doc = task.eval_docs[row]
+    try:
+        context = task.fewshot_context(
+            doc,
+            num_fewshot=task.config.num_fewshot or 0,
+            system_instruction=None,
+            apply_chat_template=chat is not None,
+            fewshot_as_multiturn=chat is not None,
+            chat_template=chat,
+            gen_prefix=task.doc_to_prefix(doc),
+        )
+        built = task.construct_requests(
+            doc=doc,
+            ctx=context,
+            metadata=(task.config.task, row, 1),
+            apply_chat_template=chat is not None,
+            chat_template=chat,
+        )
+    except Exception:  # a task's templates and functions may raise anything; the run itself will say so
+        return []
+    return built if isinstance(built, list) else [built]
+
+
+USUAL_QUESTIONS = 200
+FEWEST_PER_TASK = 8  # of a group: its tasks may differ, and each has few-shot examples of its own
+
+
+@dataclass(frozen=True)
+class TaskCost:
+    """What one task, group or audit asks."""
+
+    task: str
+    size: RunSize
+
+
+def costs(
+    tasks: Sequence[str],
+    tokenizer: str,
+    *,
+    questions: int | None = USUAL_QUESTIONS,
+    limit: float | None = None,
+    metadata: Mapping[str, object] = NO_METADATA,
+    num_fewshot: int | None = None,
+    include_paths: Sequence[str] = (),
+    apply_chat_template: bool | str = False,
+) -> list[TaskCost]:
+    """The cost of each task.
+
+    tasks: tasks, groups, tags and audits of lm_eval
+    tokenizer: a folder, or a name of the Hugging Face Hub
+    questions: how many are tokenised of each task, drawn at random, in which few of the equal requests about different
+        questions are found, so that counts are slightly too high; None for all, which is exact
+    limit: as for lm_eval: the number of questions of a task that a run asks, or their share if below 1
+
+    Raises ValueError or OSError if there is no such task or tokenizer.
+    """
+    stand_in = TokenizerOnly(tokenizer, {})
+    chat = _chat(stand_in, apply_chat_template)
+    shelf = TaskShelf(include_paths)
+    found = []
+    for name in shelf.names_with_audits(tasks):
+        loaded = list(shelf.load(name, metadata).leaves.values())
+        for task in loaded:
+            prepare_to_count(task, stand_in, num_fewshot)
+        found.append(TaskCost(name, _size(loaded, questions, limit, stand_in, chat)))
+    return found
+
+
+def _chat(stand_in: TokenizerOnly, template: bool | str) -> Callable[..., str] | None:
+    if not template:
+        return None
+    stand_in.chat_template(template)  # chooses one of several by name, as lm_eval does
+    return stand_in.apply_chat_template  # type: ignore[no-any-return]
+
+
+def prepare_to_count(task: Any, stand_in: TokenizerOnly, num_fewshot: int | None = None) -> None:
+    """As lm_eval prepares a task of a run."""
+    if isinstance(task, LeakageTask):
+        task.lm = stand_in
+    elif num_fewshot is not None and task.config.num_fewshot != 0:
+        task.set_config(key="num_fewshot", value=num_fewshot)
+    task.set_fewshot_seed(seed=1234)
+
+
+def _size(
+    tasks: Sequence[Any], questions: int | None, limit: float | None, stand_in: TokenizerOnly, chat: Any
+) -> RunSize:
+    asked = [[row for row, _ in all_docs(task, get_sample_size(task, limit), None)] for task in tasks]
+    n_asked = sum(map(len, asked))
+    if questions is None:
+        every = ((task, row) for task, rows in zip(tasks, asked, strict=True) for row in rows)
+        return size_of(every, n_asked, stand_in, chat)
+    share = questions / max(1, n_asked)
+    parts = []
+    for task, rows in zip(tasks, asked, strict=True):
+        some = [rows[place] for place in drawn_rows(len(rows), max(FEWEST_PER_TASK, math.ceil(share * len(rows))))]
+        mean = np.mean([row_lengths(task, row) for row in rows], axis=0).tolist() if len(some) < len(rows) else None
+        parts.append(size_of([(task, row) for row in some], len(rows), stand_in, chat, mean))
+    return size_together(parts)
+
+
+COLUMNS = ("task", "questions", "requests", "tokens in rows", "tokens as a tree", f"in blocks of {ENGINE_BLOCK}")
+TOKENS = ("n_row_tokens", "n_tree_tokens", "n_block_tokens")
+OPERATIONS = 2  # floating-point operations per parameter and token: one multiplication and one addition
+TERA = 1e12
+READ_IN_WORDS = {
+    ALONE: "each text in a row of its own",
+    MERGED: "texts that differ only in their last token in one row, others in rows of their own",
+    IN_BLOCKS: f"full blocks of {ENGINE_BLOCK} tokens that begin several texts once",
+    AS_TREE: "every shared prefix once",
+}
+NO_REFUSALS: Mapping[str, str] = MappingProxyType({})
+AS_GIVEN = "the tokens per second that were given"
+
+
+@dataclass(frozen=True)
+class Speed:
+    """tokens_per_second: that the user's machine reads; 0 if unknown
+    source: where that is from, in words
+    """
+
+    tokens_per_second: float = 0.0
+    source: str = ""
+
+
+def speed_of(parameters: float, tflops: float) -> Speed:
+    """Of a model with so many parameters at so many 10^12 floating-point operations per second, without attention."""
+    found = tflops * TERA / (OPERATIONS * parameters)
+    return Speed(found, f"{parameters:.3g} parameters at {tflops:g} TFLOP/s, which is {about(round(found))} tokens/s")
+
+
+def as_markdown(costs: Sequence[TaskCost], model: str, speed: Speed, refusals: Mapping[str, str] = NO_REFUSALS) -> str:
+    """A row per task, their sum, and in sentences what the numbers rest on.
+
+    refusals: why the model cannot answer requests of a method
+    """
+    total = size_together([cost.size for cost in costs])
+    named = [(cost.task, cost.size) for cost in costs] + ([("all", total)] if len(costs) > 1 else [])
+    further = [
+        (heading, cell) for heading, cell in _further(model, speed) if any(cell(size) != DASH for _, size in named)
+    ]
+    lines = [[*COLUMNS, *(heading for heading, _ in further)]]
+    lines += [[*_cells(task, size), *(cell(size) for _, cell in further)] for task, size in named]
+    remarks = [f"- {line}" for line in _remarks(costs, total, model, speed, refusals)]
+    return "\n".join([markdown_of(lines), "", *remarks])
+
+
+def _further(model: str, speed: Speed) -> list[tuple[str, Callable[[RunSize], str]]]:
+    """Columns that only some tables have."""
+    return [
+        ("ratio", _ratio),
+        ("generated at most", lambda size: about(size.n_generated) if size.n_generated else DASH),
+        (f"time, {model}", lambda size: _time(size, model, speed)),
+    ]
+
+
+def _cells(task: str, size: RunSize) -> list[str]:
+    tokens, shared = size.tokens, size.method == SCORED
+    cells = [_with_error(getattr(tokens.counts, name), getattr(tokens.errors, name)) for name in TOKENS]
+    requests = _with_error(tokens.counts.n_texts, tokens.errors.n_texts)
+    return [task, count(tokens.n_questions), requests, cells[0], *(cells[1:] if shared else [DASH, DASH])]
+
+
+def _with_error(value: int, error: int) -> str:
+    """With a digit more than the error has; with all digits where there is no error."""
+    if not error or not value:
+        return count(value)
+    unit = 10 ** max(0, len(str(error)) - 2)
+    return f"{count(round(value / unit) * unit)} ± {100 * error / value:.1f} %"
+
+
+def _ratio(size: RunSize) -> str:
+    counts = size.tokens.counts
+    if size.method != SCORED or not counts.n_tree_tokens:
+        return DASH
+    return f"{counts.n_row_tokens / counts.n_tree_tokens:.2f}"
+
+
+def _time(size: RunSize, model: str, speed: Speed) -> str:
+    return duration(size.n_read(model) / speed.tokens_per_second) if speed.tokens_per_second else DASH
+
+
+def _remarks(
+    costs: Sequence[TaskCost], total: RunSize, model: str, speed: Speed, refusals: Mapping[str, str]
+) -> list[str]:
+    tokens, found = total.tokens, []
+    if tokens.n_measured < tokens.n_questions:
+        found.append(
+            f"{count(tokens.n_measured)} of {counted(tokens.n_questions)} tokenised; ± is a standard error; "
+            "`--questions all` counts them all"
+        )
+    found.append(f"`{model}` reads {about(total.n_read(model))} tokens: {READ_IN_WORDS[READ_BY.get(model, ALONE)]}")
+    if speed.tokens_per_second:
+        found.append(f"time: {speed.source}; an estimate of reading alone, without loading and starting")
+    for cost in costs:
+        if why_not := refusals.get(cost.size.method):
+            found.append(f"{cost.task} cannot run: {why_not}")
+        found += [
+            f"{cost.task}: about {counted(n)} not asked: {reason}" for reason, n in cost.size.untestable.most_common(3)
+        ]
+    return found
+
+
+def as_records(
+    costs: Sequence[TaskCost], model: str, speed: Speed, refusals: Mapping[str, str] = NO_REFUSALS
+) -> list[dict[str, object]]:
+    """A record per task, for JSON."""
+    return [
+        {
+            "task": cost.task,
+            "method": cost.size.method,
+            "n_questions": cost.size.tokens.n_questions,
+            "n_measured": cost.size.tokens.n_measured,
+            "n_requests": cost.size.n_requests,
+            **{name: getattr(cost.size.tokens.counts, name) for name in TOKENS},
+            "errors": {name: getattr(cost.size.tokens.errors, name) for name in ("n_texts", *TOKENS)},
+            "block": ENGINE_BLOCK,
+            "model": model,
+            "n_read": cost.size.n_read(model),
+            "n_generated": cost.size.n_generated,
+            "seconds": cost.size.n_read(model) / speed.tokens_per_second if speed.tokens_per_second else None,
+            "untestable": dict(cost.size.untestable),
+            "why_not": refusals.get(cost.size.method) or None,
+        }
+        for cost in costs
+    ]

@@ -1,0 +1,212 @@
+"""Adds leakage columns to the harness's own table if a run includes both a task and audits of it.
+
+Post-processes the results of our tasks: removes rows without a value, and adds leakage columns to audited tasks.
+
+Afterwards, results and samples are strict JSON.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from lm_eval_leakage.harness.seams.results import on_results
+from lm_eval_leakage.harness.table import Counted, JudgedQuestion, RowValue
+from lm_eval_leakage.logs.audit_line import audit_lines, with_repeated_rows, written_line
+from lm_eval_leakage.logs.run import Problem, Run
+from lm_eval_leakage.logs.runs import SECTIONS_KEPT
+from lm_eval_leakage.questions.families import left_out_in_words
+from lm_eval_leakage.results.annotate import Joining
+from lm_eval_leakage.results.answered import TaskRun, answers
+from lm_eval_leakage.results.data_verdict import VERDICT_ROWS, details, verdict_on
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL, Part, rows_of
+from lm_eval_leakage.results.tables import keys_of
+from lm_eval_leakage.results.verdicts import audited_questions
+
+logger = logging.getLogger(__name__)
+
+Samples = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def add_columns(results: dict[str, Any], audits: Collection[str]) -> None:
+    """Adds to the return value of `evaluate`: each task and group that was audited in the same run gets the columns of
+    `lm-eval-leakage annotate`, under the filter name `leakage`. Needs the samples (`--log_samples`)."""
+    samples: Samples = results["samples"]
+    try:
+        _add(
+            results,
+            {task: lines for task, lines in samples.items() if task in audits},
+            {task: lines for task, lines in samples.items() if task not in audits},
+        )
+    except Exception as error:  # an error in a table must not lose hours of a run
+        logger.warning("no leakage columns in this table (%r); `lm-eval-leakage annotate` may say why", error)
+
+
+def _add(results: dict[str, Any], audits: Samples, asked: Samples) -> None:
+    problems: list[Problem] = []
+    verdicts = (
+        (task, line)
+        for task, lines in audits.items()
+        for line in with_repeated_rows(audit_lines(enumerate(lines), task, problems))
+    )
+    joining = Joining(audited_questions(verdicts, problems).found)
+    run = Run("", "", {key: results.get(key) or {} for key in SECTIONS_KEPT})
+    asked_once = [(TaskRun(task, "", run, None, len(lines)), lines) for task, lines in asked.items()]
+    parts = [Part(one, joining.join(one, answers(enumerate(lines), problems))) for one, lines in asked_once]
+    for row in rows_of("", parts, {}, {}, None, {}):
+        for section in ("results", "groups"):
+            own = results.get(section, {}).get(row.task)
+            if own is not None and row.n_joined and row.level != SUBJECT_LEVEL:
+                own.update(keys_of(row))
+    for problem in problems:
+        logger.warning("%s", problem)
+
+
+COPIES = "copies_left_out"
+OF_THE_VERDICT = f"{VERDICT_ROWS[0].name},"
+
+DETAILS = "leakage_details"  # section of the results with what the table has no room for
+NO_ERROR = "N/A"  # what the harness enters as the standard error of every row whose error it does not compute itself
+
+
+def finish_results() -> None:
+    """Post-processes the results of every run with our tasks, where the harness assembles them."""
+    on_results(finish)
+
+
+def finish(results: dict[str, Any]) -> None:
+    """Changes only rows of our tasks and their groups; adds columns to other tasks audited in the same run."""
+    for section in ("results", "groups"):
+        for name, row in (results.get(section) or {}).items():
+            if any(isinstance(value, RowValue) for value in row.values()):
+                results.setdefault(DETAILS, {})[name] = details_of(row)
+                finished = {key: _plain(value) for key, value in row.items() if _is_shown(key, value, row)}
+                row.clear()
+                row.update({key: value for key, value in finished.items() if value is not None})
+    _log_verdicts(results)
+    samples = results.get("samples") or {}
+    audits = [task for task, lines in samples.items() if any(map(is_judged, lines))]
+    for task in audits:
+        samples[task] = FinishedSamples(samples[task])
+    if audits and len(audits) < len(samples):
+        add_columns(results, audits)
+
+
+def details_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a row that the table does not show, and everything about its verdict on the data set."""
+    values = {key: value for key, value in row.items() if isinstance(value, RowValue)}
+    hidden = {key: _plain(value) for key, value in values.items() if not value.in_table}
+    asked = next((value.counted for key, value in values.items() if key.startswith(OF_THE_VERDICT)), Counted(()))
+    found = replace(verdict_on(asked.verdicts), n_copies=asked.n_copies)
+    verdict = {"verdict": details(found)} if found.basis else {}
+    n_copies = max((value.counted.n_copies for value in values.values()), default=0)
+    copies = {COPIES: n_copies} if n_copies else {}
+    return verdict | copies | {key: value for key, value in hidden.items() if value is not None}
+
+
+def _log_verdicts(results: Mapping[str, Any]) -> None:
+    """The verdict on each audit in a sentence, for a group instead of its members; without a verdict, what was left
+    out of its rows."""
+    sentences = {name: _sentence(own) for name, own in (results.get(DETAILS) or {}).items()}
+    told = {name: sentence for name, sentence in sentences.items() if sentence}
+    groups = {name: own for name, own in (results.get("group_subtasks") or {}).items() if name in told}
+    members = {name for group, own in groups.items() for name in own if name != group}
+    for name, sentence in told.items():
+        if name not in members:
+            logger.warning("%s: %s", name, sentence)
+
+
+def _sentence(own: Mapping[str, Any]) -> str:
+    return str(own["verdict"]["sentence"]) if "verdict" in own else left_out_in_words(own.get(COPIES, 0))
+
+
+def _is_shown(key: str, value: object, row: Mapping[str, Any]) -> bool:
+    if isinstance(value, RowValue):
+        return value.in_table
+    return value != NO_ERROR or not isinstance(row.get(key.replace("_stderr,", ",")), RowValue)
+
+
+def _plain(value: object) -> object:
+    """A row's value as JSON has it: the words shown instead of a number, or None for NaN."""
+    if isinstance(value, RowValue):
+        if value.words is not None:
+            return int(value) if value.words.isdigit() else value.words
+        return float(value) if math.isfinite(value) else None
+    return value
+
+
+class FinishedSamples(list[dict[str, Any]]):
+    """Samples of one of our tasks, each finished whenever it is read: all texts at once would need several times the
+    memory of the run.
+
+    as_collected: the same samples as the harness collected them
+    """
+
+    @property
+    def as_collected(self) -> list[dict[str, Any]]:
+        return [*super().__iter__()]
+
+    def in_parts(self) -> Iterator[tuple[object, Callable[[], dict[str, Any]], dict[str, Any]]]:
+        """Of each sample, in order: an object that is the same in all samples of a question, a function that returns
+        its texts and responses, which are the same too, and the finished sample without them."""
+        for sample in super().__iter__():
+            asked = sample["arguments"][0]
+            yield asked, partial(_texts, asked), _without_texts(sample)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return map(finished_sample, super().__iter__())
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        return [finished_sample(sample) for sample in found] if isinstance(place, slice) else finished_sample(found)
+
+    def __eq__(self, other: object) -> bool:
+        return [*self] == other
+
+    def __add__(self, other: Any) -> Any:
+        return [*self, *other]
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return list, ([*self],)
+
+    def copy(self) -> list[dict[str, Any]]:
+        return [*self]
+
+
+def finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """A sample of one of our tasks in the form in which it is logged, with the verdict as flat scalars."""
+    return _without_texts(sample) | _texts(sample["arguments"][0])
+
+
+def _texts(asked: Any) -> dict[str, Any]:
+    responses = asked.responses
+    return {
+        "arguments": [*asked.arguments],
+        "resps": [[response] for response in responses],
+        "filtered_resps": responses,
+    }
+
+
+def _without_texts(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """All keys, but placeholders for the texts and responses."""
+    of_harness = {key: value for key, value in sample.items() if key not in sample["metrics"]}
+    judged = sample["filtered_resps"][0]
+    return of_harness | written_line(
+        judged.verdict,
+        benchmark=judged.benchmark,
+        detector=judged.detector,
+        guards=judged.guards,
+        question_key=judged.key,
+        contributions=judged.contributions,
+        calibrated=judged.calibrated,
+        orders=judged.orders,
+    )
+
+
+def is_judged(sample: Mapping[str, Any]) -> bool:
+    responses = sample.get("filtered_resps")
+    return isinstance(responses, list) and bool(responses) and isinstance(responses[0], JudgedQuestion)

@@ -1,0 +1,157 @@
+"""The YAML of a task whose prompt is that of MMLU: the question, its lettered options, `Answer:`; needs only lm_eval.
+
+Rows have the fields question, choices and answer, the index of the right option.
+
+Makes a task of lm_eval from a file of plain questions, so that a benchmark of one's own has an accuracy, too.
+
+Questions whose right option the file does not tell cannot be scored: then there are audits, and no accuracy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from string import ascii_uppercase
+
+import lm_eval.tasks
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.harness.tasks.data import ENDINGS, read_questions
+from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
+from lm_eval_leakage.questions.fields import ROWS_NAMED, question_from_doc
+from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.texts import as_json, as_yaml
+
+INSTALLED_TASKS = Path(lm_eval.tasks.__file__).resolve().parent
+TASK_YAML = """{comment}
+task: {name}
+{data}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{{{question.strip()}}}}{{% for choice in choices %}}\\n{{{{'{letters}'[loop.index0]}}}}. {{{{choice}}}}\
+{{% endfor %}}\\nAnswer:"
+doc_to_choice: "{{{{'{letters}'[:choices|length]|list}}}}"
+doc_to_target: answer
+num_fewshot: 0
+metric_list:
+  - metric: acc
+    aggregation: mean
+    higher_is_better: true
+metadata:
+  version: 1.0
+"""
+
+
+def lettered_yaml(name: str, data: str, comment: str) -> str:
+    """The task's YAML; `data`: its lines that say where the split `test` is loaded from; `comment`: lines with #."""
+    return TASK_YAML.format(name=as_yaml(name), data=data, comment=comment, letters=ascii_uppercase)
+
+
+def name_from_file(file: Path) -> str:
+    """The file's, marked as one's own where lm_eval has a task or group of that name."""
+    name = re.sub(r"[^a-z0-9]+", "_", file.stem.lower()).strip("_") or "questions"
+    return f"own_{name}" if is_installed(name) else name
+
+
+def is_installed(name: str) -> bool:
+    """Whether lm_eval has a folder or a YAML of this name among its tasks."""
+    return (INSTALLED_TASKS / name).is_dir() or any(INSTALLED_TASKS.rglob(f"{name}.y*ml"))
+
+
+SCORED_COMMENT = "# Written by `lm-eval-leakage check` from {source}: lettered options, as in MMLU."
+SCORED_DATA = """dataset_path: json
+dataset_kwargs:
+  data_files:
+    test: {rows}"""
+AUDIT_ONLY_YAML = """# Written by `lm-eval-leakage check` from {source}, which names no right options.
+include: {template}
+task: {name}_{audit}
+dataset_path: json
+dataset_kwargs:
+  data_files: {rows}
+test_split: test
+"""
+
+
+def is_file_of_questions(task: str) -> bool:
+    return task.endswith(ENDINGS)
+
+
+@dataclass(frozen=True)
+class OwnTask:
+    """unscored: why there is no accuracy; empty if there is one"""
+
+    name: str
+    unscored: str
+
+
+def write_task(file: Path, folder: Path) -> OwnTask:
+    """Writes the task's YAML and rows into `folder`.
+
+    Raises ValueError or OSError, with the reason and the remedy, if the file has no questions that can be read.
+    """
+    questions = _questions(file)
+    name = name_from_file(file)
+    rows = folder / f"{name}.jsonl"
+    atomic_write(rows, "".join(f"{as_json(_row(question))}\n" for question in questions.values()))
+    scored, audit_only = folder / f"{name}.yaml", folder / f"{name}_{FIRST_AUDIT}.yaml"
+    unscored = _why_unscored(questions)
+    if unscored:
+        scored.unlink(missing_ok=True)  # of the file as it was before
+        atomic_write(audit_only, _audit_only(name, file, rows))
+    else:
+        audit_only.unlink(missing_ok=True)
+        data = SCORED_DATA.format(rows=as_yaml(str(rows.resolve())))
+        comment = SCORED_COMMENT.format(source=as_yaml(file.name))
+        atomic_write(scored, lettered_yaml(name, data, comment))
+    return OwnTask(name, unscored)
+
+
+def _why_unscored(questions: Mapping[int, Question]) -> str:
+    without = [row for row, question in questions.items() if question.answer is None]
+    if not without:
+        return ""
+    rows = ", ".join(map(str, without[:ROWS_NAMED])) + (", ..." if len(without) > ROWS_NAMED else "")
+    return (
+        f"{len(without):,} of {len(questions):,} questions have no right answer, or several (row {rows}); give each "
+        "one, or leave these rows out"
+    )
+
+
+def _audit_only(name: str, file: Path, rows: Path) -> str:
+    return AUDIT_ONLY_YAML.format(
+        source=as_yaml(file.name),
+        name=name,
+        rows=as_yaml(rows.name),
+        template=as_yaml(str(task_configs_path() / f"_{FIRST_AUDIT}_yaml")),
+        audit=FIRST_AUDIT,
+    )
+
+
+def _questions(file: Path) -> dict[int, Question]:
+    """The questions of the rows, counted from 1, that can be read."""
+    found, reason = {}, ""
+    for row, doc in enumerate(read_questions(file), 1):
+        try:
+            question = question_from_doc(doc)
+        except UntestableQuestion as error:
+            reason = reason or str(error)
+            continue
+        if len(question.options) <= len(ascii_uppercase):
+            found[row] = question
+    if not found:
+        raise ValueError(
+            f"tasks has the file {str(file)!r}, in which no question can be read ({reason or 'too many options'}); "
+            "give each row the fields question, choices and answer"
+        )
+    return found
+
+
+def _row(question: Question) -> dict[str, object]:
+    row: dict[str, object] = {"question": question.stem, "choices": list(question.options)}
+    if question.answer is not None:
+        row["answer"] = question.answer
+    return row | ({"subject": question.subject} if question.subject else {})

@@ -1,0 +1,269 @@
+"""Keeps the answers of an ordinary task as they come, so that a run that was killed asks only what is left.
+
+lm_eval's own response cache would believe whatever a damaged file says, keeps answers that are none, and ignores the
+model; our store of answers does not.
+
+One evaluation of chosen questions by a named model, saved as `lm_eval run --log_samples` saves it.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lm_eval import simple_evaluate
+from lm_eval.api.model import CacheHook
+from lm_eval.loggers import EvaluationTracker
+from lm_eval.utils import sanitize_model_name
+
+from lm_eval_leakage.files import atomic_remove
+from lm_eval_leakage.harness.models.backend_answers import fault_of
+from lm_eval_leakage.harness.models.model_identity import named_identity
+from lm_eval_leakage.harness.models.question_requests import request_key
+from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
+from lm_eval_leakage.harness.seams.backends import KeptModels, models_kept
+from lm_eval_leakage.harness.seams.call_frames import Evaluation
+from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories
+from lm_eval_leakage.harness.task_shelf import LoadedTask, digest_of_rows, only_tasks
+from lm_eval_leakage.harness.tasks.task import LeakageTask
+from lm_eval_leakage.logs.answer_store import FOLDER, NAMING, Answer, AnswerStore
+from lm_eval_leakage.logs.run import DATA, DRAW, IDENTITY, digest_of
+
+METHODS = ("loglikelihood", "loglikelihood_rolling", "generate_until")
+Ask = Callable[..., Sequence[Any]]
+
+
+class ResumedRun(CacheHook):  # type: ignore[misc]
+    """Stores what a model answers, and stands before it with what is stored."""
+
+    def __init__(self, store: AnswerStore) -> None:
+        super().__init__(None)
+        self._kept = store
+
+    def stand_before(self, lm: Any) -> None:
+        """Until `step_aside`, the model is asked only for answers that are not stored."""
+        for method in METHODS:
+            vars(lm)[method] = self._with_stored(method, getattr(lm, method))
+
+    def add_partial(self, attr: str, req: Any, res: Any) -> None:
+        """As backends report every answer."""
+        answer = _storable(attr, req, res)
+        if answer is not None:
+            self._kept.add(request_key(attr, req), answer)
+
+    def close(self) -> None:
+        self._kept.close()
+
+    def remove(self) -> None:
+        """Of a run that was saved."""
+        self.close()
+        atomic_remove(self._kept.folder)
+
+    def _with_stored(self, method: str, ask: Ask) -> Ask:
+        def answer(requests: Sequence[Any], *further: Any, **named: Any) -> list[Any]:
+            keys = [request_key(method, request.args) for request in requests]
+            found = self._kept.find(keys)
+            left = [one for key, one in zip(keys, requests, strict=True) if key not in found]
+            given = iter(ask(left, *further, **named) if left else [])
+            return [_as_returned(method, found[key]) if key in found else next(given) for key in keys]
+
+        return answer
+
+
+def step_aside(lm: Any) -> None:
+    """The model is asked itself again."""
+    for method in METHODS:
+        vars(lm).pop(method, None)
+
+
+def _storable(method: str, arguments: Sequence[Any], response: Any) -> Answer | None:
+    """None for what is to be asked again."""
+    if method == "generate_until":
+        is_drawn = arguments[1].get("do_sample")  # one of several
+        return response if isinstance(response, str) and not is_drawn else None
+    found = (response, False) if method == "loglikelihood_rolling" else response
+    if not isinstance(found, (tuple, list)) or len(found) != 2 or fault_of(found[0]):
+        return None
+    return float(found[0]), bool(found[1])
+
+
+def _as_returned(method: str, answer: Answer) -> Any:
+    return answer[0] if method == "loglikelihood_rolling" and isinstance(answer, tuple) else answer
+
+
+BATCH_SIZE, DEVICE = 1, "cuda:0"  # what `lm_eval run` takes by default; backends use the device that there is
+
+Heard = Callable[[str, Sequence[Any]], None]
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A model as the command line of lm_eval names it, with how it is run.
+
+    called: the name in the results files, where two models would have the same
+    """
+
+    model: str
+    model_args: Mapping[str, Any] = field(default_factory=dict)
+    batch_size: int | str = BATCH_SIZE
+    device: str = DEVICE
+    apply_chat_template: bool | str = False
+    called: str = ""
+
+    @property
+    def name(self) -> str:
+        """As results files have it: `called`, if it was given, else the argument that names the model, or the
+        backend's name if there is none."""
+        if self.called:
+            return self.called
+        found = [str(self.model_args[key]) for key in NAMING if key in self.model_args]
+        return found[0] if found else self.model
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What its answers depend on, as far as its name, arguments and files tell."""
+        asked_with = {"apply_chat_template": self.apply_chat_template}
+        return named_identity(Evaluation(None, model=self.model, model_args=self.model_args, asked_with=asked_with))
+
+
+@contextmanager
+def one_loaded_model() -> Iterator[KeptModels]:
+    """Within the block, a model is loaded once for all runs; afterwards its memory is free."""
+    ask_git_only_in_repositories()
+    try:
+        with models_kept() as kept:
+            yield kept
+    finally:
+        gc.collect()
+        _empty_accelerator()
+
+
+def _empty_accelerator() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def run_saved(
+    who: NamedModel,
+    loaded: LoadedTask,
+    samples: Mapping[str, Sequence[int]],
+    output: Path,
+    kept: KeptModels,
+    heard: Heard | None = None,
+    seed: int | None = None,
+) -> Path | None:
+    """Evaluates the chosen questions and saves results and samples in `output`; returns the results file, or None in
+    a process that saves nothing. Answers are stored as they come, until the run is saved: those of audits by the
+    audits, the others in a store of the run's own.
+
+    samples: indices of the chosen questions by task; tasks without any are left out
+    seed: by which they were drawn, which is written into the run; None if they are all
+    heard: called with the method and the request of every answer that the model gives
+    """
+    tasks = only_tasks(loaded.built, [task for task, own in samples.items() if own])
+    tracker = EvaluationTracker(output_path=str(output))
+    identity = _identity(who, kept)
+    # before the harness changes configurations, such as a number of examples that is not given to 0
+    data = {name: digest_of_rows(loaded.leaves[name]) for name, own in samples.items() if own}
+    of_audits = all(isinstance(task, LeakageTask) for task in loaded.leaves.values())
+    resumed = None if of_audits else ResumedRun(AnswerStore(_place(identity, output), identity))
+    kept.prepare = _prepared(heard, resumed)
+    with closing(resumed) if resumed else nullcontext():
+        results = simple_evaluate(
+            model=who.model,
+            model_args=dict(who.model_args),
+            tasks=tasks,
+            samples=_parts(samples, loaded),
+            batch_size=who.batch_size,
+            device=who.device,
+            apply_chat_template=who.apply_chat_template,
+            log_samples=True,
+            evaluation_tracker=tracker,
+            task_manager=loaded.manager,
+        )
+    if results is not None:
+        draw = {} if seed is None else {DRAW: {"seed": seed}}
+        _save(results | {IDENTITY: _with_commits(identity, who.identity), DATA: data} | draw, tracker, who)
+        if resumed is not None:
+            resumed.remove()
+    return (
+        None
+        if results is None
+        else output / tracker.general_config_tracker.model_name_sanitized / f"results_{tracker.date_id}.json"
+    )
+
+
+def _identity(who: NamedModel, kept: KeptModels) -> dict[str, str]:
+    """Of the model as it was before it was loaded: its files may change while it is asked."""
+    if not kept.models:
+        kept.identity = who.identity
+    return kept.identity
+
+
+def _with_commits(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """A model of the hub gets its commit when it is loaded; a local one may have got other files since then."""
+    is_local = {name: Path(told.partition(" (")[0]).expanduser().exists() for name, told in before.items()}
+    return {name: told if is_local[name] else after.get(name, told) for name, told in before.items()}
+
+
+def _place(identity: Mapping[str, str], output: Path) -> Path:
+    return output / FOLDER / f"responses_{digest_of(identity)}"
+
+
+def _parts(samples: Mapping[str, Sequence[int]], loaded: LoadedTask) -> dict[str, list[int]] | None:
+    """Only of tasks that are not asked as a whole: the harness takes long to pick most questions of a large task."""
+    parts = {task: sorted(own) for task, own in samples.items() if len(own) < len(loaded.leaves[task].eval_docs)}
+    return parts or None
+
+
+def _save(results: dict[str, Any], tracker: EvaluationTracker, who: NamedModel) -> None:
+    if who.called:
+        told = tracker.general_config_tracker
+        told.model_name, told.model_name_sanitized = who.called, sanitize_model_name(who.called)
+    samples = results.pop("samples")
+    tracker.save_results_aggregated(results=results, samples=samples)
+    for task in results["configs"]:
+        tracker.save_results_samples(task_name=task, samples=samples[task])
+
+
+# ---------------------------------------------------------------------- what is answered
+
+
+def _prepared(heard: Heard | None, resumed: ResumedRun | None) -> Callable[[Any], None]:
+    """Has answers of servers checked, and sets the hook that every backend calls with its answers and what stands
+    before it."""
+
+    def prepare(lm: Any) -> None:
+        accept_valid_answers_only(type(lm))
+        step_aside(lm)
+        if not hasattr(lm, "set_cache_hook"):
+            return
+        set_hook = partial(type(lm).set_cache_hook, lm)
+        lm.set_cache_hook = lambda hook: set_hook(hook if heard is None else _Hearing.of(heard, hook))
+        lm.set_cache_hook(resumed or CacheHook(None))
+        if resumed is not None:
+            resumed.stand_before(lm)
+
+    return prepare
+
+
+class _Hearing(CacheHook):  # type: ignore[misc]
+    def __init__(self, heard: Heard, other: Any) -> None:
+        super().__init__(None)
+        self._heard, self._other = heard, other
+
+    @classmethod
+    def of(cls, heard: Heard, hook: Any) -> _Hearing:
+        """`hook` itself if it hears already, such as one that is set again after another."""
+        return hook if isinstance(hook, _Hearing) else cls(heard, hook)
+
+    def add_partial(self, attr: str, req: Any, res: Any) -> None:
+        self._heard(attr, req)
+        self._other.add_partial(attr, req, res)

@@ -1,0 +1,440 @@
+"""Seals a file of questions or the questions of a task: draws a key, and writes the public and the private folder.
+
+Compares the files of a public folder, byte by byte, with those that its seal writes.
+
+Verifies the public files of a sealed benchmark, before and after its private folder is revealed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage import __version__
+from lm_eval_leakage.files import check_writable, publish_files, try_to_write
+from lm_eval_leakage.harness.own_benchmark import is_installed, lettered_yaml, name_from_file
+from lm_eval_leakage.harness.tasks.data import ENDINGS, ReadDoc, read_file, read_questions
+from lm_eval_leakage.harness.tasks.given_questions import rows_of
+from lm_eval_leakage.questions.fields import question_from_doc
+from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.results.seal_audit import told_ledger
+from lm_eval_leakage.seal.author_rows import READ_FIELDS, AuthorRow, Examined, OrderRule, examined
+from lm_eval_leakage.seal.drawn import JsonRow, Seal, digest_of_public, new_key
+from lm_eval_leakage.seal.folders import (
+    CARD_FILE,
+    COMMITMENT_FILE,
+    DATA_ENDINGS,
+    PARQUET,
+    commitment_differences,
+    data_files,
+    differences,
+    private_files,
+    public_files,
+    read_seal,
+    sealed,
+)
+from lm_eval_leakage.seal.looks_file import read_ledger
+from lm_eval_leakage.texts import brief
+
+TOOL = f"lm-eval-leakage {__version__}"
+PUBLIC, PRIVATE = "public", "private"
+NAME = r"[a-z][a-z0-9_]*"
+TAKEN = "output_path is {folder!r}, which is not empty; choose a new folder"
+SEALED_COMMENT = """\
+# Written by `lm-eval-leakage seal`: lettered options, as in MMLU. Needs only lm_eval, in any folder.
+# To read a data set of the hub instead of the file next to this one, copy this file and replace its line
+# `custom_dataset` by dataset_path: OWNER/DATASET"""
+SEALED_DATA = "custom_dataset: !function {name}_data.load"
+ROWS_LOADER = '''"""Loads {name}.parquet, next to this file, for lm_eval."""
+
+from pathlib import Path
+
+import datasets
+
+
+def load(**_):
+    """The data set with the split `test`; lm_eval passes the task's metadata, which is not needed."""
+    file = Path(__file__).resolve().parent / "{name}.parquet"
+    return datasets.DatasetDict({{"test": datasets.Dataset.from_parquet(str(file))}})
+'''
+
+
+@dataclass(frozen=True)
+class Sealing:
+    """A seal and what it was made from.
+
+    unpublished_fields: names of fields of the author's rows that are in neither folder
+    """
+
+    seal: Seal
+    examined: Examined
+    unpublished_fields: tuple[str, ...]
+
+
+def sealing_of(what: str, name: str | None, rule: OrderRule, include_path: str | None) -> Sealing:
+    """Seals the questions of a file or task with a new key; writes nothing.
+
+    Raises ValueError or OSError, with the remedy, if nothing can be read, or rows must be corrected first.
+    """
+    name = _checked_name(name) if name else _name_of(what)
+    rows = list(_rows(what, include_path))
+    found = examined(rows, rule)
+    key = new_key()
+    fields = dict.fromkeys(field for row in rows for field in row.fields if field not in READ_FIELDS)
+    return Sealing(sealed(name, TOOL, key, found.originals), found, tuple(fields))
+
+
+def write_sealing(sealing: Sealing, folder: Path) -> None:
+    """Writes both folders at once. Raises ValueError if there is something in `folder` already."""
+    check_free(folder)
+    name = sealing.seal.name
+    public = public_files(sealing.seal) | task_files(name)
+    private = private_files(sealing.seal, sealing.examined.originals)
+    files = {f"{PUBLIC}/{file}": content for file, content in public.items()}
+    files |= {f"{PRIVATE}/{file}": content for file, content in private.items()}
+    if not publish_files(folder, files, PRIVATE):
+        raise ValueError(TAKEN.format(folder=str(folder)))
+
+
+def check_free(folder: Path) -> None:
+    """Raises ValueError if sealing into `folder` is impossible or would replace anything, a private key above all.
+    Keys that a killed `seal` left beside it are removed."""
+    check_writable(folder, folder=True)
+    if (beside := folder.resolve().parent).is_dir():
+        try_to_write(beside)
+    if (folder / PRIVATE).exists():
+        raise ValueError(
+            f"output_path is {str(folder)!r}, which has a private folder with a key; it is never replaced, since "
+            "without it the benchmark that it sealed cannot be tested: choose another folder"
+        )
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(TAKEN.format(folder=str(folder)))
+
+
+def task_files(name: str) -> dict[str, bytes]:
+    """The task of lm_eval that reads the public file next to it."""
+    return {
+        f"{name}.yaml": lettered_yaml(name, SEALED_DATA.format(name=name), SEALED_COMMENT).encode(),
+        f"{name}_data.py": ROWS_LOADER.format(name=name).encode(),
+    }
+
+
+def _rows(what: str, include_path: str | None) -> Iterator[AuthorRow]:
+    if what.endswith(ENDINGS):
+        for number, row in enumerate(read_questions(what), 1):
+            yield AuthorRow(number, row, ReadDoc(row, question_from_doc).reading)
+        return
+    for number, doc in enumerate(rows_of(what, include_path), 1):
+        yield AuthorRow(number, doc, doc.reading)
+
+
+def _name_of(what: str) -> str:
+    return name_from_file(Path(what)) if what.endswith(ENDINGS) else f"{what}_sealed"
+
+
+def _checked_name(name: str) -> str:
+    if not re.fullmatch(NAME, name):
+        raise ValueError(f"name is {name!r}; use lower-case letters, digits and _, beginning with a letter")
+    if is_installed(name):
+        raise ValueError(f"name is {name!r}, which lm_eval has a task of already; choose another name")
+    return name
+
+
+RUN_OR_READ = (".py", ".pyc", ".so", ".yaml", ".yml", *ENDINGS)  # by lm_eval or Python, wherever in the folder
+REPOSITORY, CACHE = ".git", "__pycache__"
+UNREADABLE = "it cannot be read ({error})"
+
+
+@dataclass
+class SealVerification:
+    """What was found, in sentences.
+
+    holds: what is as it should be
+    differs: what is not; with none, and nothing that is untold, the benchmark is verified
+    untold: what could not be compared with anything
+    remarks: what was left out of the comparison
+    """
+
+    holds: list[str] = field(default_factory=list)
+    differs: list[str] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+def compare_folder(
+    public: Path, sealed: Mapping[str, bytes | None], found: SealVerification, seal: Seal | None = None
+) -> None:
+    """Compares every file that a seal writes with the one that is there. Differences and remarks go into `found`; a
+    missing commitment is none.
+
+    sealed: what each file must hold, by name; None if that is not known, or a difference was told before
+    seal: if it is known, it explains differences
+    """
+    for name, content in sealed.items():
+        file = public / name
+        if content is None:
+            continue
+        if not file.is_file():
+            found.differs += [f"{name} is missing"] if name != COMMITMENT_FILE else []
+        elif (there := file.read_bytes()) != content:
+            if writer := _other_writer(name, there, content):
+                found.remarks.append(f"{name} was compared row by row, not by its bytes: {writer} wrote it")
+            else:
+                found.differs += [f"{name}: {reason}" for reason in _why_not(file, content, seal)]
+    _tell_others(sorted(_others(public, set(sealed))), found)
+
+
+def _tell_others(names: Sequence[str], found: SealVerification) -> None:
+    """What is in the folder that no seal writes."""
+    cached = [name for name in names if CACHE in name.split("/")]
+    run_or_read = [name for name in names if name.endswith(RUN_OR_READ) and name not in cached]
+    if cached:
+        found.untold.append(
+            f"{', '.join(cached)} cannot be compared: Python may run it instead of the loader; remove {CACHE}, which "
+            "Python makes again"
+        )
+    found.differs += [
+        f"{name} is of no seal, and lm_eval or Python may use it; remove it, or keep it elsewhere"
+        for name in run_or_read
+    ]
+    if left := [name for name in names if name not in (*cached, *run_or_read)]:
+        found.remarks.append(f"of no seal, so not compared: {', '.join(left)}")
+
+
+def _others(public: Path, sealed: set[str]) -> Iterator[str]:
+    for file in public.rglob("*"):
+        name = file.relative_to(public).as_posix()
+        if not file.is_dir() and name not in sealed and not name.startswith(f"{REPOSITORY}/"):
+            yield name
+
+
+def _why_not(file: Path, sealed: bytes, seal: Seal | None) -> Iterable[str]:
+    """In which way a file is not the one that was sealed, at least one sentence."""
+    found: Sequence[str] = ()
+    if seal is not None and file.name == COMMITMENT_FILE:
+        found = commitment_differences(seal, told_commitment(file.parent) or {})
+    elif seal is not None and file.suffix in ENDINGS:
+        try:
+            found = differences(seal, readings_of(file))
+        except ValueError as error:
+            found = [UNREADABLE.format(error=error)]
+    if found:
+        return found
+    if file.suffix == PARQUET:
+        return ["its rows are as sealed, but its bytes are not: it has other columns, metadata or settings"]
+    by = f"; {seal.tool} sealed it, and this is {TOOL}" if seal is not None and seal.tool != TOOL else ""
+    pairs = zip_longest(file.read_bytes().splitlines(keepends=True), sealed.splitlines(keepends=True))
+    place, (there, was) = next((place, pair) for place, pair in enumerate(pairs, 1) if pair[0] != pair[1])
+    if was is None or there is None:
+        return [f"line {place} {'was added' if was is None else 'is missing'}: {_line(there or was or b'')}{by}"]
+    return [f"line {place} is {_line(there)}, and sealed was {_line(was)}{by}"]
+
+
+def _line(line: bytes) -> str:
+    return brief(line.decode("utf-8", "replace"))
+
+
+def _other_writer(name: str, there: bytes, sealed: bytes) -> str | None:
+    """Who wrote a Parquet file that differs only by the name of its writer, which each version of Arrow puts there."""
+    if not name.endswith(PARQUET):
+        return None
+    from pyarrow import ArrowException, parquet
+
+    try:
+        own, other = (parquet.ParquetFile(BytesIO(content)) for content in (sealed, there))
+        writer = other.metadata.created_by
+        is_same = other.metadata.metadata is None and other.read().equals(own.read(), check_metadata=True)
+    except (ArrowException, OSError, ValueError):
+        return None
+    return brief(writer) if is_same and writer != own.metadata.created_by else None
+
+
+def told_commitment(public: Path) -> dict[str, Any] | None:
+    """What commitment.json says, next to the rows; None if there is none."""
+    file = (public if public.is_dir() else public.parent) / COMMITMENT_FILE
+    if not file.is_file():
+        return None
+    try:
+        found = json.loads(file.read_text(encoding="utf-8", errors="replace"))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{file} is not JSON ({error}); take it from the author again") from error
+    return found if isinstance(found, dict) else {}
+
+
+def readings_of(file: Path) -> list[Question | UntestableQuestion]:
+    return [ReadDoc(row, question_from_doc).reading for row in read_file(file)]
+
+
+NOTHING_FIXED = (
+    f"there is no {COMMITMENT_FILE} and no --commitment, so that whether key and versions are those that were fixed "
+    "beforehand cannot be told; name the commitment that was announced"
+)
+
+
+def verified(
+    public: Path, private: Path | None, commitment: str | None = None, head: str | None = None
+) -> SealVerification:
+    """Whether public files are what the key in `private` gives, and key and content what the commitment fixed.
+
+    public: a public folder, whose files are all made again and compared by their bytes; or any copy of its rows (JSON,
+        JSON lines, Parquet), which may have other columns; or the folder that holds both public and private
+    private: without it, what is public is compared with itself and with commitment.json only
+    commitment: as its author announced it, if it is not to be taken from the public folder
+    head: of the ledger, as its author announced it earlier
+
+    Raises ValueError or OSError, with the remedy, if there is nothing to compare.
+    """
+    if private is None and (public / PUBLIC).is_dir() and (public / PRIVATE).is_dir():
+        public, private = public / PUBLIC, public / PRIVATE
+    announced, announced_head = _digits("commitment", commitment), _digits("head", head)
+    files, told = _files(public), told_commitment(public)
+    if private is None:
+        if announced_head is not None:
+            raise ValueError("head is of the ledger in the private folder; name that folder, too")
+        return _before_reveal(public, files, told, announced)
+    return _after_reveal(public, files, told, private, announced, announced_head)
+
+
+# ---------------------------------------------------------------------- with the key
+
+
+def _after_reveal(
+    public: Path,
+    files: Sequence[Path],
+    told: Mapping[str, Any] | None,
+    private: Path,
+    commitment: str | None,
+    head: str | None,
+) -> SealVerification:
+    seal, found = read_seal(private), SealVerification()
+    if public.is_dir():
+        compare_folder(public, public_files(seal) | task_files(seal.name), found, seal)
+    else:
+        found.differs += [f"{public.name}: {sentence}" for sentence in differences(seal, readings_of(public))]
+        found.differs += commitment_differences(seal, told) if told is not None else []
+    found.differs += _announced(commitment, seal.commitment)
+    sources = [name for name, it in ((COMMITMENT_FILE, told), ("--commitment", commitment)) if it is not None]
+    found.untold += [] if sources else [NOTHING_FIXED]
+    found.holds.append(_as_drawn(seal, files, sources, "as sealed" if found.untold else "verified"))
+    _check_ledger(private, seal, head, found)
+    return found
+
+
+def _as_drawn(seal: Seal, files: Sequence[Path], sources: Sequence[str], word: str) -> str:
+    against = f", and key and all versions are what {' and '.join(sources)} fixed" if sources else ""
+    return (
+        f"{word}: {len(seal.questions):,} questions of {seal.name}, in {_names(files)}, each in the wording, order "
+        f"and place that the key draws{against} ({seal.commitment})"
+    )
+
+
+def _check_ledger(private: Path, seal: Seal, head: str | None, found: SealVerification) -> None:
+    try:
+        ledger = read_ledger(private, seal)
+    except ValueError as error:
+        found.differs.append(str(error))
+        return
+    found.holds.append(told_ledger(ledger))
+    if head is not None and head not in ledger.heads:
+        found.differs.append(
+            f"the ledger never had the head {head}: it was written anew, or went back, after this head was announced"
+        )
+
+
+# ---------------------------------------------------------------------- without the key
+
+
+def _before_reveal(
+    public: Path, files: Sequence[Path], told: Mapping[str, Any] | None, commitment: str | None
+) -> SealVerification:
+    if told is None:
+        raise ValueError(
+            f"{str(public)!r} has no {COMMITMENT_FILE} and no private folder was named, so there is nothing to "
+            "compare it with; name the public folder, or the private one too"
+        )
+    found = SealVerification()
+    if public.is_dir():
+        _compare_with_itself(public, told, found)
+    else:
+        _rows_as_told(files, told, found)
+    found.differs += _announced(commitment, str(told.get("commitment")))
+    found.holds.append(
+        f"{_names(files)}: the digest of the rows is what {COMMITMENT_FILE} says; whether the key drew them can be "
+        f"told once the private folder is revealed (commitment {told.get('commitment')})"
+    )
+    return found
+
+
+def _compare_with_itself(public: Path, told: Mapping[str, Any], found: SealVerification) -> None:
+    """The rows with their digest, and whatever follows from rows and name by its bytes."""
+    name = told.get("name")
+    if not isinstance(name, str) or not re.fullmatch(NAME, name):
+        found.differs.append(f"{COMMITMENT_FILE} says name {brief(name)}, which no seal has")
+        return
+    files = [file for ending in DATA_ENDINGS if (file := public / f"{name}{ending}").is_file()]
+    rows = _rows_as_told(files, told, found)
+    sealed: dict[str, bytes | None] = {CARD_FILE: None, COMMITMENT_FILE: None, **task_files(name)}
+    try:
+        sealed |= data_files(name, next(iter(rows.values()), []))
+    except (ValueError, TypeError, LookupError):
+        found.differs.append(f"no rows of {name} are those of a seal")
+    compare_folder(public, sealed | {file.name: None for file in files if file not in rows}, found)
+    found.remarks.append(f"not compared before the private folder is revealed: {CARD_FILE}")
+
+
+def _rows_as_told(
+    files: Sequence[Path], told: Mapping[str, Any], found: SealVerification
+) -> dict[Path, list[JsonRow]]:
+    """The rows of those files that have the digest which the commitment says; the others are told."""
+    rows = dict[Path, list[JsonRow]]()
+    for file in files:
+        try:
+            own = _public_columns(file)
+        except ValueError as error:
+            found.differs.append(f"{file.name}: {UNREADABLE.format(error=error)}")
+            continue
+        if digest_of_public(own) == told.get("public_sha256"):
+            rows[file] = own
+        else:
+            found.differs.append(f"{file.name}: its rows do not have the digest that {COMMITMENT_FILE} says")
+    return rows
+
+
+# ---------------------------------------------------------------------- what is there
+
+
+def _digits(name: str, told: str | None) -> str | None:
+    if told is not None and not re.fullmatch(r"[0-9a-f]{64}", told.strip().lower()):
+        raise ValueError(f"{name} is {told!r}; it has 64 hexadecimal digits")
+    return None if told is None else told.strip().lower()
+
+
+def _announced(announced: str | None, found: str) -> list[str]:
+    if announced in (None, found):
+        return []
+    return [f"the announced commitment is {announced}, and this one is {found}"]
+
+
+def _names(files: Iterable[Path]) -> str:
+    return " and ".join(file.name for file in files)
+
+
+def _files(public: Path) -> list[Path]:
+    if not public.is_dir():
+        return [public]
+    found = sorted(file for file in public.iterdir() if file.suffix in ENDINGS and file.name != COMMITMENT_FILE)
+    if not found:
+        raise ValueError(f"{str(public)!r} has no file of questions; name a public folder or a file of its rows")
+    return found
+
+
+def _public_columns(file: Path) -> list[JsonRow]:
+    """The rows, in the columns that a seal publishes; other columns may have been added."""
+    columns = ("question", "choices", "answer", "subject")
+    return [{name: row[name] for name in columns if name in row} for row in read_file(file)]

@@ -1,0 +1,211 @@
+"""Uses of private parts of TemplateAPI, the base class of lm_eval's models behind a URL.
+
+Uses of private parts of HFLM, lm_eval's model `hf`.
+
+Adds a request type to a model: lm_eval calls the model's method that is named like the request's type.
+
+lm_eval has no other way to make requests beyond its three types. A registry of request types, or tasks that may call
+the model themselves, would replace this.
+
+Reports a backend's answers as they come, through the hook by which lm_eval fills its response cache.
+
+lm_eval 0.4.13 has no callback for answers; a callback per response would replace this.
+
+Keeps the model of a run for the next run of the same command, by a wrapper of lm_eval's `get_model`.
+
+`simple_evaluate` builds its model from name and arguments on every call. It also takes a model as an object, but then
+the results file names neither the model nor its arguments, and the saved answers could not be told from those of
+another model. A `simple_evaluate` that takes a model together with its name would replace this.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from types import MethodType
+from typing import Any
+
+from lm_eval_leakage.harness.seams.patching import found, is_as_known, patched_once
+
+API = "lm_eval.models.api_models:TemplateAPI"
+COMPLETIONS = "lm_eval.models.openai_completions"
+
+
+def refuse_other_api() -> None:
+    """Raises UnsupportedHarness, before anything is sent, if `local-completions` lacks what vllm-server-prefix-tree
+    overrides."""
+    is_as_known(f"{API}._loglikelihood_tokens")
+
+
+def before_completions(kind: Any, prepare: Callable[[Any], None]) -> None:
+    """Calls `prepare` with each model of the class `local-completions` once, before it sends its first texts to score.
+
+    kind: the class of a run's model; nothing is done unless it is that class or derived from it
+    """
+    completions = sys.modules.get(COMPLETIONS)
+    if completions is None or not isinstance(kind, type) or not issubclass(kind, completions.LocalCompletionsAPI):
+        return
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def _loglikelihood_tokens(self: Any, requests: Any, **kwargs: Any) -> Any:
+            parses = type(self).parse_logprobs is completions.LocalCompletionsAPI.parse_logprobs
+            if parses and "parse_logprobs" not in vars(self):
+                prepare(self)
+            return original(self, requests, **kwargs)
+
+        return _loglikelihood_tokens
+
+    patched_once(f"{COMPLETIONS}:LocalCompletionsAPI._loglikelihood_tokens", wrap)
+
+
+HF = "lm_eval.models.huggingface:HFLM"
+
+
+def refuse_other_hf() -> None:
+    """Raises UnsupportedHarness, before a model is loaded, if `hf` lacks what hf-prefix-tree overrides."""
+    for name in ("_loglikelihood_tokens", "rank", "world_size"):
+        is_as_known(f"{HF}.{name}")
+
+
+def offer_method(lm: Any, name: str, method: Callable[..., Any]) -> bool:
+    """Adds a method that reads the logits to an HFLM model. Returns whether it was added."""
+    if found(f"{HF}._model_call") is None:
+        return False
+    setattr(lm, name, MethodType(method, lm))
+    return True
+
+
+def logits_of(lm: Any, tokens: Any) -> Any:
+    """The logits for every position, in the model's own precision."""
+    return lm._model_call(tokens)
+
+
+def offer_request_type(lm: Any, name: str, answer: Callable[..., list[Any]]) -> None:
+    """Adds the method to the model's class, since the harness's response cache forwards unknown attributes to the
+    model that it wraps."""
+    if not hasattr(type(lm), name) and is_as_known("lm_eval.api.instance:Instance"):
+        setattr(type(lm), name, answer)
+
+
+HOOK = "lm_eval.api.model:CacheHook.add_partial"
+Report = Callable[[str, Any, Any], None]  # takes the method, the arguments of the request, and the response
+Answers = Sequence[tuple[float, bool]]
+# Takes a call's requests, the places of some of them, and their answers; returns False if it does not know the call.
+ReportTogether = Callable[[Sequence[Any], Sequence[int], Answers], bool]
+
+
+@cache
+def hook_is_known() -> bool:
+    """Whether this lm_eval has the hook; otherwise the log says so, once."""
+    return is_as_known(HOOK)
+
+
+@contextmanager
+def answers_reported(
+    model: Any, report: Report, to_cache: Callable[[str], bool], report_together: ReportTogether = lambda *_: False
+) -> Iterator[None]:
+    """Calls `report` with every response of the model within the `with` block, except for those that a model of ours
+    reports together. With another lm_eval, responses are known only when a call returns.
+
+    to_cache: whether responses of a method are also passed to the run's own cache
+    """
+    before = getattr(model, "cache_hook", None)
+    if before is None or not hasattr(model, "set_cache_hook") or not hook_is_known():
+        yield
+        return
+    model.set_cache_hook(_reporting(before, report, to_cache, report_together))
+    try:
+        yield
+    finally:
+        model.set_cache_hook(before)
+
+
+def report_answers(hook: Any, requests: Sequence[Any], places: Sequence[int], answers: Answers) -> None:
+    """Reports log-likelihoods of some of a call's requests, at `places`. The hook of the harness wants the texts of
+    each, which may have to be rendered for it; ours knows the requests of the call."""
+    together = getattr(hook, "add_together", None)
+    if together is None or not together(requests, places, answers):
+        for place, answer in zip(places, answers, strict=True):
+            hook.add_partial("loglikelihood", requests[place].args, answer)
+
+
+def _reporting(before: Any, report: Report, to_cache: Callable[[str], bool], report_together: ReportTogether) -> Any:
+    from lm_eval.api.model import CacheHook
+
+    class Reporting(CacheHook):  # type: ignore[misc]
+        def add_partial(self, attr: str, req: Any, res: Any) -> None:
+            if to_cache(attr):
+                before.add_partial(attr, req, res)
+            report(attr, req, res)
+
+        def add_together(self, requests: Sequence[Any], places: Sequence[int], answers: Answers) -> bool:
+            """Returns False, and takes nothing, if the answers have to be reported one by one."""
+            listens = type(before) is not CacheHook or before.dbdict is not None
+            return not listens and report_together(requests, places, answers)
+
+    return Reporting(None)
+
+
+GET_MODEL = "lm_eval.api.registry:get_model"
+
+
+@dataclass(eq=False)
+class KeptModels:
+    """prepare: called with a model each time that it is handed out
+    identity: of the model, as it was before it was loaded
+    """
+
+    prepare: Callable[[Any], None] = lambda lm: None
+    identity: dict[str, str] = field(default_factory=dict)
+    models: dict[str, Any] = field(default_factory=dict)
+
+
+_keeping: list[KeptModels] = []  # of each block that is being executed, innermost last
+
+
+@contextmanager
+def models_kept() -> Iterator[KeptModels]:
+    """Within the block, a model that was built by name is used again for the same name and arguments."""
+    patched_once(GET_MODEL, _kept)
+    kept = KeptModels()
+    _keeping.append(kept)
+    try:
+        yield kept
+    finally:
+        _keeping.remove(kept)
+        kept.models.clear()
+
+
+def _kept(original: Callable[[str], Any]) -> Callable[[str], Any]:
+    def get_model(model_name: str) -> Any:
+        kind = original(model_name)
+        return _Kept(model_name, kind, _keeping[-1]) if _keeping else kind
+
+    return get_model
+
+
+class _Kept:
+    """Stands in for a model's class: hands out the model that was built before, if there is one."""
+
+    def __init__(self, name: str, kind: Any, kept: KeptModels) -> None:
+        self._name, self._kind, self._of_block = name, kind, kept
+
+    def create_from_arg_obj(self, arguments: Mapping[str, Any], further: Mapping[str, Any] | None = None) -> Any:
+        return self._made("create_from_arg_obj", arguments, further)
+
+    def create_from_arg_string(self, arguments: str, further: Mapping[str, Any] | None = None) -> Any:
+        return self._made("create_from_arg_string", arguments, further)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kind, name)
+
+    def _made(self, how: str, *arguments: Any) -> Any:
+        key = repr((self._name, how, arguments))
+        models = self._of_block.models
+        if key not in models:
+            models[key] = getattr(self._kind, how)(*arguments)
+        self._of_block.prepare(models[key])
+        return models[key]

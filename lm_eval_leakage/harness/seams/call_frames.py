@@ -1,0 +1,76 @@
+"""Reads from the call stack the run that a task belongs to: its model, its other tasks, its output path.
+
+The harness passes none of this to a task. A task finds it in the local variables of its callers: `build_all_requests`
+is called by `evaluate`, and that by `simple_evaluate`. Nothing in the harness is replaced for this, so import order
+does not matter. If the harness uses other variable names, this is noticed when the task builds its requests, before
+any work is done.
+
+`frame.f_back` and `frame.f_locals` are documented, though a Python need not have frames; CPython and PyPy do. In
+lm_eval 0.4.13 `Task.build_all_requests` is given rank, limit and chat template and no model; an argument or a context
+with the model and the evaluation tracker would replace this module.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.harness.seams.patching import is_as_known
+
+ASKED_WITH = ("apply_chat_template", "system_instruction")  # arguments of `simple_evaluate`
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """lm: the model, wrapped in the harness's response cache if the run has one
+    tasks: all tasks of the run, by name
+    model, model_args: as given by `--model` and `--model_args`; None if the model was passed as an object
+    output_path: None if the run saves nothing
+    asked_with: what changes how questions are put to the model, of ASKED_WITH
+    seed, limit: of `--seed` (its first number) and `--limit`
+    """
+
+    lm: Any
+    tasks: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    model_args: str | Mapping[str, Any] | None = None
+    output_path: Path | None = None
+    asked_with: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    limit: float | None = None
+
+
+def current_evaluation() -> Evaluation | None:
+    """The evaluation that is currently calling, directly or indirectly; None if there is none."""
+    found: Mapping[str, Any] | None = None
+    frame = inspect.currentframe()
+    while frame is not None:
+        name = frame.f_code.co_name
+        if found is None and name == "evaluate" and {"lm", "eval_tasks"} <= set(frame.f_locals):
+            found = dict(frame.f_locals)
+        elif found is not None and name == "simple_evaluate" and "evaluation_tracker" in frame.f_locals:
+            return _evaluation(found, frame.f_locals)
+        frame = frame.f_back
+    if found is None:
+        is_as_known("lm_eval.evaluator:evaluate")  # raises UnsupportedHarness if the reason is a different lm_eval
+        return None
+    is_as_known("lm_eval.evaluator:simple_evaluate")
+    return _evaluation(found, {})
+
+
+def _evaluation(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> Evaluation:
+    named, tracker = isinstance(outer.get("model"), str), outer.get("evaluation_tracker")
+    output = getattr(tracker, "output_path", None)
+    return Evaluation(
+        inner["lm"],
+        inner["eval_tasks"],
+        outer["model"] if named else None,
+        (outer.get("model_args") or {}) if named else None,
+        Path(output) if output else None,
+        {name: outer.get(name) for name in ASKED_WITH},
+        outer.get("random_seed") or 0,
+        inner.get("limit_arg"),
+    )

@@ -1,0 +1,181 @@
+"""Keeps git quiet where there is no repository: lm_eval asks git for a commit at the end of every run, and git then
+prints `fatal: not a git repository`, which reads like the failure of a check.
+
+Patches EvaluatorConfig.process_tasks to also check a run's options, before its model is loaded.
+
+Adds our commands to lm_eval's command line, through its private argument parser.
+
+lm_eval 0.4.13 builds its parser within `HarnessCLI` and offers no way to add a command; entry points for commands
+would replace this. If lm_eval builds its parser differently, only our own commands are available, with a warning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from lm_eval_leakage.harness.seams.patching import found, is_as_known, patched_once
+from lm_eval_leakage.texts import did_you_mean
+
+GET_HASH = "lm_eval.evaluator:get_git_commit_hash"
+
+
+def ask_git_only_in_repositories() -> None:
+    """The results file is the same: without a repository, its `git_hash` is null."""
+    patched_once(GET_HASH, _quiet)
+
+
+def _quiet(original: Callable[[], str | None]) -> Callable[[], str | None]:
+    def get_git_commit_hash() -> str | None:
+        here = Path.cwd()
+        return original() if any((folder / ".git").exists() for folder in (here, *here.parents)) else None
+
+    return get_git_commit_hash
+
+
+def check_options(check_before_index: Callable[[Any], None], check: Callable[[Any, Mapping[str, Any]], None]) -> None:
+    """Registers checks of the run's options; they may raise Refusal. After this point, the keys of `--metadata` and
+    the model's arguments are mixed.
+
+    check_before_index: called with lm_eval's EvaluatorConfig, before the index of tasks is built, which takes seconds
+    check: called with it and the index
+    """
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def process_tasks(self: Any, *args: Any, **kwargs: Any) -> Any:
+            check_before_index(self)
+            manager = original(self, *args, **kwargs)
+            if hasattr(manager.task_index, "audits_like"):
+                check(self, manager.task_index)
+            return manager
+
+        return process_tasks
+
+    patched_once("lm_eval.config.evaluate_config:EvaluatorConfig.process_tasks", wrap)
+
+
+Command = Callable[[argparse.Namespace], None]
+AddArguments = Callable[[argparse.ArgumentParser], None]
+PROGRAM = "lm-eval-leakage"
+DESCRIPTION = "Leakage audits with the Language Model Evaluation Harness"
+EXAMPLE = "example:\n  lm-eval-leakage --model hf --model_args pretrained=gpt2 --tasks mmlu_leakage_perm"
+NAME_OF_HARNESS = re.compile(r"\blm-eval (?=run\b|ls\b|list\b|validate\b|--)")  # its own name, in usages and examples
+UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^\s=]+)")
+
+
+class CommandLine:
+    """lm_eval's command line with our commands."""
+
+    def __init__(self, cli: Any) -> None:
+        self._cli = cli
+        self.parser: argparse.ArgumentParser = cli._parser
+        self.commands: Mapping[str, argparse.ArgumentParser] = cli._subparsers.choices
+
+    def parse_args(self) -> argparse.Namespace:
+        """The command as typed; exits with a sentence for a misspelled command or option."""
+        first = (sys.argv[1:] or [""])[0]
+        if first.startswith("-") and first.partition("=")[0] in self.parser._option_string_actions:
+            return self.parser.parse_args()  # lm_eval would take it for an option of `run`
+        if first and not first.startswith("-") and first not in self.commands:
+            self.parser.error(f"{first!r} is not a command{did_you_mean(first, self.commands)}")
+        parsed: argparse.Namespace = self._cli.parse_args()
+        return parsed
+
+    def execute(self, args: argparse.Namespace) -> None:
+        self._cli.execute(args)
+
+
+def command_line(
+    commands: Mapping[str, Command], arguments: Mapping[str, AddArguments], list_audits: Command
+) -> CommandLine:
+    """`run`, `ls`, `validate` and the old form without a subcommand are lm_eval's.
+
+    commands: our own commands by name; a command's docstring is its help text
+    arguments: functions that add a command's own arguments, for the commands that have any
+    list_audits: called by `ls` with the name of a task
+    """
+    cli = _of_harness() or _OwnCommandsOnly()
+    parser, subparsers = cli._parser, cli._subparsers
+    parser.prog, parser.description, parser.epilog = PROGRAM, DESCRIPTION, EXAMPLE
+    for name, of_harness in subparsers.choices.items():
+        _name_after_us(of_harness, name)
+    for name, command in commands.items():
+        own = subparsers.add_parser(name, help=command.__doc__, description=command.__doc__, allow_abbrev=False)
+        own.set_defaults(func=command)
+        own.prog = f"{PROGRAM} {name}"
+        if name in arguments:
+            arguments[name](own)
+        if "--quiet" not in own._option_string_actions:
+            own.add_argument("--quiet", action="store_true", help="print only the result, without notes of progress")
+    _extend_ls(subparsers, list_audits)
+    _suggest_options(parser, subparsers.choices)
+    return CommandLine(cli)
+
+
+def arguments_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The arguments of a parser and of its commands."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from arguments_of(command)
+
+
+def _of_harness() -> Any:
+    """lm_eval's command line; None if it is built differently from what we know."""
+    return found("lm_eval._cli:HarnessCLI")() if is_as_known("lm_eval._cli:HarnessCLI.__init__") else None
+
+
+class _OwnCommandsOnly:
+    """The part of HarnessCLI's interface that is needed here."""
+
+    def __init__(self) -> None:
+        self._parser = argparse.ArgumentParser(prog=PROGRAM, formatter_class=argparse.RawDescriptionHelpFormatter)
+        self._parser.set_defaults(func=lambda args: self._parser.print_help())
+        self._subparsers = self._parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    def parse_args(self) -> argparse.Namespace:
+        return self._parser.parse_args()
+
+    def execute(self, args: argparse.Namespace) -> None:
+        args.func(args)
+
+
+def _name_after_us(parser: argparse.ArgumentParser, name: str) -> None:
+    """Makes lm_eval's own command show our program's name, so that what its help prints runs as printed."""
+    parser.prog = f"{PROGRAM} {name}"
+    parser.usage = None if parser.usage is None else NAME_OF_HARNESS.sub(f"{PROGRAM} ", parser.usage)
+    parser.epilog = None if parser.epilog is None else NAME_OF_HARNESS.sub(f"{PROGRAM} ", parser.epilog)
+    for action in parser._actions:
+        action.help = action.help and NAME_OF_HARNESS.sub(f"{PROGRAM} ", action.help)
+
+
+def _suggest_options(parser: argparse.ArgumentParser, commands: Mapping[str, argparse.ArgumentParser]) -> None:
+    """Makes the error for an unknown option name the nearest ones of the command."""
+    error = parser.error
+
+    def with_nearest(message: str) -> NoReturn:
+        unknown = UNKNOWN_OPTION.search(message)
+        command = commands.get((sys.argv[1:] or [""])[0])
+        if unknown and command is not None:
+            message += did_you_mean(unknown[1], [name for name in command._option_string_actions if name[:2] == "--"])
+        error(message)
+
+    parser.error = with_nearest  # type: ignore[method-assign]
+
+
+def _extend_ls(subparsers: Any, list_audits: Command) -> None:
+    """Makes `ls` also accept the name of a task; argparse exposes a parser's arguments only as `_actions`."""
+    parser = subparsers.choices.get("ls")
+    what = next((action for action in getattr(parser, "_actions", ()) if action.dest == "what"), None)
+    if parser is None or what is None or what.choices is None:
+        return
+    of_harness, original = tuple(what.choices), parser.get_default("func")
+    what.choices, what.metavar = None, f"{{{','.join(of_harness)},TASK}}"
+    what.help = "what to list; or a task, group or tag, to see which audits it has and why not others"
+    parser.usage = None
+    parser.set_defaults(func=lambda args: (original if args.what in (None, *of_harness) else list_audits)(args))

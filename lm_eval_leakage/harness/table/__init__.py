@@ -1,1 +1,0 @@
-"""Computes the rows of lm_eval's results table from verdicts."""

@@ -1,0 +1,140 @@
+"""Finds misspelled task names before lm_eval indexes its 14,000 tasks, and suggests the nearest names.
+
+Building the index takes seconds, reading the texts of the same YAML files a fraction of one. A name that occurs in
+none of these texts is certainly unknown; a name that occurs somewhere is left to the index.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, names_an_audit, split_name, suffixes
+from lm_eval_leakage.texts import did_you_mean, nearest_names
+
+INCLUDE = re.compile(r"""^include:[ \t]*["']?([^"'\s#]+)""", re.M)
+GIVEN = re.compile(
+    r"""^["']?(?:task|group|tag)["']?:[ \t]*(?:["']?([^"'\s#\[\{|>]+)|\[([^\]]*)\]|\n((?:[ \t]*- .+\n)+))""", re.M
+)
+LISTED = re.compile(r"""[^\s,"'\[\]:]+""")
+COMMENT = re.compile(r"(^|\s)#.*")
+CLOSE_SUFFIX = 0.75  # difflib ratio
+
+
+def check_task_names(names: Iterable[str], include_path: str | Path | None = None) -> None:
+    """Raises ValueError for names that no task, group, tag or audit has, and suggests the nearest ones. Takes less
+    than a second; patterns, YAML files and folders are not checked here.
+
+    include_path: a folder with additional tasks, or several, separated by colons
+    """
+    told = [sentence for name in names if (sentence := _refusal(name, include_path))]
+    if told:
+        raise ValueError(f"{'; '.join(told)} (`lm-eval-leakage ls tasks` lists all tasks)")
+
+
+def task_texts(include_path: str | Path | None = None) -> Mapping[str, str]:
+    """The texts of all YAML files that a task manager reads, and of the files that they include.
+
+    Raises ValueError if a folder that the user names does not exist.
+    """
+    texts = _texts_of_harness()
+    for folder in (Path(part).expanduser() for part in str(include_path or "").split(":") if part):
+        if not folder.is_dir():
+            raise ValueError(f"include_path is {str(folder)!r}, but there is no such folder; check the path")
+        texts = texts | _texts(folder)
+    return texts
+
+
+@cache
+def _texts_of_harness() -> dict[str, str]:
+    found = find_spec("lm_eval")
+    of_harness = {} if found is None or found.origin is None else _texts(Path(found.origin).parent / "tasks")
+    return of_harness | _texts(task_configs_path())
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for place, _, files in os.walk(folder):
+        texts |= {file: _text(file) for file in (f"{place}/{name}" for name in files if name.endswith("yaml"))}
+    included = {str(Path(file).parent / name) for file, text in texts.items() for name in INCLUDE.findall(text)}
+    return texts | {file: _text(file) for file in included - texts.keys()}
+
+
+def names_in(texts: Mapping[str, str]) -> set[str]:
+    """The names of tasks, groups and tags that are written in YAML texts, and of our data sets."""
+    found = set(_names(texts.values()))
+    return found | {name.removesuffix(f"_{FIRST_AUDIT}") for name in found}
+
+
+def files_naming(name: str, texts: Mapping[str, str]) -> list[str]:
+    """The files that name a task, group or tag like this."""
+    return [file for file, text in texts.items() if name in text and name in set(_names([text]))]
+
+
+def looks_like_an_audit(name: object) -> bool:
+    """Whether a name is an audit's, or may be a misspelled one."""
+    return isinstance(name, str) and (names_an_audit(name) or "leak" in name or "confusion" in name)
+
+
+def may_make_its_data(audit: str, include_path: str | Path | None = None) -> bool:
+    """Whether the audited task may make its data itself, from keys of `--metadata` that are not ours."""
+    base, _ = split_name(audit) or ("", "")
+    texts = task_texts(include_path)
+    places = {Path(file).parent for file, text in texts.items() if base and base in text and base in _names([text])}
+    return any("custom_dataset" in text and Path(file).parent in places for file, text in texts.items())
+
+
+def _refusal(name: str, include_path: str | Path | None) -> str:
+    """Why a name cannot be a task's; empty if it may be one."""
+    parts = split_name(name)
+    base = name if parts is None else parts[0]
+    if set("*?[./") & set(name) or Path(name).is_dir() or name in suffixes():
+        return ""
+    texts = task_texts(include_path)
+    written = re.compile(rf"(?<![\w-]){re.escape(base)}(?![\w-])")
+    of_ours = f"{base}_{FIRST_AUDIT}"
+    if any(base in text and (written.search(text) or of_ours in text) for text in texts.values()):
+        return ""
+    return f"{name!r} is not a task, group, tag or audit{did_you_mean(name, _candidates(name, names_in(texts)))}"
+
+
+def _candidates(name: str, known: set[str]) -> Iterable[str]:
+    """Names that may be meant: audits, if it ends like the name of one."""
+    if split_name(name) is None and "leak" not in name and "confus" not in name:
+        return known
+    found = [f"{base}_{suffix}" for head, suffix in _parted(name) for base in _bases(head, known)]
+    return found or known
+
+
+def _bases(head: str, known: set[str]) -> list[str]:
+    return [head] if head in known else nearest_names(head, known)
+
+
+def _parted(name: str) -> Iterator[tuple[str, str]]:
+    """The ways to read a name as a task and an audit, whose suffix may be misspelled."""
+    exact = split_name(name)
+    if exact is not None:
+        yield exact
+        return
+    for place in (mark.start() for mark in re.finditer("_", name)):
+        close = get_close_matches(name[place + 1 :], suffixes(), n=1, cutoff=CLOSE_SUFFIX)
+        yield from ((name[:place], suffix) for suffix in close)
+
+
+def _names(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        for one, flow, block in GIVEN.findall(text):
+            yield from [one] if one else LISTED.findall(COMMENT.sub("", flow or block.replace("- ", " ")))
+
+
+def _text(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

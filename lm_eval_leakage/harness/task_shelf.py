@@ -1,0 +1,169 @@
+"""Tasks, groups and audits by name, from one task index for a whole command: building the index takes 11 seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from hashlib import blake2b
+from typing import Any
+
+from lm_eval.api.group import Group
+from lm_eval.tasks import TaskManager
+
+from lm_eval_leakage.harness.seams.tasks import Entry, Kind, with_metadata
+from lm_eval_leakage.harness.tasks.audit_names import find_audits
+from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
+from lm_eval_leakage.harness.tasks.task import LeakageTask, doc_hash, row_names
+from lm_eval_leakage.harness.tasks.templates import split_name
+from lm_eval_leakage.logs.audit_line import content_of
+from lm_eval_leakage.questions.families import question_key
+from lm_eval_leakage.records import UntestableQuestion
+
+OF_PROMPTS = (  # keys of a configuration that requests and right answers depend on
+    *("output_type", "doc_to_text", "doc_to_choice", "doc_to_target", "description", "target_delimiter"),
+    *("num_fewshot", "fewshot_delimiter", "fewshot_split", "fewshot_config", "gen_prefix", "process_results"),
+)
+
+
+@dataclass(frozen=True)
+class LoadedTask:
+    """A task, a group or an audit.
+
+    built: as `simple_evaluate` takes it; several for the members of a tag
+    leaves: the tasks in it, by name
+    manager: the task manager that built it
+    """
+
+    name: str
+    built: tuple[Any, ...]
+    leaves: Mapping[str, Any]
+    manager: Any
+
+
+@dataclass(frozen=True)
+class PlacedRow:
+    """The place of a question in a task, and its `row_names`.
+
+    key: as of `questions.copies`; empty if there is no question to be read
+    """
+
+    task: str
+    index: int
+    doc_hash: str
+    content: str
+    key: str = ""
+
+
+class TaskShelf:
+    """Loads tasks by name. The index is built on first use.
+
+    include_paths: folders with additional tasks
+    """
+
+    def __init__(self, include_paths: Sequence[str] = ()) -> None:
+        find_audits(TaskManager)
+        self._manager = TaskManager(include_path=list(include_paths) or None)
+
+    @property
+    def index(self) -> Mapping[str, Entry]:
+        """What is known of every task, group and tag without loading it."""
+        found: Mapping[str, Entry] = self._manager.task_index
+        return found
+
+    def names(self, asked: Sequence[str]) -> list[str]:
+        """The tasks and groups that are meant, with tags and patterns replaced by their tasks.
+
+        Raises ValueError for an unknown name, with the nearest known one, and for the name of an audit.
+        """
+        for name in asked:
+            if (parts := split_name(name)) is not None and name in self._manager.task_index:
+                raise ValueError(f"tasks has {name!r}, which is an audit; name the benchmark itself, {parts[0]!r}")
+        return self.names_with_audits(asked)
+
+    def names_with_audits(self, asked: Sequence[str]) -> list[str]:
+        """The same, where audits may be named; a pattern means audits only if it ends like the name of one."""
+        return list(dict.fromkeys(name for one in asked for name in self._meant(one)))
+
+    def _meant(self, name: str) -> Iterable[str]:
+        index = self._manager.task_index
+        if name in index:
+            tagged = index[name].kind is Kind.TAG
+            return self._manager.load([name])["tasks"] if tagged else [name]
+        if set("*?[") & set(name) and (found := self._manager.match_tasks([name])):
+            return [one for one in found if (split_name(one) is None) == (split_name(name) is None)]
+        close = get_close_matches(name, list(index), n=1, cutoff=0.6)
+        hint = f"did you mean {close[0]!r}?" if close else "`lm-eval-leakage ls tasks` lists them all"
+        raise ValueError(f"tasks has {name!r}, which is not a task, group, tag or file; {hint}")
+
+    def load(self, name: str, metadata: Mapping[str, object]) -> LoadedTask:
+        """A task, group or audit; raises ValueError, with the reason, if it cannot be loaded.
+
+        metadata: as in `--metadata`, with the model's arguments, which lm_eval adds
+        """
+        manager = with_metadata(self._manager, metadata)
+        try:
+            found = manager.load([name])
+        except (OSError, ValueError):
+            raise
+        except Exception as error:  # a task's own module and data may raise anything
+            raise ValueError(f"{name} cannot be loaded ({type(error).__name__}: {error})") from error
+        inner = {child for children in found["group_map"].values() for child in children}
+        named = {**found["tasks"], **found["groups"]}
+        built = tuple(one for key, one in named.items() if key not in inner)
+        return LoadedTask(name, built, found["tasks"], manager)
+
+
+def placed_rows(loaded: LoadedTask) -> list[PlacedRow]:
+    """Every question, task by task in the published order."""
+    return [
+        PlacedRow(name, index, *row_names(doc), _key(task, doc))
+        for name, task in loaded.leaves.items()
+        for index, doc in enumerate(task.eval_docs)
+    ]
+
+
+def _key(task: Any, doc: Any) -> str:
+    try:
+        question = task.question(doc) if isinstance(task, LeakageTask) else content_of(doc)[0]
+    except UntestableQuestion:
+        return ""
+    return "" if question is None else question_key(question)
+
+
+def digest_of_rows(task: Any, *, documented: bool = True) -> str:
+    """A digest of all rows of a task, in their order, and of how they are put; an audit puts them as its base task.
+
+    documented: whether what is said about the published orders counts, too
+    """
+    asked = getattr(task, "base", task).config.to_dict()
+    told = {key: asked[key] for key in OF_PROMPTS if key in asked}
+    if documented and (says := (task.config.metadata or {}).get(STATUS_KEY)):
+        told[STATUS_KEY] = says
+    digest = blake2b(json.dumps(told, sort_keys=True, default=str).encode(), digest_size=16)
+    for doc in task.eval_docs:
+        digest.update(doc_hash(doc).encode())
+    return digest.hexdigest()
+
+
+def only_tasks(built: Iterable[Any], wanted: Iterable[str]) -> list[Any]:
+    """The same without other tasks than the wanted ones: the harness would ask a task without chosen questions as a
+    whole. Groups are changed."""
+    return list(_only_tasks(built, frozenset(wanted)))
+
+
+def _only_tasks(built: Iterable[Any], wanted: frozenset[str]) -> Iterator[Any]:
+    for one in built:
+        if isinstance(one, Group):
+            for name, child in [(_name(child), child) for child in one]:
+                if not list(_only_tasks([child], wanted)):
+                    one.pop(name)
+            if len(one):
+                yield one
+        elif one.task_name in wanted:
+            yield one
+
+
+def _name(item: Any) -> str:
+    return str(item.name if isinstance(item, Group) else item.task_name)

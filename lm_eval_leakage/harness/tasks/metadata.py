@@ -1,0 +1,153 @@
+"""Reads the parameters of a task's probe and statistics from its `metadata` (YAML or `--metadata`).
+
+Refuses unknown keys of `--metadata` before the model is loaded, and suggests the nearest known key.
+
+All tasks of a run share its `--metadata`, and the harness adds the model's arguments to it. So in a run that also has
+other tasks (RULER takes `max_seq_lengths`), only a key that closely resembles one of ours is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.harness.tasks.templates import names_an_audit
+from lm_eval_leakage.logs.reference_log import ReferenceLog, read_reference
+from lm_eval_leakage.registry import detector_packages
+
+logger = logging.getLogger(__name__)
+
+
+def probe_of(metadata: Mapping[str, Any]) -> Probe:
+    """The probe that `metadata` names. Other keys are ignored, since the harness adds the model's arguments to it."""
+    if "probe" not in metadata:
+        raise ValueError(f"metadata names no probe; add `probe:` with one of: {', '.join(probes.names())}")
+    chosen: Any = probes.get(metadata["probe"])
+    probe: Probe = chosen(**{field.name: metadata[field.name] for field in fields(chosen) if field.name in metadata})
+    return probe
+
+
+def reference_of(metadata: Mapping[str, Any], probe: Probe) -> ReferenceLog | None:
+    """The log of a reference model, whose log-likelihoods are subtracted from those of the run's model.
+
+    All audits of a run share its `--metadata`; an audit that does not score given texts ignores the reference.
+    """
+    if metadata.get("reference_log") is None:
+        return None
+    if probe.needs != "loglikelihood":
+        logger.warning(
+            "reference_log is %r, but the probe %r requests no log-likelihoods of given texts from which a reference "
+            "could be subtracted; its audit ignores the reference",
+            metadata["reference_log"],
+            metadata["probe"],
+        )
+        return None
+    return read_reference(str(metadata["reference_log"]))
+
+
+SWITCHES = {
+    "resume": "false to save no answers and reuse none",
+    "control_form": "false not to ask the control form",
+}
+
+
+def switch_of(metadata: Mapping[str, Any], key: str) -> bool:
+    """One of `SWITCHES`, which are on by default."""
+    found = metadata.get(key, True)
+    if not isinstance(found, bool):
+        raise ValueError(f"{key} is {found!r}; give true, or {SWITCHES[key]}")
+    return found
+
+
+def with_parameters(pipeline: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A pipeline of the YAML, with the parameters of its statistic that `metadata` (or the command line) sets."""
+    filters = []
+    for entry in pipeline["filter"]:
+        chosen: Any = statistics.get(entry["statistic"]) if "statistic" in entry else None
+        names = [field.name for field in fields(chosen)] if chosen else []
+        filters.append(entry | {name: metadata[name] for name in names if name in metadata})
+    return pipeline | {"filter": filters}
+
+
+OWN_KEYS = {
+    "data_files": "a local file of questions instead of the task's own data",
+    "calibration": "a calibration file; flags questions by its known scores",
+    "fpr": "the false-positive rate of a calibration's flags",
+    "reference_log": "a reference model's samples log, whose log-likelihoods are subtracted",
+    "resume": "whether answers are saved, so that an interrupted audit can be resumed",
+    "control_form": "whether option orders are also asked in the control forms where the verdict needs them",
+    "published_orders": "what the builder says about the published orders, as STATUS: SOURCE",
+    "seal": "the private folder of a sealed benchmark, whose key makes the tests of its draws exact",
+    "shard": "every n-th question only, as i/n, counted from 0",
+    "probe": "name of the probe",
+    "version": "version of the task, for the results file",
+    "description": "description of the task",
+    "audit_of": "the task that is audited",
+}
+CLOSE = 0.8  # difflib ratio: one letter added, dropped or replaced in a word of five
+
+
+@functools.cache
+def known_keys() -> frozenset[str]:
+    """Every key that an audit reads: our own, and the parameters of all probes and statistics. Those of this package
+    are read from the source, since importing all of it takes seconds."""
+    if detector_packages():
+        return frozenset({*OWN_KEYS, *_imported_parameters()})
+    folders = [folder for one in (probes, statistics) for folder in import_module(one.package).__path__]
+    files = [file for folder in folders for file in Path(folder).glob("*.py")]
+    return frozenset({*OWN_KEYS, *(name for file in files for name in _parameters_in(file))})
+
+
+def _imported_parameters() -> Iterator[str]:
+    registered = [probes.get(name) for name in probes.names()] + [statistics.get(name) for name in statistics.names()]
+    with_parameters: Any = filter(is_dataclass, registered)  # those of other packages may not be dataclasses
+    yield from (field.name for chosen in with_parameters for field in fields(chosen) if field.repr)
+
+
+def _parameters_in(file: Path) -> Iterator[str]:
+    """The fields of the classes that a module registers, without those that `repr` leaves out."""
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef) and any(".register(" in ast.unparse(one) for one in node.decorator_list):
+            own = (one for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name))
+            yield from (
+                ast.unparse(one.target)
+                for one in own
+                if "ClassVar" not in ast.unparse(one.annotation) and "repr=False" not in ast.unparse(one)
+            )
+
+
+def refusal_of_keys(keys: Iterable[str], *, of_audits_only: bool) -> str | None:
+    """Why a run with these user-given keys is refused; None if each is known or may belong to another task."""
+    for key in keys:
+        close = get_close_matches(key, known_keys(), n=1, cutoff=CLOSE)
+        if key in known_keys() or not (close or of_audits_only):
+            continue
+        nearest = close or get_close_matches(key, known_keys(), n=1, cutoff=0.5)
+        remedy = f"did you mean {nearest[0]!r}" if nearest else f"choose from: {', '.join(sorted(known_keys()))}"
+        return f"--metadata has the key {key!r}, which no audit knows; {remedy}"
+    return None
+
+
+def names_audit_or_group(task: object, index: Mapping[str, Any]) -> bool:
+    """Whether a run's task name denotes audits of ours that read no keys other than ours."""
+    if not isinstance(task, str):
+        return False
+    base = getattr(index[task], "base", None) if task in index else None
+    makes_its_data = "custom_dataset" in (getattr(base, "cfg", None) or {})  # from keys of --metadata
+    return names_an_audit(task) and not makes_its_data
+
+
+@functools.cache
+def warn_of_misspelled_keys(keys: frozenset[str]) -> None:
+    """Only warns: when called from Python, a task manager's metadata also holds the model's arguments, one of which
+    may resemble one of our keys."""
+    if refusal := refusal_of_keys(sorted(keys), of_audits_only=False):
+        logger.warning("%s", refusal.replace("--metadata", "metadata"))

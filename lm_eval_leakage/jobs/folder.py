@@ -1,0 +1,310 @@
+"""Digests of a unit's files, by which a changed one is found.
+
+Attempts at units: what came of each, as one line of JSON.
+
+The folder of a campaign: where a unit's files, its log and the records of its attempts are, and which are done.
+
+A unit is done if its folder is below `runs`, where it appears in one step. Everything else may be lost at any moment.
+
+Attempts that workers elsewhere have recorded since one last looked.
+
+Which unit a free worker takes next, and which are tried again or given up: the same for every engine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from lm_eval_leakage.files import add_record, atomic_remove, atomic_write, published
+from lm_eval_leakage.jobs.plan import CampaignPlan, Unit, read_plan
+from lm_eval_leakage.texts import as_json, brief
+
+CHUNK = 2**20  # bytes
+
+
+def digests_of(folder: Path, without: str = "") -> dict[str, str]:
+    """BLAKE2b digests (32 bytes, hexadecimal) of all files of a folder, by their paths within it.
+
+    without: a folder in it that is left out
+    """
+    files = sorted(
+        file for file in folder.rglob("*") if file.is_file() and file.relative_to(folder).parts[0] != without
+    )
+    return {file.relative_to(folder).as_posix(): digest_of(file) for file in files}
+
+
+def digest_of(file: Path) -> str:
+    digest = blake2b(digest_size=32)
+    with file.open("rb") as stream:
+        while part := stream.read(CHUNK):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try of a unit.
+
+    seconds: that it took, with loading the model if it was the first of its worker
+    n_requests, n_tokens: that the model answered in this attempt, and the tokens in their texts, about
+    error: in one sentence; None if it succeeded
+    lost: whether the worker or its machine died, so that the fault may not be the unit's
+    time: when it ended, in UTC, as ISO 8601
+    """
+
+    unit: Unit
+    ok: bool
+    seconds: float
+    n_requests: int
+    n_tokens: int
+    error: str | None
+    lost: bool
+    worker: str
+    time: str
+
+    @property
+    def as_record(self) -> dict[str, object]:
+        return asdict(self) | {"unit": self.unit.id, "seconds": round(self.seconds, 3)}
+
+    @property
+    def as_line(self) -> str:
+        """One line of JSON, without its end."""
+        return as_json(self.as_record)
+
+
+def attempt_of(line: str | bytes) -> Attempt:
+    """Raises ValueError for a line that is not an attempt, such as one that a killed process left."""
+    try:
+        found: dict[str, Any] = json.loads(line)
+        return Attempt(**(found | {"unit": Unit.of_id(found["unit"])}))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{brief(line)} is not the line of an attempt ({error})") from error
+
+
+PLAN, MANIFEST, STATUS = "plan.yaml", "manifest.json", "status.json"
+DONE, WORK, LOGS, ATTEMPTS, LOCKS = "runs", "work", "logs", "attempts", "locks"
+RUNNING = "running"  # the state of a campaign in its status file, while a driver writes it
+UNIT_FILE = "unit.json"  # of a unit that is complete: its attempt, and a digest of each of its files
+
+
+class CampaignFolder:
+    """Paths are made when they are written to. Several processes on several machines may use one folder at once."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._records: dict[str, Path] = {}
+
+    @property
+    def plan(self) -> CampaignPlan:
+        """The plan of this campaign; its output_path is this folder."""
+        return read_plan(self.path / PLAN, self.path)
+
+    @property
+    def runs(self) -> Path:
+        return self.path / DONE
+
+    def run_of(self, unit: Unit) -> Path:
+        """Where the files of a unit are that is done."""
+        return self.runs / unit.id
+
+    def work_of(self, unit: Unit) -> Path:
+        """Where an attempt writes; the answers there are used by the next one."""
+        return self.path / WORK / unit.id
+
+    def log_of(self, unit: Unit) -> Path:
+        return self.path / LOGS / f"{unit.id}.log"
+
+    def log_of_worker(self, worker: str) -> Path:
+        """What a worker says between its units."""
+        return self.path / LOGS / f"{worker}.log"
+
+    # ------------------------------------------------------------------ what is done
+
+    def done(self, unit: Unit) -> bool:
+        return self.run_of(unit).is_dir()
+
+    def left(self, units: Iterable[Unit]) -> list[Unit]:
+        """Those that are not done."""
+        return [unit for unit in units if not self.done(unit)]
+
+    def failed(self, units: Iterable[Unit]) -> list[Attempt]:
+        """The last attempt at each unit that is not done, where there was one."""
+        last = {attempt.unit: attempt for attempt in self.attempts()}
+        return [last[unit] for unit in units if unit in last and not self.done(unit)]
+
+    def publish(self, unit: Unit) -> bool:
+        """Moves a unit's complete files to `runs` in one step. Returns False, and leaves them, if it is done already:
+        nothing is there twice."""
+        return published(self.work_of(unit), self.run_of(unit))
+
+    def unit_file(self, unit: Unit) -> dict[str, Any]:
+        """What was written when the unit was complete; empty if that cannot be read."""
+        return read_json(self.run_of(unit) / UNIT_FILE)
+
+    @contextmanager
+    def sole_use(self, unit: Unit) -> Iterator[None]:
+        """Waits until no other process works on this unit. A process that is killed gives it up at once."""
+        from filelock import FileLock
+
+        lock = self.path / LOCKS / f"{unit.id.replace('/', '~')}.lock"
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(lock):
+            yield
+
+    def tidy(self) -> None:
+        """Removes what only units in progress need."""
+        for place in (WORK, LOCKS):
+            atomic_remove(self.path / place)
+
+    # ------------------------------------------------------------------ attempts
+
+    def record(self, attempt: Attempt) -> None:
+        """Adds an attempt to a file of this process and worker, so that no file has two writers."""
+        name = attempt.worker
+        if name not in self._records:
+            own = f"{name}-{socket.gethostname()}-{uuid4().hex}.jsonl"
+            self._records[name] = self.path / ATTEMPTS / own
+        add_record(self._records[name], attempt.as_line)
+
+    def attempts(self) -> list[Attempt]:
+        """All attempts, oldest first; incomplete lines, left by a kill, are passed over."""
+        found = []
+        for file in sorted((self.path / ATTEMPTS).glob("*.jsonl")):
+            for line in file.read_bytes().splitlines():
+                try:
+                    found.append(attempt_of(line))
+                except ValueError:
+                    continue
+        return sorted(found, key=lambda attempt: attempt.time)
+
+    # ------------------------------------------------------------------ manifest and status
+
+    def manifest(self) -> dict[str, Any]:
+        return read_json(self.path / MANIFEST)
+
+    def write_manifest(self, manifest: dict[str, Any]) -> None:
+        atomic_write(self.path / MANIFEST, as_json(manifest, indent=1) + "\n")
+
+    def status(self) -> dict[str, Any]:
+        return read_json(self.path / STATUS)
+
+    def write_status(self, status: dict[str, Any]) -> None:
+        atomic_write(self.path / STATUS, as_json(status, indent=1) + "\n")
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Empty if the file is missing or damaged."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+class NewAttempts:
+    """Looks at the sizes of the files of attempts, and reads only what was added to them: one listing of one folder,
+    however many workers there are.
+
+    folder: that of the files; what they hold at first is not new
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[str, int] = {}  # bytes, up to the end of a line, by file
+        self.look()
+
+    def look(self) -> list[Attempt]:
+        """Those that are new, oldest first."""
+        if not self._folder.is_dir():
+            return []
+        with os.scandir(self._folder) as entries:
+            grown = [entry.name for entry in entries if entry.stat().st_size > self._read.get(entry.name, 0)]
+        found = [attempt for name in sorted(grown) for attempt in self._of(name)]
+        return sorted(found, key=lambda attempt: attempt.time)
+
+    def _of(self, name: str) -> list[Attempt]:
+        begun = self._read.get(name, 0)
+        with (self._folder / name).open("rb") as stream:
+            stream.seek(begun)
+            whole = stream.read().rpartition(b"\n")[0]
+        self._read[name] = begun + len(whole) + bool(whole)
+        found = []
+        for line in whole.splitlines():
+            try:
+                found.append(attempt_of(line))
+            except ValueError:  # left incomplete by a worker that was killed
+                continue
+        return found
+
+
+FURTHER_LOSSES = 4  # attempts beyond `retries` after which a unit is given up though it never failed by itself
+
+
+class UnitQueue:
+    """Units that are waiting, and those that workers have. For one thread.
+
+    A unit is given up after `retries + 1` attempts that failed by themselves, or after `retries + 4` in all: one whose
+    worker is killed again and again, for want of memory for example, may be the reason.
+    """
+
+    def __init__(self, units: Iterable[Unit], plan: CampaignPlan, earlier: Iterable[Attempt] = ()) -> None:
+        """earlier: attempts that count as tries; units that they have exhausted are given up"""
+        self._retries = plan.retries
+        self._waiting: dict[str, deque[Unit]] = {}
+        self._out: set[Unit] = set()
+        self._failed, self._tried = Counter[Unit](), Counter[Unit]()
+        for attempt in earlier:
+            self._count(attempt)
+        for unit in units:
+            if not self._is_given_up(unit):
+                self._waiting.setdefault(unit.model, deque()).append(unit)
+
+    def take(self, model: str) -> Unit | None:
+        """The next unit of a model for a worker that has it loaded; None if none is waiting."""
+        waiting = self._waiting.get(model)
+        if not waiting:
+            return None
+        unit = waiting.popleft()
+        self._out.add(unit)
+        return unit
+
+    def returned(self, attempt: Attempt) -> None:
+        """Takes note of how an attempt at a unit that was taken has ended; what is told twice counts once."""
+        unit = attempt.unit
+        if unit not in self._out:
+            return
+        self._out.remove(unit)
+        self._count(attempt)
+        if not attempt.ok and not self._is_given_up(unit):
+            self._waiting[unit.model].append(unit)
+
+    def _count(self, attempt: Attempt) -> None:
+        self._tried[attempt.unit] += 1
+        self._failed[attempt.unit] += not attempt.ok and not attempt.lost
+
+    def _is_given_up(self, unit: Unit) -> bool:
+        return self._failed[unit] > self._retries or self._tried[unit] >= self._retries + FURTHER_LOSSES
+
+    @property
+    def waiting(self) -> list[Unit]:
+        """Units that no worker has, of each model together."""
+        return [unit for units in self._waiting.values() for unit in units]
+
+    def models_with_work(self) -> dict[str, int]:
+        """Number of waiting units by model, for models that have any, in the order of the plan."""
+        return {model: len(units) for model, units in self._waiting.items() if units}
+
+    @property
+    def finished(self) -> bool:
+        """Whether every unit is done or given up."""
+        return not self._out and not any(self._waiting.values())

@@ -1,0 +1,636 @@
+"""Finds the drawn questions of a check in audits and runs of the same benchmark.
+
+Which questions of which tasks a model has answered already, in runs and audits on disk.
+
+A run counts as one of this model only if it says so: by the identity that was written into it (weights, arguments,
+chat template), not by the model's name. Runs that the user names (`--runs`) may say nothing about it.
+
+The plan of a check: one step per task and kind of run, as a table that is shown before a model is loaded.
+
+Plans a check: which questions, what is there already, what this backend can answer, what is to be run.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.harness.costs import ROWS_MEASURED, needs_of, size_of
+from lm_eval_leakage.harness.models.request_tokens import TokenizerOnly, tokenizer_on_disk
+from lm_eval_leakage.harness.own_benchmark import is_file_of_questions, write_task
+from lm_eval_leakage.harness.preflight import why_cannot_answer
+from lm_eval_leakage.harness.saved_run import BATCH_SIZE, DEVICE, NamedModel
+from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf, digest_of_rows, placed_rows
+from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
+from lm_eval_leakage.harness.tasks.task import drawn
+from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
+from lm_eval_leakage.jobs.check_settings import CHECKED_AUDITS, CheckSettings
+from lm_eval_leakage.logs.audit_line import AuditLine, content_of
+from lm_eval_leakage.logs.audits import lines_of_audits
+from lm_eval_leakage.logs.run import Problem, Run, identity_differences, sanitized
+from lm_eval_leakage.logs.runs import OF_IDENTITY, find_runs
+from lm_eval_leakage.questions.families import each_once
+from lm_eval_leakage.results.answered import chosen_runs
+from lm_eval_leakage.results.data_verdict import FEWEST_JUDGED
+from lm_eval_leakage.results.formatting import DASH, about, count, counted
+from lm_eval_leakage.results.published_orders import EXACT
+from lm_eval_leakage.texts import visible
+
+ChosenIndices = Mapping[str, Sequence[int]]  # indices of questions by task, sorted, as lm_eval's `samples` takes them
+
+
+def drawn_once(rows: Sequence[PlacedRow], n: int | None, seed: int) -> list[PlacedRow]:
+    """`n` questions at random, none a copy of another; all rows, with copies, for None or if there are no more
+    questions."""
+    once = each_once(rows, lambda row: row.key)
+    return list(rows) if n is None or n >= len(once) else drawn(once, n, seed)
+
+
+class RowFinder:
+    """Finds questions among the rows of another task on the same benchmark: by the row's hash, else by its text."""
+
+    def __init__(self, rows: Iterable[PlacedRow]) -> None:
+        self._by_name: dict[str, list[PlacedRow]] = defaultdict(list)
+        for row in rows:
+            for name in filter(None, (row.doc_hash, row.content)):
+                self._by_name[name].append(row)
+
+    def find(self, row: PlacedRow) -> PlacedRow | None:
+        """The first that matches; in a copy of the benchmark, equal rows are the same question."""
+        found = self._by_name.get(row.doc_hash) or self._by_name.get(row.content)
+        return found[0] if found else None
+
+
+def samples_of(rows: Iterable[PlacedRow]) -> ChosenIndices:
+    samples: dict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        samples[row.task].add(row.index)
+    return {task: sorted(indices) for task, indices in samples.items()}
+
+
+MODEL_DEFAULTS = (None, "", "main")
+Names = Mapping[str, frozenset[str]]  # hashes of questions, by task or by an audit's suffix
+
+
+@dataclass(frozen=True)
+class PresentRun:
+    """A run that is complete.
+
+    answered: of the answered questions, hashes of the rows, by task; audited: of the audited ones, by the audit's
+        suffix, hashes of the rows and of the texts
+    data: digests of all rows of its tasks; empty for runs of others
+    """
+
+    answered: Names
+    audited: Names
+    data: Mapping[str, str]
+    files: tuple[Path, ...]
+
+    def is_of(self, rows: Sequence[PlacedRow], data: Mapping[str, str], suffix: str = "") -> bool:
+        """Whether it asked exactly these rows, of tasks whose rows have these digests."""
+        wanted: dict[str, set[str]] = defaultdict(set)
+        for row in rows:
+            wanted["" if suffix else row.task].add(row.doc_hash)
+        if not rows or any(self.data.get(name) != data[name] for name in {row.task for row in rows}):
+            return False
+        if not suffix:
+            return wanted == dict(self.answered)
+        known = {name for row in rows for name in (row.doc_hash, row.content)}
+        asked = self.audited.get(suffix, frozenset())
+        return wanted[""] <= asked <= known
+
+
+@dataclass(frozen=True)
+class PresentRuns:
+    """One model's runs, oldest first.
+
+    others: how other models of the same name differ from it whose runs are there, too, in words
+    n_unknown: number of runs of this name that do not say which model they are of
+    """
+
+    runs: tuple[PresentRun, ...] = ()
+    others: tuple[str, ...] = ()
+    n_unknown: int = 0
+    answered: Names = field(init=False)
+    audited: Names = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "answered", _together(run.answered for run in self.runs))
+        object.__setattr__(self, "audited", _together(run.audited for run in self.runs))
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return tuple(chain.from_iterable(run.files for run in self.runs))
+
+    def files_with(self, rows: Sequence[PlacedRow], suffix: str = "") -> tuple[Path, ...]:
+        """Of the runs that answered or audited any of these rows."""
+        tasks = {row.task for row in rows}
+        holding = [run for run in self.runs if (suffix in run.audited if suffix else tasks & run.answered.keys())]
+        return tuple(chain.from_iterable(run.files for run in holding))
+
+    def exact(self, rows: Sequence[PlacedRow], data: Mapping[str, str], suffix: str = "") -> tuple[Path, ...]:
+        """The newest run that asked exactly these rows; empty if there is none."""
+        return next((run.files for run in reversed(self.runs) if run.is_of(rows, data, suffix)), ())
+
+    def has_answers(self, rows: Iterable[PlacedRow]) -> bool:
+        """Whether each of these rows has an answer; False for no rows. By the hash of the row: one of the same text
+        may have another right answer."""
+        found = [row.doc_hash in self.answered.get(row.task, frozenset()) for row in rows]
+        return bool(found) and all(found)
+
+    def has_audits(self, suffix: str, rows: Iterable[PlacedRow]) -> bool:
+        found = [_is_among(row, self.audited.get(suffix, frozenset())) for row in rows]
+        return bool(found) and all(found)
+
+    def among(self, rows: Sequence[PlacedRow], audits: Sequence[str] = (FIRST_AUDIT,)) -> list[PlacedRow]:
+        """The rows that were answered and audited; if there are none, those that were either; else none."""
+        answered = [row for row in rows if row.doc_hash in self.answered.get(row.task, frozenset())]
+        asked = frozenset(name for suffix in audits for name in self.audited.get(suffix, ()))
+        both = [row for row in answered if _is_among(row, asked)]
+        return both or answered or [row for row in rows if _is_among(row, asked)]
+
+
+def _together(found: Iterable[Names]) -> Names:
+    names: dict[str, frozenset[str]] = defaultdict(frozenset)
+    for own in found:
+        for name, hashes in own.items():
+            names[name] |= hashes
+    return names
+
+
+def _is_among(row: PlacedRow, hashes: frozenset[str]) -> bool:
+    return row.doc_hash in hashes or bool(row.content and row.content in hashes)
+
+
+def name_among_runs(who: NamedModel) -> str:
+    """A model's name with its revision, as `logs.runs` makes it."""
+    told = [f"{key}={who.model_args[key]}" for key in OF_IDENTITY if who.model_args.get(key) not in MODEL_DEFAULTS]
+    return " ".join([who.name, *told])
+
+
+def present_runs(
+    places: Iterable[Path], who: NamedModel, *, by_name: bool = False, needs_control: bool = True
+) -> PresentRuns:
+    """The complete runs of this model as it is now.
+
+    by_name: whether runs count that do not say which model of this name they are of
+    needs_control: whether an audit of written orders counts only with the control forms or a reference
+    """
+    problems: list[Problem] = []
+    found = [run for run in _runs(places, problems) if run.results_file is not None]
+    if not found:
+        return PresentRuns()
+    identity, key = who.identity, sanitized(name_among_runs(who))
+    unknown = [run for run in found if not run.identity and run.key == key]
+    others = [run for run in found if run.identity and run.identity != identity and sanitized(run.named) == key]
+    same = [run for run in found if run.identity == identity or (by_name and run in unknown)]
+    told = dict.fromkeys(identity_differences(run.identity, identity) for run in others)
+    return PresentRuns(_present(same, problems, needs_control), tuple(told), len(unknown))
+
+
+def models_among(places: Iterable[Path]) -> list[str]:
+    """The models whose runs are in these folders."""
+    return list(dict.fromkeys(run.model for run in _runs(places, [])))
+
+
+def present_references(folder: Path, who: NamedModel) -> PresentRuns:
+    """The audits of all models in a folder but this one."""
+    problems: list[Problem] = []
+    key = sanitized(name_among_runs(who))
+    return PresentRuns(_present([run for run in _runs([folder], problems) if run.key != key], problems, False))
+
+
+def _runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
+    there = [place for place in places if place.exists()]
+    try:
+        return find_runs(there, problems) if there else []
+    except ValueError:  # a folder without a run
+        return []
+
+
+def _present(runs: Sequence[Run], problems: list[Problem], needs_control: bool) -> tuple[PresentRun, ...]:
+    return tuple(
+        PresentRun(_answered(run, problems), _audited(run, needs_control), run.data, run.results_files) for run in runs
+    )
+
+
+def _answered(run: Run, problems: list[Problem]) -> Names:
+    found: dict[str, frozenset[str]] = {}
+    for one in chosen_runs([run], problems):
+        answers = one.answers(problems)
+        if len({answer.doc_id for answer in answers}) >= one.n_questions:
+            found[one.task] = frozenset(answer.doc_hash for answer in answers)
+    return found
+
+
+def _audited(run: Run, needs_control: bool) -> Names:
+    """Nothing if lines are missing: then it is run again."""
+    lost: list[Problem] = []
+    lines = list(lines_of_audits([run], lost))
+    found: dict[str, list[AuditLine]] = defaultdict(list)
+    for task, line in [] if any(problem.incomplete for problem in lost) else lines:
+        found[(split_name(task) or ("", task))[1]].append(line)
+    return {
+        suffix: frozenset(name for line in own for name in (line.question, content_of(line.doc)[1]) if name)
+        for suffix, own in found.items()
+        if suffix != FIRST_AUDIT or _says_enough(own, needs_control)
+    }
+
+
+def _says_enough(lines: Sequence[AuditLine], needs_control: bool) -> bool:
+    """Whether a verdict can be computed from an audit of option orders. Questions with a natural order, or with one
+    order that could be compared, are never asked in the control forms."""
+    tested = [line for line in lines if line.reason is None and not line.guards and len(line.compared) != 1]
+    known = [line for line in lines if line.published_orders is not None]
+    is_compared = any(line.is_controlled or line.reference or line.published_orders in EXACT for line in lines)
+    return bool(known) and (is_compared or not tested or not needs_control)
+
+
+TO_RUN, THERE, NOT_NEEDED, NOT_POSSIBLE = "to run", "there already", "not needed", "not possible"
+ACCURACY_RUN, ORDERS_RUN = "accuracy", "option orders"
+TOKENS_RUN, CONFUSION_RUN = "token-level evidence", "choice confusion"
+REFERENCE_RUN, UNSEEN_RUN = "reference: option orders", "unseen questions"
+HEADINGS = ("task", "what", "questions", "requests", "tokens, about", "status")
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """One run.
+
+    n_questions, n_requests, n_tokens: 0 if unknown; tokens are estimated
+    status: one of the four above; note: where it is, or why not
+    """
+
+    task: str
+    what: str
+    n_questions: int = 0
+    n_requests: int = 0
+    n_tokens: int = 0
+    status: str = TO_RUN
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class CheckPlan:
+    """seed: by which questions were drawn; counted: whether tokens are counted by the model's tokenizer"""
+
+    model: str
+    backend: str
+    seed: int
+    steps: tuple[PlannedStep, ...]
+    counted: bool = False
+
+    @property
+    def to_run(self) -> list[PlannedStep]:
+        return [step for step in self.steps if step.status == TO_RUN]
+
+    @property
+    def as_text(self) -> str:
+        lines = [HEADINGS, *(_cells(step) for step in self.steps)]
+        widths = [max(len(line[place]) for line in lines) for place in range(len(HEADINGS) - 1)]
+        table = "\n".join(_line(line, widths) for line in lines)
+        return f"{visible(self._head)}\n\n{visible_lines(table)}\n\n{self._sum}"
+
+    @property
+    def _head(self) -> str:
+        return f"Check of {self.model} ({self.backend}); questions are drawn at random with seed {self.seed}"
+
+    @property
+    def _sum(self) -> str:
+        if not self.to_run:
+            return "Nothing has to be run."
+        n_tokens = sum(step.n_tokens for step in self.to_run)
+        n_requests = sum(step.n_requests for step in self.to_run)
+        how = "counted in a part of the questions" if self.counted else "taking four bytes for a token"
+        return f"To run: {counted(n_requests, 'request')} with about {about(n_tokens)} tokens ({how})."
+
+
+def visible_lines(text: str) -> str:
+    return "\n".join(map(visible, text.split("\n")))
+
+
+def _cells(step: PlannedStep) -> Sequence[str]:
+    status = f"{step.status}: {step.note}" if step.note else step.status
+    numbers = [step.n_questions, step.n_requests]
+    tokens = about(step.n_tokens) if step.n_tokens else DASH
+    return (step.task, step.what, *(count(number) if number else DASH for number in numbers), tokens, status)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first = [
+        cell.ljust(width) if place < 2 else cell.rjust(width)
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=False))
+    ]
+    return "  ".join([*first, cells[-1]]).rstrip()
+
+
+AUDITS = dict(zip((ORDERS_RUN, TOKENS_RUN, CONFUSION_RUN), CHECKED_AUDITS, strict=True))
+OF_UNSEEN = (FIRST_AUDIT, "leakage_tokens")
+RUNS, REFERENCES, UNSEEN, OWN_TASKS = "runs", "reference", "unseen", "tasks"  # folders of the output
+
+
+@dataclass(frozen=True)
+class CheckJob:
+    """A run that is missing.
+
+    n_characters: of its requests
+    seed: by which its questions were drawn; None if they are all
+    """
+
+    step: PlannedStep
+    who: NamedModel
+    loaded: LoadedTask
+    samples: ChosenIndices
+    output: Path
+    n_characters: int
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class PlannedCheck:
+    """jobs: of the model, then of the reference
+    files: results files of what is there already and is judged, by the folder of the output in which they would be
+    unjudged: why there will be no audit of option orders, by task
+    unlike: what is in the folder and is not used, since it is of another model of this name or does not say
+    whole: tasks of which all questions are asked
+    benchmarks: of each task, the benchmarks in it with digests of their rows
+    """
+
+    plan: CheckPlan
+    who: NamedModel
+    tasks: tuple[str, ...]
+    jobs: tuple[CheckJob, ...] = ()
+    files: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    unjudged: Mapping[str, str] = field(default_factory=dict)
+    unlike: tuple[str, ...] = ()
+    whole: frozenset[str] = frozenset()
+    benchmarks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+def plan_check(settings: CheckSettings, say: Callable[[str], None]) -> PlannedCheck:
+    """Loads tasks and data, and no model. Raises ValueError or OSError for anything that would end the check later."""
+    how = (settings.batch_size or BATCH_SIZE, settings.device or DEVICE, settings.apply_chat_template)
+    who = NamedModel(settings.model, settings.model_args, *how)
+    folder = settings.output_path / OWN_TASKS
+    files = [task for task in settings.tasks if is_file_of_questions(task)]
+    own = {task: write_task(Path(task).expanduser(), folder) for task in files}
+    given = _given_runs(settings, who)
+    say("reading the tasks ...")
+    included = [part for part in (settings.include_path or "").split(":") if part]
+    shelf = TaskShelf([*([str(folder)] if own else []), *included])
+    names = [name for task in settings.tasks for name in ([own[task].name] if task in own else shelf.names([task]))]
+    unscored = {one.name: one.unscored for one in own.values()}
+    tokenizers = _Tokenizers()
+    planned = [
+        _PlannedTask(settings, who, shelf, name, given, tokenizers, unscored.get(name, ""))
+        for name in dict.fromkeys(names)
+    ]
+    pairs = [pair for task in planned for pair in task.steps()]
+    there: dict[str, dict[Path, None]] = {RUNS: {}, REFERENCES: {}, UNSEEN: {}}
+    for task in planned:
+        for room, files_there in task.there.items():
+            there[room] |= dict.fromkeys(files_there)
+    unlike = dict.fromkeys(told for present in (given, *(task.own for task in planned)) for told in _unlike(present))
+    _refuse_without_audit([step for step, _ in pairs if step.what in AUDITS])
+    return PlannedCheck(
+        CheckPlan(
+            who.name, who.model, settings.seed, tuple(step for step, _ in pairs), tokenizers.of(who) is not None
+        ),
+        who,
+        tuple(task.name for task in planned),
+        tuple(sorted((job for _, job in pairs if job is not None), key=lambda job: job.who != who)),
+        {room: tuple(found) for room, found in there.items()},
+        {step.task: step.note for step, _ in pairs if step.what == ORDERS_RUN and step.status == NOT_POSSIBLE},
+        tuple(unlike),
+        frozenset(task.name for task in planned if len(task.chosen) == task.n_questions),
+        {task.name: task.benchmarks for task in planned},
+    )
+
+
+def _unlike(present: PresentRuns) -> Iterator[str]:
+    for difference in present.others:
+        yield f"runs of another model of this name are there and are not used: {difference}"
+    if present.n_unknown:
+        yield (
+            f"{counted(present.n_unknown, 'run')} of this name do not say which weights they are of; they are used "
+            "only if --runs names them"
+        )
+
+
+def _refuse_without_audit(steps: Sequence[PlannedStep]) -> None:
+    """Raises ValueError if none can be made: an accuracy alone would end without a verdict."""
+    if steps and all(step.status == NOT_POSSIBLE for step in steps):
+        raise ValueError(f"{steps[0].task} cannot be checked: {steps[0].note}; choose another benchmark or model")
+
+
+def _given_runs(settings: CheckSettings, who: NamedModel) -> PresentRuns:
+    """Raises ValueError if they hold no run of this model: a name that is spelled otherwise would go unnoticed."""
+    given = present_runs(settings.runs, who, by_name=True, needs_control=settings.reference is None)
+    if settings.runs and not given.files:
+        if given.others:
+            raise ValueError(
+                f"runs has only runs of another model that is called {who.name!r}, too: {given.others[0]}; leave it "
+                "out to run this model"
+            )
+        names = ", ".join(map(repr, models_among(settings.runs)))
+        if not names:
+            raise ValueError("runs has no complete run of any model; name the --output_path of a run")
+        raise ValueError(
+            f"runs has no complete run of {name_among_runs(who)!r}, only of {names}; give model_args as in those runs"
+        )
+    return given
+
+
+class _Tokenizers:
+    """Those of the check's models that are on disk, each loaded once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, TokenizerOnly | None] = {}
+
+    def of(self, who: NamedModel) -> TokenizerOnly | None:
+        key = repr(sorted(who.model_args.items()))
+        if key not in self._known:
+            self._known[key] = tokenizer_on_disk(who.model_args)
+        return self._known[key]
+
+
+StepAndJob = tuple[PlannedStep, CheckJob | None]
+
+
+class _PlannedTask:
+    """The steps of one task."""
+
+    def __init__(
+        self,
+        settings: CheckSettings,
+        who: NamedModel,
+        shelf: TaskShelf,
+        name: str,
+        given: PresentRuns,
+        tokenizers: _Tokenizers,
+        unscored: str,
+    ) -> None:
+        self.settings, self.who, self.shelf, self.name, self.given = settings, who, shelf, name, given
+        self.tokenizers = tokenizers
+        self.output = settings.output_path / RUNS / name
+        self.own = present_runs([self.output], who)
+        self.there: dict[str, list[Path]] = {RUNS: [], REFERENCES: [], UNSEEN: []}  # what is judged
+        self.base = unscored or self._loaded(name)
+        self.documented: dict[str, Any] = {} if settings.orders is None else {STATUS_KEY: settings.orders}
+        self.orders = self._loaded(f"{name}_{FIRST_AUDIT}", None, **self.documented)
+        if isinstance(self.base, str) and isinstance(self.orders, str):
+            raise ValueError(self.base)
+        self.references = self._given_references()
+        self.chosen = self._chosen()
+
+    def steps(self) -> Iterator[StepAndJob]:
+        yield self._accuracy()
+        for what, suffix in AUDITS.items():
+            yield self._audit(what, suffix)
+        if self.settings.reference is not None:
+            yield self._reference(self.settings.reference)
+        if self.settings.unseen is not None:
+            yield from (self._unseen(suffix, self.settings.unseen) for suffix in OF_UNSEEN)
+
+    # ------------------------------------------------------------------ which questions
+
+    def _chosen(self) -> list[PlacedRow]:
+        """Those of the given runs, if there are any; among them, those that the reference has, too."""
+        base = [] if isinstance(self.base, str) else placed_rows(self.base)
+        audited = [] if isinstance(self.orders, str) else placed_rows(self.orders)
+        finder = RowFinder(audited)
+        read = [replace(row, key=found.key) for row in base if (found := finder.find(row)) is not None]
+        population = read or base or audited
+        population = self.given.among(population) or population
+        if self.references is not None:
+            population = self.references.among(population) or population
+        self.n_questions = len(population)
+        return drawn_once(population, self.settings.questions, self.settings.seed)
+
+    def _given_references(self) -> PresentRuns | None:
+        folder = self.settings.reference
+        return present_references(folder, self.who) if isinstance(folder, Path) else None
+
+    @property
+    def benchmarks(self) -> dict[str, str]:
+        """What the audit of option orders is about; the task itself where there is none."""
+        if isinstance(self.orders, str):
+            return {self.name: ""}
+        return {task.audited: digest_of_rows(task, documented=False) for task in self.orders.leaves.values()}
+
+    # ------------------------------------------------------------------ the steps
+
+    def _accuracy(self) -> StepAndJob:
+        step = PlannedStep(self.name, ACCURACY_RUN, len(self.chosen))
+        if isinstance(self.base, str):
+            return replace(step, status=NOT_POSSIBLE, note=self.base), None
+        if self.given.has_answers(self.chosen):
+            return self._there(step, self.given.files_with(self.chosen), RUNS), None
+        if files := self.own.exact(self.chosen, _data(self.base)):
+            return self._there(step, files, RUNS), None
+        return self._to_run(step, self.base, self.chosen, self.output, self.who)
+
+    def _audit(self, what: str, suffix: str) -> StepAndJob:
+        step = PlannedStep(self.name, what, len(self.chosen))
+        if self.given.has_audits(suffix, self.chosen):
+            return self._there(step, self.given.files_with(self.chosen, suffix), RUNS), None
+        loaded = self.orders if suffix == FIRST_AUDIT else self._loaded(f"{self.name}_{suffix}")
+        if isinstance(loaded, str):
+            return replace(step, status=NOT_POSSIBLE, note=loaded), None
+        rows = self._found_in(loaded)
+        if files := self.own.exact(rows, _data(loaded), suffix):
+            return self._there(step, files, RUNS), None
+        return self._to_run(step, loaded, rows, self.output, self.who)
+
+    def _reference(self, reference: Path | Mapping[str, Any]) -> StepAndJob:
+        step = PlannedStep(self.name, REFERENCE_RUN, len(self.chosen))
+        if isinstance(self.orders, str):
+            return replace(step, status=NOT_POSSIBLE, note=self.orders), None
+        if all(task.orders.status in EXACT for task in self.orders.leaves.values()):
+            return replace(step, status=NOT_NEEDED, note="the published orders were drawn at random"), None
+        if isinstance(reference, Path):
+            found = [] if self.references is None else self.references.among(self.chosen)
+            note = str(reference) if found else f"{reference} has no audit of these questions by another model"
+            return replace(step, n_questions=len(found), status=THERE if found else NOT_POSSIBLE, note=note), None
+        other = replace(self.who, model_args=reference)
+        output = self.settings.output_path / REFERENCES / self.name
+        loaded = self._loaded(self.orders.name, reference, control_form=False, **self.documented)
+        assert not isinstance(loaded, str), "the same audit was loaded before"
+        rows = self._found_in(loaded)
+        if files := present_runs([output], other, needs_control=False).exact(rows, _data(loaded), FIRST_AUDIT):
+            return self._there(step, files, REFERENCES), None
+        return self._to_run(step, loaded, rows, output, other)
+
+    def _unseen(self, suffix: str, file: Path) -> StepAndJob:
+        step = PlannedStep(self.name, f"{UNSEEN_RUN}: {_in_words(suffix)}")
+        loaded = self._loaded(f"{self.name}_{suffix}", data_files=str(file))
+        if isinstance(loaded, str):
+            return replace(step, status=NOT_POSSIBLE, note=loaded), None
+        rows, output = placed_rows(loaded), self.settings.output_path / UNSEEN / self.name
+        if files := present_runs([output], self.who).exact(rows, _data(loaded), suffix):
+            return self._there(replace(step, n_questions=len(rows)), files, UNSEEN), None
+        return self._to_run(replace(step, n_questions=len(rows)), loaded, rows, output, self.who)
+
+    # ------------------------------------------------------------------ parts of a step
+
+    def _loaded(self, name: str, model_args: Mapping[str, Any] | None = None, **metadata: object) -> LoadedTask | str:
+        """The task, or why it cannot be used."""
+        arguments = self.settings.model_args if model_args is None else model_args
+        try:
+            return self.shelf.load(name, {**arguments, **metadata})
+        except (ValueError, KeyError) as error:
+            return str(error)
+
+    def _there(self, step: PlannedStep, files: Sequence[Path], room: str) -> PlannedStep:
+        self.there[room] += files
+        return replace(step, status=THERE, note=_folders(files))
+
+    def _found_in(self, loaded: LoadedTask) -> list[PlacedRow]:
+        finder = RowFinder(placed_rows(loaded))
+        return list(dict.fromkeys(found for row in self.chosen if (found := finder.find(row)) is not None))
+
+    def _to_run(
+        self, step: PlannedStep, loaded: LoadedTask, rows: Sequence[PlacedRow], output: Path, who: NamedModel
+    ) -> StepAndJob:
+        needs = {needs_of(task) for task in loaded.leaves.values()}
+        reasons = [reason for need in sorted(needs) if (reason := why_cannot_answer(who.model, need))]
+        if reasons or not rows:
+            return replace(step, status=NOT_POSSIBLE, note=reasons[0] if reasons else "no question can be read"), None
+        step = replace(step, n_questions=len(rows), note=_of_count(step, rows))
+        some = [(loaded.leaves[row.task], row.index) for row in drawn(rows, ROWS_MEASURED, 0)]
+        tokenizer = self.tokenizers.of(who)
+        chat = tokenizer.apply_chat_template if tokenizer is not None and who.apply_chat_template else None
+        size = size_of(some, len(rows), tokenizer, chat)
+        if not size.n_requests:
+            reason, _ = (size.untestable.most_common(1) or [("its questions cannot be asked", 0)])[0]
+            return replace(step, status=NOT_POSSIBLE, note=reason), None
+        step = replace(step, n_requests=size.n_requests, n_tokens=size.n_read(who.model))
+        is_drawn = len(self.chosen) < self.n_questions and not step.what.startswith(UNSEEN_RUN)
+        seed = self.settings.seed if is_drawn else None
+        return step, CheckJob(step, who, loaded, samples_of(rows), output, size.n_characters, seed)
+
+
+def _folders(files: Iterable[Path]) -> str:
+    return ", ".join(dict.fromkeys(str(file.parent) for file in files))
+
+
+def _data(loaded: LoadedTask) -> dict[str, str]:
+    return {name: digest_of_rows(task) for name, task in loaded.leaves.items()}
+
+
+def _of_count(step: PlannedStep, rows: Sequence[PlacedRow]) -> str:
+    """What is to be said of the number of questions in an audit of option orders."""
+    n = len(each_once(rows, lambda row: row.key))
+    if step.what != ORDERS_RUN:
+        return ""
+    if n < FEWEST_JUDGED:
+        return f"{counted(n)} are too few for a verdict, which needs {FEWEST_JUDGED}"
+    return f"{counted(n)} and {counted(len(rows) - n, 'row')} with copies of them" if n < len(rows) else ""
+
+
+def _in_words(suffix: str) -> str:
+    return next(what for what, own in AUDITS.items() if own == suffix)

@@ -1,0 +1,159 @@
+"""Runs what a plan has found to be missing, the model loaded once, then the reference.
+
+A whole check: plan, run what is missing, conclude.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lm_eval_leakage.files import sole_use
+from lm_eval_leakage.harness.models.announced import Pace, TimeLeft
+from lm_eval_leakage.harness.models.question_requests import n_characters
+from lm_eval_leakage.harness.saved_run import Heard, one_loaded_model, run_saved
+from lm_eval_leakage.jobs.check_settings import N_QUESTIONS, CheckSettings, check_early, check_settings
+from lm_eval_leakage.jobs.planning import ORDERS_RUN, CheckJob
+from lm_eval_leakage.results.formatting import count, duration
+
+if TYPE_CHECKING:
+    from lm_eval_leakage.jobs.outcome import CheckOutcome
+
+
+TellUser = Callable[[str], None]
+
+
+def carry_out(jobs: Sequence[CheckJob], say: TellUser, *, quiet: bool = False) -> list[Path]:
+    """Runs and saves each job; returns their results files. A run that was killed is asked again from its saved
+    answers; complete ones are no longer among the jobs."""
+    files: list[Path] = []
+    numbered = list(enumerate(jobs))
+    for who, own in groupby(numbered, key=lambda pair: pair[1].who):
+        with one_loaded_model() as kept, _without_bars() if quiet else nullcontext():
+            for place, job in own:
+                say(f"\n[{place + 1}/{len(jobs)}] {job.step.task}: {job.step.what}, {who.name}")
+                later = sum(after.step.n_tokens for after in jobs[place + 1 :])
+                time_left = TimeLeft(job.n_characters, _teller(job, later, say))
+                file = run_saved(who, job.loaded, job.samples, job.output, kept, _counting(time_left), job.seed)
+                files += [file] if file else []
+    return files
+
+
+def _counting(time_left: TimeLeft) -> Heard:
+    return lambda method, request: time_left.done(n_characters(request))
+
+
+def _teller(job: CheckJob, n_later: int, say: TellUser) -> Callable[[Pace], None]:
+    """n_later: tokens of the later runs. Their time is estimated from option orders alone, since other runs have too
+    few requests to tell."""
+
+    def tell(pace: Pace) -> None:
+        step, whole = job.step, ""
+        if step.what == ORDERS_RUN and n_later and step.n_tokens:
+            later = n_later * pace.seconds / (pace.share * step.n_tokens)
+            whole = f", {duration(pace.left + later)} for the whole check"
+        done = count(round(pace.share * step.n_requests))
+        left = f"about {duration(pace.left)} left for this run{whole}"
+        say(f"{done} of {count(step.n_requests)} requests took {duration(pace.seconds)}; {left}")
+
+    return tell
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Progress bars go to stderr; log messages keep the stream that they were given."""
+    with redirect_stderr(io.StringIO()):
+        yield
+
+
+def run_check(settings: CheckSettings, say: Callable[[str], None]) -> CheckOutcome:
+    """Says what it does; ends with the outcome, which is also written.
+
+    Raises ValueError or OSError, before a model is loaded where that is possible, for what the user has to change.
+    """
+    check_early(settings)
+    with sole_use(settings.output_path):
+        return _run_check(settings, say)
+
+
+def _run_check(settings: CheckSettings, say: Callable[[str], None]) -> CheckOutcome:
+    from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, read_looks
+    from lm_eval_leakage.jobs.planning import plan_check
+
+    read_looks(settings.output_path)  # before hours of asking
+    planned = plan_check(settings, say)
+    say(planned.plan.as_text)
+    if settings.dry_run:
+        return CheckOutcome((), (), planned.plan)
+    for told in planned.unlike:
+        say(f"note: {told}")
+    new = carry_out(planned.jobs, say, quiet=settings.quiet)
+    files = {
+        room: [*there, *(file for file in new if file.is_relative_to(settings.output_path / room))]
+        for room, there in planned.files.items()
+    }
+    return conclude(settings, planned, files)
+
+
+def check(
+    model: str = "hf",
+    model_args: str | Mapping[str, Any] | None = None,
+    tasks: str | Sequence[str] | None = None,
+    *,
+    config: str | Path | None = None,
+    runs: str | Path | Sequence[str | Path] = (),
+    reference: str | Path | Mapping[str, Any] | None = None,
+    unseen: str | Path | None = None,
+    orders: str | None = None,
+    questions: int | str = N_QUESTIONS,
+    seed: int = 0,
+    output_path: str | Path = "leakage",
+    fail_on: str | None = None,
+    allow_untold: bool = False,
+    batch_size: int | str | None = None,
+    device: str | None = None,
+    include_path: str | Path | None = None,
+    apply_chat_template: bool | str = False,
+    dry_run: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> CheckOutcome:
+    """Checks a model for leakage of benchmarks: runs what is missing and returns one verdict per task.
+
+    Parameters are those of the command `lm-eval-leakage check`: model, model_args, tasks as for `lm_eval run`, where
+    a task may also be a file of plain questions. Runs, page and verdicts are written into `output_path`; calling it
+    again continues where it was killed.
+
+    say: called with what the command would print meanwhile, such as `print`; by default nothing is printed
+
+    Raises ValueError, in one sentence, for what the caller has to change.
+    """
+    given = {
+        "model": model,
+        "model_args": model_args,
+        "tasks": tasks,
+        "runs": runs,
+        "reference": reference,
+        "unseen": unseen,
+        "orders": orders,
+        "questions": questions,
+        "seed": seed,
+        "output_path": output_path,
+        "fail_on": fail_on,
+        "allow_untold": allow_untold,
+        "batch_size": batch_size,
+        "device": device,
+        "include_path": include_path,
+        "apply_chat_template": apply_chat_template,
+        "dry_run": dry_run,
+    }
+    settings = replace(check_settings(given, config), quiet=say is None)
+    return run_check(settings, say or _silent)
+
+
+def _silent(text: str) -> None:
+    """Prints nothing."""

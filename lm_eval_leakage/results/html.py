@@ -1,0 +1,105 @@
+"""The Jinja environment that combines templates, style sheet and script into one self-contained file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import cache
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from lm_eval_leakage import __version__
+from lm_eval_leakage.results import formatting
+from lm_eval_leakage.results.charts import HEIGHT, WIDTH
+from lm_eval_leakage.results.data_verdict import EVIDENCE_LEVEL, STRONG_LEVEL
+from lm_eval_leakage.texts import visible
+
+FIGURES = re.compile(r"p (?:=|≤|&lt;) [^\s);,]+|−?[\d.]+ ± [\d.]+")
+ZOOM = 1.5  # of a plot in a notebook or file, whose units are those of a phone's page
+N_MISSING = 5  # incomplete logs that are named below the verdicts
+N_PROBLEMS = 200  # problems that are listed; their total is shown in any case
+
+
+@cache
+def environment() -> Environment:
+    """Everything except our own templates is escaped, such as texts of data sets and names of models."""
+    found = Environment(
+        loader=PackageLoader("lm_eval_leakage.results"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters.update(
+        number=formatting.number,
+        count=formatting.count,
+        counted=formatting.counted,
+        origin_lines=origin_lines,
+        together=together,
+        breakable=breakable,
+    )
+    found.globals.update(_values())
+    return found
+
+
+def _values() -> dict[str, object]:
+    """What all templates may use."""
+    style, script, plot_style = asset("page.css"), asset("page.js"), asset("plot.css")
+    return {
+        "style": Markup(style),
+        "script": Markup(script),
+        "plot_style": Markup(plot_style),
+        "policy": f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        "version": __version__,
+        "width": WIDTH,
+        "height": HEIGHT,
+        "zoom": ZOOM,
+        "n_problems": N_PROBLEMS,
+        "n_missing": N_MISSING,
+        "evidence_level": EVIDENCE_LEVEL,
+        "strong_level": STRONG_LEVEL,
+    }
+
+
+def render(template: str, **values: object) -> str:
+    """A page that can be encoded as UTF-8, even if a log holds lone surrogates."""
+    page = environment().get_template(template).render(**values)
+    return page.encode("utf-8", "replace").decode("utf-8")
+
+
+def asset(name: str) -> str:
+    return (files("lm_eval_leakage.results") / "templates" / name).read_text(encoding="utf-8").strip()
+
+
+def _shown(value: object) -> object:
+    """Texts with invisible characters escaped; our own markup unchanged."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _hash(source: str) -> str:
+    """The hash for the content security policy, with which a browser runs only our own script and style."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(source.encode('utf-8')).digest()).decode('ascii')}"
+
+
+def together(text: str) -> Markup:
+    """Keeps a number and its error, or a p-value, on one line."""
+    return Markup(FIGURES.sub(r'<span class="figure">\g<0></span>', str(escape(visible(text)))))
+
+
+def breakable(name: str) -> Markup:
+    """Allows a long name to wrap after each `_` and `/`."""
+    return Markup(re.sub(r"[_/]", r"\g<0><wbr>", str(escape(visible(name)))))
+
+
+def origin_lines(value: object) -> list[str]:
+    """A value of `Annotation.origins` as lines."""
+    if isinstance(value, dict):
+        return [f"{key}: {', '.join(origin_lines(part))}" for key, part in value.items()]
+    if isinstance(value, list | tuple):
+        return [line for part in value for line in origin_lines(part)]
+    return [str(value)]

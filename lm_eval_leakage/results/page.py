@@ -1,0 +1,606 @@
+"""Tables of arbitrary records: each column computes its cells; a column without any value is left out.
+
+The first table of a page, with the columns that a reader needs first, and that of what was checked: a line for each
+model and benchmark.
+
+The flagged questions as JSON in the page: as many as a budget of bytes allows, the highest scores first.
+
+The report on runs joined with audits, as one HTML page.
+
+What `load_run` returns: a record per question, and their verdicts as a table for notebooks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from markupsafe import Markup
+
+from lm_eval_leakage.logs.audit_line import Scalar, benchmark_of
+from lm_eval_leakage.results.charts import (
+    BarChart,
+    DotChart,
+    Dots,
+    bar_chart,
+    dot_chart,
+    margin_histogram,
+    rank,
+    rank_histograms,
+)
+from lm_eval_leakage.results.columns import (
+    ACCURACY,
+    ACCURACY_FLAGGED,
+    ACCURACY_UNFLAGGED,
+    ARM_COLUMNS,
+    ARMS_IN_WORDS,
+    FLAGGED,
+    GAP,
+    GAP_ADJUSTED,
+    GAP_PVALUE,
+    MODEL,
+    NULL_RATE,
+    OF_VERDICT,
+    STRONG,
+    TASK,
+    VERDICT,
+    Column,
+    displayed,
+)
+from lm_eval_leakage.results.comparison import Plot, comparison, comparison_plot
+from lm_eval_leakage.results.data_verdict import pvalue_parts
+from lm_eval_leakage.results.formatting import (
+    DASH,
+    EMPTY,
+    Cell,
+    count,
+    count_cell,
+    counted,
+    error_cell,
+    number,
+    number_cell,
+    percent,
+    text_cell,
+    whole_percent,
+)
+from lm_eval_leakage.results.html import render as render_template
+from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion, DetectorValue, Row
+from lm_eval_leakage.results.rows import SUBJECT_LEVEL
+from lm_eval_leakage.results.tables import LEAST, Suspicion, benchmarks, by_suspicion, records, suspicion
+from lm_eval_leakage.results.told_verdicts import (
+    FEWEST_FLAGGED,
+    NOT_WRITTEN_DOWN,
+    ToldVerdict,
+    has_enough_flagged,
+    n_flagged,
+    told_verdicts,
+)
+from lm_eval_leakage.texts import visible
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True)
+class PageColumn(Generic[Record]):
+    """meaning: a sentence for the list of columns; empty if the title is enough"""
+
+    title: str
+    cell: Callable[[Record], Cell]
+    meaning: str = ""
+    is_text: bool = False
+
+
+@dataclass(frozen=True)
+class Head:
+    title: str
+    meaning: str
+    is_text: bool
+
+
+@dataclass(frozen=True)
+class TableLine:
+    """level: value to filter lines by; head: the cell that names the line"""
+
+    level: str
+    head: Cell
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    heads: tuple[Head, ...]
+    lines: tuple[TableLine, ...]
+
+    @property
+    def levels(self) -> list[str]:
+        return list(dict.fromkeys(line.level for line in self.lines))
+
+
+def tabulate(
+    records: Sequence[Record], columns: Sequence[PageColumn[Record]], level: Callable[[Record], str] = lambda _: ""
+) -> Table:
+    """The first column names the lines and is never left out."""
+    first, *others = columns
+    filled = [column for column in others if any(column.cell(record) != EMPTY for record in records)]
+    return Table(
+        tuple(Head(column.title, column.meaning, column.is_text) for column in (first, *filled)),
+        tuple(
+            TableLine(level(record), first.cell(record), tuple(column.cell(record) for column in filled))
+            for record in records
+        ),
+    )
+
+
+def of_row(column: Column[Any]) -> PageColumn[Row]:
+    """The page's column for a column of the registry."""
+    return PageColumn(column.heading, column.cell, column.meaning, isinstance(column.kind.undefined, str))
+
+
+def verdict_table(rows: Sequence[Row]) -> Table:
+    """Of the benchmarks' rows, in their order."""
+    is_one = len({row.model for row in rows}) < 2
+    return tabulate(rows, [BENCHMARK if is_one else MODEL_AND_BENCHMARK, *FIRST], lambda row: row.name)
+
+
+def table_of_checked(rows: Sequence[Row]) -> Table:
+    """What the verdict on each model and benchmark rests on."""
+    is_one = len({row.model for row in rows}) < 2
+    return tabulate(rows, [BENCHMARK if is_one else MODEL_AND_BENCHMARK, *CHECKED], lambda row: row.name)
+
+
+def deciding_cell(row: Row) -> Cell:
+    """The p-value, sorted by the adjusted one; where none holds, the order ratio, which sorts after all p-values."""
+    verdict = row.verdict
+    if not math.isnan(verdict.deciding_pvalue):
+        return Cell(*pvalue_parts(verdict), order=verdict.deciding_pvalue)
+    ratio = verdict.ratio
+    if math.isnan(ratio.value):
+        return EMPTY
+    return Cell(f"ratio {number(ratio.value, 1)}", f"at least {number(ratio.low, 1)}", 1 + 1 / (1 + ratio.low))
+
+
+def _flagged(row: Row) -> Cell:
+    rate = FLAGGED.of(row)
+    if not rate:
+        return EMPTY
+    return Cell(whole_percent(rate.value), f"{count(n_flagged(row))} of {count(row.n_tested)}", rate.value)
+
+
+def _expected(row: Row) -> Cell:
+    rate = NULL_RATE.of(row)
+    return EMPTY if math.isnan(rate) else Cell(whole_percent(rate), order=rate)
+
+
+def _accuracy(row: Row) -> Cell:
+    cell = error_cell(ACCURACY.of(row))
+    metric = row.metric.partition(",")[0]
+    return cell if metric in ("acc", "") or cell == EMPTY else Cell(cell.text, metric, cell.order)
+
+
+def _questions(row: Row) -> Cell:
+    n = row.verdict.n_asked or row.n
+    if not n:
+        return EMPTY
+    return Cell(counted(n), "" if row.provenance.seed is None else f"drawn with seed {row.provenance.seed}", n)
+
+
+BENCHMARK = PageColumn[Row]("benchmark", lambda row: text_cell(row.name), is_text=True)
+MODEL_AND_BENCHMARK = PageColumn[Row]("model", lambda row: Cell(row.model, row.name), is_text=True)
+FIRST: tuple[PageColumn[Row], ...] = (
+    of_row(VERDICT),
+    PageColumn("flagged", _flagged, FLAGGED.meaning),
+    PageColumn("expected", _expected, NULL_RATE.meaning),
+    PageColumn(
+        "p or ratio",
+        deciding_cell,
+        "the verdict's p-value and, where several verdicts are shown together or it is a later look, the adjusted "
+        "one, which decides; where none holds, how many times as often as by chance the published order is the most "
+        "likely one",
+    ),
+    PageColumn("accuracy", _accuracy, ACCURACY.meaning),
+    PageColumn(
+        "accuracy without flagged",
+        lambda row: ACCURACY_UNFLAGGED.cell(row),
+        ACCURACY_UNFLAGGED.meaning,
+    ),
+)
+
+
+CHECKED: tuple[PageColumn[Row], ...] = (
+    PageColumn("which model", lambda row: text_cell(row.provenance.revision or NOT_WRITTEN_DOWN), is_text=True),
+    PageColumn("asked as", lambda row: text_cell(row.provenance.asked_as), is_text=True),
+    PageColumn("questions", _questions),
+    PageColumn("date", lambda row: text_cell(row.provenance.date), is_text=True),
+    PageColumn("lm_eval", lambda row: text_cell(row.provenance.lm_eval), is_text=True),
+)
+
+
+LONGEST_QUESTION = 100_000  # bytes; one huge question must not crowd out all others
+# `</script>` and `<!--` would end the data; the separators end a line in older JavaScript
+ESCAPES = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
+
+
+@dataclass(frozen=True)
+class Listed:
+    """data: a JSON array that is safe within a script element
+    n_flagged: flagged questions of the model, listed or not
+    """
+
+    data: Markup
+    n_listed: int
+    n_flagged: int
+
+    @property
+    def n_left_out(self) -> int:
+        return self.n_flagged - self.n_listed
+
+
+def n_bytes(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def listed(annotation: Annotation, budget: int) -> Listed:
+    """The flagged questions that fit into `budget` bytes."""
+    flagged = sorted((found for found in annotation.audited_questions if found.flagged), key=_by_score)
+    answers = _answers(annotation)
+    lines: list[str] = []
+    used = 2
+    for audited in flagged:
+        line = as_json(_entry(audited, answers.get(audited.doc_hash, ())))
+        size = n_bytes(line) + 1
+        if size > LONGEST_QUESTION:
+            continue
+        if used + size > budget:
+            break
+        lines.append(line)
+        used += size
+    return Listed(Markup(f"[{','.join(lines)}]"), len(lines), len(flagged))
+
+
+def as_json(value: object) -> str:
+    """Compact JSON without characters that could end a script element."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(ESCAPES)
+
+
+def _by_score(audited: AuditedQuestion) -> tuple[float, str]:
+    return -_finite(audited.score, -math.inf), audited.doc_hash
+
+
+def _finite(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None or not math.isfinite(value) else value
+
+
+def _entry(audited: AuditedQuestion, answers: Sequence[str]) -> dict[str, Any]:
+    """The keys are short because they are repeated for every question; `page.js` reads them."""
+    return {
+        "b": _place(audited),
+        "z": _rounded(audited.score, 3),
+        "r": answers,
+        "q": audited.question,
+        "o": audited.options,
+        "a": audited.answer,
+        "g": audited.guards,
+        "m": _rounded(audited.margin),
+        "l": [_rounded(value) for value in audited.loglikelihoods],
+    }
+
+
+def _place(audited: AuditedQuestion) -> str:
+    """The benchmark, and the subject within it as in the tables; `subject` is the audit's name without subjects."""
+    subject = benchmark_of(audited.subject)
+    return audited.benchmark if subject in ("", audited.benchmark) else f"{audited.benchmark}/{subject}"
+
+
+def _rounded(value: float | None, decimals: int = 2) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(value, decimals)
+
+
+def _answers(annotation: Annotation) -> Mapping[str, Sequence[str]]:
+    """How each question was answered in the tasks of the run, by the hash of its audited row."""
+    metrics = _metrics(annotation.rows)
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for question in annotation.questions:
+        if question.audited is not None:
+            answer = _answered(question, metrics.get(question.task))
+            shots = "" if question.n_shot in {"", "0"} else f" ({question.n_shot}-shot)"
+            found[question.audited.doc_hash][f"{answer} in {question.task}{shots}"] = None
+    return {doc_hash: list(answers) for doc_hash, answers in found.items()}
+
+
+def _metrics(rows: Sequence[Row]) -> Mapping[str, str]:
+    """The first metric of each task."""
+    return {row.task: row.metric for row in reversed(rows) if row.level == "task" and row.metric}
+
+
+def _answered(question: AnnotatedQuestion, metric: str | None) -> str:
+    score = question.scores.get(metric or "", math.nan)
+    if math.isnan(score):
+        return "not scored"
+    return {1.0: "answered correctly", 0.0: "answered incorrectly"}.get(score, f"scored {number(score)}")
+
+
+LARGEST_PAGE = 4_900_000  # bytes; a page stays below 5 MB
+LARGEST_DATA = 4_000_000  # bytes of it for flagged questions
+N_DRAWN = 8  # benchmarks of a model whose ranks and margins are drawn
+N_TOLD = 8  # verdicts that are shown at once; the others are folded
+OF_FLAGGED_ANSWERS = (ACCURACY_FLAGGED, GAP, GAP_ADJUSTED, GAP_PVALUE, STRONG)
+
+
+@dataclass(frozen=True)
+class ArmsShown:
+    chart: DotChart
+    table: Table
+
+
+@dataclass(frozen=True)
+class BenchmarkShown:
+    """The charts of one benchmark; questions of several are never counted together.
+
+    undrawn: (number of orders, questions) where there are too few for a chart
+    """
+
+    name: str
+    ranks: tuple[BarChart, ...]
+    undrawn: tuple[tuple[int, int], ...]
+    margins: BarChart | None
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the page shows about the audits of one model, except its flagged questions.
+
+    benchmarks: the most suspicious first; not_drawn: names of further ones
+    n_unranked: number of tested questions without a rank; n_tested: of all that can be flagged
+    """
+
+    annotation: Annotation
+    benchmarks: tuple[BenchmarkShown, ...]
+    not_drawn: tuple[str, ...]
+    n_unranked: int
+    n_tested: int
+    arms: ArmsShown | None
+    others: Table | None
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.has_ranks or self.n_tested or self.arms or self.others)
+
+    @property
+    def has_ranks(self) -> bool:
+        return any(own.ranks for own in self.benchmarks)
+
+    @property
+    def has_margins(self) -> bool:
+        return any(own.margins for own in self.benchmarks)
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether a control form or a reference is drawn."""
+        return any(chart.compared for own in self.benchmarks for chart in own.ranks)
+
+
+class EarlierVerdict(Protocol):
+    """What the page tells of a verdict of an earlier check."""
+
+    @property
+    def time(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def verdict(self) -> str: ...
+    @property
+    def summary(self) -> str: ...
+
+
+OF_EARLIER: tuple[PageColumn[EarlierVerdict], ...] = (
+    PageColumn("told at", lambda one: text_cell(one.time), is_text=True),
+    PageColumn("model", lambda one: text_cell(one.model), is_text=True),
+    PageColumn("task", lambda one: text_cell(one.task), is_text=True),
+    PageColumn("verdict", lambda one: text_cell(one.verdict), is_text=True),
+    PageColumn("why", lambda one: text_cell(one.summary), is_text=True),
+)
+
+
+def render(annotations: Sequence[Annotation], earlier: Sequence[EarlierVerdict] = ()) -> str:
+    """One page for all models, the most suspicious verdicts first; flagged questions are left out as needed to keep it
+    below 5 MB.
+
+    earlier: verdicts of earlier checks, which are shown apart
+    """
+    annotations = sorted(annotations, key=_suspicion)
+    rows = by_suspicion([row for annotation in annotations for row in annotation.rows])
+    first = sorted(
+        (row for one in annotations for row in benchmarks(one.rows)), key=lambda row: suspicion(row.verdict)
+    )
+    sections = [_section(annotation) for annotation in annotations]
+    told = told_verdicts(annotations)
+
+    def page(budget: int) -> str:
+        return render_template(
+            "page.html.j2",
+            models=list(zip(sections, _lists(annotations, budget), strict=True)),
+            verdicts=told[:N_TOLD],
+            further=told[N_TOLD:],
+            further_words=_counted_words(told[N_TOLD:]),
+            comparison=comparison(first) if len(first) > 1 else None,
+            table=verdict_table(first),
+            checked=table_of_checked(first),
+            all_rows=rows_table(rows),
+            has_verdicts=any(one.word for one in told),
+            has_flags=any(section.n_tested for section in sections),
+            earlier=tabulate(earlier, OF_EARLIER),
+        )
+
+    return page(min(LARGEST_DATA, LARGEST_PAGE - n_bytes(page(0))))
+
+
+def _counted_words(told: Sequence[ToldVerdict]) -> str:
+    """`12 none found, 3 cannot be told`."""
+    words = Counter(one.word or "without a verdict" for one in told)
+    return ", ".join(f"{count(n)} {word}" for word, n in words.items())
+
+
+def _suspicion(annotation: Annotation) -> Suspicion:
+    """Of the model's most suspicious benchmark."""
+    return min((suspicion(row.verdict) for row in benchmarks(annotation.rows)), default=LEAST)
+
+
+def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
+    """An equal share of the budget per model; what one does not need goes to those that need more."""
+    n_flagged = [sum(bool(found.flagged) for found in annotation.audited_questions) for annotation in annotations]
+    lists: dict[int, Listed] = {}
+    for place in sorted(range(len(annotations)), key=n_flagged.__getitem__):
+        lists[place] = listed(annotations[place], budget // (len(annotations) - len(lists)))
+        budget -= n_bytes(lists[place].data)
+    return [lists[place] for place in range(len(annotations))]
+
+
+def _section(annotation: Annotation) -> Section:
+    audited_questions = annotation.audited_questions
+    shown = [_benchmark(name, own) for name, own in _by_benchmark(annotation).items()]
+    drawn = [one for one in shown if one.ranks or one.margins]
+    n_asked = sum(found.flagged is not None or found.pvalue is not None for found in audited_questions)
+    return Section(
+        annotation,
+        tuple(drawn[:N_DRAWN]),
+        tuple(one.name for one in drawn[N_DRAWN:]),
+        n_asked - sum(rank(found) is not None for found in audited_questions),
+        sum(found.flagged is not None for found in audited_questions),
+        _arms(annotation.rows),
+        _other_detectors(annotation.rows),
+    )
+
+
+def _by_benchmark(annotation: Annotation) -> dict[str, list[AuditedQuestion]]:
+    """The audited questions of each benchmark, a group or a task in no group, the most suspicious first."""
+    groups = {row.task: row.group for row in annotation.rows if row.group}
+    first = sorted(benchmarks(annotation.rows), key=lambda row: suspicion(row.verdict))
+    found: dict[str, list[AuditedQuestion]] = {row.task: [] for row in first}
+    for audited in annotation.audited_questions:
+        found.setdefault(groups.get(audited.benchmark, audited.benchmark), []).append(audited)
+    return {name: own for name, own in found.items() if own}
+
+
+def _benchmark(name: str, audited_questions: Sequence[AuditedQuestion]) -> BenchmarkShown:
+    has_enough = sum(bool(found.flagged) for found in audited_questions) >= FEWEST_FLAGGED
+    ranks = rank_histograms(audited_questions)
+    margins = margin_histogram(audited_questions) if has_enough else None
+    charts = tuple(map(bar_chart, ranks.drawn))
+    return BenchmarkShown(name, charts, ranks.undrawn, None if margins is None else bar_chart(margins))
+
+
+def rows_table(rows: Sequence[Row]) -> Table:
+    """All columns with a heading: the task, the model if there are several, those of the first table, the others."""
+    is_one = len({row.model for row in rows}) < 2
+    verdicts = [column for column in OF_VERDICT if column.heading and column is not VERDICT]
+    first: list[Column[Any]] = [
+        *([] if is_one else [MODEL]),
+        VERDICT,
+        FLAGGED,
+        NULL_RATE,
+        *verdicts,
+        ACCURACY,
+        ACCURACY_UNFLAGGED,
+    ]
+    others = [column for column in displayed() if column not in (TASK, MODEL, *first)]
+    task = PageColumn[Row](TASK.heading, lambda row: Cell(row.task, row.level), TASK.meaning, is_text=True)
+    return tabulate(rows, [task, *map(_with_enough_flagged, [*first, *others])], lambda row: row.level)
+
+
+def _with_enough_flagged(column: Column[Any]) -> PageColumn[Row]:
+    """The column; empty for rows with fewer flagged questions than allow a claim about their answers."""
+    own = of_row(column)
+    if column not in OF_FLAGGED_ANSWERS:
+        return own
+    return PageColumn(
+        own.title, lambda row: own.cell(row) if has_enough_flagged(row) else EMPTY, own.meaning, own.is_text
+    )
+
+
+def _arms(rows: Sequence[Row]) -> ArmsShown | None:
+    """A chart of the benchmarks and a table of all rows with choice confusion."""
+    asked = [row for row in rows if _has_arms(row)]
+    if not asked:
+        return None
+    first = [row for row in benchmarks(rows) if _has_arms(row)] or asked[:1]
+    names = [name for name, arm in ARM_COLUMNS.items() if any(arm.of(row) for row in asked)]
+    dots = [Dots(row.task, {ARMS_IN_WORDS[name]: ARM_COLUMNS[name].of(row) for name in names}) for row in first]
+    columns = [PageColumn(ARMS_IN_WORDS[name], ARM_COLUMNS[name].cell) for name in names]
+    task = PageColumn[Row](TASK.heading, TASK.cell, is_text=True)
+    return ArmsShown(dot_chart("Accuracy by arm", "accuracy, 95 % interval", dots), tabulate(asked, [task, *columns]))
+
+
+def _other_detectors(rows: Sequence[Row]) -> Table | None:
+    """Values of detectors that have no column of their own: a line per group or task, detector and value."""
+    once = {row.name: row for row in reversed(rows) if row.level != SUBJECT_LEVEL}  # not for each metric of the run
+    found = [(name, value) for name, row in reversed(once.items()) for value in row.others]
+    columns: list[PageColumn[tuple[str, DetectorValue]]] = [
+        PageColumn(TASK.heading, lambda line: text_cell(line[0]), is_text=True),
+        PageColumn("detector", lambda line: text_cell(line[1].detector), is_text=True),
+        PageColumn("value", lambda line: text_cell(line[1].name), is_text=True),
+        PageColumn("questions", lambda line: count_cell(line[1].n)),
+        PageColumn("mean", lambda line: error_cell(line[1].estimate)),
+        PageColumn(NULL_RATE.heading, lambda line: number_cell(line[1].null_rate)),
+    ]
+    return tabulate(found, columns) if found else None
+
+
+def _has_arms(row: Row) -> bool:
+    return any(arm.of(row) for arm in ARM_COLUMNS.values())
+
+
+TABLE_HEADS = ("model", "task", "questions", "verdict", "flagged")
+
+
+class LoadedRun(list[dict[str, Scalar]]):
+    """One record per question; in a notebook, a table of the verdicts, the most suspicious first.
+
+    annotations: what the records are made from, one per model: rows, questions and problems
+    """
+
+    def __init__(self, annotations: Sequence[Annotation]) -> None:
+        super().__init__(records(annotations))
+        self.annotations = tuple(annotations)
+
+    def to_pandas(self) -> DataFrame:
+        """One row per question."""
+        import pandas
+
+        return pandas.DataFrame(list(self))
+
+    def plot(self) -> Plot:
+        """The plot that compares models and benchmarks, which a notebook shows; `plot().save("plot.svg")` keeps it.
+
+        Raises ValueError if no audit has anything to draw.
+        """
+        return comparison_plot(self.annotations)
+
+    def __repr__(self) -> str:
+        models = ", ".join(visible(annotation.model) for annotation in self.annotations)
+        return f"<LoadedRun: {counted(len(self))}, {counted(len(self.annotations), 'model')}: {models}>"
+
+    def _repr_html_(self) -> str:
+        rows = [row for annotation in self.annotations for row in benchmarks(annotation.rows)]
+        shown = "".join(_html_row(row) for row in sorted(rows, key=lambda row: suspicion(row.verdict)))
+        return f"<table><thead>{_html_cells('th', TABLE_HEADS)}</thead><tbody>{shown}</tbody></table>"
+
+
+def _html_row(row: Row) -> str:
+    flagged = percent(FLAGGED.of(row).value) if row.n_tested else DASH
+    return _html_cells("td", (row.model, row.name, count(row.n), row.verdict.word or DASH, flagged))
+
+
+def _html_cells(tag: str, texts: Sequence[Any]) -> str:
+    cells = "".join(f'<{tag} style="text-align:left">{escape(visible(text))}</{tag}>' for text in texts)
+    return f"<tr>{cells}</tr>"

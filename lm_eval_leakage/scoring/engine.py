@@ -1,0 +1,220 @@
+"""Log-likelihoods from an inference engine that keeps the keys and values of prefixes it has read, in blocks.
+
+Such an engine returns log-probabilities only for the tokens of a text that it computed. Those of the blocks that it
+found in its cache were returned for the text that computed them, a *sibling* with the same prefix. What neither gives,
+such as the token that follows the last cached block, is a *hole*, to be asked again on its own. Texts sent in
+lexicographic order are next to the ones they share most with.
+
+Log-likelihoods of texts by an inference engine whose prefix cache is read: each shared block is computed once.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lm_eval_leakage.scoring.prefix_tree import BoolArray, IntArray, Text, lexicographic, shared_with_previous
+from lm_eval_leakage.scoring.scorers import ScoredText
+
+DoubleArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Hole:
+    """A scored token that no text's answer holds: number `depth` of text number `text`, after the tokens before it."""
+
+    text: int
+    depth: int
+
+
+@dataclass(frozen=True, eq=False)
+class Returned:
+    """What the engine returned for one text.
+
+    n_cached: number of tokens, from the first, that it did not compute; 0 if it cannot tell and computes all
+    logprobs: log-probabilities of the last tokens of the text (nats), `(n_returned,)`; NaN where there is none. Those
+        of tokens up to and including the first after the cached ones are not used, whatever they hold
+    greedy: whether each of these tokens was the most likely one, `(n_returned,)`
+    """
+
+    n_cached: int
+    logprobs: DoubleArray
+    greedy: BoolArray
+
+    def __post_init__(self) -> None:
+        if len(self.logprobs) != len(self.greedy):
+            raise ValueError(
+                f"{len(self.logprobs)} log-probabilities and {len(self.greedy)} greedy flags; there must be one of "
+                "each for every returned token"
+            )
+
+
+class SharedScores:
+    """Puts the log-likelihoods of texts together from what an engine returned for each of them.
+
+    The texts are given in lexicographic order. Of several values for the same token after the same prefix, the first
+    finite one is used for all texts, so that equal texts get equal answers.
+    """
+
+    def __init__(self, texts: Sequence[Text]) -> None:
+        self.texts = texts
+        self._nodes = _nodes([text.tokens for text in texts])
+        n_nodes = 1 + max((int(nodes.max()) for nodes in self._nodes), default=-1)
+        self._logprobs = np.full(n_nodes, np.nan)
+        self._greedy = np.zeros(n_nodes, np.bool_)
+        self._is_known = np.zeros(n_nodes, np.bool_)
+
+    def to_send(self) -> list[int]:
+        """The texts to ask the engine for: all but those that a later text begins with, or is equal to."""
+        ends = zip(self._nodes, [*self._nodes[1:], self._nodes[0][:0]] if self._nodes else [], strict=True)
+        return [
+            number
+            for number, (nodes, following) in enumerate(ends)
+            if len(following) < len(nodes) or following[len(nodes) - 1] != nodes[-1]
+        ]
+
+    def receive(self, text: int, returned: Returned) -> None:
+        """Takes the engine's answer to a text; in any order, and again if it is asked again."""
+        nodes = self._nodes[text]
+        n_computed = min(len(returned.logprobs), len(nodes) - 1 - returned.n_cached)
+        if n_computed <= 0:
+            return
+        nodes = nodes[-n_computed:]
+        logprobs, greedy = returned.logprobs[-n_computed:], returned.greedy[-n_computed:]
+        new = np.isfinite(logprobs) & ~self._is_known[nodes]
+        self._set(nodes[new], logprobs[new], greedy[new])
+
+    def holes(self) -> list[Hole]:
+        """The tokens that are scored and still unknown, each once, in the order of the texts."""
+        found: dict[int, Hole] = {}
+        for number, (text, nodes) in enumerate(zip(self.texts, self._nodes, strict=True)):
+            first = len(nodes) - text.n_scored
+            for offset in np.flatnonzero(~self._is_known[nodes[first:]]):
+                found.setdefault(int(nodes[first + offset]), Hole(number, first + int(offset)))
+        return list(found.values())
+
+    def fill(self, hole: Hole, logprob: float, greedy: bool) -> None:
+        """Takes the engine's answer to a hole as it is: asking a third time would not change it."""
+        self._set(self._nodes[hole.text][hole.depth : hole.depth + 1], logprob, greedy)
+
+    def answer(self, text: int) -> ScoredText:
+        """Sums over a text's scored tokens, in their order; NaN if one is unknown."""
+        nodes = self._nodes[text][-self.texts[text].n_scored :]
+        total = sum(self._logprobs[nodes].tolist())  # one after the other, so that the last bit is the engine's too
+        return ScoredText(text, float(total), bool(self._greedy[nodes].all()))
+
+    def row(self, text: int) -> Returned:
+        """All that is known about a text's tokens, whichever text it was returned for; for texts that are sent later,
+        while the engine still holds this one."""
+        nodes = self._nodes[text][1:]
+        return Returned(0, self._logprobs[nodes], self._greedy[nodes])
+
+    def _set(self, nodes: IntArray, logprobs: DoubleArray | float, greedy: BoolArray | bool) -> None:
+        self._logprobs[nodes], self._greedy[nodes], self._is_known[nodes] = logprobs, greedy, True
+
+
+def _nodes(rows: Sequence[IntArray]) -> list[IntArray]:
+    """A number for each token of each row, equal where the tokens up to it are equal, `(n_tokens,)` each."""
+    found: list[IntArray] = []
+    n_nodes = 0
+    for row, shared in zip(rows, shared_with_previous(rows).tolist(), strict=True):
+        nodes = np.empty(len(row), np.int32)
+        nodes[:shared] = found[-1][:shared] if found else 0
+        nodes[shared:] = np.arange(n_nodes, n_nodes + len(row) - shared)
+        n_nodes += len(row) - shared
+        found.append(nodes)
+    return found
+
+
+logger = logging.getLogger(__name__)
+
+TOKENS_OF_FIRST_CALL = 2**13  # tokens of texts in the first call to the engine
+TOKENS_OF_CALL = 2**20  # an engine's answer has some 300 bytes per token of a text, cached or not
+SECONDS_AIMED_AT = 15.0  # length of later calls; a kill loses one, and another one that is not yet on disk
+
+
+class Engine(Protocol):
+    """What is asked of an engine. The texts of a call are sent in their order."""
+
+    def scores(self, texts: Sequence[IntArray], salt: str | None) -> list[Returned]:
+        """Log-probabilities of each text's tokens. Only blocks of requests with the same salt are taken from the
+        cache, and none without a salt."""
+
+    def last_tokens(self, texts: Sequence[IntArray], salt: str) -> list[tuple[float, bool]]:
+        """Log-probability of each text's last token (nats), and whether it is the most likely one."""
+
+    def n_preemptions(self) -> float | None:
+        """How often requests were interrupted so far, after which what the engine says is cached may be wrong; None if
+        unknown."""
+
+
+class EngineScorer:
+    """Sends texts in lexicographic order, in portions that bound memory and what a kill can lose. All requests of a
+    run have one salt of their own, so that whatever the engine takes from its cache is in an answer of this run."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.n_tokens, self.n_cached, self.n_holes = 0, 0, 0  # of all texts sent so far
+
+    def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
+        """Results of the texts, portion by portion, in the order in which they were sent."""
+        salt = secrets.token_hex(8)
+        order = lexicographic(texts)
+        size, begun, before = TOKENS_OF_FIRST_CALL, 0, list[tuple[Text, Returned]]()
+        while begun < len(order):
+            portion = _portion(texts, order, begun, size)
+            started = time.monotonic()
+            scores = self._scored([texts[text] for text in portion], before, salt)
+            faster = SECONDS_AIMED_AT / max(time.monotonic() - started, 0.1)
+            size = min(TOKENS_OF_CALL, max(TOKENS_OF_FIRST_CALL, int(size * min(faster, 4))))
+            for number, text in enumerate(portion, start=len(before)):
+                answer = scores.answer(number)
+                yield ScoredText(text, answer.loglikelihood, answer.greedy)
+            last = len(scores.texts) - 1
+            before = [(scores.texts[last], scores.row(last))]
+            begun += len(portion)
+
+    def _scored(self, texts: Sequence[Text], before: Sequence[tuple[Text, Returned]], salt: str) -> SharedScores:
+        """The scores of `before`, whose answers are known, and of `texts`."""
+        scores = SharedScores([*(text for text, _ in before), *texts])
+        for number, (_, known) in enumerate(before):
+            scores.receive(number, known)
+        asked = [number for number in scores.to_send() if number >= len(before)]
+        for number, one in zip(asked, self._returned([scores.texts[n].tokens for n in asked], salt), strict=True):
+            scores.receive(number, one)
+        holes = scores.holes()
+        self.n_holes += len(holes)
+        texts_of_holes = [scores.texts[hole.text].tokens[: hole.depth + 1] for hole in holes]
+        for hole, (logprob, greedy) in zip(holes, self.engine.last_tokens(texts_of_holes, salt), strict=True):
+            scores.fill(hole, logprob, greedy)
+        return scores
+
+    def _returned(self, texts: Sequence[IntArray], salt: str) -> list[Returned]:
+        n_before = self.engine.n_preemptions()
+        found = self.engine.scores(texts, salt)
+        n_after = self.engine.n_preemptions()
+        if n_before is None or n_after is None or n_after > n_before:
+            logger.warning("the engine interrupted requests, or does not say; asking %d texts again", len(texts))
+            found = self.engine.scores(texts, None)
+        self.n_tokens += sum(map(len, texts))
+        self.n_cached += sum(one.n_cached for one in found)
+        return found
+
+
+def _portion(texts: Sequence[Text], order: Sequence[int], begun: int, size: int) -> list[int]:
+    """The texts from number `begun` of the order on that have `size` tokens together, at least one."""
+    portion: list[int] = []
+    n_tokens = 0
+    for text in order[begun:]:
+        n_tokens += len(texts[text].tokens)
+        if portion and n_tokens > size:
+            break
+        portion.append(text)
+    return portion

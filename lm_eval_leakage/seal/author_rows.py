@@ -1,0 +1,176 @@
+"""Reads an author's rows as questions to be sealed, and says of every row that is not used, or not drawn, why.
+
+Fields besides those of any question: `wordings` (other texts of the question), a list of equally right options as
+`answer` or `answers`, and `seal`: the author's word on whether the options may be drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from string import ascii_uppercase
+from typing import Any, Literal, NamedTuple
+
+from lm_eval_leakage.questions.families import question_key
+from lm_eval_leakage.questions.fields import LAYOUTS, answer_indices, well_formed
+from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.seal.drawn import OrderFate, Original, order_dependence
+from lm_eval_leakage.texts import brief, canonical
+
+OrderRule = Literal["keep", "hold_out", "refuse"]
+ORDER_RULES: tuple[OrderRule, ...] = ("keep", "hold_out", "refuse")
+WORDS_OF_AUTHORS: dict[str, OrderFate] = {"permute": "drawn", "keep": "kept", "hold_out": "held out"}
+WRONG_ROWS_NAMED = 5
+READ_FIELDS = {"answer", "answer_index", "answers", "wordings", "seal", "subject", "category", "Subject", "Category"}
+READ_FIELDS |= {name for layout in LAYOUTS for name in layout.fields}
+
+
+class AuthorRow(NamedTuple):
+    """A row of the author's, from 1, and the question in it, or why there is none."""
+
+    number: int
+    fields: Mapping[str, Any]
+    reading: Question | UntestableQuestion
+
+
+class RowNote(NamedTuple):
+    """What the author has to know about a row."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Examined:
+    """originals: the questions, in the author's order, those to be held out among them
+    unusable: rows that are left out
+    dependent: questions that are not drawn, since their options seem to depend on their order
+    """
+
+    originals: tuple[Original, ...]
+    unusable: tuple[RowNote, ...]
+    dependent: tuple[RowNote, ...]
+
+
+class _Unusable(Exception):
+    """A row that cannot be sealed; the message is the reason and the remedy."""
+
+
+class _Wrong(Exception):
+    """A field for sealing that says something else than it can say."""
+
+
+@dataclass
+class _Examination:
+    rule: OrderRule
+    originals: list[Original] = field(default_factory=list)
+    unusable: list[RowNote] = field(default_factory=list)
+    dependent: list[RowNote] = field(default_factory=list)
+    wrong: list[RowNote] = field(default_factory=list)
+    rows_with: dict[str, int] = field(default_factory=dict)
+
+    def look_at(self, row: AuthorRow) -> None:
+        try:
+            question, wordings = _question(row), _wordings(row)
+            answers = _answers(row.fields, question)
+            self._refuse_repeated(row.number, question, wordings)
+            order = self._order(row, question, wordings)
+        except _Unusable as reason:
+            self.unusable.append(RowNote(row.number, str(reason)))
+        except _Wrong as reason:
+            self.wrong.append(RowNote(row.number, str(reason)))
+        else:
+            original = Original(question.stem, wordings, question.options, answers, question.subject, order)
+            self.originals.append(original)
+
+    def _refuse_repeated(self, number: int, question: Question, wordings: Sequence[str]) -> None:
+        versions = [question_key(replace(question, stem=wording)) for wording in (question.stem, *wordings)]
+        for version in versions:
+            if version in self.rows_with:
+                raise _Unusable(f"it asks the same as row {self.rows_with[version]}; remove or reword one of them")
+        self.rows_with |= dict.fromkeys(versions, number)
+
+    def _order(self, row: AuthorRow, question: Question, wordings: Sequence[str]) -> OrderFate:
+        word = row.fields.get("seal")
+        if word is not None:
+            if not isinstance(word, str) or word not in WORDS_OF_AUTHORS:
+                raise _Wrong(f"seal is {brief(word)}; it must be one of: {', '.join(WORDS_OF_AUTHORS)}")
+            return WORDS_OF_AUTHORS[word]
+        why = order_dependence((question.stem, *wordings), question.options)
+        if why is None:
+            return "drawn"
+        self.dependent.append(RowNote(row.number, why))
+        return "held out" if self.rule == "hold_out" else "kept"
+
+
+def examined(rows: Iterable[AuthorRow], rule: OrderRule) -> Examined:
+    """The author's rows as questions.
+
+    Raises ValueError if a field for sealing is wrong, if no question is left to be published, or, with the rule
+    "refuse", if options depend on their order; it names the rows and the remedy.
+    """
+    examination = _Examination(rule)
+    for row in rows:
+        examination.look_at(row)
+    if examination.wrong:
+        raise ValueError(f"{_named(examination.wrong)}; fix or remove these fields")
+    if rule == "refuse" and examination.dependent:
+        raise ValueError(
+            f"options depend on their order: {_named(examination.dependent)}; reword these, or give them the field "
+            "seal: keep, hold_out or permute"
+        )
+    if not any(one.order != "held out" for one in examination.originals):
+        raise ValueError(f"no question is left to be published: {_named(examination.unusable) or 'all are held out'}")
+    return Examined(tuple(examination.originals), tuple(examination.unusable), tuple(examination.dependent))
+
+
+def _named(notes: Sequence[RowNote]) -> str:
+    shown = "; ".join(f"row {number}: {reason}" for number, reason in notes[:WRONG_ROWS_NAMED])
+    more = len(notes) - WRONG_ROWS_NAMED
+    return f"{shown}; and {more} more rows" if more > 0 else shown
+
+
+def _question(row: AuthorRow) -> Question:
+    question = row.reading
+    if isinstance(question, UntestableQuestion):
+        raise _Unusable(str(question))
+    if not 2 <= len(question.options) <= len(ascii_uppercase):
+        raise _Unusable(f"it has {len(question.options)} option(s); give it 2 to {len(ascii_uppercase)}")
+    seen: dict[str, int] = {}
+    for place, option in enumerate(map(canonical, question.options)):
+        if option in seen:
+            letters = ascii_uppercase[seen[option]], ascii_uppercase[place]
+            raise _Unusable(f"its options {letters[0]} and {letters[1]} are equal; change or remove one of them")
+        seen[option] = place
+    return question
+
+
+def _wordings(row: AuthorRow) -> tuple[str, ...]:
+    """The other wordings; raises _Wrong if they are not distinct texts."""
+    given = row.fields.get("wordings")
+    if given is None:
+        return ()
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise _Wrong(f"wordings is {brief(given)}; it must be a list of other texts of the question")
+    assert isinstance(row.reading, Question)
+    seen = {canonical(row.reading.stem): "the question"}
+    for place, wording in enumerate(given, 1):
+        if not isinstance(wording, str) or not wording.strip():
+            raise _Wrong(f"wording {place} is {brief(wording)}; it must be a text that is not empty")
+        if canonical(wording) in seen:
+            raise _Wrong(f"wording {place} is the same text as {seen[canonical(wording)]}; all must differ")
+        seen[canonical(wording)] = f"wording {place}"
+    return tuple(map(well_formed, given))
+
+
+def _answers(fields: Mapping[str, Any], question: Question) -> tuple[int, ...]:
+    """All equally right options; raises _Unusable if there is none, or something else is named."""
+    lists = [fields[name] for name in ("answers", "answer") if isinstance(fields.get(name), (list, tuple))]
+    found = answer_indices(lists[0], len(question.options)) if lists else [question.answer]
+    known = dict.fromkeys(place for place in found if place is not None)
+    if not known or None in found:
+        raise _Unusable(
+            f"its right option is not known (answer: {brief(fields.get('answer'))}); name it by letter, by its index "
+            "from 0, or as a list of these"
+        )
+    return tuple(known)

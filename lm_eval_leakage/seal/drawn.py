@@ -1,0 +1,307 @@
+"""Uniform draws from a secret key: HMAC-SHA256 as a stream of bits, and rejection sampling, which has no bias.
+
+Claim: to whoever does not know the key, draws for different purposes or contents are independent and uniform, as far
+as HMAC-SHA256 is a pseudorandom function. The stream of a draw is
+
+    HMAC-SHA256(key, purpose + 0x00 + SHA-256(content) + counter), counter = 0, 1, ... as 8 bytes, big-endian
+
+read from its most significant bit on.
+
+Commitments: hashes that fix key and content before they are shown, and tell nothing of them until then.
+
+The commitment is SHA-256 of the canonical JSON of an object with format, tool, name, key (hexadecimal), questions and
+held_out (the rows of the private folder's files). Binding: whoever shows another key or text later would need a second
+preimage of SHA-256. Hiding: the hashed text holds a key of 256 random bits, so no guess of the content can be tried.
+
+Finds questions whose options mean something else in another order: those must not be drawn.
+
+Questions as their author wrote them, and the published versions that a key draws from them.
+
+What a sealed benchmark is once its key is known: every published question beside what might have been published.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Literal
+
+from lm_eval_leakage.questions.guards import letters_meant, speaks_of_others
+from lm_eval_leakage.records import Question
+
+KEY_BYTES = 32  # 256 bits
+BLOCK_BITS = 256  # of one HMAC-SHA256
+
+Purpose = Literal["options", "wording", "questions", "answer", "decoy"]
+
+
+def new_key() -> bytes:
+    """A key from the operating system's source of randomness."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def content_of(wordings: Sequence[str], options: Sequence[str]) -> bytes:
+    """What draws about a question depend on besides the key: its texts, sorted, so that neither the author's order of
+    options and wordings nor the public one matters."""
+    parts = [*sorted(wordings), "", *sorted(options)]
+    return b"".join(sha256(part.encode()).digest() for part in parts)
+
+
+class KeyedDraws:
+    """A sequence of independent uniform draws, the same for the same key, purpose and content."""
+
+    def __init__(self, key: bytes, purpose: Purpose, content: bytes) -> None:
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(key)}; read the key from the private folder")
+        self._bits = _bits(key, purpose.encode() + b"\0" + sha256(content).digest())
+
+    def below(self, n: int) -> int:
+        """Uniform among 0, 1, ..., n - 1: as many bits as n - 1 has, drawn again until they are below n."""
+        if n < 1:
+            raise ValueError(f"n is {n}; there must be something to draw from")
+        while True:
+            drawn = 0
+            for _ in range((n - 1).bit_length()):
+                drawn = 2 * drawn + next(self._bits)
+            if drawn < n:
+                return drawn
+
+    def order(self, n: int) -> tuple[int, ...]:
+        """Uniform among the n! orders of 0, 1, ..., n - 1, by Fisher and Yates."""
+        places = list(range(n))
+        for last in range(n - 1, 0, -1):
+            other = self.below(last + 1)
+            places[last], places[other] = places[other], places[last]
+        return tuple(places)
+
+
+def _bits(key: bytes, message: bytes) -> Iterator[int]:
+    counter = 0
+    while True:
+        block = int.from_bytes(hmac.digest(key, message + counter.to_bytes(8, "big"), "sha256"), "big")
+        yield from (block >> place & 1 for place in range(BLOCK_BITS - 1, -1, -1))
+        counter += 1
+
+
+FORMAT = 2  # of the draws, the private folder, the ledger and the commitment
+
+
+def canonical_json(value: object) -> bytes:
+    """JSON in ASCII, keys sorted, no white space: the same bytes wherever it is written."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def commitment_of(name: str, tool: str, key: bytes, originals: Sequence[Original]) -> str:
+    """The hexadecimal commitment to a key and to every version of every question.
+
+    tool: name and version of the program that sealed
+    """
+    rows = [one.as_row() for one in originals]
+    held_out = [row for row in rows if row["order"] == "held out"]
+    questions = [row for row in rows if row["order"] != "held out"]
+    content = {
+        "format": FORMAT,
+        "tool": tool,
+        "name": name,
+        "key": key.hex(),
+        "questions": questions,
+        "held_out": held_out,
+    }
+    return sha256(canonical_json(content)).hexdigest()
+
+
+def public_rows(questions: Sequence[SealedQuestion]) -> list[JsonRow]:
+    """The rows of the public file; with a subject if any question has one."""
+    with_subject = any(one.subject for one in questions)
+    return [
+        {"question": one.wordings[0], "choices": list(one.options), "answer": one.answer}
+        | ({"subject": one.subject} if with_subject else {})
+        for one in questions
+    ]
+
+
+def digest_of_public(rows: Sequence[JsonRow]) -> str:
+    """SHA-256 of the canonical JSON of the list of public rows, whatever file they are in."""
+    return sha256(canonical_json(list(rows))).hexdigest()
+
+
+_LETTER = r"\(?[A-Z](?![A-Za-z0-9])"
+_BY_LETTER = re.compile(
+    rf"\b(?:(?:options?|choices?|answers?|alternatives?|antwort(?:en)?|opci[oó]n(?:es)?|respuestas?|réponses?)\s+"
+    rf"(?-i:{_LETTER})|(?:options?|choices?)\s+\(?[1-9](?!\w))|选项\s*{_LETTER}",
+    re.IGNORECASE,
+)
+_BY_PLACE = re.compile(
+    r"\b(?:first|second|third|fourth|fifth|last|previous|preceding)\s+"
+    r"(?:(?:two|three|four)\s+)?(?:options?|choices?|alternatives?)\b",
+    re.IGNORECASE,
+)
+_ONE_LETTER = re.compile(r"^\W*(?:(?i:only)\s+\(?[A-HJ]|[A-HJ]\)?\s+(?i:only))\W*$")  # "I only" is a Roman numeral
+_SOME_LETTERS = re.compile(
+    r"\b(?i:both|either|neither)\s+\(?[A-J]\)?\s+(?i:and|or|nor)\s+\(?[A-J]\)?\s+(?i:is|are|apply|applies|above)\b"
+)
+
+
+def order_dependence(wordings: Iterable[str], options: Sequence[str]) -> str | None:
+    """Why the options must stay in the author's order, in words; None if nothing says so."""
+    for option in options:
+        if speaks_of_others(option):
+            return f"option {option!r} refers to the others"
+        if _names_letters(option):
+            return f"option {option!r} names options by letter"
+        if _BY_PLACE.search(option):
+            return f"option {option!r} names options by their place"
+    for wording in wordings:
+        if found := _BY_LETTER.search(wording) or _BY_PLACE.search(wording):
+            return f"the question says {found[0]!r}"
+    return None
+
+
+def _names_letters(option: str) -> bool:
+    """Whether an option names others by letter, capital or not: "both A and C", "b and c only", "B only"."""
+    found = _ONE_LETTER.match(option) or _SOME_LETTERS.search(option) or _BY_LETTER.search(option)
+    return bool(found or letters_meant(option))
+
+
+OrderFate = Literal["drawn", "kept", "held out"]
+JsonRow = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Original:
+    """A question in its author's words and order.
+
+    wordings: the other ones; no two are the same text, nor `question`
+    choices: no two are the same text
+    answers: indices of all equally right options, at least one
+    order: whether the published order is drawn or is the author's, or the question is not published at all
+    """
+
+    question: str
+    wordings: tuple[str, ...]
+    choices: tuple[str, ...]
+    answers: tuple[int, ...]
+    subject: str
+    order: OrderFate
+
+    @property
+    def content(self) -> bytes:
+        """What draws about this question are keyed by; the same whatever order the author wrote its parts in."""
+        return content_of((self.question, *self.wordings), self.choices)
+
+    def as_row(self) -> JsonRow:
+        """The question as JSON values."""
+        return {name: list(part) if isinstance(part, tuple) else part for name, part in asdict(self).items()}
+
+
+def original_of(row: Mapping[str, Any]) -> Original:
+    """The question that `as_row` gave. Raises KeyError or TypeError for any other value."""
+    return Original(
+        question=row["question"],
+        wordings=tuple(row["wordings"]),
+        choices=tuple(row["choices"]),
+        answers=tuple(row["answers"]),
+        subject=row["subject"],
+        order=row["order"],
+    )
+
+
+def published_questions(originals: Sequence[Original], key: bytes) -> tuple[SealedQuestion, ...]:
+    """The version that `key` draws, in the order that it draws; without the questions that are held out.
+
+    Depends on the draws and the texts only, not on the order in which the author wrote rows, wordings and options.
+    """
+    sorted_ones = sorted((one for one in originals if one.order != "held out"), key=lambda one: one.content)
+    contents = b"".join(one.content for one in sorted_ones)
+    order = KeyedDraws(key, "questions", contents).order(len(sorted_ones))
+    return tuple(replace(_published(sorted_ones[place], key), id=str(at)) for at, place in enumerate(order))
+
+
+def _published(original: Original, key: bytes) -> SealedQuestion:
+    wordings = sorted((original.question, *original.wordings))
+    public = KeyedDraws(key, "wording", original.content).below(len(wordings))
+    options = _ordered(original, key)
+    right = sorted(original.choices[place] for place in original.answers)
+    answer = right[KeyedDraws(key, "answer", original.content).below(len(right))]
+    return SealedQuestion(
+        id="",
+        wordings=(wordings[public], *wordings[:public], *wordings[public + 1 :]),
+        options=options,
+        answer=options.index(answer),
+        equally_right=tuple(place for place, option in enumerate(options) if option in right),
+        order_drawn=original.order == "drawn",
+        subject=original.subject,
+    )
+
+
+def _ordered(original: Original, key: bytes) -> tuple[str, ...]:
+    if original.order == "kept":
+        return original.choices
+    options = sorted(original.choices)
+    order = KeyedDraws(key, "options", original.content).order(len(options))
+    return tuple(options[place] for place in order)
+
+
+COMMITMENT_KEY = "seal_commitment"  # in the metadata of an audit in lm_eval's results file: of which seal it is
+
+
+@dataclass(frozen=True)
+class SealedQuestion:
+    """A published question of a sealed benchmark, with its private wordings.
+
+    Claim: given the author's texts, `wordings[0]` is uniform among all wordings, the order of `options` among all
+    orders (if `order_drawn`), `answer` among `equally_right`; all three are independent of each other and of every
+    other question, and of every model that never saw the published version.
+
+    id: the question's place in the public file, from "0"
+    wordings: every version of the stem, the public one first, the private ones sorted; one if there are no others
+    options: in the public order
+    answer: index in `options` of the right option that is the published answer
+    equally_right: indices of all equally right options, in the public order; `answer` is among them
+    order_drawn: False if the options depend on their order, which then is the author's
+    """
+
+    id: str
+    wordings: tuple[str, ...]
+    options: tuple[str, ...]
+    answer: int
+    equally_right: tuple[int, ...]
+    order_drawn: bool
+    subject: str = ""
+
+
+@dataclass(frozen=True)
+class Seal:
+    """A sealed benchmark: all of its published questions, in the public order.
+
+    Claim: the order of `questions` is uniform among all orders, independent of all draws within them.
+
+    tool: name and version of the program that sealed
+    key: 32 bytes
+    commitment: hexadecimal SHA-256, see `sealing.commitment`
+    """
+
+    name: str
+    tool: str
+    questions: tuple[SealedQuestion, ...]
+    key: bytes = field(repr=False)
+    commitment: str
+
+    def find(self, question: Question) -> SealedQuestion | None:
+        """The sealed question that a task's reader read as `question`: the same options in the same order, and the
+        public wording, apart from white space. None if this seal did not publish it."""
+        return self._by_content.get(_content(question.stem, question.options))
+
+    @cached_property
+    def _by_content(self) -> dict[tuple[str, ...], SealedQuestion]:
+        return {_content(one.wordings[0], one.options): one for one in self.questions}
+
+
+def _content(stem: str, options: tuple[str, ...]) -> tuple[str, ...]:
+    return (" ".join(stem.split()), *(option.strip() for option in options))

@@ -1,0 +1,352 @@
+"""The public folder of a sealed benchmark: the drawn version of its questions, and the commitment to all versions.
+
+Every file is a function of the drawn version alone, but for the commitment, which is a hash: bytes, columns, order and
+metadata tell nothing else of the key or of the author's order.
+
+The private folder of a sealed benchmark: the key and every version that was not published.
+
+Compares public files with what a seal published: every difference is a sentence.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.records import Question, UntestableQuestion
+from lm_eval_leakage.seal.drawn import (
+    FORMAT,
+    KEY_BYTES,
+    JsonRow,
+    Original,
+    Seal,
+    SealedQuestion,
+    canonical_json,
+    commitment_of,
+    digest_of_public,
+    original_of,
+    public_rows,
+    published_questions,
+)
+from lm_eval_leakage.seal.looks_file import HEAD_FILE, LOOKS_FILE, head_text
+from lm_eval_leakage.texts import as_json, brief
+
+COMMITMENT_FILE, CARD_FILE = "commitment.json", "DATA_CARD.md"
+DATA_ENDINGS = JSON_LINES, PARQUET = ".jsonl", ".parquet"
+CARD = """# {name}: a sealed benchmark
+
+Of every question, the published version was drawn at random by a secret key: the order of its options{kept}, \
+the order of the questions in the file{wordings}{equally_right}. \
+A model that never saw this version can prefer it to the others only by chance, so a preference has an exact p-value.
+
+| | |
+|---|---|
+| questions | {n_questions} |
+| questions whose options stand in their author's order | {n_kept} |
+| commitment (SHA-256 of key and all versions) | `{commitment}` |
+| digest of the public rows (SHA-256) | `{public_sha256}` |
+| made by | {tool}, format {format} |
+
+**Please do not publish these questions in another order, reworded or corrected** under this name: tests compare with
+exactly this version. Corrections need a new seal and a new name.
+
+## Scores
+
+```console
+lm_eval --model hf --model_args pretrained=MODEL --include_path FOLDER_OF_THIS_FILE --tasks {name}
+```
+
+The task reads `{name}.parquet` next to its YAML. To let it read a data set of the hub instead, replace the line
+`custom_dataset` in a copy of `{name}.yaml` by `dataset_path: OWNER/DATASET`. In that data set, the `README.md`
+names the file:
+
+```yaml
+configs:
+  - config_name: default
+    data_files:
+      - split: test
+        path: {name}.parquet
+```
+
+## Verification
+
+`lm-eval-leakage seal verify FOLDER_OF_THIS_FILE` compares the rows with the digest, and every byte of the task with
+what a seal writes. Once the private folder is revealed, `lm-eval-leakage seal verify FOLDER_OF_THIS_FILE
+PRIVATE_FOLDER` draws everything again from the key and compares key and all versions with the commitment.
+"""
+
+
+def public_files(seal: Seal) -> dict[str, bytes]:
+    """The folder's files by name, but for the task of lm_eval."""
+    return data_files(seal.name, public_rows(seal.questions)) | {
+        COMMITMENT_FILE: json.dumps(commitment_record(seal), indent=1).encode() + b"\n",
+        CARD_FILE: _card(seal).encode(),
+    }
+
+
+def data_files(name: str, rows: Sequence[JsonRow]) -> dict[str, bytes]:
+    """The public rows, as JSON lines and as Parquet."""
+    return {
+        f"{name}{JSON_LINES}": b"".join(as_json(row).encode() + b"\n" for row in rows),
+        f"{name}{PARQUET}": _parquet(rows),
+    }
+
+
+def commitment_record(seal: Seal) -> dict[str, str | int]:
+    """What commitment.json says."""
+    return {
+        "commitment": seal.commitment,
+        "public_sha256": digest_of_public(public_rows(seal.questions)),
+        "name": seal.name,
+        "questions": len(seal.questions),
+        "orders_kept": _n_kept(seal),
+        "tool": seal.tool,
+        "format": FORMAT,
+    }
+
+
+def _n_kept(seal: Seal) -> int:
+    return sum(not one.order_drawn for one in seal.questions)
+
+
+def _parquet(rows: Sequence[JsonRow]) -> bytes:
+    """One row group, without statistics and without metadata of whoever wrote it."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    types = {"question": pa.string(), "choices": pa.list_(pa.string()), "answer": pa.int64(), "subject": pa.string()}
+    schema = pa.schema([(name, types[name]) for name in rows[0]])
+    stream = BytesIO()
+    table = pa.Table.from_pylist(list(rows), schema=schema)
+    parquet.write_table(table, stream, row_group_size=len(rows), write_statistics=False, store_schema=False)
+    return stream.getvalue()
+
+
+def _card(seal: Seal) -> str:
+    n_wordings = max(len(one.wordings) for one in seal.questions)
+    n_several = sum(len(one.equally_right) > 1 for one in seal.questions)
+    several = f", and, in {n_several:,} questions, which of several equally right options is the answer"
+    n_kept, record = _n_kept(seal), commitment_record(seal)
+    return CARD.format(
+        **record,
+        n_questions=f"{len(seal.questions):,}",
+        n_kept=f"{n_kept:,}",
+        kept=" (unless they depend on it)" if n_kept else "",
+        wordings=f", one of up to {n_wordings} wordings of each" if n_wordings > 1 else "",
+        equally_right=several if n_several else "",
+    )
+
+
+KEY_FILE, QUESTIONS_FILE, HELD_OUT_FILE = "key.json", "questions.jsonl", "held_out.jsonl"
+LOST = (
+    "without its key the draws can be neither verified nor tested, and they cannot be had from what is public; "
+    "restore the folder from a backup, or seal the questions again and publish them under a new name"
+)
+README = """PRIVATE: the seal of the benchmark {name}
+
+Whoever has this folder can tell the published version of every question from those that were not published. Do not
+publish it, do not put it into a repository, do not send it to a model or a service that keeps what it gets.
+
+Keep at least two backups. If it is lost, the draws can be neither verified nor tested any more, and nobody can
+restore them from what is public: the way out is a new seal, published under a new name.
+
+{key}: the key, and what the commitment was made with
+{questions}: your questions with all their wordings, in your order
+{held_out}: questions that were not published
+{looks}, later, and {head}: every model that `seal audit` looked at; the error of all claims together
+depends on it, so restore these two from the newest backup only
+commitment: {commitment}
+"""
+
+
+def private_files(seal: Seal, originals: Sequence[Original]) -> dict[str, bytes]:
+    """The folder's files by name; a .gitignore keeps it out of repositories."""
+    key = {
+        "format": FORMAT,
+        "tool": seal.tool,
+        "name": seal.name,
+        "key": seal.key.hex(),
+        "commitment": seal.commitment,
+    }
+    held_out = [one for one in originals if one.order == "held out"]
+    told = {"key": KEY_FILE, "questions": QUESTIONS_FILE, "held_out": HELD_OUT_FILE, "commitment": seal.commitment}
+    told |= {"looks": LOOKS_FILE, "head": HEAD_FILE}
+    return {
+        KEY_FILE: json.dumps(key, indent=1).encode() + b"\n",
+        QUESTIONS_FILE: _lines(one for one in originals if one.order != "held out"),
+        HELD_OUT_FILE: _lines(held_out),
+        HEAD_FILE: head_text(seal).encode(),
+        "README.txt": README.format(name=seal.name, **told).encode(),
+        ".gitignore": b"*\n",
+    }
+
+
+def sealed(name: str, tool: str, key: bytes, originals: Sequence[Original]) -> Seal:
+    """The seal that `key` puts on the author's questions."""
+    return Seal(name, tool, published_questions(originals, key), key, commitment_of(name, tool, key, originals))
+
+
+def read_seal(folder: Path) -> Seal:
+    """The seal in a private folder, its published version drawn and its commitment computed again.
+
+    Raises ValueError, with the remedy, if the folder is missing, is not a private folder, or was changed.
+    """
+    if not (folder / KEY_FILE).is_file():
+        raise ValueError(f"seal is {str(folder)!r}, which {_lacking(folder)}; {LOST}")
+    kept = _parsed(folder / KEY_FILE, (folder / KEY_FILE).read_text(encoding="utf-8", errors="replace"))
+    if kept.get("format") != FORMAT:
+        raise ValueError(
+            f"seal is {str(folder)!r}, whose format is {kept.get('format')!r}; this version reads format {FORMAT}: "
+            f"install the version that sealed it ({kept.get('tool')})"
+        )
+    try:
+        originals = [*_originals(folder / QUESTIONS_FILE), *_originals(folder / HELD_OUT_FILE)]
+        found = sealed(kept["name"], kept["tool"], _key(kept["key"]), originals)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ValueError(f"{_changed(folder)} ({error})") from error
+    if found.commitment != kept.get("commitment"):
+        raise ValueError(
+            f"{_changed(folder)} (its commitment is now {found.commitment}, and was {kept.get('commitment')})"
+        )
+    return found
+
+
+def _key(text: str) -> bytes:
+    key = bytes.fromhex(text)
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"the key has {len(key)} bytes, not {KEY_BYTES}")
+    return key
+
+
+def _originals(file: Path) -> Iterator[Original]:
+    if not file.is_file():
+        raise ValueError(f"{file.name} is missing")
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        yield original_of(_parsed(file, line))
+
+
+def _parsed(file: Path, text: str) -> Any:
+    try:
+        found = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{_changed(file.parent)} ({file.name}: {error})") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{_changed(file.parent)} ({file.name} holds something else than objects)")
+    return found
+
+
+def _lines(originals: Iterator[Original] | Sequence[Original]) -> bytes:
+    return b"".join(canonical_json(one.as_row()) + b"\n" for one in originals)
+
+
+def _lacking(folder: Path) -> str:
+    if not folder.is_dir():
+        return "does not exist"
+    public = any(folder.glob("commitment.json"))
+    return f"has no {KEY_FILE}" + (": it is a public folder, and the private one is needed" if public else "")
+
+
+def _changed(folder: Path) -> str:
+    return f"seal is {str(folder)!r}, whose files were changed after sealing; restore them from a backup"
+
+
+RowReading = Question | UntestableQuestion
+Sameness = tuple[Callable[[Question], Hashable], Callable[[SealedQuestion], list[Hashable]]]
+# how a row is recognised as a sealed question, the strictest way first
+SAMENESS: tuple[Sameness, ...] = (
+    (lambda row: (row.stem, row.options), lambda one: [(one.wordings[0], one.options)]),
+    (
+        lambda row: (row.stem, *sorted(row.options)),
+        lambda one: [(wording, *sorted(one.options)) for wording in one.wordings],
+    ),
+    (lambda row: row.stem, lambda one: list(one.wordings)),
+    (lambda row: tuple(sorted(row.options)), lambda one: [tuple(sorted(one.options))]),
+)
+
+
+def differences(seal: Seal, readings: Sequence[RowReading]) -> list[str]:
+    """What in a public file, row by row, is not as the seal published it; rows and sealed questions count from 1."""
+    found = [f"row {at}: {row}" for at, row in enumerate(readings, 1) if isinstance(row, UntestableQuestion)]
+    rows = {at: row for at, row in enumerate(readings, 1) if isinstance(row, Question)}
+    places = _recognised(rows, seal.questions)
+    for at, row in rows.items():
+        if at in places:
+            changes = list(_changes(row, seal.questions[places[at]]))
+            found += [f"row {at}: {change}" for change in changes]
+        else:
+            found.append(f"row {at}: it was added; no question of the seal has its text or its options")
+    missing = sorted(set(range(len(seal.questions))) - set(places.values()))
+    found += [f"sealed question {place + 1} is missing: {seal.questions[place].wordings[0]!r}" for place in missing]
+    return found + list(_moved(places))
+
+
+def _recognised(rows: dict[int, Question], sealed: Sequence[SealedQuestion]) -> dict[int, int]:
+    """For each row, the index of the sealed question that it is or was made from; each is used once."""
+    places: dict[int, int] = {}
+    for of_row, of_sealed in SAMENESS:
+        taken = set(places.values())
+        free = defaultdict(list)
+        for place, one in enumerate(sealed):
+            for key in of_sealed(one) if place not in taken else ():
+                free[key].append(place)
+        for at, row in rows.items():
+            left = [place for place in free[of_row(row)] if place not in taken] if at not in places else []
+            if left:
+                places[at] = left[0]
+                taken.add(left[0])
+    return places
+
+
+def commitment_differences(seal: Seal, told: Mapping[str, object]) -> list[str]:
+    """What a public commitment says that is not so, `told` being the object in commitment.json."""
+    return [
+        f"commitment.json says {name} {brief(told.get(name))}, and it is {value!r}"
+        for name, value in commitment_record(seal).items()
+        if told.get(name) != value
+    ]
+
+
+def _changes(row: Question, sealed: SealedQuestion) -> Iterator[str]:
+    if row.stem in sealed.wordings[1:]:
+        yield "it has a private wording of the question instead of the public one"
+    elif row.stem != sealed.wordings[0]:
+        yield f"the text of the question was changed; sealed as {sealed.wordings[0]!r}"
+    if row.options != sealed.options:
+        if sorted(row.options) == sorted(sealed.options):
+            yield "the order of its options was changed"
+        else:
+            yield f"its options were changed; sealed as {list(sealed.options)!r}"
+    right = None if row.answer is None else row.options[row.answer]
+    if right != sealed.options[sealed.answer]:
+        yield f"the answer was changed; sealed as {sealed.options[sealed.answer]!r}"
+    if row.subject and row.subject != sealed.subject:
+        yield f"the subject was changed; sealed as {sealed.subject!r}"
+
+
+def _moved(places: Mapping[int, int]) -> Iterator[str]:
+    """The fewest rows without which the others stand in the sealed order."""
+    rows = sorted(places)
+    in_order = {rows[at] for at in _longest_rise([places[row] for row in rows])}
+    for row in rows:
+        if row not in in_order:
+            yield f"row {row}: the order of questions was changed; sealed question {places[row] + 1} is here"
+
+
+def _longest_rise(numbers: Sequence[int]) -> list[int]:
+    """Indices of a longest increasing subsequence of distinct numbers."""
+    ends: list[int] = []  # ends[n]: index of the lowest number that ends a rise of n + 1 numbers
+    before: list[int | None] = []
+    for at, number in enumerate(numbers):
+        length = bisect_left(ends, number, key=lambda end: numbers[end])
+        before.append(ends[length - 1] if length else None)
+        ends[length : length + 1] = [at]
+    found, at_end = [], ends[-1] if ends else None
+    while at_end is not None:
+        found.append(at_end)
+        at_end = before[at_end]
+    return found

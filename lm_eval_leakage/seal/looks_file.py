@@ -1,0 +1,147 @@
+"""The ledger of a seal: every look at a model, one JSON line each, in the private folder.
+
+Looks are numbered by who writes them, under a lock, so that two authors who look at the same time never get the same
+number. The file is replaced as a whole: a kill loses no look that was told.
+
+Claim: whoever does not have the key can neither change, add, remove nor move a line unnoticed. The lines are a chain:
+each ends with the HMAC-SHA256, by the seal's key, of its own content and of the code before (of the commitment, in
+the first line). The last code is the *head*. Number of looks and head are in a file of their own, with a code, too.
+
+Limits: the owner has the key and can write another chain, and whoever restores both files as they once were goes back
+to that day. Only a head that was published before, where nothing can be changed later, shows either of them.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lm_eval_leakage.files import atomic_write
+from lm_eval_leakage.seal.drawn import Seal, canonical_json
+from lm_eval_leakage.stats.looks import Look, as_record, look_of, numbered
+
+LOOKS_FILE, HEAD_FILE, LOOKS_LOCK = "looks.jsonl", "looks_head.json", "looks.lock"
+LOCK_SECONDS = 60.0
+CODE = "code"  # of a line, and of the file with the head
+BROKEN = "this line, or one before it, was changed, added, removed or moved"
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """looks: so far, in the order of their numbers
+    heads: hexadecimal codes of the chain: without a look, after the first one, and so on; one more than looks
+    """
+
+    looks: tuple[Look, ...]
+    heads: tuple[str, ...]
+
+    @property
+    def head(self) -> str:
+        return self.heads[-1]
+
+
+def read_ledger(folder: Path, seal: Seal) -> Ledger:
+    """The looks so far. Raises ValueError, with the remedy, if the ledger is not as it was written: a lost look would
+    make later claims look surer than they are."""
+    n_told, head_told = _told_head(folder, seal)  # first: who writes a look writes its line first
+    file = folder / LOOKS_FILE
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
+    looks, heads = list[Look](), [_code(seal, "ledger", seal.commitment)]
+    for place, line in enumerate(lines, 1):
+        look, code = _look(file, place, line, seal, heads[-1])
+        looks.append(look)
+        heads.append(code)
+    if len(looks) < n_told or heads[n_told] != head_told:
+        raise ValueError(
+            f"{file} has {len(looks)} of the {n_told} looks that {HEAD_FILE} counts; looks that are lost would make "
+            "later claims look surer than they are: restore both files from the newest backup"
+        )
+    return Ledger(tuple(looks), tuple(heads))
+
+
+def add_looks(folder: Path, seal: Seal, looks: Sequence[Look]) -> list[tuple[Look, Look | None]]:
+    """Looks that are told together, each with its number, and the one that is written if the same answers were looked
+    at before; new ones are in the ledger when this returns.
+
+    Raises ValueError if the ledger was changed, is being written for a minute, or cannot be written.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(folder / LOOKS_LOCK, timeout=LOCK_SECONDS):
+            earlier = read_ledger(folder, seal).looks
+            found = numbered(earlier, looks)
+            new = [own for own, written in found if written is None]
+            if new:
+                _write(folder, seal, [*earlier, *new])
+    except Timeout as error:
+        raise ValueError(
+            f"another process has been writing {folder / LOOKS_FILE} for {LOCK_SECONDS:.0f} seconds; try again, or "
+            f"remove {folder / LOOKS_LOCK} if none is"
+        ) from error
+    except OSError as error:
+        raise ValueError(
+            f"{folder / LOOKS_FILE} cannot be written ({error.strerror}), and a look that is not counted would spoil "
+            "the error of all others; make the private folder writable"
+        ) from error
+    return found
+
+
+def head_text(seal: Seal, head: str | None = None, n_looks: int = 0) -> str:
+    """What the file with the head holds; by default, before the first look."""
+    told = {"looks": n_looks, "head": head or _code(seal, "ledger", seal.commitment)}
+    return json.dumps(told | {CODE: _code(seal, "head", told)}, indent=1) + "\n"
+
+
+def _write(folder: Path, seal: Seal, looks: Sequence[Look]) -> None:
+    head, lines = _code(seal, "ledger", seal.commitment), []
+    for look in looks:
+        kept = as_record(look)
+        head = _code(seal, head, kept)
+        lines.append(json.dumps(kept | {CODE: head}) + "\n")
+    atomic_write(folder / LOOKS_FILE, "".join(lines))
+    atomic_write(folder / HEAD_FILE, head_text(seal, head, len(looks)))
+
+
+def _code(seal: Seal, before: str, content: object) -> str:
+    """Unlike the draws' messages, which begin with their purpose and a zero byte, so that no code is a draw."""
+    return hmac.new(seal.key, canonical_json(["looks", before, content]), "sha256").hexdigest()
+
+
+def _told_head(folder: Path, seal: Seal) -> tuple[int, str]:
+    file = folder / HEAD_FILE
+    try:
+        told = json.loads(file.read_text(encoding="utf-8", errors="replace"))
+        n_looks, head = int(told["looks"]), str(told["head"])
+        if told != json.loads(head_text(seal, head, n_looks)):
+            raise ValueError("it was changed")
+    except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+        why = "it is missing" if isinstance(error, FileNotFoundError) else str(error)
+        raise ValueError(
+            f"{file}, which counts the looks in {LOOKS_FILE}, is not as this package wrote it ({why}); restore both "
+            "from the newest backup"
+        ) from error
+    return n_looks, head
+
+
+def _look(file: Path, place: int, line: str, seal: Seal, before: str) -> tuple[Look, str]:
+    """A line's look and code."""
+    try:
+        kept: dict[str, Any] = json.loads(line)
+        code = kept.pop(CODE)
+        if code != _code(seal, before, kept):
+            raise ValueError(BROKEN)
+        look = look_of(kept)
+        if look.number != place:
+            raise ValueError(f"it is look {look.number}")
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        why = str(error) if isinstance(error, ValueError) else repr(error)
+        raise ValueError(
+            f"{file}, line {place} is not as this package wrote it ({why}); restore it and {HEAD_FILE} from the "
+            "newest backup"
+        ) from error
+    return look, code

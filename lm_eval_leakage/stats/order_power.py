@@ -1,0 +1,145 @@
+"""What the data-set test of option orders could have found: the smallest share of seen questions.
+
+A question that was seen k times prefers its published order; how much is described by the distribution of that order's
+rank among all orders, which needs no unit and so carries over to other models as far as their memory is like that of
+the models it was measured on (docs/validity.md). The scores themselves are those of the audited model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lm_eval_leakage.stats.order_sum import as_units, critical_sum
+from lm_eval_leakage.stats.pooling import NAN, Floats
+
+FOUND_WITH = 0.8
+Detectable = tuple[tuple[int, float], ...]  # by exposures, the smallest share of seen questions that is found
+POWER_SEED = 0
+SEEN_TIMES = (1, 3)  # exposures for which it is known
+CONTROL_FORMS = ("in words", "in capitals")  # in which an audit asks every order again, in this order
+# By what the scores are, and by exposures: how many of 100 questions (in the control forms: of 136 or 96 others,
+# without a guard) on which a copy of SmolLM2-135M was trained (all weights, 5e-5, batches of 8) had their published
+# order as the first, second, ... by score: of its 24, or of the 12 that are asked in the control forms.
+SEEN_RANKS: Mapping[str, Mapping[int, tuple[int, ...]]] = {
+    "orders": {
+        1: (20, 15, 11, 7, 6, 6, 4, 6, 1, 2, 1, 2, 3, 0, 0, 0, 2, 4, 1, 2, 1, 3, 2, 1),
+        3: (68, 15, 4, 2, 3, 1, 2, 2, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0),
+    },
+    "reference": {
+        1: (30, 20, 6, 10, 4, 3, 3, 0, 2, 3, 2, 3, 2, 2, 0, 2, 3, 1, 0, 2, 0, 1, 0, 1),
+        3: (39, 19, 7, 6, 8, 4, 6, 1, 2, 2, 0, 0, 1, 2, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0),
+    },
+    CONTROL_FORMS[0]: {
+        1: (24, 19, 19, 11, 13, 11, 10, 15, 4, 4, 2, 4),
+        3: (26, 17, 17, 10, 6, 8, 7, 3, 1, 1, 0, 0),
+    },
+    CONTROL_FORMS[1]: {
+        1: (21, 24, 21, 10, 14, 10, 14, 7, 6, 4, 3, 2),
+        3: (37, 22, 16, 7, 5, 2, 6, 0, 1, 0, 0, 0),
+    },
+}
+
+
+@dataclass(frozen=True, eq=False)
+class OrderPower:
+    """What the test of option orders finds at any level, on the questions that it was used on.
+
+    weights: of each question, the weight of every order, `(n_orders,)`
+    bases: their probabilities under the null hypothesis; None if they are equally likely
+    ranks: by exposures, how many seen questions had their published order as the first, second, ... by likelihood
+    families: of each question, the number of its family; None if each is one of its own
+    found_with: the probability of finding
+    deviation: standard deviation of a normal addition to the sum under the null hypothesis
+    priors: how likely the orders of an unseen question were to be published; None if all are as likely
+    """
+
+    weights: Sequence[Floats]
+    bases: Sequence[Floats] | None = None
+    ranks: Mapping[int, Sequence[float]] = field(default_factory=lambda: SEEN_RANKS["orders"])
+    families: Sequence[int] | None = None
+    found_with: float = FOUND_WITH
+    deviation: float = 0.0
+    priors: Sequence[Floats] | None = None
+
+    def detectable(self, level: float) -> tuple[tuple[int, float], ...]:
+        """For each of `SEEN_TIMES`, the smallest share of questions, seen so often, that it finds at `level` with
+        probability `found_with`; NaN if even all would be missed."""
+        weights, bases = self.weights, self.bases
+        if self.families is not None and len(set(self.families)) < len(weights):
+            each = [np.full(len(own), 1 / len(own)) for own in weights] if bases is None else bases
+            weights, bases = as_units(weights, each, self.families)
+        rng = np.random.default_rng(POWER_SEED)
+        return self.beyond(critical_sum(weights, rng, level, bases, self.deviation))
+
+    def beyond(self, critical: float) -> tuple[tuple[int, float], ...]:
+        """The same for the sum from which the test rejects."""
+        return tuple(
+            (count, detectable_share(self.weights, critical, ranks, self.families, self.found_with, self.priors))
+            for count, ranks in self.ranks.items()
+        )
+
+
+def found_by_all(shares: Iterable[Detectable]) -> Detectable:
+    """What several tests find that must agree: by exposures, the largest of their smallest shares; NaN if one of them
+    would miss all. If each finds its share with probability 1 - d, k of them find the largest with 1 - k d or more."""
+    every = [dict(own) for own in shares]
+    return tuple((count, float(np.max([own[count] for own in every]))) for count in every[0])
+
+
+def detectable_share(
+    weights: Sequence[Floats],
+    critical: float,
+    ranks: Sequence[float],
+    families: Sequence[int] | None = None,
+    found_with: float = FOUND_WITH,
+    priors: Sequence[Floats] | None = None,
+) -> float:
+    """Smallest share of seen questions that the test finds with probability `found_with`; NaN if it would miss all.
+
+    weights: of each question, exp(score) of every order, `(n_orders,)`
+    critical: the sum from which the test rejects
+    ranks: probabilities that the published order of a seen question is in the first, second, ... of so many equally
+        wide parts of its question's orders, the most likely ones first
+    families: of each question, the number of its family, which is seen as a whole or not at all
+    priors: of each question, how likely each order of an unseen one was to be published; None if all are as likely
+
+    The sum is taken to be normal, as a mixture of unseen and seen families.
+    """
+    numbers = range(len(weights)) if families is None else families
+    likeliest = [np.sort(own)[::-1] for own in weights]
+    parts = {size: _spread(ranks, size) for size in {len(own) for own in weights}}
+    if priors is None:
+        unseen = _moments(*as_units(likeliest, [np.full(len(own), 1 / len(own)) for own in weights], numbers))
+    else:
+        unseen = _moments(*as_units(weights, priors, numbers))
+    seen = _moments(*as_units(likeliest, [parts[len(own)] for own in weights], numbers))
+    low, high = 0.0, 1.0
+    if _power(unseen, seen, 1.0, critical) < found_with:
+        return NAN
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _power(unseen, seen, middle, critical) >= found_with else (middle, high)
+    return high
+
+
+def _spread(ranks: Sequence[float], n_orders: int) -> Floats:
+    """The probabilities of `n_orders` places, from those of equally wide parts of them."""
+    ends = np.concatenate([[0.0], np.cumsum(ranks)]) / math.fsum(ranks)
+    places = np.interp(np.linspace(0, 1, n_orders + 1), np.linspace(0, 1, len(ranks) + 1), ends)
+    spread: Floats = np.diff(places)
+    return spread
+
+
+def _moments(weights: Sequence[Floats], bases: Sequence[Floats]) -> Floats:
+    """Mean and mean square of each unit, `(n_units, 2)`."""
+    return np.array([(float(base @ own), float(base @ own**2)) for own, base in zip(weights, bases, strict=True)])
+
+
+def _power(unseen: Floats, seen: Floats, share: float, critical: float) -> float:
+    means, squares = ((1 - share) * unseen + share * seen).T
+    deviation = math.sqrt(max(1e-300, float((squares - means**2).sum())))
+    return 0.5 * math.erfc((critical - float(means.sum())) / deviation / math.sqrt(2))

@@ -1,0 +1,236 @@
+"""Prevalence: what share of a benchmark has been seen, given how often a test flags seen and unseen questions?
+
+Null hypothesis of a subject's p-value: none of its questions was seen. Limits: the rates of the test must hold for
+this model and benchmark; if a test flags seen questions hardly more often than unseen ones, the interval is all of
+[0, 1]. Source: Rogan and Gladen (1978); Clopper and Pearson (1934); Benjamini and Hochberg (1995).
+
+Are flagged questions answered correctly more often than unflagged ones of the same difficulty?
+
+Flags favour short questions, natural orders and easy subjects, so flagged questions may be easier without any
+leakage. The two groups are therefore compared within strata of similar difficulty (subject, length, whether another
+model answers correctly); strata are pooled by the weights of Mantel and Haenszel, which are those of a regression with
+one intercept per stratum.
+
+Null hypothesis of the p-value: within each stratum, being flagged and being answered correctly are independent.
+Limits: a difference in difficulty within strata remains, since strata control only what they are made of: where an
+easier question of the same stratum is also flagged more often, there is a gap without leakage, which more questions
+make more certain. Strata by the answers of reference models shrink it and do not remove it (docs/validity_sets.md). A
+stratum without flagged or without unflagged questions is left out. Source: Mantel and Haenszel (1959);
+Sato, Greenland and Robins, Biometrics 45 (1989) for the standard error; Fisher's exact test, stratified (Gart, 1970).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import beta, betabinom, false_discovery_control, hypergeom
+
+from lm_eval_leakage.stats.pooling import poisson_binomial_tail
+
+N_SIMULATED = 10_000
+FEWEST_FOR_SHARE = 10  # tested, known-seen or known-unseen questions; fewer give no share and no interval
+
+
+@dataclass(frozen=True)
+class Prevalence:
+    """Estimated share of seen questions, with its 95 % interval; NaN if there are too few questions to say."""
+
+    share: float
+    low: float
+    high: float
+
+
+def rogan_gladen(
+    n_flagged: int, n_tested: int, tpr: tuple[int, int], fpr: tuple[int, int], *, rng: np.random.Generator
+) -> Prevalence:
+    """(flagged rate - FPR) / (TPR - FPR), cut to [0, 1].
+
+    tpr, fpr: (flagged, tested) among known-seen and known-unseen questions
+
+    The interval is that of a parametric bootstrap of all three rates, each drawn from its Beta posterior with
+    Jeffreys' prior.
+    """
+    if not n_tested or not tpr[1] or not fpr[1]:
+        raise ValueError(
+            f"{n_tested} tested, {tpr[1]} known-seen and {fpr[1]} known-unseen questions; a prevalence needs at least "
+            "one of each"
+        )
+    rates = [rng.beta(*_posterior(counts), N_SIMULATED) for counts in ((n_flagged, n_tested), tpr, fpr)]
+    observed, sensitivity, false = rates
+    gain = sensitivity - false
+    drawn = np.where(
+        gain > 0, np.clip((observed - false) / np.where(gain > 0, gain, 1.0), 0, 1), rng.random(len(gain))
+    )
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    own_gain = tpr[0] / tpr[1] - fpr[0] / fpr[1]
+    if own_gain <= 0:
+        return Prevalence(float("nan"), 0.0, 1.0)
+    share = float(np.clip((n_flagged / n_tested - fpr[0] / fpr[1]) / own_gain, 0, 1))
+    return Prevalence(share, float(low), float(high))
+
+
+def exact_lower_bound(n_flagged: int, n_tested: int, null_rate: float) -> Prevalence:
+    """A lower bound on the share that was seen, from a test whose rate on unseen questions is known to be `null_rate`,
+    such as max-order's 1 / n!: flags in excess of it are seen questions, however few of these the test finds.
+
+    The lower end is exact at 97.5 % (Clopper-Pearson); the upper end is 1, since a seen question may not be flagged.
+    """
+    if not 0 <= null_rate < 1:
+        raise ValueError(f"null_rate is {null_rate!r}; it must be a rate below 1")
+    rate = n_flagged / n_tested if n_tested else 0.0
+    low = beta.ppf(0.025, n_flagged, n_tested - n_flagged + 1) if n_flagged else 0.0
+    return Prevalence(_in_excess(rate, null_rate), _in_excess(float(low), null_rate), 1.0)
+
+
+def calibrated_lower_bound(n_flagged: int, n_tested: int, fpr: tuple[int, int]) -> Prevalence:
+    """The same for a rate that is known only from unseen questions.
+
+    fpr: (flagged, all) of the known-unseen questions
+
+    The lower end is the smallest share of the tested questions that does not make this many flags improbable (2.5 %)
+    if all seen questions are flagged and the number of others is beta-binomial, as in `by_subject_calibrated`.
+    """
+    if not n_tested or not fpr[1]:
+        raise ValueError(f"{n_tested} tested and {fpr[1]} known-unseen questions; a bound needs at least one of each")
+    n_seen = np.arange(n_flagged + 1)
+    tail = betabinom.sf(n_flagged - n_seen - 1, n_tested - n_seen, *_posterior(fpr))
+    low = int(np.argmax((tail > 0.025) | (n_seen == n_flagged)))
+    return Prevalence(_in_excess(n_flagged / n_tested, fpr[0] / fpr[1]), low / n_tested, 1.0)
+
+
+def _in_excess(rate: float, null_rate: float) -> float:
+    return max(0.0, (rate - null_rate) / (1 - null_rate)) if null_rate < 1 else 0.0
+
+
+def _posterior(flagged: tuple[int, int]) -> tuple[float, float]:
+    """Parameters of the Beta posterior of a rate with Jeffreys' prior."""
+    return flagged[0] + 0.5, flagged[1] - flagged[0] + 0.5
+
+
+@dataclass(frozen=True)
+class SubjectVerdict:
+    """pvalue: probability, without leakage, of at least as many flags in the subject
+    adjusted: the same, adjusted for the number of subjects (Benjamini-Hochberg)
+    """
+
+    n_flagged: int
+    n_tested: int
+    pvalue: float
+    adjusted: float
+
+
+def by_subject(
+    flags: Mapping[str, Sequence[bool]], null_rates: Mapping[str, Sequence[float]]
+) -> dict[str, SubjectVerdict]:
+    """Tests which subjects have more flags than chance gives. Subjects are tested instead of questions because the
+    p-value of a single question cannot be smaller than 1 / n!."""
+    tested = {subject: found for subject, found in flags.items() if len(found)}
+    return _adjusted(
+        tested, [poisson_binomial_tail(sum(found), null_rates[subject]) for subject, found in tested.items()]
+    )
+
+
+def by_subject_calibrated(flags: Mapping[str, Sequence[bool]], fpr: tuple[int, int]) -> dict[str, SubjectVerdict]:
+    """The same for a threshold with an empirical false-positive rate.
+
+    fpr: (flagged, all) of the known-unseen questions
+
+    The number of flagged unseen questions is beta-binomial: the rate has the Beta posterior with Jeffreys' prior,
+    since it is known only from those questions.
+    """
+    tested = {subject: found for subject, found in flags.items() if len(found)}
+    pvalues = [float(betabinom.sf(sum(found) - 1, len(found), *_posterior(fpr))) for found in tested.values()]
+    return _adjusted(tested, pvalues)
+
+
+def _adjusted(tested: Mapping[str, Sequence[bool]], pvalues: Sequence[float]) -> dict[str, SubjectVerdict]:
+    if not tested:
+        return {}
+    return {
+        subject: SubjectVerdict(sum(found), len(found), pvalue, float(one))
+        for (subject, found), pvalue, one in zip(
+            tested.items(), pvalues, false_discovery_control(pvalues), strict=True
+        )
+    }
+
+
+def share_of(flags: Sequence[bool], tpr: tuple[int, int], fpr: tuple[int, int]) -> Prevalence:
+    """Prevalence from flags by a rule that flags these (flagged, all) of the known-seen and -unseen questions: an
+    estimate, or a lower bound if too few seen questions are known."""
+    if min(len(flags), fpr[1]) < FEWEST_FOR_SHARE:
+        return Prevalence(math.nan, math.nan, math.nan)
+    if tpr[1] < FEWEST_FOR_SHARE:  # a control has no seen questions, so its TPR is unknown
+        return calibrated_lower_bound(sum(flags), len(flags), fpr)
+    return rogan_gladen(sum(flags), len(flags), tpr, fpr, rng=np.random.default_rng(0))
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Accuracy on flagged minus accuracy on unflagged questions; NaN if no stratum has both.
+
+    stderr: of the pooled difference
+    pvalue: probability, by chance, of at least as many correct answers on flagged questions (one-sided, exact)
+    n_compared: questions in strata that have both
+    """
+
+    value: float
+    stderr: float
+    pvalue: float
+    n_compared: int
+
+
+@dataclass(frozen=True)
+class _Stratum:
+    n_flagged: int
+    n_others: int
+    right_flagged: int
+    right_others: int
+
+    @property
+    def n(self) -> int:
+        return self.n_flagged + self.n_others
+
+
+def accuracy_gap(flagged: Sequence[bool], right: Sequence[bool], strata: Sequence[Hashable]) -> Gap:
+    """All arguments are `(n_questions,)`; questions of one stratum have equal values in `strata`."""
+    compared = [stratum for stratum in _counted(flagged, right, strata) if stratum.n_flagged and stratum.n_others]
+    if not compared:
+        return Gap(math.nan, math.nan, math.nan, 0)
+    weight = sum(s.n_flagged * s.n_others / s.n for s in compared)
+    value = sum((s.right_flagged * s.n_others - s.right_others * s.n_flagged) / s.n for s in compared) / weight
+    variance = sum(value * _sato_p(s) + _sato_q(s) for s in compared) / weight**2
+    stderr = math.sqrt(variance) if variance > 0 else math.nan  # 0 only if a few questions all agree
+    return Gap(value, stderr, _exact_pvalue(compared), sum(s.n for s in compared))
+
+
+def _counted(flagged: Sequence[bool], right: Sequence[bool], strata: Sequence[Hashable]) -> list[_Stratum]:
+    counts: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    for flag, is_right, stratum in zip(flagged, right, strata, strict=True):
+        counts[stratum][not flag] += 1
+        counts[stratum][2 + (not flag)] += bool(is_right)
+    return [_Stratum(*found) for found in counts.values()]
+
+
+def _sato_p(s: _Stratum) -> float:
+    """The first sum of Sato's estimator, which is consistent for few large strata and for many small ones."""
+    between = s.n_flagged * s.n_others * (s.n_others - s.n_flagged) / 2
+    return (s.n_flagged**2 * s.right_others - s.n_others**2 * s.right_flagged + between) / s.n**2
+
+
+def _sato_q(s: _Stratum) -> float:
+    wrong_flagged, wrong_others = s.n_flagged - s.right_flagged, s.n_others - s.right_others
+    return (s.right_flagged * wrong_others + s.right_others * wrong_flagged) / (2 * s.n)
+
+
+def _exact_pvalue(strata: Sequence[_Stratum]) -> float:
+    """Given each stratum's numbers of flagged and of correct answers, their overlap is hypergeometric."""
+    probabilities = np.ones(1)
+    for s in strata:
+        overlaps = np.arange(s.n_flagged + 1)
+        right = s.right_flagged + s.right_others
+        probabilities = np.convolve(probabilities, hypergeom.pmf(overlaps, s.n, right, s.n_flagged))
+    return float(min(1.0, probabilities[sum(s.right_flagged for s in strata) :].sum()))

@@ -1,0 +1,289 @@
+"""What hits say that have a known probability by chance: guesses at draws that nobody but the author could know.
+
+Null hypothesis: question i is hit with probability `rates[i]` at most, independently of the others.
+
+The tests of a sealed benchmark together: one p-value, one e-value, and at least how many questions were seen.
+
+A secret key drew which wording W of each question is public, then the order O of its options, then the order Q of the
+questions in the file: all uniform and independent. Null hypothesis: the model is independent of all of them, as it is
+if it never saw the published version, whatever else it knows.
+
+Why the tests may be combined. The test of wordings scores texts in which neither options nor other questions occur,
+so its p-value depends on the draws only by W. The test of option orders shows the public wording: it depends on W and
+O, but given W every order is equally likely, so P(p <= u | W) <= u. The test of question order shows both: given W, O
+and which questions are in a shard, every order of the shard is equally likely, so P(p <= u | W, O) <= u. Each p-value
+is thus at most as small as a uniform one given all earlier ones, for which Fisher's -2 sum(log p) is at most as large
+as chi-square with two degrees of freedom per test; and the mean of each e-value given all earlier ones is at most 1,
+so that their product has a mean of at most 1, too. Two tests of one draw, as by log-likelihoods and by a chat of the
+same option orders, are not independent: the first one of a draw counts.
+
+Limits: exact as long as the key is secret and its draws uniform; a p-value says nothing about when or where a version
+was seen. Source: R. A. Fisher (1932); Vovk and Wang (arXiv 1912.06116); exact p-values by drawing what is published,
+Zhang et al. (arXiv 2409.19798) and STAMP (arXiv 2504.13416). The bound on the number of seen questions is ours.
+
+Accuracy above what is possible: of several equally right options, a key drew the one that counts.
+
+Null hypothesis: the model is independent of the draw. A question with r equally right options is then answered as the
+key says with probability 1/r at most, however much the model knows: knowing all right options, it can only guess which
+of them was drawn. A model that is better at guessing what authors prefer gains nothing, since no author chose. The
+number of hits has a Poisson-binomial tail, exactly, so a better score is evidence of having seen the key. Limits: asks
+for questions with several right options, which are few in most benchmarks; wrong answers hide what a model remembers,
+so that finding nothing says little. Source: after CapBencher (arXiv 2505.18102), which lets the key of a question
+be one of several right answers; the exact tail for different numbers of them is ours.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from scipy.stats import chi2
+
+from lm_eval_leakage.stats.order_power import OrderPower
+from lm_eval_leakage.stats.order_sum import OrderSum, log_evalue
+from lm_eval_leakage.stats.pooling import NAN, mean_and_stderr, poisson_binomial_tail
+
+SEEN_LEVEL = 0.05  # error of the lower bound on the number of seen questions
+
+
+def hits_pvalue(hits: Sequence[bool], rates: Sequence[float]) -> float:
+    """Probability of at least so many hits by chance: the exact Poisson-binomial tail; 1 without questions."""
+    return poisson_binomial_tail(sum(hits), rates) if rates else 1.0
+
+
+def hits_log_evalue(hits: Sequence[bool], rates: Sequence[float]) -> float:
+    """Logarithm of an e-value against "a share of the questions is hit for certain", averaged over shares; the mean of
+    the e-value by chance is 1 at most. NaN without questions."""
+    if not rates:
+        return NAN
+    hit_or_not = [np.array([1.0, 0.0] if hit else [0.0, 1.0]) for hit in hits]
+    by_chance = [np.array([rate, 1 - rate]) for rate in rates]
+    with np.errstate(divide="ignore"):  # one miss, and not all questions are hit for certain
+        return log_evalue(hit_or_not, by_chance)
+
+
+def fewest_seen(n_hits: int, rates: Sequence[float], level: float = SEEN_LEVEL) -> int:
+    """The smallest number m of seen questions with P(m + hits by chance on the others >= n_hits) > level: a lower
+    confidence bound of 1 - level on their number, whichever were seen and whatever is hit of them.
+
+    The probability is the highest if the m questions with the lowest rates were seen, and if all of them are hit.
+    """
+    highest_first = sorted(rates, reverse=True)
+
+    def is_plausible(n_seen: int) -> bool:
+        others = highest_first[: len(rates) - n_seen]
+        return n_seen >= n_hits or poisson_binomial_tail(n_hits - n_seen, others) > level
+
+    return bisect_left(range(n_hits + 1), True, key=is_plausible)
+
+
+WORDING_DRAW, ORDER_DRAW, PLACE_DRAW = "wordings", "option orders", "the order of questions"
+COMBINED_DRAWS = (WORDING_DRAW, ORDER_DRAW, PLACE_DRAW)  # in the order in which they condition on each other
+TOP_SIXTH = 1 / 6  # of the orders; of 24, a question that was seen once is in it in .52 of cases (`order_power`)
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Questions whose published version stands out by some rule.
+
+    rule: in words
+    n_hits: how many do
+    null_rates: of each tested question, the probability (at most) that it does if it was not seen
+    """
+
+    rule: str
+    n_hits: int
+    null_rates: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class SealedTest:
+    """One test of a sealed benchmark.
+
+    name: as tables show it
+    draw: which of the key's draws it tests, one of COMBINED_DRAWS; empty if it is shown and not combined
+    n: how many `units` it tested
+    effect: its size in `unit`, with its standard error; NaN if it was not run
+    pvalue: exact under the null hypothesis; NaN if it was not run, with the `reason`
+    is_bound: whether the p-value is an upper bound
+    log_evalue: logarithm of an e-value; NaN if it has none
+    power: what it would have found; None if that is not known
+    left_out: how many questions were not tested, by reason
+    places: of the tested questions in the public file
+    hits: by which the number of seen questions can be bounded
+    """
+
+    name: str
+    draw: str = ""
+    n: int = 0
+    units: str = "question"
+    effect: float = NAN
+    effect_error: float = NAN
+    unit: str = ""
+    pvalue: float = NAN
+    is_bound: bool = False
+    log_evalue: float = NAN
+    reason: str = ""
+    power: OrderPower | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    places: frozenset[int] = frozenset()
+    hits: tuple[Hits, ...] = ()
+
+    @property
+    def was_run(self) -> bool:
+        return not math.isnan(self.pvalue)
+
+
+@dataclass(frozen=True)
+class Together:
+    """What the tests of different draws say together.
+
+    names: of the tests that it combines
+    pvalue: Fisher's; NaN without a test
+    log_evalue: of the product of the e-values; NaN without one
+    """
+
+    names: tuple[str, ...] = ()
+    pvalue: float = NAN
+    log_evalue: float = NAN
+
+
+def of_order_sum(test: SealedTest, found: OrderSum) -> SealedTest:
+    """A test with the result of T."""
+    return replace(
+        test,
+        n=found.n,
+        effect=found.mean,
+        effect_error=found.mean_error,
+        unit="sd",
+        pvalue=found.pvalue,
+        is_bound=found.is_bound,
+        log_evalue=found.log_evalue,
+    )
+
+
+def together(tests: Iterable[SealedTest]) -> Together:
+    """Combines the first test of each draw that was run."""
+    run = [test for test in tests if test.was_run]
+    chosen = [own[0] for draw in COMBINED_DRAWS if (own := [test for test in run if test.draw == draw])]
+    if not chosen:
+        return Together()
+    evalues = [test.log_evalue for test in chosen if not math.isnan(test.log_evalue)]
+    return Together(
+        tuple(test.name for test in chosen),
+        fisher([test.pvalue for test in chosen]),
+        math.fsum(evalues) if evalues else NAN,
+    )
+
+
+def fisher(pvalues: Sequence[float]) -> float:
+    """P(chi-square with 2k degrees of freedom >= -2 sum(log p)): a p-value if each of the k is one given the ones
+    before it."""
+    logs = [math.log(max(pvalue, sys.float_info.min)) for pvalue in pvalues]
+    return float(chi2.sf(-2 * math.fsum(logs), 2 * len(logs)))
+
+
+def needed_alone(level: float, n_tests: int) -> float:
+    """The p-value at which one of `n_tests` tests brings all together to `level` if the p-values of the others are
+    1/2, as they are likely to be where these find nothing."""
+    product = math.exp(-float(chi2.isf(level, 2 * n_tests)) / 2)
+    return min(1.0, product * 2.0 ** (n_tests - 1))
+
+
+# ---------------------------------------------------------------------- how many were seen
+
+
+@dataclass(frozen=True)
+class SeenBound:
+    """At least `n_seen` of `n` questions were seen, at the confidence 1 - level, by `rule`; 0 says nothing."""
+
+    n_seen: int = 0
+    n: int = 0
+    rule: str = ""
+    level: float = SEEN_LEVEL
+
+
+def hits_of(rule: str, versions: Iterable[Sequence[float]], top: float = 0.0) -> Hits:
+    """Which questions have their published version among the most likely ones.
+
+    versions: of each question, the scores of all of its versions, the published one first
+    top: among which share of the versions; at least the first
+
+    Ties count against: of n versions at most r have at most r that are at least as likely, so that an unseen question
+    is a hit with probability r / n or less.
+    """
+    n_hits, rates = 0, []
+    for own in versions:
+        n_first = max(1, math.floor(top * len(own) + 1e-9))
+        n_hits += sum(score >= own[0] for score in own) <= n_first
+        rates.append(n_first / len(own))
+    return Hits(rule, n_hits, tuple(rates))
+
+
+def best_bound(rules: Sequence[Hits], level: float = SEEN_LEVEL) -> SeenBound:
+    """The highest of the rules' bounds, each at level / (number of rules), so that all of them hold together with
+    probability 1 - level, however they depend on each other."""
+    used = [hits for hits in rules if hits.null_rates]
+    bounds = [
+        SeenBound(fewest_seen(one.n_hits, one.null_rates, level / len(used)), len(one.null_rates), one.rule, level)
+        for one in used
+    ]
+    return max(bounds, key=lambda bound: bound.n_seen, default=SeenBound(level=level))
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The test's result; NaN where it is undefined.
+
+    n: number of questions with several equally right options; n_hits: of them answered as the key says
+    expected: the most hits to expect by chance, with their standard deviation
+    pvalue: probability, by chance, of at least so many hits (an upper bound, reached by a model that knows all right
+        options); log_evalue: logarithm of an e-value
+    n_answered: number of all questions; accuracy: on them, with its standard error
+    best: the ceiling: the highest accuracy on all questions to expect of any model that did not see the key, with the
+        standard deviation of such a model's accuracy over keys
+    """
+
+    n: int = 0
+    n_hits: int = 0
+    expected: float = NAN
+    expected_error: float = NAN
+    pvalue: float = NAN
+    log_evalue: float = NAN
+    n_answered: int = 0
+    accuracy: float = NAN
+    accuracy_error: float = NAN
+    best: float = NAN
+    best_error: float = NAN
+
+
+def ceiling(correct: Sequence[bool], n_right: Sequence[int]) -> Ceiling:
+    """correct: whether each question was answered as the key says
+    n_right: its number of equally right options, 1 for most
+    """
+    if not correct:
+        return Ceiling()
+    chances = [1 / n for n in n_right]
+    several = [place for place, n in enumerate(n_right) if n > 1]
+    hits, rates = [correct[place] for place in several], [chances[place] for place in several]
+    return Ceiling(
+        len(several),
+        sum(hits),
+        math.fsum(rates) if several else NAN,
+        _deviation(rates) if several else NAN,
+        hits_pvalue(hits, rates) if several else NAN,
+        hits_log_evalue(hits, rates),
+        len(correct),
+        *mean_and_stderr([float(own) for own in correct]),
+        math.fsum(chances) / len(chances),
+        _deviation(chances) / len(chances),
+    )
+
+
+def _deviation(chances: Sequence[float]) -> float:
+    """Standard deviation of a number of independent hits."""
+    return math.sqrt(math.fsum(chance * (1 - chance) for chance in chances))
