@@ -45,7 +45,6 @@ from lm_eval_leakage.results.published_orders import (
     EXACT,
     PASSED_ORDERS,
     PATTERNED_ORDERS,
-    READ_AS,
     SEALED_ORDERS,
     UNDECIDED_ORDERS,
     WEAKEST_FIRST,
@@ -74,10 +73,6 @@ VERDICT_SEED = 0
 TOO_ALIKE = 0.97  # mean correlation of two models' scores of a question's orders
 BY_ORDERS, BY_REFERENCE, BY_CONTROL = "orders", "reference", "control"  # what a p-value is computed from
 RANKED_BY = {BY_ORDERS: (BY_ORDERS,), BY_REFERENCE: (BY_REFERENCE,), BY_CONTROL: CONTROL_FORMS}
-ONE_CONTROL_FORM = (
-    "the audit asked the orders in one control form, as earlier versions did, which cannot tell memory from an order "
-    "that is natural beside its question; run it again"
-)
 BY_RATIO, BY_NOTHING = "ratio", "no audit"
 TOLERANCES = {BY_ORDERS: 0.0, BY_REFERENCE: 0.1}  # measured on clean models: docs/validity.md
 ONE_PLACE = (
@@ -244,8 +239,6 @@ def _by_draws(questions: Sequence[OrderAnswers], orders: str) -> DataVerdict:
 
 def _by_controls(unguarded: Sequence[OrderAnswers], natural: NaturalPart | None) -> DataVerdict:
     asked = [one for one in unguarded if len(one.controls) == len(CONTROL_FORMS)]
-    if not asked and any(one.control for one in unguarded):
-        return DataVerdict(BY_CONTROL, doubt=ONE_CONTROL_FORM)
     return _tested(BY_CONTROL, asked, natural)
 
 
@@ -257,7 +250,7 @@ def _families(questions: Sequence[OrderAnswers]) -> list[int]:
 def _weakest(questions: Sequence[OrderAnswers]) -> str:
     """The status that holds for all of them: a group may have tasks with drawn orders and tasks with written ones. One
     that this version does not know is unknown."""
-    found = {READ_AS.get(one.orders, one.orders) for one in questions}
+    found = {one.orders for one in questions}
     return min(found & {*WEAKEST_FIRST} if found <= {*WEAKEST_FIRST} else {""}, key=WEAKEST_FIRST.index)
 
 

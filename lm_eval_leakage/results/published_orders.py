@@ -62,7 +62,6 @@ WEAKEST_FIRST = (
     SEALED_ORDERS,
 )  # "" if unknown
 DOCUMENTED = {"random": DRAWN_ORDERS, "written": WRITTEN_ORDERS, "sealed": SEALED_ORDERS}  # by what the builder says
-READ_AS = {"random": PASSED_ORDERS}  # in logs of earlier versions, for orders that passed or were documented
 LEVEL = 0.01  # one random benchmark in 100 is called written and loses an exact test, the cheaper of the two mistakes
 POWER = 0.8
 N_TESTS = 8  # among which Holm adjusts if all can act

@@ -302,12 +302,12 @@ def flat_row(row: Row) -> dict[str, Scalar]:
 
 def flat_question(question: AnnotatedQuestion) -> dict[str, Scalar]:
     """A question's answer and verdicts as scalars; None for what is unknown."""
-    of_run = {column.key: column.of_run(question) for column in RUN_COLUMNS if column.of_run}
+    of_run = {column.key: column.of(question) for column in RUN_COLUMNS}
     found: dict[str, Scalar] = {**of_run, **question.scores, IS_AUDITED.key: question.audited is not None}
     one = question.audited
     if one is None:
         return found
-    found |= {column.key: column.of_audit(one) for column in AUDIT_COLUMNS if column.of_audit}
+    found |= {column.key: column.of(one) for column in AUDIT_COLUMNS}
     return found | {f"{detector}.{name}": value for detector, own in one.others.items() for name, value in own.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
@@ -14,7 +14,17 @@ from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.questions.families import each_once, left_out_in_words
 from lm_eval_leakage.results.columns import CALIBRATED, FLAGGED, FLAGGED_UNGUARDED, NULL_RATE, PREVALENCE, VERDICT
 from lm_eval_leakage.results.data_verdict import NO_VERDICT, DataVerdict, data_verdict
-from lm_eval_leakage.results.formatting import DASH, interval, markdown_of, number, percent, pvalue
+from lm_eval_leakage.results.formatting import (
+    DASH,
+    PVALUE,
+    TEXT,
+    Column,
+    cells_of,
+    interval,
+    markdown_of,
+    number,
+    percent,
+)
 from lm_eval_leakage.results.identify import first_lines, pvalues_of, questions_of_model, refuse_withheld, scores_of
 from lm_eval_leakage.results.measured import ALL_TESTED, Flags, flags_of
 from lm_eval_leakage.results.published_orders import EXACT
@@ -141,14 +151,6 @@ def by_calibration(
     ]
 
 
-@dataclass(frozen=True)
-class ShareColumn:
-    """A column of the printed table: its heading, and a subject's cell."""
-
-    heading: str
-    cell: Callable[[SubjectShare], str]
-
-
 def _counted(n_flagged: int, n: int) -> str:
     return f"{n_flagged} of {n} ({percent(n_flagged / n)})" if n else DASH
 
@@ -157,27 +159,27 @@ def _interval(share: Prevalence) -> str:
     return f"{number(share.share, 2)} {interval(Estimate(share.share, low=share.low, high=share.high))}"
 
 
-FIRST_COLUMNS = (
-    ShareColumn("subject", lambda row: row.subject),
-    ShareColumn(f"n, {ALL_TESTED}", lambda row: str(row.n)),
+FIRST_COLUMNS: Sequence[Column[SubjectShare]] = (
+    Column("subject", TEXT, lambda row: row.subject),
+    Column(f"n, {ALL_TESTED}", TEXT, lambda row: str(row.n)),
 )
-COLUMNS_BY_NULL = (
+COLUMNS_BY_NULL: Sequence[Column[SubjectShare]] = (
     *FIRST_COLUMNS,
-    ShareColumn(VERDICT.heading, lambda row: row.verdict.word or DASH),
-    ShareColumn(f"{FLAGGED.heading}, {ALL_TESTED}", lambda row: _counted(row.n_flagged, row.n)),
-    ShareColumn(NULL_RATE.heading, lambda row: percent(row.null_rate)),
-    ShareColumn("p of flags", lambda row: pvalue(row.pvalue)),
-    ShareColumn("p of flags, adjusted", lambda row: pvalue(row.adjusted)),
-    ShareColumn(FLAGGED_UNGUARDED.heading, lambda row: _counted(row.unguarded.n_flagged, row.unguarded.n)),
-    ShareColumn("seen share, no guard, 95 %", lambda row: _interval(row.share)),
+    Column(VERDICT.heading, TEXT, lambda row: row.verdict.word),
+    Column(f"{FLAGGED.heading}, {ALL_TESTED}", TEXT, lambda row: _counted(row.n_flagged, row.n)),
+    Column(NULL_RATE.heading, TEXT, lambda row: percent(row.null_rate)),
+    Column("p of flags", PVALUE, lambda row: row.pvalue),
+    Column("p of flags, adjusted", PVALUE, lambda row: row.adjusted),
+    Column(FLAGGED_UNGUARDED.heading, TEXT, lambda row: _counted(row.unguarded.n_flagged, row.unguarded.n)),
+    Column("seen share, no guard, 95 %", TEXT, lambda row: _interval(row.share)),
 )
-COLUMNS_BY_CALIBRATION = (
+COLUMNS_BY_CALIBRATION: Sequence[Column[SubjectShare]] = (
     *FIRST_COLUMNS,
-    ShareColumn(f"{CALIBRATED.heading}, {ALL_TESTED}", lambda row: _counted(row.n_flagged, row.n)),
-    ShareColumn(NULL_RATE.heading, lambda row: percent(row.null_rate)),
-    ShareColumn("p by calibration", lambda row: pvalue(row.pvalue)),
-    ShareColumn("p by calibration, adjusted", lambda row: pvalue(row.adjusted)),
-    ShareColumn(f"{PREVALENCE.heading}, 95 %", lambda row: _interval(row.share)),
+    Column(f"{CALIBRATED.heading}, {ALL_TESTED}", TEXT, lambda row: _counted(row.n_flagged, row.n)),
+    Column(NULL_RATE.heading, TEXT, lambda row: percent(row.null_rate)),
+    Column("p by calibration", PVALUE, lambda row: row.pvalue),
+    Column("p by calibration, adjusted", PVALUE, lambda row: row.adjusted),
+    Column(f"{PREVALENCE.heading}, 95 %", TEXT, lambda row: _interval(row.share)),
 )
 
 
@@ -188,11 +190,7 @@ def as_table(found: Sequence[SubjectShare]) -> str:
     for detector, own in groupby(rows, key=lambda row: row.detector):
         lines = list(own)
         columns = COLUMNS_BY_CALIBRATION if lines[0].is_calibrated else COLUMNS_BY_NULL
-        cells = [
-            [column.heading for column in columns],
-            *([column.cell(line) for column in columns] for line in lines),
-        ]
-        tables.append(f"`{visible(detector)}`\n\n{markdown_of(cells)}")
+        tables.append(f"`{visible(detector)}`\n\n{markdown_of(cells_of(lines, columns))}")
     return "\n\n".join(tables)
 
 

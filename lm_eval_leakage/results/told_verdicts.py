@@ -30,7 +30,6 @@ from lm_eval_leakage.results.data_verdict import (
     CANNOT_TELL,
     FEWEST_JUDGED,
     NONE_FOUND,
-    ONE_CONTROL_FORM,
     ONE_PLACE,
     PATTERN_ALONE,
     DataVerdict,
@@ -143,7 +142,7 @@ def changing_options(verdict: DataVerdict, has_more: bool = True) -> Mapping[str
     is_few = verdict.n < FEWEST_JUDGED
     if verdict.basis == BY_NOTHING or verdict.doubt in (ONE_PLACE, PATTERN_ALONE):
         return None
-    if verdict.basis == BY_RATIO or verdict.doubt == ONE_CONTROL_FORM:
+    if verdict.basis == BY_RATIO:
         return {}  # `check` asks the control forms
     if verdict.basis == BY_REFERENCE and not is_few:
         return OTHER_REFERENCE

@@ -568,14 +568,6 @@ def test_only_the_compared_orders_count() -> None:
     assert data_verdict(part).tested != data_verdict(found).tested
 
 
-def test_one_control_form_as_of_earlier_versions_is_not_enough() -> None:
-    found = data_verdict(in_forms(100, 2, 0))
-    assert (found.word, found.n_asked) == (CANNOT_TELL, 100)
-    assert math.isnan(found.pvalue)
-    assert "in one control form, as earlier versions did" in found.sentence
-    assert found.sentence.endswith("run it again")
-
-
 def test_both_forms_find_the_share_that_is_promised() -> None:
     """By simulation from the ranks that it rests on, if the forms are independent given that a question is seen."""
     found = data_verdict(in_forms(300, 0, 0, 0))

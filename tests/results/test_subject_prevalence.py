@@ -34,6 +34,7 @@ def line(number: int, subject: str, flagged: bool, statistic: float = 0.0) -> st
         "doc_hash": f"h{number}",
         "doc": doc,
         "detector": TEST,
+        "filter": TEST,
     } | RANDOM
     return json.dumps(own | {"guards": ""} | found)
 
