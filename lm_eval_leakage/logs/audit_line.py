@@ -245,7 +245,7 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
     detector = intern(_text(sample, "detector"))
     keys = tuple(key for key in sample["ranks_by"].split(",") if key)
     read, _ = content_of(sample["doc"])
-    n_asked = sample.get("n_orders")
+    n_asked, margin = sample.get("n_orders"), sample.get("margin")  # another statistic may use them for anything
     compared = _places(
         sample,
         COMPARED_ORDERS,
@@ -278,7 +278,7 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         null_rate=_number(sample, "null_rate"),
         pvalue=_number(sample, "pvalue"),
         reason=_typed(sample, "reason", str),
-        margin=_own_number(sample, "margin"),
+        margin=float(margin) if isinstance(margin, (int, float)) and not isinstance(margin, bool) else None,
         loglikelihoods=orders,
         arms=_arms(sample),
         calibrated_flagged=_typed(sample, "calibrated_flagged", bool),
@@ -286,7 +286,9 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         published_orders=_typed(sample, "published_orders", str),
         control=control,
         reference=_reference(sample, len(orders)),
-        versions=_versions(sample) if sample.keys() & OF_VERSIONS else array("d"),
+        versions=array("d", (float(one[0][0]) for one in sample.get("resps") or []))
+        if sample.keys() & OF_VERSIONS
+        else array("d"),
         values={
             intern(key): float(value)
             for key, value in sample.items()
@@ -326,12 +328,6 @@ def _text(sample: Mapping[str, Any], key: str) -> str:
 def _number(sample: Mapping[str, Any], key: str) -> float | None:
     found = sample.get(key)
     return None if found is None else float(_typed(sample, key, (int, float)) or 0.0)
-
-
-def _own_number(sample: Mapping[str, Any], key: str) -> float | None:
-    """A statistic's own value, which another statistic may use for anything."""
-    found = sample.get(key)
-    return float(found) if isinstance(found, (int, float)) and not isinstance(found, bool) else None
 
 
 def _typed(sample: Mapping[str, Any], key: str, kind: Any) -> Any:
@@ -375,10 +371,6 @@ def _reference(sample: Mapping[str, Any], n_orders: int) -> array[float]:
     return values
 
 
-def _versions(sample: Mapping[str, Any]) -> array[float]:
-    return array("d", (float(response[0][0]) for response in sample.get("resps") or []))
-
-
 def _arms(sample: Mapping[str, Any]) -> Arms | None:
     arms = [sample.get(arm.name) for arm in fields(Arms)]
     return Arms(*map(bool, arms)) if all(isinstance(right, bool) for right in arms) else None
@@ -394,7 +386,7 @@ def written_line(
     contributions: Mapping[str, float | None] = MappingProxyType({}),
     calibrated: Calibrated | Skipped | None = None,
     orders: OrderAnswers | None = None,
-) -> dict[str, Scalar]:
+) -> dict[str, Any]:
     """Our keys of one line: JSON scalars, those of CORE first.
 
     question_key: as of `questions.copies`, by which a reader recognises copies
@@ -409,14 +401,20 @@ def written_line(
         "guards": ",".join(guards),
         **({QUESTION_KEY: question_key} if question_key else {}),
         **_decision(verdict),
-        **(_calibrated(calibrated) if isinstance(calibrated, Calibrated) else {}),
-        **({} if orders is None else _written_orders(orders)),
     }
+    if isinstance(calibrated, Calibrated):
+        core |= {"calibrated_flagged": calibrated.flagged, "calibrated_pvalue": calibrated.pvalue}
+    if orders is not None:
+        core |= zip(OF_ORDERS, (orders.orders, ",".join(map(repr, orders.reference)) or None), strict=True)
+        more = ((COMPARED_ORDERS, ",", orders.compared), (RIGHT_PLACES, ",", orders.right))
+        for key, by, values in (*more, (SHARED_TEXTS, " ", orders.shared)):
+            core |= {key: by.join(map(str, values))} if values else {}
+    own = {field.name: getattr(verdict, field.name) for field in fields(verdict)}
+    own |= {name: contributions[name] for name in sorted(contributions)}
     reserved = {*core, *OF_HARNESS}
-    values = {field.name: getattr(verdict, field.name) for field in fields(verdict)}
-    values |= {name: contributions[name] for name in sorted(contributions)}
-    own = {name: value for name, value in values.items() if name not in reserved and _is_scalar(value)}
-    return {key: _in_json(value) for key, value in (core | own).items()}
+    line = core | {name: value for name, value in own.items() if name not in reserved and isinstance(value, Scalar)}
+    # JSON has no NaN: null for a number that is undefined
+    return {key: None if isinstance(one, float) and not math.isfinite(one) else one for key, one in line.items()}
 
 
 def _decision(verdict: Verdict) -> dict[str, object]:
@@ -427,25 +425,3 @@ def _decision(verdict: Verdict) -> dict[str, object]:
         return {"flagged": verdict.flagged, "ranks_by": ",".join(verdict.ranks_by)}
     own = ("flagged", "pvalue", "null_rate", "statistic")
     return {"ranks_by": "statistic"} | {key: getattr(verdict, key) for key in own}
-
-
-def _calibrated(calibrated: Calibrated) -> dict[str, object]:
-    return {"calibrated_flagged": calibrated.flagged, "calibrated_pvalue": calibrated.pvalue}
-
-
-def _written_orders(orders: OrderAnswers) -> dict[str, object]:
-    reference = ",".join(map(repr, orders.reference))
-    own: dict[str, object] = dict(zip(OF_ORDERS, (orders.orders, reference or None), strict=True))
-    for key, places in ((COMPARED_ORDERS, orders.compared), (RIGHT_PLACES, orders.right)):
-        own |= {key: ",".join(map(str, places))} if places else {}
-    return own | ({SHARED_TEXTS: " ".join(orders.shared)} if orders.shared else {})
-
-
-def _is_scalar(value: object) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str))
-
-
-def _in_json(value: Any) -> Scalar:
-    """None for a number that is undefined: JSON has no NaN."""
-    found: Scalar = None if isinstance(value, float) and not math.isfinite(value) else value
-    return found

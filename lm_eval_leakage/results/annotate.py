@@ -97,8 +97,9 @@ def _annotation(
     audited = audited_questions(lines_of_audits(runs, problems), problems, choices.detector, calibrating)
     found = referenced(audited.found) if choices.references else audited.found
     joining = Joining(found)
+    groups = {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
-    rows = rows_of(model, parts, joining.unanswered(), _groups_of_audits(runs), audited.calibrated, ease)
+    rows = rows_of(model, parts, joining.unanswered(), groups, audited.calibrated, ease)
     made = provenances(runs)
     return Annotation(
         model,
@@ -150,10 +151,6 @@ def _metrics_of_shards(
 
 def _files(one: TaskRun) -> Sequence[Path | None]:
     return one.run.results_files or (one.log,)
-
-
-def _groups_of_audits(runs: Sequence[Run]) -> dict[str, list[str]]:
-    return {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
 
 
 def _groups(part: Part) -> Mapping[str, Sequence[str]]:

@@ -256,39 +256,30 @@ def metrics_of_group(
     not, as in each shard."""
     tasks = [task for task, _ in members]
     found = {id(one.results): one for task in tasks for one in shards[task].found.values()}
-    rows = [_GroupRow(one, group, tasks) for one in found.values() if _row(one, group)]
-    keys = dict.fromkeys(key for row in rows for key in _metrics(row.own))
-    return {key: _of_members(key, [own for _, own in members], rows) for key in keys}
+    shown = [one for one in found.values() if _row(one, group)]
+    keys = dict.fromkeys(key for one in shown for key in _metrics(_row(one, group)))
+
+    def agree(key: str, mean: Mean) -> bool:
+        """Whether the group's value in each shard, if it has one, is this mean of its tasks' values."""
+        for one in shown:
+            rows = [(_row(one, task).get(key), _n(one, task)) for task in tasks]
+            values = [(value, n) for value, n in rows if isinstance(value, (int, float))]
+            told = _row(one, group).get(key)
+            if isinstance(told, (int, float)) and values and told != mean(*zip(*values, strict=True)):
+                return False
+        return True
+
+    return {key: _of_members(key, [own for _, own in members], agree) for key in keys}
 
 
-@dataclass(frozen=True)
-class _GroupRow:
-    """A group in the results file of one shard."""
-
-    shard: TaskShard
-    group: str
-    tasks: Sequence[str]
-
-    @property
-    def own(self) -> Mapping[str, Any]:
-        return _row(self.shard, self.group)
-
-    def agrees(self, key: str, mean: Mean) -> bool:
-        """Whether the group's value, if it has one, is this mean of its tasks' values."""
-        rows = [(_row(self.shard, task).get(key), _n(self.shard, task)) for task in self.tasks]
-        values = [(value, n) for value, n in rows if isinstance(value, (int, float))]
-        told = self.own.get(key)
-        return not (isinstance(told, (int, float)) and values) or told == mean(*zip(*values, strict=True))
-
-
-def _of_members(key: str, members: Sequence[PooledMetrics], rows: Sequence[_GroupRow]) -> Estimate:
+def _of_members(key: str, members: Sequence[PooledMetrics], agree: Callable[[str, Mean], bool]) -> Estimate:
     found = [(own.told[key], own.n) for own in members if key in own.told]
     if not found or not all(one for one, _ in found):
         return UNKNOWN
     values, errors, sizes = [one.value for one, _ in found], [one.stderr for one, _ in found], [n for _, n in found]
-    fitting = [(mean, error) for mean, error in MEANS if all(row.agrees(key, mean) for row in rows)]
+    fitting = [(mean, error) for mean, error in MEANS if agree(key, mean)]
     for mean, error in fitting:
-        if all(row.agrees(_stderr_of(key), error) for row in rows):
+        if agree(_stderr_of(key), error):
             return normal(mean(values, sizes), error(errors, sizes))
     return normal(fitting[0][0](values, sizes), NAN) if fitting else UNKNOWN
 

@@ -1,6 +1,6 @@
 """The registry of results columns: key, heading, meaning, computation and format of each in one entry.
 
-Text tables, Markdown, LaTeX, CSV, JSON, the pages, the harness's results and `--fail-if` read this module. To add a
+Text tables, Markdown, LaTeX, CSV, JSON, the pages, the harness's results and `--fail-on` read this module. To add a
 column, add one entry to one of its sections and its line to docs/annotate.md (a failing test prints that line). What
 it needs from a row's questions is a property of `Measured`.
 """
@@ -228,7 +228,7 @@ OF_AUDITS: Sequence[Column[Row]] = (
         "flagged, no guard",
         WITH_ERROR,
         "share flagged among the questions whose options have no recognised natural order",
-        lambda of: share(of.flags_unguarded),
+        lambda of: share([bool(one.flagged) for one in of.tested if not one.guards]),
         in_text=False,
     ),
     PVALUE_UNGUARDED := measured(
@@ -251,7 +251,7 @@ OF_AUDITS: Sequence[Column[Row]] = (
         "outlier",
         WITH_ERROR,
         "share of the questions that the outlier test flags",
-        lambda of: share(of.outliers),
+        lambda of: share(of.known("outlier")),
         harness="outlier_rate",
         in_text=False,
     ),
@@ -268,7 +268,7 @@ OF_AUDITS: Sequence[Column[Row]] = (
         "calibrated",
         WITH_ERROR,
         "with --calibration: share flagged at the false-positive rate `--fpr` on questions known to be unseen",
-        lambda of: share(of.calibrated_flags),
+        lambda of: share(of.known("calibrated_flagged")),
         harness="calibrated_rate",
     ),
     PREVALENCE := measured(

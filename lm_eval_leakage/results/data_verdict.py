@@ -219,7 +219,8 @@ def _cached(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) ->
     elif any(one.reference for one in questions):
         found = _tested(BY_REFERENCE, [one for one in unguarded if one.reference])
     elif any(one.control for one in questions) or not unguarded:  # of which alone the control forms are asked
-        found = _by_controls(unguarded, natural)
+        asked = [one for one in unguarded if len(one.controls) == len(CONTROL_FORMS)]
+        found = _tested(BY_CONTROL, asked, natural)
     else:
         found = DataVerdict(BY_RATIO)
     return replace(found, orders=orders, n_asked=len(questions), ratio=_ratio(unguarded))
@@ -235,11 +236,6 @@ def _by_draws(questions: Sequence[OrderAnswers], orders: str) -> DataVerdict:
         compared = [replace(one.answers, loglikelihoods=tuple(one.scores[0].tolist())) for one in scored]
     independent = [compared[family] for family in dict.fromkeys(_families(compared))]
     return replace(_tested(basis, asked, equally=True), seen=best_bound(order_hits(independent)))
-
-
-def _by_controls(unguarded: Sequence[OrderAnswers], natural: NaturalPart | None) -> DataVerdict:
-    asked = [one for one in unguarded if len(one.controls) == len(CONTROL_FORMS)]
-    return _tested(BY_CONTROL, asked, natural)
 
 
 def _families(questions: Sequence[OrderAnswers]) -> list[int]:
@@ -449,6 +445,9 @@ RESTS_ON = {
 }
 
 
+NATURAL_USUALLY = "natural on clean benchmarks"
+
+
 def _because(verdict: DataVerdict) -> str:
     if verdict.basis == BY_NOTHING:
         return verdict.doubt
@@ -463,16 +462,13 @@ def _because(verdict: DataVerdict) -> str:
     size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
     if verdict.basis == BY_CONTROL:
         mean, spread = (number(value, 2) for value in verdict.natural)
-        size += f", of which {mean} ± {spread} are {_natural_by(verdict.n_unseen)}"
+        by = f"natural by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else NATURAL_USUALLY
+        size += f", of which {mean} ± {spread} are {by}"
     more = seen_in_words(verdict.seen) if is_found else detectable_in_words(verdict.detectable)
     return (
         f"on {_covered(verdict)} with {RESTS_ON[verdict.orders]}, the model {prefers} the published orders "
         f"{PREFERRED[verdict.basis]} ({size}, {pvalue_in_words(verdict)}){more}"
     )
-
-
-def _natural_by(n_unseen: int) -> str:
-    return f"natural by {counted(n_unseen, 'unseen question')}" if n_unseen else "natural on clean benchmarks"
 
 
 def seen_in_words(bound: SeenBound) -> str:

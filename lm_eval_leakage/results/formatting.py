@@ -199,7 +199,7 @@ class Column(Generic[Record]):
     heading: its name in tables and on pages; empty if only JSON and CSV have it
     of: the record's value; a Cell if it is formatted already
     meaning: a sentence for the docs and the pages; empty if the heading says it all
-    key: its name in JSON, CSV and `--fail-if`; an Estimate also has `_stderr`, `_low` and `_high`
+    key: its name in JSON, CSV and `--fail-on`; an Estimate also has `_stderr`, `_low` and `_high`
     shown: formats it where that takes more of the record than the value
     compute: the value from the questions that a row measures, from which `of` reads it
     harness: its name in the harness's results, where `{metric}` is the row's metric; empty if it has none

@@ -18,8 +18,6 @@ from markupsafe import Markup
 
 from lm_eval_leakage.logs.audit_line import Scalar, benchmark_of
 from lm_eval_leakage.results.charts import (
-    BarChart,
-    DotChart,
     Dots,
     bar_chart,
     dot_chart,
@@ -265,59 +263,6 @@ N_TOLD = 8  # verdicts that are shown at once; the others are folded
 OF_FLAGGED_ANSWERS = (ACCURACY_FLAGGED, GAP, GAP_ADJUSTED, GAP_PVALUE, STRONG)
 
 
-@dataclass(frozen=True)
-class ArmsShown:
-    chart: DotChart
-    table: Table
-
-
-@dataclass(frozen=True)
-class BenchmarkShown:
-    """The charts of one benchmark; questions of several are never counted together.
-
-    undrawn: (number of orders, questions) where there are too few for a chart
-    """
-
-    name: str
-    ranks: tuple[BarChart, ...]
-    undrawn: tuple[tuple[int, int], ...]
-    margins: BarChart | None
-
-
-@dataclass(frozen=True)
-class Section:
-    """What the page shows about the audits of one model, except its flagged questions.
-
-    benchmarks: the most suspicious first; not_drawn: names of further ones
-    n_unranked: number of tested questions without a rank; n_tested: of all that can be flagged
-    """
-
-    annotation: Annotation
-    benchmarks: tuple[BenchmarkShown, ...]
-    not_drawn: tuple[str, ...]
-    n_unranked: int
-    n_tested: int
-    arms: ArmsShown | None
-    others: Table | None
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.has_ranks or self.n_tested or self.arms or self.others)
-
-    @property
-    def has_ranks(self) -> bool:
-        return any(own.ranks for own in self.benchmarks)
-
-    @property
-    def has_margins(self) -> bool:
-        return any(own.margins for own in self.benchmarks)
-
-    @property
-    def is_compared(self) -> bool:
-        """Whether a control form or a reference is drawn."""
-        return any(chart.compared for own in self.benchmarks for chart in own.ranks)
-
-
 EARLIER: Sequence[Column[Any]] = tuple(
     Column(heading, TEXT, attrgetter(name))
     for heading, name in (
@@ -356,7 +301,7 @@ def render(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) -> st
             checked=benchmark_table(first, CHECKED),
             all_rows=rows_table(rows),
             has_verdicts=any(one.word for one in told),
-            has_flags=any(section.n_tested for section in sections),
+            has_flags=any(section["n_tested"] for section in sections),
             earlier=tabulate(earlier, EARLIER),
         )
 
@@ -384,20 +329,28 @@ def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
     return [lists[place] for place in range(len(annotations))]
 
 
-def _section(annotation: Annotation) -> Section:
-    audited_questions = annotation.audited_questions
+def _section(annotation: Annotation) -> dict[str, Any]:
+    """What the page shows about the audits of one model, except its flagged questions: the charts of each benchmark,
+    since questions of several are never counted together, the most suspicious first."""
+    audited = annotation.audited_questions
     shown = [_benchmark(name, own) for name, own in _by_benchmark(annotation).items()]
-    drawn = [one for one in shown if one.ranks or one.margins]
-    n_asked = sum(found.flagged is not None or found.pvalue is not None for found in audited_questions)
-    return Section(
-        annotation,
-        tuple(drawn[:N_DRAWN]),
-        tuple(one.name for one in drawn[N_DRAWN:]),
-        n_asked - sum(rank(found) is not None for found in audited_questions),
-        sum(found.flagged is not None for found in audited_questions),
-        _arms(annotation.rows),
-        _other_detectors(annotation.rows),
-    )
+    drawn = [one for one in shown if one["ranks"] or one["margins"]]
+    n_asked = sum(found.flagged is not None or found.pvalue is not None for found in audited)
+    section: dict[str, Any] = {
+        "has_ranks": any(one["ranks"] for one in drawn[:N_DRAWN]),
+        "n_tested": sum(found.flagged is not None for found in audited),
+        "arms": _arms(annotation.rows),
+        "others": _other_detectors(annotation.rows),
+    }
+    return section | {
+        "annotation": annotation,
+        "is_empty": not any(section.values()),
+        "benchmarks": drawn[:N_DRAWN],
+        "not_drawn": [one["name"] for one in drawn[N_DRAWN:]],
+        "n_unranked": n_asked - sum(rank(found) is not None for found in audited),
+        "has_margins": any(one["margins"] for one in drawn[:N_DRAWN]),
+        "is_compared": any(chart.compared for one in drawn[:N_DRAWN] for chart in one["ranks"]),
+    }
 
 
 def _by_benchmark(annotation: Annotation) -> dict[str, list[AuditedQuestion]]:
@@ -410,12 +363,12 @@ def _by_benchmark(annotation: Annotation) -> dict[str, list[AuditedQuestion]]:
     return {name: own for name, own in found.items() if own}
 
 
-def _benchmark(name: str, audited_questions: Sequence[AuditedQuestion]) -> BenchmarkShown:
+def _benchmark(name: str, audited_questions: Sequence[AuditedQuestion]) -> dict[str, Any]:
     has_enough = sum(bool(found.flagged) for found in audited_questions) >= FEWEST_FLAGGED
     ranks = rank_histograms(audited_questions)
     margins = margin_histogram(audited_questions) if has_enough else None
-    charts = tuple(map(bar_chart, ranks.drawn))
-    return BenchmarkShown(name, charts, ranks.undrawn, None if margins is None else bar_chart(margins))
+    charts = [bar_chart(one) for one in ranks.drawn]
+    return {"name": name, "ranks": charts, "undrawn": ranks.undrawn, "margins": margins and bar_chart(margins)}
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
@@ -435,7 +388,7 @@ def _with_enough_flagged(column: Column[Row]) -> Column[Row]:
     return replace(column, shown=lambda row: column.cell(row) if has_enough_flagged(row) else EMPTY)
 
 
-def _arms(rows: Sequence[Row]) -> ArmsShown | None:
+def _arms(rows: Sequence[Row]) -> dict[str, Any] | None:
     """A chart of the benchmarks and a table of all rows with choice confusion."""
     asked = [row for row in rows if _has_arms(row)]
     if not asked:
@@ -445,7 +398,8 @@ def _arms(rows: Sequence[Row]) -> ArmsShown | None:
     dots = [Dots(row.task, {ARMS_IN_WORDS[name]: ARM_COLUMNS[name].of(row) for name in names}) for row in first]
     columns = [replace(ARM_COLUMNS[name], heading=ARMS_IN_WORDS[name], meaning="") for name in names]
     task = replace(TASK, meaning="")
-    return ArmsShown(dot_chart("Accuracy by arm", "accuracy, 95 % interval", dots), tabulate(asked, [task, *columns]))
+    chart = dot_chart("Accuracy by arm", "accuracy, 95 % interval", dots)
+    return {"chart": chart, "table": tabulate(asked, [task, *columns])}
 
 
 def _other_detectors(rows: Sequence[Row]) -> Table | None:

@@ -166,13 +166,12 @@ def provenance_of_model(name: str, identity: Mapping[str, str]) -> Provenance:
 def _revision(identity: Mapping[str, str]) -> str:
     """Of the model, then of what it was asked with, such as an adapter."""
     found = {name: match for name, told in identity.items() if (match := WITH_DIGEST.fullmatch(told))}
-    own = [_in_words(found[name]["digest"]) for name in OF_NAME if name in found]
-    others = [f"{name} {_in_words(match['digest'])}" for name, match in found.items() if name not in OF_NAME]
-    return ", ".join([*own, *others])
-
-
-def _in_words(digest: str) -> str:
-    return f"revision {digest}" if COMMIT.fullmatch(digest) else f"files with digest {digest}"
+    told = {
+        name: f"{'revision' if COMMIT.fullmatch(digest) else 'files with digest'} {digest}"
+        for name, digest in ((name, match["digest"]) for name, match in found.items())
+    }
+    own = [told[name] for name in OF_NAME if name in told]
+    return ", ".join([*own, *(f"{name} {one}" for name, one in told.items() if name not in OF_NAME)])
 
 
 def _commit_by_harness(results: Mapping[str, Any]) -> str:
@@ -357,6 +356,16 @@ class AskedOnce:
             for detector, line in own.items():
                 merged.setdefault(detector, line)
         return merged
+
+    @property
+    def first(self) -> AuditLine:
+        """One line of the first row."""
+        return next(iter(self.lines.values()))
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """By the names of detectors."""
+        return {name: score for line in self.lines.values() for name, score in line.scores.items()}
 
     @property
     def other_docs(self) -> dict[str, Mapping[str, Any]]:

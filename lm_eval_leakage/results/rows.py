@@ -10,7 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.logs.run import Run, n_told
@@ -32,6 +32,7 @@ from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.order_sum import NaturalPart, adjusted_by_holm, holm_level
 from lm_eval_leakage.stats.pooling import NAN, UNKNOWN, Estimate, normal, share
 
+Asked = TypeVar("Asked", AnnotatedQuestion, AuditedQuestion)
 GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
 
 
@@ -114,11 +115,17 @@ def _tasks(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequence
         told = _told(run, task) if part.pooled is None else part.pooled.told
         named = _Named(model, task, TASK_LEVEL, n_shot, told, n_told(run, task), group, _file(run))
         yield named, part.questions
-        subjects: dict[str, list[AnnotatedQuestion]] = defaultdict(list)
-        for question in part.questions:
-            subjects[question.subject].append(question)
-        for subject, found in sorted(subjects.items()) if len(subjects) > 1 else ():
-            yield _Named(model, f"{task}/{subject}", SUBJECT_LEVEL, n_shot, {}, None, group, _file(run)), found
+        for subject, found in _by_subject(task, part.questions):
+            yield _Named(model, subject, SUBJECT_LEVEL, n_shot, {}, None, group, _file(run)), found
+
+
+def _by_subject(task: str, found: Sequence[Asked]) -> Iterator[tuple[str, list[Asked]]]:
+    """The questions of each subject of a task, if it has several."""
+    subjects: dict[str, list[Asked]] = defaultdict(list)
+    for one in found:
+        subjects[one.subject].append(one)
+    for subject, own in sorted(subjects.items()) if len(subjects) > 1 else ():
+        yield f"{task}/{subject}", own
 
 
 def _of_metrics(
@@ -225,11 +232,8 @@ def _of_audits(
     for benchmark, found in unanswered.items():
         group = outermost(benchmark, members)
         yield row(benchmark, TASK_LEVEL, found, group)
-        subjects: dict[str, list[AuditedQuestion]] = defaultdict(list)
-        for one in found:
-            subjects[one.subject].append(one)
-        for subject, part in sorted(subjects.items()) if len(subjects) > 1 else ():
-            yield row(f"{benchmark}/{subject}", SUBJECT_LEVEL, part, group)
+        for subject, part in _by_subject(benchmark, found):
+            yield row(subject, SUBJECT_LEVEL, part, group)
 
 
 def adjusted_rows(rows: Sequence[Row]) -> list[Row]:
@@ -240,20 +244,20 @@ def adjusted_rows(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         if not math.isnan(row.verdict.pvalue):
             families[_family(row)][row.model, row.task] = row.verdict.looked_pvalue  # the same for each metric
-    adjusted = {
-        (family, name): (pvalue, len(own), holm_level(list(own.values()), EVIDENCE_LEVEL))
-        for family, own in families.items()
-        for name, pvalue in zip(own, adjusted_by_holm(list(own.values())), strict=True)
-    }
-    return [_with_adjusted(row, adjusted.get((_family(row), (row.model, row.task)))) for row in rows]
+    found: dict[tuple[str, ...], dict[tuple[str, str], tuple[float, int, float]]] = {}
+    for family, own in families.items():
+        pvalues = list(own.values())
+        level = holm_level(pvalues, EVIDENCE_LEVEL)
+        found[family] = {name: (p, len(own), level) for name, p in zip(own, adjusted_by_holm(pvalues), strict=True)}
+    return [_with_adjusted(row, found.get(_family(row), {}).get((row.model, row.task))) for row in rows]
 
 
 def _with_adjusted(row: Row, found: tuple[float, int, float] | None) -> Row:
     if found is None:
         return row
-    pvalue, n, level = found
-    own = row.verdict
-    return replace(row, verdict=replace(own, adjusted=pvalue, n_together=n, level=level * own.spent))
+    adjusted, n, level = found
+    verdict = replace(row.verdict, adjusted=adjusted, n_together=n, level=level * row.verdict.spent)
+    return replace(row, verdict=verdict)
 
 
 def _family(row: Row) -> tuple[str, ...]:

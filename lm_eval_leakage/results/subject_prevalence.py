@@ -25,7 +25,7 @@ from lm_eval_leakage.results.formatting import (
     number,
     percent,
 )
-from lm_eval_leakage.results.identify import first_lines, pvalues_of, questions_of_model, refuse_withheld, scores_of
+from lm_eval_leakage.results.identify import pvalues_of, questions_of_model, refuse_withheld
 from lm_eval_leakage.results.measured import ALL_TESTED, Flags, flags_of
 from lm_eval_leakage.results.published_orders import EXACT
 from lm_eval_leakage.results.result_types import AuditedQuestion
@@ -120,19 +120,16 @@ def by_calibration(
 ) -> list[SubjectShare]:
     """By one detector of a calibration, at the threshold that flags `fpr` of the known-unseen questions."""
     asked = questions_of_model(folder, calibration, problems)
-    scores, lines = scores_of(asked), first_lines(asked)
-    refuse_withheld(calibration, lines.values())
-    classes = {name: line.of_class for name, line in lines.items()}
-    pvalues = pvalues_of(scores, classes, calibration, detector, problems)
+    lines = {one.name: one.first for one in asked}
+    refuse_withheld(calibration, [*lines.values()])
+    pvalues = pvalues_of(asked, calibration, detector, problems)
     tpr, observed_fpr = calibration.detectors[detector].flagged(fpr)
     subjects: dict[str, list[bool]] = defaultdict(list)
     for name, own in pvalues.items():
         subjects[lines[name].subject].append(own <= fpr)
     flags = {ALL_SUBJECTS: [flag for own in subjects.values() for flag in own], **subjects}
-    adjusted = {name: verdict.adjusted for name, verdict in by_subject_calibrated(subjects, observed_fpr).items()}
-    verdicts = {
-        subject: by_subject_calibrated({subject: own}, observed_fpr)[subject] for subject, own in flags.items()
-    }
+    adjusted = by_subject_calibrated(subjects, observed_fpr)
+    alone = {name: by_subject_calibrated({name: own}, observed_fpr)[name] for name, own in flags.items()}
     return [
         SubjectShare(
             detector,
@@ -140,8 +137,8 @@ def by_calibration(
             len(own),
             sum(own),
             fpr,
-            verdicts[subject].pvalue,
-            adjusted.get(subject, math.nan),
+            alone[subject].pvalue,
+            adjusted[subject].adjusted if subject in adjusted else math.nan,
             Flags((), ()),
             share_of(own, tpr, observed_fpr),
             is_calibrated=True,

@@ -56,7 +56,7 @@ def told(folder: Path) -> list[str]:
     identify([(folder, KNOWN)], problems, DETECTOR)
     assert [str(problem) for problem in problems if problem.incomplete] == by_annotate
     if by_annotate:
-        with pytest.raises(ValueError, match="--fail-if does not judge incomplete logs"):
+        with pytest.raises(ValueError, match="--fail-on does not judge incomplete logs"):
             check_complete(found)
     check_complete(problem for problem in found if not problem.incomplete)
     return by_annotate
@@ -201,7 +201,7 @@ def test_whatever_lines_are_removed_it_is_told_and_not_judged(tmp_path_factory, 
     Random(seed).shuffle(lines)
     log.write_text("".join(lines))
     (found,) = annotate([folder])
-    with pytest.raises(ValueError, match="--fail-if does not judge incomplete logs"):
+    with pytest.raises(ValueError, match="--fail-on does not judge incomplete logs"):
         check_complete(found.problems)
     assert found.problems[0].incomplete
     problems: list = []

@@ -145,9 +145,7 @@ def test_a_line_is_written_as_it_always_was(kind: Kind, line: str) -> None:
 
 
 @every_kind
-def test_a_line_holds_flat_scalars_and_begins_with_the_keys_that_every_line_has(
-    kind: Kind, line: str
-) -> None:
+def test_a_line_holds_flat_scalars_and_begins_with_the_keys_that_every_line_has(kind: Kind, line: str) -> None:
     own = written(kind)
     assert tuple(own)[: len(CORE)] == CORE
     assert all(value is None or isinstance(value, (bool, int, float, str)) for value in own.values())

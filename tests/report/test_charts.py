@@ -8,9 +8,7 @@ from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.charts import (
     HEIGHT,
     LETTER,
-    SIDE,
     WIDTH,
-    Axis,
     Dots,
     bar_chart,
     dot_chart,
@@ -71,13 +69,6 @@ def test_dots_are_placed_at_their_share() -> None:
     assert low.x < high.x
     assert low.x2 == high.x1 == chart.chances[0].x == (low.x + high.x) / 2
     assert chart.series == ("a", "b", "c")
-
-
-def test_an_axis_that_ends_earlier_is_wider() -> None:
-    point = {"a": Estimate(0.25, 0, 0.25, 0.25)}
-    (half,), (whole,) = (dot_chart("t", "x", [Dots("row", point)], Axis((0.0, end))).marks for end in (0.5, 1.0))
-    middle, quarter = WIDTH / 2, SIDE + (WIDTH - 2 * SIDE) / 4
-    assert (half.x, whole.x) == (middle, quarter)
 
 
 def test_shares_end_where_all_intervals_are_seen() -> None:

@@ -77,12 +77,6 @@ def test_columns_of_a_task_and_of_its_group_are_those_of_its_questions(folder) -
     assert not found.problems
 
 
-def test_the_audit_may_lie_among_the_runs(folder) -> None:
-    (together,) = annotate([folder])
-    (apart,) = annotate([folder / "runs"], [folder / "audits"])
-    assert rows_of(together) == rows_of(apart)
-
-
 def test_questions_are_joined_by_their_words_where_rows_differ_in_other_fields(tmp_path) -> None:
     lines = [answered(i, row(i, license="CC", id=None), RIGHT[i]) for i in range(N)]
     write_run(tmp_path, "m", {"bench": lines})
@@ -167,14 +161,6 @@ def test_runs_with_other_numbers_of_examples_have_rows_of_their_own(tmp_path) ->
     (found,) = annotate([tmp_path])
     shown = [(row.task, row.n_shot, row.n, row.accuracy.value) for row in found.rows]
     assert sorted(shown) == [("all", "0", N, 0), ("all", "5", N, 1), ("bench", "0", N, 0), ("bench", "5", N, 1)]
-
-
-def test_a_question_audited_twice_has_its_newer_verdict(tmp_path) -> None:
-    write_run(tmp_path, "m", {"bench": [answered(0, row(0), True)]})
-    for flagged in (True, False):
-        write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(0), flagged)]})
-    (found,) = annotate([tmp_path])
-    assert found.questions[0].audited.flagged is False
 
 
 def test_of_two_ways_of_one_statistic_the_one_with_more_questions_is_shown_and_the_other_named(tmp_path) -> None:

@@ -88,7 +88,7 @@ def test_every_column_is_in_json_and_csv(column, full) -> None:
 
 
 @pytest.mark.parametrize("column", [column for column in EVERY if column.kind.undefined != ""], ids=ids)
-def test_every_column_of_numbers_can_be_named_in_fail_if(column, full) -> None:
+def test_every_column_of_numbers_can_be_named_in_fail_on(column, full) -> None:
     assert Condition.of(f"{column.key} > -1").met_by([full])
     assert not Condition.of(f"{column.key} < -1").met_by([full])
 

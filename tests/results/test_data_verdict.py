@@ -348,11 +348,6 @@ def test_a_reference_that_prefers_the_published_orders_more_has_no_number() -> N
     assert "it may have seen the benchmark itself" in found.sentence
 
 
-def test_one_question_is_written_in_the_singular() -> None:
-    sentences = [data_verdict(answers(1, *shape)).sentence for shape in ((DRAWN_ORDERS,), (WRITTEN_ORDERS,))]
-    assert all("1 question " in sentence for sentence in sentences)
-
-
 # ---------------------------------------------------------------------- what would have been found
 
 

@@ -97,18 +97,6 @@ def test_broken_lines_are_named_and_the_others_are_used(tmp_path) -> None:
     assert all("left out" in str(problem) for problem in problems if problem.line)
 
 
-def test_lines_without_a_hash_are_not_taken_for_one_question(tmp_path) -> None:
-    folder = log(tmp_path / "r", [line(0, A, 1.0), line(1, A, 1.0, doc_hash=""), line(2, A, 1.0, doc_hash=None)])
-    found = identify([(folder, calibration())], problems := [], A)
-    assert list(found.questions) == ["h0"]
-    assert sum("doc_hash" in str(problem) for problem in problems) == 2
-
-
-def test_a_folder_without_logs_is_named(tmp_path) -> None:
-    with pytest.raises(ValueError, match="no run of lm_eval is in"):
-        identify([(tmp_path, calibration())], [])
-
-
 def test_audits_of_other_models_in_the_folder_are_not_used(tmp_path) -> None:
     for model, flagged in (("M", False), ("N", True)):
         write_run(tmp_path, model, {"b_leakage_perm": [audited(row(i), flagged) for i in range(3)]})

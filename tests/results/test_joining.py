@@ -88,10 +88,3 @@ def test_without_an_audit_the_remedy_is_named() -> None:
     assert [str(problem) for problem in Joining([]).problems()] == [
         "no audit of this model was found; give its folder as --audit, or two names as --alias OTHER=MODEL"
     ]
-
-
-def test_of_many_names_twenty_are_shown_and_the_rest_counted() -> None:
-    joining = Joining([audited("a", "1")])
-    for count, shown in ((20, "17, 18, 19)"), (21, "18, 19 and 1 more)"), (25, "18, 19 and 5 more)")):
-        joining.join(task(), [answer(i, f"{i}", f"words {i}") for i in range(count)])
-        assert shown in str(joining.problems()[0])

@@ -83,12 +83,6 @@ def test_fewer_known_questions_give_weaker_verdicts(run) -> None:
     assert few.pvalue > many.pvalue
 
 
-def test_the_table_begins_with_all_and_goes_by_pvalue(run) -> None:
-    table = as_table(by_null(run, [])).splitlines()
-    assert [row.split("|")[1].strip() for row in table[4:]] == [ALL_SUBJECTS, "seen", "clean"]
-    assert "20 of 40 (50.0%)" in table[5]
-
-
 def test_a_question_counts_once_and_one_with_a_natural_order_not_for_the_share(run) -> None:
     before = {row.subject: row for row in by_null(run, [])}
     (log,) = run.glob("samples_*.jsonl")

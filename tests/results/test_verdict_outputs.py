@@ -117,7 +117,7 @@ def test_the_words_of_models_shown_together_are_decided_by_adjusted_pvalues(tmp_
     assert "evidence for" not in as_markdown(leaderboard(together))
 
 
-def test_a_log_of_an_earlier_version_names_the_remedy_and_its_flags_still_count(tmp_path: Path) -> None:
+def test_a_log_without_the_status_of_its_orders_names_the_remedy_and_its_flags_still_count(tmp_path: Path) -> None:
     write_run(tmp_path, "m", {"bench_leakage_perm": asked(N, None)})
     found = annotate([tmp_path])
     (told,) = verdicts_in_words(found[0].rows, "table").splitlines()
