@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -47,7 +47,7 @@ def pooled_runs(runs: Sequence[Run], problems: list[Problem]) -> list[Run]:
     for run in runs:
         shards = _shards(run, problems)
         if len(shards) < len(run.results.get("configs") or {}) or not shards:
-            whole.append(_without(run, shards))
+            whole.append(without_tasks(run, shards))
         if shards:
             alike = families[run.key, _settings_of_call(run.results)]
             family = next((one for one in alike if one.fits(shards)), None)
@@ -160,7 +160,7 @@ def _as_text(value: object) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def _without(run: Run, tasks: Mapping[str, object]) -> Run:
+def without_tasks(run: Run, tasks: Collection[str]) -> Run:
     """The run with its other tasks only."""
     if not tasks:
         return run
@@ -170,7 +170,8 @@ def _without(run: Run, tasks: Mapping[str, object]) -> Run:
         else section
         for key, section in run.results.items()
     }
-    return replace(run, results=own, logs={task: log for task, log in run.logs.items() if task not in tasks})
+    logs = {task: log for task, log in run.logs.items() if task not in tasks}
+    return replace(run, results=own, logs=logs, shards={t: one for t, one in run.shards.items() if t not in tasks})
 
 
 def _is_complete(run: Run, task: str) -> bool:

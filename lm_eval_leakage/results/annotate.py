@@ -14,7 +14,6 @@ from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, w
 from lm_eval_leakage.logs.run import Problem, Run, ShardSet, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.answered import (
-    AnsweredQuestion,
     PooledMetrics,
     TaskRun,
     accuracy_of,
@@ -131,7 +130,7 @@ def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> Part:
 
 
 def _metrics_of_shards(
-    task: str, shards: ShardSet, found: Sequence[AnsweredQuestion], problems: list[Problem]
+    task: str, shards: ShardSet, found: Sequence[AnnotatedQuestion], problems: list[Problem]
 ) -> PooledMetrics:
     if lacking := shards.lacking:
         what = f"{task}: {lacking}; the row is of these, until the others are run with the same options"
@@ -204,23 +203,18 @@ class Joining:
         self._touched: set[str] = set()
         self._missed: dict[str, list[int]] = {}
 
-    def join(self, one: TaskRun, answers: Sequence[AnsweredQuestion]) -> list[AnnotatedQuestion]:
+    def join(self, one: TaskRun, answers: Sequence[AnnotatedQuestion]) -> list[AnnotatedQuestion]:
         """By the hash of the data row, else by the hash of its text, since data sets of one benchmark on the hub
         differ in other fields, else as a copy of a question of the same task."""
         found = [
-            AnnotatedQuestion(
-                one.task,
-                answer.doc_id,
-                answer.doc_hash,
-                answer.content,
-                answer.subject,
-                answer.length,
-                answer.scores,
-                self._by_hash.get(answer.doc_hash)
+            replace(
+                answer,
+                task=one.task,
+                audited=self._by_hash.get(answer.doc_hash)
                 or self._by_content.get(answer.content)
                 or self._by_key.get((one.task, answer.key)),
-                answer.log or ("" if one.log is None else str(one.log)),
-                one.n_shot,
+                log=answer.log or ("" if one.log is None else str(one.log)),
+                n_shot=one.n_shot,
             )
             for answer in answers
         ]

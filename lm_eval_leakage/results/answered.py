@@ -25,6 +25,7 @@ from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem, Run, ShardSet, Tas
 from lm_eval_leakage.logs.runs import json_lines
 from lm_eval_leakage.questions.families import question_key
 from lm_eval_leakage.questions.fields import subject_of
+from lm_eval_leakage.results.result_types import AnnotatedQuestion
 from lm_eval_leakage.stats.pooling import NAN, UNKNOWN, Estimate, normal
 
 
@@ -43,7 +44,7 @@ class TaskRun:
     def shards(self) -> ShardSet | None:
         return self.run.shards.get(self.task)
 
-    def answers(self, problems: list[Problem]) -> list[AnsweredQuestion]:
+    def answers(self, problems: list[Problem]) -> list[AnnotatedQuestion]:
         """Those in its logs; those of shards in the order that they have in the log of a whole run."""
         logs = self.run.logs_of(self.task)
         found = [answer for log in logs for answer in answers(json_lines(log, problems), problems, log)]
@@ -118,29 +119,9 @@ def _n_lines(log: Path) -> int:
 ACCURACIES = ("acc", "acc_norm", "exact_match")
 
 
-@dataclass(frozen=True)
-class AnsweredQuestion:
-    """A run's answer to one question; fields as in AnnotatedQuestion.
-
-    filters: the harness's filters under which the log has it
-    log: the samples log; empty for samples that were not read from one
-    key: as of `questions.copies`; empty if the row has no known layout
-    """
-
-    doc_id: int
-    doc_hash: str
-    content: str
-    subject: str
-    length: int
-    scores: Mapping[str, float]
-    filters: frozenset[str] = frozenset()
-    log: str = ""
-    key: str = ""
-
-
 def answers(
     lines: Iterable[tuple[int, Mapping[str, Any]]], problems: list[Problem], file: Path | None = None
-) -> list[AnsweredQuestion]:
+) -> list[AnnotatedQuestion]:
     """The answers in one task's numbered samples. The harness writes a line per filter, which are merged here; a
     question that is in the log twice (one run may append to the log of another) counts once."""
     scores: dict[tuple[int, str], dict[str, float]] = {}
@@ -161,7 +142,9 @@ def answers(
             problems.append(Problem(f"left out: not a line of a samples log ({error!r})", file, number))
     name = "" if file is None else str(file)
     return [
-        AnsweredQuestion(*key, scores=scores.get(key, {}), filters=frozenset(filters.get(key, ())), log=name, **rest)
+        AnnotatedQuestion(
+            "", *key, scores=scores.get(key, {}), filters=frozenset(filters.get(key, ())), log=name, **rest
+        )
         for key, rest in found.items()
     ]
 
@@ -221,9 +204,9 @@ class PooledMetrics:
         return [key for key in shown if not self.told[key]]
 
 
-def metrics_of_shards(task: str, shards: ShardSet, answers: Sequence[AnsweredQuestion]) -> PooledMetrics:
+def metrics_of_shards(task: str, shards: ShardSet, answers: Sequence[AnnotatedQuestion]) -> PooledMetrics:
     """answers: of all shards, in the order of the questions"""
-    by_log: dict[str, list[AnsweredQuestion]] = defaultdict(list)
+    by_log: dict[str, list[AnnotatedQuestion]] = defaultdict(list)
     for answer in answers:
         by_log[answer.log].append(answer)
     asked = [(shard, _row(shard, task), by_log[str(shard.log)]) for shard in shards.found.values() if shard.n_asked]
@@ -232,10 +215,10 @@ def metrics_of_shards(task: str, shards: ShardSet, answers: Sequence[AnsweredQue
     return PooledMetrics({key: _pooled(key, answers, whole) for key in keys}, shards.n_asked)
 
 
-_Answered = tuple[Mapping[str, Any], Sequence[AnsweredQuestion]]  # a task's row in the results file, and its answers
+_Answered = tuple[Mapping[str, Any], Sequence[AnnotatedQuestion]]  # a task's row in the results file, and its answers
 
 
-def _pooled(key: str, answers: Sequence[AnsweredQuestion], parts: Sequence[_Answered]) -> Estimate:
+def _pooled(key: str, answers: Sequence[AnnotatedQuestion], parts: Sequence[_Answered]) -> Estimate:
     values = _values(key, answers)
     told = [(row, own) for row, answered in parts if (own := _values(key, answered))]
     if not told or any(row.get(key) != _mean(own) for row, own in told):
@@ -245,7 +228,7 @@ def _pooled(key: str, answers: Sequence[AnsweredQuestion], parts: Sequence[_Answ
     return normal(_mean(values), _stderr(values) if is_known else NAN)
 
 
-def _values(key: str, answers: Iterable[AnsweredQuestion]) -> list[float]:
+def _values(key: str, answers: Iterable[AnnotatedQuestion]) -> list[float]:
     return [answer.scores[key] for answer in answers if key in answer.scores]
 
 

@@ -29,6 +29,11 @@ LOW_SHARE = 0.0095  # a share below it is shown with a decimal
 NO_BREAK = "\u00a0"  # keeps a number and its unit on one line
 
 
+def defined(value: Any) -> Any:
+    """None for NaN, which JSON does not have."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def number(value: float | None, decimals: int = 3) -> str:
     """`value` with a true minus sign; a dash for None and NaN."""
     if value is None or math.isnan(value):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,7 +35,7 @@ from lm_eval_leakage.results.html import render as render_template
 from lm_eval_leakage.results.leaderboard import HOW_TO_READ, MORE_THAN, Board, Leaderboard, Standing, shortened
 from lm_eval_leakage.results.page import CHECKED, FIRST, MODEL_AND_BENCHMARK, benchmark_table
 from lm_eval_leakage.results.result_types import Row
-from lm_eval_leakage.results.told_verdicts import sentence_to_copy
+from lm_eval_leakage.results.told_verdicts import by_chance, sentence_to_copy
 
 N_NAMED = 5  # models that are named for each verdict
 
@@ -133,8 +132,7 @@ def _flags(board: Board) -> str:
     if not tested:
         return ""
     most, least = (find(tested, key=lambda row: FLAGGED.of(row).value) for find in (max, min))
-    chance = NULL_RATE.of(most)
-    expected = "" if math.isnan(chance) else f" ({whole_percent(chance)} expected by chance)"
+    expected = by_chance(most)
     highest, lowest = (whole_percent(FLAGGED.of(row).value) for row in (most, least))
     if most is least:
         return f"{highest} of questions flagged{expected}."

@@ -241,11 +241,14 @@ class AuditedQuestion:
 
 @dataclass(frozen=True)
 class AnnotatedQuestion:
-    """A run's answer to one question, with what the audits found; `audited` is None if no audit has it.
+    """A run's answer to one question, with what the audits found; `audited` is None if no audit has it, or before it
+    was looked for.
 
     scores: by "metric,filter", as the samples log has them (for accuracies 1.0 is correct, 0.0 is wrong)
     length: characters of the row's texts
     log: the samples log that it was read from; n_shot: number of examples of that run
+    filters: the harness's filters under which the log has it
+    key: as of `questions.copies`; empty if the row has no known layout
     """
 
     task: str
@@ -255,9 +258,11 @@ class AnnotatedQuestion:
     subject: str
     length: int
     scores: Mapping[str, float]
-    audited: AuditedQuestion | None
+    audited: AuditedQuestion | None = None
     log: str = ""
     n_shot: str = ""
+    filters: frozenset[str] = frozenset()
+    key: str = ""
 
 
 @dataclass(frozen=True)

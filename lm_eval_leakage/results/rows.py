@@ -25,6 +25,7 @@ from lm_eval_leakage.results.answered import (
 )
 from lm_eval_leakage.results.columns import AUDIT_COLUMNS, IS_AUDITED, RUN_COLUMNS, recorded, values_of
 from lm_eval_leakage.results.data_verdict import EVIDENCE_LEVEL, data_verdict
+from lm_eval_leakage.results.formatting import defined
 from lm_eval_leakage.results.identify import is_part
 from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row, detector_values
@@ -48,19 +49,7 @@ class Part:
     pooled: PooledMetrics | None = None
 
 
-@dataclass(frozen=True)
-class _Named:
-    """What a row is about. `told`: metrics as the harness reported them, or would have without shards, `n`: number of
-    questions it reported, `group`: the outermost group that contains it, `origin`: the results file."""
-
-    model: str
-    task: str
-    level: str
-    n_shot: str
-    told: Mapping[str, Estimate]
-    n: int | None
-    group: str
-    origin: str
+Begun = tuple[Row, Mapping[str, Estimate]]  # a row without values, and its metrics as the harness reported them
 
 
 def rows_of(
@@ -78,12 +67,12 @@ def rows_of(
     ease: share of reference models that answer a question correctly, by its hash or content
     """
     rows: list[Row] = []
-    for named, questions in [*_groups(model, parts), *_tasks(model, parts)]:
-        rows += _of_metrics(named, questions, calibrating, ease)
+    for (row, told), questions in [*_groups(model, parts), *_tasks(model, parts)]:
+        rows += _of_metrics(row, told, questions, calibrating, ease)
     return [*rows, *_of_audits(model, unanswered, groups_of_audits, calibrating)]
 
 
-def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequence[AnnotatedQuestion]]]:
+def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[Begun, Sequence[AnnotatedQuestion]]]:
     shown: set[tuple[str, str]] = set()
     for part in parts:
         run, n_shot = part.answered.run, part.answered.n_shot
@@ -98,7 +87,7 @@ def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequenc
             n = sum(n_told(run, task) or 0 for task in tasks)
             above = outermost(group, members)
             told = _told_of_group(group, run, [same[task] for task in tasks if task in same])
-            yield _Named(model, group, GROUP_LEVEL, n_shot, told, n or None, above, _file(run)), pooled
+            yield (_begun(model, group, GROUP_LEVEL, n_shot, n, above, run), told), pooled
 
 
 def _told_of_group(group: str, run: Run, parts: Sequence[Part]) -> Mapping[str, Estimate]:
@@ -108,15 +97,19 @@ def _told_of_group(group: str, run: Run, parts: Sequence[Part]) -> Mapping[str, 
     return metrics_of_group(group, [(part.answered.task, part.pooled) for part in own if part.pooled], run.shards)
 
 
-def _tasks(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequence[AnnotatedQuestion]]]:
+def _tasks(model: str, parts: Sequence[Part]) -> Iterator[tuple[Begun, Sequence[AnnotatedQuestion]]]:
     for part in parts:
         task, run, n_shot = part.answered.task, part.answered.run, part.answered.n_shot
         group = outermost(task, run.results.get("group_subtasks") or {})
         told = _told(run, task) if part.pooled is None else part.pooled.told
-        named = _Named(model, task, TASK_LEVEL, n_shot, told, n_told(run, task), group, _file(run))
-        yield named, part.questions
+        yield (_begun(model, task, TASK_LEVEL, n_shot, n_told(run, task) or 0, group, run), told), part.questions
         for subject, found in _by_subject(task, part.questions):
-            yield _Named(model, subject, SUBJECT_LEVEL, n_shot, {}, None, group, _file(run)), found
+            yield (_begun(model, subject, SUBJECT_LEVEL, n_shot, 0, group, run), {}), found
+
+
+def _begun(model: str, task: str, level: str, n_shot: str, n: int, group: str, run: Run | None) -> Row:
+    origin = "" if run is None or run.results_file is None else str(run.results_file)
+    return Row(model, task, level, "", n_shot, n, UNKNOWN, 0, 0, group=group, origin=origin)
 
 
 def _by_subject(task: str, found: Sequence[Asked]) -> Iterator[tuple[str, list[Asked]]]:
@@ -129,16 +122,20 @@ def _by_subject(task: str, found: Sequence[Asked]) -> Iterator[tuple[str, list[A
 
 
 def _of_metrics(
-    named: _Named, questions: Sequence[AnnotatedQuestion], calibrating: Calibrating | None, ease: Mapping[str, float]
+    row: Row,
+    told: Mapping[str, Estimate],
+    questions: Sequence[AnnotatedQuestion],
+    calibrating: Calibrating | None,
+    ease: Mapping[str, float],
 ) -> Iterator[Row]:
     """A row per accuracy; for the first metric if there is no accuracy."""
-    metrics = list(named.told) or list(dict.fromkeys(key for question in questions for key in question.scores))
+    metrics = list(told) or list(dict.fromkeys(key for question in questions for key in question.scores))
     for metric in [key for key in metrics if key.split(",")[0] in ACCURACIES] or metrics[:1]:
         entries = _entries(questions, metric, ease)
-        scores = [entry.score for entry in entries if entry.score is not None]
-        told = named.told.get(metric)
-        accuracy = share(scores) if told is None else _with_error(told, share(scores))
-        yield _row(replace(named, n=named.n or len(questions)), metric, accuracy, entries, calibrating)
+        pooled = share([entry.score for entry in entries if entry.score is not None])
+        accuracy = _with_error(told[metric], pooled) if metric in told else pooled
+        named = replace(row, metric=metric, n=row.n or len(questions), accuracy=accuracy)
+        yield _measured(named, Measured(entries, calibrating))
 
 
 def _with_error(told: Estimate, pooled: Estimate) -> Estimate:
@@ -148,37 +145,25 @@ def _with_error(told: Estimate, pooled: Estimate) -> Estimate:
     return pooled if is_same else told
 
 
-def _row(
-    named: _Named, metric: str, accuracy: Estimate, entries: Sequence[Entry], calibrating: Calibrating | None
-) -> Row:
-    measured = Measured(entries, calibrating)
-    values = values_of(measured)
+def _measured(row: Row, measured: Measured) -> Row:
     others = [one.others for one in measured.joined if one.others]
-    natural = _natural_part(measured, calibrating)
-    verdict = data_verdict((one.orders for one in measured.joined if one.orders is not None), natural)
-    return Row(
-        model=named.model,
-        task=named.task,
-        level=named.level,
-        metric=metric,
-        n_shot=named.n_shot,
-        n=named.n or 0,
-        accuracy=accuracy,
+    orders = (one.orders for one in measured.joined if one.orders is not None)
+    verdict = data_verdict(orders, _natural_part(measured))
+    return replace(
+        row,
         n_joined=len(measured.joined),
         n_tested=len(measured.tested),
         n_copies=measured.n_copies,
-        values=values,
-        group=named.group,
+        values=values_of(measured),
         others=detector_values(others) if others else (),
         flags={one.doc_hash: bool(one.flagged) for one in measured.tested},
-        origin=named.origin,
         verdict=replace(verdict, n_copies=measured.n_copies) if verdict.basis else verdict,
     )
 
 
-def _natural_part(measured: Measured, calibrating: Calibrating | None) -> NaturalPart | None:
+def _natural_part(measured: Measured) -> NaturalPart | None:
     """What the calibration's unseen questions say of these, if they are of its benchmark."""
-    known = None if calibrating is None else calibrating.calibration
+    known = None if measured.calibrating is None else measured.calibrating.calibration
     if known is None or not all(is_part(one.benchmark, known.benchmark) for one in measured.joined):
         return None
     return known.natural
@@ -194,10 +179,6 @@ def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[
         Entry(question.audited, question.scores.get(metric), stratum)
         for question, stratum in zip(questions, strata, strict=True)
     ]
-
-
-def _file(run: Run) -> str:
-    return "" if run.results_file is None else str(run.results_file)
 
 
 def _told(run: Run, name: str) -> dict[str, Estimate]:
@@ -222,8 +203,8 @@ def _of_audits(
     calibrating: Calibrating | None,
 ) -> Iterator[Row]:
     def row(name: str, level: str, found: Sequence[AuditedQuestion], group: str) -> Row:
-        named = _Named(model, name, level, "", {}, sum(one.n_rows for one in found), group, "")
-        return _row(named, "", UNKNOWN, [Entry(one, n_rows=one.n_rows) for one in found], calibrating)
+        begun = _begun(model, name, level, "", sum(one.n_rows for one in found), group, None)
+        return _measured(begun, Measured([Entry(one, n_rows=one.n_rows) for one in found], calibrating))
 
     for group in outer_first(members):
         pooled = [one for name in leaves(group, members) if name != group for one in unanswered.get(name, ())]
@@ -295,7 +276,7 @@ def flat_row(row: Row) -> dict[str, Scalar]:
         value = column.of(row)
         if column.is_optional and not value:
             continue
-        flat |= _flat_estimate(column.key, value) if isinstance(value, Estimate) else {column.key: _scalar(value)}
+        flat |= _flat_estimate(column.key, value) if isinstance(value, Estimate) else {column.key: defined(value)}
     for other in row.others:
         flat[f"{other.detector}.n"] = max(other.n, int(flat.get(f"{other.detector}.n") or 0))
         flat |= _flat_estimate(other.key, other.estimate)
@@ -324,8 +305,4 @@ def same_columns(records: Sequence[dict[str, Scalar]]) -> list[dict[str, Scalar]
 
 def _flat_estimate(key: str, estimate: Estimate) -> dict[str, Scalar]:
     parts = {"": estimate.value, "_stderr": estimate.stderr, "_low": estimate.low, "_high": estimate.high}
-    return {f"{key}{ending}": _scalar(value) for ending, value in parts.items()}
-
-
-def _scalar(value: str | int | float) -> Scalar:
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return {f"{key}{ending}": defined(value) for ending, value in parts.items()}

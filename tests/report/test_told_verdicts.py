@@ -13,19 +13,23 @@ from lm_eval_leakage.results.data_verdict import (
     NO_VERDICT,
     PATTERN_ALONE,
     DataVerdict,
+    in_words,
     not_judged,
 )
 from lm_eval_leakage.results.published_orders import DRAWN_ORDERS, UNDECIDED_ORDERS, WRITTEN_ORDERS
 from lm_eval_leakage.results.told_verdicts import (
     ToldVerdict,
     changing_options,
-    short_sentence,
     told_verdict,
     told_verdicts,
 )
 from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from tests.report.made import UNDECIDED, annotation, row, verdict
+
+
+def short_sentence(found: DataVerdict) -> str:
+    return in_words(found, short=True)
 
 
 def text(told: ToldVerdict) -> str:

@@ -13,10 +13,9 @@ import pytest
 
 from lm_eval_leakage.results import leaderboard_page, page
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.data_verdict import WORDS
+from lm_eval_leakage.results.data_verdict import WORDS, in_words
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, leaderboard
 from lm_eval_leakage.results.tables import as_text, records, verdicts_in_words, write
-from lm_eval_leakage.results.told_verdicts import short_sentence
 from tests.report.parsed import Parsed
 from tests.results.harness_files import answered, audited, row, write_run
 
@@ -65,7 +64,7 @@ def test_each_word_is_in_every_output(tmp_path: Path, word: str) -> None:
     (record,) = json.loads(as_text(found[0].rows, "json"))
     assert (record["verdict"], record["verdict_sentence"]) == (word, judged.verdict.sentence)
     assert verdicts_in_words(found[0].rows, "table") == f"bench: {judged.verdict.sentence}"
-    assert f"{word} bench {plain(short_sentence(judged.verdict))}" in Parsed(page.render(found)).text
+    assert f"{word} bench {plain(in_words(judged.verdict, short=True))}" in Parsed(page.render(found)).text
     board = leaderboard(found)
     assert f"bench {word} m " in Parsed(leaderboard_page.render(board)).text
     assert f"| {word} |" in as_markdown(board)
