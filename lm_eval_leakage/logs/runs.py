@@ -25,7 +25,6 @@ from lm_eval_leakage.logs.run import (
     Run,
     RunShard,
     ShardSet,
-    TaskShard,
     arguments_of,
     digest_of,
     in_brackets,
@@ -109,8 +108,8 @@ class _Family:
             index: max(own, key=lambda run: (_is_complete(run, task), run.time))
             for index, own in self.found[task].items()
         }
-        found = {index: _task_shard(best[index], task) for index in sorted(best)}
-        return ShardSet(self.asked[task].shard.n, self.asked[task].n_questions, found)
+        found = {index: best[index] for index in sorted(best)}
+        return ShardSet(task, self.asked[task].shard.n, self.asked[task].n_questions, found)
 
 
 def _shards(run: Run, problems: list[Problem]) -> dict[str, _Asked]:
@@ -185,11 +184,6 @@ def _is_complete(run: Run, task: str) -> bool:
             return sum(line.endswith(b"\n") for line in lines) >= (n_told(run, task) or 0) * max(1, len(filters))
     except OSError:
         return False
-
-
-def _task_shard(run: Run, task: str) -> TaskShard:
-    assert run.results_file is not None, "a run without a results file does not say which shard it is"
-    return TaskShard(run.results, n_told(run, task) or 0, run.results_file, run.logs.get(task))
 
 
 def _keys(task: str, own: ShardSet) -> dict[str, None]:

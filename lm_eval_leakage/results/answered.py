@@ -21,7 +21,7 @@ from typing import Any
 
 from lm_eval_leakage.logs.audit_line import content_of
 from lm_eval_leakage.logs.audits import audit_logs_of
-from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem, Run, ShardSet, TaskShard, n_told
+from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem, Run, ShardSet, n_told
 from lm_eval_leakage.logs.runs import json_lines
 from lm_eval_leakage.questions.families import question_key
 from lm_eval_leakage.questions.fields import subject_of
@@ -209,9 +209,13 @@ def metrics_of_shards(task: str, shards: ShardSet, answers: Sequence[AnnotatedQu
     by_log: dict[str, list[AnnotatedQuestion]] = defaultdict(list)
     for answer in answers:
         by_log[answer.log].append(answer)
-    asked = [(shard, _row(shard, task), by_log[str(shard.log)]) for shard in shards.found.values() if shard.n_asked]
+    asked = [
+        (n, _row(one, task), by_log[str(one.logs.get(task))])
+        for one in shards.found.values()
+        if (n := n_told(one, task))
+    ]
     keys = dict.fromkeys(key for _, row, _ in asked for key in _metrics(row))
-    whole = [(row, own) for shard, row, own in asked if len(own) == shard.n_asked]  # others say nothing about the rule
+    whole = [(row, own) for n, row, own in asked if len(own) == n]  # others say nothing about the rule
     return PooledMetrics({key: _pooled(key, answers, whole) for key in keys}, shards.n_asked)
 
 
@@ -245,7 +249,7 @@ def metrics_of_group(
     def agree(key: str, mean: Mean) -> bool:
         """Whether the group's value in each shard, if it has one, is this mean of its tasks' values."""
         for one in shown:
-            rows = [(_row(one, task).get(key), _n(one, task)) for task in tasks]
+            rows = [(_row(one, task).get(key), n_told(one, task) or 0) for task in tasks]
             values = [(value, n) for value, n in rows if isinstance(value, (int, float))]
             told = _row(one, group).get(key)
             if isinstance(told, (int, float)) and values and told != mean(*zip(*values, strict=True)):
@@ -304,15 +308,9 @@ MEANS: tuple[tuple[Mean, Mean], ...] = ((_weighted_mean, _weighted_error), (_pla
 # ---------------------------------------------------------------------- in a results file
 
 
-def _row(shard: TaskShard, name: str) -> Mapping[str, Any]:
+def _row(shard: Run, name: str) -> Mapping[str, Any]:
     found = shard.results["results"].get(name, {})
     return found if isinstance(found, Mapping) else {}
-
-
-def _n(shard: TaskShard, task: str) -> int:
-    counts = (shard.results.get("n-samples") or {}).get(task)
-    found = counts.get("effective") if isinstance(counts, Mapping) else None
-    return found if isinstance(found, int) else 0
 
 
 def _metrics(row: Mapping[str, Any]) -> Iterator[str]:
