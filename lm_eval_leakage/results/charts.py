@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.stats import binom
@@ -23,7 +24,6 @@ from lm_eval_leakage.results.result_types import AuditedQuestion
 from lm_eval_leakage.stats.pooling import Estimate
 
 WIDTH = 340  # that of a phone, so that text is not scaled down there
-CHANCE = -1  # instead of the number of a series
 
 
 @dataclass(frozen=True)
@@ -32,21 +32,8 @@ class Tick:
     text: str
 
 
-@dataclass(frozen=True)
-class Box:
-    """series: 0 or 1, or CHANCE for what is expected under the null hypothesis"""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    series: int
-    title: str = ""
-
-
 HEIGHT = 210
 LEFT, RIGHT, TOP, BOTTOM = 36, 4, 8, 36
-BETWEEN_BARS, NARROWEST = 1.0, 0.5
 N_X_TICKS = 6
 N_BINS_NAMED = 12  # up to so many bars, each is labelled
 MOST_STEPS = 6
@@ -54,80 +41,34 @@ MOST_STEPS = 6
 
 @dataclass(frozen=True)
 class BarChart:
-    """expected: points of the line of counts expected under the null hypothesis; empty without one
-    compared: a mark per bin at the count of the control form or reference; no width or height
-    """
+    """Maps values of a histogram to coordinates of its chart. The template draws the two series of each bin, stacked,
+    and the null hypothesis as a band around the line of its mean."""
 
     histogram: Histogram
-    boxes: tuple[Box, ...]
-    band: tuple[Box, ...]
-    compared: tuple[Box, ...]
-    expected: str
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
 
-
-@dataclass(frozen=True)
-class _Scale:
-    """Maps values of a histogram to coordinates of its chart."""
-
-    low: float
-    high: float
-    top: float
+    @cached_property
+    def steps(self) -> list[float]:
+        bins = self.histogram.bins
+        tallest = (max(sum(one.counts), one.expected.high if one.expected else 0, one.compared or 0) for one in bins)
+        return nice_steps(max(1.0, *tallest))
 
     def x(self, value: float) -> float:
-        return round(LEFT + (value - self.low) / (self.high - self.low) * (WIDTH - LEFT - RIGHT), 2)
+        low, high = self.histogram.bins[0].low, self.histogram.bins[-1].high
+        return round(LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT), 2)
 
     def y(self, value: float) -> float:
-        return round(HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM), 2)
+        return round(HEIGHT - BOTTOM - value / self.steps[-1] * (HEIGHT - TOP - BOTTOM), 2)
 
-    def box(self, of: Bin, bottom: float, top: float, series: int, title: str = "") -> Box:
-        gap = 0.0 if series == CHANCE else BETWEEN_BARS
-        width = max(NARROWEST, round(self.x(of.high) - self.x(of.low) - gap, 2))
-        return Box(self.x(of.low) + gap / 2, self.y(top), width, self.y(bottom) - self.y(top), series, title)
-
-
-def bar_chart(histogram: Histogram) -> BarChart:
-    """The two series of each bin, stacked; the null hypothesis as a band around the line of its mean."""
-    bins = histogram.bins
-    tallest = max(max(sum(one.counts), one.expected.high if one.expected else 0, one.compared or 0) for one in bins)
-    steps = nice_steps(max(1.0, tallest))
-    scale = _Scale(bins[0].low, bins[-1].high, steps[-1])
-    expected = [(one, one.expected) for one in bins if one.expected]
-    means = [f"{scale.x(one.low)},{scale.y(by.value)} {scale.x(one.high)},{scale.y(by.value)}" for one, by in expected]
-    return BarChart(
-        histogram,
-        tuple(box for one in bins for box in _stacked(one, histogram.series, scale)),
-        tuple(scale.box(one, by.low, by.high, CHANCE) for one, by in expected),
-        tuple(_compared(one, one.compared, histogram, scale) for one in bins if one.compared is not None),
-        " ".join(means),
-        _x_ticks(histogram, scale),
-        tuple(Tick(scale.y(value), f"{value:g}") for value in steps),
-    )
-
-
-def _stacked(of: Bin, names: tuple[str, str], scale: _Scale) -> Iterator[Box]:
-    bottom = 0
-    for series, (n, name) in enumerate(zip(of.counts, names, strict=True)):
-        if n:
-            yield scale.box(of, bottom, bottom + n, series, f"{of.label}: {n} {name}")
-        bottom += n
-
-
-def _compared(of: Bin, n: int, histogram: Histogram, scale: _Scale) -> Box:
-    title = f"{of.label}: {n} {histogram.compared_with}"
-    return Box(scale.x((of.low + of.high) / 2), scale.y(n), 0, 0, CHANCE, title)
-
-
-def _x_ticks(histogram: Histogram, scale: _Scale) -> tuple[Tick, ...]:
-    """Ranks are labelled under their bars, margins under the edges of the bars, zero always included."""
-    bins = histogram.bins
-    if bins[0].expected:
-        every = math.ceil(len(bins) / N_X_TICKS) if len(bins) > N_BINS_NAMED else 1
-        return tuple(Tick(scale.x((one.low + one.high) / 2), one.label) for one in bins[::every])
-    every = math.ceil(len(bins) / N_X_TICKS)
-    zero = next((place for place, one in enumerate(bins) if one.low == 0), 0)
-    return tuple(Tick(scale.x(one.low), f"{one.low:g}".replace("-", "−")) for one in bins[zero % every :: every])
+    @property
+    def x_ticks(self) -> list[Tick]:
+        """Ranks are labelled under their bars, margins under the edges of the bars, zero always included."""
+        bins = self.histogram.bins
+        every = math.ceil(len(bins) / N_X_TICKS)
+        if bins[0].expected:
+            every = every if len(bins) > N_BINS_NAMED else 1
+            return [Tick(self.x((one.low + one.high) / 2), one.label) for one in bins[::every]]
+        zero = next((place for place, one in enumerate(bins) if one.low == 0), 0)
+        return [Tick(self.x(one.low), f"{one.low:g}".replace("-", "−")) for one in bins[zero % every :: every]]
 
 
 def _round_step(smallest: float, fits: Callable[[float], bool]) -> float:
@@ -193,6 +134,7 @@ class Mark:
 @dataclass(frozen=True)
 class DotChart:
     """notes: words at the right end of the labels
+    chances: x, top and bottom of the lines at what chance gives
     bands: (top, bottom) of each row's marks; grid lines are drawn there only, so that they cross no label
     without: titles of the rows that have no mark
     """
@@ -204,7 +146,7 @@ class DotChart:
     notes: tuple[Tick, ...]
     bands: tuple[tuple[float, float], ...]
     marks: tuple[Mark, ...]
-    chances: tuple[Box, ...]
+    chances: tuple[tuple[float, float, float], ...]
     x_ticks: tuple[Tick, ...]
     height: float
     without: tuple[str, ...] = ()
@@ -248,7 +190,7 @@ def dot_chart(title: str, x_label: str, rows: Sequence[Dots], axis: Axis | None 
         tuple(Tick(top - 4, row.note) for row, top in placed if row.note),
         tuple((top, top + depth) for top in tops),
         tuple(mark for row, top in placed for mark in _marks(row, series, top, axis)),
-        tuple(Box(axis.at(row.chance), top, 0, depth, CHANCE) for row, top in placed if not math.isnan(row.chance)),
+        tuple((axis.at(row.chance), top, top + depth) for row, top in placed if not math.isnan(row.chance)),
         tuple(Tick(axis.at(value), f"{value:g}".replace("-", "−")) for value in axis.ticks),
         row_height * len(rows),
         tuple(_title(row) for row in rows if not any(row.points.values())),

@@ -18,8 +18,8 @@ from markupsafe import Markup
 
 from lm_eval_leakage.logs.audit_line import Scalar, benchmark_of
 from lm_eval_leakage.results.charts import (
+    BarChart,
     Dots,
-    bar_chart,
     dot_chart,
     margin_histogram,
     rank,
@@ -349,7 +349,7 @@ def _section(annotation: Annotation) -> dict[str, Any]:
         "not_drawn": [one["name"] for one in drawn[N_DRAWN:]],
         "n_unranked": n_asked - sum(rank(found) is not None for found in audited),
         "has_margins": any(one["margins"] for one in drawn[:N_DRAWN]),
-        "is_compared": any(chart.compared for one in drawn[:N_DRAWN] for chart in one["ranks"]),
+        "is_compared": any(chart.histogram.compared_with for one in drawn[:N_DRAWN] for chart in one["ranks"]),
     }
 
 
@@ -367,8 +367,8 @@ def _benchmark(name: str, audited_questions: Sequence[AuditedQuestion]) -> dict[
     has_enough = sum(bool(found.flagged) for found in audited_questions) >= FEWEST_FLAGGED
     ranks = rank_histograms(audited_questions)
     margins = margin_histogram(audited_questions) if has_enough else None
-    charts = [bar_chart(one) for one in ranks.drawn]
-    return {"name": name, "ranks": charts, "undrawn": ranks.undrawn, "margins": margins and bar_chart(margins)}
+    charts = [BarChart(one) for one in ranks.drawn]
+    return {"name": name, "ranks": charts, "undrawn": ranks.undrawn, "margins": margins and BarChart(margins)}
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
