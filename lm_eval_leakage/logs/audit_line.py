@@ -21,7 +21,6 @@ from types import MappingProxyType
 from typing import Any
 
 from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem
-from lm_eval_leakage.questions.families import shared_texts
 from lm_eval_leakage.questions.fields import content_id, question_from_doc
 from lm_eval_leakage.records import Measurement, OrderAnswers, Question, Skipped, UntestableQuestion, Verdict
 from lm_eval_leakage.stats.known_scores import Calibrated, class_of
@@ -120,7 +119,7 @@ class AuditLine:
     versions: log-likelihoods of a question's wordings, or of a shard in different orders, the published version first,
         nats; empty for other probes
     question_key: as of `questions.copies`; empty where the row could not be read
-    shared_texts: as of `questions.families`, likewise; there computed from the row, where that can be read
+    shared_texts: as of `questions.families`; empty where the line has no orders
     compared: places of the orders that were asked in the control forms; empty if they were not asked there
     right: of each order, the place of the right option; empty where it is not known
     is_repeated: whether the same row, to the letter, stands earlier in the same audit
@@ -164,8 +163,9 @@ class AuditLine:
             return None
         own, control, reference = map(tuple, (self.loglikelihoods, self.control, self.reference))
         status = intern(self.published_orders)
-        shared = self.shared_texts or (shared_texts(self.read) if self.read else ())
-        return OrderAnswers(own, status, self.guarded, control, reference, shared, self.compared, self.right)
+        return OrderAnswers(
+            own, status, self.guarded, control, reference, self.shared_texts, self.compared, self.right
+        )
 
     @property
     def is_controlled(self) -> bool:

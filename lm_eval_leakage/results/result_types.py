@@ -21,7 +21,6 @@ from typing import Any
 from lm_eval_leakage.logs.audit_line import Arms, AuditLine, benchmark_of
 from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups, with_audits
 from lm_eval_leakage.logs.run import Problem, Run
-from lm_eval_leakage.questions.families import question_key
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.data_verdict import NO_VERDICT, DataVerdict
 from lm_eval_leakage.stats.pooling import (
@@ -389,11 +388,9 @@ class _Row:
 
     @property
     def key(self) -> str:
-        """As an audit wrote it, else from the row."""
-        first = next(iter(self.lines.values()))
-        written = next((line.question_key for line in self.lines.values() if line.question_key), "")
-        read = None if first.is_of_shard else first.read
-        return written or (question_key(read) if read else first.question)
+        """As an audit wrote it; the hash of a row that could not be read, or of a shard."""
+        written = (line.question_key for line in self.lines.values() if line.question_key)
+        return next(written, next(iter(self.lines.values())).question)
 
     @property
     def place(self) -> tuple[str, float]:
