@@ -143,12 +143,12 @@ def _annotate_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--subjects", action="store_true", help="also print a row per subject")
     parser.add_argument(
-        "--fail-if",
+        "--fail-on",
         action="append",
         default=[],
         metavar="CONDITION",
-        help="exit with status 1 if the row of a task or group meets it, such as 'verdict>=evidence' or "
-        "'confusion_delta<-0.1'; may be repeated",
+        help="exit with status 1 if the row of a task or group meets it, such as evidence (a verdict of at least "
+        "this) or 'confusion_delta<-0.1'; may be repeated",
     )
     parser.add_argument(
         "--allow-untold",

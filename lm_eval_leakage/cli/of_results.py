@@ -84,7 +84,7 @@ def annotate(args: argparse.Namespace) -> None:
     from lm_eval_leakage.results.conditions import Condition, check_complete
     from lm_eval_leakage.results.tables import as_text, verdicts_in_words, write
 
-    conditions = [Condition.of(text) for text in args.fail_if]
+    conditions = [Condition.of(text) for text in args.fail_on]
     annotations = _annotations(args)
     rows = [row for annotation in annotations for row in annotation.rows]
     if not args.dry_run:
@@ -114,7 +114,7 @@ def _judge(conditions: Sequence[Condition], rows: Sequence[Row], allow_untold: b
         sys.exit(CONDITION_MET)
     if untold and not allow_untold:
         refuse(
-            "--fail-if cannot be judged for all benchmarks, so that nothing shows that it holds; --allow-untold "
+            "--fail-on cannot be judged for all benchmarks, so that nothing shows that it holds; --allow-untold "
             "accepts those that are named above"
         )
 

@@ -38,7 +38,7 @@ output closed the pipe.
 | command | 1 | 2, besides inputs that have to be changed |
 |---|---|---|
 | `check` | a verdict meets `--fail-on` | a run fails; `--fail-on` cannot be judged (`--allow-untold`) |
-| `annotate` | a row meets `--fail-if` | a condition cannot be judged (`--allow-untold`), or an audit is incomplete |
+| `annotate` | a row meets `--fail-on` | a condition cannot be judged (`--allow-untold`), or an audit is incomplete |
 | `campaign` | never | a unit failed; the same command tries it again |
 | `campaign verify` | something differs from the manifest | the folder has no manifest |
 | `seal verify` | something differs from key or commitment | there is no commitment, or nothing to compare |

@@ -328,7 +328,7 @@ def conclude(
     atomic_write(settings.output_path / VERDICTS, outcome.as_json() + "\n")
     if settings.fail_on is None:
         return outcome
-    condition = Condition.of(f"verdict>={settings.fail_on}")
+    condition = Condition.of(settings.fail_on)
     untold = () if settings.allow_untold else condition.untold_of(own)
     remedy = "--fail-on cannot be judged for all benchmarks (--allow-untold accepts that): "
     unjudged = f"{remedy}{'; '.join(untold)}" if untold else ""

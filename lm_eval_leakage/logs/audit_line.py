@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
@@ -21,8 +21,6 @@ from types import MappingProxyType
 from typing import Any
 
 from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem
-from lm_eval_leakage.logs.versions import UNKNOWN_CALIBRATION, id_of, name_before_version_3
-from lm_eval_leakage.questions.families import shared_texts
 from lm_eval_leakage.questions.fields import content_id, question_from_doc
 from lm_eval_leakage.records import Measurement, OrderAnswers, Question, Skipped, UntestableQuestion, Verdict
 from lm_eval_leakage.stats.known_scores import Calibrated, class_of
@@ -57,8 +55,7 @@ def loglikelihoods(sample: Mapping[str, Any]) -> list[float]:
 Scalar = bool | int | float | str | None
 
 LINE_VERSION = 3
-VERSION_KEY = "leakage_log"  # in no line of another task; lines of version 1 do not have it
-MARK_OF_VERSION_1 = "ranks_by"
+VERSION_KEY = "leakage_log"  # in no line of another task
 AUDIT_NAME = re.compile(r"(.+)_(?:leakage|choice_confusion)(?:_[a-z0-9_]+)?")
 CORE = (  # our keys of every line, in order; the statistic's own values follow under their own names
     VERSION_KEY,
@@ -113,8 +110,7 @@ class AuditLine:
     margin: nats by which the published form beats the best other one; None for statistics without a margin
     loglikelihoods: of the orders that were asked, published first, nats; empty for other probes
     arms: None for other audits
-    calibrated_flagged, calibrated_pvalue: by the calibration that the run had; None without one, and in versions 1
-        and 2, which do not say whose scores it held
+    calibrated_flagged, calibrated_pvalue: by the calibration that the run had; None without one
     values: every number of the statistic by name: what goes into its rows, and what else it measured
     row_names: of the task's rows, some of which are among `values`
     published_orders: the status of the benchmark's orders; None in lines that say nothing about it
@@ -122,9 +118,9 @@ class AuditLine:
     reference: the reference model's log-likelihoods of the orders, nats; empty without one
     versions: log-likelihoods of a question's wordings, or of a shard in different orders, the published version first,
         nats; empty for other probes
-    question_key: as of `questions.copies`; empty where the line does not have it, as in earlier versions
-    shared_texts: as of `questions.families`, likewise; there computed from the row, where that can be read
-    compared: places of the orders that were asked in the control forms; empty for all, as in earlier versions
+    question_key: as of `questions.copies`; empty where the row could not be read
+    shared_texts: as of `questions.families`; empty where the line has no orders
+    compared: places of the orders that were asked in the control forms; empty if they were not asked there
     right: of each order, the place of the right option; empty where it is not known
     is_repeated: whether the same row, to the letter, stands earlier in the same audit
     """
@@ -167,8 +163,9 @@ class AuditLine:
             return None
         own, control, reference = map(tuple, (self.loglikelihoods, self.control, self.reference))
         status = intern(self.published_orders)
-        shared = self.shared_texts or (shared_texts(self.read) if self.read else ())
-        return OrderAnswers(own, status, self.guarded, control, reference, shared, self.compared, self.right)
+        return OrderAnswers(
+            own, status, self.guarded, control, reference, self.shared_texts, self.compared, self.right
+        )
 
     @property
     def is_controlled(self) -> bool:
@@ -199,7 +196,7 @@ class AuditLine:
 def looks_like_audit_line(line: bytes) -> bool:
     """Whether a raw line of a samples log, which may be truncated, is that of an audit. Quotation marks within its
     texts are escaped."""
-    return any(f'"{key}"'.encode() in line for key in (VERSION_KEY, MARK_OF_VERSION_1))
+    return f'"{VERSION_KEY}"'.encode() in line
 
 
 def score_names(detector: str, ranks_by: Sequence[str]) -> dict[str, str]:
@@ -210,7 +207,7 @@ def score_names(detector: str, ranks_by: Sequence[str]) -> dict[str, str]:
 
 def benchmark_of(audit: str) -> str:
     """`mmlu` for `mmlu_leakage_perm`, by the suffixes of our own audits; other names are unchanged. Needed only where
-    the metadata has no `audit_of`: audits with a YAML of their own, lines of version 1, runs without a log."""
+    the metadata has no `audit_of`: audits with a YAML of their own, runs without a log."""
     found = AUDIT_NAME.fullmatch(audit)
     return found[1] if found else audit
 
@@ -223,7 +220,7 @@ def with_repeated_rows(lines: Iterable[AuditLine]) -> Iterator[AuditLine]:
         yield line if place == line.doc_id else replace(line, is_repeated=True)
 
 
-# ---------------------------------------------------------------------- the one reader, also of version 1
+# ---------------------------------------------------------------------- the one reader
 
 NO_VALUES = frozenset((*CORE, *OF_ORDERS, COMPARED_ORDERS, RIGHT_PLACES, SHARED_TEXTS, *OF_HARNESS))
 
@@ -232,38 +229,47 @@ def audit_lines(
     samples: Iterable[tuple[int, Mapping[str, Any]]], task: str, problems: list[Problem], file: Path | None = None
 ) -> Iterator[AuditLine]:
     """The lines of an audit's numbered samples; anything else becomes a problem and is left out."""
-    of_unknown_calibration = False
     for number, sample in samples:
         try:
             yield read_line(sample, task)
-            of_unknown_calibration |= _version(sample) < 3 and sample.get("calibrated_flagged") is not None
         except NOT_AS_WRITTEN as error:
             what = f"left out: not a line of an audit as this package writes them ({error!r})"
             problems.append(Problem(what, file, number))
-    if of_unknown_calibration:
-        problems.append(Problem(UNKNOWN_CALIBRATION, file))
 
 
 def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
     """One sample of the audit `task`. Raises one of NOT_AS_WRITTEN if it is not a line of an audit."""
-    version = _version(sample)
-    named = _text(sample, "detector")
-    detector = intern(named if version > 1 else id_of(named))
+    version = sample.get(VERSION_KEY)
+    if version != LINE_VERSION or isinstance(version, bool):
+        raise ValueError(f"{VERSION_KEY} is {version!r}; this package reads version {LINE_VERSION}")
+    detector = intern(_text(sample, "detector"))
     keys = tuple(key for key in sample["ranks_by"].split(",") if key)
     read, _ = content_of(sample["doc"])
-    compared = _compared(sample)
+    n_asked, margin = sample.get("n_orders"), sample.get("margin")  # another statistic may use them for anything
+    compared = _places(
+        sample,
+        COMPARED_ORDERS,
+        lambda own: 0 == own[0] <= max(own) < sample["n_orders"] and len({*own}) == len(own),
+        f"places among {n_asked} orders, 0 first",
+    )
     orders, control = _orders(sample, compared)
+    right = _places(
+        sample,
+        RIGHT_PLACES,
+        lambda own: not orders or (len(own) == len(orders) and min(own) >= 0),
+        f"the places of the right option in {len(orders)} orders",
+    )
     return AuditLine(
-        question=_hash(sample),
+        question=_text(sample, "doc_hash"),
         doc_id=_typed(sample, "doc_id", int),
         doc=sample["doc"],
         read=read,
         subject=(read.subject if read else "") or task,
-        benchmark=intern(_text(sample, "benchmark") if version > 1 else benchmark_of(task)),
+        benchmark=intern(_text(sample, "benchmark")),
         detector=detector,
-        filter=intern(sample.get("filter") or named.rpartition("/")[2]),
+        filter=intern(sample["filter"]),
         scores={
-            intern(name if version > 2 else name_before_version_3(name)): float(sample[key])
+            intern(name): float(sample[key])
             for key, name in score_names(detector, keys).items()
             if sample[key] is not None
         },
@@ -272,25 +278,27 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         null_rate=_number(sample, "null_rate"),
         pvalue=_number(sample, "pvalue"),
         reason=_typed(sample, "reason", str),
-        margin=_own_number(sample, "margin"),
+        margin=float(margin) if isinstance(margin, (int, float)) and not isinstance(margin, bool) else None,
         loglikelihoods=orders,
         arms=_arms(sample),
-        calibrated_flagged=_typed(sample, "calibrated_flagged", bool) if version > 2 else None,
-        calibrated_pvalue=_number(sample, "calibrated_pvalue") if version > 2 else None,
+        calibrated_flagged=_typed(sample, "calibrated_flagged", bool),
+        calibrated_pvalue=_number(sample, "calibrated_pvalue"),
         published_orders=_typed(sample, "published_orders", str),
         control=control,
         reference=_reference(sample, len(orders)),
-        versions=_versions(sample) if sample.keys() & OF_VERSIONS else array("d"),
+        versions=array("d", (float(one[0][0]) for one in sample.get("resps") or []))
+        if sample.keys() & OF_VERSIONS
+        else array("d"),
         values={
             intern(key): float(value)
             for key, value in sample.items()
             if key not in NO_VALUES and isinstance(value, (bool, int, float))
         },
-        row_names=_once(tuple(sample.get("metrics") or ()), version),
+        row_names=_once(tuple(sample.get("metrics") or ())),
         question_key=_typed(sample, QUESTION_KEY, str) or "",
         shared_texts=tuple((_typed(sample, SHARED_TEXTS, str) or "").split()),
         compared=compared,
-        right=_right_places(sample, len(orders)),
+        right=right if orders else (),
     )
 
 
@@ -305,22 +313,9 @@ def content_of(doc: Mapping[str, Any]) -> tuple[Question | None, str]:
 
 
 @cache
-def _once(names: tuple[str, ...], version: int) -> tuple[str, ...]:
-    """One tuple for all lines of an audit, which have the same names. In version 1 they include the verdict's own
-    fields, so that only rows with a standard error can be recognised."""
-    return tuple(intern(name) for name in names if version > 1 or f"{name}_stderr" in names)
-
-
-def _version(sample: Mapping[str, Any]) -> int:
-    version = sample.get(VERSION_KEY, 1)
-    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= LINE_VERSION:
-        raise ValueError(f"{VERSION_KEY} is {version!r}; this package reads versions 1 to {LINE_VERSION}")
-    return int(version)
-
-
-def _hash(sample: Mapping[str, Any]) -> str:
-    """Required: lines without a hash would all be taken for the same question."""
-    return _text(sample, "doc_hash")
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    """One tuple for all lines of an audit, which have the same names."""
+    return tuple(map(intern, names))
 
 
 def _text(sample: Mapping[str, Any], key: str) -> str:
@@ -335,12 +330,6 @@ def _number(sample: Mapping[str, Any], key: str) -> float | None:
     return None if found is None else float(_typed(sample, key, (int, float)) or 0.0)
 
 
-def _own_number(sample: Mapping[str, Any], key: str) -> float | None:
-    """A statistic's own value, which another statistic may use for anything."""
-    found = sample.get(key)
-    return float(found) if isinstance(found, (int, float)) and not isinstance(found, bool) else None
-
-
 def _typed(sample: Mapping[str, Any], key: str, kind: Any) -> Any:
     """None is allowed; any other type than `kind` is an error."""
     found = sample.get(key)
@@ -350,39 +339,28 @@ def _typed(sample: Mapping[str, Any], key: str, kind: Any) -> Any:
 
 
 def _orders(sample: Mapping[str, Any], compared: Sequence[int]) -> tuple[array[float], array[float]]:
-    """Log-likelihoods of the orders, and of the compared ones in each control form (all of them in one form, if an
-    earlier version asked) unless none was asked. In single
-    precision, since 14,042 questions with 24 orders each are held in memory."""
+    """Log-likelihoods of the orders, and of the compared ones in each control form unless those were not asked. In
+    single precision, since 14,042 questions with 24 orders each are held in memory."""
     n_orders = sample.get("n_orders")
     responses = sample.get("resps") or []
     of_loglikelihoods = all(isinstance(one[0], (list, tuple)) for one in responses)
     if not isinstance(n_orders, int) or not of_loglikelihoods:
         return array("f"), array("f")
-    of_control = (0, len(CONTROL_FORMS) * len(compared) if compared else n_orders)
-    if len(responses) - n_orders not in of_control:
+    if len(responses) - n_orders not in (0, len(CONTROL_FORMS) * len(compared)):
         return array("f"), array("f")
     found = array("f", (float(response[0][0]) for response in responses))
     return found[:n_orders], found[n_orders:]
 
 
-def _compared(sample: Mapping[str, Any]) -> tuple[int, ...]:
-    found = _typed(sample, COMPARED_ORDERS, str)
+def _places(
+    sample: Mapping[str, Any], key: str, rule: Callable[[tuple[int, ...]], bool], told: str
+) -> tuple[int, ...]:
+    """Raises ValueError for places that break the rule."""
+    found = _typed(sample, key, str)
     places = tuple(map(int, found.split(","))) if found else ()
-    if places and not (0 == places[0] <= max(places) < sample["n_orders"] and len({*places}) == len(places)):
-        raise ValueError(
-            f"{COMPARED_ORDERS} is {found}, which are not places among {sample['n_orders']} orders, 0 first"
-        )
+    if places and not rule(places):
+        raise ValueError(f"{key} is {found}, which are not {told}")
     return places
-
-
-def _right_places(sample: Mapping[str, Any], n_orders: int) -> tuple[int, ...]:
-    found = _typed(sample, RIGHT_PLACES, str)
-    places = tuple(map(int, found.split(","))) if found else ()
-    if places and n_orders and not (len(places) == n_orders and min(places) >= 0):
-        raise ValueError(
-            f"{RIGHT_PLACES} is {found}, which are not the places of the right option in {n_orders} orders"
-        )
-    return places if n_orders else ()
 
 
 def _reference(sample: Mapping[str, Any], n_orders: int) -> array[float]:
@@ -391,10 +369,6 @@ def _reference(sample: Mapping[str, Any], n_orders: int) -> array[float]:
     if len(values) not in (0, n_orders):
         raise ValueError(f"reference_loglikelihoods has {len(values)} numbers for {n_orders} orders")
     return values
-
-
-def _versions(sample: Mapping[str, Any]) -> array[float]:
-    return array("d", (float(response[0][0]) for response in sample.get("resps") or []))
 
 
 def _arms(sample: Mapping[str, Any]) -> Arms | None:
@@ -412,7 +386,7 @@ def written_line(
     contributions: Mapping[str, float | None] = MappingProxyType({}),
     calibrated: Calibrated | Skipped | None = None,
     orders: OrderAnswers | None = None,
-) -> dict[str, Scalar]:
+) -> dict[str, Any]:
     """Our keys of one line: JSON scalars, those of CORE first.
 
     question_key: as of `questions.copies`, by which a reader recognises copies
@@ -427,14 +401,20 @@ def written_line(
         "guards": ",".join(guards),
         **({QUESTION_KEY: question_key} if question_key else {}),
         **_decision(verdict),
-        **(_calibrated(calibrated) if isinstance(calibrated, Calibrated) else {}),
-        **({} if orders is None else _written_orders(orders)),
     }
+    if isinstance(calibrated, Calibrated):
+        core |= {"calibrated_flagged": calibrated.flagged, "calibrated_pvalue": calibrated.pvalue}
+    if orders is not None:
+        core |= zip(OF_ORDERS, (orders.orders, ",".join(map(repr, orders.reference)) or None), strict=True)
+        more = ((COMPARED_ORDERS, ",", orders.compared), (RIGHT_PLACES, ",", orders.right))
+        for key, by, values in (*more, (SHARED_TEXTS, " ", orders.shared)):
+            core |= {key: by.join(map(str, values))} if values else {}
+    own = {field.name: getattr(verdict, field.name) for field in fields(verdict)}
+    own |= {name: contributions[name] for name in sorted(contributions)}
     reserved = {*core, *OF_HARNESS}
-    values = {field.name: getattr(verdict, field.name) for field in fields(verdict)}
-    values |= {name: contributions[name] for name in sorted(contributions)}
-    own = {name: value for name, value in values.items() if name not in reserved and _is_scalar(value)}
-    return {key: _in_json(value) for key, value in (core | own).items()}
+    line = core | {name: value for name, value in own.items() if name not in reserved and isinstance(value, Scalar)}
+    # JSON has no NaN: null for a number that is undefined
+    return {key: None if isinstance(one, float) and not math.isfinite(one) else one for key, one in line.items()}
 
 
 def _decision(verdict: Verdict) -> dict[str, object]:
@@ -445,25 +425,3 @@ def _decision(verdict: Verdict) -> dict[str, object]:
         return {"flagged": verdict.flagged, "ranks_by": ",".join(verdict.ranks_by)}
     own = ("flagged", "pvalue", "null_rate", "statistic")
     return {"ranks_by": "statistic"} | {key: getattr(verdict, key) for key in own}
-
-
-def _calibrated(calibrated: Calibrated) -> dict[str, object]:
-    return {"calibrated_flagged": calibrated.flagged, "calibrated_pvalue": calibrated.pvalue}
-
-
-def _written_orders(orders: OrderAnswers) -> dict[str, object]:
-    reference = ",".join(map(repr, orders.reference))
-    own: dict[str, object] = dict(zip(OF_ORDERS, (orders.orders, reference or None), strict=True))
-    for key, places in ((COMPARED_ORDERS, orders.compared), (RIGHT_PLACES, orders.right)):
-        own |= {key: ",".join(map(str, places))} if places else {}
-    return own | ({SHARED_TEXTS: " ".join(orders.shared)} if orders.shared else {})
-
-
-def _is_scalar(value: object) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str))
-
-
-def _in_json(value: Any) -> Scalar:
-    """None for a number that is undefined: JSON has no NaN."""
-    found: Scalar = None if isinstance(value, float) and not math.isfinite(value) else value
-    return found

@@ -1,20 +1,14 @@
-"""Calibration files: known scores of one model on one benchmark, as JSON (docs/log_format.md).
-
-Version 3 says whose scores it holds and what the known-unseen questions are like, and has `max_order` rank by
-`fixed_z`. Version 2 names scores as `audit_line.score_names` does; version 1 named them by `repr`.
-"""
+"""Calibration files: known scores of one model on one benchmark, as JSON (docs/log_format.md)."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.logs.versions import name_before_version_3, score_ids
 from lm_eval_leakage.records import Described
 from lm_eval_leakage.stats.combined import CombinedScore
 from lm_eval_leakage.stats.known_scores import COMBINED, COPY, EVERY_CLASS, OWN, Calibration, KnownScores
@@ -22,7 +16,6 @@ from lm_eval_leakage.stats.order_power import CONTROL_FORMS
 from lm_eval_leakage.stats.order_sum import NaturalPart
 
 CALIBRATION_VERSION = 3
-UNPUBLISHED = "questions that were never published"  # the end of `origin` in files whose scores are the model's own
 
 
 def write_calibration(file: Path, calibration: Calibration) -> None:
@@ -43,8 +36,8 @@ def read_calibration(file: str) -> Calibration:
     try:
         found = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
         version = found.pop("calibration")
-        if isinstance(version, int) and not isinstance(version, bool) and 1 <= version <= CALIBRATION_VERSION:
-            return _of_version(version, found)
+        if version == CALIBRATION_VERSION and not isinstance(version, bool):
+            return _calibration(**found)
     except OSError as error:
         raise ValueError(f"calibration is {file!r}, which cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
@@ -53,31 +46,8 @@ def read_calibration(file: str) -> Calibration:
             "`lm-eval-leakage calibrate`"
         ) from error
     raise ValueError(
-        f"calibration is {file!r}, of version {version!r}; this package reads 1 to {CALIBRATION_VERSION}: make it "
-        "again"
+        f"calibration is {file!r}, of version {version!r}; this package reads {CALIBRATION_VERSION}: make it again"
     )
-
-
-def _of_version(version: int, found: dict[str, Any]) -> Calibration:
-    if version < 3:
-        found |= {"whose": OWN if str(found.get("origin")).endswith(UNPUBLISHED) else COPY, "unseen": None}
-    calibration = _calibration(**found)
-    if version == 1:
-        known = (*calibration.detectors, *(calibration.combined.detectors if calibration.combined else ()))
-        calibration = _renamed(calibration, score_ids(dict.fromkeys(known), kept=COMBINED))
-    if version < 3:
-        known = (*calibration.detectors, *(calibration.combined.detectors if calibration.combined else ()))
-        calibration = _renamed(calibration, {name: name_before_version_3(name) for name in known})
-    return calibration
-
-
-def _renamed(calibration: Calibration, names: Mapping[str, str]) -> Calibration:
-    together = calibration.combined
-    if together is not None:
-        unseen = {names[name]: scores for name, scores in together.unseen.items() if name in names}
-        together = replace(together, detectors=tuple(names[name] for name in together.detectors), unseen=unseen)
-    detectors = {names[name]: known for name, known in calibration.detectors.items()}
-    return replace(calibration, detectors=detectors, combined=together)
 
 
 def _calibration(

@@ -81,45 +81,31 @@ def shard_in(metadata: Mapping[str, Any] | None) -> RunShard | None:
 
 
 @dataclass(frozen=True)
-class TaskShard:
-    """One shard of a task that was done.
-
-    results: the sections of its results file
-    n_asked: number of its questions
-    log: its samples log; None if it kept none
-    """
-
-    results: Mapping[str, Any]
-    n_asked: int
-    results_file: Path
-    log: Path | None
-
-
-@dataclass(frozen=True)
 class ShardSet:
     """What there is of a task that was done in shards.
 
     n: number of shards
     n_questions: of all shards together
-    found: those that there are, by their number, in order
+    found: the runs that did them, by the number of the shard, in order
     """
 
+    task: str
     n: int
     n_questions: int
-    found: Mapping[int, TaskShard]
+    found: Mapping[int, Run]
 
     @property
     def logs(self) -> tuple[Path, ...]:
-        return tuple(one.log for one in self.found.values() if one.log is not None)
+        return tuple(one.logs[self.task] for one in self.found.values() if self.task in one.logs)
 
     @property
-    def results_file(self) -> Path:
+    def results_file(self) -> Path | None:
         """Of the first shard."""
         return next(iter(self.found.values())).results_file
 
     @property
     def n_asked(self) -> int:
-        return sum(one.n_asked for one in self.found.values())
+        return sum(n_told(one, self.task) or 0 for one in self.found.values())
 
     @property
     def missing(self) -> list[RunShard]:
@@ -201,8 +187,9 @@ class Run:
 
     @property
     def results_files(self) -> tuple[Path, ...]:
-        of_shards = [one.results_file for own in self.shards.values() for one in own.found.values()]
-        return tuple(dict.fromkeys(of_shards)) or ((self.results_file,) if self.results_file else ())
+        found = [one.results_file for own in self.shards.values() for one in own.found.values()]
+        of_shards = filter(None, found or [self.results_file])
+        return tuple(dict.fromkeys(of_shards))
 
 
 def n_told(run: Run, task: str, which: str = "effective") -> int | None:

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -25,7 +25,6 @@ from lm_eval_leakage.logs.run import (
     Run,
     RunShard,
     ShardSet,
-    TaskShard,
     arguments_of,
     digest_of,
     in_brackets,
@@ -47,7 +46,7 @@ def pooled_runs(runs: Sequence[Run], problems: list[Problem]) -> list[Run]:
     for run in runs:
         shards = _shards(run, problems)
         if len(shards) < len(run.results.get("configs") or {}) or not shards:
-            whole.append(_without(run, shards))
+            whole.append(without_tasks(run, shards))
         if shards:
             alike = families[run.key, _settings_of_call(run.results)]
             family = next((one for one in alike if one.fits(shards)), None)
@@ -109,8 +108,8 @@ class _Family:
             index: max(own, key=lambda run: (_is_complete(run, task), run.time))
             for index, own in self.found[task].items()
         }
-        found = {index: _task_shard(best[index], task) for index in sorted(best)}
-        return ShardSet(self.asked[task].shard.n, self.asked[task].n_questions, found)
+        found = {index: best[index] for index in sorted(best)}
+        return ShardSet(task, self.asked[task].shard.n, self.asked[task].n_questions, found)
 
 
 def _shards(run: Run, problems: list[Problem]) -> dict[str, _Asked]:
@@ -160,7 +159,7 @@ def _as_text(value: object) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def _without(run: Run, tasks: Mapping[str, object]) -> Run:
+def without_tasks(run: Run, tasks: Collection[str]) -> Run:
     """The run with its other tasks only."""
     if not tasks:
         return run
@@ -170,7 +169,8 @@ def _without(run: Run, tasks: Mapping[str, object]) -> Run:
         else section
         for key, section in run.results.items()
     }
-    return replace(run, results=own, logs={task: log for task, log in run.logs.items() if task not in tasks})
+    logs = {task: log for task, log in run.logs.items() if task not in tasks}
+    return replace(run, results=own, logs=logs, shards={t: one for t, one in run.shards.items() if t not in tasks})
 
 
 def _is_complete(run: Run, task: str) -> bool:
@@ -184,11 +184,6 @@ def _is_complete(run: Run, task: str) -> bool:
             return sum(line.endswith(b"\n") for line in lines) >= (n_told(run, task) or 0) * max(1, len(filters))
     except OSError:
         return False
-
-
-def _task_shard(run: Run, task: str) -> TaskShard:
-    assert run.results_file is not None, "a run without a results file does not say which shard it is"
-    return TaskShard(run.results, n_told(run, task) or 0, run.results_file, run.logs.get(task))
 
 
 def _keys(task: str, own: ShardSet) -> dict[str, None]:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from lm_eval_leakage.logs.audits import benchmarks_of_groups, lines_of_audits, with_audits
 from lm_eval_leakage.logs.run import Problem, Run, ShardSet, sanitized
 from lm_eval_leakage.logs.runs import find_runs
 from lm_eval_leakage.results.answered import (
-    AnsweredQuestion,
     PooledMetrics,
     TaskRun,
     accuracy_of,
     chosen_runs,
     metrics_of_shards,
 )
-from lm_eval_leakage.results.order_references import OrderScoresByModel, order_references, with_references
 from lm_eval_leakage.results.result_types import NOT_TOLD, AnnotatedQuestion, Annotation, AuditedQuestion, provenances
 from lm_eval_leakage.results.rows import Part, adjusted_rows, rows_of
 from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
@@ -60,16 +59,8 @@ def annotate(runs: Sequence[Path], audits: Sequence[Path] = (), choices: Choices
     for run in find_runs([*runs, *audits], problems):
         known = replace(run, model=aliases.get(run.key, run.model))
         by_model[known.key].append(known)
-    right = _right(choices.references, aliases, problems)
-    others: OrderScoresByModel = {}
-    if choices.references:
-        others = order_references(choices.references, partial(_key, aliases), [])  # `_right` has told its problems
-    first, *rest = _adjusted(
-        [
-            _annotation(own, _ease(right, model), choices, partial(with_references, references=others, model=model))
-            for model, own in by_model.items()
-        ]
-    )
+    references = _references(choices.references, aliases, problems)
+    first, *rest = _adjusted([_annotation(own, references, choices, model) for model, own in by_model.items()])
     if choices.detector and not any(annotation.detector for annotation in (first, *rest)):
         told = [str(problem) for annotation in (first, *rest) for problem in annotation.problems]
         raise ValueError(f"no audit of any model has the detector {choices.detector!r}: {'; '.join(told)}")
@@ -81,24 +72,22 @@ def _adjusted(found: Sequence[Annotation]) -> list[Annotation]:
     return [replace(annotation, rows=tuple(islice(rows, len(annotation.rows)))) for annotation in found]
 
 
-def _key(aliases: Mapping[str, str], key: str, model: str) -> str:
-    return sanitized(aliases.get(key, model))
-
-
 def _annotation(
     runs: Sequence[Run],
-    ease: Mapping[str, float],
+    references: Mapping[str, _Reference],
     choices: Choices,
-    referenced: Callable[[Iterable[AuditedQuestion]], tuple[AuditedQuestion, ...]],
+    key: str,
 ) -> Annotation:
     problems: list[Problem] = []
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
     calibrating = calibrating_of(model, choices.calibrating, problems)
     audited = audited_questions(lines_of_audits(runs, problems), problems, choices.detector, calibrating)
-    found = referenced(audited.found) if choices.references else audited.found
+    others = [own for name, own in references.items() if name != key]  # a model is no reference for itself
+    found = tuple(_with_orders(one, others) for one in audited.found)
     joining = Joining(found)
+    groups = {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
-    rows = rows_of(model, parts, joining.unanswered(), _groups_of_audits(runs), audited.calibrated, ease)
+    rows = rows_of(model, parts, joining.unanswered(), groups, audited.calibrated, _ease(others))
     made = provenances(runs)
     return Annotation(
         model,
@@ -130,7 +119,7 @@ def _part(one: TaskRun, joining: Joining, problems: list[Problem]) -> Part:
 
 
 def _metrics_of_shards(
-    task: str, shards: ShardSet, found: Sequence[AnsweredQuestion], problems: list[Problem]
+    task: str, shards: ShardSet, found: Sequence[AnnotatedQuestion], problems: list[Problem]
 ) -> PooledMetrics:
     if lacking := shards.lacking:
         what = f"{task}: {lacking}; the row is of these, until the others are run with the same options"
@@ -152,36 +141,54 @@ def _files(one: TaskRun) -> Sequence[Path | None]:
     return one.run.results_files or (one.log,)
 
 
-def _groups_of_audits(runs: Sequence[Run]) -> dict[str, list[str]]:
-    return {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
-
-
 def _groups(part: Part) -> Mapping[str, Sequence[str]]:
     return part.answered.run.results.get("group_subtasks") or {}
 
 
-def _right(
-    references: Sequence[Path], aliases: Mapping[str, str], problems: list[Problem]
-) -> dict[str, dict[str, list[float]]]:
-    """Scores of each reference model's answers to a question, by its hash and by the hash of its text."""
-    right: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for run in find_runs(references, problems) if references else ():
-        key = _key(aliases, run.key, run.model)
+@dataclass(frozen=True)
+class _Reference:
+    """What another model's runs say. right: scores of its answers to a question, by the hash of the row and of its
+    text; orders: log-likelihoods of the orders of each question, by the hash of the row."""
+
+    right: Mapping[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    orders: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+def _references(
+    folders: Sequence[Path], aliases: Mapping[str, str], problems: list[Problem]
+) -> Mapping[str, _Reference]:
+    found: dict[str, _Reference] = defaultdict(_Reference)
+    for run in find_runs(folders, problems) if folders else ():
+        own = found[sanitized(aliases.get(run.key, run.model))]
         for one in chosen_runs([run], problems):
             for answer in one.answers(problems):
                 metric = accuracy_of(answer.scores)
                 for name in filter(None, (answer.doc_hash, answer.content) if metric else ()):
-                    right[key][name].append(answer.scores[metric or ""])
-    return right
+                    own.right[name].append(answer.scores[metric or ""])
+        for _, line in lines_of_audits([run], []):  # what is missing there was told with its runs
+            if line.loglikelihoods and line.published_orders is not None:
+                own.orders[line.question] = tuple(line.loglikelihoods)
+    return found
 
 
-def _ease(right: Mapping[str, Mapping[str, Sequence[float]]], model: str) -> dict[str, float]:
-    """Share of reference models that answer a question correctly; a model is no reference for itself."""
-    others: dict[str, list[float]] = defaultdict(list)
-    for reference, own in right.items():
-        for name, found in own.items() if reference != model else ():
-            others[name] += found
-    return {name: sum(found) / len(found) for name, found in others.items()}
+def _ease(references: Sequence[_Reference]) -> dict[str, float]:
+    """Share of the reference models' answers to a question that are correct."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for reference in references:
+        for name, scores in reference.right.items():
+            found[name] += scores
+    return {name: sum(scores) / len(scores) for name, scores in found.items()}
+
+
+def _with_orders(one: AuditedQuestion, references: Sequence[_Reference]) -> AuditedQuestion:
+    """With the mean log-likelihoods of the references that were asked the same orders."""
+    if one.orders is None or one.orders.reference:
+        return one
+    n_orders = len(one.orders.loglikelihoods)
+    found = [own for reference in references if len(own := reference.orders.get(one.doc_hash, ())) == n_orders]
+    if not found:
+        return one
+    return replace(one, orders=replace(one.orders, reference=tuple(np.mean(found, axis=0).tolist())))
 
 
 def _origins(runs: Sequence[Run], parts: Sequence[Part]) -> dict[str, Any]:
@@ -207,23 +214,18 @@ class Joining:
         self._touched: set[str] = set()
         self._missed: dict[str, list[int]] = {}
 
-    def join(self, one: TaskRun, answers: Sequence[AnsweredQuestion]) -> list[AnnotatedQuestion]:
+    def join(self, one: TaskRun, answers: Sequence[AnnotatedQuestion]) -> list[AnnotatedQuestion]:
         """By the hash of the data row, else by the hash of its text, since data sets of one benchmark on the hub
         differ in other fields, else as a copy of a question of the same task."""
         found = [
-            AnnotatedQuestion(
-                one.task,
-                answer.doc_id,
-                answer.doc_hash,
-                answer.content,
-                answer.subject,
-                answer.length,
-                answer.scores,
-                self._by_hash.get(answer.doc_hash)
+            replace(
+                answer,
+                task=one.task,
+                audited=self._by_hash.get(answer.doc_hash)
                 or self._by_content.get(answer.content)
                 or self._by_key.get((one.task, answer.key)),
-                answer.log or ("" if one.log is None else str(one.log)),
-                one.n_shot,
+                log=answer.log or ("" if one.log is None else str(one.log)),
+                n_shot=one.n_shot,
             )
             for answer in answers
         ]

@@ -21,10 +21,11 @@ from typing import Any
 
 from lm_eval_leakage.logs.audit_line import content_of
 from lm_eval_leakage.logs.audits import audit_logs_of
-from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem, Run, ShardSet, TaskShard, n_told
+from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem, Run, ShardSet, n_told
 from lm_eval_leakage.logs.runs import json_lines
 from lm_eval_leakage.questions.families import question_key
 from lm_eval_leakage.questions.fields import subject_of
+from lm_eval_leakage.results.result_types import AnnotatedQuestion
 from lm_eval_leakage.stats.pooling import NAN, UNKNOWN, Estimate, normal
 
 
@@ -43,7 +44,7 @@ class TaskRun:
     def shards(self) -> ShardSet | None:
         return self.run.shards.get(self.task)
 
-    def answers(self, problems: list[Problem]) -> list[AnsweredQuestion]:
+    def answers(self, problems: list[Problem]) -> list[AnnotatedQuestion]:
         """Those in its logs; those of shards in the order that they have in the log of a whole run."""
         logs = self.run.logs_of(self.task)
         found = [answer for log in logs for answer in answers(json_lines(log, problems), problems, log)]
@@ -118,29 +119,9 @@ def _n_lines(log: Path) -> int:
 ACCURACIES = ("acc", "acc_norm", "exact_match")
 
 
-@dataclass(frozen=True)
-class AnsweredQuestion:
-    """A run's answer to one question; fields as in AnnotatedQuestion.
-
-    filters: the harness's filters under which the log has it
-    log: the samples log; empty for samples that were not read from one
-    key: as of `questions.copies`; empty if the row has no known layout
-    """
-
-    doc_id: int
-    doc_hash: str
-    content: str
-    subject: str
-    length: int
-    scores: Mapping[str, float]
-    filters: frozenset[str] = frozenset()
-    log: str = ""
-    key: str = ""
-
-
 def answers(
     lines: Iterable[tuple[int, Mapping[str, Any]]], problems: list[Problem], file: Path | None = None
-) -> list[AnsweredQuestion]:
+) -> list[AnnotatedQuestion]:
     """The answers in one task's numbered samples. The harness writes a line per filter, which are merged here; a
     question that is in the log twice (one run may append to the log of another) counts once."""
     scores: dict[tuple[int, str], dict[str, float]] = {}
@@ -161,7 +142,9 @@ def answers(
             problems.append(Problem(f"left out: not a line of a samples log ({error!r})", file, number))
     name = "" if file is None else str(file)
     return [
-        AnsweredQuestion(*key, scores=scores.get(key, {}), filters=frozenset(filters.get(key, ())), log=name, **rest)
+        AnnotatedQuestion(
+            "", *key, scores=scores.get(key, {}), filters=frozenset(filters.get(key, ())), log=name, **rest
+        )
         for key, rest in found.items()
     ]
 
@@ -221,21 +204,25 @@ class PooledMetrics:
         return [key for key in shown if not self.told[key]]
 
 
-def metrics_of_shards(task: str, shards: ShardSet, answers: Sequence[AnsweredQuestion]) -> PooledMetrics:
+def metrics_of_shards(task: str, shards: ShardSet, answers: Sequence[AnnotatedQuestion]) -> PooledMetrics:
     """answers: of all shards, in the order of the questions"""
-    by_log: dict[str, list[AnsweredQuestion]] = defaultdict(list)
+    by_log: dict[str, list[AnnotatedQuestion]] = defaultdict(list)
     for answer in answers:
         by_log[answer.log].append(answer)
-    asked = [(shard, _row(shard, task), by_log[str(shard.log)]) for shard in shards.found.values() if shard.n_asked]
+    asked = [
+        (n, _row(one, task), by_log[str(one.logs.get(task))])
+        for one in shards.found.values()
+        if (n := n_told(one, task))
+    ]
     keys = dict.fromkeys(key for _, row, _ in asked for key in _metrics(row))
-    whole = [(row, own) for shard, row, own in asked if len(own) == shard.n_asked]  # others say nothing about the rule
+    whole = [(row, own) for n, row, own in asked if len(own) == n]  # others say nothing about the rule
     return PooledMetrics({key: _pooled(key, answers, whole) for key in keys}, shards.n_asked)
 
 
-_Answered = tuple[Mapping[str, Any], Sequence[AnsweredQuestion]]  # a task's row in the results file, and its answers
+_Answered = tuple[Mapping[str, Any], Sequence[AnnotatedQuestion]]  # a task's row in the results file, and its answers
 
 
-def _pooled(key: str, answers: Sequence[AnsweredQuestion], parts: Sequence[_Answered]) -> Estimate:
+def _pooled(key: str, answers: Sequence[AnnotatedQuestion], parts: Sequence[_Answered]) -> Estimate:
     values = _values(key, answers)
     told = [(row, own) for row, answered in parts if (own := _values(key, answered))]
     if not told or any(row.get(key) != _mean(own) for row, own in told):
@@ -245,7 +232,7 @@ def _pooled(key: str, answers: Sequence[AnsweredQuestion], parts: Sequence[_Answ
     return normal(_mean(values), _stderr(values) if is_known else NAN)
 
 
-def _values(key: str, answers: Iterable[AnsweredQuestion]) -> list[float]:
+def _values(key: str, answers: Iterable[AnnotatedQuestion]) -> list[float]:
     return [answer.scores[key] for answer in answers if key in answer.scores]
 
 
@@ -256,39 +243,30 @@ def metrics_of_group(
     not, as in each shard."""
     tasks = [task for task, _ in members]
     found = {id(one.results): one for task in tasks for one in shards[task].found.values()}
-    rows = [_GroupRow(one, group, tasks) for one in found.values() if _row(one, group)]
-    keys = dict.fromkeys(key for row in rows for key in _metrics(row.own))
-    return {key: _of_members(key, [own for _, own in members], rows) for key in keys}
+    shown = [one for one in found.values() if _row(one, group)]
+    keys = dict.fromkeys(key for one in shown for key in _metrics(_row(one, group)))
+
+    def agree(key: str, mean: Mean) -> bool:
+        """Whether the group's value in each shard, if it has one, is this mean of its tasks' values."""
+        for one in shown:
+            rows = [(_row(one, task).get(key), n_told(one, task) or 0) for task in tasks]
+            values = [(value, n) for value, n in rows if isinstance(value, (int, float))]
+            told = _row(one, group).get(key)
+            if isinstance(told, (int, float)) and values and told != mean(*zip(*values, strict=True)):
+                return False
+        return True
+
+    return {key: _of_members(key, [own for _, own in members], agree) for key in keys}
 
 
-@dataclass(frozen=True)
-class _GroupRow:
-    """A group in the results file of one shard."""
-
-    shard: TaskShard
-    group: str
-    tasks: Sequence[str]
-
-    @property
-    def own(self) -> Mapping[str, Any]:
-        return _row(self.shard, self.group)
-
-    def agrees(self, key: str, mean: Mean) -> bool:
-        """Whether the group's value, if it has one, is this mean of its tasks' values."""
-        rows = [(_row(self.shard, task).get(key), _n(self.shard, task)) for task in self.tasks]
-        values = [(value, n) for value, n in rows if isinstance(value, (int, float))]
-        told = self.own.get(key)
-        return not (isinstance(told, (int, float)) and values) or told == mean(*zip(*values, strict=True))
-
-
-def _of_members(key: str, members: Sequence[PooledMetrics], rows: Sequence[_GroupRow]) -> Estimate:
+def _of_members(key: str, members: Sequence[PooledMetrics], agree: Callable[[str, Mean], bool]) -> Estimate:
     found = [(own.told[key], own.n) for own in members if key in own.told]
     if not found or not all(one for one, _ in found):
         return UNKNOWN
     values, errors, sizes = [one.value for one, _ in found], [one.stderr for one, _ in found], [n for _, n in found]
-    fitting = [(mean, error) for mean, error in MEANS if all(row.agrees(key, mean) for row in rows)]
+    fitting = [(mean, error) for mean, error in MEANS if agree(key, mean)]
     for mean, error in fitting:
-        if all(row.agrees(_stderr_of(key), error) for row in rows):
+        if agree(_stderr_of(key), error):
             return normal(mean(values, sizes), error(errors, sizes))
     return normal(fitting[0][0](values, sizes), NAN) if fitting else UNKNOWN
 
@@ -330,15 +308,9 @@ MEANS: tuple[tuple[Mean, Mean], ...] = ((_weighted_mean, _weighted_error), (_pla
 # ---------------------------------------------------------------------- in a results file
 
 
-def _row(shard: TaskShard, name: str) -> Mapping[str, Any]:
+def _row(shard: Run, name: str) -> Mapping[str, Any]:
     found = shard.results["results"].get(name, {})
     return found if isinstance(found, Mapping) else {}
-
-
-def _n(shard: TaskShard, task: str) -> int:
-    counts = (shard.results.get("n-samples") or {}).get(task)
-    found = counts.get("effective") if isinstance(counts, Mapping) else None
-    return found if isinstance(found, int) else 0
 
 
 def _metrics(row: Mapping[str, Any]) -> Iterator[str]:

@@ -1,10 +1,7 @@
-"""What all charts share: their width, in SVG units, and their parts.
+"""Geometry of the charts; the templates draw them, the style sheet colours them.
 
-Geometry of histograms; the templates draw the bars, the style sheet colours them.
-
-Geometry of dot plots with intervals; the templates draw them, the style sheet colours them.
-
-Histograms of one benchmark's questions by the rank of their published order and by their margin.
+Histograms of one benchmark's questions by the rank of their published order and by their margin, and dot plots with
+intervals.
 
 Null hypothesis of the ranks: without leakage and without natural orders, all ranks are equally likely. Where people
 wrote the orders, that does not hold: there the ranks of the same questions in a control form, or by the reference
@@ -15,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.stats import binom
@@ -26,7 +24,6 @@ from lm_eval_leakage.results.result_types import AuditedQuestion
 from lm_eval_leakage.stats.pooling import Estimate
 
 WIDTH = 340  # that of a phone, so that text is not scaled down there
-CHANCE = -1  # instead of the number of a series
 
 
 @dataclass(frozen=True)
@@ -35,21 +32,8 @@ class Tick:
     text: str
 
 
-@dataclass(frozen=True)
-class Box:
-    """series: 0 or 1, or CHANCE for what is expected under the null hypothesis"""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    series: int
-    title: str = ""
-
-
 HEIGHT = 210
 LEFT, RIGHT, TOP, BOTTOM = 36, 4, 8, 36
-BETWEEN_BARS, NARROWEST = 1.0, 0.5
 N_X_TICKS = 6
 N_BINS_NAMED = 12  # up to so many bars, each is labelled
 MOST_STEPS = 6
@@ -57,87 +41,45 @@ MOST_STEPS = 6
 
 @dataclass(frozen=True)
 class BarChart:
-    """expected: points of the line of counts expected under the null hypothesis; empty without one
-    compared: a mark per bin at the count of the control form or reference; no width or height
-    """
+    """Maps values of a histogram to coordinates of its chart. The template draws the two series of each bin, stacked,
+    and the null hypothesis as a band around the line of its mean."""
 
     histogram: Histogram
-    boxes: tuple[Box, ...]
-    band: tuple[Box, ...]
-    compared: tuple[Box, ...]
-    expected: str
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
 
-
-@dataclass(frozen=True)
-class _Scale:
-    """Maps values of a histogram to coordinates of its chart."""
-
-    low: float
-    high: float
-    top: float
+    @cached_property
+    def steps(self) -> list[float]:
+        bins = self.histogram.bins
+        tallest = (max(sum(one.counts), one.expected.high if one.expected else 0, one.compared or 0) for one in bins)
+        return nice_steps(max(1.0, *tallest))
 
     def x(self, value: float) -> float:
-        return round(LEFT + (value - self.low) / (self.high - self.low) * (WIDTH - LEFT - RIGHT), 2)
+        low, high = self.histogram.bins[0].low, self.histogram.bins[-1].high
+        return round(LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT), 2)
 
     def y(self, value: float) -> float:
-        return round(HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM), 2)
+        return round(HEIGHT - BOTTOM - value / self.steps[-1] * (HEIGHT - TOP - BOTTOM), 2)
 
-    def box(self, of: Bin, bottom: float, top: float, series: int, title: str = "") -> Box:
-        gap = 0.0 if series == CHANCE else BETWEEN_BARS
-        width = max(NARROWEST, round(self.x(of.high) - self.x(of.low) - gap, 2))
-        return Box(self.x(of.low) + gap / 2, self.y(top), width, self.y(bottom) - self.y(top), series, title)
-
-
-def bar_chart(histogram: Histogram) -> BarChart:
-    """The two series of each bin, stacked; the null hypothesis as a band around the line of its mean."""
-    bins = histogram.bins
-    tallest = max(max(sum(one.counts), one.expected.high if one.expected else 0, one.compared or 0) for one in bins)
-    steps = nice_steps(max(1.0, tallest))
-    scale = _Scale(bins[0].low, bins[-1].high, steps[-1])
-    expected = [(one, one.expected) for one in bins if one.expected]
-    means = [f"{scale.x(one.low)},{scale.y(by.mean)} {scale.x(one.high)},{scale.y(by.mean)}" for one, by in expected]
-    return BarChart(
-        histogram,
-        tuple(box for one in bins for box in _stacked(one, histogram.series, scale)),
-        tuple(scale.box(one, by.low, by.high, CHANCE) for one, by in expected),
-        tuple(_compared(one, one.compared, histogram, scale) for one in bins if one.compared is not None),
-        " ".join(means),
-        _x_ticks(histogram, scale),
-        tuple(Tick(scale.y(value), f"{value:g}") for value in steps),
-    )
+    @property
+    def x_ticks(self) -> list[Tick]:
+        """Ranks are labelled under their bars, margins under the edges of the bars, zero always included."""
+        bins = self.histogram.bins
+        every = math.ceil(len(bins) / N_X_TICKS)
+        if bins[0].expected:
+            every = every if len(bins) > N_BINS_NAMED else 1
+            return [Tick(self.x((one.low + one.high) / 2), one.label) for one in bins[::every]]
+        zero = next((place for place, one in enumerate(bins) if one.low == 0), 0)
+        return [Tick(self.x(one.low), f"{one.low:g}".replace("-", "−")) for one in bins[zero % every :: every]]
 
 
-def _stacked(of: Bin, names: tuple[str, str], scale: _Scale) -> Iterator[Box]:
-    bottom = 0
-    for series, (n, name) in enumerate(zip(of.counts, names, strict=True)):
-        if n:
-            yield scale.box(of, bottom, bottom + n, series, f"{of.label}: {n} {name}")
-        bottom += n
-
-
-def _compared(of: Bin, n: int, histogram: Histogram, scale: _Scale) -> Box:
-    title = f"{of.label}: {n} {histogram.compared_with}"
-    return Box(scale.x((of.low + of.high) / 2), scale.y(n), 0, 0, CHANCE, title)
-
-
-def _x_ticks(histogram: Histogram, scale: _Scale) -> tuple[Tick, ...]:
-    """Ranks are labelled under their bars, margins under the edges of the bars, zero always included."""
-    bins = histogram.bins
-    if bins[0].expected:
-        every = math.ceil(len(bins) / N_X_TICKS) if len(bins) > N_BINS_NAMED else 1
-        return tuple(Tick(scale.x((one.low + one.high) / 2), one.label) for one in bins[::every])
-    every = math.ceil(len(bins) / N_X_TICKS)
-    zero = next((place for place, one in enumerate(bins) if one.low == 0), 0)
-    return tuple(Tick(scale.x(one.low), f"{one.low:g}".replace("-", "−")) for one in bins[zero % every :: every])
+def _round_step(smallest: float, fits: Callable[[float], bool]) -> float:
+    """The smallest of 1, 2 or 5 times a power of ten that fits."""
+    powers = range(math.floor(math.log10(smallest)), 308)
+    return next(filter(fits, (base * 10.0**power for power in powers for base in (1, 2, 5))))
 
 
 def nice_steps(top: float) -> list[float]:
-    """Ticks from 0 to at least `top`, in up to 6 steps of 1, 2 or 5 times a power of ten."""
-    size = 10 ** math.floor(math.log10(top))
-    step = next(step for step in (size / 5, size / 2, size, 2 * size) if math.ceil(top / step) <= MOST_STEPS)
-    step = max(step, 1.0)
+    """Ticks from 0 to at least `top`, in up to 6 round steps, of 1 at least."""
+    step = max(1.0, _round_step(top / 10, lambda step: math.ceil(top / step) <= MOST_STEPS))
     return [step * i for i in range(math.ceil(top / step) + 1)]
 
 
@@ -192,6 +134,7 @@ class Mark:
 @dataclass(frozen=True)
 class DotChart:
     """notes: words at the right end of the labels
+    chances: x, top and bottom of the lines at what chance gives
     bands: (top, bottom) of each row's marks; grid lines are drawn there only, so that they cross no label
     without: titles of the rows that have no mark
     """
@@ -203,7 +146,7 @@ class DotChart:
     notes: tuple[Tick, ...]
     bands: tuple[tuple[float, float], ...]
     marks: tuple[Mark, ...]
-    chances: tuple[Box, ...]
+    chances: tuple[tuple[float, float, float], ...]
     x_ticks: tuple[Tick, ...]
     height: float
     without: tuple[str, ...] = ()
@@ -225,9 +168,8 @@ def signed_axis(estimates: Iterable[Estimate]) -> Axis:
     """Covers zero and all intervals, in round steps."""
     ends = [end for one in estimates for end in (one.low, one.value, one.high) if math.isfinite(end)]
     low, high = min([0.0, *ends]), max([0.0, *ends])
-    size = 10.0 ** math.floor(math.log10(max(high - low, 1e-3)))
-    sizes = (size / 5, size / 2, size, 2 * size)
-    step = next((one for one in sizes if math.ceil(high / one) - math.floor(low / one) <= MOST_TICKS), 5 * size)
+    smallest = max(high - low, 1e-3) / 10
+    step = _round_step(smallest, lambda step: math.ceil(high / step) - math.floor(low / step) <= MOST_TICKS)
     first, last = math.floor(low / step), max(1, math.ceil(high / step))
     return Axis(tuple(round(step * i, 10) for i in range(first, last + 1)))
 
@@ -248,7 +190,7 @@ def dot_chart(title: str, x_label: str, rows: Sequence[Dots], axis: Axis | None 
         tuple(Tick(top - 4, row.note) for row, top in placed if row.note),
         tuple((top, top + depth) for top in tops),
         tuple(mark for row, top in placed for mark in _marks(row, series, top, axis)),
-        tuple(Box(axis.at(row.chance), top, 0, depth, CHANCE) for row, top in placed if not math.isnan(row.chance)),
+        tuple((axis.at(row.chance), top, top + depth) for row, top in placed if not math.isnan(row.chance)),
         tuple(Tick(axis.at(value), f"{value:g}".replace("-", "−")) for value in axis.ticks),
         row_height * len(rows),
         tuple(_title(row) for row in rows if not any(row.points.values())),
@@ -282,22 +224,14 @@ FEWEST_OF_CHART = 20  # questions with the same number of orders, below which th
 CONTROL, REFERENCE = "without the question, in words", "by the reference model"  # what ranks are compared with
 NO_RANK = 0.01  # tolerance: p-value times number of orders must be this close to a whole number to be a rank
 TAIL = 0.005  # share of the margins on either side that the outermost bars collect
-STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Under the null hypothesis: mean and central 95 % of the binomial distribution of one bar's count."""
-
-    mean: float
-    low: float
-    high: float
+SMALLEST_BAR = 0.1  # nats
 
 
 @dataclass(frozen=True)
 class Bin:
     """A bar from low to high on the x-axis; counts: of the two series
 
+    expected: mean and central 95 % of its count under the null hypothesis; None without one
     compared: count of the questions without a guard in a control form or by the reference; None without either
     """
 
@@ -305,7 +239,7 @@ class Bin:
     low: float
     high: float
     counts: tuple[int, int]
-    expected: Expected | None = None
+    expected: Estimate | None = None
     compared: int | None = None
 
 
@@ -337,13 +271,7 @@ class RankHistograms:
     undrawn: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
-class _Ranked:
-    """A question's rank; compared: that in a control form or by the reference, None where there is none"""
-
-    place: int
-    is_guarded: bool
-    compared: int | None
+_Ranked = tuple[int, bool, int | None]  # rank, whether it is guarded, rank in what it is compared with if there is one
 
 
 def rank(audited: AuditedQuestion) -> int | None:
@@ -363,8 +291,9 @@ def rank_histograms(audited_questions: Sequence[AuditedQuestion]) -> RankHistogr
     for audited in audited_questions:
         place = rank(audited)
         if place is not None and audited.n_orders is not None:
-            n_orders, ranked = _among_compared(audited, compared_with) or (audited.n_orders, (place, None))
-            ranks[n_orders].append(_Ranked(ranked[0], bool(audited.guards), None if audited.guards else ranked[1]))
+            is_guarded = bool(audited.guards)
+            n_orders, (own, other) = _among_compared(audited, compared_with) or (audited.n_orders, (place, None))
+            ranks[n_orders].append((own, is_guarded, None if is_guarded else other))
     by_size = sorted(ranks.items(), key=lambda found: (-len(found[1]), found[0]))
     drawn = [found for place, found in enumerate(by_size) if place == 0 or len(found[1]) >= FEWEST_OF_CHART]
     undrawn = [(n_orders, len(found)) for n_orders, found in by_size if (n_orders, found) not in drawn]
@@ -402,8 +331,8 @@ def _rank_of_first(values: Sequence[float]) -> int:
 
 def _of_ranks(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> Histogram:
     width = math.ceil(n_orders / N_BINS)
-    counts = Counter(((one.place - 1) // width, one.is_guarded) for one in ranks)
-    compared = Counter((one.compared - 1) // width for one in ranks if one.compared is not None)
+    counts = Counter(((place - 1) // width, is_guarded) for place, is_guarded, _ in ranks)
+    compared = Counter((other - 1) // width for _, _, other in ranks if other is not None)
     bins = []
     for start in range(0, n_orders, width):
         last = min(start + width, n_orders)
@@ -423,16 +352,16 @@ def _of_ranks(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> Hi
 
 def _summary(n_orders: int, ranks: Sequence[_Ranked], compared_with: str) -> str:
     """How many questions have rank 1; where there is something to compare with, of those that have both ranks."""
-    both = [one for one in ranks if one.compared is not None] or ranks
-    first = sum(one.place == 1 for one in both)
+    both = [one for one in ranks if one[2] is not None] or ranks
+    first = sum(place == 1 for place, _, _ in both)
     which = counted(len(both)) + (" without a guard" if compared_with else "")
-    there = f", {sum(one.compared == 1 for one in both)} {compared_with}" if compared_with else ""
+    there = f", {sum(other == 1 for _, _, other in both)} {compared_with}" if compared_with else ""
     return f"Rank 1: {first} of {which}{there}; {number(len(both) / n_orders, 1)} by chance."
 
 
-def _expected(n: int, rate: float) -> Expected:
+def _expected(n: int, rate: float) -> Estimate:
     low, high = binom.interval(0.95, n, rate) if rate < 1 else (n, n)
-    return Expected(n * rate, float(low), float(high))
+    return Estimate(n * rate, low=float(low), high=float(high))
 
 
 def margin_histogram(audited_questions: Sequence[AuditedQuestion]) -> Histogram | None:
@@ -444,39 +373,22 @@ def margin_histogram(audited_questions: Sequence[AuditedQuestion]) -> Histogram 
     ]
     if not margins:
         return None
-    first, n_bins, step = _edges([margin for margin, _ in margins])
-    counts = Counter((_place(margin, first, n_bins, step), is_flagged) for margin, is_flagged in margins)
+    finite = [margin for margin, _ in margins if math.isfinite(margin)] or [0.0]
+    ends = np.quantile(finite, [TAIL, 1 - TAIL], method="nearest").tolist()
+    low, high = min(0.0, *ends), max(0.0, *ends)  # the outermost bars collect what is beyond
+    step = _round_step(SMALLEST_BAR, lambda step: (high - low) / step <= N_BINS - 2)
+    first, last = math.floor(low / step), math.floor(high / step)
+    counts = Counter((math.floor(min(max(margin, low), high) / step), flagged) for margin, flagged in margins)
     bins = tuple(
-        Bin(
-            _name(i, first, n_bins, step),
-            (first + i) * step,
-            (first + i + 1) * step,
-            (counts[i, False], counts[i, True]),
-        )
-        for i in range(n_bins)
+        Bin(_name(i, first, last, step), i * step, (i + 1) * step, (counts[i, False], counts[i, True]))
+        for i in range(first, last + 1)
     )
     return Histogram("Margin of the published order", "margin (nats)", ("unflagged", "flagged"), bins)
 
 
-def _edges(margins: Sequence[float]) -> tuple[int, int, float]:
-    """The first edge (in steps), the number of bins, and the step; covers all margins but the outermost."""
-    finite = [margin for margin in margins if math.isfinite(margin)] or [0.0]
-    low, high = np.quantile(finite, [TAIL, 1 - TAIL], method="nearest")
-    low, high = min(0.0, float(low)), max(0.0, float(high))
-    step = next((step for step in STEPS if (high - low) / step <= N_BINS - 2), max((high - low) / (N_BINS - 2), 1.0))
-    first = math.floor(low / step)
-    return first, max(1, math.floor(high / step) + 1 - first), step
-
-
-def _place(margin: float, first: int, n_bins: int, step: float) -> int:
-    if math.isinf(margin):
-        return n_bins - 1 if margin > 0 else 0
-    return min(n_bins - 1, max(0, math.floor(margin / step) - first))
-
-
-def _name(i: int, first: int, n_bins: int, step: float) -> str:
-    low, high = f"{(first + i) * step:g}", f"{(first + i + 1) * step:g}"
-    if n_bins == 1:
+def _name(i: int, first: int, last: int, step: float) -> str:
+    low, high = f"{i * step:g}", f"{(i + 1) * step:g}"
+    if first == last:
         return "all"
-    name = f"below {high}" if i == 0 else f"{low} or more" if i == n_bins - 1 else f"{low} to {high}"
+    name = f"below {high}" if i == first else f"{low} or more" if i == last else f"{low} to {high}"
     return name.replace("-", "−")

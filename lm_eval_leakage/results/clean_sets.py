@@ -9,7 +9,7 @@ The files of a clean set, as text: the list of its questions, its task and its g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 
@@ -57,9 +57,8 @@ def by_target_rate(annotations: Sequence[Annotation], target_rate: float) -> tup
     """
     check_target_rate(target_rate)
     _check_known_seen(annotations)
-    views = [_SeenPvalues(annotation) for annotation in annotations]
     asked = {question.doc_hash: question.content for one in annotations for question in one.questions}
-    found = [view.of(asked) for view in views]
+    found = [_seen_pvalues(annotation, asked) for annotation in annotations]
     scored = [name for name in asked if all(name in own for own in found)]
     keys = {q.doc_hash: q.audited.key for one in annotations for q in one.questions if q.audited is not None}
     names = each_once(scored, lambda name: keys.get(name, ""))
@@ -76,7 +75,25 @@ def by_target_rate(annotations: Sequence[Annotation], target_rate: float) -> tup
             "give a higher rate, or calibrations of a stronger detector (--calibrated_by)"
         )
     highest = max(own for own, is_kept in zip(kept.pvalues, kept.kept, strict=True) if is_kept)
-    return [view.flagged(scored, highest) for view in views], _guarantee(kept, annotations)
+    judged = {*scored, *filter(None, map(asked.get, scored))}
+
+    def flag(one: AuditedQuestion) -> bool | None:
+        is_judged = one.seen_pvalue is not None and (one.doc_hash in judged or one.content in judged)
+        return one.seen_pvalue > highest if is_judged and one.seen_pvalue is not None else None
+
+    by_scores = [reflagged(one, "scores of known-seen questions", flag) for one in annotations]
+    return by_scores, _guarantee(kept, annotations)
+
+
+def reflagged(annotation: Annotation, detector: str, flag: Callable[[AuditedQuestion], bool | None]) -> Annotation:
+    """The annotation with other flags on its questions."""
+
+    def of(one: AuditedQuestion) -> AuditedQuestion:
+        return replace(one, flagged=flag(one))
+
+    questions = (replace(one, audited=one.audited and of(one.audited)) for one in annotation.questions)
+    audited = tuple(map(of, annotation.audited_questions))
+    return replace(annotation, detector=detector, questions=tuple(questions), audited_questions=audited)
 
 
 def _check_known_seen(annotations: Sequence[Annotation]) -> None:
@@ -102,44 +119,17 @@ def _guarantee(kept: KeptQuestions, annotations: Sequence[Annotation]) -> Guaran
     )
 
 
-class _SeenPvalues:
-    """One model's p-values that it has seen a question, by the hash of the row or by its text."""
+def _seen_pvalues(annotation: Annotation, asked: Mapping[str, str]) -> dict[str, float]:
+    """A model's p-values that it has seen a question, by the hash of the row.
 
-    def __init__(self, annotation: Annotation) -> None:
-        self.annotation = annotation
-        joined = [question.audited for question in annotation.questions if question.audited is not None]
-        audited = [one for one in (*annotation.audited_questions, *joined) if one.seen_pvalue is not None]
-        self._by_hash = {one.doc_hash: one.seen_pvalue for one in audited}
-        self._by_content = {one.content: one.seen_pvalue for one in audited if one.content}
-        self._hashes = {question.content: question.doc_hash for question in annotation.questions if question.content}
-
-    def of(self, asked: Mapping[str, str]) -> dict[str, float]:
-        """P-values by hash.
-
-        asked: texts of questions by hash
-        """
-        found = {name: self._by_hash.get(name, self._by_content.get(content)) for name, content in asked.items()}
-        self._hashes |= {content: name for name, content in asked.items() if content}
-        return {name: pvalue for name, pvalue in found.items() if pvalue is not None}
-
-    def flagged(self, names: Sequence[str], highest: float) -> Annotation:
-        """The annotation with a flag on each of these questions whose p-value is above `highest`, and no verdict on
-        others."""
-        judged = set(names)
-
-        def of(audited: AuditedQuestion | None) -> AuditedQuestion | None:
-            if audited is None:
-                return None
-            is_judged = audited.doc_hash in judged or self._hashes.get(audited.content) in judged
-            known = audited.seen_pvalue if is_judged else None
-            return replace(audited, flagged=None if known is None else known > highest)
-
-        return replace(
-            self.annotation,
-            detector="scores of known-seen questions",
-            questions=tuple(replace(one, audited=of(one.audited)) for one in self.annotation.questions),
-            audited_questions=tuple(filter(None, map(of, self.annotation.audited_questions))),
-        )
+    asked: texts of questions by the hashes of their rows
+    """
+    joined = [question.audited for question in annotation.questions if question.audited is not None]
+    known = [one for one in (*annotation.audited_questions, *joined) if one.seen_pvalue is not None]
+    by_hash = {one.doc_hash: one.seen_pvalue for one in known}
+    by_content = {one.content: one.seen_pvalue for one in known if one.content}
+    found = {name: by_hash.get(name, by_content.get(content)) for name, content in asked.items()}
+    return {name: pvalue for name, pvalue in found.items() if pvalue is not None}
 
 
 RULES = {"weak": "flagged", "strong": "flagged and answered correctly"}
@@ -241,19 +231,7 @@ def by_calibration(annotations: Sequence[Annotation]) -> list[Annotation]:
             f"no calibrated flags of {', '.join(one.model for one in without)}; give a calibration of each model, or "
             f"none{''.join(f'; {reason}' for reason in why)}"
         )
-    return [
-        replace(
-            one,
-            detector="calibrated scores",
-            questions=tuple(replace(q, audited=_calibrated(q.audited)) for q in one.questions),
-            audited_questions=tuple(filter(None, map(_calibrated, one.audited_questions))),
-        )
-        for one in annotations
-    ]
-
-
-def _calibrated(audited: AuditedQuestion | None) -> AuditedQuestion | None:
-    return None if audited is None else replace(audited, flagged=audited.calibrated_flagged)
+    return [reflagged(one, "calibrated scores", lambda asked: asked.calibrated_flagged) for one in annotations]
 
 
 class _View:

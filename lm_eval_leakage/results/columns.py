@@ -1,52 +1,41 @@
-"""The definition of a results column, and how each kind of value is shown.
+"""The registry of results columns: key, heading, meaning, computation and format of each in one entry.
 
-The columns of the verdict on the data set, a section of the registry of results columns.
-
-The registry of results columns: key, heading, meaning, computation and format of each in one entry.
-
-Text tables, Markdown, LaTeX, CSV, JSON, the pages, the harness's results and `--fail-if` read this module. To add a
-column, add one entry to one of its sections (that of the verdict is in `verdict_columns`) and its line to
-docs/annotate.md (a failing test prints that line). What it needs from a row's questions is a property of `Measured`.
-
-The registry of per-question columns, in annotated samples and `load_run`: key, meaning and value of each.
+Text tables, Markdown, LaTeX, CSV, JSON, the pages, the harness's results and `--fail-on` read this module. To add a
+column, add one entry to one of its sections and its line to docs/annotate.md (a failing test prints that line). What
+it needs from a row's questions is a property of `Measured`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
-from typing import Any, Generic, TypeVar, cast
+from operator import attrgetter
+from typing import Any
 
-from lm_eval_leakage.logs.audit_line import Arms, Scalar
+from lm_eval_leakage.logs.audit_line import Arms
 from lm_eval_leakage.records import ARMS
 from lm_eval_leakage.results.data_verdict import WORDS, DataVerdict, detectable_if_seen
 from lm_eval_leakage.results.formatting import (
+    COUNT,
     EMPTY,
+    INTERVAL,
+    NUMBER,
+    PVALUE,
+    RATIO,
+    TEXT,
+    WITH_ERROR,
     Cell,
-    count_cell,
-    error_cell,
-    interval_cell,
-    number_cell,
+    Column,
+    Kind,
     pvalue_cell,
-    ratio_cell,
     text_cell,
 )
 from lm_eval_leakage.results.measured import Measured
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row
 from lm_eval_leakage.stats.order_power import FOUND_WITH, SEEN_TIMES
 from lm_eval_leakage.stats.pooling import NAN, UNKNOWN, Estimate, mean_and_stderr, share
-
-Value = TypeVar("Value", str, int, float, Estimate)
-
-
-@dataclass(frozen=True)
-class Kind(Generic[Value]):
-    """undefined: the value for a row without data for the column; cell: formats a value for tables and pages"""
-
-    undefined: Value
-    cell: Callable[[Value], Cell]
 
 
 def badge_of(word: str) -> str:
@@ -59,146 +48,135 @@ def word_cell(word: str) -> Cell:
     return Cell(word, order=WORDS.index(word), badge=badge_of(word)) if word else EMPTY
 
 
-TEXT: Kind[str] = Kind("", text_cell)
-METRIC: Kind[str] = Kind("", lambda key: text_cell(key.removesuffix(",none")))
-WORD: Kind[str] = Kind("", word_cell)
-COUNT: Kind[int] = Kind(0, count_cell)
-NUMBER: Kind[float] = Kind(NAN, number_cell)
-PVALUE: Kind[float] = Kind(NAN, pvalue_cell)
-WITH_ERROR: Kind[Estimate] = Kind(UNKNOWN, error_cell)
-INTERVAL: Kind[Estimate] = Kind(UNKNOWN, interval_cell)
-RATIO: Kind[Estimate] = Kind(UNKNOWN, ratio_cell)
+METRIC = Kind("", lambda key: text_cell(key.removesuffix(",none")))
+WORD = Kind("", word_cell)
 
 
-@dataclass(frozen=True)
-class Column(Generic[Value]):
-    """One column of the results.
-
-    key: its name in JSON, CSV and `--fail-if`; an Estimate also has `_stderr`, `_low` and `_high`
-    heading: its name in tables and on pages; empty if only JSON and CSV have it
-    meaning: a sentence for the docs and the pages; empty if the heading says it all
-    compute: the value from a row's questions; None if it is the Row's field `key`
-    of_verdict: the value from the row's verdict; None if it is no part of it
-    verdict_cell: formats it where that takes more of the verdict than the value; None where the kind does
-    harness: its name in the harness's results, where `{metric}` is the row's metric; empty if it has none
-    in_text: False if only pages show it, since text tables have less room
-    is_optional: whether rows without data for it leave it out of their JSON
-    """
-
-    key: str
-    heading: str
-    kind: Kind[Value]
-    meaning: str = ""
-    compute: Callable[[Measured], Value] | None = None
-    harness: str = ""
-    in_text: bool = True
-    is_optional: bool = False
-    of_verdict: Callable[[DataVerdict], Value] | None = None
-    verdict_cell: Callable[[DataVerdict], Cell] | None = None
-
-    def of(self, row: Row) -> Value:
-        """The row's value in this column."""
-        if self.of_verdict is not None:
-            return self.of_verdict(row.verdict)
-        if self.compute is None:
-            return cast(Value, getattr(row, self.key))
-        return cast(Value, row.values.get(self.key, self.kind.undefined))
-
-    def cell(self, row: Row) -> Cell:
-        """The row's value, as tables and pages show it."""
-        return self.kind.cell(self.of(row)) if self.verdict_cell is None else self.verdict_cell(row.verdict)
+def _of_row(key: str, heading: str, kind: Kind, meaning: str = "") -> Column[Row]:
+    """A field of the row."""
+    return Column(heading, kind, attrgetter(key), meaning, key)
 
 
-OF_VERDICT: Sequence[Column[Any]] = (
-    VERDICT := Column(
+def _of_verdict(
+    key: str,
+    heading: str,
+    kind: Kind,
+    meaning: str,
+    of: Callable[[DataVerdict], Any],
+    shown: Callable[[DataVerdict], Cell] | None = None,
+    **more: Any,
+) -> Column[Row]:
+    by_row = None if shown is None else lambda row: shown(row.verdict)
+    return Column(heading, kind, lambda row: of(row.verdict), meaning, key, by_row, **more)
+
+
+def measured(
+    key: str,
+    heading: str,
+    kind: Kind,
+    meaning: str,
+    compute: Callable[[Measured], Any],
+    harness: str = "",
+    **more: Any,
+) -> Column[Row]:
+    """Computed from the row's questions."""
+
+    def of(row: Row) -> Any:
+        return row.values.get(key, kind.undefined)
+
+    return Column(heading, kind, of, meaning, key, compute=compute, harness=harness, **more)
+
+
+OF_VERDICT: Sequence[Column[Row]] = (
+    VERDICT := _of_verdict(
         "verdict",
         "verdict",
         WORD,
         "on the data set, from all option orders: strong evidence, evidence, none found, or cannot be told",
-        of_verdict=lambda found: found.word,
+        lambda found: found.word,
     ),
-    Column(
+    _of_verdict(
         "evidence_pvalue",
         "p",
         PVALUE,
         "probability, without leakage, of such a preference for the published orders; none where no null hypothesis "
         "holds",
-        of_verdict=lambda found: found.pvalue,
+        lambda found: found.pvalue,
+        lambda found: pvalue_cell(found.pvalue, found.tested.is_bound),
         harness="evidence_pvalue",
-        verdict_cell=lambda found: pvalue_cell(found.pvalue, found.tested.is_bound),
     ),
-    Column(
+    _of_verdict(
         "evidence_pvalue_adjusted",
         "p adjusted",
         PVALUE,
         "the same, adjusted for the verdicts shown together (Holm): on the benchmarks of all models, on the tasks "
         "of a group, or on the subjects of a task; and, in `check`, for its look; it decides the word",
-        of_verdict=lambda found: found.adjusted,
-        verdict_cell=lambda found: pvalue_cell(found.adjusted, found.tested.is_bound),
+        lambda found: found.adjusted,
+        lambda found: pvalue_cell(found.adjusted, found.tested.is_bound),
     ),
-    Column(
+    _of_verdict(
         "order_ratio",
         "order ratio",
         RATIO,
         "how many times as often as by chance the published order is the most likely one, among questions without a "
         "guard, with a one-sided 95 % bound",
-        of_verdict=lambda found: (
+        lambda found: (
             Estimate(found.ratio.value, NAN, found.ratio.low, math.inf)
             if not math.isnan(found.ratio.value)
             else UNKNOWN
         ),
         harness="order_ratio",
     ),
-    Column("verdict_sentence", "", TEXT, "the verdict with its reasons", of_verdict=lambda found: found.sentence),
-    Column(
+    _of_verdict("verdict_sentence", "", TEXT, "the verdict with its reasons", lambda found: found.sentence),
+    _of_verdict(
         "verdict_basis",
         "",
         TEXT,
         "what it is computed from: “orders”, “control”, “reference”, or “ratio” without a p-value",
-        of_verdict=lambda found: found.basis,
+        lambda found: found.basis,
     ),
-    Column(
+    _of_verdict(
         "published_orders",
         "",
         TEXT,
         "“drawn”, “sealed”, “written”, “consistent with random” or “too few to say”: whether the published orders "
         "were drawn at random",
-        of_verdict=lambda found: found.orders,
+        lambda found: found.orders,
     ),
-    Column("n_verdict", "", COUNT, "questions that its p-value covers", of_verdict=lambda found: found.n),
-    Column(
+    _of_verdict("n_verdict", "", COUNT, "questions that its p-value covers", lambda found: found.n),
+    _of_verdict(
         "log_evalue",
         "",
         NUMBER,
         "logarithm of the e-value; those of later audits of other questions may be added to it",
-        of_verdict=lambda found: found.tested.log_evalue,
+        lambda found: found.tested.log_evalue,
     ),
     *(
-        Column(
+        _of_verdict(
             f"detectable_seen_{count}",
             "",
             NUMBER,
             f"smallest share of questions, seen {count} time(s), that is found with probability {FOUND_WITH}",
-            of_verdict=partial(detectable_if_seen, count=count),
+            partial(detectable_if_seen, count=count),
         )
         for count in SEEN_TIMES
     ),
 )
 
 
-OF_RUN: Sequence[Column[Any]] = (
-    MODEL := Column("model", "model", TEXT, "with its revision where one was asked for"),
-    TASK := Column("task", "task", TEXT, "a group, a task, or a subject of a task as task/subject"),
-    Column("level", "", TEXT, "“group”, “task”, or “subject” of a task"),
-    Column("group", "", TEXT, "the outermost group that the task or group is in"),
-    Column("metric", "metric", METRIC, "as the harness names it, with the filter where there is one"),
-    Column("n_shot", "shots", TEXT, "number of examples before each question"),
-    Column("n", "n", COUNT, "questions of the run"),
-    ACCURACY := Column("accuracy", "accuracy", WITH_ERROR, "in the run, as the harness gave it, ± standard error"),
+OF_RUN: Sequence[Column[Row]] = (
+    MODEL := _of_row("model", "model", TEXT, "with its revision where one was asked for"),
+    TASK := _of_row("task", "task", TEXT, "a group, a task, or a subject of a task as task/subject"),
+    _of_row("level", "", TEXT, "“group”, “task”, or “subject” of a task"),
+    _of_row("group", "", TEXT, "the outermost group that the task or group is in"),
+    _of_row("metric", "metric", METRIC, "as the harness names it, with the filter where there is one"),
+    _of_row("n_shot", "shots", TEXT, "number of examples before each question"),
+    _of_row("n", "n", COUNT, "questions of the run"),
+    ACCURACY := _of_row("accuracy", "accuracy", WITH_ERROR, "in the run, as the harness gave it, ± standard error"),
 )
 
-BY_FLAG: Sequence[Column[Any]] = (
-    ACCURACY_UNFLAGGED := Column(
+BY_FLAG: Sequence[Column[Row]] = (
+    ACCURACY_UNFLAGGED := measured(
         "accuracy_unflagged",
         "accuracy, unflagged",
         INTERVAL,
@@ -206,7 +184,7 @@ BY_FLAG: Sequence[Column[Any]] = (
         lambda of: of.accuracy_unflagged,
         harness="{metric}_unflagged",
     ),
-    ACCURACY_FLAGGED := Column(
+    ACCURACY_FLAGGED := measured(
         "accuracy_flagged",
         "accuracy, flagged",
         INTERVAL,
@@ -217,11 +195,11 @@ BY_FLAG: Sequence[Column[Any]] = (
     ),
 )
 
-OF_AUDITS: Sequence[Column[Any]] = (
-    Column("n_joined", "", COUNT, "questions of the run that were matched to an audit, without copies"),
-    Column("n_copies", "", COUNT, "copies of questions, which only `n` and the accuracy count"),
-    N_TESTED := Column("n_tested", "tested", COUNT, "questions of the run that the main detector tested"),
-    FLAGGED := Column(
+OF_AUDITS: Sequence[Column[Row]] = (
+    _of_row("n_joined", "", COUNT, "questions of the run that were matched to an audit, without copies"),
+    _of_row("n_copies", "", COUNT, "copies of questions, which only `n` and the accuracy count"),
+    N_TESTED := _of_row("n_tested", "tested", COUNT, "questions of the run that the main detector tested"),
+    FLAGGED := measured(
         "flagged_rate",
         "flagged",
         WITH_ERROR,
@@ -229,7 +207,7 @@ OF_AUDITS: Sequence[Column[Any]] = (
         lambda of: share(of.flags),
         harness="flagged_rate",
     ),
-    NULL_RATE := Column(
+    NULL_RATE := measured(
         "null_rate",
         "by chance",
         NUMBER,
@@ -237,7 +215,7 @@ OF_AUDITS: Sequence[Column[Any]] = (
         lambda of: mean_and_stderr(of.null_rates)[0],
         harness="null_rate",
     ),
-    PVALUE_ALL := Column(
+    PVALUE_ALL := measured(
         "pvalue",
         "",
         PVALUE,
@@ -245,39 +223,39 @@ OF_AUDITS: Sequence[Column[Any]] = (
         "each (exact); on written orders it does not",
         lambda of: of.tested_flags.pvalue,
     ),
-    FLAGGED_UNGUARDED := Column(
+    FLAGGED_UNGUARDED := measured(
         "flagged_rate_unguarded",
         "flagged, no guard",
         WITH_ERROR,
         "share flagged among the questions whose options have no recognised natural order",
-        lambda of: share(of.flags_unguarded),
+        lambda of: share([bool(one.flagged) for one in of.tested if not one.guards]),
         in_text=False,
     ),
-    PVALUE_UNGUARDED := Column(
+    PVALUE_UNGUARDED := measured(
         "pvalue_unguarded",
         "",
         PVALUE,
         "the same of the questions whose options have no recognised natural order",
         lambda of: of.unguarded_flags.pvalue,
     ),
-    N_PVALUE := Column("n_pvalue", "", COUNT, "questions that `pvalue` covers", lambda of: of.tested_flags.n),
-    N_PVALUE_UNGUARDED := Column(
+    N_PVALUE := measured("n_pvalue", "", COUNT, "questions that `pvalue` covers", lambda of: of.tested_flags.n),
+    N_PVALUE_UNGUARDED := measured(
         "n_pvalue_unguarded",
         "",
         COUNT,
         "how many questions `pvalue_unguarded` covers",
         lambda of: of.unguarded_flags.n,
     ),
-    OUTLIER := Column(
+    OUTLIER := measured(
         "outlier_rate",
         "outlier",
         WITH_ERROR,
         "share of the questions that the outlier test flags",
-        lambda of: share(of.outliers),
+        lambda of: share(of.known("outlier")),
         harness="outlier_rate",
         in_text=False,
     ),
-    OUTLIER_NULL_RATE := Column(
+    OUTLIER_NULL_RATE := measured(
         "outlier_null_rate",
         "outlier by chance",
         NUMBER,
@@ -285,15 +263,15 @@ OF_AUDITS: Sequence[Column[Any]] = (
         lambda of: mean_and_stderr(of.outlier_null_rates)[0],
         in_text=False,
     ),
-    CALIBRATED := Column(
+    CALIBRATED := measured(
         "calibrated_rate",
         "calibrated",
         WITH_ERROR,
         "with --calibration: share flagged at the false-positive rate `--fpr` on questions known to be unseen",
-        lambda of: share(of.calibrated_flags),
+        lambda of: share(of.known("calibrated_flagged")),
         harness="calibrated_rate",
     ),
-    PREVALENCE := Column(
+    PREVALENCE := measured(
         "prevalence",
         "prevalence",
         INTERVAL,
@@ -301,7 +279,7 @@ OF_AUDITS: Sequence[Column[Any]] = (
         lambda of: of.prevalence,
         harness="prevalence",
     ),
-    CONFUSION := Column(
+    CONFUSION := measured(
         "confusion_delta",
         "choice confusion",
         WITH_ERROR,
@@ -312,8 +290,8 @@ OF_AUDITS: Sequence[Column[Any]] = (
     ),
 )
 
-GAPS: Sequence[Column[Any]] = (
-    GAP := Column(
+GAPS: Sequence[Column[Row]] = (
+    GAP := measured(
         "gap",
         "gap",
         INTERVAL,
@@ -322,7 +300,7 @@ GAPS: Sequence[Column[Any]] = (
         harness="{metric}_gap",
         in_text=False,
     ),
-    GAP_ADJUSTED := Column(
+    GAP_ADJUSTED := measured(
         "gap_adjusted",
         "gap within strata",
         INTERVAL,
@@ -331,7 +309,7 @@ GAPS: Sequence[Column[Any]] = (
         harness="{metric}_gap_adjusted",
         in_text=False,
     ),
-    GAP_PVALUE := Column(
+    GAP_PVALUE := measured(
         "gap_pvalue",
         "p of gap",
         PVALUE,
@@ -339,7 +317,7 @@ GAPS: Sequence[Column[Any]] = (
         lambda of: of.within_strata.pvalue if of.within_strata else NAN,
         in_text=False,
     ),
-    STRONG := Column(
+    STRONG := measured(
         "strong_rate",
         "flagged and right",
         WITH_ERROR,
@@ -357,32 +335,32 @@ ARMS_IN_WORDS = {
 }
 
 
-def _arm(name: str) -> Column[Estimate]:
+def _arm(name: str) -> Column[Row]:
     meaning = f"accuracy in the choice-confusion audit, {ARMS_IN_WORDS[name]}; left out without that audit"
-    return Column(f"accuracy_{name}", "", INTERVAL, meaning, lambda of: share(of.arm(name)), is_optional=True)
+    return measured(f"accuracy_{name}", "", INTERVAL, meaning, lambda of: share(of.arm(name)), is_optional=True)
 
 
 ARM_COLUMNS = {field.name: _arm(field.name) for field in fields(Arms)}
 
 
-def displayed() -> list[Column[Any]]:
+def displayed() -> list[Column[Row]]:
     """Columns with a heading, in the order of tables and pages."""
     return [column for column in (*OF_RUN, *OF_VERDICT, *BY_FLAG, *OF_AUDITS, *GAPS) if column.heading]
 
 
-def recorded() -> list[Column[Any]]:
+def recorded() -> list[Column[Row]]:
     """All columns in the order of JSON and CSV: texts, counts, estimates, other numbers, each in the order of the
     sections."""
     sorts = (str, int, Estimate, float)
     return sorted(_every(), key=lambda column: sorts.index(type(column.kind.undefined)))
 
 
-def in_harness() -> list[Column[Any]]:
+def in_harness() -> list[Column[Row]]:
     """Columns that the harness's results have, in that order."""
     return [column for column in _every() if column.harness]
 
 
-def _every() -> list[Column[Any]]:
+def _every() -> list[Column[Row]]:
     return [*OF_RUN, *OF_VERDICT, *OF_AUDITS, *BY_FLAG, *GAPS, *ARM_COLUMNS.values()]
 
 
@@ -391,52 +369,48 @@ def values_of(measured: Measured) -> dict[str, Any]:
     return {column.key: column.compute(measured) for column in recorded() if column.compute is not None}
 
 
-@dataclass(frozen=True)
-class QuestionColumn:
-    """of_run: the value from the run's answer; of_audit: from the audits; exactly one of the two is given"""
-
-    key: str
-    meaning: str
-    of_run: Callable[[AnnotatedQuestion], Scalar] | None = None
-    of_audit: Callable[[AuditedQuestion], Scalar] | None = None
+def _of_question(key: str, meaning: str, of: Callable[[Any], Any] | None = None) -> Column[Any]:
+    """Of one question, in annotated samples and `load_run`."""
+    return Column("", TEXT, of or attrgetter(key), meaning, key)
 
 
-def _arm_of_question(name: str) -> QuestionColumn:
-    def right(one: AuditedQuestion) -> Scalar:
-        arms: Arms | None = one.arms
-        return None if arms is None else bool(getattr(arms, name))
-
-    return QuestionColumn(
-        f"right_{name}", f"whether choice confusion's arm `{name}` was answered correctly", None, right
-    )
+def _right(arm: str, one: AuditedQuestion) -> bool | None:
+    return None if one.arms is None else bool(getattr(one.arms, arm))
 
 
-RUN_COLUMNS: Sequence[QuestionColumn] = (
-    QuestionColumn("task", "as the harness names it", lambda question: question.task),
-    QuestionColumn("n_shot", "number of examples before the question", lambda question: question.n_shot),
-    QuestionColumn("doc_id", "number of the row in the task", lambda question: question.doc_id),
-    QuestionColumn("doc_hash", "hash of the row, by which audits are joined", lambda question: question.doc_hash),
-    QuestionColumn("subject", "as the benchmark files the question", lambda question: question.subject),
+RUN_COLUMNS: Sequence[Column[AnnotatedQuestion]] = (
+    _of_question("task", "as the harness names it"),
+    _of_question("n_shot", "number of examples before the question"),
+    _of_question("doc_id", "number of the row in the task"),
+    _of_question("doc_hash", "hash of the row, by which audits are joined"),
+    _of_question("subject", "as the benchmark files the question"),
 )
-IS_AUDITED = QuestionColumn(
+IS_AUDITED = _of_question(
     "audited", "whether an audit has the question", lambda question: question.audited is not None
 )
-AUDIT_COLUMNS: Sequence[QuestionColumn] = (
-    QuestionColumn("flagged", "by the main detector; null where it was not tested", of_audit=lambda one: one.flagged),
-    QuestionColumn("pvalue", "of the main detector on this question alone", of_audit=lambda one: one.pvalue),
-    QuestionColumn("null_rate", "probability of a flag under its null hypothesis", of_audit=lambda one: one.null_rate),
-    QuestionColumn("score", "what the main detector ranks questions by", of_audit=lambda one: one.score),
-    QuestionColumn("margin", "published order minus the best other order, nats", of_audit=lambda one: one.margin),
-    QuestionColumn("n_orders", "number of orders that were scored", of_audit=lambda one: one.n_orders),
-    QuestionColumn("reason", "why it was not tested", of_audit=lambda one: one.reason),
-    QuestionColumn("guards", "natural orders of its options", of_audit=lambda one: ",".join(one.guards)),
-    QuestionColumn("outlier_flagged", "by the outlier test", of_audit=lambda one: one.outlier),
-    QuestionColumn("calibrated_flagged", "by the calibration", of_audit=lambda one: one.calibrated_flagged),
-    *map(_arm_of_question, ARMS),
+AUDIT_COLUMNS: Sequence[Column[AuditedQuestion]] = (
+    _of_question("flagged", "by the main detector; null where it was not tested"),
+    _of_question("pvalue", "of the main detector on this question alone"),
+    _of_question("null_rate", "probability of a flag under its null hypothesis"),
+    _of_question("score", "what the main detector ranks questions by"),
+    _of_question("margin", "published order minus the best other order, nats"),
+    _of_question("n_orders", "number of orders that were scored"),
+    _of_question("reason", "why it was not tested"),
+    _of_question("guards", "natural orders of its options", lambda one: ",".join(one.guards)),
+    _of_question("outlier_flagged", "by the outlier test", attrgetter("outlier")),
+    _of_question("calibrated_flagged", "by the calibration"),
+    *(
+        _of_question(
+            f"right_{name}",
+            f"whether choice confusion's arm `{name}` was answered correctly",
+            partial(_right, name),
+        )
+        for name in ARMS
+    ),
 )
 
 
-def question_columns() -> list[QuestionColumn]:
+def question_columns() -> list[Column[Any]]:
     """All of them in the order of the files, where the run's metrics come before IS_AUDITED and the values of other
     detectors last."""
     return [*RUN_COLUMNS, IS_AUDITED, *AUDIT_COLUMNS]

@@ -1,4 +1,4 @@
-"""The conditions of `--fail-if`, such as `verdict>=evidence` or `evidence_pvalue_adjusted<0.01`."""
+"""The conditions of `--fail-on`, such as `verdict>=evidence` or `evidence_pvalue_adjusted<0.01`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_complete(problems: Iterable[Problem]) -> None:
     missing = [problem for problem in problems if problem.incomplete]
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-        raise ValueError(f"--fail-if does not judge incomplete logs: {missing[0]}{more}")
+        raise ValueError(f"--fail-on does not judge incomplete logs: {missing[0]}{more}")
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,21 @@ class Condition:
 
     @staticmethod
     def of(text: str) -> Condition:
-        """Raises ValueError if `text` is not a comparison of a column with a number, or of the verdict with a word."""
+        """Of a comparison of a column with a number, of the verdict with a word, or of a word alone, from which on
+        verdicts meet it. Raises ValueError for any other text."""
         match = FORM.fullmatch(text)
         try:
-            if match:
-                bound = (_place_of if match["column"] == VERDICT.key else float)(match["bound"])
-                return Condition(match["column"], match["comparison"], bound)
+            if match is None:
+                return Condition(VERDICT.key, ">=", _place_of(text.strip()))
+            bound = (_place_of if match["column"] == VERDICT.key else float)(match["bound"])
+            return Condition(match["column"], match["comparison"], bound)
         except ValueError:
-            pass
-        words = ", ".join(word.replace(" ", "_") for word in WORDS)
-        raise ValueError(
-            f"the condition is {text!r}; write a column, <, <=, > or >=, and a number: evidence_pvalue_adjusted<0.01; "
-            f"or {VERDICT.key} with one of {words}, from the least to the most suspicious: {VERDICT.key}>=evidence"
-        )
+            words = ", ".join(word.replace(" ", "_") for word in WORDS)
+            raise ValueError(
+                f"the condition is {text!r}; write a column, <, <=, > or >=, and a number: "
+                f"evidence_pvalue_adjusted<0.01; or one of {words}, from the least to the most suspicious, alone "
+                f"(evidence) or compared: {VERDICT.key}>=evidence"
+            ) from None
 
     @property
     def reservation(self) -> str:
@@ -117,5 +119,5 @@ def _benchmark(row: Row) -> tuple[str, str, str]:
 
 def _place_of(word: str) -> float:
     """Of `strong evidence`, "strong evidence" in quotation marks, or strong_evidence. Raises ValueError."""
-    quote = word[0] if word[0] in "\"'" and word[-1] == word[0] else ""
+    quote = word[0] if word[:1] in ("'", '"') and word[-1] == word[0] else ""
     return float(WORDS.index(word.removeprefix(quote).removesuffix(quote).replace("_", " ")))

@@ -39,13 +39,21 @@ import numpy as np
 
 from lm_eval_leakage.questions.families import families, left_out_in_words
 from lm_eval_leakage.records import DeclaredRow, InWords, OrderAnswers
-from lm_eval_leakage.results.formatting import count, counted, number, percent, pvalue, pvalue_equation
+from lm_eval_leakage.results.formatting import (
+    count,
+    counted,
+    defined,
+    number,
+    percent,
+    pvalue,
+    pvalue_equation,
+    whole_percent,
+)
 from lm_eval_leakage.results.published_orders import (
     DRAWN_ORDERS,
     EXACT,
     PASSED_ORDERS,
     PATTERNED_ORDERS,
-    READ_AS,
     SEALED_ORDERS,
     UNDECIDED_ORDERS,
     WEAKEST_FIRST,
@@ -74,10 +82,6 @@ VERDICT_SEED = 0
 TOO_ALIKE = 0.97  # mean correlation of two models' scores of a question's orders
 BY_ORDERS, BY_REFERENCE, BY_CONTROL = "orders", "reference", "control"  # what a p-value is computed from
 RANKED_BY = {BY_ORDERS: (BY_ORDERS,), BY_REFERENCE: (BY_REFERENCE,), BY_CONTROL: CONTROL_FORMS}
-ONE_CONTROL_FORM = (
-    "the audit asked the orders in one control form, as earlier versions did, which cannot tell memory from an order "
-    "that is natural beside its question; run it again"
-)
 BY_RATIO, BY_NOTHING = "ratio", "no audit"
 TOLERANCES = {BY_ORDERS: 0.0, BY_REFERENCE: 0.1}  # measured on clean models: docs/validity.md
 ONE_PLACE = (
@@ -173,7 +177,7 @@ class DataVerdict:
     def reason(self) -> str:
         """The sentence without the word."""
         copies = left_out_in_words(self.n_copies)
-        return f"{_because(self)}{f'; {copies}' if copies else ''}" if self.basis else ""
+        return f"{in_words(self)}{f'; {copies}' if copies else ''}" if self.basis else ""
 
 
 NO_VERDICT = DataVerdict()
@@ -224,7 +228,8 @@ def _cached(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) ->
     elif any(one.reference for one in questions):
         found = _tested(BY_REFERENCE, [one for one in unguarded if one.reference])
     elif any(one.control for one in questions) or not unguarded:  # of which alone the control forms are asked
-        found = _by_controls(unguarded, natural)
+        asked = [one for one in unguarded if len(one.controls) == len(CONTROL_FORMS)]
+        found = _tested(BY_CONTROL, asked, natural)
     else:
         found = DataVerdict(BY_RATIO)
     return replace(found, orders=orders, n_asked=len(questions), ratio=_ratio(unguarded))
@@ -242,13 +247,6 @@ def _by_draws(questions: Sequence[OrderAnswers], orders: str) -> DataVerdict:
     return replace(_tested(basis, asked, equally=True), seen=best_bound(order_hits(independent)))
 
 
-def _by_controls(unguarded: Sequence[OrderAnswers], natural: NaturalPart | None) -> DataVerdict:
-    asked = [one for one in unguarded if len(one.controls) == len(CONTROL_FORMS)]
-    if not asked and any(one.control for one in unguarded):
-        return DataVerdict(BY_CONTROL, doubt=ONE_CONTROL_FORM)
-    return _tested(BY_CONTROL, asked, natural)
-
-
 def _families(questions: Sequence[OrderAnswers]) -> list[int]:
     """As of `questions.families`; the key of a sealed benchmark draws for each question by itself."""
     return families([() if one.orders == SEALED_ORDERS else one.shared for one in questions])
@@ -257,7 +255,7 @@ def _families(questions: Sequence[OrderAnswers]) -> list[int]:
 def _weakest(questions: Sequence[OrderAnswers]) -> str:
     """The status that holds for all of them: a group may have tasks with drawn orders and tasks with written ones. One
     that this version does not know is unknown."""
-    found = {READ_AS.get(one.orders, one.orders) for one in questions}
+    found = {one.orders for one in questions}
     return min(found & {*WEAKEST_FIRST} if found <= {*WEAKEST_FIRST} else {""}, key=WEAKEST_FIRST.index)
 
 
@@ -440,10 +438,40 @@ def pvalue_in_words(verdict: DataVerdict) -> str:
     return ", ".join(filter(None, pvalue_parts(verdict)))
 
 
-PREFERRED = {
-    BY_ORDERS: "to other orders of the same options",
-    BY_REFERENCE: "more than the reference model does",
-    BY_CONTROL: "more than it does in both control forms, which break memory",
+@dataclass(frozen=True)
+class _Compared:
+    """How a comparison is told: to what the published orders are preferred, in the whole sentence and in short; what
+    the short one says where nothing is found, what a sentence to copy says, and which questions it needs."""
+
+    prefers: str
+    in_short: str
+    none: str
+    cited: str
+    needs: str
+
+
+COMPARED = {
+    BY_ORDERS: _Compared(
+        "to other orders of the same options",
+        "to other orders of the same options",
+        "No significant preference for the published orders",
+        "compared with other orders of the same options",
+        "with orders that differ in likelihood",
+    ),
+    BY_REFERENCE: _Compared(
+        "more than the reference model does",
+        "more than the reference model does",
+        "No significantly stronger preference for the published orders than the reference model has",
+        "compared with a reference model",
+        "without a natural order that the reference answered too",
+    ),
+    BY_CONTROL: _Compared(
+        "more than it does in both control forms, which break memory",
+        "more than in both control forms, which break memory",
+        "No significantly stronger preference for the published orders than in both control forms",
+        "compared with the model's own control forms",
+        "without a natural order whose orders differ in likelihood from those in both control forms",
+    ),
 }
 RESTS_ON = {
     DRAWN_ORDERS: "orders drawn at random, as documented",
@@ -456,30 +484,78 @@ RESTS_ON = {
 }
 
 
-def _because(verdict: DataVerdict) -> str:
-    if verdict.basis == BY_NOTHING:
-        return verdict.doubt
-    if verdict.basis == BY_RATIO:
-        return f"{_no_null(verdict.orders)}{_how_often(verdict.ratio)}"
-    if verdict.word == CANNOT_TELL and verdict.doubt:
-        return verdict.doubt
-    if verdict.n < FEWEST_JUDGED:
-        return f"{_countable(verdict)}; at least {FEWEST_JUDGED} are needed"
-    is_found = verdict.word in (EVIDENCE, STRONG_EVIDENCE)
-    prefers = "prefers" if is_found else "does not significantly prefer"
+NATURAL_USUALLY = "natural on clean benchmarks"
+
+
+def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
+    """What the word rests on: one sentence without its full stop or, in short, one or two; empty without a verdict."""
+    if verdict.word in ("", CANNOT_TELL):
+        return _why_not_told(verdict, short) if verdict.word else ""
+    compared, is_found, p = COMPARED[verdict.basis], verdict.word != NONE_FOUND, pvalue_in_words(verdict)
     size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
+    if short and is_found:
+        return f"Prefers the published orders {compared.in_short}, {size} ({p})."
+    if short:
+        return f"{compared.none} ({p}).{_had_it_seen(verdict.detectable)}"
     if verdict.basis == BY_CONTROL:
         mean, spread = (number(value, 2) for value in verdict.natural)
-        size += f", of which {mean} ± {spread} are {_natural_by(verdict.n_unseen)}"
-    more = seen_in_words(verdict.seen) if is_found else detectable_in_words(verdict.detectable)
+        by = f"natural by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else NATURAL_USUALLY
+        size += f", of which {mean} ± {spread} are {by}"
+    prefers = "prefers" if is_found else "does not significantly prefer"
     return (
         f"on {_covered(verdict)} with {RESTS_ON[verdict.orders]}, the model {prefers} the published orders "
-        f"{PREFERRED[verdict.basis]} ({size}, {pvalue_in_words(verdict)}){more}"
+        f"{compared.prefers} ({size}, {p}){_found_or_not(verdict)}"
     )
 
 
-def _natural_by(n_unseen: int) -> str:
-    return f"natural by {counted(n_unseen, 'unseen question')}" if n_unseen else "natural on clean benchmarks"
+def cited(verdict: DataVerdict) -> str:
+    """What a sentence to copy says in brackets."""
+    if verdict.word == CANNOT_TELL:
+        return verdict.reason
+    which = "" if verdict.orders in EXACT else " without a natural order"
+    told = f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {COMPARED[verdict.basis].cited}"
+    return f"{told}{_found_or_not(verdict)}"
+
+
+def _found_or_not(verdict: DataVerdict) -> str:
+    found_nothing = verdict.word == NONE_FOUND
+    return detectable_in_words(verdict.detectable) if found_nothing else seen_in_words(verdict.seen)
+
+
+def _why_not_told(verdict: DataVerdict, short: bool) -> str:
+    if verdict.basis == BY_RATIO:
+        return _by_ratio_in_short(verdict) if short else _by_ratio(verdict)
+    few = f"{verdict.n} of {counted(verdict.n_asked)}"
+    if verdict.doubt or verdict.basis == BY_NOTHING:
+        return f"{verdict.doubt[:1].upper()}{verdict.doubt[1:]}." if short else verdict.doubt
+    if short:
+        return f"Only {few} can be tested; at least {FEWEST_JUDGED} are needed."
+    return f"the audit has {few} {COMPARED[verdict.basis].needs}; at least {FEWEST_JUDGED} are needed"
+
+
+def _by_ratio(verdict: DataVerdict) -> str:
+    ratio, n = verdict.ratio, counted(verdict.ratio.n)
+    why = (
+        f"these are {RESTS_ON[verdict.orders]}, which a model may prefer without having seen them, and the audit has "
+        "neither a control nor a reference"
+    )
+    if not verdict.orders:
+        why = "the log does not say whether the published orders are random; run the audit again with this version"
+    if math.isnan(ratio.value):
+        return f"{why}; {n} without a natural order are too few for a ratio ({FEWEST_JUDGED} are needed)"
+    often = f"{number(ratio.value, 1)} times as often as by chance (at least {number(ratio.low, 1)})"
+    return f"{why}; the published order of {n} without a natural order is the most likely one {often}"
+
+
+def _by_ratio_in_short(verdict: DataVerdict) -> str:
+    wrote = "People wrote" if verdict.orders in (WRITTEN_ORDERS, PATTERNED_ORDERS) else "People may have written"
+    why = f"{wrote} these orders, and the audit has neither a control nor a reference."
+    if not verdict.orders:
+        why = "The log does not say whether the published orders are random. Run the audit again with this version."
+    if math.isnan(verdict.ratio.value):
+        return why
+    often = f"{number(verdict.ratio.value, 1)} times as often as by chance"
+    return f"{why} The published order is the most likely one {often}; natural preference may explain that."
 
 
 def seen_in_words(bound: SeenBound) -> str:
@@ -502,42 +578,22 @@ def _in_families(n_units: int) -> str:
     return f"in {count(n_units)} {'family' if n_units == 1 else 'families'} with the same options, passage or stem"
 
 
-def _countable(verdict: DataVerdict) -> str:
-    needed = {
-        BY_ORDERS: "with orders that differ in likelihood",
-        BY_REFERENCE: "without a natural order that the reference answered too",
-        BY_CONTROL: "without a natural order whose orders differ in likelihood from those in both control forms",
-    }
-    return f"the audit has {verdict.n} of {counted(verdict.n_asked)} {needed[verdict.basis]}"
-
-
-def _no_null(orders: str) -> str:
-    if not orders:
-        return "the log does not say whether the published orders are random; run the audit again with this version"
-    return (
-        f"these are {RESTS_ON[orders]}, which a model may prefer without having seen them, and the audit has neither "
-        "a control nor a reference"
-    )
-
-
-def _how_often(ratio: OrderRatio) -> str:
-    if math.isnan(ratio.value):
-        return f"; {counted(ratio.n)} without a natural order are too few for a ratio ({FEWEST_JUDGED} are needed)"
-    often = f"{number(ratio.value, 1)} times as often as by chance (at least {number(ratio.low, 1)})"
-    return f"; the published order of {counted(ratio.n)} without a natural order is the most likely one {often}"
-
-
 def detectable_in_words(detectable: Iterable[tuple[int, float]]) -> str:
     """To end a sentence with: how many seen questions would have been found; empty if not even all."""
     able = [(count, share) for count, share in detectable if not math.isnan(share)]
-    if not able:
-        return ""
-    shares = " or ".join(f"{percent(share, 0)} of the questions seen {_times(count)}" for count, share in able)
-    return f"; {shares} would have been found with probability {FOUND_WITH}"
+    times = {1: "once", 2: "twice", 3: "three times"}
+    told = [f"{percent(share, 0)} of the questions seen {times.get(n, f'{n} times')}" for n, share in able]
+    return f"; {' or '.join(told)} would have been found with probability {FOUND_WITH}" if told else ""
 
 
-def _times(count: int) -> str:
-    return {1: "once", 2: "twice", 3: "three times"}.get(count, f"{count} times")
+def _had_it_seen(detectable: Iterable[tuple[int, float]]) -> str:
+    """The first of these in a sentence of its own."""
+    for n, share in detectable:
+        if not math.isnan(share):
+            seen = {1: "once", 2: "twice"}.get(n, f"{n} times")
+            had = f"Had it seen {whole_percent(share)} of the questions {seen}"
+            return f" {had}, the audit would have found that with probability {FOUND_WITH}."
+    return ""
 
 
 def verdict_on(verdicts: Verdicts) -> DataVerdict:
@@ -604,4 +660,4 @@ def details(verdict: DataVerdict) -> Mapping[str, object]:
         "seen_at_least": verdict.seen.n_seen,
         **{f"detectable_share_seen_{count}": share for count, share in verdict.detectable},
     }
-    return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in numbers.items()}
+    return {key: defined(value) for key, value in numbers.items()}

@@ -1,8 +1,9 @@
 """Formats numbers: a dash for what is undefined, never a zero; no more digits than the error allows.
 
-Values formatted as cells of tables and pages, with their sort keys.
+Values formatted as cells of tables and pages, with their sort keys. A column of any table: what it is called, what it
+means, the value of a record and how that is shown.
 
-Renders cells as Markdown and records as CSV, with nothing in them that a viewer would execute.
+Tables as text, Markdown, LaTeX or HTML, and records as CSV, with nothing in them that a viewer would execute.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import csv
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from html import escape
+from typing import Any, Generic, TypeVar
 
-from lm_eval_leakage.stats.pooling import Estimate
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.texts import visible
 
 DASH = "–"
@@ -26,17 +29,9 @@ LOW_SHARE = 0.0095  # a share below it is shown with a decimal
 NO_BREAK = "\u00a0"  # keeps a number and its unit on one line
 
 
-class HasInterval(Protocol):
-    """A value with the ends of its interval; NaN where undefined."""
-
-    @property
-    def value(self) -> float: ...
-
-    @property
-    def low(self) -> float: ...
-
-    @property
-    def high(self) -> float: ...
+def defined(value: Any) -> Any:
+    """None for NaN, which JSON does not have."""
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def number(value: float | None, decimals: int = 3) -> str:
@@ -83,14 +78,14 @@ def plus_minus(estimate: Estimate, decimals: int | None = None) -> str:
     return value if not estimate or math.isnan(estimate.stderr) else f"{value} ± {number(estimate.stderr, decimals)}"
 
 
-def interval(estimate: HasInterval, decimals: int = 2) -> str:
-    """`[0.28, 0.38]`; empty where undefined."""
+def interval(estimate: Any, decimals: int = 2) -> str:
+    """`[0.28, 0.38]`, of anything with ends `low` and `high`; empty where undefined."""
     if math.isnan(estimate.low) or math.isnan(estimate.high):
         return ""
     return f"[{number(estimate.low, decimals)}, {number(estimate.high, decimals)}]"
 
 
-def value_in_interval(estimate: HasInterval) -> str:
+def value_in_interval(estimate: Any) -> str:
     """`0.50 [0.40, 0.62]`; a dash where the value is undefined."""
     shown = number(estimate.value, 2)
     return f"{shown} {interval(estimate)}".rstrip()
@@ -125,16 +120,6 @@ def pvalue_equation(value: float, is_bound: bool = False) -> str:
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A share with its interval and the share by chance, drawn on an axis from 0 to 1."""
-
-    low: float
-    value: float
-    high: float
-    chance: float | None
-
-
-@dataclass(frozen=True)
 class Cell:
     """text: as shown; small: a second line; order: sort key if it is not the text; badge: the style of a text that is
     shown as a badge"""
@@ -142,7 +127,6 @@ class Cell:
     text: str = DASH
     small: str = ""
     order: float | None = None
-    bar: Bar | None = None
     badge: str = ""
 
     @property
@@ -186,28 +170,150 @@ def ratio_cell(estimate: Estimate) -> Cell:
     return Cell(number(estimate.value, 2), interval(estimate), estimate.value) if estimate else EMPTY
 
 
-def bar_cell(estimate: Estimate, chance: float = math.nan) -> Cell:
-    """The value with its standard error above a drawing of its 95 % interval."""
-    if not estimate:
-        return EMPTY
-    low, value, high = (
-        min(1.0, max(0.0, estimate.value if math.isnan(end) else end))
-        for end in (estimate.low, estimate.value, estimate.high)
-    )
-    bar = Bar(low, value, high, None if math.isnan(chance) else min(1.0, max(0.0, chance)))
-    return Cell(plus_minus(estimate, 3), interval(estimate), estimate.value, bar)
+# ---------------------------------------------------------------------- columns and tables
 
-
+Record = TypeVar("Record")
 Cells = list[list[str]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """undefined: the value of a record without data for the column; cell: formats a value"""
+
+    undefined: Any
+    cell: Callable[[Any], Cell]
+
+    @property
+    def is_text(self) -> bool:
+        return isinstance(self.undefined, str)
+
+
+TEXT = Kind("", text_cell)
+COUNT = Kind(0, count_cell)
+NUMBER = Kind(math.nan, number_cell)
+PVALUE = Kind(math.nan, pvalue_cell)
+WITH_ERROR = Kind(UNKNOWN, error_cell)
+INTERVAL = Kind(UNKNOWN, interval_cell)
+RATIO = Kind(UNKNOWN, ratio_cell)
+
+
+@dataclass(frozen=True)
+class Column(Generic[Record]):
+    """One column of a table, a page or a file.
+
+    heading: its name in tables and on pages; empty if only JSON and CSV have it
+    of: the record's value; a Cell if it is formatted already
+    meaning: a sentence for the docs and the pages; empty if the heading says it all
+    key: its name in JSON, CSV and `--fail-on`; an Estimate also has `_stderr`, `_low` and `_high`
+    shown: formats it where that takes more of the record than the value
+    compute: the value from the questions that a row measures, from which `of` reads it
+    harness: its name in the harness's results, where `{metric}` is the row's metric; empty if it has none
+    in_text: False if only pages show it, since text tables have less room
+    is_optional: whether rows without data for it leave it out of their JSON
+    """
+
+    heading: str
+    kind: Kind
+    of: Callable[[Record], Any]
+    meaning: str = ""
+    key: str = ""
+    shown: Callable[[Record], Cell] | None = None
+    compute: Callable[[Any], Any] | None = None
+    harness: str = ""
+    in_text: bool = True
+    is_optional: bool = False
+
+    def cell(self, record: Record) -> Cell:
+        """The record's value, as tables and pages show it."""
+        if self.shown is not None:
+            return self.shown(record)
+        value = self.of(record)
+        return value if isinstance(value, Cell) else self.kind.cell(value)
+
+
+@dataclass(frozen=True)
+class Table:
+    """lines: each with a value to filter lines by; the first cell names the line"""
+
+    columns: Sequence[Column[Any]]
+    lines: Sequence[tuple[str, Sequence[Cell]]]
+
+    @property
+    def levels(self) -> list[str]:
+        return list(dict.fromkeys(level for level, _ in self.lines))
+
+    @property
+    def cells(self) -> Cells:
+        """The headings, and the lines as texts."""
+        return _in_text(self.columns, [line for _, line in self.lines])
+
+
+def tabulate(
+    records: Sequence[Record], columns: Sequence[Column[Record]], level: Callable[[Record], str] = lambda _: ""
+) -> Table:
+    """The first column names the lines and is always shown; of the others those in which some record has a value."""
+    found = [(column, [column.cell(record) for record in records]) for column in columns]
+    shown = [pair for pair in found if pair is found[0] or set(pair[1]) - {EMPTY}]
+    lines = zip(*(cells for _, cells in shown), strict=True)
+    return Table(
+        [column for column, _ in shown], [(level(one), line) for one, line in zip(records, lines, strict=True)]
+    )
+
+
+def cells_of(records: Sequence[Record], columns: Sequence[Column[Record]]) -> Cells:
+    """The headings, and the lines as texts, of all columns."""
+    return _in_text(columns, [[column.cell(one) for column in columns] for one in records])
+
+
+def _in_text(columns: Sequence[Column[Any]], lines: Sequence[Sequence[Cell]]) -> Cells:
+    return [[column.heading for column in columns], *([visible(cell.in_line) for cell in line] for line in lines)]
+
+
 STYLES = ("table", "markdown", "csv", "latex", "json")  # of rows; `--help` needs them, and this is quick to import
 TAG = re.compile(r"<(?=[A-Za-z/!?])")  # Markdown would pass it on as HTML
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # spreadsheets read the wide forms as formulas, too
+SPECIAL = {**{letter: f"\\{letter}" for letter in "&%$#_{}"}, "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+SPECIAL |= {"\\": r"\textbackslash{}", "±": r"$\pm$", "<": r"$<$", ">": r"$>$", "≤": r"$\leq$", "∞": r"$\infty$"}
+SPECIAL |= {DASH: "--"}
+
+
+def aligned(lines: Cells) -> str:
+    """A heading and rows in columns of equal width."""
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    ruled = [lines[0], ["-" * width for width in widths], *lines[1:]]
+    return "\n".join(
+        "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in ruled
+    )
+
+
+def _width(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def markdown_of(lines: Cells) -> str:
     """A heading and rows, such as `cells` returns."""
     head, *body = [[TAG.sub("&lt;", visible(cell)).replace("|", "\\|") for cell in line] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *body])
+
+
+def latex_of(lines: Cells) -> str:
+    """For the booktabs package."""
+    texts = [["".join(SPECIAL.get(letter, letter) for letter in cell) for cell in line] for line in lines]
+    head, *body = [f"{' & '.join(line)} \\\\" for line in texts]
+    begin = f"\\begin{{tabular}}{{{'l' * len(lines[0])}}}"
+    return "\n".join([begin, "\\toprule", head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}"])
+
+
+def html_of(lines: Cells) -> str:
+    """For notebooks."""
+
+    def row(tag: str, line: Sequence[str]) -> str:
+        cells = (f'<{tag} style="text-align:left">{escape(visible(text))}</{tag}>' for text in line)
+        return f"<tr>{''.join(cells)}</tr>"
+
+    body = "".join(row("td", line) for line in lines[1:])
+    return f"<table><thead>{row('th', lines[0])}</thead><tbody>{body}</tbody></table>"
 
 
 def csv_of(records: Sequence[Mapping[str, object]]) -> str:

@@ -1,6 +1,4 @@
-"""Applies `inference.withheld` to the lines of audits.
-
-Identifies the questions that one or several models have probably seen: a set with a target false discovery rate,
+"""Identifies the questions that one or several models have probably seen: a set with a target false discovery rate,
 and for every other cut of the ranking a bound on the number of unseen questions above it.
 """
 
@@ -21,6 +19,7 @@ from lm_eval_leakage.questions.families import described, left_out_in_words
 from lm_eval_leakage.records import Described
 from lm_eval_leakage.results.formatting import counted, number, percent
 from lm_eval_leakage.results.result_types import AskedOnce, asked_once
+from lm_eval_leakage.stats.combined import CombinedScore
 from lm_eval_leakage.stats.conformal import (
     CONFIDENCE,
     FEWEST_TO_NAME,
@@ -46,17 +45,16 @@ def described_lines(lines: Iterable[AuditLine]) -> Described:
     return described((line.read, line.guarded) for line in once.values() if line.read is not None)
 
 
-def refuse_withheld(calibration: Calibration, lines: Iterable[AuditLine]) -> None:
+def refuse_withheld(calibration: Calibration, lines: Sequence[AuditLine]) -> None:
     """Raises ValueError, with the remedy, if the calibration allows no statement about what was seen."""
-    of_run = list(lines)
-    if reason := of_another_benchmark(calibration, of_run) or why_withheld(calibration, described_lines(of_run)):
+    if reason := of_another_benchmark(calibration, lines) or why_withheld(calibration, described_lines(lines)):
         raise ValueError(reason)
 
 
-def of_another_benchmark(calibration: Calibration, lines: Iterable[AuditLine]) -> str | None:
+def of_another_benchmark(calibration: Calibration, lines: Iterable[AuditLine]) -> str:
     others = sorted({line.benchmark for line in lines if not is_part(line.benchmark, calibration.benchmark)})
     if not others:
-        return None
+        return ""
     return (
         f"the calibration is of the benchmark {calibration.benchmark!r}, but the run audits {', '.join(others)}; name "
         "a folder with audits of that benchmark alone, or make a calibration of this one"
@@ -119,13 +117,12 @@ def identify(
     models: list[_Ranked] = []
     for folder, calibration in runs:
         asked = questions_of_model(folder, calibration, problems)
-        scores, lines = scores_of(asked), first_lines(asked)
         for one in asked:
             copies.setdefault(one.name, {}).update(one.other_docs)
-        refuse_withheld(calibration, lines.values())
-        rows |= {name: line.doc for name, line in lines.items()}
-        classes = {name: line.of_class for name, line in lines.items()}
-        pvalues = pvalues_of(scores, classes, calibration, detector, problems)
+        refuse_withheld(calibration, [one.first for one in asked])
+        rows |= {one.name: one.first.doc for one in asked}
+        pvalues = pvalues_of(asked, calibration, detector, problems)
+        classes = {one.name: one.first.of_class for one in asked}
         models.append(_Ranked(pvalues, classes, calibration.detectors[detector]))
     asked_of_all = [name for name in rows if all(name in own.pvalues for own in models)]
     together = joint([[own.pvalues[name] for name in asked_of_all] for own in models])
@@ -134,17 +131,14 @@ def identify(
     found = from_pvalues(together, level)
     if len(questions) < FEWEST_TO_NAME:
         none = replace(found, flagged=(False,) * len(questions))
-        return Identification(questions, none, untested, (), _too_few(len(questions)), others)
+        too_few = (
+            f"No set is named: {counted(len(questions))} with a score from every model, fewer than the "
+            f"{FEWEST_TO_NAME} that a set is chosen from; audit more questions."
+        )
+        return Identification(questions, none, untested, (), too_few, others)
     parts = [part for own in models for part in own.parts(asked_of_all)]
     most = tuple(most_false(together, parts).tolist())
     return Identification(questions, found, untested, most, copies=others)
-
-
-def _too_few(n: int) -> str:
-    return (
-        f"No set is named: {counted(n)} with a score from every model, fewer than the {FEWEST_TO_NAME} that a set is "
-        "chosen from; audit more questions."
-    )
 
 
 @dataclass(frozen=True)
@@ -170,44 +164,46 @@ def questions_of_model(folder: Path, calibration: Calibration, problems: list[Pr
     return asked_once(line for _, line in lines_of_one_model(folder, problems, calibration.model))
 
 
-def scores_of(asked: Iterable[AskedOnce]) -> dict[str, dict[str, float]]:
-    """Scores of every question by detector, by the hash of its first row."""
-    return {
-        one.name: {key: score for line in one.lines.values() for key, score in line.scores.items()} for one in asked
-    }
-
-
-def first_lines(asked: Iterable[AskedOnce]) -> dict[str, AuditLine]:
-    """One line of every question, of its first row."""
-    return {one.name: next(iter(one.lines.values())) for one in asked}
-
-
 def pvalues_of(
-    scores: Mapping[str, Mapping[str, float]],
-    classes: Mapping[str, str],
-    calibration: Calibration,
-    detector: str,
-    problems: list[Problem],
+    asked: Sequence[AskedOnce], calibration: Calibration, detector: str, problems: list[Problem]
 ) -> dict[str, float]:
     """Conformal p-value of each question that has the scores the detector needs, among the known-unseen questions of
     its class if there are enough, else among all. Questions of a class without any have none, which is a problem."""
     known = _known(calibration, detector)
+    scores = {one.name: one.scores for one in asked}
     run = {part for own in scores.values() for part in own}
     if mismatch := calibration.unmatched(run, None if detector == COMBINED else detector):
         raise ValueError(mismatch)
-    scores = _comparable(scores, classes, calibration, known, problems)
-    if detector != COMBINED:
-        return {name: known.pvalue(own[detector], classes[name]) for name, own in scores.items() if detector in own}
-    together = calibration.combined
-    assert together is not None, "a calibration with combined scores says how they are computed"
-    complete = {name: own for name, own in scores.items() if all(part in own for part in together.detectors)}
-    if scores and not complete:
-        missing = sorted(set(together.detectors) - run)
+    classes = {one.name: one.first.of_class for one in asked}
+    others = Counter(of_class for of_class in classes.values() if known.compared_with(of_class) is None)
+    for of_class, n in others.items():
+        problems.append(
+            Problem(
+                f"{counted(n)} with {of_class} cannot be judged: the calibration of {calibration.model!r} has no "
+                "known-unseen question of that kind; add some"
+            )
+        )
+    scores = {name: own for name, own in scores.items() if classes[name] not in others}
+    found = scores_by(detector, scores, calibration.combined)
+    if detector == COMBINED and calibration.combined is not None and scores and not found:
+        missing = sorted(set(calibration.combined.detectors) - run)
         raise ValueError(
             f"no question has a score of every detector; audits are missing for: {', '.join(missing) or 'none'}; "
             f"those that were run are: {', '.join(sorted(run))}"
         )
-    return {name: known.pvalue(together.probability(own), classes[name]) for name, own in complete.items()}
+    return {name: known.pvalue(score, classes[name]) for name, score in found.items()}
+
+
+def scores_by(
+    detector: str, scores: Mapping[str, Mapping[str, float]], together: CombinedScore | None
+) -> dict[str, float]:
+    """By one detector, or by all combined, of each question that has what that needs."""
+    if detector != COMBINED:
+        return {name: own[detector] for name, own in scores.items() if detector in own}
+    if together is None:
+        return {}
+    complete = {name: own for name, own in scores.items() if all(part in own for part in together.detectors)}
+    return {name: together.probability(own) for name, own in complete.items()}
 
 
 def _known(calibration: Calibration, detector: str) -> KnownScores:
@@ -225,25 +221,6 @@ def _known(calibration: Calibration, detector: str) -> KnownScores:
             f"than {FEWEST_OF_CLASS} no p-value reaches 5 %, so add known-unseen questions"
         )
     return known
-
-
-def _comparable(
-    scores: Mapping[str, Mapping[str, float]],
-    classes: Mapping[str, str],
-    calibration: Calibration,
-    known: KnownScores,
-    problems: list[Problem],
-) -> dict[str, Mapping[str, float]]:
-    """The questions of a class that the calibration has unseen questions of."""
-    others = Counter(classes[name] for name in scores if known.compared_with(classes[name]) is None)
-    for of_class, n in others.items():
-        problems.append(
-            Problem(
-                f"{counted(n)} with {of_class} cannot be judged: the calibration of {calibration.model!r} has no "
-                "known-unseen question of that kind; add some"
-            )
-        )
-    return {name: own for name, own in scores.items() if classes[name] not in others}
 
 
 def _ranks(pvalues: Sequence[float]) -> list[int]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 from lm_eval_leakage.results.charts import Axis, DotChart, Dots, dot_chart, share_axis
@@ -18,45 +16,40 @@ from lm_eval_leakage.results.columns import (
     NULL_RATE,
     OF_VERDICT,
     VERDICT,
-    Column,
     badge_of,
 )
-from lm_eval_leakage.results.comparison import Comparison, common_basis, comparison
+from lm_eval_leakage.results.comparison import common_basis, comparison
 from lm_eval_leakage.results.data_verdict import WORDS
-from lm_eval_leakage.results.formatting import EMPTY, Cell, count_cell, error_cell, text_cell, whole_percent
+from lm_eval_leakage.results.formatting import (
+    COUNT,
+    EMPTY,
+    NUMBER,
+    TEXT,
+    WITH_ERROR,
+    Cell,
+    Column,
+    tabulate,
+    whole_percent,
+)
 from lm_eval_leakage.results.html import render as render_template
 from lm_eval_leakage.results.leaderboard import HOW_TO_READ, MORE_THAN, Board, Leaderboard, Standing, shortened
-from lm_eval_leakage.results.page import FIRST, MODEL_AND_BENCHMARK, PageColumn, of_row, table_of_checked, tabulate
+from lm_eval_leakage.results.page import CHECKED, FIRST, MODEL_AND_BENCHMARK, benchmark_table
 from lm_eval_leakage.results.result_types import Row
-from lm_eval_leakage.results.told_verdicts import sentence_to_copy
+from lm_eval_leakage.results.told_verdicts import by_chance, sentence_to_copy
 
 N_NAMED = 5  # models that are named for each verdict
 
 
-@dataclass(frozen=True)
-class Place:
-    """A model's place on a board."""
-
-    benchmark: str
-    n_common: int
-    standing: Standing
-
-    @property
-    def row(self) -> Row:
-        return self.standing.row
+Place = tuple[Board, Standing]
 
 
-def _of_place(column: Column[Any]) -> PageColumn[Place]:
-    own = of_row(column)
-    return PageColumn(own.title, lambda place: own.cell(place.row), own.meaning, own.is_text)
+def _of_place(column: Column[Row]) -> Column[Place]:
+    return Column(column.heading, column.kind, lambda place: column.cell(place[1].row), column.meaning)
 
 
-def _rank(standing: Standing) -> Cell:
-    return Cell(standing.ranks, "", standing.first + standing.last) if standing.ranks else EMPTY
-
-
-def _first(own: PageColumn[Row], place: Place) -> Cell:
-    return own.cell(place.row)
+def _rank(place: Place) -> Cell:
+    one = place[1]
+    return Cell(one.ranks, "", one.first + one.last) if one.ranks else EMPTY
 
 
 FURTHER = (
@@ -64,79 +57,54 @@ FURTHER = (
     FLAGGED_UNGUARDED,
     N_TESTED,
 )
-STANDINGS: tuple[PageColumn[Place], ...] = (
-    PageColumn("model", lambda place: MODEL_AND_BENCHMARK.cell(place.row), is_text=True),
-    *(PageColumn(own.title, partial(_first, own), own.meaning, own.is_text) for own in FIRST),
-    PageColumn(
+STANDINGS: Sequence[Column[Place]] = (
+    *map(_of_place, (MODEL_AND_BENCHMARK, *FIRST)),
+    Column(
         "rank by flags",
-        lambda place: _rank(place.standing),
+        NUMBER,
+        _rank,
         "1 means flagged most often; an interval from 1 + the number of models with significantly more flags, to the "
         "number of models minus those with significantly fewer",
     ),
 )
-ALL_STANDINGS: tuple[PageColumn[Place], ...] = (
+ALL_STANDINGS: Sequence[Column[Place]] = (
     *STANDINGS,
-    PageColumn(
+    Column(
         MORE_THAN,
-        lambda place: text_cell("" if not place.standing.more_than else shortened(place.standing.more_than)),
+        TEXT,
+        lambda place: shortened(place[1].more_than) if place[1].more_than else "",
         "models with significantly fewer flags (McNemar's exact test, adjusted for the number of pairs)",
-        is_text=True,
     ),
-    *(_of_place(column) for column in FURTHER),
-    PageColumn(
-        "common",
-        lambda place: count_cell(place.n_common),
-        "questions on which all models of the benchmark were tested",
+    *map(_of_place, FURTHER),
+    Column(
+        "common", COUNT, lambda place: place[0].n_common, "questions on which all models of the benchmark were tested"
     ),
 )
-
-CONFUSION_ARMS: tuple[PageColumn[Row], ...] = (
-    of_row(MODEL),
-    PageColumn("benchmark", lambda row: text_cell(row.task), is_text=True),
-    PageColumn("original", lambda row: error_cell(ARM_COLUMNS["original"].of(row))),
-    PageColumn("generalized", lambda row: error_cell(ARM_COLUMNS["generalized"].of(row))),
-    PageColumn("difference", lambda row: _signed(CONFUSION.cell(row)), "generalized minus original"),
+CONFUSION_ARMS: Sequence[Column[Row]] = (
+    MODEL,
+    Column("benchmark", TEXT, lambda row: row.task),
+    Column("original", WITH_ERROR, ARM_COLUMNS["original"].of),
+    Column("generalized", WITH_ERROR, ARM_COLUMNS["generalized"].of),
+    Column("difference", WITH_ERROR, lambda row: _signed(CONFUSION.cell(row)), "generalized minus original"),
 )
-
-
-@dataclass(frozen=True)
-class Judged:
-    """The models with one verdict on a board, the first few by name; word: empty for those without a verdict"""
-
-    word: str
-    models: tuple[str, ...]
-
-    @property
-    def badge(self) -> str:
-        return badge_of(self.word)
-
-
-@dataclass(frozen=True)
-class BoardShown:
-    """flags: a sentence on who is flagged most and least; empty if no question of any model can be flagged"""
-
-    benchmark: str
-    judged: tuple[Judged, ...]
-    flags: str
-    comparison: Comparison | None
 
 
 def render(leaderboard: Leaderboard) -> str:
     boards = leaderboard.boards
-    rows = [standing.row for board in boards for standing in board.standings]
+    rows = [one.row for board in boards for one in board.standings]
     axis = share_axis(FLAGGED.of(row) for row in rows)
-    places = [place for board in boards for place in _places(board)]
+    places = [(board, one) for board in boards for one in board.standings]
     shown = [_shown(board) for board in boards]
     return render_template(
         "leaderboard.html.j2",
         leaderboard=leaderboard,
         boards=shown,
-        on_top=shown[0].comparison if len(shown) == 1 else None,
+        on_top=shown[0]["comparison"] if len(shown) == 1 else None,
         how_to_read=HOW_TO_READ,
-        table=tabulate(places, STANDINGS, lambda place: place.benchmark),
-        all_columns=tabulate(places, ALL_STANDINGS, lambda place: place.benchmark),
+        table=tabulate(places, STANDINGS, lambda place: place[0].benchmark),
+        all_columns=tabulate(places, ALL_STANDINGS, lambda place: place[0].benchmark),
         charts=[_chart(board, axis) for board in boards if any(FLAGGED.of(one.row) for one in board.standings)],
-        checked=table_of_checked(rows),
+        checked=benchmark_table(rows, CHECKED),
         citations=[sentence for row in rows if (sentence := sentence_to_copy(row))],
         confusion=tabulate(leaderboard.confused, CONFUSION_ARMS, lambda row: row.task),
         has_verdicts=any(row.verdict.word for row in rows),
@@ -144,16 +112,12 @@ def render(leaderboard: Leaderboard) -> str:
     )
 
 
-def _shown(board: Board) -> BoardShown:
-    words = [*reversed(WORDS), ""]
-    judged = [Judged(word, tuple(names)) for word in words if (names := _models(board, word))]
+def _shown(board: Board) -> dict[str, Any]:
+    """On top of the page: the models by verdict, the first few by name; who is flagged most and least; a plot."""
+    judged = [(word, badge_of(word), names) for word in reversed(WORDS) if (names := _models(board, word))]
     rows = [standing.row for standing in board.standings]
     drawn = comparison(rows) if common_basis(rows) else None  # the flags have charts of their own
-    return BoardShown(board.benchmark, tuple(judged), _flags(board), drawn)
-
-
-def _places(board: Board) -> list[Place]:
-    return [Place(board.benchmark, board.n_common, standing) for standing in board.standings]
+    return {"benchmark": board.benchmark, "judged": judged, "flags": _flags(board), "comparison": drawn}
 
 
 def _models(board: Board, word: str) -> list[str]:
@@ -168,8 +132,7 @@ def _flags(board: Board) -> str:
     if not tested:
         return ""
     most, least = (find(tested, key=lambda row: FLAGGED.of(row).value) for find in (max, min))
-    chance = NULL_RATE.of(most)
-    expected = "" if math.isnan(chance) else f" ({whole_percent(chance)} expected by chance)"
+    expected = by_chance(most)
     highest, lowest = (whole_percent(FLAGGED.of(row).value) for row in (most, least))
     if most is least:
         return f"{highest} of questions flagged{expected}."

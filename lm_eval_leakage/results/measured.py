@@ -120,12 +120,12 @@ class Measured:
         return [bool(one.flagged) for one in self.tested]
 
     @property
-    def flags_unguarded(self) -> list[bool]:
-        return [bool(one.flagged) for one in self.tested if not one.guards]
-
-    @property
     def null_rates(self) -> list[float]:
         return [one.null_rate for one in self.tested if one.null_rate is not None]
+
+    def known(self, name: str) -> list[bool]:
+        """What is known under this name of some of the questions."""
+        return [value for one in self.joined if (value := getattr(one, name)) is not None]
 
     @cached_property
     def tested_flags(self) -> Flags:
@@ -136,21 +136,13 @@ class Measured:
         return flags_of(self.joined, unguarded=True)
 
     @property
-    def outliers(self) -> list[bool]:
-        return [one.outlier for one in self.joined if one.outlier is not None]
-
-    @property
     def outlier_null_rates(self) -> list[float]:
         tested = [one for one in self.joined if one.outlier is not None]
         return [one.outlier_null_rate for one in tested if one.outlier_null_rate is not None]
 
     @property
-    def calibrated_flags(self) -> list[bool]:
-        return [one.calibrated_flagged for one in self.joined if one.calibrated_flagged is not None]
-
-    @property
     def prevalence(self) -> Estimate:
-        flags, by = self.calibrated_flags, self.calibrating
+        flags, by = self.known("calibrated_flagged"), self.calibrating
         if by is None or not flags:
             return UNKNOWN
         seen = share_of(flags, *by.calibration.detectors[by.detector].flagged(by.fpr))

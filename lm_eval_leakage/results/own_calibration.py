@@ -16,8 +16,8 @@ from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.records import Described
 from lm_eval_leakage.results.data_verdict import natural_part
 from lm_eval_leakage.results.formatting import markdown_of, pvalue
-from lm_eval_leakage.results.identify import described_lines
-from lm_eval_leakage.results.result_types import asked_once
+from lm_eval_leakage.results.identify import described_lines, scores_by
+from lm_eval_leakage.results.result_types import AskedOnce, asked_once
 from lm_eval_leakage.stats.combined import CombinedScore
 from lm_eval_leakage.stats.known_scores import (
     COMBINED,
@@ -61,16 +61,16 @@ def own_calibration(
     model = model_of_audits(folder, problems)
     asked = _by_question(line for _, line in lines_of_one_model(folder, problems))
     unseen = _by_question(line for _, line in lines_of_one_model(unseen_folder, problems, model))
-    seen: ByQuestion = {}
+    seen: list[AskedOnce] = []
     if seen_folder is not None:
         seen = _by_question(line for _, line in lines_of_one_model(seen_folder, problems, model))
     together = None if weights is None else _combined_of(weights)
     detectors = _detectors(asked, unseen, seen, together)
-    kinds, others = (described_lines(own[0] for own in group.values()) for group in (unseen, asked))
+    kinds, others = (described_lines(one.first for one in group) for group in (unseen, asked))
     if reference is not None:
         kinds, others = _with_perplexity(reference, model, [(kinds, unseen), (others, asked)], problems)
     origin = f"{len(kinds)} questions that the model cannot have seen"
-    orders = (line.orders for lines in unseen.values() for line in lines)
+    orders = (line.orders for one in unseen for line in one.lines.values())
     natural = natural_part(one for one in orders if one is not None)
     made = Calibration(model, _benchmark_of(asked), OWN, origin, detectors, together, kinds, natural)
     if reason := why_withheld(made, others):
@@ -78,16 +78,9 @@ def own_calibration(
     return Made(made, exchangeability(kinds.properties, others.properties, rng=np.random.default_rng(0)))
 
 
-ByQuestion = Mapping[str, Sequence[AuditLine]]  # the lines of every question that can be read, by its name
-
-
-def _by_question(lines: Iterable[AuditLine]) -> ByQuestion:
-    of_questions = (line for line in lines if line.read is not None)  # a shard is no question
-    return {one.name: list(one.lines.values()) for one in asked_once(of_questions)}
-
-
-def _scores(lines: Sequence[AuditLine]) -> dict[str, float]:
-    return {name: score for line in lines for name, score in line.scores.items()}
+def _by_question(lines: Iterable[AuditLine]) -> list[AskedOnce]:
+    """The questions that can be read; a shard is no question."""
+    return asked_once(line for line in lines if line.read is not None)
 
 
 def _names(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
@@ -95,10 +88,10 @@ def _names(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def _detectors(
-    asked: ByQuestion, unseen: ByQuestion, seen: ByQuestion, together: CombinedScore | None
+    asked: Sequence[AskedOnce], unseen: Sequence[AskedOnce], seen: Sequence[AskedOnce], together: CombinedScore | None
 ) -> dict[str, KnownScores]:
     """The known scores of every detector that all groups have, and the combined ones."""
-    of_asked, of_unseen, of_seen = ({q: _scores(lines) for q, lines in one.items()} for one in (asked, unseen, seen))
+    of_asked, of_unseen, of_seen = ({one.name: one.scores for one in group} for group in (asked, unseen, seen))
     asked_by, unseen_by = _names(of_asked), _names(of_unseen)
     if not (shared := [name for name in unseen_by if name in asked_by]):
         raise ValueError(
@@ -107,14 +100,16 @@ def _detectors(
         )
     if together is not None:
         shared.append(COMBINED)
-        of_unseen, of_seen = (_with_combined(scores, together) for scores in (of_unseen, of_seen))
+        for group in (of_unseen, of_seen):
+            for question, score in scores_by(COMBINED, group, together).items():
+                group[question][COMBINED] = score
         if COMBINED not in _names(of_unseen):
             missing = sorted(set(together.detectors) - set(unseen_by))
             raise ValueError(
                 "no unseen question has a score of every detector of the combined score; audits are missing for: "
                 f"{', '.join(missing) or 'none'}"
             )
-    classes = {question: lines[0].of_class for question, lines in (*unseen.items(), *seen.items())}
+    classes = {one.name: one.first.of_class for one in (*unseen, *seen)}
     return {name: _known(name, of_unseen, of_seen, classes) for name in shared}
 
 
@@ -132,15 +127,6 @@ def _known(
     )
 
 
-def _with_combined(scores: Mapping[str, dict[str, float]], together: CombinedScore) -> dict[str, dict[str, float]]:
-    """The same, with the combined score of every question that has all of its parts."""
-    complete = {question for question, own in scores.items() if all(name in own for name in together.detectors)}
-    return {
-        question: own | ({COMBINED: together.probability(own)} if question in complete else {})
-        for question, own in scores.items()
-    }
-
-
 def _combined_of(weights: Calibration) -> CombinedScore:
     if weights.combined is None:
         raise ValueError(
@@ -150,8 +136,8 @@ def _combined_of(weights: Calibration) -> CombinedScore:
     return weights.combined
 
 
-def _benchmark_of(asked: ByQuestion) -> str:
-    names = sorted({lines[0].benchmark for lines in asked.values()})
+def _benchmark_of(asked: Sequence[AskedOnce]) -> str:
+    names = sorted({one.first.benchmark for one in asked})
     if len(names) != 1:
         raise ValueError(
             f"the audits are of {len(names)} benchmarks ({', '.join(names) or 'none that can be read'}), and a "
@@ -164,7 +150,7 @@ def _benchmark_of(asked: ByQuestion) -> str:
 
 
 def _with_perplexity(
-    folder: Path, model: str, groups: Sequence[tuple[Described, ByQuestion]], problems: list[Problem]
+    folder: Path, model: str, groups: Sequence[tuple[Described, Sequence[AskedOnce]]], problems: list[Problem]
 ) -> tuple[Described, Described]:
     """Both groups with the reference's nats per character of the options, given the question, as a property."""
     other = model_of_audits(folder, problems)
@@ -176,7 +162,9 @@ def _with_perplexity(
     nats = {line.question: found for _, line in lines_of_one_model(folder, problems) if (found := _nats(line))}
     name = f"nats per character of the options under {other}"
     first, second = (
-        replace(kinds, properties={**kinds.properties, name: tuple(nats[one] for one in group if one in nats)})
+        replace(
+            kinds, properties={**kinds.properties, name: tuple(nats[one.name] for one in group if one.name in nats)}
+        )
         for kinds, group in groups
     )
     if min(len(first.properties[name]), len(second.properties[name])) >= FEWEST:

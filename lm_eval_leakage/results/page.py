@@ -1,11 +1,5 @@
-"""Tables of arbitrary records: each column computes its cells; a column without any value is left out.
-
-The first table of a page, with the columns that a reader needs first, and that of what was checked: a line for each
-model and benchmark.
-
-The flagged questions as JSON in the page: as many as a budget of bytes allows, the highest scores first.
-
-The report on runs joined with audits, as one HTML page.
+"""The report on runs joined with audits, as one HTML page: verdicts, tables, charts, and the flagged questions as
+JSON, as many as a budget of bytes allows, the highest scores first.
 
 What `load_run` returns: a record per question, and their verdicts as a table for notebooks.
 """
@@ -15,19 +9,17 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from lm_eval_leakage.logs.audit_line import Scalar, benchmark_of
 from lm_eval_leakage.results.charts import (
     BarChart,
-    DotChart,
     Dots,
-    bar_chart,
     dot_chart,
     margin_histogram,
     rank,
@@ -49,23 +41,28 @@ from lm_eval_leakage.results.columns import (
     STRONG,
     TASK,
     VERDICT,
-    Column,
     displayed,
 )
 from lm_eval_leakage.results.comparison import Plot, comparison, comparison_plot
 from lm_eval_leakage.results.data_verdict import pvalue_parts
 from lm_eval_leakage.results.formatting import (
+    COUNT,
     DASH,
     EMPTY,
+    NUMBER,
+    TEXT,
+    WITH_ERROR,
     Cell,
+    Column,
+    Table,
+    cells_of,
     count,
-    count_cell,
     counted,
     error_cell,
+    html_of,
     number,
-    number_cell,
     percent,
-    text_cell,
+    tabulate,
     whole_percent,
 )
 from lm_eval_leakage.results.html import render as render_template
@@ -80,81 +77,17 @@ from lm_eval_leakage.results.told_verdicts import (
     n_flagged,
     told_verdicts,
 )
+from lm_eval_leakage.stats.pooling import Estimate
 from lm_eval_leakage.texts import visible
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-Record = TypeVar("Record")
-
-
-@dataclass(frozen=True)
-class PageColumn(Generic[Record]):
-    """meaning: a sentence for the list of columns; empty if the title is enough"""
-
-    title: str
-    cell: Callable[[Record], Cell]
-    meaning: str = ""
-    is_text: bool = False
-
-
-@dataclass(frozen=True)
-class Head:
-    title: str
-    meaning: str
-    is_text: bool
-
-
-@dataclass(frozen=True)
-class TableLine:
-    """level: value to filter lines by; head: the cell that names the line"""
-
-    level: str
-    head: Cell
-    cells: tuple[Cell, ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    heads: tuple[Head, ...]
-    lines: tuple[TableLine, ...]
-
-    @property
-    def levels(self) -> list[str]:
-        return list(dict.fromkeys(line.level for line in self.lines))
-
-
-def tabulate(
-    records: Sequence[Record], columns: Sequence[PageColumn[Record]], level: Callable[[Record], str] = lambda _: ""
-) -> Table:
-    """The first column names the lines and is never left out."""
-    first, *others = columns
-    filled = [column for column in others if any(column.cell(record) != EMPTY for record in records)]
-    return Table(
-        tuple(Head(column.title, column.meaning, column.is_text) for column in (first, *filled)),
-        tuple(
-            TableLine(level(record), first.cell(record), tuple(column.cell(record) for column in filled))
-            for record in records
-        ),
-    )
-
-
-def of_row(column: Column[Any]) -> PageColumn[Row]:
-    """The page's column for a column of the registry."""
-    return PageColumn(column.heading, column.cell, column.meaning, isinstance(column.kind.undefined, str))
-
-
-def verdict_table(rows: Sequence[Row]) -> Table:
-    """Of the benchmarks' rows, in their order."""
+def benchmark_table(rows: Sequence[Row], columns: Sequence[Column[Row]]) -> Table:
+    """A line for each model and benchmark."""
     is_one = len({row.model for row in rows}) < 2
-    return tabulate(rows, [BENCHMARK if is_one else MODEL_AND_BENCHMARK, *FIRST], lambda row: row.name)
-
-
-def table_of_checked(rows: Sequence[Row]) -> Table:
-    """What the verdict on each model and benchmark rests on."""
-    is_one = len({row.model for row in rows}) < 2
-    return tabulate(rows, [BENCHMARK if is_one else MODEL_AND_BENCHMARK, *CHECKED], lambda row: row.name)
+    return tabulate(rows, [BENCHMARK if is_one else MODEL_AND_BENCHMARK, *columns], lambda row: row.name)
 
 
 def deciding_cell(row: Row) -> Cell:
@@ -169,7 +102,7 @@ def deciding_cell(row: Row) -> Cell:
 
 
 def _flagged(row: Row) -> Cell:
-    rate = FLAGGED.of(row)
+    rate: Estimate = FLAGGED.of(row)
     if not rate:
         return EMPTY
     return Cell(whole_percent(rate.value), f"{count(n_flagged(row))} of {count(row.n_tested)}", rate.value)
@@ -193,34 +126,29 @@ def _questions(row: Row) -> Cell:
     return Cell(counted(n), "" if row.provenance.seed is None else f"drawn with seed {row.provenance.seed}", n)
 
 
-BENCHMARK = PageColumn[Row]("benchmark", lambda row: text_cell(row.name), is_text=True)
-MODEL_AND_BENCHMARK = PageColumn[Row]("model", lambda row: Cell(row.model, row.name), is_text=True)
-FIRST: tuple[PageColumn[Row], ...] = (
-    of_row(VERDICT),
-    PageColumn("flagged", _flagged, FLAGGED.meaning),
-    PageColumn("expected", _expected, NULL_RATE.meaning),
-    PageColumn(
+BENCHMARK: Column[Row] = Column("benchmark", TEXT, lambda row: row.name)
+MODEL_AND_BENCHMARK: Column[Row] = Column("model", TEXT, lambda row: Cell(row.model, row.name))
+FIRST: Sequence[Column[Row]] = (  # what a reader needs first
+    VERDICT,
+    Column("flagged", NUMBER, _flagged, FLAGGED.meaning),
+    Column("expected", NUMBER, _expected, NULL_RATE.meaning),
+    Column(
         "p or ratio",
+        NUMBER,
         deciding_cell,
         "the verdict's p-value and, where several verdicts are shown together or it is a later look, the adjusted "
         "one, which decides; where none holds, how many times as often as by chance the published order is the most "
         "likely one",
     ),
-    PageColumn("accuracy", _accuracy, ACCURACY.meaning),
-    PageColumn(
-        "accuracy without flagged",
-        lambda row: ACCURACY_UNFLAGGED.cell(row),
-        ACCURACY_UNFLAGGED.meaning,
-    ),
+    Column("accuracy", NUMBER, _accuracy, ACCURACY.meaning),
+    replace(ACCURACY_UNFLAGGED, heading="accuracy without flagged"),
 )
-
-
-CHECKED: tuple[PageColumn[Row], ...] = (
-    PageColumn("which model", lambda row: text_cell(row.provenance.revision or NOT_WRITTEN_DOWN), is_text=True),
-    PageColumn("asked as", lambda row: text_cell(row.provenance.asked_as), is_text=True),
-    PageColumn("questions", _questions),
-    PageColumn("date", lambda row: text_cell(row.provenance.date), is_text=True),
-    PageColumn("lm_eval", lambda row: text_cell(row.provenance.lm_eval), is_text=True),
+CHECKED: Sequence[Column[Row]] = (  # what a verdict rests on
+    Column("which model", TEXT, lambda row: row.provenance.revision or NOT_WRITTEN_DOWN),
+    Column("asked as", TEXT, lambda row: row.provenance.asked_as),
+    Column("questions", NUMBER, _questions),
+    Column("date", TEXT, lambda row: row.provenance.date),
+    Column("lm_eval", TEXT, lambda row: row.provenance.lm_eval),
 )
 
 
@@ -335,88 +263,23 @@ N_TOLD = 8  # verdicts that are shown at once; the others are folded
 OF_FLAGGED_ANSWERS = (ACCURACY_FLAGGED, GAP, GAP_ADJUSTED, GAP_PVALUE, STRONG)
 
 
-@dataclass(frozen=True)
-class ArmsShown:
-    chart: DotChart
-    table: Table
-
-
-@dataclass(frozen=True)
-class BenchmarkShown:
-    """The charts of one benchmark; questions of several are never counted together.
-
-    undrawn: (number of orders, questions) where there are too few for a chart
-    """
-
-    name: str
-    ranks: tuple[BarChart, ...]
-    undrawn: tuple[tuple[int, int], ...]
-    margins: BarChart | None
-
-
-@dataclass(frozen=True)
-class Section:
-    """What the page shows about the audits of one model, except its flagged questions.
-
-    benchmarks: the most suspicious first; not_drawn: names of further ones
-    n_unranked: number of tested questions without a rank; n_tested: of all that can be flagged
-    """
-
-    annotation: Annotation
-    benchmarks: tuple[BenchmarkShown, ...]
-    not_drawn: tuple[str, ...]
-    n_unranked: int
-    n_tested: int
-    arms: ArmsShown | None
-    others: Table | None
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.has_ranks or self.n_tested or self.arms or self.others)
-
-    @property
-    def has_ranks(self) -> bool:
-        return any(own.ranks for own in self.benchmarks)
-
-    @property
-    def has_margins(self) -> bool:
-        return any(own.margins for own in self.benchmarks)
-
-    @property
-    def is_compared(self) -> bool:
-        """Whether a control form or a reference is drawn."""
-        return any(chart.compared for own in self.benchmarks for chart in own.ranks)
-
-
-class EarlierVerdict(Protocol):
-    """What the page tells of a verdict of an earlier check."""
-
-    @property
-    def time(self) -> str: ...
-    @property
-    def model(self) -> str: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def verdict(self) -> str: ...
-    @property
-    def summary(self) -> str: ...
-
-
-OF_EARLIER: tuple[PageColumn[EarlierVerdict], ...] = (
-    PageColumn("told at", lambda one: text_cell(one.time), is_text=True),
-    PageColumn("model", lambda one: text_cell(one.model), is_text=True),
-    PageColumn("task", lambda one: text_cell(one.task), is_text=True),
-    PageColumn("verdict", lambda one: text_cell(one.verdict), is_text=True),
-    PageColumn("why", lambda one: text_cell(one.summary), is_text=True),
+EARLIER: Sequence[Column[Any]] = tuple(
+    Column(heading, TEXT, attrgetter(name))
+    for heading, name in (
+        ("told at", "time"),
+        ("model", "model"),
+        ("task", "task"),
+        ("verdict", "verdict"),
+        ("why", "summary"),
+    )
 )
 
 
-def render(annotations: Sequence[Annotation], earlier: Sequence[EarlierVerdict] = ()) -> str:
+def render(annotations: Sequence[Annotation], earlier: Sequence[Any] = ()) -> str:
     """One page for all models, the most suspicious verdicts first; flagged questions are left out as needed to keep it
     below 5 MB.
 
-    earlier: verdicts of earlier checks, which are shown apart
+    earlier: verdicts of earlier checks, with the attributes of EARLIER, which are shown apart
     """
     annotations = sorted(annotations, key=_suspicion)
     rows = by_suspicion([row for annotation in annotations for row in annotation.rows])
@@ -434,12 +297,12 @@ def render(annotations: Sequence[Annotation], earlier: Sequence[EarlierVerdict] 
             further=told[N_TOLD:],
             further_words=_counted_words(told[N_TOLD:]),
             comparison=comparison(first) if len(first) > 1 else None,
-            table=verdict_table(first),
-            checked=table_of_checked(first),
+            table=benchmark_table(first, FIRST),
+            checked=benchmark_table(first, CHECKED),
             all_rows=rows_table(rows),
             has_verdicts=any(one.word for one in told),
-            has_flags=any(section.n_tested for section in sections),
-            earlier=tabulate(earlier, OF_EARLIER),
+            has_flags=any(section["n_tested"] for section in sections),
+            earlier=tabulate(earlier, EARLIER),
         )
 
     return page(min(LARGEST_DATA, LARGEST_PAGE - n_bytes(page(0))))
@@ -466,20 +329,28 @@ def _lists(annotations: Sequence[Annotation], budget: int) -> list[Listed]:
     return [lists[place] for place in range(len(annotations))]
 
 
-def _section(annotation: Annotation) -> Section:
-    audited_questions = annotation.audited_questions
+def _section(annotation: Annotation) -> dict[str, Any]:
+    """What the page shows about the audits of one model, except its flagged questions: the charts of each benchmark,
+    since questions of several are never counted together, the most suspicious first."""
+    audited = annotation.audited_questions
     shown = [_benchmark(name, own) for name, own in _by_benchmark(annotation).items()]
-    drawn = [one for one in shown if one.ranks or one.margins]
-    n_asked = sum(found.flagged is not None or found.pvalue is not None for found in audited_questions)
-    return Section(
-        annotation,
-        tuple(drawn[:N_DRAWN]),
-        tuple(one.name for one in drawn[N_DRAWN:]),
-        n_asked - sum(rank(found) is not None for found in audited_questions),
-        sum(found.flagged is not None for found in audited_questions),
-        _arms(annotation.rows),
-        _other_detectors(annotation.rows),
-    )
+    drawn = [one for one in shown if one["ranks"] or one["margins"]]
+    n_asked = sum(found.flagged is not None or found.pvalue is not None for found in audited)
+    section: dict[str, Any] = {
+        "has_ranks": any(one["ranks"] for one in drawn[:N_DRAWN]),
+        "n_tested": sum(found.flagged is not None for found in audited),
+        "arms": _arms(annotation.rows),
+        "others": _other_detectors(annotation.rows),
+    }
+    return section | {
+        "annotation": annotation,
+        "is_empty": not any(section.values()),
+        "benchmarks": drawn[:N_DRAWN],
+        "not_drawn": [one["name"] for one in drawn[N_DRAWN:]],
+        "n_unranked": n_asked - sum(rank(found) is not None for found in audited),
+        "has_margins": any(one["margins"] for one in drawn[:N_DRAWN]),
+        "is_compared": any(chart.histogram.compared_with for one in drawn[:N_DRAWN] for chart in one["ranks"]),
+    }
 
 
 def _by_benchmark(annotation: Annotation) -> dict[str, list[AuditedQuestion]]:
@@ -492,43 +363,32 @@ def _by_benchmark(annotation: Annotation) -> dict[str, list[AuditedQuestion]]:
     return {name: own for name, own in found.items() if own}
 
 
-def _benchmark(name: str, audited_questions: Sequence[AuditedQuestion]) -> BenchmarkShown:
+def _benchmark(name: str, audited_questions: Sequence[AuditedQuestion]) -> dict[str, Any]:
     has_enough = sum(bool(found.flagged) for found in audited_questions) >= FEWEST_FLAGGED
     ranks = rank_histograms(audited_questions)
     margins = margin_histogram(audited_questions) if has_enough else None
-    charts = tuple(map(bar_chart, ranks.drawn))
-    return BenchmarkShown(name, charts, ranks.undrawn, None if margins is None else bar_chart(margins))
+    charts = [BarChart(one) for one in ranks.drawn]
+    return {"name": name, "ranks": charts, "undrawn": ranks.undrawn, "margins": margins and BarChart(margins)}
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
     """All columns with a heading: the task, the model if there are several, those of the first table, the others."""
     is_one = len({row.model for row in rows}) < 2
     verdicts = [column for column in OF_VERDICT if column.heading and column is not VERDICT]
-    first: list[Column[Any]] = [
-        *([] if is_one else [MODEL]),
-        VERDICT,
-        FLAGGED,
-        NULL_RATE,
-        *verdicts,
-        ACCURACY,
-        ACCURACY_UNFLAGGED,
-    ]
-    others = [column for column in displayed() if column not in (TASK, MODEL, *first)]
-    task = PageColumn[Row](TASK.heading, lambda row: Cell(row.task, row.level), TASK.meaning, is_text=True)
-    return tabulate(rows, [task, *map(_with_enough_flagged, [*first, *others])], lambda row: row.level)
+    first = [*([] if is_one else [MODEL]), VERDICT, FLAGGED, NULL_RATE, *verdicts, ACCURACY, ACCURACY_UNFLAGGED]
+    others = [_with_enough_flagged(column) for column in displayed() if column not in (TASK, MODEL, *first)]
+    task = replace(TASK, of=lambda row: Cell(row.task, row.level))
+    return tabulate(rows, [task, *first, *others], lambda row: row.level)
 
 
-def _with_enough_flagged(column: Column[Any]) -> PageColumn[Row]:
-    """The column; empty for rows with fewer flagged questions than allow a claim about their answers."""
-    own = of_row(column)
+def _with_enough_flagged(column: Column[Row]) -> Column[Row]:
+    """Empty for rows with fewer flagged questions than allow a claim about their answers."""
     if column not in OF_FLAGGED_ANSWERS:
-        return own
-    return PageColumn(
-        own.title, lambda row: own.cell(row) if has_enough_flagged(row) else EMPTY, own.meaning, own.is_text
-    )
+        return column
+    return replace(column, shown=lambda row: column.cell(row) if has_enough_flagged(row) else EMPTY)
 
 
-def _arms(rows: Sequence[Row]) -> ArmsShown | None:
+def _arms(rows: Sequence[Row]) -> dict[str, Any] | None:
     """A chart of the benchmarks and a table of all rows with choice confusion."""
     asked = [row for row in rows if _has_arms(row)]
     if not asked:
@@ -536,22 +396,23 @@ def _arms(rows: Sequence[Row]) -> ArmsShown | None:
     first = [row for row in benchmarks(rows) if _has_arms(row)] or asked[:1]
     names = [name for name, arm in ARM_COLUMNS.items() if any(arm.of(row) for row in asked)]
     dots = [Dots(row.task, {ARMS_IN_WORDS[name]: ARM_COLUMNS[name].of(row) for name in names}) for row in first]
-    columns = [PageColumn(ARMS_IN_WORDS[name], ARM_COLUMNS[name].cell) for name in names]
-    task = PageColumn[Row](TASK.heading, TASK.cell, is_text=True)
-    return ArmsShown(dot_chart("Accuracy by arm", "accuracy, 95 % interval", dots), tabulate(asked, [task, *columns]))
+    columns = [replace(ARM_COLUMNS[name], heading=ARMS_IN_WORDS[name], meaning="") for name in names]
+    task = replace(TASK, meaning="")
+    chart = dot_chart("Accuracy by arm", "accuracy, 95 % interval", dots)
+    return {"chart": chart, "table": tabulate(asked, [task, *columns])}
 
 
 def _other_detectors(rows: Sequence[Row]) -> Table | None:
     """Values of detectors that have no column of their own: a line per group or task, detector and value."""
     once = {row.name: row for row in reversed(rows) if row.level != SUBJECT_LEVEL}  # not for each metric of the run
     found = [(name, value) for name, row in reversed(once.items()) for value in row.others]
-    columns: list[PageColumn[tuple[str, DetectorValue]]] = [
-        PageColumn(TASK.heading, lambda line: text_cell(line[0]), is_text=True),
-        PageColumn("detector", lambda line: text_cell(line[1].detector), is_text=True),
-        PageColumn("value", lambda line: text_cell(line[1].name), is_text=True),
-        PageColumn("questions", lambda line: count_cell(line[1].n)),
-        PageColumn("mean", lambda line: error_cell(line[1].estimate)),
-        PageColumn(NULL_RATE.heading, lambda line: number_cell(line[1].null_rate)),
+    columns: list[Column[tuple[str, DetectorValue]]] = [
+        Column(TASK.heading, TEXT, lambda line: line[0]),
+        Column("detector", TEXT, lambda line: line[1].detector),
+        Column("value", TEXT, lambda line: line[1].name),
+        Column("questions", COUNT, lambda line: line[1].n),
+        Column("mean", WITH_ERROR, lambda line: line[1].estimate),
+        Column(NULL_RATE.heading, NUMBER, lambda line: line[1].null_rate),
     ]
     return tabulate(found, columns) if found else None
 
@@ -560,7 +421,13 @@ def _has_arms(row: Row) -> bool:
     return any(arm.of(row) for arm in ARM_COLUMNS.values())
 
 
-TABLE_HEADS = ("model", "task", "questions", "verdict", "flagged")
+IN_NOTEBOOKS: Sequence[Column[Row]] = (
+    MODEL,
+    Column("task", TEXT, lambda row: row.name),
+    Column("questions", TEXT, lambda row: count(row.n)),
+    Column("verdict", TEXT, lambda row: row.verdict.word),
+    Column("flagged", TEXT, lambda row: percent(FLAGGED.of(row).value) if row.n_tested else DASH),
+)
 
 
 class LoadedRun(list[dict[str, Scalar]]):
@@ -592,15 +459,5 @@ class LoadedRun(list[dict[str, Scalar]]):
 
     def _repr_html_(self) -> str:
         rows = [row for annotation in self.annotations for row in benchmarks(annotation.rows)]
-        shown = "".join(_html_row(row) for row in sorted(rows, key=lambda row: suspicion(row.verdict)))
-        return f"<table><thead>{_html_cells('th', TABLE_HEADS)}</thead><tbody>{shown}</tbody></table>"
-
-
-def _html_row(row: Row) -> str:
-    flagged = percent(FLAGGED.of(row).value) if row.n_tested else DASH
-    return _html_cells("td", (row.model, row.name, count(row.n), row.verdict.word or DASH, flagged))
-
-
-def _html_cells(tag: str, texts: Sequence[Any]) -> str:
-    cells = "".join(f'<{tag} style="text-align:left">{escape(visible(text))}</{tag}>' for text in texts)
-    return f"<tr>{cells}</tr>"
+        rows.sort(key=lambda row: suspicion(row.verdict))
+        return html_of(cells_of(rows, IN_NOTEBOOKS))

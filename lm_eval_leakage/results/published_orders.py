@@ -34,7 +34,7 @@ from lm_eval_leakage.questions.families import distinct
 from lm_eval_leakage.questions.guards import gives_up, guards_of, speaks_of_others
 from lm_eval_leakage.questions.natural_orders import mentions, quantities
 from lm_eval_leakage.records import Question
-from lm_eval_leakage.results.formatting import counted, markdown_of, number, pvalue, pvalue_equation
+from lm_eval_leakage.results.formatting import counted, defined, markdown_of, number, pvalue, pvalue_equation
 from lm_eval_leakage.stats.order_sum import (
     Places,
     adjusted_by_holm,
@@ -62,7 +62,6 @@ WEAKEST_FIRST = (
     SEALED_ORDERS,
 )  # "" if unknown
 DOCUMENTED = {"random": DRAWN_ORDERS, "written": WRITTEN_ORDERS, "sealed": SEALED_ORDERS}  # by what the builder says
-READ_AS = {"random": PASSED_ORDERS}  # in logs of earlier versions, for orders that passed or were documented
 LEVEL = 0.01  # one random benchmark in 100 is called written and loses an exact test, the cheaper of the two mistakes
 POWER = 0.8
 N_TESTS = 8  # among which Holm adjusts if all can act
@@ -204,12 +203,8 @@ def _cells(test: OrderTest) -> list[str]:
 
 def as_record(found: OrderTests, status: NullStatus) -> dict[str, object]:
     """For JSON: everything, with null for what is undefined."""
-    tests = [{key: _defined(value) for key, value in asdict(test).items()} for test in found.tests]
+    tests = [{key: defined(value) for key, value in asdict(test).items()} for test in found.tests]
     return {**asdict(status), "n_questions": found.n_questions, "n_left_out": found.n_left_out, "tests": tests}
-
-
-def _defined(value: object) -> object:
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 FEWEST_TESTED = 20  # below, nothing is computed: a p-value of so few questions would be read as an answer

@@ -21,7 +21,6 @@ from typing import Any
 from lm_eval_leakage.logs.audit_line import Arms, AuditLine, benchmark_of
 from lm_eval_leakage.logs.audits import audited_task, benchmarks_of_groups, with_audits
 from lm_eval_leakage.logs.run import Problem, Run
-from lm_eval_leakage.questions.families import question_key
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.data_verdict import NO_VERDICT, DataVerdict
 from lm_eval_leakage.stats.pooling import (
@@ -166,13 +165,12 @@ def provenance_of_model(name: str, identity: Mapping[str, str]) -> Provenance:
 def _revision(identity: Mapping[str, str]) -> str:
     """Of the model, then of what it was asked with, such as an adapter."""
     found = {name: match for name, told in identity.items() if (match := WITH_DIGEST.fullmatch(told))}
-    own = [_in_words(found[name]["digest"]) for name in OF_NAME if name in found]
-    others = [f"{name} {_in_words(match['digest'])}" for name, match in found.items() if name not in OF_NAME]
-    return ", ".join([*own, *others])
-
-
-def _in_words(digest: str) -> str:
-    return f"revision {digest}" if COMMIT.fullmatch(digest) else f"files with digest {digest}"
+    told = {
+        name: f"{'revision' if COMMIT.fullmatch(digest) else 'files with digest'} {digest}"
+        for name, digest in ((name, match["digest"]) for name, match in found.items())
+    }
+    own = [told[name] for name in OF_NAME if name in told]
+    return ", ".join([*own, *(f"{name} {one}" for name, one in told.items() if name not in OF_NAME)])
 
 
 def _commit_by_harness(results: Mapping[str, Any]) -> str:
@@ -242,11 +240,14 @@ class AuditedQuestion:
 
 @dataclass(frozen=True)
 class AnnotatedQuestion:
-    """A run's answer to one question, with what the audits found; `audited` is None if no audit has it.
+    """A run's answer to one question, with what the audits found; `audited` is None if no audit has it, or before it
+    was looked for.
 
     scores: by "metric,filter", as the samples log has them (for accuracies 1.0 is correct, 0.0 is wrong)
     length: characters of the row's texts
     log: the samples log that it was read from; n_shot: number of examples of that run
+    filters: the harness's filters under which the log has it
+    key: as of `questions.copies`; empty if the row has no known layout
     """
 
     task: str
@@ -256,9 +257,11 @@ class AnnotatedQuestion:
     subject: str
     length: int
     scores: Mapping[str, float]
-    audited: AuditedQuestion | None
+    audited: AuditedQuestion | None = None
     log: str = ""
     n_shot: str = ""
+    filters: frozenset[str] = frozenset()
+    key: str = ""
 
 
 @dataclass(frozen=True)
@@ -359,6 +362,16 @@ class AskedOnce:
         return merged
 
     @property
+    def first(self) -> AuditLine:
+        """One line of the first row."""
+        return next(iter(self.lines.values()))
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """By the names of detectors."""
+        return {name: score for line in self.lines.values() for name, score in line.scores.items()}
+
+    @property
     def other_docs(self) -> dict[str, Mapping[str, Any]]:
         """The rows after the first, by hash."""
         return {name: next(iter(own.values())).doc for name, own in self.rows.items() if name != self.name}
@@ -375,11 +388,9 @@ class _Row:
 
     @property
     def key(self) -> str:
-        """As an audit wrote it, else from the row."""
-        first = next(iter(self.lines.values()))
-        written = next((line.question_key for line in self.lines.values() if line.question_key), "")
-        read = None if first.is_of_shard else first.read
-        return written or (question_key(read) if read else first.question)
+        """As an audit wrote it; the hash of a row that could not be read, or of a shard."""
+        written = (line.question_key for line in self.lines.values() if line.question_key)
+        return next(written, next(iter(self.lines.values())).question)
 
     @property
     def place(self) -> tuple[str, float]:

@@ -10,7 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.logs.run import Run, n_told
@@ -25,6 +25,7 @@ from lm_eval_leakage.results.answered import (
 )
 from lm_eval_leakage.results.columns import AUDIT_COLUMNS, IS_AUDITED, RUN_COLUMNS, recorded, values_of
 from lm_eval_leakage.results.data_verdict import EVIDENCE_LEVEL, data_verdict
+from lm_eval_leakage.results.formatting import defined
 from lm_eval_leakage.results.identify import is_part
 from lm_eval_leakage.results.measured import Entry, Measured
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, AuditedQuestion, Row, detector_values
@@ -32,6 +33,7 @@ from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.order_sum import NaturalPart, adjusted_by_holm, holm_level
 from lm_eval_leakage.stats.pooling import NAN, UNKNOWN, Estimate, normal, share
 
+Asked = TypeVar("Asked", AnnotatedQuestion, AuditedQuestion)
 GROUP_LEVEL, TASK_LEVEL, SUBJECT_LEVEL = "group", "task", "subject"
 
 
@@ -47,19 +49,7 @@ class Part:
     pooled: PooledMetrics | None = None
 
 
-@dataclass(frozen=True)
-class _Named:
-    """What a row is about. `told`: metrics as the harness reported them, or would have without shards, `n`: number of
-    questions it reported, `group`: the outermost group that contains it, `origin`: the results file."""
-
-    model: str
-    task: str
-    level: str
-    n_shot: str
-    told: Mapping[str, Estimate]
-    n: int | None
-    group: str
-    origin: str
+Begun = tuple[Row, Mapping[str, Estimate]]  # a row without values, and its metrics as the harness reported them
 
 
 def rows_of(
@@ -77,12 +67,12 @@ def rows_of(
     ease: share of reference models that answer a question correctly, by its hash or content
     """
     rows: list[Row] = []
-    for named, questions in [*_groups(model, parts), *_tasks(model, parts)]:
-        rows += _of_metrics(named, questions, calibrating, ease)
+    for (row, told), questions in [*_groups(model, parts), *_tasks(model, parts)]:
+        rows += _of_metrics(row, told, questions, calibrating, ease)
     return [*rows, *_of_audits(model, unanswered, groups_of_audits, calibrating)]
 
 
-def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequence[AnnotatedQuestion]]]:
+def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[Begun, Sequence[AnnotatedQuestion]]]:
     shown: set[tuple[str, str]] = set()
     for part in parts:
         run, n_shot = part.answered.run, part.answered.n_shot
@@ -97,7 +87,7 @@ def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequenc
             n = sum(n_told(run, task) or 0 for task in tasks)
             above = outermost(group, members)
             told = _told_of_group(group, run, [same[task] for task in tasks if task in same])
-            yield _Named(model, group, GROUP_LEVEL, n_shot, told, n or None, above, _file(run)), pooled
+            yield (_begun(model, group, GROUP_LEVEL, n_shot, n, above, run), told), pooled
 
 
 def _told_of_group(group: str, run: Run, parts: Sequence[Part]) -> Mapping[str, Estimate]:
@@ -107,31 +97,45 @@ def _told_of_group(group: str, run: Run, parts: Sequence[Part]) -> Mapping[str, 
     return metrics_of_group(group, [(part.answered.task, part.pooled) for part in own if part.pooled], run.shards)
 
 
-def _tasks(model: str, parts: Sequence[Part]) -> Iterator[tuple[_Named, Sequence[AnnotatedQuestion]]]:
+def _tasks(model: str, parts: Sequence[Part]) -> Iterator[tuple[Begun, Sequence[AnnotatedQuestion]]]:
     for part in parts:
         task, run, n_shot = part.answered.task, part.answered.run, part.answered.n_shot
         group = outermost(task, run.results.get("group_subtasks") or {})
         told = _told(run, task) if part.pooled is None else part.pooled.told
-        named = _Named(model, task, TASK_LEVEL, n_shot, told, n_told(run, task), group, _file(run))
-        yield named, part.questions
-        subjects: dict[str, list[AnnotatedQuestion]] = defaultdict(list)
-        for question in part.questions:
-            subjects[question.subject].append(question)
-        for subject, found in sorted(subjects.items()) if len(subjects) > 1 else ():
-            yield _Named(model, f"{task}/{subject}", SUBJECT_LEVEL, n_shot, {}, None, group, _file(run)), found
+        yield (_begun(model, task, TASK_LEVEL, n_shot, n_told(run, task) or 0, group, run), told), part.questions
+        for subject, found in _by_subject(task, part.questions):
+            yield (_begun(model, subject, SUBJECT_LEVEL, n_shot, 0, group, run), {}), found
+
+
+def _begun(model: str, task: str, level: str, n_shot: str, n: int, group: str, run: Run | None) -> Row:
+    origin = "" if run is None or run.results_file is None else str(run.results_file)
+    return Row(model, task, level, "", n_shot, n, UNKNOWN, 0, 0, group=group, origin=origin)
+
+
+def _by_subject(task: str, found: Sequence[Asked]) -> Iterator[tuple[str, list[Asked]]]:
+    """The questions of each subject of a task, if it has several."""
+    subjects: dict[str, list[Asked]] = defaultdict(list)
+    for one in found:
+        subjects[one.subject].append(one)
+    for subject, own in sorted(subjects.items()) if len(subjects) > 1 else ():
+        yield f"{task}/{subject}", own
 
 
 def _of_metrics(
-    named: _Named, questions: Sequence[AnnotatedQuestion], calibrating: Calibrating | None, ease: Mapping[str, float]
+    row: Row,
+    told: Mapping[str, Estimate],
+    questions: Sequence[AnnotatedQuestion],
+    calibrating: Calibrating | None,
+    ease: Mapping[str, float],
 ) -> Iterator[Row]:
     """A row per accuracy; for the first metric if there is no accuracy."""
-    metrics = list(named.told) or list(dict.fromkeys(key for question in questions for key in question.scores))
+    metrics = list(told) or list(dict.fromkeys(key for question in questions for key in question.scores))
     for metric in [key for key in metrics if key.split(",")[0] in ACCURACIES] or metrics[:1]:
         entries = _entries(questions, metric, ease)
-        scores = [entry.score for entry in entries if entry.score is not None]
-        told = named.told.get(metric)
-        accuracy = share(scores) if told is None else _with_error(told, share(scores))
-        yield _row(replace(named, n=named.n or len(questions)), metric, accuracy, entries, calibrating)
+        pooled = share([entry.score for entry in entries if entry.score is not None])
+        accuracy = _with_error(told[metric], pooled) if metric in told else pooled
+        named = replace(row, metric=metric, n=row.n or len(questions), accuracy=accuracy)
+        yield _measured(named, Measured(entries, calibrating))
 
 
 def _with_error(told: Estimate, pooled: Estimate) -> Estimate:
@@ -141,37 +145,25 @@ def _with_error(told: Estimate, pooled: Estimate) -> Estimate:
     return pooled if is_same else told
 
 
-def _row(
-    named: _Named, metric: str, accuracy: Estimate, entries: Sequence[Entry], calibrating: Calibrating | None
-) -> Row:
-    measured = Measured(entries, calibrating)
-    values = values_of(measured)
+def _measured(row: Row, measured: Measured) -> Row:
     others = [one.others for one in measured.joined if one.others]
-    natural = _natural_part(measured, calibrating)
-    verdict = data_verdict((one.orders for one in measured.joined if one.orders is not None), natural)
-    return Row(
-        model=named.model,
-        task=named.task,
-        level=named.level,
-        metric=metric,
-        n_shot=named.n_shot,
-        n=named.n or 0,
-        accuracy=accuracy,
+    orders = (one.orders for one in measured.joined if one.orders is not None)
+    verdict = data_verdict(orders, _natural_part(measured))
+    return replace(
+        row,
         n_joined=len(measured.joined),
         n_tested=len(measured.tested),
         n_copies=measured.n_copies,
-        values=values,
-        group=named.group,
+        values=values_of(measured),
         others=detector_values(others) if others else (),
         flags={one.doc_hash: bool(one.flagged) for one in measured.tested},
-        origin=named.origin,
         verdict=replace(verdict, n_copies=measured.n_copies) if verdict.basis else verdict,
     )
 
 
-def _natural_part(measured: Measured, calibrating: Calibrating | None) -> NaturalPart | None:
+def _natural_part(measured: Measured) -> NaturalPart | None:
     """What the calibration's unseen questions say of these, if they are of its benchmark."""
-    known = None if calibrating is None else calibrating.calibration
+    known = None if measured.calibrating is None else measured.calibrating.calibration
     if known is None or not all(is_part(one.benchmark, known.benchmark) for one in measured.joined):
         return None
     return known.natural
@@ -187,10 +179,6 @@ def _entries(questions: Sequence[AnnotatedQuestion], metric: str, ease: Mapping[
         Entry(question.audited, question.scores.get(metric), stratum)
         for question, stratum in zip(questions, strata, strict=True)
     ]
-
-
-def _file(run: Run) -> str:
-    return "" if run.results_file is None else str(run.results_file)
 
 
 def _told(run: Run, name: str) -> dict[str, Estimate]:
@@ -215,8 +203,8 @@ def _of_audits(
     calibrating: Calibrating | None,
 ) -> Iterator[Row]:
     def row(name: str, level: str, found: Sequence[AuditedQuestion], group: str) -> Row:
-        named = _Named(model, name, level, "", {}, sum(one.n_rows for one in found), group, "")
-        return _row(named, "", UNKNOWN, [Entry(one, n_rows=one.n_rows) for one in found], calibrating)
+        begun = _begun(model, name, level, "", sum(one.n_rows for one in found), group, None)
+        return _measured(begun, Measured([Entry(one, n_rows=one.n_rows) for one in found], calibrating))
 
     for group in outer_first(members):
         pooled = [one for name in leaves(group, members) if name != group for one in unanswered.get(name, ())]
@@ -225,11 +213,8 @@ def _of_audits(
     for benchmark, found in unanswered.items():
         group = outermost(benchmark, members)
         yield row(benchmark, TASK_LEVEL, found, group)
-        subjects: dict[str, list[AuditedQuestion]] = defaultdict(list)
-        for one in found:
-            subjects[one.subject].append(one)
-        for subject, part in sorted(subjects.items()) if len(subjects) > 1 else ():
-            yield row(f"{benchmark}/{subject}", SUBJECT_LEVEL, part, group)
+        for subject, part in _by_subject(benchmark, found):
+            yield row(subject, SUBJECT_LEVEL, part, group)
 
 
 def adjusted_rows(rows: Sequence[Row]) -> list[Row]:
@@ -240,20 +225,20 @@ def adjusted_rows(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         if not math.isnan(row.verdict.pvalue):
             families[_family(row)][row.model, row.task] = row.verdict.looked_pvalue  # the same for each metric
-    adjusted = {
-        (family, name): (pvalue, len(own), holm_level(list(own.values()), EVIDENCE_LEVEL))
-        for family, own in families.items()
-        for name, pvalue in zip(own, adjusted_by_holm(list(own.values())), strict=True)
-    }
-    return [_with_adjusted(row, adjusted.get((_family(row), (row.model, row.task)))) for row in rows]
+    found: dict[tuple[str, ...], dict[tuple[str, str], tuple[float, int, float]]] = {}
+    for family, own in families.items():
+        pvalues = list(own.values())
+        level = holm_level(pvalues, EVIDENCE_LEVEL)
+        found[family] = {name: (p, len(own), level) for name, p in zip(own, adjusted_by_holm(pvalues), strict=True)}
+    return [_with_adjusted(row, found.get(_family(row), {}).get((row.model, row.task))) for row in rows]
 
 
 def _with_adjusted(row: Row, found: tuple[float, int, float] | None) -> Row:
     if found is None:
         return row
-    pvalue, n, level = found
-    own = row.verdict
-    return replace(row, verdict=replace(own, adjusted=pvalue, n_together=n, level=level * own.spent))
+    adjusted, n, level = found
+    verdict = replace(row.verdict, adjusted=adjusted, n_together=n, level=level * row.verdict.spent)
+    return replace(row, verdict=verdict)
 
 
 def _family(row: Row) -> tuple[str, ...]:
@@ -291,7 +276,7 @@ def flat_row(row: Row) -> dict[str, Scalar]:
         value = column.of(row)
         if column.is_optional and not value:
             continue
-        flat |= _flat_estimate(column.key, value) if isinstance(value, Estimate) else {column.key: _scalar(value)}
+        flat |= _flat_estimate(column.key, value) if isinstance(value, Estimate) else {column.key: defined(value)}
     for other in row.others:
         flat[f"{other.detector}.n"] = max(other.n, int(flat.get(f"{other.detector}.n") or 0))
         flat |= _flat_estimate(other.key, other.estimate)
@@ -302,12 +287,12 @@ def flat_row(row: Row) -> dict[str, Scalar]:
 
 def flat_question(question: AnnotatedQuestion) -> dict[str, Scalar]:
     """A question's answer and verdicts as scalars; None for what is unknown."""
-    of_run = {column.key: column.of_run(question) for column in RUN_COLUMNS if column.of_run}
+    of_run = {column.key: column.of(question) for column in RUN_COLUMNS}
     found: dict[str, Scalar] = {**of_run, **question.scores, IS_AUDITED.key: question.audited is not None}
     one = question.audited
     if one is None:
         return found
-    found |= {column.key: column.of_audit(one) for column in AUDIT_COLUMNS if column.of_audit}
+    found |= {column.key: column.of(one) for column in AUDIT_COLUMNS}
     return found | {f"{detector}.{name}": value for detector, own in one.others.items() for name, value in own.items()}
 
 
@@ -320,8 +305,4 @@ def same_columns(records: Sequence[dict[str, Scalar]]) -> list[dict[str, Scalar]
 
 def _flat_estimate(key: str, estimate: Estimate) -> dict[str, Scalar]:
     parts = {"": estimate.value, "_stderr": estimate.stderr, "_low": estimate.low, "_high": estimate.high}
-    return {f"{key}{ending}": _scalar(value) for ending, value in parts.items()}
-
-
-def _scalar(value: str | int | float) -> Scalar:
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return {f"{key}{ending}": defined(value) for ending, value in parts.items()}

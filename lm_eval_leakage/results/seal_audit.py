@@ -21,7 +21,7 @@ from lm_eval_leakage.results.data_verdict import (
     detectable_in_words,
     seen_in_words,
 )
-from lm_eval_leakage.results.formatting import DASH, Cells, count, counted, number, pvalue, pvalue_equation
+from lm_eval_leakage.results.formatting import DASH, Cells, aligned, count, counted, number, pvalue, pvalue_equation
 from lm_eval_leakage.results.sealed_logs import (
     SealedLogs,
     all_tests,
@@ -31,7 +31,6 @@ from lm_eval_leakage.results.sealed_logs import (
     sealed_logs,
     with_reference,
 )
-from lm_eval_leakage.results.tables import aligned
 from lm_eval_leakage.seal.folders import read_seal
 from lm_eval_leakage.seal.looks_file import Ledger, add_looks, read_ledger
 from lm_eval_leakage.stats.looks import STRONGER, USUAL_ALPHA, Look, accumulated, as_ranges, check_alpha

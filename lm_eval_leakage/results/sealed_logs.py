@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,14 +34,15 @@ from lm_eval_leakage.detectors.wording_rank import wording_scores, wording_sum
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import audit_logs_of, lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run
-from lm_eval_leakage.logs.runs import find_runs
+from lm_eval_leakage.logs.runs import find_runs, without_tasks
 from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.registry import without_reference
-from lm_eval_leakage.results.answered import AnsweredQuestion, accuracy_of, chosen_runs
+from lm_eval_leakage.results.answered import accuracy_of, chosen_runs
 from lm_eval_leakage.results.data_verdict import EVIDENCE_LEVEL, FEWEST_JUDGED, data_verdict, order_hits
 from lm_eval_leakage.results.formatting import counted, pvalue_equation
 from lm_eval_leakage.results.published_orders import SEALED_ORDERS
+from lm_eval_leakage.results.result_types import AnnotatedQuestion
 from lm_eval_leakage.results.verdicts import statistic_of
 from lm_eval_leakage.seal.drawn import COMMITMENT_KEY, Seal
 from lm_eval_leakage.stats.order_power import OrderPower
@@ -171,13 +173,7 @@ def _without_other_seals(run: Run, seal: Seal, problems: list[Problem]) -> Run:
         made = str(configs[task]["metadata"][COMMITMENT_KEY])
         what = f"{task} was run with another seal (commitment {made[:12]}..., not {seal.commitment[:12]}...); left out"
         problems.append(Problem(what, run.results_file))
-    if not others:
-        return run
-    logs = {task: file for task, file in run.logs.items() if task not in others}
-    rows = {task: row for task, row in run.results.get("results", {}).items() if task not in others}
-    kept = {task: own for task, own in configs.items() if task not in others}
-    shards = {task: own for task, own in run.shards.items() if task not in others}
-    return replace(run, logs=logs, shards=shards, results={**run.results, "results": rows, "configs": kept})
+    return without_tasks(run, others)
 
 
 class _Finder:
@@ -185,39 +181,35 @@ class _Finder:
 
     def __init__(self, seal: Seal) -> None:
         self._seal = seal
-        self._known: dict[str, int | None] = {}
+        self._known: dict[str, tuple[int, ...]] = {}
         self._foreign: dict[str, set[str]] = defaultdict(set)
         self._n_own: Counter[str] = Counter()
 
     def places_of(self, task: str, line: AuditLine) -> tuple[int, ...]:
         """Empty for a line of another benchmark, or of shards that no seal put in order."""
-        places = self._of_shard(line) if line.is_of_shard else self._of_question(line)
+        if line.question not in self._known:
+            self._known[line.question] = self._places(line)
+        places = self._known[line.question]
         if places:
             self._n_own[task] += 1
         else:
             self._foreign[task].add(line.question)
         return places
 
-    def _of_shard(self, line: AuditLine) -> tuple[int, ...]:
+    def _places(self, line: AuditLine) -> tuple[int, ...]:
+        if not line.is_of_shard:
+            found = None if line.read is None else self._seal.find(line.read)
+            return () if found is None else (int(found.id),)
         if line.doc.get(SEAL_OF_ROW) != self._seal.commitment:
             return ()
         places = tuple(int(place) for place in line.doc["members"])
         return places if all(0 <= place < len(self._seal.questions) for place in places) else ()
 
-    def _of_question(self, line: AuditLine) -> tuple[int, ...]:
-        if line.question not in self._known:
-            found = None if line.read is None else self._seal.find(line.read)
-            self._known[line.question] = None if found is None else int(found.id)
-        place = self._known[line.question]
-        return () if place is None else (place,)
-
     def problems(self) -> Iterator[Problem]:
         for task, foreign in self._foreign.items():
-            n = counted(len(foreign), "row")
-            if self._n_own[task]:
-                yield Problem(f"{task}: {n} not of the seal of {self._seal.name!r}; left out")
-            else:
-                yield Problem(f"{task} is of another benchmark than {self._seal.name!r} ({n}); left out")
+            n, seal = counted(len(foreign), "row"), repr(self._seal.name)
+            own = f"{task}: {n} not of the seal of {seal}; left out"
+            yield Problem(own if self._n_own[task] else f"{task} is of another benchmark than {seal} ({n}); left out")
 
 
 CEILING_TEST = "ceiling"
@@ -247,7 +239,7 @@ def _as_test(name: str, found: Ceiling) -> SealedTest:
     )
 
 
-def ceiling_of(seal: Seal, answers: Iterable[AnsweredQuestion]) -> Ceiling:
+def ceiling_of(seal: Seal, answers: Iterable[AnnotatedQuestion]) -> Ceiling:
     """From a run's answers to the published questions; those that the seal does not have, and those without a metric
     that says whether they are correct, are left out."""
     n_right = {content_id(one.wordings[0], one.options): max(1, len(one.equally_right)) for one in seal.questions}
@@ -259,7 +251,7 @@ def ceiling_of(seal: Seal, answers: Iterable[AnsweredQuestion]) -> Ceiling:
     return ceiling([is_correct for is_correct, _ in found], [n for _, n in found])
 
 
-def _is_correct(answer: AnsweredQuestion) -> bool | None:
+def _is_correct(answer: AnnotatedQuestion) -> bool | None:
     key = accuracy_of(answer.scores)
     return None if key is None or answer.scores[key] not in (0, 1) else bool(answer.scores[key])
 
@@ -297,17 +289,27 @@ def with_reference(logs: SealedLogs, reference: SealedLogs) -> SealedLogs:
 
     Raises ValueError if the reference is the model itself.
     """
-    asked = {key: {one.places for one in lines} for key, lines in logs.lines.items() if _is_of_wordings(lines)}
+    asked = {
+        key: {one.places for one in lines}
+        for key, lines in logs.lines.items()
+        if any(WORDINGS_TEST.reads(one.line) for one in lines)
+    }
     lines = {key: [one for one in reference.lines.get(key, ()) if one.places in own] for key, own in asked.items()}
     if not asked:
         return logs
     found = replace(logs, reference=replace(reference, lines=lines))
-    _refuse_itself(logs, reference, list(_differences(found)))
+    if logs.runs[-1].key == reference.runs[-1].key:
+        raise ValueError(
+            f"{reference.model} is the reference and is to be audited, too, but minus itself it says nothing; name "
+            "the folders of the other models, or another reference"
+        )
+    differences = [float(np.ptp(own)) for own in _differences(found)]
+    if differences and max(differences) < SAME_ANSWERS:
+        raise ValueError(
+            f"{reference.model}, the reference, answers as {logs.model} does, so that it is the same model by another "
+            f"name, and its answers minus its own say nothing; {OLDER} and another one"
+        )
     return found
-
-
-def _is_of_wordings(lines: Sequence[SealedLine]) -> bool:
-    return any(WORDINGS_TEST.reads(one.line) for one in lines)
 
 
 def _differences(logs: SealedLogs) -> Iterator[Floats]:
@@ -317,19 +319,6 @@ def _differences(logs: SealedLogs) -> Iterator[Floats]:
         others = wording_answers(logs.seal, lines)
         own = wording_answers(logs.seal, logs.lines[key])
         yield from (own[places] - others[places] for places in own.keys() & others.keys())
-
-
-def _refuse_itself(logs: SealedLogs, reference: SealedLogs, differences: Sequence[Floats]) -> None:
-    if logs.runs[-1].key == reference.runs[-1].key:
-        raise ValueError(
-            f"{reference.model} is the reference and is to be audited, too, but minus itself it says nothing; name "
-            "the folders of the other models, or another reference"
-        )
-    if differences and max(float(np.ptp(own)) for own in differences) < SAME_ANSWERS:
-        raise ValueError(
-            f"{reference.model}, the reference, answers as {logs.model} does, so that it is the same model by another "
-            f"name, and its answers minus its own say nothing; {OLDER} and another one"
-        )
 
 
 def _doubts(reference: SealedLogs) -> Iterator[Problem]:
@@ -406,24 +395,21 @@ def by(statistic: str) -> Callable[[AuditLine], bool]:
     return lambda line: statistic_of(line.detector) == statistic
 
 
-@dataclass(frozen=True)
-class _Sorted:
-    """The lines that a test uses, the newest of each question or shard (one that was skipped only if it never was
-    tested), and how many it cannot use, by reason."""
-
-    used: tuple[SealedLine, ...]
-    left_out: dict[str, int]
-
-    @property
-    def places(self) -> frozenset[int]:
-        return frozenset(place for one in self.used for place in one.places)
+Used = tuple[list[SealedLine], dict[str, int]]  # lines, and how many others cannot be used, by reason
 
 
-def _sorted(lines: Iterable[SealedLine], why_not: Callable[[SealedLine], str | None]) -> _Sorted:
+def _sorted(lines: Iterable[SealedLine], why_not: Callable[[SealedLine], str | None]) -> Used:
+    """The lines that a test uses, the newest of each question or shard; one that was skipped only if it never was
+    tested."""
     newest = {one.places: one for one in sorted(lines, key=lambda one: one.line.reason is None)}
     reasons = {places: one.line.reason or why_not(one) for places, one in newest.items()}
-    used = tuple(newest[places] for places in sorted(newest) if not reasons[places])
-    return _Sorted(used, dict(Counter(filter(None, reasons.values()))))
+    used = [newest[places] for places in sorted(newest) if not reasons[places]]
+    return used, dict(Counter(filter(None, reasons.values())))
+
+
+def _of_used(test: SealedTest, found: Used, **more: Any) -> SealedTest:
+    places = frozenset(place for one in found[0] for place in one.places)
+    return replace(test, left_out=found[1], places=places, **more)
 
 
 # ---------------------------------------------------------------------- wordings
@@ -431,7 +417,7 @@ def _sorted(lines: Iterable[SealedLine], why_not: Callable[[SealedLine], str | N
 
 def wording_answers(seal: Seal, lines: Iterable[SealedLine]) -> dict[tuple[int, ...], Floats]:
     """Log-likelihoods of the wordings of each question that was answered, nats, the published one first."""
-    return {one.places: np.array(one.line.versions) for one in _sorted(lines, partial(_no_wordings, seal)).used}
+    return {one.places: np.array(one.line.versions) for one in _sorted(lines, partial(_no_wordings, seal))[0]}
 
 
 def _no_wordings(seal: Seal, one: SealedLine) -> str | None:
@@ -454,11 +440,11 @@ def _wordings(test: SealedTest, logs: SealedLogs, lines: Sequence[SealedLine]) -
 
     found = _sorted(lines, why_not)
     scores = []
-    for one in found.used:
+    for one in found[0]:
         texts = [text.strip() for text in logs.seal.questions[one.places[0]].wordings]
         own = np.array(one.line.versions) - (0.0 if others is None else others[one.places])
         scores.append(wording_scores(own.tolist(), texts))
-    test = replace(test, left_out=found.left_out, places=found.places, hits=(hits_of(WORDINGS_TEST.name, scores),))
+    test = _of_used(test, found, hits=(hits_of(WORDINGS_TEST.name, scores),))
     return _of_sum(test, wording_sum(scores), FEWEST_JUDGED)
 
 
@@ -482,11 +468,11 @@ def _not_drawn(seal: Seal, one: SealedLine) -> str | None:
 
 def _orders(test: SealedTest, logs: SealedLogs, lines: Sequence[SealedLine]) -> SealedTest:
     found = _sorted(lines, partial(_not_drawn, logs.seal))
-    answers = [OrderAnswers(tuple(one.line.loglikelihoods), SEALED_ORDERS) for one in found.used]
+    answers = [OrderAnswers(tuple(one.line.loglikelihoods), SEALED_ORDERS) for one in found[0]]
     verdict = data_verdict(answers)
     scores = [standard_scores(np.array(one.loglikelihoods)) for one in answers]
     power = OrderPower([np.exp(own) for own in scores if own is not None])
-    test = replace(test, left_out=found.left_out, places=found.places, hits=order_hits(answers), power=power)
+    test = _of_used(test, found, hits=order_hits(answers), power=power)
     return _of_sum(test, replace(verdict.tested, n=verdict.n), FEWEST_JUDGED)
 
 
@@ -495,9 +481,9 @@ def _orders(test: SealedTest, logs: SealedLogs, lines: Sequence[SealedLine]) -> 
 
 def _guesses(test: SealedTest, logs: SealedLogs, lines: Sequence[SealedLine]) -> SealedTest:
     found = _sorted(lines, partial(_not_drawn, logs.seal))
-    guesses = [one.line for one in found.used if one.line.null_rate]
+    guesses = [one.line for one in found[0] if one.line.null_rate]
     hits, rates = [bool(guess.flagged) for guess in guesses], [guess.null_rate or 0.0 for guess in guesses]
-    test = replace(test, n=len(found.used), left_out=found.left_out, places=found.places)
+    test = _of_used(test, found, n=len(found[0]))
     if not guesses:
         return replace(test, reason="no reply names a candidate")
     spread = sum(rate * (1 - rate) for rate in rates)
@@ -517,9 +503,9 @@ def _guesses(test: SealedTest, logs: SealedLogs, lines: Sequence[SealedLine]) ->
 
 def _question_order(test: SealedTest, logs: SealedLogs, lines: Sequence[SealedLine]) -> SealedTest:
     found = _sorted(lines, lambda one: None if len(one.line.versions) > 1 else NO_ANSWERS)
-    scores = [standard_scores(np.array(one.line.versions)) for one in found.used]
+    scores = [standard_scores(np.array(one.line.versions)) for one in found[0]]
     tested = order_sum([own for own in scores if own is not None], np.random.default_rng(SHARD_SEED))
-    test = replace(test, units="shard", left_out=found.left_out, places=found.places)
+    test = _of_used(test, found, units="shard")
     return _of_sum(test, tested, FEWEST_SHARDS)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
@@ -14,8 +14,18 @@ from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.questions.families import each_once, left_out_in_words
 from lm_eval_leakage.results.columns import CALIBRATED, FLAGGED, FLAGGED_UNGUARDED, NULL_RATE, PREVALENCE, VERDICT
 from lm_eval_leakage.results.data_verdict import NO_VERDICT, DataVerdict, data_verdict
-from lm_eval_leakage.results.formatting import DASH, interval, markdown_of, number, percent, pvalue
-from lm_eval_leakage.results.identify import first_lines, pvalues_of, questions_of_model, refuse_withheld, scores_of
+from lm_eval_leakage.results.formatting import (
+    DASH,
+    PVALUE,
+    TEXT,
+    Column,
+    cells_of,
+    interval,
+    markdown_of,
+    number,
+    percent,
+)
+from lm_eval_leakage.results.identify import pvalues_of, questions_of_model, refuse_withheld
 from lm_eval_leakage.results.measured import ALL_TESTED, Flags, flags_of
 from lm_eval_leakage.results.published_orders import EXACT
 from lm_eval_leakage.results.result_types import AuditedQuestion
@@ -110,19 +120,16 @@ def by_calibration(
 ) -> list[SubjectShare]:
     """By one detector of a calibration, at the threshold that flags `fpr` of the known-unseen questions."""
     asked = questions_of_model(folder, calibration, problems)
-    scores, lines = scores_of(asked), first_lines(asked)
-    refuse_withheld(calibration, lines.values())
-    classes = {name: line.of_class for name, line in lines.items()}
-    pvalues = pvalues_of(scores, classes, calibration, detector, problems)
+    lines = {one.name: one.first for one in asked}
+    refuse_withheld(calibration, [*lines.values()])
+    pvalues = pvalues_of(asked, calibration, detector, problems)
     tpr, observed_fpr = calibration.detectors[detector].flagged(fpr)
     subjects: dict[str, list[bool]] = defaultdict(list)
     for name, own in pvalues.items():
         subjects[lines[name].subject].append(own <= fpr)
     flags = {ALL_SUBJECTS: [flag for own in subjects.values() for flag in own], **subjects}
-    adjusted = {name: verdict.adjusted for name, verdict in by_subject_calibrated(subjects, observed_fpr).items()}
-    verdicts = {
-        subject: by_subject_calibrated({subject: own}, observed_fpr)[subject] for subject, own in flags.items()
-    }
+    adjusted = by_subject_calibrated(subjects, observed_fpr)
+    alone = {name: by_subject_calibrated({name: own}, observed_fpr)[name] for name, own in flags.items()}
     return [
         SubjectShare(
             detector,
@@ -130,8 +137,8 @@ def by_calibration(
             len(own),
             sum(own),
             fpr,
-            verdicts[subject].pvalue,
-            adjusted.get(subject, math.nan),
+            alone[subject].pvalue,
+            adjusted[subject].adjusted if subject in adjusted else math.nan,
             Flags((), ()),
             share_of(own, tpr, observed_fpr),
             is_calibrated=True,
@@ -139,14 +146,6 @@ def by_calibration(
         )
         for subject, own in flags.items()
     ]
-
-
-@dataclass(frozen=True)
-class ShareColumn:
-    """A column of the printed table: its heading, and a subject's cell."""
-
-    heading: str
-    cell: Callable[[SubjectShare], str]
 
 
 def _counted(n_flagged: int, n: int) -> str:
@@ -157,27 +156,27 @@ def _interval(share: Prevalence) -> str:
     return f"{number(share.share, 2)} {interval(Estimate(share.share, low=share.low, high=share.high))}"
 
 
-FIRST_COLUMNS = (
-    ShareColumn("subject", lambda row: row.subject),
-    ShareColumn(f"n, {ALL_TESTED}", lambda row: str(row.n)),
+FIRST_COLUMNS: Sequence[Column[SubjectShare]] = (
+    Column("subject", TEXT, lambda row: row.subject),
+    Column(f"n, {ALL_TESTED}", TEXT, lambda row: str(row.n)),
 )
-COLUMNS_BY_NULL = (
+COLUMNS_BY_NULL: Sequence[Column[SubjectShare]] = (
     *FIRST_COLUMNS,
-    ShareColumn(VERDICT.heading, lambda row: row.verdict.word or DASH),
-    ShareColumn(f"{FLAGGED.heading}, {ALL_TESTED}", lambda row: _counted(row.n_flagged, row.n)),
-    ShareColumn(NULL_RATE.heading, lambda row: percent(row.null_rate)),
-    ShareColumn("p of flags", lambda row: pvalue(row.pvalue)),
-    ShareColumn("p of flags, adjusted", lambda row: pvalue(row.adjusted)),
-    ShareColumn(FLAGGED_UNGUARDED.heading, lambda row: _counted(row.unguarded.n_flagged, row.unguarded.n)),
-    ShareColumn("seen share, no guard, 95 %", lambda row: _interval(row.share)),
+    Column(VERDICT.heading, TEXT, lambda row: row.verdict.word),
+    Column(f"{FLAGGED.heading}, {ALL_TESTED}", TEXT, lambda row: _counted(row.n_flagged, row.n)),
+    Column(NULL_RATE.heading, TEXT, lambda row: percent(row.null_rate)),
+    Column("p of flags", PVALUE, lambda row: row.pvalue),
+    Column("p of flags, adjusted", PVALUE, lambda row: row.adjusted),
+    Column(FLAGGED_UNGUARDED.heading, TEXT, lambda row: _counted(row.unguarded.n_flagged, row.unguarded.n)),
+    Column("seen share, no guard, 95 %", TEXT, lambda row: _interval(row.share)),
 )
-COLUMNS_BY_CALIBRATION = (
+COLUMNS_BY_CALIBRATION: Sequence[Column[SubjectShare]] = (
     *FIRST_COLUMNS,
-    ShareColumn(f"{CALIBRATED.heading}, {ALL_TESTED}", lambda row: _counted(row.n_flagged, row.n)),
-    ShareColumn(NULL_RATE.heading, lambda row: percent(row.null_rate)),
-    ShareColumn("p by calibration", lambda row: pvalue(row.pvalue)),
-    ShareColumn("p by calibration, adjusted", lambda row: pvalue(row.adjusted)),
-    ShareColumn(f"{PREVALENCE.heading}, 95 %", lambda row: _interval(row.share)),
+    Column(f"{CALIBRATED.heading}, {ALL_TESTED}", TEXT, lambda row: _counted(row.n_flagged, row.n)),
+    Column(NULL_RATE.heading, TEXT, lambda row: percent(row.null_rate)),
+    Column("p by calibration", PVALUE, lambda row: row.pvalue),
+    Column("p by calibration, adjusted", PVALUE, lambda row: row.adjusted),
+    Column(f"{PREVALENCE.heading}, 95 %", TEXT, lambda row: _interval(row.share)),
 )
 
 
@@ -188,11 +187,7 @@ def as_table(found: Sequence[SubjectShare]) -> str:
     for detector, own in groupby(rows, key=lambda row: row.detector):
         lines = list(own)
         columns = COLUMNS_BY_CALIBRATION if lines[0].is_calibrated else COLUMNS_BY_NULL
-        cells = [
-            [column.heading for column in columns],
-            *([column.cell(line) for column in columns] for line in lines),
-        ]
-        tables.append(f"`{visible(detector)}`\n\n{markdown_of(cells)}")
+        tables.append(f"`{visible(detector)}`\n\n{markdown_of(cells_of(lines, columns))}")
     return "\n\n".join(tables)
 
 

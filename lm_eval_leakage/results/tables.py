@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from lm_eval_leakage.logs.audit_line import Scalar
 from lm_eval_leakage.logs.run import OF_ALL_SHARDS
 from lm_eval_leakage.results.columns import MODEL, displayed, in_harness
 from lm_eval_leakage.results.data_verdict import WORDS, DataVerdict
-from lm_eval_leakage.results.formatting import DASH, EMPTY, TAG, Cells, csv_of, markdown_of
+from lm_eval_leakage.results.formatting import TAG, Cells, aligned, csv_of, latex_of, markdown_of, tabulate
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, Row
 from lm_eval_leakage.results.rows import GROUP_LEVEL, SUBJECT_LEVEL, flat_question, flat_row, same_columns
 from lm_eval_leakage.texts import as_json, visible
@@ -78,7 +77,7 @@ def _task(row: Row) -> str:
 
 
 def as_text(rows: Sequence[Row], style: str) -> str:
-    """In one of the STYLES of `markup`. Text tables, Markdown and LaTeX leave out columns without any value."""
+    """In one of the STYLES. Text tables, Markdown and LaTeX leave out columns without any value."""
     return RENDERERS[style](rows)
 
 
@@ -94,65 +93,17 @@ def verdicts_in_words(rows: Sequence[Row], style: str) -> str:
 
 
 def cells(rows: Sequence[Row]) -> Cells:
-    """The heading and the rows."""
-    found = {column: [column.cell(row) for row in rows] for column in displayed() if column.in_text}
-    shown = {column: own for column, own in found.items() if set(own) - {EMPTY}}
-    if len({row.model for row in rows}) == 1:
-        shown.pop(MODEL, None)
-    lines = [[visible(own[i].in_line) for own in shown.values()] for i in range(len(rows))]
-    return [[column.heading for column in shown], *lines]
-
-
-def _table(rows: Sequence[Row]) -> str:
-    return aligned(cells(rows))
-
-
-def aligned(lines: Cells) -> str:
-    """A heading and rows in columns of equal width."""
-    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
-    ruled = [lines[0], ["-" * width for width in widths], *lines[1:]]
-    return "\n".join(
-        "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in ruled
-    )
-
-
-def _width(text: str) -> int:
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
-
-
-SPECIAL = {**{letter: f"\\{letter}" for letter in "&%$#_{}"}, "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-SPECIAL |= {
-    "\\": r"\textbackslash{}",
-    "±": r"$\pm$",
-    "<": r"$<$",
-    ">": r"$>$",
-    "≤": r"$\leq$",
-    "∞": r"$\infty$",
-    DASH: "--",
-}
-
-
-def _latex(rows: Sequence[Row]) -> str:
-    """For the booktabs package."""
-    lines = [["".join(SPECIAL.get(letter, letter) for letter in cell) for cell in line] for line in cells(rows)]
-    head, *body = [f"{' & '.join(line)} \\\\" for line in lines]
-    columns = "l" * len(lines[0])
-    return "\n".join(
-        [f"\\begin{{tabular}}{{{columns}}}", "\\toprule", head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}"]
-    )
-
-
-def _json(rows: Sequence[Row]) -> str:
-    return as_json([flat_row(row) for row in rows], indent=1)
+    """The heading and the rows; without the model if it is one."""
+    is_one = len({row.model for row in rows}) == 1
+    return tabulate(rows, [one for one in displayed() if one.in_text and not (is_one and one is MODEL)]).cells
 
 
 RENDERERS: Mapping[str, Callable[[Sequence[Row]], str]] = {
-    "table": _table,
+    "table": lambda rows: aligned(cells(rows)),
     "markdown": lambda rows: markdown_of(cells(rows)),
     "csv": lambda rows: csv_of([flat_row(row) for row in rows]),
-    "latex": _latex,
-    "json": _json,
+    "latex": lambda rows: latex_of(cells(rows)),
+    "json": lambda rows: as_json([flat_row(row) for row in rows], indent=1),
 }
 
 

@@ -12,7 +12,7 @@ from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.run import Problem, sanitized
 from lm_eval_leakage.questions.fields import content_id
 from lm_eval_leakage.records import OrderAnswers
-from lm_eval_leakage.results.identify import is_part, pvalues_of, refuse_withheld
+from lm_eval_leakage.results.identify import is_part, pvalues_of, refuse_withheld, scores_by
 from lm_eval_leakage.results.result_types import AskedOnce, AuditedQuestion, asked_once, values_of_line
 from lm_eval_leakage.stats.conformal import FEWEST_SEEN, seen_pvalues
 from lm_eval_leakage.stats.known_scores import COMBINED, Calibration
@@ -60,13 +60,12 @@ def audited_questions(
     table, whose detector with the most questions is used
     """
     asked = asked_once((line for _, line in audits), by_task=True)
-    verdicts = {one.name: one.lines for one in asked}
-    chosen = _Chosen.of(verdicts, detector, problems)
+    chosen = _chosen([line for one in asked for line in one.lines.values()], detector, problems)
     found = [_audited_question(one, chosen) for one in asked]
     if calibrating is not None:
-        found, calibrating = _with_calibration(found, verdicts, calibrating, problems)
+        found, calibrating = _with_calibration(found, asked, calibrating, problems)
     rows = (row for one, audited in zip(asked, found, strict=True) for row in _rows_of(one, audited))
-    return AuditedQuestions(chosen.main or "", tuple(rows), calibrating)
+    return AuditedQuestions(chosen[0] or "", tuple(rows), calibrating)
 
 
 def _rows_of(asked: AskedOnce, audited: AuditedQuestion) -> Iterator[AuditedQuestion]:
@@ -76,31 +75,20 @@ def _rows_of(asked: AskedOnce, audited: AuditedQuestion) -> Iterator[AuditedQues
         yield replace(audited, **of_row, n_rows=asked.n_rows[name])
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """The id of the detector that each column shows."""
+_Chosen = tuple[str | None, str | None, str | None]  # the ids of those whose flags, outliers and arms columns show
 
-    main: str | None
-    outlier: str | None
-    arms: str | None
 
-    @property
-    def shown(self) -> tuple[str | None, ...]:
-        return self.main, self.outlier, self.arms
-
-    @staticmethod
-    def of(verdicts: Mapping[str, Mapping[str, AuditLine]], wanted: str | None, problems: list[Problem]) -> _Chosen:
-        lines = [line for own in verdicts.values() for line in own.values()]
-        counts = Counter(line.detector for line in lines)
-        rates = {line.detector for line in lines if line.flagged is not None}
-        names = [wanted] if wanted else [*MAIN, *sorted(map(statistic_of, rates))]
-        main = wanted if wanted in rates else _most(counts, names, rates, problems)
-        if wanted and verdicts and main is None:
-            choose = ", ".join(sorted({*rates, *map(statistic_of, rates)}) or ["none"])
-            problems.append(Problem(f"detector is {wanted!r}, which flags nothing in these audits; choose: {choose}"))
-        with_arms = {line.detector for line in lines if line.arms is not None}
-        arms = _most(counts, sorted(map(statistic_of, with_arms)), with_arms, problems)
-        return _Chosen(main, _most(counts, [OUTLIER_TEST], rates, problems), arms)
+def _chosen(lines: Sequence[AuditLine], wanted: str | None, problems: list[Problem]) -> _Chosen:
+    counts = Counter(line.detector for line in lines)
+    rates = {line.detector for line in lines if line.flagged is not None}
+    names = [wanted] if wanted else [*MAIN, *sorted(map(statistic_of, rates))]
+    main = wanted if wanted in rates else _most(counts, names, rates, problems)
+    if wanted and lines and main is None:
+        choose = ", ".join(sorted({*rates, *map(statistic_of, rates)}) or ["none"])
+        problems.append(Problem(f"detector is {wanted!r}, which flags nothing in these audits; choose: {choose}"))
+    with_arms = {line.detector for line in lines if line.arms is not None}
+    arms = _most(counts, sorted(map(statistic_of, with_arms)), with_arms, problems)
+    return main, _most(counts, [OUTLIER_TEST], rates, problems), arms
 
 
 def statistic_of(detector: str) -> str:
@@ -144,17 +132,16 @@ def _texts(doc_hash: str, line: AuditLine) -> dict[str, Any]:
 
 
 def _audited_question(asked: AskedOnce, chosen: _Chosen) -> AuditedQuestion:
-    own = asked.lines
-    first = next(iter(own.values()))
+    own, first = asked.lines, asked.first
     audited = AuditedQuestion(
         **_texts(asked.name, first),
         key=asked.key,
         guards=first.guards,
-        others={name: values_of_line(line) for name, line in own.items() if name not in chosen.shown},
+        others={name: values_of_line(line) for name, line in own.items() if name not in chosen},
         orders=_orders(list(own.values())),
         is_shard=first.is_of_shard,
     )
-    main, outlier, arms = (own.get(one) if one else None for one in (chosen.main, chosen.outlier, chosen.arms))
+    main, outlier, arms = (own.get(one) if one else None for one in chosen)
     if main is not None:
         audited = replace(
             audited,
@@ -188,28 +175,27 @@ def _undecidable(line: AuditLine) -> bool:
 
 
 def _with_calibration(
-    found: Sequence[AuditedQuestion],
-    verdicts: Mapping[str, Mapping[str, AuditLine]],
-    calibrating: Calibrating,
-    problems: list[Problem],
+    found: Sequence[AuditedQuestion], asked: Sequence[AskedOnce], calibrating: Calibrating, problems: list[Problem]
 ) -> tuple[list[AuditedQuestion], Calibrating | None]:
     """Adds calibrated verdicts on questions of the calibration's benchmark or parts of it; other questions have
     none."""
-    calibration = calibrating.calibration
-    own = _of_its_benchmark(found, verdicts, calibration, problems)
-    scores: dict[str, dict[str, float]] = {name: {} for name in own}
-    for name, lines in own.items():
-        for line in lines.values():
-            scores[name] |= line.scores
-    classes = {name: next(iter(lines.values())).of_class for name, lines in own.items()}
-    of_seen = _seen_pvalues(scores, calibrating)
+    calibration, detector = calibrating.calibration, calibrating.detector
+    own = [one for one in asked if is_part(one.first.benchmark, calibration.benchmark)]
+    for benchmark in sorted({one.benchmark for one in found} - {one.first.benchmark for one in own}):
+        what = (
+            f"the calibration of {calibration.benchmark!r} is not used for {benchmark!r}, which is another benchmark"
+        )
+        problems.append(Problem(what))
     try:
-        refuse_withheld(calibration, (line for lines in own.values() for line in lines.values()))
-        pvalues = pvalues_of(scores, classes, calibration, calibrating.detector, problems)
+        refuse_withheld(calibration, [line for one in own for line in one.lines.values()])
+        pvalues = pvalues_of(own, calibration, detector, problems)
     except ValueError as error:
         problems.append(Problem(f"the calibration of {calibration.model!r} is not used: {error}"))
         return list(found), None
-
+    known, of_seen = calibration.detectors[detector].seen, dict[str, float]()
+    if len(known) >= FEWEST_SEEN:
+        scores = scores_by(detector, {one.name: one.scores for one in own}, calibration.combined)
+        of_seen = dict(zip(scores, seen_pvalues(list(scores.values()), known).tolist(), strict=True))
     return [
         replace(
             one,
@@ -218,36 +204,6 @@ def _with_calibration(
         )
         for one in found
     ], calibrating
-
-
-def _of_its_benchmark(
-    found: Sequence[AuditedQuestion],
-    verdicts: Mapping[str, Mapping[str, AuditLine]],
-    calibration: Calibration,
-    problems: list[Problem],
-) -> dict[str, Mapping[str, AuditLine]]:
-    """The lines of the questions of the calibration's benchmark or parts of it, by question."""
-    own = {one.doc_hash: verdicts[one.doc_hash] for one in found if is_part(one.benchmark, calibration.benchmark)}
-    for benchmark in sorted({one.benchmark for one in found if one.doc_hash not in own}):
-        what = (
-            f"the calibration of {calibration.benchmark!r} is not used for {benchmark!r}, which is another benchmark"
-        )
-        problems.append(Problem(what))
-    return own
-
-
-def _seen_pvalues(scores: Mapping[str, Mapping[str, float]], calibrating: Calibrating) -> dict[str, float]:
-    """Of each question with a score, the p-value that it was seen; empty if too few known-seen scores are given."""
-    known = calibrating.calibration.detectors.get(calibrating.detector)
-    if known is None or len(known.seen) < FEWEST_SEEN:
-        return {}
-    together = calibrating.calibration.combined
-    if calibrating.detector != COMBINED:
-        own = {name: found[calibrating.detector] for name, found in scores.items() if calibrating.detector in found}
-    elif together is not None:
-        complete = {name: found for name, found in scores.items() if all(part in found for part in together.detectors)}
-        own = {name: together.probability(found) for name, found in complete.items()}
-    return dict(zip(own, seen_pvalues(list(own.values()), known.seen).tolist(), strict=True))
 
 
 def calibrating_of(model: str, given: Sequence[Calibrating], problems: list[Problem]) -> Calibrating | None:

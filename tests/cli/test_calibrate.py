@@ -109,12 +109,6 @@ def test_questions_that_cannot_speak_for_the_benchmark_make_no_calibration(
     assert not (folder / "c.json").exists()
 
 
-def test_unseen_scores_of_another_model_make_no_calibration(folder, make) -> None:
-    of_model(folder / "other", "n", range(5000, 5060), np.zeros(60))
-    code, _, err = make("other")
-    assert (code, "holds audits of 'n', but the calibration is of 'm'" in " ".join(err.split())) == (2, True)
-
-
 def test_audits_of_two_benchmarks_make_no_calibration(folder, make) -> None:
     write_run(folder / "runs", "m", {"second_leakage_perm": [line(i, 0.0) for i in range(2000, 2030)]})
     code, _, err = make()

@@ -110,9 +110,9 @@ def test_an_incomplete_audit_is_reported_by_every_command_and_judged_by_none(fol
         assert (code, said in err) == (0, True), words
     assert said in page.read_text().partition('<section id="by-task">')[0]
     assert said in board.read_text().partition('<section id="standings">')[0]
-    code, err = ended("annotate", runs, "--dry_run", "--fail-if", "pvalue<0.9")
+    code, err = ended("annotate", runs, "--dry_run", "--fail-on", "pvalue<0.9")
     assert code == 2
-    assert "--fail-if does not judge incomplete logs" in err
+    assert "--fail-on does not judge incomplete logs" in err
 
 
 def test_a_closed_pipe_does_not_change_the_exit_code() -> None:

@@ -42,7 +42,6 @@ def test_only_options_for_programs_have_a_hyphen() -> None:
     named = {text for action in arguments_of(commands().parser) for text in action.option_strings if text[:2] == "--"}
     assert {text for text in named if "-" in text[2:]} <= {
         "--allow-untold",
-        "--fail-if",
         "--fail-on",
         "--print-completion",
     }
@@ -86,7 +85,3 @@ def test_a_command_that_a_message_prints_runs_as_printed(file: str, command: str
     except SystemExit as ended:
         if ended.code:
             pytest.fail(f"{file} prints `{command}`: {capsys.readouterr().err}")
-
-
-def test_many_commands_are_printed() -> None:
-    assert len(set(printed())) > 10

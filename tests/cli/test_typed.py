@@ -180,7 +180,7 @@ def test_quiet_prints_the_result_only(folder: Path, typed) -> None:
 
 
 def test_quiet_keeps_errors_met_conditions_and_lost_questions(folder: Path, typed) -> None:
-    code, _, err = typed("annotate", folder, "--quiet", "--dry_run", "--fail-if", "accuracy<0.9")
+    code, _, err = typed("annotate", folder, "--quiet", "--dry_run", "--fail-on", "accuracy<0.9")
     assert (code, err.count("\n"), err.startswith("fails: ")) == (1, 1, True)
     (log,) = folder.rglob("samples_bench_leakage_perm_*")
     log.write_text(log.read_text().splitlines(keepends=True)[0])

@@ -69,9 +69,9 @@ CASES = {
     ),
     "annotate-conditions": Case(
         (
-            f"{OURS} annotate leakage/runs --dry_run --quiet --fail-if 'verdict>=evidence'",
-            f"{OURS} annotate leakage/runs --dry_run --quiet --fail-if 'accuracy<0.1'",
-            f"{OURS} annotate leakage/runs --dry_run --quiet --fail-if 'prevalence>0.5'",
+            f"{OURS} annotate leakage/runs --dry_run --quiet --fail-on 'verdict>=evidence'",
+            f"{OURS} annotate leakage/runs --dry_run --quiet --fail-on 'accuracy<0.1'",
+            f"{OURS} annotate leakage/runs --dry_run --quiet --fail-on 'prevalence>0.5'",
         ),
         "runs",
     ),

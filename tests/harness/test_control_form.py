@@ -308,7 +308,6 @@ def test_a_groups_verdict_is_computed_from_all_questions_of_its_members(group, q
     [
         (("sealed", "drawn"), "drawn"),
         (("drawn", "consistent with random"), "consistent with random"),
-        (("random", "drawn"), "consistent with random"),
         (("drawn", "of the future"), ""),
         (("consistent with random", "too few to say"), "too few to say"),
         (("written", "too few to say"), "written"),

@@ -28,7 +28,7 @@ def test_what_is_saved_is_read(tmp_path) -> None:
         ('{"results": {}}', "is not a calibration file"),
         (
             json.dumps({"calibration": 9, "detectors": {}, "combined": None}),
-            "version 9; this package reads 1 to 3",
+            "version 9; this package reads 3",
         ),
     ],
 )

@@ -1,5 +1,5 @@
 """The log's format byte for byte, and how it is read. A change of these files is a change of the format: raise the
-version, keep reading the one before, and say so in docs/log_format.md."""
+version, and say so in docs/log_format.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import math
 import sys
 from array import array
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import get_origin
 
@@ -21,28 +20,21 @@ from lm_eval_leakage.logs.audit_line import (
     OF_HARNESS,
     Arms,
     AuditLine,
-    audit_lines,
     benchmark_of,
     read_line,
     written_line,
 )
 from lm_eval_leakage.logs.calibration_file import read_calibration, write_calibration
-from lm_eval_leakage.logs.versions import id_of
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import Described, Evidence, Measurement, Skipped
 from lm_eval_leakage.registry import detector_id
 from lm_eval_leakage.stats.combined import CombinedScore
-from lm_eval_leakage.stats.known_scores import COMBINED, COPY, EVERY_CLASS, OWN, Calibration, KnownScores
+from lm_eval_leakage.stats.known_scores import COMBINED, COPY, EVERY_CLASS, Calibration, KnownScores
 from tests.logs.kinds import DOC, KINDS, Kind
 
 GOLDEN = Path(__file__).with_name("golden")
-LINES = (GOLDEN / "version_3.jsonl").read_text(encoding="utf-8").splitlines()
-SECOND = (GOLDEN / "version_2.jsonl").read_text(encoding="utf-8").splitlines()
-FIRST = (GOLDEN / "version_1.jsonl").read_text(encoding="utf-8").splitlines()
-EARLIER = list(zip(SECOND, FIRST, strict=True))  # of the kinds that versions 1 and 2 had
-every_kind = pytest.mark.parametrize(
-    ("kind", "line", "before"), list(zip_longest(KINDS.values(), LINES, EARLIER, fillvalue=())), ids=KINDS
-)
+LINES = (GOLDEN / "lines.jsonl").read_text(encoding="utf-8").splitlines()
+every_kind = pytest.mark.parametrize(("kind", "line"), list(zip(KINDS.values(), LINES, strict=True)), ids=KINDS)
 
 PUBLISHED = AuditLine(
     question="bb858e06516117b563ef929766e61ee93586a94d89312442c7259dad2e3c3a02",
@@ -148,14 +140,12 @@ def written(kind: Kind) -> dict:
 
 
 @every_kind
-def test_a_line_is_written_as_it_always_was(kind: Kind, line: str, before: tuple[str, str]) -> None:
+def test_a_line_is_written_as_it_always_was(kind: Kind, line: str) -> None:
     assert json.dumps(kind.of_harness | written(kind)) == line
 
 
 @every_kind
-def test_a_line_holds_flat_scalars_and_begins_with_the_keys_that_every_line_has(
-    kind: Kind, line: str, before: tuple[str, str]
-) -> None:
+def test_a_line_holds_flat_scalars_and_begins_with_the_keys_that_every_line_has(kind: Kind, line: str) -> None:
     own = written(kind)
     assert tuple(own)[: len(CORE)] == CORE
     assert all(value is None or isinstance(value, (bool, int, float, str)) for value in own.values())
@@ -165,34 +155,7 @@ def test_a_line_holds_flat_scalars_and_begins_with_the_keys_that_every_line_has(
 
 
 @every_kind
-def test_a_line_of_an_earlier_version_reads_as_one_of_today_but_for_max_orders_score_and_calibrated_flags(
-    kind: Kind, line: str, before: tuple[str, str]
-) -> None:
-    now = read_line(json.loads(line), kind.task)
-    names = {name: f"{name}/margin" if name.startswith("max_order") else name for name in now.scores}
-    expected = replace(
-        now,
-        scores={names[name]: score for name, score in now.scores.items()},
-        values={name: value for name, value in now.values.items() if name != "fixed_z"},
-        calibrated_flagged=None,
-        calibrated_pvalue=None,
-        row_names=(),
-    )
-    for earlier in before:
-        then = read_line(json.loads(earlier), kind.task)
-        assert replace(then, row_names=()) == expected
-        assert {name for name in then.row_names if name in then.values} <= set(now.row_names) | {"reference"}
-
-
-def test_calibrated_flags_of_an_earlier_version_are_said_not_to_be_used() -> None:
-    lines = [json.loads(SECOND[list(KINDS).index(name)]) for name in ("max_order", "max_order_calibrated")]
-    for samples, n_told in ((lines, 1), (lines[:1], 0)):
-        assert len(list(audit_lines(enumerate(samples), "bench_leakage_perm", problems := []))) == len(samples)
-        assert ["its calibrated flags are not used" in str(problem) for problem in problems] == [True] * n_told
-
-
-@every_kind
-def test_every_value_of_a_verdict_is_read(kind: Kind, line: str, before: tuple[str, str]) -> None:
+def test_every_value_of_a_verdict_is_read(kind: Kind, line: str) -> None:
     read = read_line(json.loads(line), "another_name")
     known = {key for key in json.loads(line) if key in CORE or key in OF_HARNESS}
     numbers = {
@@ -207,10 +170,6 @@ def test_a_line_is_read_into_its_fields(name: str) -> None:
     line = LINES[list(KINDS).index(name)]
     expected = replace(READ[name], row_names=tuple(KINDS[name].rows))
     assert read_line(json.loads(line), KINDS[name].task) == expected
-
-
-def test_every_kind_has_a_line_and_those_of_earlier_versions_come_first() -> None:
-    assert len(KINDS) == len(LINES) >= len(EARLIER) >= 17
 
 
 def test_every_verdict_of_a_statistic_has_a_golden_line() -> None:
@@ -228,9 +187,9 @@ def test_every_verdict_of_a_statistic_has_a_golden_line() -> None:
     assert kinds == {type(kind.verdict) for kind in KINDS.values()} - {type(KINDS["skipped"].verdict)}
 
 
-@pytest.mark.parametrize("version", [4, 0, "2", None, True, 2.5])
+@pytest.mark.parametrize("version", [4, 2, "3", None, True, 2.5])
 def test_a_line_of_a_version_that_is_not_known_is_refused(version: object) -> None:
-    with pytest.raises(ValueError, match="leakage_log is .*; this package reads versions 1 to 3"):
+    with pytest.raises(ValueError, match="leakage_log is .*; this package reads version 3"):
         read_line(json.loads(LINES[0]) | {"leakage_log": version}, "bench_leakage_perm")
 
 
@@ -241,23 +200,7 @@ def test_a_line_without_what_it_is_known_by_is_refused(key: str) -> None:
         read_line(line, "bench_leakage_perm")
 
 
-# ---------------------------------------------------------------------- detectors and calibrations of version 1
-
-
-@pytest.mark.parametrize(("before", "now"), json.loads((GOLDEN / "version_1_detectors.json").read_text()).items())
-def test_a_detector_of_version_1_has_the_id_that_it_has_today(before: str, now: str) -> None:
-    assert id_of(before) == now
-
-
-@pytest.mark.parametrize(
-    "name", ["max_order", "Mine()/Test()", "OptionOrders()/", "OptionOrders(x)/MaxOrder()", "a/b against c", "(", ""]
-)
-def test_a_name_that_version_1_did_not_write_stays(name: str) -> None:
-    assert id_of(name) == name
-
-
-def test_a_parameter_that_version_1_wrote_for_a_class_we_know_but_not_for_this_one_stays_in_the_id() -> None:
-    assert id_of("OptionOrders(max_orders=120, era='new')/MaxOrder()") == "max_order:era=new"
+# ---------------------------------------------------------------------- calibrations
 
 
 CALIBRATION = Calibration(
@@ -282,44 +225,11 @@ CALIBRATION = Calibration(
 
 def test_a_calibration_is_written_as_it_always_was(tmp_path: Path) -> None:
     write_calibration(tmp_path / "c.json", CALIBRATION)
-    assert (tmp_path / "c.json").read_bytes() == (GOLDEN / "calibration_version_3.json").read_bytes()
+    assert (tmp_path / "c.json").read_bytes() == (GOLDEN / "calibration.json").read_bytes()
 
 
 def test_a_calibration_is_read() -> None:
-    assert read_calibration(str(GOLDEN / "calibration_version_3.json")) == CALIBRATION
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_calibration_of_an_earlier_version_has_max_orders_margins(version: int) -> None:
-    read = read_calibration(str(GOLDEN / f"calibration_version_{version}.json"))
-    names = {name: "max_order/margin" if name == "max_order" else name for name in CALIBRATION.detectors}
-    together = CALIBRATION.combined
-    assert together is not None
-    assert read == replace(
-        CALIBRATION,
-        detectors={names[name]: known for name, known in CALIBRATION.detectors.items()},
-        combined=replace(
-            together,
-            detectors=tuple(names[name] for name in together.detectors),
-            unseen={names[name]: scores for name, scores in together.unseen.items()},
-        ),
-        unseen=None,
-    )
-    assert list(read.detectors) == [names[name] for name in CALIBRATION.detectors]
-
-
-@pytest.mark.parametrize(
-    ("origin", "whose"),
-    [
-        ("held-out questions after 3 exposures to 40 others", COPY),
-        ("150 questions that were never published", OWN),
-        ("by hand", COPY),
-    ],
-)
-def test_earlier_calibrations_are_of_a_copy_unless_they_are_of_a_control(tmp_path, origin: str, whose: str) -> None:
-    stored = json.loads((GOLDEN / "calibration_version_2.json").read_text()) | {"origin": origin}
-    (tmp_path / "c.json").write_text(json.dumps(stored))
-    assert read_calibration(str(tmp_path / "c.json")).whose == whose
+    assert read_calibration(str(GOLDEN / "calibration.json")) == CALIBRATION
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def test_every_value_of_a_statistic_is_listed_with_the_statistics_that_have_it()
 def test_the_example_is_a_golden_line_but_for_what_is_shortened() -> None:
     (example,) = re.findall(r"```json\n(.*?)```", DOCS, re.DOTALL)
     shown = json.loads(example)
-    line = json.loads((Path(__file__).parent / "golden" / "version_3.jsonl").read_text().splitlines()[0])
+    line = json.loads((Path(__file__).parent / "golden" / "lines.jsonl").read_text().splitlines()[0])
     shortened = ("doc", "doc_hash")
     assert {key: line[key] for key in shown if key not in shortened} == {
         key: value for key, value in shown.items() if key not in shortened

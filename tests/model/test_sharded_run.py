@@ -53,8 +53,8 @@ def test_the_rows_of_processes_that_did_a_shard_each_are_those_of_one_process(ru
 def test_an_incomplete_set_is_named_and_not_judged(runs: Path) -> None:
     (first, _) = sorted((runs / "shards").rglob("results_*.json"))
     program = Path(sys.executable).with_name("lm-eval-leakage")
-    command = [program, "annotate", first, "--dry_run", "--fail-if", "verdict>=evidence"]
+    command = [program, "annotate", first, "--dry_run", "--fail-on", "verdict>=evidence"]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 2
     assert "capitals: shard 1/2 is missing: 2 of 3 questions are here" in ended.stderr
-    assert "--fail-if does not judge incomplete logs" in ended.stderr
+    assert "--fail-on does not judge incomplete logs" in ended.stderr

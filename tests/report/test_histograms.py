@@ -80,7 +80,7 @@ def test_without_control_or_reference_the_ranks_are_compared_with_chance_alone()
 def test_the_null_hypothesis_gives_each_bar_its_share() -> None:
     (histogram,) = rank_histograms([audited(rank=1)] * 240).drawn
     expected = histogram.bins[7].expected
-    assert expected.mean == pytest.approx(10)
+    assert expected.value == pytest.approx(10)
     # normal approximation: 10 ± 1.96 * sqrt(240 * 23) / 24 = 10 ± 6.07
     assert expected.low in {4, 5}
     assert expected.high in {16, 17}
@@ -91,13 +91,13 @@ def test_120_orders_are_in_24_bins_of_5() -> None:
     (histogram,) = rank_histograms(found).drawn
     assert counts(histogram) == [(5, 0)] * 24
     assert (histogram.bins[0].label, histogram.bins[-1].label) == ("1–5", "116–120")
-    assert all(bin_.expected.mean == pytest.approx(5) for bin_ in histogram.bins)
+    assert all(bin_.expected.value == pytest.approx(5) for bin_ in histogram.bins)
 
 
 def test_a_last_bin_that_is_smaller_expects_less() -> None:
     (histogram,) = rank_histograms([audited(n_orders=50)] * 100).drawn
     assert [bin_.high - bin_.low for bin_ in histogram.bins] == [3] * 16 + [2]
-    assert histogram.bins[-1].expected.mean == pytest.approx(100 * 2 / 50)
+    assert histogram.bins[-1].expected.value == pytest.approx(100 * 2 / 50)
 
 
 def test_each_number_of_orders_has_a_chart_of_its_own_and_few_questions_have_none() -> None:

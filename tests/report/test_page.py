@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,9 +91,7 @@ def test_full_mmlu_with_every_question_flagged_stays_below_5_mb() -> None:
     text = "What is the capital of 水 & <b>? " * 16
     many = [audited(i, margin=i / 100, question=text[:500]) for i in range(14_042)]
     rows = tuple(row(f"mmlu_{i}") for i in range(70))
-    started = time.monotonic()
     page = render([annotation(*many, rows=rows, questions=tuple(answered(one, 1.0) for one in many))])
-    assert time.monotonic() - started < 30
     assert len(page.encode()) < 5_000_000
     n_listed = len(Parsed(page).data())
     assert n_listed > 3_000
@@ -109,15 +106,6 @@ def test_several_models_share_the_space_by_need() -> None:
     assert "3 questions flagged by max_order, the highest scores first. A line has" in Parsed(page).text
 
 
-def test_models_that_need_more_than_there_is_share_it_equally() -> None:
-    models = [annotation(*(audited(i, question="x" * 3000) for i in range(1000)), model=name) for name in "AB"]
-    page = render(models)
-    assert 3_900_000 < len(page.encode()) < 5_000_000
-    left_out = [int(n) for n in re.findall(r"(\d+) are not shown", page)]
-    assert len(left_out) == 2
-    assert abs(left_out[0] - left_out[1]) <= 1
-
-
 def test_columns_that_no_row_has_are_left_out() -> None:
     bare = Parsed(render([annotation()])).heads()
     assert "accuracy" in bare
@@ -127,11 +115,6 @@ def test_columns_that_no_row_has_are_left_out() -> None:
     )
     heads = Parsed(render([annotation(rows=(row("a"), full))])).heads()
     assert {"outlier", "calibrated", "prevalence", "gap", "choice confusion"} <= set(heads)
-
-
-def test_models_have_a_column_where_there_are_several() -> None:
-    two = [annotation(rows=(row(model=name),), model=name) for name in ("A", "B")]
-    assert "model" in Parsed(render(two)).heads()
 
 
 def cell_of(page: str, column: str, line: int = 0, table: str = "benchmarks") -> str:
@@ -202,12 +185,6 @@ def test_each_word_is_a_badge_before_its_sentence_and_in_the_tables(word) -> Non
     assert f"{word} mmlu {sentence} 25 % of 100 questions flagged (4 % expected by chance)." in Parsed(page).text
     assert cell_of(page, "verdict") == cell_of(page, "verdict", table="rows") == word
     assert f'<td class="text" data-order="{WORDS.index(word)}">' in page
-
-
-def test_without_option_orders_there_is_no_badge() -> None:
-    page = render([annotation(rows=(row(),))])
-    assert 'class="badge' not in page
-    assert "verdict" not in Parsed(page).heads()
 
 
 def test_nothing_is_said_of_an_audit_that_was_not_made() -> None:
@@ -297,13 +274,6 @@ def test_benchmarks_beyond_the_first_eight_are_named_and_not_drawn() -> None:
     assert "Not drawn, to keep the page small: b8, b9." in parsed.text
 
 
-def test_audits_are_shown_by_the_name_of_their_benchmark() -> None:
-    found = audited(benchmark="arc_challenge", subject="arc_challenge_leakage_perm")
-    page = render([annotation(found, rows=(row("arc_challenge"),))])
-    assert Parsed(page).data()[0]["b"] == "arc_challenge"
-    assert "leakage_perm" not in page
-
-
 def test_the_most_suspicious_model_and_benchmark_come_first() -> None:
     made = [
         annotation(rows=(row("x", model="clean", verdict=verdict(0.5)),), model="clean"),
@@ -343,19 +313,6 @@ def test_after_eight_verdicts_the_others_are_folded_and_counted() -> None:
     page = render([annotation(rows=rows)])
     assert "2 more: 2 none found" in Parsed(page).text
     assert page.index("t7</span></h2>") < page.index('<details class="further">') < page.index("t8</span></h2>")
-
-
-def test_origins_and_the_detector_are_named() -> None:
-    text = Parsed(render([annotation(origins={"lm_eval": ["0.4.13"], "versions": {"mmlu": 1}})])).text
-    assert "detectormax_order lm_eval0.4.13versionsmmlu: 1" in text
-
-
-def test_the_same_runs_give_the_same_page() -> None:
-    assert render([usual()]) == render([usual()])
-
-
-def test_a_page_says_flagged_and_never_leaked() -> None:
-    assert "leaked" not in Parsed(render([usual()])).text
 
 
 def test_every_figure_has_a_caption_and_every_drawing_a_name_or_none_to_read() -> None:

@@ -12,21 +12,24 @@ from lm_eval_leakage.results.data_verdict import (
     BY_REFERENCE,
     NO_VERDICT,
     PATTERN_ALONE,
-    WORDS,
     DataVerdict,
+    in_words,
     not_judged,
 )
 from lm_eval_leakage.results.published_orders import DRAWN_ORDERS, UNDECIDED_ORDERS, WRITTEN_ORDERS
 from lm_eval_leakage.results.told_verdicts import (
     ToldVerdict,
     changing_options,
-    short_sentence,
     told_verdict,
     told_verdicts,
 )
 from lm_eval_leakage.stats.order_sum import OrderRatio, OrderSum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
-from tests.report.made import OF_WORD, UNDECIDED, annotation, row, verdict
+from tests.report.made import UNDECIDED, annotation, row, verdict
+
+
+def short_sentence(found: DataVerdict) -> str:
+    return in_words(found, short=True)
 
 
 def text(told: ToldVerdict) -> str:
@@ -54,14 +57,6 @@ def test_a_verdict_is_told_in_short_with_what_was_counted_and_its_reasons() -> N
         "both control forms, which break memory (by 0.50 ± 0.10 standard deviations, of which 0.00 ± 0.05 are "
         "natural on clean benchmarks, p = 0.003).",
     )
-
-
-@pytest.mark.parametrize("word", WORDS)
-def test_each_word_is_the_badge_of_its_row_and_its_sentences_are_short(word) -> None:
-    told = told_verdict(row(verdict=OF_WORD[word]))
-    assert (told.word, told.badge) == (word, word.replace(" ", "-"))
-    for sentence in told.sentence.split(". "):
-        assert len(sentence.split()) <= 25
 
 
 @pytest.mark.parametrize(
@@ -159,21 +154,6 @@ def test_more_questions_are_a_remedy_only_where_there_are_more() -> None:
     assert changing_options(replace(weak, basis=BY_ORDERS), has_more=False) is None
 
 
-def test_a_clean_benchmark_with_natural_orders_and_many_flags_has_no_alarming_sentence() -> None:
-    told = told_verdict(
-        row(flagged_rate=Estimate(0.4, 0.05), verdict=verdict(0.3), pvalue=1e-40, pvalue_unguarded=1e-5)
-    )
-    assert told.word == "none found"
-    assert "flagged" not in told.sentence
-    assert "e-" not in text(told)
-
-
-def test_no_pvalue_of_flags_is_told() -> None:
-    several = row(pvalue=1e-12, flagged_rate_unguarded=Estimate(0.07, 0.02), pvalue_unguarded=3e-5)
-    for found in (several, replace(several, verdict=UNDECIDED)):
-        assert "p =" not in text(told_verdict(found))
-
-
 def test_of_fewer_than_ten_flagged_questions_only_their_number_is_told() -> None:
     about = {"gap_adjusted": Estimate(0.1, 0.03), "flagged_rate_unguarded": Estimate(0.07, 0.02)}
     few = told_verdict(row(flagged_rate=Estimate(0.09, 0.03), verdict=verdict(0.2), **about))
@@ -184,22 +164,32 @@ def test_of_fewer_than_ten_flagged_questions_only_their_number_is_told() -> None
     assert len(enough.reasons) == 3
 
 
-def test_small_shares_and_errors_keep_a_digit() -> None:
-    told = told_verdict(row(n_tested=1000, flagged_rate=Estimate(0.004, 0.002), accuracy=Estimate(0.4121, 0.0042)))
-    assert figures(told) == "0.4 % of 1,000 questions flagged (4 % expected by chance). Accuracy 0.412 ± 0.004."
-
-
-def test_without_a_run_nothing_is_said_of_accuracy() -> None:
-    unanswered = row(metric="", accuracy=UNKNOWN, accuracy_unflagged=UNKNOWN)
-    assert figures(told_verdict(unanswered)) == "25 % of 100 questions flagged (4 % expected by chance)."
-
-
-def test_without_a_null_rate_chance_is_not_mentioned() -> None:
-    assert figures(told_verdict(row(null_rate=math.nan))).startswith("25 % of 100 questions flagged. Accuracy")
-
-
-def test_one_question_is_singular() -> None:
-    assert figures(told_verdict(row(n_tested=1, flagged_rate=Estimate(1.0)))).startswith("100 % of 1 question flagged")
+@pytest.mark.parametrize(
+    ("about", "told"),
+    [
+        (
+            {"n_tested": 1000, "flagged_rate": Estimate(0.004, 0.002), "accuracy": Estimate(0.4121, 0.0042)},
+            "0.4 % of 1,000 questions flagged (4 % expected by chance). Accuracy 0.412 ± 0.004.",
+        ),
+        (
+            {"metric": "", "accuracy": UNKNOWN, "accuracy_unflagged": UNKNOWN},
+            "25 % of 100 questions flagged (4 % expected by chance).",
+        ),
+        ({"null_rate": math.nan, "accuracy": UNKNOWN}, "25 % of 100 questions flagged."),
+        ({"n_tested": 1, "flagged_rate": Estimate(1.0), "null_rate": math.nan}, "100 % of 1 question flagged."),
+        (
+            {"metric": "acc_norm,none", "flagged_rate": UNKNOWN, "accuracy_unflagged": UNKNOWN},
+            "Accuracy (acc_norm) 0.50 ± 0.05.",
+        ),
+        (
+            {"n_tested": 0, "flagged_rate": UNKNOWN, "accuracy_unflagged": UNKNOWN, "verdict": verdict(0.2)},
+            "100 questions. Accuracy 0.50 ± 0.05.",
+        ),
+    ],
+    ids=["small", "without a run", "without a null rate", "one question", "another metric", "two options"],
+)
+def test_figures_say_what_was_counted_and_nothing_else(about, told) -> None:
+    assert figures(told_verdict(row(**about))).startswith(told)
 
 
 def test_without_an_audit_there_is_no_word_and_nothing_is_said_of_flags() -> None:
@@ -209,12 +199,6 @@ def test_without_an_audit_there_is_no_word_and_nothing_is_said_of_flags() -> Non
     assert told.sentence == "No audit of this model covers it, so there is no verdict."
     assert told_verdict(row()).sentence == "Audited without option orders, so there is no verdict."
     assert short_sentence(NO_VERDICT) == ""
-
-
-def test_questions_of_two_options_have_a_verdict_and_no_sentence_on_flags() -> None:
-    two = row(n_tested=0, flagged_rate=UNKNOWN, pvalue=1e-9, accuracy_unflagged=UNKNOWN, verdict=verdict(0.2))
-    assert "flagged" not in text(told_verdict(two))
-    assert told_verdict(two).figures == "100 questions. Accuracy 0.50 ± 0.05."
 
 
 def test_flags_that_natural_orders_do_not_explain_are_a_reason() -> None:
@@ -230,12 +214,6 @@ def test_the_gap_among_similar_questions_has_its_direction() -> None:
         "Among questions of similar difficulty, the accuracy on flagged ones is higher by 0.10 ± 0.03 (p = 0.001)."
     )
     assert "is lower by 0.10 ± 0.03." in text(told_verdict(row(gap_adjusted=Estimate(-0.1, 0.03))))
-
-
-def test_a_metric_that_is_not_acc_and_shots_are_named() -> None:
-    told = told_verdict(row(metric="acc_norm,none", n_shot="5"))
-    assert told.benchmark == "mmlu (5-shot)"
-    assert "Accuracy (acc_norm) 0.50" in told.figures
 
 
 def test_one_verdict_is_told_for_each_model_and_benchmark_the_most_suspicious_first() -> None:

@@ -348,11 +348,6 @@ def test_a_reference_that_prefers_the_published_orders_more_has_no_number() -> N
     assert "it may have seen the benchmark itself" in found.sentence
 
 
-def test_one_question_is_written_in_the_singular() -> None:
-    sentences = [data_verdict(answers(1, *shape)).sentence for shape in ((DRAWN_ORDERS,), (WRITTEN_ORDERS,))]
-    assert all("1 question " in sentence for sentence in sentences)
-
-
 # ---------------------------------------------------------------------- what would have been found
 
 
@@ -566,14 +561,6 @@ def test_only_the_compared_orders_count() -> None:
     ]
     assert data_verdict(part).tested == data_verdict(changed).tested
     assert data_verdict(part).tested != data_verdict(found).tested
-
-
-def test_one_control_form_as_of_earlier_versions_is_not_enough() -> None:
-    found = data_verdict(in_forms(100, 2, 0))
-    assert (found.word, found.n_asked) == (CANNOT_TELL, 100)
-    assert math.isnan(found.pvalue)
-    assert "in one control form, as earlier versions did" in found.sentence
-    assert found.sentence.endswith("run it again")
 
 
 def test_both_forms_find_the_share_that_is_promised() -> None:

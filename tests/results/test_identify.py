@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lm_eval_leakage.logs.audit_line import LINE_VERSION, VERSION_KEY
 from lm_eval_leakage.results.identify import as_lines, identify, summary
 from lm_eval_leakage.stats.combined import fit
 from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
@@ -22,7 +23,8 @@ SEEN = {name: (np.array(values) + 4).tolist() for name, values in UNSEEN.items()
 
 def line(question: int, detector: str, score: float | None, **more: object) -> str:
     reason = {"reason": "too long", "ranks_by": ""} if score is None else {"reason": None, "ranks_by": "statistic"}
-    own = {"doc_hash": f"h{question}", "doc": {"question": f"Q{question}"}, "detector": detector, "guards": ""}
+    own = {VERSION_KEY: LINE_VERSION, "benchmark": "x", "filter": detector, "doc_hash": f"h{question}"}
+    own |= {"doc": {"question": f"Q{question}"}, "detector": detector, "guards": ""}
     return json.dumps(own | reason | ({} if score is None else {"statistic": score}) | more)
 
 
@@ -37,7 +39,7 @@ def calibration(model: str = "M") -> Calibration:
     combined = [together.probability({name: UNSEEN[name][i] for name in UNSEEN}) for i in range(200)]
     known = {name: KnownScores({EVERY_CLASS: UNSEEN[name]}, SEEN[name]) for name in UNSEEN}
     return Calibration(
-        model, "b", OWN, "by hand", known | {COMBINED: KnownScores({EVERY_CLASS: combined}, ())}, together
+        model, "x", OWN, "by hand", known | {COMBINED: KnownScores({EVERY_CLASS: combined}, ())}, together
     )
 
 
@@ -93,18 +95,6 @@ def test_broken_lines_are_named_and_the_others_are_used(tmp_path) -> None:
     assert list(found.questions) == ["h0"]
     assert [problem.line for problem in problems if problem.line] == [2, 3, 4]
     assert all("left out" in str(problem) for problem in problems if problem.line)
-
-
-def test_lines_without_a_hash_are_not_taken_for_one_question(tmp_path) -> None:
-    folder = log(tmp_path / "r", [line(0, A, 1.0), line(1, A, 1.0, doc_hash=""), line(2, A, 1.0, doc_hash=None)])
-    found = identify([(folder, calibration())], problems := [], A)
-    assert list(found.questions) == ["h0"]
-    assert sum("doc_hash" in str(problem) for problem in problems) == 2
-
-
-def test_a_folder_without_logs_is_named(tmp_path) -> None:
-    with pytest.raises(ValueError, match="no run of lm_eval is in"):
-        identify([(tmp_path, calibration())], [])
 
 
 def test_audits_of_other_models_in_the_folder_are_not_used(tmp_path) -> None:

@@ -47,12 +47,6 @@ def test_models_are_compared_on_the_questions_that_both_were_asked(tmp_path) -> 
     assert board.n_common == 30
 
 
-def test_every_benchmark_is_a_board_of_its_own(tmp_path) -> None:
-    audit(tmp_path, "m", 3, "a")
-    audit(tmp_path, "m", 3, "b", range(N, 2 * N))
-    assert [board.benchmark for board in leaderboard(annotate([tmp_path])).boards] == ["a", "b"]
-
-
 @pytest.fixture
 def confused_models(tmp_path):
     for model, right in (("clean", (20, 30)), ("seen", (50, 20))):

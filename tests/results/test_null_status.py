@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -15,7 +14,6 @@ from lm_eval_leakage.results.published_orders import (
     OrderTest,
     OrderTests,
     as_markdown,
-    as_record,
     detectable,
     null_status,
 )
@@ -113,10 +111,3 @@ def test_the_table_has_a_row_per_test_and_dashes_for_what_is_undefined() -> None
     assert lines[2] == "| likeness of neighbours | 500 | z | 0.3 | 0 | 0.76 ± 0.004 | 1 |"
     assert lines[4] == "| “none of the above” last | 0 | share | – | – | – | – |"
     assert "left out" not in lines[-1]
-
-
-def test_json_has_null_for_what_is_undefined() -> None:
-    record = json.loads(json.dumps(as_record(PASSED, null_status(PASSED, SEALED)), allow_nan=False))
-    assert (record["status"], record["n_questions"]) == ("sealed", 600)
-    assert record["tests"][2]["pvalue"] is None
-    assert record["tests"][0]["pvalue"] == 0.76

@@ -64,13 +64,6 @@ def test_every_detector_beside_the_main_one_has_its_values_in_json(folder: Path)
     assert not [key for key in told if key.startswith("max_order") or "skipped" in key or "rate_unguarded." in key]
 
 
-def test_a_detector_that_is_chosen_is_in_the_columns_and_max_order_beside_it(folder: Path) -> None:
-    (annotation,) = annotate([folder], choices=Choices(detector="rotation"))
-    told = flat_row(annotation.rows[0])
-    assert (told["flagged_rate"], told["null_rate"]) == (pytest.approx(SEEN / N), 0.25)
-    assert not [key for key in told if key.startswith("rotation.")]
-
-
 def test_a_question_has_them_too(folder: Path) -> None:
     first, *_, last = load_run(folder)
     assert "k_least:k=10.min_k" in first

@@ -13,10 +13,9 @@ import pytest
 
 from lm_eval_leakage.results import leaderboard_page, page
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.data_verdict import WORDS
+from lm_eval_leakage.results.data_verdict import WORDS, in_words
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, leaderboard
 from lm_eval_leakage.results.tables import as_text, records, verdicts_in_words, write
-from lm_eval_leakage.results.told_verdicts import short_sentence
 from tests.report.parsed import Parsed
 from tests.results.harness_files import answered, audited, row, write_run
 
@@ -65,7 +64,7 @@ def test_each_word_is_in_every_output(tmp_path: Path, word: str) -> None:
     (record,) = json.loads(as_text(found[0].rows, "json"))
     assert (record["verdict"], record["verdict_sentence"]) == (word, judged.verdict.sentence)
     assert verdicts_in_words(found[0].rows, "table") == f"bench: {judged.verdict.sentence}"
-    assert f"{word} bench {plain(short_sentence(judged.verdict))}" in Parsed(page.render(found)).text
+    assert f"{word} bench {plain(in_words(judged.verdict, short=True))}" in Parsed(page.render(found)).text
     board = leaderboard(found)
     assert f"bench {word} m " in Parsed(leaderboard_page.render(board)).text
     assert f"| {word} |" in as_markdown(board)
@@ -117,7 +116,7 @@ def test_the_words_of_models_shown_together_are_decided_by_adjusted_pvalues(tmp_
     assert "evidence for" not in as_markdown(leaderboard(together))
 
 
-def test_a_log_of_an_earlier_version_names_the_remedy_and_its_flags_still_count(tmp_path: Path) -> None:
+def test_a_log_without_the_status_of_its_orders_names_the_remedy_and_its_flags_still_count(tmp_path: Path) -> None:
     write_run(tmp_path, "m", {"bench_leakage_perm": asked(N, None)})
     found = annotate([tmp_path])
     (told,) = verdicts_in_words(found[0].rows, "table").splitlines()

@@ -12,7 +12,7 @@ from datasets import load_dataset
 
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.formatting import STYLES
-from lm_eval_leakage.results.tables import RENDERERS, as_text, records, write
+from lm_eval_leakage.results.tables import as_text, write
 from lm_eval_leakage.stats.pooling import Estimate
 from lm_eval_leakage.texts import visible
 from tests.limits import full_disk
@@ -106,11 +106,6 @@ def test_the_samples_file_loads_as_a_data_set(runs, tmp_path) -> None:
     assert set(found["doc_hash"]) == {question.doc_hash for question in annotation.questions}
 
 
-def test_records_have_equal_columns(runs) -> None:
-    (annotation,) = annotate([runs])
-    assert len({tuple(record) for record in records([annotation])}) == 1
-
-
 def test_tables_for_people_say_the_same_as_those_for_programs(runs) -> None:
     (annotation,) = annotate([runs])
     assert set(STYLES) == {"table", "markdown", "csv", "latex", "json"}
@@ -157,10 +152,6 @@ def test_control_characters_and_line_ends_reach_no_table(tmp_path) -> None:
     assert [line.count(" | ") for line in as_text(rows, "markdown").splitlines()] == [6] * 4
     assert "<b>" not in as_text(rows, "markdown")
     assert json.loads(as_text(rows, "json"))[0]["model"] == rows[0].model
-
-
-def test_every_style_that_can_be_asked_for_can_be_rendered() -> None:
-    assert tuple(RENDERERS) == STYLES
 
 
 @pytest.mark.model  # an interpreter of its own
