@@ -42,7 +42,7 @@ from lm_eval_leakage.stats.order_sum import (
     monte_carlo_error,
     orders_of,
     place_test,
-    standardised,
+    standard_scores,
     sum_test,
     upper_tail,
 )
@@ -282,7 +282,7 @@ def order_tests(questions: Iterable[Question]) -> OrderTests:
 
 def _effect(values: Iterable[Floats]) -> float:
     """Mean of the published orders' standardised values, up to its sign; 0 where no question has any."""
-    published = [float(own[0]) for one in values if (own := standardised(one)) is not None]
+    published = [float(own[0]) for one in values if (own := standard_scores(one)) is not None]
     return abs(math.fsum(published)) / len(published) if len(published) >= FEWEST_TESTED else 0.0
 
 
@@ -441,7 +441,7 @@ def _trends(numbers: Iterable[Sequence[float]], orders: Sequence[Places]) -> lis
 
 
 def _sum_test(name: str, values: Iterable[Floats], rng: np.random.Generator) -> OrderTest:
-    standard = [own for own in map(standardised, values) if own is not None]
+    standard = [own for own in map(standard_scores, values) if own is not None]
     if not standard:
         return OrderTest(name, 0, "z")
     z, pvalue = sum_test(standard, rng)

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lm_eval_leakage.detectors.wording_rank import wording_scores, wording_sum
+from lm_eval_leakage.detectors.wording_rank import wording_scores
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import audit_logs_of, lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run
@@ -44,7 +44,7 @@ from lm_eval_leakage.results.published_orders import SEALED_ORDERS
 from lm_eval_leakage.results.verdicts import statistic_of
 from lm_eval_leakage.seal.drawn import COMMITMENT_KEY, Seal
 from lm_eval_leakage.stats.order_power import OrderPower
-from lm_eval_leakage.stats.order_sum import OrderSum, order_sum, standard_scores
+from lm_eval_leakage.stats.order_sum import OrderSum, standard_scores, version_sum
 from lm_eval_leakage.stats.pooling import Floats
 from lm_eval_leakage.stats.sealed import (
     ORDER_DRAW,
@@ -353,7 +353,6 @@ def _negated(logs: SealedLogs) -> SealedLogs:
 
 
 FEWEST_SHARDS = 5
-SHARD_SEED = 0
 ORDER_KEPT = "its order was kept by the author"
 NO_ANSWERS = "its answers are missing"
 
@@ -459,7 +458,7 @@ def _wordings(test: SealedTest, logs: SealedLogs, lines: Sequence[SealedLine]) -
         own = np.array(one.line.versions) - (0.0 if others is None else others[one.places])
         scores.append(wording_scores(own.tolist(), texts))
     test = replace(test, left_out=found.left_out, places=found.places, hits=(hits_of(WORDINGS_TEST.name, scores),))
-    return _of_sum(test, wording_sum(scores), FEWEST_JUDGED)
+    return _of_sum(test, version_sum(scores), FEWEST_JUDGED)
 
 
 def _of_sum(test: SealedTest, found: OrderSum, fewest: int) -> SealedTest:
@@ -517,8 +516,7 @@ def _guesses(test: SealedTest, logs: SealedLogs, lines: Sequence[SealedLine]) ->
 
 def _question_order(test: SealedTest, logs: SealedLogs, lines: Sequence[SealedLine]) -> SealedTest:
     found = _sorted(lines, lambda one: None if len(one.line.versions) > 1 else NO_ANSWERS)
-    scores = [standard_scores(np.array(one.line.versions)) for one in found.used]
-    tested = order_sum([own for own in scores if own is not None], np.random.default_rng(SHARD_SEED))
+    tested = version_sum([one.line.versions for one in found.used])
     test = replace(test, units="shard", left_out=found.left_out, places=found.places)
     return _of_sum(test, tested, FEWEST_SHARDS)
 

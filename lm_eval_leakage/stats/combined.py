@@ -25,11 +25,10 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from lm_eval_leakage.stats.pooling import Floats
+from lm_eval_leakage.stats.pooling import IN_95_PERCENT, Floats
 
 FEWEST_FOR_INTERVAL = 10  # questions of each half
 N_TPRS = 4000  # of the interval of a TPR
-Z_95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def auroc_interval(trained: Sequence[float], held_out: Sequence[float]) -> Inter
         """Above 0 where the test rejects this AUROC."""
         more = (n + m) / 2 - 1  # for both halves, as the variance would otherwise depend on which of them varies more
         factor = 1 + more * (1 - true) / (2 - true) + more * true / (1 + true)
-        return (value - true) ** 2 - Z_95**2 * true * (1 - true) * factor / (n * m)
+        return (value - true) ** 2 - IN_95_PERCENT**2 * true * (1 - true) * factor / (n * m)
 
     tiny = 1e-9
     low = 0.0 if value <= tiny else brentq(beyond, tiny**2, min(value, 1 - tiny))

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom, binomtest, norm
 
 from lm_eval_leakage.records import DeclaredRow, Evidence, Measurement, Skipped
 
 Floats = NDArray[np.float64]
-IN_95_PERCENT = float(norm.ppf(0.975))
+IN_95_PERCENT = 1.959963984540054  # standard deviations of a normal distribution
 NAN = math.nan
 
 
@@ -61,6 +60,8 @@ def poisson_binomial_tail(n_flagged: int, null_rates: Sequence[float]) -> float:
     """
     if not null_rates:
         return math.nan
+    from scipy.stats import binom  # takes a second
+
     counts = np.ones(1)
     for rate, n_questions in sorted(Counter(null_rates).items()):
         # from the logarithm, since scipy's pmf overflows on rates near the smallest float
@@ -75,6 +76,8 @@ def share(values: Sequence[float]) -> Estimate:
         return UNKNOWN
     mean, stderr = mean_and_stderr(values)
     if all(value in (0, 1) for value in values):
+        from scipy.stats import binomtest
+
         ends = binomtest(round(sum(values)), len(values)).proportion_ci(method="wilson")
         return Estimate(mean, stderr, float(ends.low), float(ends.high))
     return normal(mean, stderr)

@@ -41,7 +41,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.stats import chi2
 
 from lm_eval_leakage.stats.order_power import OrderPower
 from lm_eval_leakage.stats.order_sum import OrderSum, log_evalue
@@ -183,6 +182,8 @@ def together(tests: Iterable[SealedTest]) -> Together:
 def fisher(pvalues: Sequence[float]) -> float:
     """P(chi-square with 2k degrees of freedom >= -2 sum(log p)): a p-value if each of the k is one given the ones
     before it."""
+    from scipy.stats import chi2
+
     logs = [math.log(max(pvalue, sys.float_info.min)) for pvalue in pvalues]
     return float(chi2.sf(-2 * math.fsum(logs), 2 * len(logs)))
 
@@ -190,6 +191,8 @@ def fisher(pvalues: Sequence[float]) -> float:
 def needed_alone(level: float, n_tests: int) -> float:
     """The p-value at which one of `n_tests` tests brings all together to `level` if the p-values of the others are
     1/2, as they are likely to be where these find nothing."""
+    from scipy.stats import chi2
+
     product = math.exp(-float(chi2.isf(level, 2 * n_tests)) / 2)
     return min(1.0, product * 2.0 ** (n_tests - 1))
 

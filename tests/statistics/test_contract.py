@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lm_eval_leakage.detectors import probes, statistics
-from lm_eval_leakage.detectors.option_orders import OrderScores, OrderStatistic
+from lm_eval_leakage.detectors.option_orders import OrderStatistic
 from lm_eval_leakage.harness.tasks.audit import template
 from lm_eval_leakage.harness.tasks.templates import suffixes
 from lm_eval_leakage.logs.audit_line import CORE, OF_HARNESS, written_line
 from lm_eval_leakage.records import Answered, Evidence, Measurement, Question, Request, TokenScores
+from lm_eval_leakage.stats.order_scores import OrderScores
 
 AUDITS = [
     (template(suffix)["metadata"]["probe"], pipeline["filter"][0]["statistic"])

@@ -10,8 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn.ensemble import IsolationForest
 
-from lm_eval_leakage.detectors.option_orders import OrderScores
-from lm_eval_leakage.detectors.outlier import isolation_scores, path_length_of_leaf
+from lm_eval_leakage.stats.order_scores import OrderScores, isolation_scores, path_length_of_leaf
 
 
 def score(row: list[float]) -> float:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest, permutation_test
 
-from lm_eval_leakage.detectors.option_orders import MaxOrder, MaxOrderEvidence, OptionOrders, OrderScores
+from lm_eval_leakage.detectors.option_orders import MaxOrder, MaxOrderEvidence, OptionOrders
 from lm_eval_leakage.records import Answered, Question
+from lm_eval_leakage.stats.order_scores import OrderScores
 
 ALL_ORDERS = OptionOrders()
 

@@ -34,7 +34,7 @@ def test_the_model_is_told_the_benchmark_and_shown_the_rest() -> None:
 
 @pytest.mark.parametrize("instruction", ["{{ question", "{{ nothing }}"])
 def test_an_instruction_that_cannot_be_rendered_is_refused_at_once(instruction: str) -> None:
-    with pytest.raises(ValueError, match="cannot be rendered .* its variables are benchmark, mask and question"):
+    with pytest.raises(ValueError, match="cannot be rendered .* its variables are benchmark, mask, question"):
         MaskedOption(instruction=instruction)
     with pytest.raises(ValueError, match="hides is 'all'; choose one of: wrong, right, any"):
         MaskedOption(hides="all")
@@ -121,7 +121,7 @@ def test_a_judge_that_cannot_be_loaded_ends_the_run_before_it_begins() -> None:
 
 
 def test_a_judges_prompt_that_cannot_be_rendered_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="its variables are question, option and written"):
+    with pytest.raises(ValueError, match="its variables are question, option, written"):
         MaskedOptionWritten(judge_prompt="{{ answer }}")
 
 

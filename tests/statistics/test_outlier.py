@@ -7,19 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from lm_eval_leakage.detectors import outlier as outlier_null
-from lm_eval_leakage.detectors.option_orders import OrderScores
+from benchmarks import outlier_null
+from benchmarks.outlier_null import GRID, N_ORDERS, draw_counts
+from lm_eval_leakage.detectors import outlier
 from lm_eval_leakage.detectors.outlier import (
     FIVE_OPTIONS_DELTA,
     FOUR_OPTIONS_DELTA,
-    GRID,
-    N_ORDERS,
     TWO_ORDERS,
     Outlier,
-    draw_counts,
-    isolation_scores,
     null_cdf,
 )
+from lm_eval_leakage.stats.order_scores import OrderScores, isolation_scores
 
 
 def normal_scores(n_questions: int, n_orders: int, seed: int = 0) -> OrderScores:
@@ -116,6 +114,7 @@ def test_the_same_seed_draws_the_same_table(tmp_path: Path, monkeypatch: pytest.
     assert drawn(5, 70) == drawn(5, 70)
     for name, value in (("TABLE", tmp_path / "table.npz"), ("DRAWS", 70), ("N_ORDERS", (2, 5)), ("SEED", 3)):
         monkeypatch.setattr(outlier_null, name, value)
+    monkeypatch.setattr(outlier, "TABLE", tmp_path / "table.npz")
     outlier_null.main()
     with np.load(tmp_path / "table.npz") as table:
         assert table["n_orders"].tolist() == [2, 5]
@@ -123,11 +122,11 @@ def test_the_same_seed_draws_the_same_table(tmp_path: Path, monkeypatch: pytest.
         assert table["counts"][0].tolist() == drawn(2, 70)
         assert table["counts"].dtype == np.uint32
         assert int(table["draws"]) == 70
-    outlier_null._table.cache_clear()
+    outlier._table.cache_clear()
     try:
         assert null_cdf(2, -0.1) == 1 / 71  # the observed score counts as one more draw
     finally:
-        outlier_null._table.cache_clear()
+        outlier._table.cache_clear()
 
 
 @pytest.mark.parametrize("n_orders", [5, 6, 24])

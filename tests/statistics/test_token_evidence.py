@@ -40,5 +40,5 @@ def test_a_text_without_tokens_is_skipped_with_the_reason() -> None:
 
 @pytest.mark.parametrize("k", [0, -1, 100.5, True, "20"])
 def test_a_percentage_that_makes_no_sense_is_named(k: object) -> None:
-    with pytest.raises(ValueError, match=f"k is {k!r}; it is a percentage, above 0 and up to 100"):
+    with pytest.raises(ValueError, match=f"k is {k!r}; it must be above 0 and at most 100"):
         TokenEvidence(k)  # type: ignore[arg-type]
