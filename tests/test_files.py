@@ -104,14 +104,6 @@ def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "a.txt").read_text() == "a?b"
 
 
-def test_submodules_do_not_hide_attributes_of_their_package() -> None:
-    """Importing a submodule sets an attribute of the package, which replaces what it imported under that name."""
-    import lm_eval_leakage
-
-    assert lm_eval_leakage.files.atomic_write is atomic_write
-    assert (lm_eval_leakage.task_configs_path() / "fresh" / "fresh.jsonl").is_file()
-
-
 def folder_with(place: Path, text: str = "text") -> Path:
     atomic_write(place / "file", text)
     return place

@@ -92,12 +92,6 @@ def test_two_orders_and_equal_orders_score_0() -> None:
     assert score([-1.0] * 24) == pytest.approx(0, abs=1e-12)
 
 
-def test_a_row_scores_the_same_alone_and_in_a_batch() -> None:
-    rows = [draws(n, seed=n) for n in (2, 120, 6, 24, 12)]
-    together = isolation_scores(OrderScores.from_rows(rows)).tolist()
-    assert together == pytest.approx([score(row) for row in rows], abs=1e-12)
-
-
 @pytest.mark.parametrize("size", [1, 3, 8, 50])
 def test_a_row_scores_the_same_to_the_last_digit_in_any_batch(size: int) -> None:
     """Shards of a run judge their questions in other batches than the whole run."""

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks import outlier_null
 from benchmarks.outlier_null import GRID, N_ORDERS, draw_counts
-from lm_eval_leakage.detectors import outlier
 from lm_eval_leakage.detectors.outlier import (
     FIVE_OPTIONS_DELTA,
     FOUR_OPTIONS_DELTA,
@@ -98,35 +95,6 @@ def test_the_shipped_table_is_what_its_script_draws() -> None:
     shipped = np.array([null_cdf(24, score) for score in GRID])
     assert np.abs(found - shipped).max() < 0.02
     assert set(range(2, 121)) <= set(N_ORDERS)
-
-
-def drawn(n_orders: int, draws: int, **options: int) -> list[int]:
-    return draw_counts(n_orders, draws, rng=torch.Generator().manual_seed(3), **options).tolist()
-
-
-def test_every_draw_is_counted_once_whatever_the_batches() -> None:
-    """Two orders always have the isolation score 0, which is the end of the grid."""
-    for rows in (32, 70, 100):
-        assert drawn(2, 70, rows=rows) == [0] * (len(GRID) - 1) + [70]
-
-
-def test_the_same_seed_draws_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert drawn(5, 70) == drawn(5, 70)
-    for name, value in (("TABLE", tmp_path / "table.npz"), ("DRAWS", 70), ("N_ORDERS", (2, 5)), ("SEED", 3)):
-        monkeypatch.setattr(outlier_null, name, value)
-    monkeypatch.setattr(outlier, "TABLE", tmp_path / "table.npz")
-    outlier_null.main()
-    with np.load(tmp_path / "table.npz") as table:
-        assert table["n_orders"].tolist() == [2, 5]
-        assert table["grid"].tolist() == GRID.tolist()
-        assert table["counts"][0].tolist() == drawn(2, 70)
-        assert table["counts"].dtype == np.uint32
-        assert int(table["draws"]) == 70
-    outlier._table.cache_clear()
-    try:
-        assert null_cdf(2, -0.1) == 1 / 71  # the observed score counts as one more draw
-    finally:
-        outlier._table.cache_clear()
 
 
 @pytest.mark.parametrize("n_orders", [5, 6, 24])
