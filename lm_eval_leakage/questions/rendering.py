@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from operator import getitem
 from string import ascii_uppercase
 
@@ -51,7 +51,7 @@ def context_and_block(
     if format_name is None and question.frame is not None:
         return question.frame.before, question.frame.block
     style = option_format(format_name or "usual")
-    return stem_text(question, style), lambda options: option_block(options, style)
+    return stem_text(question, style), partial(option_block, style=style)
 
 
 def context_and_markers(question: Question, format_name: str | None = None) -> tuple[str, Sequence[str]]:

@@ -260,11 +260,6 @@ class TokenCounts:
     n_tree_tokens: int
     n_block_tokens: int
 
-    @property
-    def n_prompt_tokens(self) -> int:
-        """All tokens: what an inference engine reads without a prefix cache, since a prompt is read whole."""
-        return self.n_row_tokens + self.n_texts
-
 
 def token_counts(texts: Iterable[IntArray], block: int = ENGINE_BLOCK) -> TokenCounts:
     """texts: token ids `(n_tokens,)` of each, at least one, as a model would get them; they may be equal."""

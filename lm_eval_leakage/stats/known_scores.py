@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from lm_eval_leakage.records import DeclaredRow, Described, Skipped
 from lm_eval_leakage.stats.combined import CombinedScore
 from lm_eval_leakage.stats.conformal import FEWEST_TO_NAME, conformal_pvalues, from_pvalues
-from lm_eval_leakage.stats.order_sum import NaturalPart
+from lm_eval_leakage.stats.order_sum import NaturalPart, adjusted_by_holm
 from lm_eval_leakage.stats.pooling import Floats, Verdicts, rate_and_stderr, row_with_error
 from lm_eval_leakage.stats.prevalence import FEWEST_FOR_SHARE, Prevalence, share_of
 from lm_eval_leakage.texts import brief
@@ -69,7 +69,7 @@ def exchangeability(
     pvalues = [_pvalue(unseen[name], asked[name], rng) for name in names]
     found = [
         Likeness(name, pvalue, adjusted, _typical(unseen[name]), _typical(asked[name]))
-        for name, pvalue, adjusted in zip(names, pvalues, _holm(pvalues), strict=True)
+        for name, pvalue, adjusted in zip(names, pvalues, adjusted_by_holm(pvalues), strict=True)
     ]
     return sorted(found, key=lambda one: one.pvalue)
 
@@ -96,15 +96,6 @@ def _distances(is_unseen: NDArray[np.bool_], ends: NDArray[np.int64]) -> Floats:
     below = np.cumsum(is_unseen, axis=1, dtype=np.int32)[:, ends]
     apart: Floats = np.abs(below / n_unseen - (ends + 1 - below) / (n - n_unseen)).max(axis=1)
     return apart
-
-
-def _holm(pvalues: Sequence[float]) -> list[float]:
-    """Adjusted so that the chance of any false rejection is at most the level, however the tests depend."""
-    adjusted, highest = [0.0] * len(pvalues), 0.0
-    for rank, place in enumerate(sorted(range(len(pvalues)), key=pvalues.__getitem__)):
-        highest = max(highest, min(1.0, pvalues[place] * (len(pvalues) - rank)))
-        adjusted[place] = highest
-    return adjusted
 
 
 def _typical(values: Sequence[float]) -> float:
