@@ -198,10 +198,6 @@ class Measurement:
         """The published rule's decision, whose rate without leakage is unknown; None if there is no rule."""
         return None
 
-    def values(self) -> dict[str, float]:
-        """What this question adds to rows of the table, by row name, for the samples log."""
-        return {}
-
 
 @dataclass(frozen=True)
 class Skipped:

@@ -34,14 +34,11 @@ from lm_eval_leakage.detectors import Statistic, statistics
 class Counted(Measurement):
     n: int
 
-    def values(self):
-        return {"ROW": float(self.n)}
-
 
 @statistics.register("NAME")
 @dataclass(frozen=True)
 class Count(Statistic):
-    rows = (mean_row("ROW", "Texts that were asked about"),)
+    rows = (mean_row("ROW", "Texts that were asked about", "n"),)
     stride: int = 1
 
     def verdict(self, question):

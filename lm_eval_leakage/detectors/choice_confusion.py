@@ -27,9 +27,9 @@ from typing import ClassVar
 from lm_eval_leakage.detectors import Probe, Statistic, check_choice, probes, refuse_few_options, statistics
 from lm_eval_leakage.detectors.tail_answered import margin_and_rank
 from lm_eval_leakage.questions.rendering import asked_for_letter
-from lm_eval_leakage.records import ARMS, Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
+from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
 from lm_eval_leakage.registry import OUTSIDE_ID
-from lm_eval_leakage.stats.pooling import Verdicts, rate_and_stderr, row_with_error, value_named
+from lm_eval_leakage.stats.pooling import Verdicts, rate_and_stderr, row_with_error, value_of
 from lm_eval_leakage.texts import brief
 
 SCOPES = ("subject", "all")
@@ -144,10 +144,7 @@ class ArmsMeasurement(Measurement):
     generalized: bool
     confusion: float
     reference: float | None = None
-    reference_stderr: float = 0.0
-
-    def values(self) -> dict[str, float]:
-        return {f"accuracy_{arm}": float(getattr(self, arm)) for arm in ARMS}
+    reference_stderr: float | None = None
 
 
 def _arm(verdicts: Verdicts, arm: str) -> list[bool]:
@@ -162,7 +159,7 @@ def _against_reference(verdicts: Verdicts) -> float:
     given = [measured for measured in verdicts if isinstance(measured, ArmsMeasurement)]
     if not given or given[0].reference is None:
         return math.nan
-    return below_reference(_change(verdicts, "generalized"), given[0].reference, given[0].reference_stderr)
+    return below_reference(_change(verdicts, "generalized"), given[0].reference, given[0].reference_stderr or 0.0)
 
 
 def _accuracy(arm: str, options: str) -> DeclaredRow:
@@ -171,7 +168,7 @@ def _accuracy(arm: str, options: str) -> DeclaredRow:
         f"Share of questions answered correctly with their options {options}.",
         lambda verdicts: rate_and_stderr(_arm(verdicts, arm)),
         higher_is_better=True,
-        per_question=value_named(f"accuracy_{arm}"),
+        per_question=value_of(arm),
     )
 
 

@@ -112,10 +112,6 @@ class MaskedMeasurement(Measurement):
     def flagged(self) -> bool:
         return self.exact if self.judged is None else self.judged
 
-    def values(self) -> dict[str, float]:
-        judged = {} if self.judged is None else {"judged_rate": float(self.judged)}
-        return {"exact_rate": float(self.exact), "rouge": self.rouge} | judged
-
 
 @statistics.register("masked_option")
 @dataclass(frozen=True)
@@ -131,11 +127,12 @@ class MaskedOptionWritten(Statistic):
 
     probe: ClassVar[str] = "masked_option"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
-        mean_row("exact_rate", "Whether the model writes the hidden option exactly", higher_is_better=False),
+        mean_row("exact_rate", "Whether the model writes the hidden option exactly", "exact", higher_is_better=False),
         mean_row("rouge", "ROUGE-L F of the hidden option and what the model writes", higher_is_better=False),
         mean_row(
             "judged_rate",
             "Whether a judge says that the two mean the same; undefined without `judge_model`",
+            "judged",
             higher_is_better=False,
         ),
     )

@@ -16,7 +16,7 @@ import json
 import random
 import re
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
@@ -92,9 +92,6 @@ class RelativeMeasurement(Measurement):
     over_upper: float
     over_shuffled: float
     recall: float
-
-    def values(self) -> dict[str, float]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

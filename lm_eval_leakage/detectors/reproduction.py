@@ -106,9 +106,6 @@ class ReproductionMeasurement(Measurement):
     def flagged(self) -> bool:
         return self.reproduced
 
-    def values(self) -> dict[str, float]:
-        return {"reproduced_rate": float(self.reproduced), "control_rate": float(self.control)}
-
 
 @statistics.register("reproduction")
 @dataclass(frozen=True)
@@ -120,10 +117,15 @@ class Reproduction(Statistic):
     probe: ClassVar[str] = "option_completions"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row(
-            "reproduced_rate", "Whether the model reproduces at least a share T of the options", higher_is_better=False
+            "reproduced_rate",
+            "Whether the model reproduces at least a share T of the options",
+            "reproduced",
+            higher_is_better=False,
         ),
         mean_row(
-            "control_rate", "The same with completions compared with the next option: the rate due to shared words"
+            "control_rate",
+            "The same with completions compared with the next option: the rate due to shared words",
+            "control",
         ),
     )
 
@@ -163,9 +165,6 @@ class NgramMeasurement(Measurement):
 
     ranks_by: ClassVar[tuple[str, ...]] = ("ngram_accuracy",)
     ngram_accuracy: float
-
-    def values(self) -> dict[str, float]:
-        return {"ngram_accuracy": self.ngram_accuracy}
 
 
 @statistics.register("ngram_accuracy")

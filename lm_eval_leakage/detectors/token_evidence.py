@@ -10,7 +10,7 @@ is (log p(token) - mean) / standard deviation of log p(v), with v drawn from the
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -70,9 +70,6 @@ class TokenMeasurement(Measurement):
     min_k: float
     min_k_zscore: float
     n_tokens: int
-
-    def values(self) -> dict[str, float]:
-        return {name: value for name, value in asdict(self).items() if name != "n_tokens"}
 
 
 @statistics.register("token_evidence")

@@ -120,15 +120,20 @@ def row_with_error(
     )
 
 
-def value_named(name: str) -> Callable[[object], float | None]:
-    """Reads the value of this name from a Measurement, for a row's `per_question`."""
-    return lambda verdict: verdict.values().get(name) if isinstance(verdict, Measurement) else None
+def value_of(field: str) -> Callable[[object], float | None]:
+    """Reads a field of a Measurement, for a row's `per_question`; None where it is not known."""
+
+    def read(verdict: object) -> float | None:
+        value = getattr(verdict, field, None) if isinstance(verdict, Measurement) else None
+        return None if value is None else float(value)
+
+    return read
 
 
-def mean_row(name: str, meaning: str, *, higher_is_better: bool | None = None) -> DeclaredRow:
-    """A row with the mean over questions of the Measurement's value of this name."""
+def mean_row(name: str, meaning: str, field: str = "", *, higher_is_better: bool | None = None) -> DeclaredRow:
+    """A row with the mean over questions of a field of the Measurement, by default that of the row's name."""
 
-    of_one = value_named(name)
+    of_one = value_of(field or name)
 
     def mean(verdicts: Verdicts) -> tuple[float, float]:
         return mean_and_stderr([value for value in map(of_one, verdicts) if value is not None])

@@ -68,14 +68,11 @@ class Length(Measurement):
     ranks_by: ClassVar[tuple[str, ...]] = ("n_orders",)
     n_orders: int
 
-    def values(self) -> dict[str, float]:
-        return {"mean_orders": float(self.n_orders)}
-
 
 @dataclass(frozen=True)
 class Lengths(Statistic):
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
-        mean_row("mean_orders", "Orders that were asked about", higher_is_better=True),
+        mean_row("mean_orders", "Orders that were asked about", "n_orders", higher_is_better=True),
     )
 
     def verdict(self, question: Answered) -> Length:

@@ -20,7 +20,8 @@ def test_each_arm_is_correct_if_its_own_right_option_is_the_most_likely() -> Non
     answers = (0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
     (measured,) = PairedAccuracy().judge([Answered(QUESTION, (), answers, (1, 0, 1, 2))])
     assert (measured.original, measured.shuffled, measured.replaced, measured.generalized) == (True, True, False, True)
-    assert measured.values()["accuracy_replaced"] == 0.0  # a tie counts as wrong
+    (row,) = [row for row in PairedAccuracy.rows if row.name == "accuracy_replaced"]
+    assert row.per_question(measured) == 0.0  # a tie counts as wrong
 
 
 def test_confusion_is_the_margin_in_the_original_minus_that_in_the_generalized_arm() -> None:
