@@ -11,7 +11,6 @@ from typing import IO
 import pytest
 
 from lm_eval_leakage.files import (
-    atomic_binary_file,
     atomic_file,
     atomic_move,
     atomic_remove,
@@ -90,13 +89,6 @@ def test_standard_output_is_written_to_whatever_it_is(tmp_path: Path, piped: boo
         done = subprocess.run([sys.executable, "-c", script], check=True, stdout=to)
     assert (done.stdout if piped else (tmp_path / "out").read_bytes()) == b"text"
     assert [file.name for file in tmp_path.iterdir()] == ["out"]
-
-
-def test_an_error_among_bytes_leaves_the_old_file(tmp_path: Path) -> None:
-    atomic_write(tmp_path / "a.png", "old")
-    with pytest.raises(RuntimeError), atomic_binary_file(tmp_path / "a.png") as stream:
-        write_and_fail(stream, bytes(100_000))
-    assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
 
 
 def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:

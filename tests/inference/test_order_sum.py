@@ -164,34 +164,6 @@ def test_without_a_question_there_is_no_ratio():
     assert math.isnan(order_ratio(0, []).value)
 
 
-def test_a_preference_within_the_tolerance_is_no_alarm_however_many_questions_there_are():
-    rng, alarms, strict = generator(), 0, 0
-    for _ in range(12):
-        rows = []
-        for own in questions_of(800, 6, seed=int(rng.integers(1 << 30))):
-            place = rng.choice(6, p=base_of(own, 0.15))
-            rows.append(np.concatenate([own[place : place + 1], np.delete(own, place)]))
-        alarms += order_sum(rows, rng, tolerance=0.15).pvalue <= 0.05
-        strict += order_sum(rows, rng).pvalue <= 0.05
-    assert alarms <= binom.ppf(0.999, 12, 0.05)
-    assert strict > 8
-
-
-def test_someone_who_looks_at_every_new_model_for_years_is_rarely_misled():
-    """Ville's inequality: the product of the e-values of independent looks ever exceeds 20 in at most 5 % of cases."""
-    misled, n_sequences = 0, 120
-    for seed in range(n_sequences):
-        rows = questions_of(120, 6, seed=seed)
-        log_product = highest = 0.0
-        for start in range(0, 120, 12):
-            look = rows[start : start + 12]
-            weights = [np.exp(own) for own in look]
-            log_product += log_evalue(weights, [base_of(own, 0.0) for own in look])
-            highest = max(highest, log_product)
-        misled += highest >= math.log(20)
-    assert misled <= binom.ppf(0.999, n_sequences, 0.05)
-
-
 @given(
     st.lists(st.lists(st.integers(-3, 3), min_size=2, max_size=4), min_size=2, max_size=5),
     st.integers(0, 99),
@@ -247,18 +219,6 @@ def test_orders_that_could_not_be_published_are_never_drawn_however_far_their_sc
     found = order_sum([own] * 30, generator(), weigh=np.positive, spread=0.05, priors=[prior] * 30)
     assert math.isfinite(found.log_evalue)
     assert (found.pvalue, found.mean) == (pytest.approx(0.5, abs=0.1), pytest.approx(0.1))
-
-
-def test_benchmarks_whose_natural_preferences_differ_by_the_spread_are_accused_as_often_as_claimed():
-    rng, alarms = generator(8), 0
-    for _ in range(300):
-        natural = rng.normal(0, 0.3)
-        rows = []
-        for own in questions_of(60, seed=int(rng.integers(1 << 30))):
-            first = rng.choice(len(own), p=base_of(own, natural))
-            rows.append(np.concatenate([own[[first]], np.delete(own, first)]))
-        alarms += order_sum(rows, rng, weigh=np.positive, spread=0.3).pvalue <= 0.05
-    assert binomtest(alarms, 300, 0.05).pvalue > 0.01
 
 
 def test_no_number_of_questions_finds_a_preference_within_the_spread():

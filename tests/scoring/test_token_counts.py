@@ -45,14 +45,6 @@ def test_the_counts_are_those_of_the_tree_that_is_computed(texts) -> None:
     assert (found.n_tree_tokens, found.n_row_tokens) == (len(tree.node_tokens), tree.n_row_tokens)
 
 
-def test_orders_of_four_options_share_the_question_once_and_full_blocks_only() -> None:
-    question = tuple(range(100, 120))
-    orders = [(*question, first, second) for first in range(4) for second in range(4)]
-    found = counts(orders, block=8)
-    assert (found.n_row_tokens, found.n_tree_tokens) == (16 * 21, 20 + 4)
-    assert found.n_block_tokens == 22 + 15 * (22 - 16)
-
-
 def test_without_texts_nothing_is_read_and_an_empty_text_is_refused() -> None:
     assert counts([]).n_block_tokens == counts([]).n_tree_tokens == 0
     with pytest.raises(ValueError, match="leave it out"):

@@ -60,12 +60,6 @@ def test_the_evidence_gives_the_rate_at_which_it_flags_without_leakage(n_orders:
     assert null_rate == pytest.approx(flagged, abs=4 * math.sqrt(0.25 / n) + 0.001)
 
 
-def test_published_thresholds_flag_a_large_share_under_the_null_hypothesis() -> None:
-    assert 0.25 < null_cdf(24, FOUR_OPTIONS_DELTA) < 0.45
-    assert null_cdf(24, -0.15) > 0.6
-    assert 0.4 < null_cdf(120, FIVE_OPTIONS_DELTA) < 0.55
-
-
 def test_two_options_cannot_be_flagged_and_three_almost_never() -> None:
     assert null_cdf(2, FOUR_OPTIONS_DELTA) < 1e-5
     assert null_cdf(6, FOUR_OPTIONS_DELTA) < 0.03
@@ -81,13 +75,6 @@ def test_numbers_of_orders_between_tabulated_ones_are_interpolated() -> None:
 def test_one_order_has_no_null() -> None:
     with pytest.raises(ValueError, match="n_orders is 1; at least 2"):
         null_cdf(1, -0.2)
-
-
-def test_pvalues_of_normal_scores_are_uniform() -> None:
-    pvalues = np.array([evidence.pvalue for evidence in Outlier()(normal_scores(4_000, 24, seed=3))])
-    for level in (0.01, 0.05, 0.2, 0.5):
-        error = math.sqrt(level * (1 - level) / len(pvalues))
-        assert np.mean(pvalues <= level) == pytest.approx(level, abs=4 * error + 0.002)
 
 
 def test_the_shipped_table_is_what_its_script_draws() -> None:

@@ -56,12 +56,6 @@ def test_mcnemar_is_the_binomial_test_of_the_answers_that_changed(answers: list[
     assert difference(before, after).pvalue == pytest.approx(expected)
 
 
-def test_mcnemar_by_hand() -> None:
-    lost_five = difference([True] * 5 + [False] * 5, [False] * 10)
-    assert lost_five.pvalue == pytest.approx(2 / 32)
-    assert lost_five.value == -0.5
-
-
 def test_without_questions_every_value_is_undefined() -> None:
     nothing = difference([], [])
     assert math.isnan(nothing.value)

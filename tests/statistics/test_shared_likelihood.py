@@ -98,28 +98,6 @@ def test_both_tests_of_the_data_set_find_a_small_gain_in_many_shards() -> None:
     assert permutation_pvalue(shards) <= 1e-4
 
 
-def test_at_the_published_level_the_t_test_flags_a_clean_data_set_one_time_in_twenty() -> None:
-    """Oren et al.: p < 0.05 over 50 shards of 250 permutations is a test of level 0.05."""
-    rng = np.random.default_rng(4)
-    pvalues = []
-    for _ in range(2000):
-        published, mean_of_others = rng.normal(size=50), rng.normal(size=50) / math.sqrt(250)
-        pvalues.append(ttest_pvalue((published - mean_of_others).tolist()))
-    assert binomtest(sum(p < 0.05 for p in pvalues), 2000, 0.05).pvalue > 1e-3
-
-
-def test_twenty_five_permutations_have_nearly_the_power_of_250() -> None:
-    rng = np.random.default_rng(5)
-    published = rng.normal(size=(4000, 50)) + 0.4
-
-    def power(permutations: int) -> float:
-        gains = published - rng.normal(size=(4000, 50)) / math.sqrt(permutations)
-        statistic = gains.mean(axis=1) / (gains.std(axis=1, ddof=1) / math.sqrt(50))
-        return float((t.sf(statistic, df=49) < 0.05).mean())
-
-    assert power(25) > power(250) - 0.03
-
-
 @pytest.mark.parametrize("level", [0, -0.1, 1.5, True, "0.05"])
 def test_a_level_that_is_no_probability_is_named(level: object) -> None:
     with pytest.raises(ValueError, match=f"level is {level!r}; it must be above 0 and at most 1"):
