@@ -63,7 +63,7 @@ class Described:
     """What questions are like, without their options.
 
     properties: numbers per question that leakage does not change, such as lengths, by name of the property
-    stems: by digest of the whole text, see `questions.described`; empty texts where the questions are private
+    stems: by digest of the whole text, see `questions.families`; empty texts where the questions are private
     """
 
     properties: Mapping[str, Sequence[float]]

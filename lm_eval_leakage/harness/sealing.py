@@ -1,8 +1,6 @@
-"""Seals a file of questions or the questions of a task: draws a key, and writes the public and the private folder.
-
-Compares the files of a public folder, byte by byte, with those that its seal writes.
-
-Verifies the public files of a sealed benchmark, before and after its private folder is revealed.
+"""Seals a file of questions or the questions of a task: draws a key, and writes the public and the private folder. And
+verifies the public files of a sealed benchmark, before and after its private folder is revealed: each is compared,
+byte by byte, with the one that its seal writes.
 """
 
 from __future__ import annotations

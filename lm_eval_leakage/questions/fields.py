@@ -1,9 +1,8 @@
-"""How the rows of a file name the right option: one reading for the whole file, or none.
+"""Reads a data row (lm_eval's doc) as a `Question`, by one layout for each way in which data sets name their fields;
+and how the rows of a file name the right option, by one reading for the whole file, or none.
 
 A key is a letter, an index from 0 or from 1, or the text of an option. A row alone often fits several of these, so all
 rows decide together. A row may withhold its key: null, an empty text, or -1, as test splits on the Hub do.
-
-Reads a data row (lm_eval's doc) as a `Question`: one layout for each way in which data sets name their fields.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Recognises natural orders: rising or falling numbers, dates and quantities, and options that extend each other.
-
-Where a question's text names its options: a reader, and a model, prefers them in the order of mention.
+"""Recognises natural orders of options: rising or falling numbers, dates and quantities, options that extend each
+other, and the order in which the question's text names them, which a reader, and a model, prefers.
 """
 
 from __future__ import annotations

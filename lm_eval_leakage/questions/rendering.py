@@ -1,12 +1,9 @@
-"""Renders a question as text; the only place that decides about white space.
+"""Renders a question as text, the only place that decides about white space; and says which of several candidates a
+reply names.
 
 If the benchmark's own prompt shows the options, that prompt is used. Otherwise the stem is stripped, as in the
 harness's own templates, and the options follow it as lettered lines. Options are never changed, since the published
 text is what a model may have seen.
-
-Which of several candidates a reply names.
-
-Prompts in the benchmark's own form: options shown and a letter asked for, or options shown up to a label.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""How many tokens fit into a forward pass: an estimate from free memory, halved when memory runs out.
+"""Scorers: log-likelihoods of many texts, yielded as they become known in tree order; here, the one by tree attention.
 
-Lets the C library keep the memory of a forward pass for the next one.
-
-By default glibc returns every large tensor to the system when it is freed and asks for it again, zeroed page by page,
-in the next layer. On a CPU that costs a dense forward pass of SmolLM2-135M a fifth of its time, and a tree's a tenth.
-
-Results of texts, from the log-likelihoods of a prefix tree's targets, as they become known in tree order.
-
-Scorers: log-likelihoods of many texts, yielded as they are computed; here, the one by tree attention.
+How many tokens fit into a forward pass is estimated from free memory, and halved when memory runs out. By default
+glibc returns every large tensor to the system when it is freed and asks for it again, zeroed page by page, in the next
+layer. On a CPU that costs a dense forward pass of SmolLM2-135M a fifth of its time, and a tree's a tenth; so it is
+told to keep that memory.
 """
 
 from __future__ import annotations
@@ -81,7 +77,7 @@ def free_memory(device: torch.device) -> int:
 def bytes_per_token(model: Any) -> int:
     """A generous estimate of the memory for one more token in a forward pass: twice a layer's activations (keys and
     values gathered for it and masks of its block included), and twice its keys and values in all layers, as a piece
-    may pass all of them on. Logits are not counted: memory for them is bounded (`two_parts.LOGITS_AT_ONCE`)."""
+    may pass all of them on. Logits are not counted: memory for them is bounded (`tree_model.LOGITS_AT_ONCE`)."""
     config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     hidden = int(getattr(config, "hidden_size", 1024))
     inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)

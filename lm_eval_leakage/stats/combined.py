@@ -1,16 +1,14 @@
-"""Detection quality: how well do scores separate trained questions from held-out ones?
+"""Detection quality: how well do scores separate trained questions from held-out ones? And a combined score: the
+probability that a question was trained on, from the scores of all detectors.
 
-Null hypothesis: none is tested; uninformative scores have AUROC 0.5 and a TPR equal to the FPR. Limits: intervals
-cover the choice of questions, for one training run of one model; fewer than 10 questions in either half give none.
-Source: textbook definitions; the interval of AUROC is Newcombe's (2006), which inverts a score test with the variance
-of Hanley and McNeil (1982); that of the TPR is ours.
-
-Combined score: the probability that a question was trained on, from the scores of all detectors.
-
-Null hypothesis: none; the probability is that of the lab, where half of the questions were trained on, and shifts with
-`prior`. Limits: it is fitted on one model, benchmark and kind of exposure; on others its ranking may hold, its
-probability will not. Source: logistic regression with an L2 penalty (scikit-learn); scores are put on a common scale
-by their ranks among the known-unseen questions, so that their units do not matter.
+Null hypothesis: none is tested; uninformative scores have AUROC 0.5 and a TPR equal to the FPR. The combined score's
+probability is that of the lab, where half of the questions were trained on, and shifts with `prior`. Limits: intervals
+cover the choice of questions, for one training run of one model, and fewer than 10 questions in either half give none;
+the combined score is fitted on one model, benchmark and kind of exposure: on others its ranking may hold, its
+probability will not. Source: textbook definitions; the interval of AUROC is Newcombe's (2006), which inverts a score
+test with the variance of Hanley and McNeil (1982); that of the TPR is ours. Logistic regression with an L2 penalty
+(scikit-learn); scores are put on a common scale by their ranks among the known-unseen questions, so that their units
+do not matter.
 """
 
 from __future__ import annotations

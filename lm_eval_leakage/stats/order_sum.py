@@ -1,27 +1,26 @@
-"""How much of a preference for published orders is natural: what a test by control forms expects without memory.
-
-On clean benchmarks (docs/validity.md) the mean difference between the published and a control form is 0, and their
-spread beyond sampling error is `USUAL_SPREAD` at most. Questions of the same kind that the model cannot have seen
-measure it for one benchmark and one model; both are averaged with the inverse squares of their errors as weights, as
-for a normal distribution. Where a benchmark is unlike those that were tried, the unseen questions alone count.
-
-The data-set test of option orders: does a model prefer the published orders of many questions together?
+"""The sum test of drawn versions, of option orders above all: does a model prefer the published ones of many questions
+together? And permutation tests within questions: is a published order one drawn at random?
 
 A question's scores, one for each order, are standardised; T is the sum over questions of a weight of the published
 order: exp(score), or the score itself. Null hypothesis: within each question every order is equally likely to be the
 published one, independently of other questions. It is exact, whatever the model knows, where the builder drew the
 orders at random, and holds for differences of two scores where both have the same preferences for reasons other than
 memory. Questions may have different numbers of orders; any subset of orders that was drawn without looking at the
-scores keeps the test exact.
+scores keeps the test exact. exp gives weight to the few questions whose published order stands out: against a small
+share of seen questions it has more power than the sum of scores or the number of questions whose published order is
+the most likely one. The sum of scores has more power against a small effect on many questions.
 
 Where the null hypothesis may be slightly wrong, a p-value of many questions finds that, too. A tolerance t replaces it
-by a weaker one: the published order of an unseen question is one with score s with a probability proportional to
-exp(t s / variance of the question's scores), so that the mean score of published orders is about t. Where t is not
-known but differs between benchmarks, normally and with a known standard deviation (the spread), it is drawn, too: the
-sum of n scores then has n x spread as a further standard deviation, which no number of questions makes smaller.
-
-Where it is known that not every order was as likely to be published (a builder may like one place for the right
-option), a question's prior has their probabilities.
+by a weaker one: the published order of an unseen question is one with score s with a probability proportional to exp(t
+s / variance of the question's scores), so that the mean score of published orders is about t. Where t is not known but
+differs between benchmarks, normally and with a known standard deviation (the spread), it is drawn, too: the sum of n
+scores then has n x spread as a further standard deviation, which no number of questions makes smaller. On clean
+benchmarks (docs/validity.md) the mean difference between the published and a control form is 0, and their spread
+beyond sampling error is `USUAL_SPREAD` at most. Questions of the same kind that the model cannot have seen measure it
+for one benchmark and one model; both are averaged with the inverse squares of their errors as weights, as for a normal
+distribution. Where a benchmark is unlike those that were tried, the unseen questions alone count. Where not every
+order was as likely to be published (a builder may like one place for the right option), a question's prior has their
+probabilities.
 
 Questions of one family (`questions.families`) are no independent evidence: one order may have been drawn for all of
 them. A family is one unit, in whose draws all members are as suspicious as each other: by the quantile, each published
@@ -29,16 +28,11 @@ order takes the place among its own that the others take among theirs. Of all wa
 each other, that one has the largest variance of the sum and the largest E[exp(t x sum)], so that Chernoff's bound
 holds for any of them, and the e-value takes the mean of a family's likelihood ratios instead of their product.
 
-exp gives weight to the few questions whose published order stands out: against a small share of seen questions it has
-more power than the sum of scores or the number of questions whose published order is the most likely one. The sum of
-scores has more power against a small effect on many questions.
-
-Permutation tests within questions: is the published order of each question's options one drawn at random?
-
-Null hypothesis of all: every order of a question's options was equally likely to be published, whatever they say, and
-independently of other questions. Each test is conditional on the options, so it is exact for any texts, with ties,
-repeated options and different numbers of options; questions on which it cannot act contribute nothing. Source:
-Fisher's randomisation test with one stratum per question; Holm (1979) for several tests.
+The tests within questions have the same null hypothesis, whatever the options say. Each is conditional on the options,
+so it is exact for any texts, with ties, repeated options and different numbers of options; questions on which it
+cannot act contribute nothing. Limits: a preference that is natural and that no tolerance, spread or prior allows for
+looks like memory. Source: ours, after Fisher's randomisation test with one stratum per question; Holm (1979) for
+several tests.
 """
 
 from __future__ import annotations

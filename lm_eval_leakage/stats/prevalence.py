@@ -1,22 +1,19 @@
-"""Prevalence: what share of a benchmark has been seen, given how often a test flags seen and unseen questions?
+"""Prevalence: what share of a benchmark has been seen, given how often a test flags seen and unseen questions? And the
+gap: are flagged questions answered correctly more often than unflagged ones of the same difficulty?
 
 Null hypothesis of a subject's p-value: none of its questions was seen. Limits: the rates of the test must hold for
-this model and benchmark; if a test flags seen questions hardly more often than unseen ones, the interval is all of
-[0, 1]. Source: Rogan and Gladen (1978); Clopper and Pearson (1934); Benjamini and Hochberg (1995).
+this model and benchmark; if a test flags seen questions hardly more often than unseen ones, the interval is all of [0,
+1]. Source: Rogan and Gladen (1978); Clopper and Pearson (1934); Benjamini and Hochberg (1995).
 
-Are flagged questions answered correctly more often than unflagged ones of the same difficulty?
-
-Flags favour short questions, natural orders and easy subjects, so flagged questions may be easier without any
-leakage. The two groups are therefore compared within strata of similar difficulty (subject, length, whether another
-model answers correctly); strata are pooled by the weights of Mantel and Haenszel, which are those of a regression with
-one intercept per stratum.
-
-Null hypothesis of the p-value: within each stratum, being flagged and being answered correctly are independent.
-Limits: a difference in difficulty within strata remains, since strata control only what they are made of: where an
-easier question of the same stratum is also flagged more often, there is a gap without leakage, which more questions
-make more certain. Strata by the answers of reference models shrink it and do not remove it (docs/validity_sets.md). A
-stratum without flagged or without unflagged questions is left out. Source: Mantel and Haenszel (1959);
-Sato, Greenland and Robins, Biometrics 45 (1989) for the standard error; Fisher's exact test, stratified (Gart, 1970).
+Flags favour short questions, natural orders and easy subjects, so flagged questions may be easier without any leakage.
+The two groups are therefore compared within strata of similar difficulty (subject, length, whether another model
+answers correctly), pooled by the weights of Mantel and Haenszel, which are those of a regression with one intercept
+per stratum. Null hypothesis of the gap's p-value: within each stratum, being flagged and being answered correctly are
+independent. Limits: a difference in difficulty within strata remains: where an easier question of the same stratum is
+also flagged more often, there is a gap without leakage, which more questions make more certain. Strata by the answers
+of reference models shrink it and do not remove it (docs/validity_sets.md). A stratum without flagged or without
+unflagged questions is left out. Source: Mantel and Haenszel (1959); Sato, Greenland and Robins, Biometrics 45 (1989)
+for the standard error; Fisher's exact test, stratified (Gart, 1970).
 """
 
 from __future__ import annotations
