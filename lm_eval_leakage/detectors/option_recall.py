@@ -27,7 +27,7 @@ from lm_eval_leakage.detectors import (
     statistics,
 )
 from lm_eval_leakage.detectors.reproduction import rouge_l
-from lm_eval_leakage.questions.rendering import context_and_block
+from lm_eval_leakage.questions.rendering import context_and_block, first_line
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
 from lm_eval_leakage.registry import OUTSIDE_ID
 from lm_eval_leakage.stats.pooling import mean_row
@@ -147,7 +147,7 @@ class MaskedOptionWritten(Statistic):
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[MaskedMeasurement]:
         options = [question.requests[0].continuation.strip() for question in answered]
-        written = [_first_line(question.texts[0]) for question in answered]
+        written = [first_line(question.texts[0]) for question in answered]
         replies: Sequence[str | None] = [None] * len(answered)
         if self.ask is not None and answered:
             stems = [question.question.stem for question in answered]
@@ -165,10 +165,6 @@ def opinion(reply: str | None) -> bool | None:
     """The last yes or no in a reply, since reasoning may come before the verdict; None if there is neither."""
     words = re.findall(r"\b(yes|no)\b", (reply or "").casefold())
     return words[-1] == "yes" if words else None
-
-
-def _first_line(text: str) -> str:
-    return next((line for line in text.splitlines() if line.strip()), "")
 
 
 def _plain(text: str) -> str:

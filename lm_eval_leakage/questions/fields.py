@@ -8,6 +8,7 @@ rows decide together. A row may withhold its key: null, an empty text, or -1, as
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -144,10 +145,7 @@ def _differing(keys: Sequence[_Key], reading: str, other: str) -> list[_Key]:
 def _chance_of_doubt(keys: Sequence[_Key]) -> float:
     """The probability that right answers at random places are never at the first, as those that could be counted from
     0 and from 1."""
-    chance = 1.0
-    for key in keys:
-        chance *= 1 - 1 / len(key.options)
-    return chance
+    return math.prod(1 - 1 / len(key.options) for key in keys)
 
 
 def _unread(keys: Sequence[_Key]) -> str:

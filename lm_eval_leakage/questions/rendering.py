@@ -94,13 +94,14 @@ def named(reply: str, candidates: Sequence[str]) -> int | None:
 
     candidates: different texts, also after `plain`
     """
-    line = plain(next((line for line in reply.splitlines() if line.strip()), ""))
+    line = plain(first_line(reply))
     bare = plain(LABEL.sub("", line, count=1)) if LABEL.match(line) else line
     texts = [plain(candidate) for candidate in candidates]
     for read in (line, bare):
         if read in texts:
             return texts.index(read)
-    mentioned = [place for place, text in enumerate(texts) if _mentions(line, text)]
+    whole_words = (rf"(?<!\w){re.escape(text)}(?!\w)" for text in texts)
+    mentioned = [place for place, words in enumerate(whole_words) if re.search(words, line)]
     if len(mentioned) != 1:
         return None
     (place,) = mentioned
@@ -113,9 +114,9 @@ def plain(text: str) -> str:
     return " ".join(text.casefold().split()).strip(AROUND).rstrip(".。").strip(AROUND)
 
 
-def _mentions(line: str, text: str) -> bool:
-    """Whether the text is in the line, and not as a part of words."""
-    return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", line) is not None
+def first_line(text: str) -> str:
+    """That is not empty."""
+    return next((line for line in text.splitlines() if line.strip()), "")
 
 
 def asked_for_letter(question: Question, options: Sequence[str], stem: str | None = None) -> tuple[Request, ...]:

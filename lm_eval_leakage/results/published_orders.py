@@ -44,9 +44,8 @@ from lm_eval_leakage.stats.order_sum import (
     place_test,
     standard_scores,
     sum_test,
-    upper_tail,
 )
-from lm_eval_leakage.stats.pooling import NAN, Floats
+from lm_eval_leakage.stats.pooling import NAN, Floats, poisson_binomial_tail
 
 DRAWN_ORDERS, SEALED_ORDERS, WRITTEN_ORDERS = "drawn", "sealed", "written"
 PASSED_ORDERS, UNDECIDED_ORDERS = "consistent with random", "too few to say"
@@ -319,7 +318,7 @@ def sorted_quantities(questions: Sequence[Question]) -> OrderTest:
         if rate < 1:
             rates.append(rate)
             found += values in (sorted(values), sorted(values, reverse=True))
-    return _share_test("numbers sorted", found, rates, upper_tail)
+    return _share_test("numbers sorted", found, rates, poisson_binomial_tail)
 
 
 def referring_last(questions: Sequence[Question]) -> OrderTest:

@@ -32,10 +32,6 @@ FEWEST_TOKENS = 16
 MOST_TOKENS = {"cuda": 16384, "cpu": 4096}  # more is no faster on a CPU (measured); a guess for GPUs
 
 
-def _alone(max_tokens: int) -> int:
-    return max_tokens
-
-
 @dataclass
 class TokenBudget:
     """Maximum number of tokens per forward pass; halved when memory runs out, and never raised again.
@@ -44,7 +40,7 @@ class TokenBudget:
     """
 
     max_tokens: int
-    agree: Callable[[int], int] = _alone
+    agree: Callable[[int], int] = int
 
     def lower(self, error: Exception) -> None:
         """Halves the budget if `error` says that memory ran out; re-raises any other error."""

@@ -32,7 +32,7 @@ from lm_eval_leakage.records import Question
 KEY_BYTES = 32  # 256 bits
 BLOCK_BITS = 256  # of one HMAC-SHA256
 
-Purpose = Literal["options", "wording", "questions", "answer", "decoy"]
+Purpose = Literal["options", "wording", "questions", "answer"]
 
 
 def new_key() -> bytes:

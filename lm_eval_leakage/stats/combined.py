@@ -166,15 +166,18 @@ class CombinedScore:
 
 def fit(scores: Mapping[str, Sequence[float]], trained: Sequence[bool]) -> CombinedScore:
     """Fit to the scores of the same questions by detector; NaN where a detector could not test a question."""
+    from sklearn.linear_model import LogisticRegression
+
     labels = np.array(trained, dtype=bool)
-    unseen = {name: _sorted_finite(np.asarray(values, dtype=float)[~labels]) for name, values in scores.items()}
-    usable = tuple(name for name, known in unseen.items() if len(known) > 1)
+    known = {name: np.asarray(values, dtype=float)[~labels] for name, values in scores.items()}
+    unseen = {name: tuple(np.sort(values[np.isfinite(values)]).tolist()) for name, values in known.items()}
+    usable = tuple(name for name, own in unseen.items() if len(own) > 1)
     if not usable:
         raise ValueError(
             "no detector has scores on 2 held-out questions, the fewest that set its scale; add held-out questions"
         )
     features = np.column_stack([_on_scale(np.asarray(scores[name], dtype=float), unseen[name]) for name in usable])
-    model = _logistic().fit(features, labels)
+    model = LogisticRegression(C=PENALTY).fit(features, labels)
     return CombinedScore(
         usable,
         tuple(model.coef_[0].tolist()),
@@ -200,12 +203,6 @@ def cross_validated(scores: Mapping[str, Sequence[float]], trained: Sequence[boo
     return probabilities
 
 
-def _logistic() -> Any:
-    from sklearn.linear_model import LogisticRegression
-
-    return LogisticRegression(C=PENALTY)
-
-
 def _on_scale(scores: Floats, unseen: Sequence[float]) -> Floats:
     """Normal scores of the ranks among the known-unseen; scores beyond their range are extended by the distance in
     standard deviations; 0 for NaN."""
@@ -216,7 +213,3 @@ def _on_scale(scores: Floats, unseen: Sequence[float]) -> Floats:
     beyond = np.clip((scores - known[-1]) / spread, 0, 5) - np.clip((known[0] - scores) / spread, 0, 5)
     placed: Floats = np.where(np.isnan(scores), 0.0, ranked + np.nan_to_num(beyond))
     return placed
-
-
-def _sorted_finite(values: Floats) -> tuple[float, ...]:
-    return tuple(np.sort(values[np.isfinite(values)]).tolist())

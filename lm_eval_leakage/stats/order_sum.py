@@ -194,7 +194,7 @@ def order_sum(
     return OrderSum(
         n,
         bound if is_far else pvalue,
-        0.0 if is_far else math.sqrt(pvalue * (1 - pvalue) / SUM_DRAWS),
+        0.0 if is_far else monte_carlo_error(pvalue),
         is_far,
         log_evalue([np.exp(own) for own in questions], at_limit, numbers),
         float(published.mean()),
@@ -409,15 +409,10 @@ def sum_test(values: Sequence[Floats], rng: np.random.Generator) -> tuple[float,
     return published / math.sqrt(len(values)), float(1 + at_least.sum()) / (1 + SUM_DRAWS)
 
 
-def upper_tail(n_found: int, rates: Sequence[float]) -> float:
-    """P(at least `n_found`) if question i has the property with probability rates[i]."""
-    return min(1.0, poisson_binomial_tail(n_found, rates))
-
-
 def both_tails(n_found: int, rates: Sequence[float]) -> float:
     """Twice the smaller tail: for a property that orders may have too often or too rarely."""
-    below = upper_tail(len(rates) - n_found, [1 - rate for rate in rates])
-    return min(1.0, 2 * min(upper_tail(n_found, rates), below))
+    below = poisson_binomial_tail(len(rates) - n_found, [1 - rate for rate in rates])
+    return min(1.0, 2 * min(poisson_binomial_tail(n_found, rates), below))
 
 
 def place_test(places: Sequence[tuple[int, int]], rng: np.random.Generator) -> tuple[float, int, float]:
