@@ -6,6 +6,7 @@ hundreds; `python -m tests.fuzzed_documents 20000` tries as many as it is told.
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import time
@@ -20,6 +21,7 @@ from lm_eval_leakage.questions.guards import guards_of
 from lm_eval_leakage.questions.reader import Rendered, read_question
 from lm_eval_leakage.records import Question, UntestableQuestion
 
+SECONDS = 0.5  # CPU time for one reading of one document, or for one probe's requests about it
 LONG = (10, 300, 5_000, 100_000)
 LONGEST_ROW = 2_000_000
 
@@ -172,7 +174,7 @@ def read_all(docs: Iterable[Doc]) -> Counter[str]:
         ways: list[Callable[[], Question]] = [lambda doc=doc: question_from_doc(doc)]
         ways += [lambda doc=doc, shape=shape: read_question(doc, shape) for shape in _quietly(rendered, doc)]
         for way, read in enumerate(ways):
-            question = tried(read, f"document {number}, way {way}")
+            question = timed(read, f"document {number}, way {way}")
             counts["refused" if question is None else "questions"] += 1
             if question is not None:
                 _ask(question, chosen, f"document {number}, way {way}")
@@ -187,23 +189,29 @@ def _quietly(render: Callable[[Doc], Iterator[Rendered]], doc: Doc) -> list[Rend
 
 
 def _ask(question: Question, chosen: dict[str, Probe], name: str) -> None:
-    assert tried(lambda: guards_of(question), f"{name}, guards") is not None
+    assert timed(lambda: guards_of(question), f"{name}, guards") is not None
     str(question).encode("utf-8")
     for probe_name, probe in chosen.items():
-        tried(lambda probe=probe: probe.requests(question), f"{name}, {probe_name}")
-    tried(lambda: chosen["example_order"].of_shards([question, question]), f"{name}, shards")
+        timed(lambda probe=probe: probe.requests(question), f"{name}, {probe_name}")
+    timed(lambda: chosen["example_order"].of_shards([question, question]), f"{name}, shards")
 
 
-def tried(work: Callable[[], Any], name: str) -> Any:
+def timed(work: Callable[[], Any], name: str) -> Any:
     """The result of `work`; None if it raises UntestableQuestion."""
     reason = ""
+    gc.disable()  # what other tests left would be counted
+    start = time.thread_time()
     try:
         found = work()
     except UntestableQuestion as error:
         found, reason = None, str(error)
     except Exception as error:
         raise AssertionError(f"{name}: {type(error).__name__}: {str(error)[:200]}") from error
+    finally:
+        seconds = time.thread_time() - start
+        gc.enable()
     assert len(reason) < 5_000, f"{name}: a reason of {len(reason)} characters"
+    assert seconds < SECONDS, f"{name}: {seconds:.2f} s"
     return found
 
 

@@ -11,6 +11,7 @@ from typing import IO
 import pytest
 
 from lm_eval_leakage.files import (
+    atomic_binary_file,
     atomic_file,
     atomic_move,
     atomic_remove,
@@ -91,9 +92,24 @@ def test_standard_output_is_written_to_whatever_it_is(tmp_path: Path, piped: boo
     assert [file.name for file in tmp_path.iterdir()] == ["out"]
 
 
+def test_an_error_among_bytes_leaves_the_old_file(tmp_path: Path) -> None:
+    atomic_write(tmp_path / "a.png", "old")
+    with pytest.raises(RuntimeError), atomic_binary_file(tmp_path / "a.png") as stream:
+        write_and_fail(stream, bytes(100_000))
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
+
+
 def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:
     atomic_write(tmp_path / "a.txt", "a\ud800b")
     assert (tmp_path / "a.txt").read_text() == "a?b"
+
+
+def test_submodules_do_not_hide_attributes_of_their_package() -> None:
+    """Importing a submodule sets an attribute of the package, which replaces what it imported under that name."""
+    import lm_eval_leakage
+
+    assert lm_eval_leakage.files.atomic_write is atomic_write
+    assert (lm_eval_leakage.task_configs_path() / "fresh" / "fresh.jsonl").is_file()
 
 
 def folder_with(place: Path, text: str = "text") -> Path:

@@ -109,3 +109,7 @@ def test_the_summary_has_the_measured_aurocs() -> None:
         for row in after.values()
         if row["benchmark"] == "MMLU" and row["training"] == "one by one"
     }
+
+
+def test_the_summary_is_short() -> None:
+    assert len(SUMMARY.split()) < 1_850

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -81,9 +82,11 @@ def test_a_text_that_is_not_a_list_holds_no_other_texts(text: str) -> None:
 
 
 @pytest.mark.parametrize("piece", ["[", "[[", "['", "['a',", "[-", "[0x", "[1", "['\\", "[ ", "[{'a':"])
-def test_a_text_that_looks_like_a_list_is_read_in_linear_time(piece: str) -> None:
+def test_a_text_that_looks_like_a_list_is_read_quickly(piece: str) -> None:
+    start = time.process_time()
     for end in ("", "]", "x]", "'"):
         listed_texts(piece * 50_000 + end)
+    assert time.process_time() - start < 1
 
 
 def test_every_text_and_number_of_a_row_is_found_however_deep() -> None:
