@@ -13,10 +13,11 @@ import inspect
 import logging
 import os
 import platform
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -189,16 +190,18 @@ class PathSums:
         return paths, low
 
 
-class Scorer(Protocol):
+class Scorer(ABC):
     """Scores texts and yields results in any order, those that are known at the same time together; `name` is for
     messages."""
 
-    name: str
+    name: ClassVar[str]
     budget: TokenBudget
 
+    @abstractmethod
     def batches(self, texts: Sequence[Text]) -> Iterator[ScoredTexts]: ...
 
-    def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]: ...
+    def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
+        return chain.from_iterable(self.batches(texts))
 
 
 class TextsOfTree(Texts):
@@ -209,7 +212,7 @@ class TextsOfTree(Texts):
         self.tree = prefix_tree(self)
 
 
-class TreeScorer:
+class TreeScorer(Scorer):
     """Computes every shared prefix once, by tree attention."""
 
     name = "tree attention"
@@ -218,9 +221,6 @@ class TreeScorer:
         self.model = TreeModel(model)
         self.device = device
         self.budget = budget
-
-    def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
-        return chain.from_iterable(self.batches(texts))
 
     def batches(self, texts: Sequence[Text]) -> Iterator[ScoredTexts]:
         tree = texts.tree if isinstance(texts, TextsOfTree) else prefix_tree(texts)

@@ -142,34 +142,24 @@ def mean_row(name: str, meaning: str, field: str = "", *, higher_is_better: bool
     return row_with_error(name, meaning, mean, higher_is_better=higher_is_better, per_question=of_one)
 
 
-def _tested(verdicts: Verdicts) -> list[Evidence]:
-    return [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
-
-
-def _flagged(verdicts: Verdicts) -> tuple[float, float]:
-    return rate_and_stderr([evidence.flagged for evidence in _tested(verdicts)])
-
-
-def _null_rate(verdicts: Verdicts) -> float:
-    return mean_and_stderr([evidence.null_rate for evidence in _tested(verdicts)])[0]
+def _tested(verdicts: Verdicts) -> tuple[list[bool], list[float]]:
+    """Of each question that was tested, whether it is flagged, and its null rate."""
+    tested = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
+    return [evidence.flagged for evidence in tested], [evidence.null_rate for evidence in tested]
 
 
 def _pooled_pvalue(verdicts: Verdicts) -> float:
-    evidence = _tested(verdicts)
-    return poisson_binomial_tail(sum(e.flagged for e in evidence), [e.null_rate for e in evidence])
-
-
-def _is_flagged(verdict: object) -> float | None:
-    return float(verdict.flagged) if isinstance(verdict, Evidence) else None
+    flags, null_rates = _tested(verdicts)
+    return poisson_binomial_tail(sum(flags), null_rates)
 
 
 FLAGGED_RATE = replace(
     row_with_error(
         "flagged_rate",
         "Share of the tested questions that are flagged.",
-        _flagged,
+        lambda verdicts: rate_and_stderr(_tested(verdicts)[0]),
         higher_is_better=False,
-        per_question=_is_flagged,
+        per_question=lambda verdict: float(verdict.flagged) if isinstance(verdict, Evidence) else None,
     ),
     withheld_if_undecidable=True,
 )
@@ -190,7 +180,7 @@ FLAGGED_RATE_UNGUARDED = replace(
 NULL_RATE_ROW = DeclaredRow(
     "null_rate",
     "Share of the tested questions that would be flagged without leakage, by the statistic's null hypothesis.",
-    _null_rate,
+    lambda verdicts: mean_and_stderr(_tested(verdicts)[1])[0],
     per_question=lambda verdict: verdict.null_rate if isinstance(verdict, Evidence) else None,
 )
 DATASET_PVALUE = DeclaredRow(
