@@ -116,7 +116,7 @@ def _block_figures(lm: Any, asked: Sequence[Any], spec: Found) -> Found:
     return {
         "n_requests": len(asked),
         "block_size": spec["block_size"],
-        "n_prompt_tokens": counts.n_prompt_tokens,
+        "n_prompt_tokens": counts.n_row_tokens + counts.n_texts,
         "n_block_tokens": counts.n_block_tokens,
         "n_usual_block_tokens": usual.n_block_tokens,
     }

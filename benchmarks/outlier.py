@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from sklearn.ensemble import IsolationForest
 
-from lm_eval_leakage.detectors.option_orders import OrderScores
-from lm_eval_leakage.detectors.outlier import isolation_scores
+from lm_eval_leakage.stats.order_scores import OrderScores, isolation_scores
 
 N_QUESTIONS = 14_042  # the test questions of MMLU
 

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from lm_eval_leakage.detectors.option_orders import OrderScores, fixed_z
 from lm_eval_leakage.lab.detection import read_lines
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.stats.combined import auroc, tpr_at_fpr
+from lm_eval_leakage.stats.order_scores import OrderScores, fixed_z
 
 ORDERS, TOKENS = "leakage_perm", "leakage_tokens"
 TOKEN_SCORE = "token_evidence/mean_zscore"

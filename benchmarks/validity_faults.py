@@ -15,12 +15,12 @@ import numpy as np
 from scipy.stats import norm
 
 from lm_eval_leakage.detectors.choice_confusion import difference
-from lm_eval_leakage.detectors.shared_likelihood import permutation_pvalue
 from lm_eval_leakage.results.leaderboard import RANK_LEVEL, leaderboard
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.stats.combined import auroc, auroc_interval, tpr_at_fpr, tpr_interval
 from lm_eval_leakage.stats.conformal import ComparedClass, conformal_pvalues, from_pvalues, most_false
 from lm_eval_leakage.stats.known_scores import EVERY_CLASS, KnownScores
+from lm_eval_leakage.stats.order_sum import version_sum
 from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.stats.prevalence import accuracy_gap, calibrated_lower_bound, exact_lower_bound, share_of
 from lm_eval_leakage.stats.sorted_questions import told_by
@@ -187,7 +187,7 @@ def order(n_draws: int) -> Lines:
         rejected = warned = 0
         for _ in range(n_draws):
             gains = rng.normal(size=(30, 26)) + preference * (np.arange(26) == 0)
-            rejected += permutation_pvalue(gains.tolist(), 999) <= 0.05
+            rejected += version_sum(gains.tolist()).pvalue <= 0.05
             shards = [[" ".join(rng.choice(words, rng.integers(5, 30))) for _ in range(8)] for _ in range(30)]
             warned += bool(told_by([sorted(shard, key=len) if preference else shard for shard in shards]))
         yield f"| {name} | {rejected / n_draws:.2f} | {warned / n_draws:.2f} |"

@@ -1,11 +1,8 @@
-"""Parts: the temporary names of what is being written, one for each write, and the removal of those that kills left.
+"""Atomic file writes: a file or folder appears complete or not at all. All output of the package goes through here.
 
-Process ids do not tell writers apart on storage that several machines or containers share, so each part has a random
-name. Its writer holds its lock; whoever writes into a folder removes the parts there that nobody writes any more.
-
-Atomic file writes: a file or folder appears complete or not at all. All output of the package goes through here.
-
-Until then it has a temporary name that no other write has (`parts.py`).
+Until it is complete, it has the name of a *part*, which no other write has. Process ids do not tell writers apart on
+storage that several machines or containers share, so each part has a random name. Its writer holds its lock; whoever
+writes into a folder removes the parts there that kills left.
 """
 
 from __future__ import annotations

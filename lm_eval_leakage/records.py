@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
@@ -64,7 +63,7 @@ class Described:
     """What questions are like, without their options.
 
     properties: numbers per question that leakage does not change, such as lengths, by name of the property
-    stems: by digest of the whole text, see `questions.described`; empty texts where the questions are private
+    stems: by digest of the whole text, see `questions.families`; empty texts where the questions are private
     """
 
     properties: Mapping[str, Sequence[float]]
@@ -165,22 +164,24 @@ class OrderAnswers:
 
 
 @dataclass(frozen=True)
-class Evidence(ABC):
+class Evidence:
     """A statistic's verdict on one question, with a null hypothesis; each statistic adds its own values.
 
+    ranked_by: name of the value behind the decision; a higher one always means more leakage
     flagged: the statistic's decision; a suspicion, not proof
     pvalue: probability, without leakage, of a value at least this suspicious
     null_rate: probability, without leakage, that such a question is flagged
     """
 
+    ranked_by: ClassVar[str]
     flagged: bool
     pvalue: float
     null_rate: float
 
     @property
-    @abstractmethod
     def statistic(self) -> float:
-        """The value behind the decision; a higher one always means more leakage."""
+        value: float = getattr(self, self.ranked_by)
+        return value
 
 
 @dataclass(frozen=True)
@@ -196,10 +197,6 @@ class Measurement:
     def flagged(self) -> bool | None:
         """The published rule's decision, whose rate without leakage is unknown; None if there is no rule."""
         return None
-
-    def values(self) -> dict[str, float]:
-        """What this question adds to rows of the table, by row name, for the samples log."""
-        return {}
 
 
 @dataclass(frozen=True)

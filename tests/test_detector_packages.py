@@ -27,25 +27,22 @@ STATISTIC = """
 from dataclasses import dataclass
 from lm_eval_leakage.stats.pooling import mean_row
 from lm_eval_leakage.records import Measurement
-from lm_eval_leakage.detectors import statistics
+from lm_eval_leakage.detectors import Statistic, statistics
 
 
 @dataclass(frozen=True)
 class Counted(Measurement):
     n: int
 
-    def values(self):
-        return {"ROW": float(self.n)}
-
 
 @statistics.register("NAME")
 @dataclass(frozen=True)
-class Count:
-    rows = (mean_row("ROW", "Texts that were asked about"),)
+class Count(Statistic):
+    rows = (mean_row("ROW", "Texts that were asked about", "n"),)
     stride: int = 1
 
-    def judge(self, answered, device="auto"):
-        return [Counted(len(question.answers)) for question in answered]
+    def verdict(self, question):
+        return Counted(len(question.answers))
 """
 TEMPLATE = """filter_list:
   - name: NAME

@@ -4,11 +4,15 @@ a statistic what a model's answers to them mean. Both are found by name."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar
 
-from lm_eval_leakage.records import Answered, DeclaredRow, Question, Request, Shard, Verdict
+from lm_eval_leakage.records import Answered, DeclaredRow, Question, Request, Shard, UntestableQuestion, Verdict
 from lm_eval_leakage.registry import Registry
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 
 class Probe(ABC):
@@ -97,7 +101,7 @@ class Probe(ABC):
 probes: Registry[type[Probe]] = Registry("probe", __name__)
 
 
-class Statistic(Protocol):
+class Statistic:
     """A frozen dataclass whose fields are the statistic's parameters, settable in a task's `filter_list`.
 
     rows: the rows of the results table that are computed from its verdicts, in addition to the number of skipped
@@ -106,11 +110,68 @@ class Statistic(Protocol):
     """
 
     rows: ClassVar[tuple[DeclaredRow, ...]]
-    probe: ClassVar[str]
+    probe: ClassVar[str] = ""
+
+    def verdict(self, question: Answered) -> Verdict:
+        """On one question: evidence, a measurement, or the reason why it was skipped."""
+        raise NotImplementedError(f"{type(self).__name__} has neither `verdict` nor `judge`")
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> Sequence[Verdict]:
-        """One verdict per question, in the order given: evidence, a measurement, or the reason why it was skipped."""
-        ...
+        """One verdict per question, in the order given; for statistics that compute those of many questions at once,
+        on a device."""
+        return [self.verdict(question) for question in answered]
 
 
 statistics: Registry[type[Statistic]] = Registry("statistic", __name__)
+
+
+# ---------------------------------------------------------------------- what probes and statistics refuse
+
+
+def check_choice(name: str, value: object, choices: Collection[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; choose one of: {', '.join(choices)}")
+
+
+def is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def check_counts(least: int, **values: object) -> None:
+    for name, value in values.items():
+        if not is_count(value, least):
+            raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}")
+
+
+def check_shares(most: float = 1, **values: object) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= most:
+            raise ValueError(f"{name} is {value!r}; it must be above 0 and at most {most}")
+
+
+def refuse_few_options(question: Question) -> None:
+    if len(question.options) < 2:
+        raise UntestableQuestion(f"it has {len(question.options)} option(s); at least 2 are needed")
+
+
+def filled(template: str, **texts: str) -> str:
+    """A Jinja template with its variables replaced."""
+    return _template(template).render(**texts)
+
+
+@cache
+def _template(text: str) -> Template:
+    from jinja2 import Environment, StrictUndefined
+
+    return Environment(undefined=StrictUndefined).from_string(text)
+
+
+def check_template(name: str, template: str, *variables: str) -> None:
+    from jinja2 import TemplateError
+
+    try:
+        filled(template, **dict.fromkeys(variables, ""))
+    except TemplateError as error:
+        raise ValueError(
+            f"{name} is {template!r}, which cannot be rendered ({error}); its variables are {', '.join(variables)}"
+        ) from error

@@ -1,20 +1,16 @@
-"""The question with its options as published, shuffled, replaced, and both (four arms; "choice confusion").
+"""Is a question still answered correctly when its options are shuffled, replaced, or both ("choice confusion")?
 
 Replacing: every wrong option is replaced by the right answer to another question, so that all options are right
-answers but only one answers this question. A model that understands the question then finds it more easily; one
-that memorised the published options does not. The published method replaces and shuffles at once, which confounds
-two effects, so each has its own arm here.
-Null hypothesis: a clean model gains from replacing, and its accuracy does not depend on the order of the
-options; how much it gains is not known, so a verdict needs a clean reference. Limits: a model at chance has
-no gain to lose; replacements may be right by accident. Source: Yao et al., EMNLP 2024 (arXiv 2406.13236), who did
-not publish the scope, the seed or the treatment of duplicates.
-
-Is a question still answered correctly when its options are shuffled, replaced, or both?
+answers but only one answers this question. A model that understands the question then finds it more easily; one that
+memorised the published options does not. The published method replaces and shuffles at once, which confounds two
+effects, so each has its own arm here.
 
 Null hypothesis (McNemar's test): between the original and the generalized question, as many answers become wrong as
-become right. Limits: the test says that accuracy changed, not why; a clean model gains, so a verdict on leakage needs
-the difference of a clean reference model. Source: Yao et al., EMNLP 2024 (arXiv 2406.13236): accuracy(generalized) -
-accuracy(original); the two intermediate arms, the errors and the test are ours.
+become right. Limits: the test says that accuracy changed, not why; a clean model gains from replacing, how much is not
+known, so a verdict on leakage needs the difference of a clean reference model; a model at chance has no gain to lose;
+replacements may be right by accident. Source: Yao et al., EMNLP 2024 (arXiv 2406.13236), accuracy(generalized) -
+accuracy(original), who did not publish the scope, the seed or the treatment of duplicates; the two intermediate arms,
+the errors and the test are ours.
 """
 
 from __future__ import annotations
@@ -28,18 +24,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from scipy.stats import binomtest, norm
-
-from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.detectors import Probe, Statistic, check_choice, probes, refuse_few_options, statistics
 from lm_eval_leakage.detectors.tail_answered import margin_and_rank
 from lm_eval_leakage.questions.rendering import asked_for_letter
-from lm_eval_leakage.records import ARMS, Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
+from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
 from lm_eval_leakage.registry import OUTSIDE_ID
-from lm_eval_leakage.stats.pooling import Verdicts, rate_and_stderr, row_with_error, value_named
+from lm_eval_leakage.stats.pooling import Verdicts, rate_and_stderr, row_with_error, value_of
 from lm_eval_leakage.texts import brief
 
 SCOPES = ("subject", "all")
 SCORES = ("own", "letters", "texts")
+DELTA, DELTA_STDERR = "delta,paired_accuracy", "delta_stderr,paired_accuracy"
 
 Arm = tuple[tuple[str, ...], int]  # options as shown, and the index of the right one
 
@@ -59,10 +54,8 @@ class ChoiceConfusion(Probe):
     pool: tuple[Question, ...] = field(default=(), repr=False, metadata=OUTSIDE_ID)
 
     def __post_init__(self) -> None:
-        if self.scope not in SCOPES:
-            raise ValueError(f"scope is {self.scope!r}; choose one of: {', '.join(SCOPES)}")
-        if self.score not in SCORES:
-            raise ValueError(f"score is {self.score!r}; choose one of: {', '.join(SCORES)}")
+        check_choice("scope", self.scope, SCOPES)
+        check_choice("score", self.score, SCORES)
 
     def with_pool(self, questions: Callable[[], Sequence[Question]]) -> ChoiceConfusion:
         """The same probe with the questions whose right answers may replace wrong options."""
@@ -77,9 +70,8 @@ class ChoiceConfusion(Probe):
         gold = question.answer
         if gold is None:
             raise UntestableQuestion("its right answer is not known")
+        refuse_few_options(question)
         n_options = len(question.options)
-        if n_options < 2:
-            raise UntestableQuestion(f"it has {n_options} option(s); at least 2 are needed")
         rng = random.Random(question.id)
         order = list(range(n_options))
         rng.shuffle(order)
@@ -154,9 +146,6 @@ class ArmsMeasurement(Measurement):
     reference: float | None = None
     reference_stderr: float | None = None
 
-    def values(self) -> dict[str, float]:
-        return {f"accuracy_{arm}": float(getattr(self, arm)) for arm in ARMS}
-
 
 def _arm(verdicts: Verdicts, arm: str) -> list[bool]:
     return [getattr(measured, arm) for measured in verdicts if isinstance(measured, ArmsMeasurement)]
@@ -179,7 +168,7 @@ def _accuracy(arm: str, options: str) -> DeclaredRow:
         f"Share of questions answered correctly with their options {options}.",
         lambda verdicts: rate_and_stderr(_arm(verdicts, arm)),
         higher_is_better=True,
-        per_question=value_named(f"accuracy_{arm}"),
+        per_question=value_of(arm),
     )
 
 
@@ -193,7 +182,7 @@ def _delta(name: str, arm: str, meaning: str) -> DeclaredRow:
 
 @statistics.register("paired_accuracy")
 @dataclass(frozen=True)
-class PairedAccuracy:
+class PairedAccuracy(Statistic):
     """reference: a clean model's `delta` on the same task, with which this model's is compared: a number, or the
         results file of its run, as FILE or, if it has several tasks, FILE#TASK
     reference_stderr: its standard error, if `reference` is a number
@@ -231,24 +220,14 @@ class PairedAccuracy:
         elif self.reference is not None and not -1 <= self.reference <= 1:
             raise ValueError(f"reference is {self.reference!r}; it is a difference of accuracies, so between -1 and 1")
 
-    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[ArmsMeasurement]:
-        return [self._measure(question) for question in answered]
-
-    def _measure(self, answered: Answered) -> ArmsMeasurement:
-        n_options = len(answered.question.options)
-        arms = [answered.answers[start : start + n_options] for start in range(0, 4 * n_options, n_options)]
-        margins = [margin_and_rank(scores, gold)[0] for scores, gold in zip(arms, answered.gold, strict=True)]
+    def verdict(self, question: Answered) -> ArmsMeasurement:
+        n_options = len(question.question.options)
+        arms = [question.answers[start : start + n_options] for start in range(0, 4 * n_options, n_options)]
+        margins = [margin_and_rank(scores, gold)[0] for scores, gold in zip(arms, question.gold, strict=True)]
         original, shuffled, replaced, generalized = (margin > 0 for margin in margins)
         assert not isinstance(self.reference, str), "__post_init__ replaces a file by its delta"
-        return ArmsMeasurement(
-            original,
-            shuffled,
-            replaced,
-            generalized,
-            margins[0] - margins[-1],
-            self.reference,
-            self.reference_stderr,
-        )
+        reference = self.reference, self.reference_stderr
+        return ArmsMeasurement(original, shuffled, replaced, generalized, margins[0] - margins[-1], *reference)
 
 
 def delta_of_run(reference: str) -> tuple[float, float]:
@@ -271,9 +250,6 @@ def delta_of_run(reference: str) -> tuple[float, float]:
     return float(row[DELTA]), float(row[DELTA_STDERR])
 
 
-DELTA, DELTA_STDERR = "delta,paired_accuracy", "delta_stderr,paired_accuracy"
-
-
 @dataclass(frozen=True)
 class Difference:
     """Accuracy after minus accuracy before, on the same questions; NaN if undefined.
@@ -290,6 +266,8 @@ class Difference:
 def difference(before: Sequence[bool], after: Sequence[bool]) -> Difference:
     """The change between two arms. The standard error is the sample standard deviation of the differences per question
     (-1, 0, 1) over sqrt n; the p-value is that of a binomial test on the questions whose correctness changed."""
+    from scipy.stats import binomtest
+
     n = len(before)
     lost = sum(b and not a for b, a in zip(before, after, strict=True))
     won = sum(a and not b for b, a in zip(before, after, strict=True))
@@ -303,6 +281,8 @@ def difference(before: Sequence[bool], after: Sequence[bool]) -> Difference:
 
 def below_reference(found: Difference, reference: float, reference_stderr: float) -> float:
     """One-sided p-value of a difference at least as far below a clean model's (normal approximation)."""
+    from scipy.stats import norm
+
     error = math.hypot(found.stderr, reference_stderr)
     if not error > 0:
         return math.nan

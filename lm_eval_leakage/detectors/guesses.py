@@ -1,42 +1,40 @@
-"""Guesses at what was drawn when the benchmark was published, by generated text alone: chat APIs return nothing else.
-
-Null hypothesis: the published order of the options was drawn uniformly among all orders, and the model is independent
-of the draw. Then a reply that names one of k candidates names the published one with probability exactly 1/k, whatever
-the model knows or prefers: what it reads, how many tokens it may write and which candidates there are must be the same
-for every order that the draw could have had instead. Limits: needs orders that were drawn (sealed or random), else
-nothing is asked; a model may have seen the questions and not recite them, so finding nothing says little. Source:
-ours; the next option as in the n-gram method of Hidayat et al., 2025 (arXiv 2505.24263), the published version among
-others after Golchin and Surdeanu (arXiv 2311.06233).
+"""Does the model name what was published, of several candidates that the author's draw made equally likely? It needs
+generated text alone: chat APIs return nothing else.
 
 `next` shows the question, and may show the first options as published; the candidates are the options that are left.
-Given what is shown, every one of them is equally likely to be the next.
+Given what is shown, every one of them is equally likely to be the next. `pair` shows two listings of the options: the
+published one, and the same in reverse. They are sorted by their text, so that all the model sees is which two orders
+these are. Reversing an order twice gives it back: had the other listing been drawn, the same pair would have been
+shown. Both were equally likely, so each is the published one with probability 1/2, and no further draw is needed.
 
-`pair` shows two listings of the options: the published one, and the same in reverse. They are sorted by their text, so
-that all the model sees is which two orders these are. Reversing an order twice gives it back: had the other listing
-been drawn, the same pair would have been shown. Both were equally likely, so each is the published one with
-probability 1/2, and no further draw is needed.
-
-Does the model name what was published, of several candidates that the author's draw made equally likely?
-
-Null hypothesis: the published one was drawn uniformly among the k candidates, and the model is independent of the
-draw. Whether a reply names a candidate, and which one, does not depend on which of them was published. So given all
-replies, those that name one are hits with probability exactly 1/k each, independently; the others (refusals, empty and
-malformed ones) can be no hits. The number of hits follows a Poisson-binomial distribution, exactly, whatever the model
-knows. Counting replies that name nothing as wrong guesses instead stays valid and loses power; both are reported.
-Limits: those of the probe. Source: ours.
+Null hypothesis: the published order of the options was drawn uniformly among all orders, and the model is independent
+of the draw. What it reads, how many tokens it may write and which candidates there are are the same for every order
+that the draw could have had instead, so that whether a reply names a candidate, and which one, does not depend on
+which of them was published. Given all replies, those that name one of k candidates are hits with probability exactly
+1/k each, independently; the others (refusals, empty and malformed ones) can be no hits. The number of hits follows a
+Poisson-binomial distribution, exactly, whatever the model knows or prefers. Counting replies that name nothing as
+wrong guesses instead stays valid and loses power; both are reported. Limits: needs orders that were drawn (sealed or
+random), else nothing is asked; a model may have seen the questions and not recite them, so finding nothing says
+little. Source: ours; the next option as in the n-gram method of Hidayat et al., 2025 (arXiv 2505.24263), the published
+version among others after Golchin and Surdeanu (arXiv 2311.06233).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import ClassVar
 
-from jinja2 import Environment, StrictUndefined, Template, TemplateError
-
-from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.detectors import (
+    Probe,
+    Statistic,
+    check_choice,
+    check_counts,
+    check_template,
+    filled,
+    probes,
+    refuse_few_options,
+    statistics,
+)
 from lm_eval_leakage.questions.rendering import context_and_block, context_and_markers, named, plain
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
 from lm_eval_leakage.stats.pooling import NULL_RATE_ROW, Verdicts, rate_and_stderr, row_with_error
@@ -62,94 +60,6 @@ Answer: Listing"""
 LISTING_NUMBERS = ("1", "2")
 PAIR_TOKENS = 12  # "The published listing is Listing 2."
 NEXT_TOKENS, BYTES_OF_A_SHORT_TOKEN = 8, 3  # more than enough for one option where the options left are English text
-
-
-class ChatForm(ABC):
-    """How a guess is asked for. All methods raise UntestableQuestion, with the reason.
-
-    instruction: Jinja template of the prompt
-    """
-
-    variables: ClassVar[tuple[str, ...]]
-    instruction: str
-
-    @abstractmethod
-    def request(self, question: Question) -> Request: ...
-
-    @abstractmethod
-    def candidates(self, question: Question) -> tuple[str, ...]:
-        """What a reply may name, the published one first."""
-
-    @abstractmethod
-    def n_tokens(self, request: Request) -> int:
-        """How many tokens the model may write; the same for all orders that might have been drawn."""
-
-    def filled(self, **texts: str) -> str:
-        return _template(self.instruction).render(**texts)
-
-
-@cache
-def _template(text: str) -> Template:
-    return Environment(undefined=StrictUndefined).from_string(text)
-
-
-@dataclass(frozen=True)
-class NextOption(ChatForm):
-    """shown: number of options before the one asked for; fewer if less than two would be left"""
-
-    variables: ClassVar[tuple[str, ...]] = ("question",)
-    instruction: str = NEXT_INSTRUCTION
-    shown: int = 0
-
-    def request(self, question: Question) -> Request:
-        before, block = context_and_block(question)
-        _, markers = context_and_markers(question)
-        place = self._n_shown(question)
-        label = markers[place]
-        texts = (marker + option for marker, option in zip(markers[:place], question.options[:place], strict=True))
-        begun = before + "".join(texts) + label
-        rest = (before + block(question.options))[len(begun) :]
-        bare = begun.rstrip(" ") if label.strip() else begun
-        return Request(self.filled(question=bare), begun[len(bare) :] + rest)
-
-    def candidates(self, question: Question) -> tuple[str, ...]:
-        left = question.options[self._n_shown(question) :]
-        if any("\n" in option.strip() for option in left):
-            raise UntestableQuestion("one of its options has several lines, and only one line of a reply is read")
-        return left
-
-    def n_tokens(self, request: Request) -> int:
-        """From the bytes of all the options that are left: those of the next one would tell which it is."""
-        return NEXT_TOKENS + len(request.continuation.encode("utf-8", "replace")) // BYTES_OF_A_SHORT_TOKEN
-
-    def _n_shown(self, question: Question) -> int:
-        return min(self.shown, len(question.options) - 2)
-
-
-@dataclass(frozen=True)
-class PublishedOfPair(ChatForm):
-    variables: ClassVar[tuple[str, ...]] = ("question", "first", "second")
-    instruction: str = PAIR_INSTRUCTION
-
-    def request(self, question: Question) -> Request:
-        before, _ = context_and_block(question)
-        first, second = (listing.strip("\n") for listing in self._sorted(question))
-        asked = self.filled(question=before.strip(), first=first, second=second)
-        return Request(asked, f" {self.candidates(question)[0]}")
-
-    def candidates(self, question: Question) -> tuple[str, ...]:
-        _, block = context_and_block(question)
-        published = self._sorted(question).index(block(question.options))
-        return LISTING_NUMBERS[published], LISTING_NUMBERS[1 - published]
-
-    def n_tokens(self, request: Request) -> int:
-        return PAIR_TOKENS
-
-    def _sorted(self, question: Question) -> Sequence[str]:
-        _, block = context_and_block(question)
-        return sorted((block(question.options), block(question.options[::-1])))
-
-
 CHAT_FORMS = ("next", "pair")
 
 
@@ -173,41 +83,57 @@ class PublishedGuess(Probe):
     instruction: str = ""
 
     def __post_init__(self) -> None:
-        if self.chat_form not in CHAT_FORMS:
-            raise ValueError(f"chat_form is {self.chat_form!r}; choose one of: {', '.join(CHAT_FORMS)}")
-        if isinstance(self.shown, bool) or not isinstance(self.shown, int) or self.shown < 0:
-            raise ValueError(f"shown is {self.shown!r}; it must be a whole number of at least 0")
-        try:
-            self._form.filled(**dict.fromkeys(self._form.variables, ""))
-        except TemplateError as error:
-            raise ValueError(
-                f"instruction is {self.instruction!r}, which cannot be rendered ({error}); its variables are "
-                f"{', '.join(self._form.variables)}"
-            ) from error
+        check_choice("chat_form", self.chat_form, CHAT_FORMS)
+        check_counts(0, shown=self.shown)
+        listings = ("first", "second") if self.chat_form == "pair" else ()
+        check_template("instruction", self.instruction, "question", *listings)
 
     def requests(self, question: Question) -> tuple[Request, ...]:
-        self.candidates(question)
-        return (self._form.request(question),)
+        right, *_ = self.candidates(question)
+        before, block = context_and_block(question)
+        if self.chat_form == "pair":
+            first, second = (listing.strip("\n") for listing in _listings(question))
+            texts = {"question": before.strip(), "first": first, "second": second}
+            return (Request(filled(self.instruction or PAIR_INSTRUCTION, **texts), f" {right}"),)
+        _, markers = context_and_markers(question)
+        place = self._n_shown(question)
+        label = markers[place]
+        texts_shown = map(str.__add__, markers[:place], question.options[:place])
+        begun = before + "".join(texts_shown) + label
+        rest = (before + block(question.options))[len(begun) :]
+        bare = begun.rstrip(" ") if label.strip() else begun
+        return (Request(filled(self.instruction or NEXT_INSTRUCTION, question=bare), begun[len(bare) :] + rest),)
 
     def candidates(self, question: Question) -> tuple[str, ...]:
         refuse_alike(question)
-        return self._form.candidates(question)
+        if self.chat_form == "pair":
+            _, block = context_and_block(question)
+            published = _listings(question).index(block(question.options))
+            return LISTING_NUMBERS[published], LISTING_NUMBERS[1 - published]
+        left = question.options[self._n_shown(question) :]
+        if any("\n" in option.strip() for option in left):
+            raise UntestableQuestion("one of its options has several lines, and only one line of a reply is read")
+        return left
 
     def n_tokens(self, request: Request) -> int:
-        return self._form.n_tokens(request)
-
-    @property
-    def _form(self) -> ChatForm:
+        """From the bytes of all the options that are left: those of the next one would tell which it is."""
         if self.chat_form == "pair":
-            return PublishedOfPair(self.instruction or PAIR_INSTRUCTION)
-        return NextOption(self.instruction or NEXT_INSTRUCTION, self.shown)
+            return PAIR_TOKENS
+        return NEXT_TOKENS + len(request.continuation.encode("utf-8", "replace")) // BYTES_OF_A_SHORT_TOKEN
+
+    def _n_shown(self, question: Question) -> int:
+        return min(self.shown, len(question.options) - 2)
+
+
+def _listings(question: Question) -> list[str]:
+    _, block = context_and_block(question)
+    return sorted((block(question.options), block(question.options[::-1])))
 
 
 def refuse_alike(question: Question) -> None:
     """Raises UntestableQuestion if a reply could not tell all options apart."""
+    refuse_few_options(question)
     texts = [plain(option) for option in question.options]
-    if len(texts) < 2:
-        raise UntestableQuestion(f"it has {len(texts)} option(s); at least 2 are needed")
     if "" in texts:
         raise UntestableQuestion("one of its options has no text that a reply could name")
     if len(set(texts)) < len(texts):
@@ -265,7 +191,7 @@ def _share_row(name: str, meaning: str, what: str) -> DeclaredRow:
 
 @statistics.register("published_guess")
 @dataclass(frozen=True)
-class PublishedGuessed:
+class PublishedGuessed(Statistic):
     probe: ClassVar[str] = "published_guess"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         _share_row(
@@ -304,13 +230,9 @@ class PublishedGuessed:
         ),
     )
 
-    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[GuessEvidence]:
-        return [_judged(question) for question in answered]
-
-
-def _judged(answered: Answered) -> GuessEvidence:
-    (reply,) = answered.texts
-    place = named(reply, answered.candidates)
-    n = len(answered.candidates)
-    rate = 0.0 if place is None else 1 / n
-    return GuessEvidence(place == 0, rate if place == 0 else 1.0, rate, place is not None, n)
+    def verdict(self, question: Answered) -> GuessEvidence:
+        (reply,) = question.texts
+        place = named(reply, question.candidates)
+        n = len(question.candidates)
+        rate = 0.0 if place is None else 1 / n
+        return GuessEvidence(place == 0, rate if place == 0 else 1.0, rate, place is not None, n)

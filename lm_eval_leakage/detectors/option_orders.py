@@ -1,20 +1,14 @@
-"""Every order of a question's options, each scored as one block of lettered lines.
+"""Every order of a question's options, each scored as one block of lettered lines: is the published order the one that
+the model finds most likely?
 
-Null hypothesis of the statistics on it: the orders are exchangeable; a model that has not seen the question
-prefers none of them. Limits: options with a natural order (ascending numbers, "all of the above", True
-before False) break it without any leakage; `guards` names such questions. Source: Ni et al., AAAI 2025
-(arXiv 2409.01790); drawing orders is the permutation-R of Hidayat et al., 2025 (arXiv 2505.24263).
-
-Base of the statistics on option orders: log-likelihoods of many questions as one padded batch on one device.
-
-Max-order test: is the published order the one that the model finds most likely?
-
-Null hypothesis: the orders of a question are exchangeable, so that each is the most likely one with
-probability 1 / n_orders. Limits: a natural order of the options (ascending numbers, "all of the above") is
-preferred without leakage, so that 15-20 % of unseen MMLU questions are flagged instead of 4.2 %. Source:
-Ni et al., AAAI 2025 (arXiv 2409.01790), scenario a; corrected: only orders that read differently are compared,
-and a tie counts against leakage. `fixed_z`, by which questions are ranked, is ours: it uses all orders, of which those
-that keep some options in their published place are remembered in part (docs/validity_ranking.md).
+Null hypothesis: the orders of a question are exchangeable for a model that has not seen it, so that each is the most
+likely one with probability 1 / n_orders. Limits: a natural order of the options (ascending numbers, "all of the
+above", True before False) is preferred without any leakage, so that 15-20 % of unseen MMLU questions are flagged
+instead of 4.2 %; `guards` names such questions. Source: Ni et al., AAAI 2025 (arXiv 2409.01790), scenario a;
+corrected: only orders that read differently are compared, and a tie counts against leakage. Drawing orders is the
+permutation-R of Hidayat et al., 2025 (arXiv 2505.24263). `fixed_z`, by which questions are ranked, is ours: it uses
+all orders, of which those that keep some options in their published place are remembered in part
+(docs/validity_ranking.md).
 """
 
 from __future__ import annotations
@@ -24,24 +18,22 @@ import random
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import chain
 from math import factorial, prod
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-
-from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.detectors import Probe, Statistic, check_choice, check_counts, is_count, probes, statistics
 from lm_eval_leakage.questions.guards import anchored
 from lm_eval_leakage.questions.rendering import context_and_markers, in_orders, option_format
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, Skipped, UntestableQuestion
 from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS
 from lm_eval_leakage.texts import brief, in_capitals
 
+if TYPE_CHECKING:
+    from lm_eval_leakage.stats.order_scores import OrderScores  # needs torch
+
+logger = logging.getLogger(__name__)
 Order = tuple[int, ...]
 MOVES = ("all", "movable")
 PAPER = "paper"
@@ -77,12 +69,10 @@ class OptionOrders(Probe):
     def __post_init__(self) -> None:
         if self.format is not None:
             option_format(self.format)
-        if self.move not in MOVES:
-            raise ValueError(f"move is {self.move!r}; choose one of: {', '.join(MOVES)}")
-        if not _is_count(self.max_orders):
-            raise ValueError(f"max_orders is {self.max_orders!r}; it must be a whole number of at least 2")
+        check_choice("move", self.move, MOVES)
+        check_counts(2, max_orders=self.max_orders)
         share = isinstance(self.orders, float) and 0 < self.orders <= 1
-        if not (self.orders in (None, PAPER) or share or _is_count(self.orders)):
+        if not (self.orders in (None, PAPER) or share or is_count(self.orders, 2)):
             raise ValueError(
                 f"orders is {self.orders!r}; give a whole number of at least 2, a share in (0, 1], {PAPER!r}, or "
                 "leave it out"
@@ -229,22 +219,7 @@ def drawn_orders(options: Sequence[str], n_orders: int, *, rng: random.Random) -
     return list(drawn.values())
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 2
-
-
-logger = logging.getLogger(__name__)
-
-
-def find_device(name: str = "auto") -> torch.device:
-    """The named device; "auto" is the current accelerator if it supports float64, else the CPU."""
-    if name != "auto":
-        return torch.device(name)
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return torch.device("cpu") if accelerator is None or accelerator.type == "mps" else accelerator
-
-
-class OrderStatistic(ABC):
+class OrderStatistic(Statistic, ABC):
     """A statistic on the log-likelihoods of a question's orders, batched over questions."""
 
     probe: ClassVar[str] = "option_orders"
@@ -257,106 +232,16 @@ class OrderStatistic(ABC):
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> Sequence[Evidence | Skipped]:
         """Verdicts on answers; computed on the CPU if the device fails, since the model may have left no memory there
         and its answers may have taken hours."""
+        from lm_eval_leakage.stats.order_scores import OrderScores, find_device
+
+        rows, fixed = [one.answers for one in answered], [one.fixed_places for one in answered]
         try:
-            return self(_scores(answered, device))
+            return self(OrderScores.from_rows(rows, device).with_fixed_places(fixed))
         except RuntimeError as error:
             if find_device(device).type == "cpu":
                 raise
             logger.warning("%s is computed on the CPU, since the device failed: %s", self, error)
-            return self(_scores(answered, "cpu"))
-
-
-@dataclass(frozen=True)
-class OrderScores:
-    """Scores of every order of every question.
-
-    loglikelihoods: nats, float64, `(n_questions, n_orders)`; column 0 is the published order; a question with
-        fewer orders is padded with -inf at the end of its row
-    n_orders: `(n_questions,)`, number of columns of each row that are not padding
-    fixed_places: `(n_questions, n_orders)`, number of options that stand in their published place, any number in the
-        padding; None if only column 0 is known to be the published order, which then counts 1 and every other order 0
-    """
-
-    loglikelihoods: Tensor
-    n_orders: Tensor
-    fixed_places: Tensor | None = None
-
-    @classmethod
-    def from_rows(cls, rows: Sequence[Sequence[float]], device: str = "auto") -> OrderScores:
-        """A batch on `device` from one sequence of log-likelihoods per question."""
-        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        if len(rows) and lengths.min() < 2:
-            bad = int(lengths.argmin())
-            raise ValueError(f"row {bad} has {lengths[bad]} orders; at least 2 are needed")
-        padded = _padded(rows, lengths, -np.inf)
-        outside = ~np.isfinite(padded) & _within(padded, lengths)
-        if outside.any():
-            bad = int(np.flatnonzero(outside.any(axis=1))[0])
-            raise ValueError(f"row {bad} holds a log-likelihood that is not finite; leave such questions out")
-        where = find_device(device)
-        return cls(torch.from_numpy(padded).to(where), torch.from_numpy(lengths).to(where))
-
-    def with_fixed_places(self, rows: Sequence[Sequence[int]]) -> OrderScores:
-        """The same scores with the number of options in their published place, one sequence per question; an empty one
-        where it is not known."""
-        if not any(rows):
-            return self
-        lengths = self.n_orders.cpu().numpy()
-        known = [own or [1] + [0] * (length - 1) for own, length in zip(rows, lengths.tolist(), strict=True)]
-        for bad, (own, length) in enumerate(zip(known, lengths, strict=True)):
-            if len(own) != length:
-                raise ValueError(f"row {bad} has fixed places of {len(own)} orders, but scores of {length}")
-        return replace(self, fixed_places=torch.from_numpy(_padded(known, lengths, 0)).to(self.loglikelihoods.device))
-
-    @property
-    def is_order(self) -> Tensor:
-        """Which entries are not padding."""
-        return torch.arange(self.loglikelihoods.shape[1], device=self.n_orders.device) < self.n_orders[:, None]
-
-    def centred(self, values: Tensor) -> Tensor:
-        """Values of the same shape minus their mean over the question's orders; 0 in the padding."""
-        values = torch.where(self.is_order, values, 0.0)
-        return torch.where(self.is_order, values - (sums(values) / self.n_orders)[:, None], 0.0)
-
-    def standardised(self) -> Tensor:
-        """Log-likelihoods minus their mean over the question's orders, over their (population) standard deviation; 0
-        in the padding, and for a question whose orders are all equally likely."""
-        centred = self.centred(self.loglikelihoods)
-        lowest = torch.where(self.is_order, self.loglikelihoods, torch.inf).amin(dim=1, keepdim=True)
-        deviation = (sums(centred.square()) / self.n_orders).sqrt()[:, None]
-        varies = (
-            self.loglikelihoods.amax(dim=1, keepdim=True) > lowest
-        )  # the mean of equal numbers may be off by a bit
-        return torch.where(varies & (deviation > 0), centred / deviation, 0.0)
-
-
-def running_sums(rows: Tensor) -> Tensor:
-    """Sums of the first 1, 2, .. numbers of each row, added one after the other, so that neither the other rows nor
-    padding with zeros changes a sum in its last digit."""
-    if rows.device.type == "cpu":
-        return rows.cumsum(dim=1)
-    return rows.T.contiguous().cumsum(dim=0).T  # accelerators divide a scan along the rows, by the number of rows
-
-
-def sums(rows: Tensor) -> Tensor:
-    """The sum of each row, likewise."""
-    return running_sums(rows)[:, -1]
-
-
-def _scores(answered: Sequence[Answered], device: str) -> OrderScores:
-    scores = OrderScores.from_rows([question.answers for question in answered], device)
-    return scores.with_fixed_places([question.fixed_places for question in answered])
-
-
-def _padded(rows: Sequence[Sequence[float]], lengths: NDArray[np.int64], filler: float) -> NDArray[np.float64]:
-    padded = np.full((len(rows), int(lengths.max(initial=2))), filler, dtype=np.float64)
-    padded[_within(padded, lengths)] = np.fromiter(chain.from_iterable(rows), dtype=np.float64)
-    return padded
-
-
-def _within(padded: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
-    inside: NDArray[np.bool_] = np.arange(padded.shape[1]) < lengths[:, None]
-    return inside
+            return self(OrderScores.from_rows(rows, "cpu").with_fixed_places(fixed))
 
 
 @dataclass(frozen=True)
@@ -370,59 +255,30 @@ class MaxOrderEvidence(Evidence):
     n_orders: how many orders were compared
     """
 
+    ranked_by: ClassVar[str] = "fixed_z"
     fixed_z: float
     margin: float
     best_order: int
     n_orders: int
-
-    @property
-    def statistic(self) -> float:
-        return self.fixed_z
 
 
 @statistics.register("max_order")
 @dataclass(frozen=True)
 class MaxOrder(OrderStatistic):
     def __call__(self, scores: OrderScores) -> list[MaxOrderEvidence]:
+        from lm_eval_leakage.stats.order_scores import fixed_z
+
         published, others = scores.loglikelihoods[:, :1], scores.loglikelihoods[:, 1:]
-        n_at_least_as_high = 1 + (others >= published).sum(dim=1)
+        n_orders = scores.n_orders.double()
         best_other, best_index = others.max(dim=1)
         margin = published[:, 0] - best_other
         columns = (
-            n_at_least_as_high / scores.n_orders.double(),
-            1 / scores.n_orders.double(),
+            margin > 0,
+            (1 + (others >= published).sum(dim=1)) / n_orders,
+            1 / n_orders,
             fixed_z(scores),
             margin,
-            torch.where(margin < 0, best_index + 1, 0),
+            (best_index + 1) * (margin < 0),
             scores.n_orders,
         )
-        return [
-            MaxOrderEvidence(margin > 0, pvalue, null_rate, ranked_by, margin, best_order, n_orders)
-            for pvalue, null_rate, ranked_by, margin, best_order, n_orders in zip(
-                *(column.tolist() for column in columns), strict=True
-            )
-        ]
-
-
-def fixed_z(scores: OrderScores) -> Tensor:
-    """Sum over a question's orders of (options in their published place) x (standardised log-likelihood), divided by
-    its standard deviation if the orders are exchangeable; `(n_questions,)`.
-
-    With f the number of options in their published place, centred over the m orders, and z the log-likelihoods
-    standardised within the question: `sum(f z) / sqrt(sum(f^2) m / (m - 1))`, which is sqrt(m - 1) times the
-    correlation of f and the log-likelihoods. Over all ways to assign the log-likelihoods to the orders it has mean 0
-    and variance 1 for any number of options, drawn or held orders and repeated options, so that questions can be
-    ranked together. An option that keeps its place in every order (`move=movable`) adds the same to every f and
-    changes nothing; places count by what they read, so that repeated options may stand for each other. It is 0 if all
-    orders are equally likely. With two orders only the sign would be left, and it is the margin instead, in nats.
-    """
-    published = scores.fixed_places
-    if published is None:
-        published = torch.zeros_like(scores.loglikelihoods)
-        published[:, 0] = 1
-    fixed, m = scores.centred(published), scores.n_orders
-    spread = (sums(fixed.square()) * m / (m - 1)).sqrt()
-    score = sums(fixed * scores.standardised()) / spread
-    margin = scores.loglikelihoods[:, 0] - scores.loglikelihoods[:, 1]
-    # rounded, so that neither padding nor the device changes a score or breaks a tie
-    return torch.where(m == 2, margin, score.round(decimals=9))
+        return [MaxOrderEvidence(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]

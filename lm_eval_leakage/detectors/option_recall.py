@@ -1,15 +1,11 @@
-"""Guided prompting: the question with one option masked, and the benchmark's name; the model is to write the option.
+"""Guided prompting: does the model write the hidden option? It is shown the question with one option masked, and the
+benchmark's name; its reply is compared by exact match, ROUGE-L and, optionally, the opinion of a judge model.
 
-Null hypothesis: none that gives a rate; an option that the others imply can be guessed without leakage. Limits: needs
-generation, and a model that follows instructions; a wrong option is hidden, since a right one can be worked out.
-Source: Golchin and Surdeanu (arXiv 2308.08493), guided prompting, in the form that Yao et al., EMNLP 2024 (arXiv
-2406.13236) use for options; the wording is ours.
-
-Does the model write the hidden option? Exact match, ROUGE-L and, optionally, the opinion of a judge model.
-
-Null hypothesis: none that gives a rate. Limits: those of the probe; a judge can be wrong, so read some of its replies
-in the samples log. Source: Golchin and Surdeanu (arXiv 2308.08493), whose judge is a chat model; exact match and
-ROUGE-L are our default, since they need no second model and are reproducible.
+Null hypothesis: none that gives a rate; an option that the others imply can be guessed without leakage, and a wrong
+option is hidden, since a right one can be worked out. Limits: needs generation, and a model that follows instructions;
+a judge can be wrong, so read some of its replies in the samples log. Source: Golchin and Surdeanu (arXiv 2308.08493),
+whose judge is a chat model, in the form that Yao et al., EMNLP 2024 (arXiv 2406.13236) use for options; the wording is
+ours, and exact match and ROUGE-L are our default, since they need no second model and are reproducible.
 """
 
 from __future__ import annotations
@@ -20,11 +16,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from jinja2 import Environment, StrictUndefined, TemplateError
-
-from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.detectors import (
+    Probe,
+    Statistic,
+    check_choice,
+    check_template,
+    filled,
+    probes,
+    refuse_few_options,
+    statistics,
+)
 from lm_eval_leakage.detectors.reproduction import rouge_l
-from lm_eval_leakage.questions.rendering import context_and_block
+from lm_eval_leakage.questions.rendering import context_and_block, first_line
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
 from lm_eval_leakage.registry import OUTSIDE_ID
 from lm_eval_leakage.stats.pooling import mean_row
@@ -57,23 +60,16 @@ class MaskedOption(Probe):
     instruction: str = INSTRUCTION
 
     def __post_init__(self) -> None:
-        if self.hides not in HIDES:
-            raise ValueError(f"hides is {self.hides!r}; choose one of: {', '.join(HIDES)}")
-        try:
-            self._instructed("")
-        except TemplateError as error:
-            raise ValueError(
-                f"instruction is {self.instruction!r}, which cannot be rendered ({error}); its variables are "
-                "benchmark, mask and question"
-            ) from error
+        check_choice("hides", self.hides, HIDES)
+        check_template("instruction", self.instruction, "benchmark", "mask", "question")
 
     def requests(self, question: Question) -> tuple[Request, ...]:
-        if len(question.options) < 2:
-            raise UntestableQuestion(f"it has {len(question.options)} option(s); at least 2 are needed")
+        refuse_few_options(question)
         hidden = self.hidden(question)
         before, block = context_and_block(question)
         shown = [MASK if place == hidden else option for place, option in enumerate(question.options)]
-        return (Request(self._instructed(before + block(shown)), f" {question.options[hidden].strip()}"),)
+        asked = filled(self.instruction, benchmark=self.benchmark, mask=MASK, question=before + block(shown))
+        return (Request(asked, f" {question.options[hidden].strip()}"),)
 
     def hidden(self, question: Question) -> int:
         """Index of the option that is hidden; deterministic for a given question."""
@@ -84,10 +80,6 @@ class MaskedOption(Probe):
             return question.answer
         wrong = [place for place in places if self.hides == "any" or place != question.answer]
         return random.Random(question.id).choice(wrong)
-
-    def _instructed(self, question: str) -> str:
-        template = Environment(undefined=StrictUndefined).from_string(self.instruction)
-        return template.render(benchmark=self.benchmark, mask=MASK, question=question)
 
 
 Ask = Callable[[Sequence[str]], Sequence[str | None]]
@@ -120,14 +112,10 @@ class MaskedMeasurement(Measurement):
     def flagged(self) -> bool:
         return self.exact if self.judged is None else self.judged
 
-    def values(self) -> dict[str, float]:
-        judged = {} if self.judged is None else {"judged_rate": float(self.judged)}
-        return {"exact_rate": float(self.exact), "rouge": self.rouge} | judged
-
 
 @statistics.register("masked_option")
 @dataclass(frozen=True)
-class MaskedOptionWritten:
+class MaskedOptionWritten(Statistic):
     """Compares the hidden option with the first non-empty line that the model wrote.
 
     judge_model: name of a harness model that says for each question whether both texts mean the same, such as
@@ -139,11 +127,12 @@ class MaskedOptionWritten:
 
     probe: ClassVar[str] = "masked_option"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
-        mean_row("exact_rate", "Whether the model writes the hidden option exactly", higher_is_better=False),
+        mean_row("exact_rate", "Whether the model writes the hidden option exactly", "exact", higher_is_better=False),
         mean_row("rouge", "ROUGE-L F of the hidden option and what the model writes", higher_is_better=False),
         mean_row(
             "judged_rate",
             "Whether a judge says that the two mean the same; undefined without `judge_model`",
+            "judged",
             higher_is_better=False,
         ),
     )
@@ -154,39 +143,28 @@ class MaskedOptionWritten:
     ask: Ask | None = field(default=None, compare=False, repr=False, metadata=OUTSIDE_ID)
 
     def __post_init__(self) -> None:
-        try:
-            self._prompt("", "", "")
-        except TemplateError as error:
-            raise ValueError(
-                f"judge_prompt is {self.judge_prompt!r}, which cannot be rendered ({error}); its variables are "
-                "question, option and written"
-            ) from error
+        check_template("judge_prompt", self.judge_prompt, "question", "option", "written")
 
     def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[MaskedMeasurement]:
         options = [question.requests[0].continuation.strip() for question in answered]
-        written = [_first_line(question.texts[0]) for question in answered]
+        written = [first_line(question.texts[0]) for question in answered]
         replies: Sequence[str | None] = [None] * len(answered)
         if self.ask is not None and answered:
             stems = [question.question.stem for question in answered]
-            replies = self.ask([self._prompt(*texts) for texts in zip(stems, options, written, strict=True)])
+            texts = zip(stems, options, written, strict=True)
+            replies = self.ask(
+                [filled(self.judge_prompt, question=stem, option=own, written=text) for stem, own, text in texts]
+            )
         return [
             MaskedMeasurement(_plain(option) == _plain(text), rouge_l(option, text), opinion(reply), reply)
             for option, text, reply in zip(options, written, replies, strict=True)
         ]
-
-    def _prompt(self, question: str, option: str, written: str) -> str:
-        template = Environment(undefined=StrictUndefined).from_string(self.judge_prompt)
-        return template.render(question=question, option=option, written=written)
 
 
 def opinion(reply: str | None) -> bool | None:
     """The last yes or no in a reply, since reasoning may come before the verdict; None if there is neither."""
     words = re.findall(r"\b(yes|no)\b", (reply or "").casefold())
     return words[-1] == "yes" if words else None
-
-
-def _first_line(text: str) -> str:
-    return next((line for line in text.splitlines() if line.strip()), "")
 
 
 def _plain(text: str) -> str:

@@ -1,34 +1,27 @@
-"""Ordered pairs of a question's options, as if it had only two: n(n-1) short texts instead of n! long ones.
+"""Ordered pairs of a question's options, as if it had only two: does the model prefer the published order of two
+options at a time? n(n-1) short texts are asked instead of n! long ones.
 
-Null hypothesis: which of two options comes first makes no difference to a model that has not seen them in the
-published order. Limits: the published statistic compares texts of different words, so that short options win; the
-like-for-like statistic compares a pair with its own reverse. Natural orders break the null hypothesis as they do for
-whole orders. Source: Hidayat et al., 2025 (arXiv 2505.24263), "permutation-Q".
-
-Does the model prefer the published order of two options at a time?
-
-`pair_published`, as in the paper: flags if the first two options in their order are the most likely of all ordered
+`pair_published`, as in the paper, flags if the first two options in their order are the most likely of all ordered
 pairs. Null hypothesis: each of the n(n-1) pairs is equally likely to be that. It compares texts of different words, so
-a short pair wins in either order. `pair_direction`, like for like: flags if the log-likelihood gain of each pair over
+a short pair wins in either order. `pair_direction`, like for like, flags if the log-likelihood gain of each pair over
 its own reverse, summed over the pairs in the published direction, is higher than that sum for every other order of the
 options. Null hypothesis: the orders are exchangeable, so that each has the highest sum with probability 1 / n!.
-Limits: a natural order of the options breaks both. Source: Hidayat et al., 2025 (arXiv 2505.24263), permutation-Q;
+Limits: a natural order of the options breaks both. Source: Hidayat et al., 2025 (arXiv 2505.24263), "permutation-Q";
 `pair_direction` is our correction of it.
 """
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice, permutations
+from itertools import permutations
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.detectors import Probe, Statistic, probes, refuse_few_options, statistics
 from lm_eval_leakage.questions.rendering import option_block, option_format, stem_text
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
 from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS
@@ -49,8 +42,7 @@ class OptionPairs(Probe):
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         options = [option.strip() for option in question.options]
-        if len(options) < 2:
-            raise UntestableQuestion(f"it has {len(options)} option(s); at least 2 are needed")
+        refuse_few_options(question)
         if len(set(options)) < len(options):
             raise UntestableQuestion(
                 "two of its options are identical, so a pair of them reads the same in both orders"
@@ -76,12 +68,9 @@ class PairEvidence(Evidence):
     n_compared: number of pairs (or orders), the published one included
     """
 
+    ranked_by: ClassVar[str] = "margin"
     margin: float
     n_compared: int
-
-    @property
-    def statistic(self) -> float:
-        return self.margin
 
 
 def _evidence(published: float, others: NDArray[np.float64]) -> PairEvidence:
@@ -93,28 +82,25 @@ def _evidence(published: float, others: NDArray[np.float64]) -> PairEvidence:
 
 @statistics.register("pair_published")
 @dataclass(frozen=True)
-class PairPublished:
+class PairPublished(Statistic):
     probe: ClassVar[str] = "option_pairs"
     rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
 
-    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[PairEvidence]:
-        return [_evidence(question.answers[0], np.array(question.answers[1:])) for question in answered]
+    def verdict(self, question: Answered) -> PairEvidence:
+        return _evidence(question.answers[0], np.array(question.answers[1:]))
 
 
 @statistics.register("pair_direction")
 @dataclass(frozen=True)
-class PairDirection:
+class PairDirection(Statistic):
     probe: ClassVar[str] = "option_pairs"
     rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
 
-    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[PairEvidence]:
-        return [self._direction(question) for question in answered]
-
-    def _direction(self, answered: Answered) -> PairEvidence:
-        n_options = len(answered.question.options)
-        gains = _gains(answered.answers, n_options)
+    def verdict(self, question: Answered) -> PairEvidence:
+        n_options = len(question.question.options)
+        gains = _gains(question.answers, n_options)
         first, second = np.triu_indices(n_options, 1)
-        orders = np.array(_orders(n_options, rng=random.Random(answered.question.id)))
+        orders = np.array(_orders(n_options, rng=random.Random(question.question.id)))
         sums = gains[orders[:, first], orders[:, second]].sum(axis=1)
         return _evidence(float(sums[0]), sums[1:])
 
@@ -132,7 +118,7 @@ def _gains(loglikelihoods: Sequence[float], n_options: int) -> NDArray[np.float6
 def _orders(n_options: int, *, rng: random.Random) -> list[tuple[int, ...]]:
     """Orders of the options, the published one first: all, or up to DRAWN random others if there are too many."""
     if n_options <= EXACT_UP_TO:
-        return list(islice(permutations(range(n_options)), math.factorial(n_options)))
+        return list(permutations(range(n_options)))
     drawn = [tuple(rng.sample(range(n_options), n_options)) for _ in range(DRAWN)]
     published = tuple(range(n_options))
     return [published, *(order for order in drawn if order != published)]

@@ -1,17 +1,13 @@
-"""The published text and altered forms of it (upper case, shuffled words, after unseen questions) as controls.
+"""Membership inference by relative likelihood: the published text against its zlib size, altered forms of it (upper
+case, shuffled words, after unseen questions) and a reference model.
 
 No model was trained on the altered forms, so how likely they are says what the model knows without memorisation.
-Null hypothesis: none; how much likelier a text is than its altered forms depends on the text. Limits: scripts without
-capitals have no upper-case form; scores mean something only next to those of known-unseen questions. Source: upper
-case, after the lower-case ratio of Carlini et al. (arXiv 2012.07805); shuffled words, after the neighbours of Mattern
-et al. (arXiv 2305.18462); the prefix of unseen questions, from ReCaLL, Xie et al. (arXiv 2406.15968).
-
-Membership inference by relative likelihood: the published text against zlib, altered forms and a reference model.
-
-Null hypothesis: none, and so no p-value and no flag; the values rank questions and need a calibration set of
-known-unseen questions. A higher value means more leakage. Limits: upper case changes names and formulas less than
-prose. Source: likelihood relative to zlib's size and to case, Carlini et al. (arXiv 2012.07805); neighbours, Mattern
-et al. (arXiv 2305.18462); ReCaLL, Xie et al. (arXiv 2406.15968); a reference model, Carlini et al. (arXiv 2112.03570).
+Null hypothesis: none, and so no p-value and no flag; how much likelier a text is than its altered forms depends on the
+text, so the values rank questions and need a calibration set of known-unseen questions. A higher value means more
+leakage. Limits: scripts without capitals have no upper-case form; upper case changes names and formulas less than
+prose. Source: likelihood relative to zlib's size and to case, Carlini et al. (arXiv 2012.07805); shuffled words, after
+the neighbours of Mattern et al. (arXiv 2305.18462); the prefix of unseen questions, from ReCaLL, Xie et al. (arXiv
+2406.15968); a reference model, Carlini et al. (arXiv 2112.03570).
 """
 
 from __future__ import annotations
@@ -20,13 +16,12 @@ import json
 import random
 import re
 import zlib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.detectors import probes, statistics
+from lm_eval_leakage.detectors import Statistic, probes, statistics
 from lm_eval_leakage.detectors.token_evidence import PublishedText
 from lm_eval_leakage.questions.rendering import context_and_block
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, Skipped
@@ -98,9 +93,6 @@ class RelativeMeasurement(Measurement):
     over_shuffled: float
     recall: float
 
-    def values(self) -> dict[str, float]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class ReferencedMeasurement(RelativeMeasurement):
@@ -112,7 +104,7 @@ class ReferencedMeasurement(RelativeMeasurement):
 
 @statistics.register("relative_likelihood")
 @dataclass(frozen=True)
-class RelativeLikelihood:
+class RelativeLikelihood(Statistic):
     probe: ClassVar[str] = "altered_text"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row("per_zlib_byte", "Log-likelihood of the published text per byte of its zlib compression, nats"),
@@ -122,18 +114,14 @@ class RelativeLikelihood:
         mean_row("over_reference", "1 - nats of the text under the model / nats under the reference model"),
     )
 
-    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[RelativeMeasurement | Skipped]:
-        return [_measure(question) for question in answered]
-
-
-def _measure(answered: Answered) -> RelativeMeasurement | Skipped:
-    own = answered.own_loglikelihoods
-    expected = answered.reference[0] if answered.reference else own[0]
-    published, upper, shuffled, after_unseen = own
-    if max(*own, expected) > NO_NATS:
-        return Skipped("the log-likelihood of one of its texts is 0, so that ratios to it are undefined")
-    size = len(zlib.compress(answered.requests[0].continuation.encode("utf-8", "surrogatepass")))
-    values = (published / size, 1 - published / upper, 1 - published / shuffled, after_unseen / published)
-    if not answered.reference:
-        return RelativeMeasurement(*values)
-    return ReferencedMeasurement(*values, 1 - published / expected)
+    def verdict(self, question: Answered) -> RelativeMeasurement | Skipped:
+        own = question.own_loglikelihoods
+        expected = question.reference[0] if question.reference else own[0]
+        published, upper, shuffled, after_unseen = own
+        if max(*own, expected) > NO_NATS:
+            return Skipped("the log-likelihood of one of its texts is 0, so that ratios to it are undefined")
+        size = len(zlib.compress(question.requests[0].continuation.encode("utf-8", "surrogatepass")))
+        values = (published / size, 1 - published / upper, 1 - published / shuffled, after_unseen / published)
+        if not question.reference:
+            return RelativeMeasurement(*values)
+        return ReferencedMeasurement(*values, 1 - published / expected)

@@ -1,32 +1,30 @@
-"""The question with its options up to a label; the model is to write the next option ("n-gram").
+"""Does the model, when it generates, reproduce the published options (ROUGE-L) or text (n-gram accuracy)?
 
-Null hypothesis: none that gives a rate; options that follow a template are reproduced without leakage, so the rate
-at which a completion matches another option of the question is reported as a control. Limits: needs generation; does
-not recognise paraphrases. Source: Hidayat et al., 2025 (arXiv 2505.24263), "n-gram".
-
-The published text cut off at several places; the model is to continue it.
-
-Null hypothesis: none that gives a rate; common phrases are continued without leakage. Limits: needs generation;
-the rate by chance depends on the text. Source: Xu et al. (arXiv 2404.18824), n-gram accuracy.
-
-Does the model, when it generates, reproduce the published options (ROUGE-L) or text (n-gram accuracy)?
-
-Null hypothesis: none that gives a rate. For options, the rate at which completions match the next option of the
-question instead of their own is the control: the rate due to templates and shared words. Limits: those of the probes.
-Source: n-gram reproduction of Hidayat et al., 2025 (arXiv 2505.24263): an option is reproduced if its ROUGE-L is above
-0.75, and a question is flagged if a share of at least T = 0.25 of its options is; n-gram accuracy of Xu et al. (arXiv
-2404.18824).
+It is given the question with its options up to a label, to write the next option; or the published text cut off at
+several places, to continue it. Null hypothesis: none that gives a rate. For options, the rate at which completions
+match the next option of the question instead of their own is the control: the rate due to templates and shared words.
+Limits: needs generation; paraphrases are not recognised; common phrases and options that follow a template are
+reproduced without leakage. Source: "n-gram" of Hidayat et al., 2025 (arXiv 2505.24263): an option is reproduced if its
+ROUGE-L is above 0.75, and a question is flagged if a share of at least T = 0.25 of its options is; n-gram accuracy of
+Xu et al. (arXiv 2404.18824).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
-from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.detectors import (
+    Probe,
+    Statistic,
+    check_counts,
+    check_shares,
+    probes,
+    refuse_few_options,
+    statistics,
+)
 from lm_eval_leakage.questions.rendering import context_and_block, option_format, up_to_label
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
 from lm_eval_leakage.stats.pooling import mean_row
@@ -49,8 +47,7 @@ class OptionCompletions(Probe):
             option_format(self.format)
 
     def requests(self, question: Question) -> tuple[Request, ...]:
-        if len(question.options) < 2:
-            raise UntestableQuestion(f"it has {len(question.options)} option(s); at least 2 are needed")
+        refuse_few_options(question)
         return tuple(
             Request(up_to_label(question, place, self.format), option) for place, option in enumerate(question.options)
         )
@@ -70,9 +67,7 @@ class PrefixCompletions(Probe):
     n: int = 5  # Xu et al.
 
     def __post_init__(self) -> None:
-        for name, value in (("starts", self.starts), ("n", self.n)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least 1")
+        check_counts(1, starts=self.starts, n=self.n)
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         context, block = context_and_block(question)
@@ -111,13 +106,10 @@ class ReproductionMeasurement(Measurement):
     def flagged(self) -> bool:
         return self.reproduced
 
-    def values(self) -> dict[str, float]:
-        return {"reproduced_rate": float(self.reproduced), "control_rate": float(self.control)}
-
 
 @statistics.register("reproduction")
 @dataclass(frozen=True)
-class Reproduction:
+class Reproduction(Statistic):
     """rouge: a completion with a ROUGE-L F-measure above this is a hit
     share: share of the options that must be hit for a question to count as reproduced; the paper's T
     """
@@ -125,10 +117,15 @@ class Reproduction:
     probe: ClassVar[str] = "option_completions"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row(
-            "reproduced_rate", "Whether the model reproduces at least a share T of the options", higher_is_better=False
+            "reproduced_rate",
+            "Whether the model reproduces at least a share T of the options",
+            "reproduced",
+            higher_is_better=False,
         ),
         mean_row(
-            "control_rate", "The same with completions compared with the next option: the rate due to shared words"
+            "control_rate",
+            "The same with completions compared with the next option: the rate due to shared words",
+            "control",
         ),
     )
 
@@ -136,36 +133,20 @@ class Reproduction:
     share: float = T
 
     def __post_init__(self) -> None:
-        for name, value in (("rouge", self.rouge), ("share", self.share)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
-                raise ValueError(f"{name} is {value!r}; it must be above 0 and at most 1")
+        check_shares(rouge=self.rouge, share=self.share)
 
-    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[ReproductionMeasurement]:
-        return [self._measure(question) for question in answered]
-
-    def _measure(self, answered: Answered) -> ReproductionMeasurement:
-        options = answered.question.options
-        own = [rouge_l(option, text) for option, text in zip(options, answered.texts, strict=True)]
-        shifted = [
-            rouge_l(option, text) for option, text in zip((*options[1:], options[0]), answered.texts, strict=True)
-        ]
-        hits = [score > self.rouge for score in own]
-        controls = [score > self.rouge for score in shifted]
-        n_options = len(options)
-        return ReproductionMeasurement(
-            sum(hits) / n_options >= self.share,
-            sum(controls) / n_options >= self.share,
-            sum(hits) / n_options,
-            sum(own) / n_options,
-            max(own),
-        )
+    def verdict(self, question: Answered) -> ReproductionMeasurement:
+        options, texts = question.question.options, question.texts
+        own = list(map(rouge_l, options, texts))
+        shifted = list(map(rouge_l, (*options[1:], options[0]), texts))
+        hits, controls = (sum(score > self.rouge for score in scores) / len(options) for scores in (own, shifted))
+        mean = sum(own) / len(options)
+        return ReproductionMeasurement(hits >= self.share, controls >= self.share, hits, mean, max(own))
 
 
 @cache
 def _scorer() -> Any:
-    from rouge_score.rouge_scorer import (
-        RougeScorer,
-    )  # imported here, since it imports nltk and scikit-learn, which takes over a second
+    from rouge_score.rouge_scorer import RougeScorer  # imports nltk and scikit-learn, which takes over a second
 
     return RougeScorer(["rougeL"], use_stemmer=True)
 
@@ -185,13 +166,10 @@ class NgramMeasurement(Measurement):
     ranks_by: ClassVar[tuple[str, ...]] = ("ngram_accuracy",)
     ngram_accuracy: float
 
-    def values(self) -> dict[str, float]:
-        return {"ngram_accuracy": self.ngram_accuracy}
-
 
 @statistics.register("ngram_accuracy")
 @dataclass(frozen=True)
-class NgramAccuracy:
+class NgramAccuracy(Statistic):
     probe: ClassVar[str] = "prefix_completions"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
         mean_row(
@@ -201,13 +179,9 @@ class NgramAccuracy:
         ),
     )
 
-    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[NgramMeasurement]:
-        return [NgramMeasurement(_accuracy(question)) for question in answered]
-
-
-def _accuracy(answered: Answered) -> float:
-    matches = [
-        bool(text.strip()) and request.continuation.strip().startswith(text.strip())
-        for request, text in zip(answered.requests, answered.texts, strict=True)
-    ]
-    return sum(matches) / len(matches)
+    def verdict(self, question: Answered) -> NgramMeasurement:
+        matches = [
+            bool(text.strip()) and request.continuation.strip().startswith(text.strip())
+            for request, text in zip(question.requests, question.texts, strict=True)
+        ]
+        return NgramMeasurement(sum(matches) / len(matches))

@@ -1,19 +1,16 @@
-"""Neighbouring questions of the benchmark (a shard) as one text, in the published order and in random orders.
+"""Is the published order of a benchmark's questions more likely than other orders, over many shards of it? A shard is
+some neighbouring questions as one text, asked in the published order and in random orders.
 
-Null hypothesis: the order in which a benchmark lists its questions makes no difference to a model that has not seen
-it. Limits: neighbours that refer to each other (several questions on one passage) break it without leakage, and so do
-questions sorted by topic, so no shard spans two subjects; a model that was trained on the questions in another order
-shows nothing. Source: Oren et al. (arXiv 2310.17623), sharded likelihood comparison, a baseline of
-Yao et al., EMNLP 2024 (arXiv 2406.13236).
-
-Is the published order of a benchmark's questions more likely than other orders, over many shards of it?
-
-Null hypothesis: the orders of a shard are exchangeable. Then the published order's gain over the mean of the others
-has mean 0, which a one-sided t-test over shards tests, and each of a shard's orders is equally likely to be the
-published one, which gives an exact permutation test without a normal approximation. Limits: those of the probe; a
-preference that all shards share, as in a file sorted by length or topic, looks like leakage (the audit warns of files
-whose texts tell their order); the verdict is on the data set, since one shard in 26 is flagged by chance. Source: the
-t-test, Oren et al. (arXiv 2310.17623); the permutation test and the verdict on each shard are ours.
+Null hypothesis: the orders of a shard are exchangeable to a model that has not seen them. Then the published order's
+gain over the mean of the others has mean 0, which a one-sided t-test over shards tests, and each of a shard's orders
+is equally likely to be the published one, which gives an exact permutation test without a normal approximation: the
+sum over shards of exp(standardised score), as for option orders (`stats.order_sum`). Limits: neighbours that refer to
+each other (several questions on one passage) break it without leakage, and so do questions sorted by topic, so no
+shard spans two subjects; a preference that all shards share, as in a file sorted by length or topic, looks like
+leakage (the audit warns of files whose texts tell their order); a model that was trained on the questions in another
+order shows nothing; the verdict is on the data set, since one shard in 26 is flagged by chance. Source: Oren et al.
+(arXiv 2310.17623), sharded likelihood comparison with a t-test, a baseline of Yao et al., EMNLP 2024 (arXiv
+2406.13236); the permutation test and the verdict on each shard are ours.
 """
 
 from __future__ import annotations
@@ -21,20 +18,18 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import groupby
 from math import factorial
 from typing import ClassVar
 
-import numpy as np
-from scipy.stats import ttest_1samp
-
-from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.detectors import Probe, Statistic, check_counts, check_shares, probes, statistics
 from lm_eval_leakage.detectors.option_orders import distinct_orders, drawn_orders
 from lm_eval_leakage.detectors.tail_answered import margin_and_rank
 from lm_eval_leakage.questions.rendering import context_and_block
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, Shard, UntestableQuestion
 from lm_eval_leakage.registry import OUTSIDE_ID
+from lm_eval_leakage.stats.order_sum import version_sum
 from lm_eval_leakage.stats.pooling import FLAGGED_RATE, NULL_RATE_ROW, Verdicts, mean_and_stderr, row_with_error
 
 BETWEEN = "\n\n"
@@ -58,10 +53,8 @@ class ExampleOrder(Probe):
     tasks_of_group: int = field(default=1, metadata=OUTSIDE_ID)
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value, least = getattr(self, one.name), 2 if one.name in ("shards", "examples") else 1
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{one.name} is {value!r}; it must be a whole number of at least {least}")
+        check_counts(2, shards=self.shards, examples=self.examples)
+        check_counts(1, permutations=self.permutations, tasks_of_group=self.tasks_of_group)
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         examples = question.options
@@ -125,8 +118,6 @@ def published_text(question: Question) -> str:
 
 
 SHARD_LEVEL = 0.05
-N_PERMUTATIONS = 99_999
-RESAMPLED_AT_ONCE = 1 << 22  # values
 
 
 @dataclass(frozen=True)
@@ -139,13 +130,10 @@ class ShardEvidence(Evidence):
     loglikelihoods: of the published order and then of the others, nats
     """
 
+    ranked_by: ClassVar[str] = "gain"
     gain: float
     n_examples: int
     loglikelihoods: tuple[float, ...]
-
-    @property
-    def statistic(self) -> float:
-        return self.gain
 
 
 def _shards(verdicts: Verdicts) -> list[ShardEvidence]:
@@ -172,14 +160,14 @@ ORDER_ROWS = (
         "permutation_pvalue",
         "Permutation test: probability, without leakage, of a sum over shards at least as high (exact, unless the "
         "questions are sorted: then every model may prefer their order).",
-        lambda verdicts: permutation_pvalue([shard.loglikelihoods for shard in _shards(verdicts)]),
+        lambda verdicts: version_sum([shard.loglikelihoods for shard in _shards(verdicts)]).pvalue,
     ),
 )
 
 
 @statistics.register("shared_likelihood")
 @dataclass(frozen=True)
-class SharedLikelihood:
+class SharedLikelihood(Statistic):
     """level: a shard is flagged at this p-value or below"""
 
     probe: ClassVar[str] = "example_order"
@@ -191,24 +179,20 @@ class SharedLikelihood:
     level: float = SHARD_LEVEL
 
     def __post_init__(self) -> None:
-        if isinstance(self.level, bool) or not isinstance(self.level, (int, float)) or not 0 < self.level < 1:
-            raise ValueError(f"level is {self.level!r}; it is a probability, above 0 and below 1")
+        check_shares(level=self.level)
 
-    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[ShardEvidence]:
-        return [self._evidence(shard) for shard in answered]
-
-    def _evidence(self, shard: Answered) -> ShardEvidence:
-        published, *others = shard.answers
-        n_orders = len(shard.answers)
-        rank = margin_and_rank(shard.answers, 0)[1]
+    def verdict(self, question: Answered) -> ShardEvidence:
+        published, *others = question.answers
+        n_orders = len(question.answers)
+        rank = margin_and_rank(question.answers, 0)[1]
         highest_flagged = math.floor(self.level * n_orders + 1e-9)
         return ShardEvidence(
             rank <= highest_flagged,
             rank / n_orders,
             highest_flagged / n_orders,
             published - math.fsum(others) / len(others),
-            len(shard.question.options),
-            shard.answers,
+            len(question.question.options),
+            question.answers,
         )
 
 
@@ -216,26 +200,6 @@ def ttest_pvalue(gains: Sequence[float]) -> float:
     """One-sided p-value of Student's t-test that the mean gain of the shards is above 0; NaN if undefined."""
     if len(gains) < 2 or len(set(gains)) == 1:
         return math.nan
+    from scipy.stats import ttest_1samp
+
     return float(ttest_1samp(gains, 0.0, alternative="greater").pvalue)
-
-
-def permutation_pvalue(shards: Sequence[Sequence[float]], n_resamples: int = N_PERMUTATIONS) -> float:
-    """Probability that the sum over shards, with a random order of each, is at least that of the published orders.
-
-    shards: nats, one sequence per shard with the published order first; lengths may differ
-
-    Monte Carlo with the observed sum among the draws, so exact at every level; the smallest possible p-value is
-    1 / (n_resamples + 1).
-    """
-    if not shards:
-        return math.nan
-    rng = np.random.default_rng(0)
-    gains = [np.asarray(shard) - shard[0] for shard in shards]
-    at_once = max(1, RESAMPLED_AT_ONCE // len(gains))
-    at_least_as_high = 1
-    for start in range(0, n_resamples, at_once):
-        drawn = np.zeros(min(at_once, n_resamples - start))
-        for gain in gains:
-            drawn += gain[rng.integers(len(gain), size=len(drawn))]
-        at_least_as_high += int((drawn >= -1e-9).sum())  # with a tolerance, so that equal sums tie despite rounding
-    return at_least_as_high / (n_resamples + 1)

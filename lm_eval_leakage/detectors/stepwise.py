@@ -1,26 +1,20 @@
-"""Which of the remaining options does the model expect next? The n-gram method by log-likelihood, without generation.
-
-Null hypothesis: the options are in random order, so that at each step every remaining option is equally likely to
-be the published one. Limits: natural orders break it as they do for whole orders. Source: ours, after the n-gram
-method of Hidayat et al., 2025 (arXiv 2505.24263).
-
-At how many places does the model expect the published option next, among the remaining ones?
+"""At how many places does the model expect the published option next, among the remaining ones? The n-gram method by
+log-likelihood, without generation.
 
 Null hypothesis: the options are in random order. Whatever the model prefers, the published option is then its first
 choice at place k with probability 1 / (n - k), independently of the places before, so that the number of such places
-follows a Poisson-binomial distribution, and it is the first choice at every place with probability 1 / n!. Limits: a
-natural order of the options breaks it. Source: ours, after the n-gram method of Hidayat et al., 2025 (arXiv
-2505.24263).
+follows a Poisson-binomial distribution, and it is the first choice at every place with probability 1 / n!. Limits:
+natural orders break it as they do for whole orders. Source: ours, after the n-gram method of Hidayat et al., 2025
+(arXiv 2505.24263).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import factorial
 from typing import ClassVar
 
-from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.detectors import Probe, Statistic, probes, refuse_few_options, statistics
 from lm_eval_leakage.detectors.tail_answered import margin_and_rank
 from lm_eval_leakage.questions.rendering import option_format, up_to_label
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
@@ -44,8 +38,7 @@ class OptionSteps(Probe):
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         options = question.options
-        if len(options) < 2:
-            raise UntestableQuestion(f"it has {len(options)} option(s); at least 2 are needed")
+        refuse_few_options(question)
         if len({option.strip() for option in options}) < len(options):
             raise UntestableQuestion("two of its options are identical and cannot be distinguished")
         before = [up_to_label(question, place, self.format) for place in range(len(options) - 1)]
@@ -63,31 +56,24 @@ class StepwiseEvidence(Evidence):
     least_margin: smallest margin over all places of the published option over the best other remaining one, nats
     """
 
+    ranked_by: ClassVar[str] = "n_expected"
     n_expected: int
     least_margin: float
-
-    @property
-    def statistic(self) -> float:
-        return self.n_expected
 
 
 @statistics.register("stepwise")
 @dataclass(frozen=True)
-class Stepwise:
+class Stepwise(Statistic):
     probe: ClassVar[str] = "option_steps"
     rows: ClassVar[tuple[DeclaredRow, ...]] = EVIDENCE_ROWS
 
-    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[StepwiseEvidence]:
-        return [_evidence(question) for question in answered]
-
-
-def _evidence(answered: Answered) -> StepwiseEvidence:
-    n_options = len(answered.question.options)
-    left, margins = list(answered.answers), []
-    for n_left in range(n_options, 1, -1):
-        margins.append(margin_and_rank(left[:n_left], 0)[0])
-        left = left[n_left:]
-    n_expected = sum(margin > 0 for margin in margins)
-    pvalue = poisson_binomial_tail(n_expected, [1 / n_left for n_left in range(2, n_options + 1)])
-    everywhere = n_expected == len(margins)
-    return StepwiseEvidence(everywhere, pvalue, 1 / factorial(n_options), n_expected, min(margins))
+    def verdict(self, question: Answered) -> StepwiseEvidence:
+        n_options = len(question.question.options)
+        left, margins = list(question.answers), []
+        for n_left in range(n_options, 1, -1):
+            margins.append(margin_and_rank(left[:n_left], 0)[0])
+            left = left[n_left:]
+        n_expected = sum(margin > 0 for margin in margins)
+        pvalue = poisson_binomial_tail(n_expected, [1 / n_left for n_left in range(2, n_options + 1)])
+        everywhere = n_expected == len(margins)
+        return StepwiseEvidence(everywhere, pvalue, 1 / factorial(n_options), n_expected, min(margins))

@@ -1,14 +1,9 @@
-"""The options after only the end of the question, and after the whole question ("semi-half").
+"""Is the question answered correctly when only its end is shown ("semi-half")? It is asked whole, too.
 
-Null hypothesis: without the beginning of the question, the right letter is no more likely than any other, so that it
-is chosen with probability 1 / n. Limits: many questions can be answered from their last words or from their options
-alone; compare the rate with the accuracy on whole questions. Source: Hidayat et al., 2025 (arXiv 2505.24263).
-
-Is the question answered correctly when only its end is shown?
-
-Null hypothesis: without its beginning, every letter is equally likely to be the model's choice, so that one in
-n is right. Limits: questions that common sense can answer from their options break it; compare the rate with the
-accuracy on whole questions. Source: Hidayat et al., 2025 (arXiv 2505.24263), "semi-half".
+Null hypothesis: without the beginning of the question, every letter is equally likely to be the model's choice, so
+that the right one is chosen with probability 1 / n. Limits: many questions can be answered from their last words or
+from their options alone; compare the rate with the accuracy on whole questions. Source: Hidayat et al., 2025 (arXiv
+2505.24263), "semi-half".
 """
 
 from __future__ import annotations
@@ -17,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.detectors import Probe, Statistic, check_counts, probes, refuse_few_options, statistics
 from lm_eval_leakage.questions.rendering import asked_for_letter
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
 from lm_eval_leakage.stats.pooling import EVIDENCE_ROWS, rate_and_stderr, row_with_error
@@ -36,14 +31,12 @@ class QuestionTail(Probe):
     words: int = MOST_WORDS
 
     def __post_init__(self) -> None:
-        if isinstance(self.words, bool) or not isinstance(self.words, int) or self.words < 1:
-            raise ValueError(f"words is {self.words!r}; it must be a whole number of at least 1")
+        check_counts(1, words=self.words)
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         if question.answer is None:
             raise UntestableQuestion("its right answer is not known")
-        if len(question.options) < 2:
-            raise UntestableQuestion(f"it has {len(question.options)} option(s); at least 2 are needed")
+        refuse_few_options(question)
         whole = asked_for_letter(question, question.options)
         return whole + asked_for_letter(question, question.options, stem=self.tail(question))
 
@@ -63,12 +56,9 @@ class TailEvidence(Evidence):
     whole: whether the right letter is chosen after the whole question
     """
 
+    ranked_by: ClassVar[str] = "margin"
     margin: float
     whole: bool
-
-    @property
-    def statistic(self) -> float:
-        return self.margin
 
 
 ACCURACY_WHOLE = row_with_error(
@@ -81,21 +71,17 @@ ACCURACY_WHOLE = row_with_error(
 
 @statistics.register("tail_answered")
 @dataclass(frozen=True)
-class TailAnswered:
+class TailAnswered(Statistic):
     probe: ClassVar[str] = "question_tail"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (*EVIDENCE_ROWS, ACCURACY_WHOLE)
 
-    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[TailEvidence]:
-        return [_evidence(question) for question in answered]
-
-
-def _evidence(answered: Answered) -> TailEvidence:
-    gold = answered.question.answer
-    assert gold is not None, "the probe tests only questions with a known answer"
-    n_options = len(answered.question.options)
-    whole, tail = answered.answers[:n_options], answered.answers[n_options:]
-    margin, rank = margin_and_rank(tail, gold)
-    return TailEvidence(margin > 0, rank / n_options, 1 / n_options, margin, margin_and_rank(whole, gold)[0] > 0)
+    def verdict(self, question: Answered) -> TailEvidence:
+        gold = question.question.answer
+        assert gold is not None, "the probe tests only questions with a known answer"
+        n_options = len(question.question.options)
+        whole, tail = question.answers[:n_options], question.answers[n_options:]
+        margin, rank = margin_and_rank(tail, gold)
+        return TailEvidence(margin > 0, rank / n_options, 1 / n_options, margin, margin_and_rank(whole, gold)[0] > 0)
 
 
 def margin_and_rank(loglikelihoods: Sequence[float], gold: int) -> tuple[float, int]:

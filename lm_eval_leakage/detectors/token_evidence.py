@@ -1,28 +1,21 @@
-"""The question with its options as published, as one text in which every token is scored.
-
-Null hypothesis: none; a text's likelihood has no expected value. Limits: domain, style and length affect every score,
-so scores mean something only next to those of known-unseen questions; needs a backend that gives the full next-token
-distribution. Source: Shi et al. (arXiv 2310.16789), Zhang et al. (arXiv
-2404.02936).
-
-Membership inference from token log-probabilities: mean log-likelihood, Min-K% and Min-K%++ of the published text.
+"""Membership inference from token log-probabilities: mean log-likelihood, Min-K% and Min-K%++ of the published text,
+the question with its options, in which every token is scored.
 
 Null hypothesis: none, and so no p-value and no flag; the values rank questions and need a calibration set of
 known-unseen questions. A higher value means more leakage. Limits: any text that is easy to predict has high values,
-seen or not. Source: Min-K% of Shi et al. (arXiv 2310.16789); Min-K%++ of Zhang et al. (arXiv 2404.02936), whose
-z-score of a token is (log p(token) - mean) / standard deviation of log p(v), with v drawn from the model's own
-next-token distribution.
+seen or not, so domain, style and length affect them; needs a backend that gives the full next-token distribution.
+Source: Min-K% of Shi et al. (arXiv 2310.16789); Min-K%++ of Zhang et al. (arXiv 2404.02936), whose z-score of a token
+is (log p(token) - mean) / standard deviation of log p(v), with v drawn from the model's own next-token distribution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.detectors import Probe, Statistic, check_shares, probes, statistics
 from lm_eval_leakage.questions.rendering import context_and_block, option_format
 from lm_eval_leakage.records import (
     Answered,
@@ -78,13 +71,10 @@ class TokenMeasurement(Measurement):
     min_k_zscore: float
     n_tokens: int
 
-    def values(self) -> dict[str, float]:
-        return {name: value for name, value in asdict(self).items() if name != "n_tokens"}
-
 
 @statistics.register("token_evidence")
 @dataclass(frozen=True)
-class TokenEvidence:
+class TokenEvidence(Statistic):
     """k: percentage of the tokens that count as the least likely; at least one token does"""
 
     probe: ClassVar[str] = "published_text"
@@ -97,13 +87,10 @@ class TokenEvidence:
     k: float = K
 
     def __post_init__(self) -> None:
-        if isinstance(self.k, bool) or not isinstance(self.k, (int, float)) or not 0 < self.k <= 100:
-            raise ValueError(f"k is {self.k!r}; it is a percentage, above 0 and up to 100")
+        check_shares(100, k=self.k)
 
-    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[TokenMeasurement | Skipped]:
-        return [self._measure(question.tokens[0]) for question in answered]
-
-    def _measure(self, tokens: TokenScores) -> TokenMeasurement | Skipped:
+    def verdict(self, question: Answered) -> TokenMeasurement | Skipped:
+        (tokens,) = question.tokens
         loglikelihoods = np.array(tokens.loglikelihoods)
         if not len(loglikelihoods):
             return Skipped("its text has no scored token")

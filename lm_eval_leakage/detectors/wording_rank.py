@@ -1,21 +1,17 @@
-"""The stem of a sealed question in every wording that its author gave, of which a secret key drew the public one.
+"""Is the published wording of a sealed question likelier than its private ones, over many questions?
 
-Null hypothesis: given its wordings, each is equally likely to be the public one, so that a model that never saw the
-published version prefers it no more than another, whatever it knows and however well the wordings read. Limits: needs
-the private folder and two wordings or more of a question; only stems are shown, so that the result depends on no other
-draw of the key. The log holds the private wordings. Source: keyed rewordings, STAMP (arXiv 2504.13416); exact p-values
-by drawing what is published, Zhang et al. (arXiv 2409.19798).
+The author gave several wordings of the stem, of which a secret key drew the public one. Each wording's score is its
+log-likelihood per byte, so that long wordings are not at a disadvantage, standardised over the question's wordings, so
+that each question counts alike, however differently its wordings read. T is the sum over questions of exp(score of the
+published one), as for option orders (`stats.order_sum`).
 
-Is the published wording of a sealed question likelier than its private ones, over many questions?
-
-Each wording's score is its log-likelihood per byte, so that long wordings are not at a disadvantage, standardised over
-the question's wordings, so that each question counts alike, however differently its wordings read. T is the sum over
-questions of exp(score of the published one), as for option orders (`inference.order_sum`).
-
-Null hypothesis: given its wordings, each is equally likely to be the published one, exactly, as a secret key drew it.
-Limits: with k + 1 wordings a question is flagged by chance with probability 1 / (k + 1), so that single flags mean
-little; wordings that read very differently hide a faint memory; a paraphrase in training leaves nothing to find.
-Source: keyed rewordings, STAMP (arXiv 2504.13416), with a paired t-test; the exact test and its score are ours.
+Null hypothesis: given its wordings, each is equally likely to be the public one, exactly, so that a model that never
+saw the published version prefers it no more than another, whatever it knows and however well the wordings read.
+Limits: needs the private folder and two wordings or more of a question; with k + 1 wordings a question is flagged by
+chance with probability 1 / (k + 1), so that single flags mean little; wordings that read very differently hide a faint
+memory; a paraphrase in training leaves nothing to find. Only stems are shown, so that the result depends on no other
+draw of the key. The log holds the private wordings. Source: keyed rewordings, STAMP (arXiv 2504.13416), with a paired
+t-test; the exact test by drawing what is published, Zhang et al. (arXiv 2409.19798); its score is ours.
 """
 
 from __future__ import annotations
@@ -23,15 +19,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
-from lm_eval_leakage.detectors import Probe, probes, statistics
+from lm_eval_leakage.detectors import Probe, Statistic, probes, statistics
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
 from lm_eval_leakage.registry import OUTSIDE_ID
-from lm_eval_leakage.stats.order_sum import OrderSum, order_sum, standard_scores
+from lm_eval_leakage.stats.order_sum import OrderSum, standard_scores, version_sum
 from lm_eval_leakage.stats.pooling import FLAGGED_RATE, NULL_RATE_ROW, Verdicts, row_with_error
 
 OfQuestion = Callable[[Question], Sequence[str]]
@@ -73,9 +68,6 @@ class Wordings(Probe):
         return tuple(Request(self.stem_prefix, start + text) for text in texts)
 
 
-WORDING_SEED = 0
-
-
 @dataclass(frozen=True)
 class WordingEvidence(Evidence):
     """flagged: no private wording is as likely per byte as the published one
@@ -86,13 +78,10 @@ class WordingEvidence(Evidence):
     scores: nats per byte, the published one first
     """
 
+    ranked_by: ClassVar[str] = "wording_z"
     wording_z: float
     n_wordings: int
     scores: tuple[float, ...]
-
-    @property
-    def statistic(self) -> float:
-        return self.wording_z
 
 
 def wording_scores(loglikelihoods: Sequence[float], texts: Sequence[str]) -> tuple[float, ...]:
@@ -101,23 +90,8 @@ def wording_scores(loglikelihoods: Sequence[float], texts: Sequence[str]) -> tup
     return tuple(own / size for own, size in zip(loglikelihoods, sizes, strict=True))
 
 
-def wording_sum(scores: Sequence[Sequence[float]]) -> OrderSum:
-    """The test of all questions together, in whatever order they come.
-
-    scores: of each question, as `wording_scores` returns them
-    """
-    return _cached(tuple(sorted(map(tuple, scores))))
-
-
-@lru_cache(maxsize=16)
-def _cached(scores: tuple[tuple[float, ...], ...]) -> OrderSum:
-    """Several rows need the same sum."""
-    standard = [own for own in (standard_scores(np.array(one)) for one in scores) if own is not None]
-    return order_sum(standard, np.random.default_rng(WORDING_SEED))
-
-
 def _sum_of(verdicts: Verdicts) -> OrderSum:
-    return wording_sum([verdict.scores for verdict in verdicts if isinstance(verdict, WordingEvidence)])
+    return version_sum([verdict.scores for verdict in verdicts if isinstance(verdict, WordingEvidence)])
 
 
 def _effect(verdicts: Verdicts) -> tuple[float, float]:
@@ -144,18 +118,14 @@ WORDING_ROWS = (
 
 @statistics.register("wording_rank")
 @dataclass(frozen=True)
-class WordingRank:
+class WordingRank(Statistic):
     probe: ClassVar[str] = "wordings"
     rows: ClassVar[tuple[DeclaredRow, ...]] = (*WORDING_ROWS, FLAGGED_RATE, NULL_RATE_ROW)
 
-    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[WordingEvidence]:
-        return [_evidence(question) for question in answered]
-
-
-def _evidence(question: Answered) -> WordingEvidence:
-    texts = [request.continuation for request in question.requests]
-    scores = wording_scores(question.answers, texts)
-    rank, n = sum(score >= scores[0] for score in scores), len(scores)
-    standard = standard_scores(np.array(scores))
-    z = 0.0 if standard is None else float(standard[0])
-    return WordingEvidence(rank == 1, rank / n, 1 / n, z if math.isfinite(z) else 0.0, n, scores)
+    def verdict(self, question: Answered) -> WordingEvidence:
+        texts = [request.continuation for request in question.requests]
+        scores = wording_scores(question.answers, texts)
+        rank, n = sum(score >= scores[0] for score in scores), len(scores)
+        standard = standard_scores(np.array(scores))
+        z = 0.0 if standard is None else float(standard[0])
+        return WordingEvidence(rank == 1, rank / n, 1 / n, z if math.isfinite(z) else 0.0, n, scores)

@@ -1,8 +1,6 @@
-"""Seals a file of questions or the questions of a task: draws a key, and writes the public and the private folder.
-
-Compares the files of a public folder, byte by byte, with those that its seal writes.
-
-Verifies the public files of a sealed benchmark, before and after its private folder is revealed.
+"""Seals a file of questions or the questions of a task: draws a key, and writes the public and the private folder. And
+verifies the public files of a sealed benchmark, before and after its private folder is revealed: each is compared,
+byte by byte, with the one that its seal writes.
 """
 
 from __future__ import annotations
@@ -321,17 +319,13 @@ def _after_reveal(
     found.differs += _announced(commitment, seal.commitment)
     sources = [name for name, it in ((COMMITMENT_FILE, told), ("--commitment", commitment)) if it is not None]
     found.untold += [] if sources else [NOTHING_FIXED]
-    found.holds.append(_as_drawn(seal, files, sources, "as sealed" if found.untold else "verified"))
+    against = f", and key and all versions are what {' and '.join(sources)} fixed" if sources else ""
+    found.holds.append(
+        f"{'verified' if sources else 'as sealed'}: {len(seal.questions):,} questions of {seal.name}, in "
+        f"{_names(files)}, each in the wording, order and place that the key draws{against} ({seal.commitment})"
+    )
     _check_ledger(private, seal, head, found)
     return found
-
-
-def _as_drawn(seal: Seal, files: Sequence[Path], sources: Sequence[str], word: str) -> str:
-    against = f", and key and all versions are what {' and '.join(sources)} fixed" if sources else ""
-    return (
-        f"{word}: {len(seal.questions):,} questions of {seal.name}, in {_names(files)}, each in the wording, order "
-        f"and place that the key draws{against} ({seal.commitment})"
-    )
 
 
 def _check_ledger(private: Path, seal: Seal, head: str | None, found: SealVerification) -> None:

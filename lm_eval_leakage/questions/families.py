@@ -1,12 +1,10 @@
-"""Copies: rows of a benchmark that ask the same question. What a model remembers of one it remembers of all, so that
-they are no independent evidence: verdicts, power and rates count each question once.
+"""Which questions are no independent evidence, since they ask the same or share a text; and what questions are like,
+in numbers and digests, by which they can be compared without their texts, which may be private.
 
-Families: questions with the same options, the same passage or the same stem. Their orders may have been drawn once
-for all of them, and what a model knows of one it knows of all, so that they are one unit of evidence, not several.
-
-What questions are like, whether or not a model has seen them: properties in numbers, and digests of their texts.
-
-Questions can be compared by these without their texts, which may be private.
+Copies are rows that ask the same question: what a model remembers of one it remembers of all, so verdicts, power and
+rates count each question once. Families are questions with the same options, the same passage or the same stem: their
+orders may have been drawn once for all of them, and what a model knows of one it knows of all, so they are one unit of
+evidence. Properties of questions are numbers that do not depend on whether a model has seen them.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""How the rows of a file name the right option: one reading for the whole file, or none.
+"""Reads a data row (lm_eval's doc) as a `Question`, by one layout for each way in which data sets name their fields;
+and how the rows of a file name the right option, by one reading for the whole file, or none.
 
 A key is a letter, an index from 0 or from 1, or the text of an option. A row alone often fits several of these, so all
 rows decide together. A row may withhold its key: null, an empty text, or -1, as test splits on the Hub do.
-
-Reads a data row (lm_eval's doc) as a `Question`: one layout for each way in which data sets name their fields.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -145,10 +145,7 @@ def _differing(keys: Sequence[_Key], reading: str, other: str) -> list[_Key]:
 def _chance_of_doubt(keys: Sequence[_Key]) -> float:
     """The probability that right answers at random places are never at the first, as those that could be counted from
     0 and from 1."""
-    chance = 1.0
-    for key in keys:
-        chance *= 1 - 1 / len(key.options)
-    return chance
+    return math.prod(1 - 1 / len(key.options) for key in keys)
 
 
 def _unread(keys: Sequence[_Key]) -> str:
@@ -230,68 +227,73 @@ class Raw:
 
 @dataclass(frozen=True)
 class Layout:
-    """Field names that identify a layout, the function that reads it, and the fields that name the right option, of
-    which a row's first counts."""
+    """fields: that identify the layout, the question's text first, those with its options next
+    read: a row's parts, from the names of these fields
+    keys: the fields that name the right option, of which a row's first counts
+    right: index of the right option where it has the same place in every row
+    """
 
     fields: tuple[str, ...]
-    read: Callable[[Doc], Raw]
+    read: Callable[..., Raw]
     keys: tuple[str, ...] = ()
+    right: int | None = None
+
+    def parts(self, doc: Doc) -> Raw:
+        raw = self.read(doc, *(name for name in self.fields if name not in self.keys))
+        key = next((name for name in self.keys if name in doc), None)
+        return replace(raw, answer=self.right if key is None else doc[key], key=key)
 
 
-def _lettered_columns(doc: Doc, stem: str) -> Raw:
-    return Raw(doc[stem], [doc[letter] for letter in "ABCD"])
+def _listed(doc: Doc, stem: str, choices: str) -> Raw:
+    options = doc[choices]
+    if not isinstance(options, Mapping):
+        return Raw(doc[stem], options)
+    return Raw(doc[stem], options["text"], labels=[str(label) for label in options["label"]])
 
 
-def _labelled_choices(doc: Doc, stem: str) -> Raw:
-    choices = doc["choices"]
-    if not isinstance(choices, Mapping):
-        return Raw(doc[stem], choices)
-    return Raw(doc[stem], choices["text"], labels=[str(label) for label in choices["label"]])
+def _columns(doc: Doc, stem: str, *columns: str) -> Raw:
+    return Raw(doc[stem], [doc[column] for column in columns])
 
 
-def _cmb(doc: Doc) -> Raw:
+def _cmb(doc: Doc, stem: str, choices: str) -> Raw:
     """In CMB, unused letters after the last option hold an empty text (or, on some mirrors, None)."""
-    options = [doc["option"].get(letter) for letter in ascii_uppercase if letter in doc["option"]]
+    options = [doc[choices].get(letter) for letter in ascii_uppercase if letter in doc[choices]]
     while options and not options[-1]:
         options.pop()
-    return Raw(doc["question"], options)
+    return Raw(doc[stem], options)
 
 
-def _math_qa(doc: Doc) -> Raw:
+def _math_qa(doc: Doc, stem: str, choices: str) -> Raw:
     """All options are in one text, "a ) 38 , b ) 27.675 , ..."; commas may occur inside an option."""
-    first, *rest = re.split(r"(?:^|,\s*)([a-e]) \) ", doc["options"])
+    first, *rest = re.split(r"(?:^|,\s*)([a-e]) \) ", doc[choices])
     labels, texts = rest[::2], rest[1::2]
     if first.strip() or labels != list("abcde"[: len(labels)]):
-        raise UntestableQuestion(f"options are {brief(doc['options'])}; they must be 'a ) .. , b ) .. , ...' in order")
-    return Raw(doc["Problem"], [text.rstrip().rstrip(" ,") for text in texts], labels=labels)
+        raise UntestableQuestion(f"options are {brief(doc[choices])}; they must be 'a ) .. , b ) .. , ...' in order")
+    return Raw(doc[stem], [text.rstrip().rstrip(" ,") for text in texts], labels=labels)
 
 
-def _columns(doc: Doc, stem: str, column: str, endings: str) -> Raw:
-    return Raw(doc[stem], [doc[column + ending] for ending in endings])
+def _truthful_qa(doc: Doc, stem: str, targets: str) -> Raw:
+    return Raw(doc[stem], doc[targets]["choices"])
 
 
-# Columns of data sets that name options by their role; the correct one has the same place in every row.
+# Columns of data sets that name options by their role.
 GPQA = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
 SCIQ = ("distractor3", "distractor1", "distractor2", "correct_answer")
-ANSWER = ("answer",)
-
 LAYOUTS = (
-    Layout(("query", "choices", "gold"), lambda doc: Raw(doc["query"], doc["choices"]), ("gold",)),
-    Layout(("question", "choices", "answerKey"), lambda doc: _labelled_choices(doc, "question"), ("answerKey",)),
-    Layout(
-        ("question_stem", "choices", "answerKey"), lambda doc: _labelled_choices(doc, "question_stem"), ("answerKey",)
-    ),
+    Layout(("query", "choices", "gold"), _listed, ("gold",)),
+    Layout(("question", "choices", "answerKey"), _listed, ("answerKey",)),
+    Layout(("question_stem", "choices", "answerKey"), _listed, ("answerKey",)),
     Layout(("Problem", "options", "correct"), _math_qa, ("correct",)),
-    Layout(("question", "option"), _cmb, ANSWER),
-    Layout(("question", "A", "B", "C", "D", "answer"), lambda doc: _lettered_columns(doc, "question"), ANSWER),
-    Layout(("Question", "A", "B", "C", "D", "Answer"), lambda doc: _lettered_columns(doc, "Question"), ("Answer",)),
-    Layout(("question", "options"), lambda doc: Raw(doc["question"], doc["options"]), ("answer_index", "answer")),
-    Layout(("Question", *GPQA), lambda doc: Raw(doc["Question"], [doc[column] for column in GPQA], 0)),
-    Layout(("question", *SCIQ), lambda doc: Raw(doc["question"], [doc[column] for column in SCIQ], 3)),
-    Layout(("question", "opa", "opb", "opc", "opd"), lambda doc: _columns(doc, "question", "op", "abcd"), ("cop",)),
-    Layout(("goal", "sol1", "sol2", "label"), lambda doc: _columns(doc, "goal", "sol", "12"), ("label",)),
-    Layout(("question", "mc1_targets"), lambda doc: Raw(doc["question"], doc["mc1_targets"]["choices"], 0)),
-    Layout(("question", "choices"), lambda doc: Raw(doc["question"], doc["choices"]), ANSWER),
+    Layout(("question", "option"), _cmb, ("answer",)),
+    Layout(("question", *"ABCD", "answer"), _columns, ("answer",)),
+    Layout(("Question", *"ABCD", "Answer"), _columns, ("Answer",)),
+    Layout(("question", "options"), _listed, ("answer_index", "answer")),
+    Layout(("Question", *GPQA), _columns, right=0),
+    Layout(("question", *SCIQ), _columns, right=3),
+    Layout(("question", "opa", "opb", "opc", "opd"), _columns, ("cop",)),
+    Layout(("goal", "sol1", "sol2", "label"), _columns, ("label",)),
+    Layout(("question", "mc1_targets"), _truthful_qa, right=0),
+    Layout(("question", "choices"), _listed, ("answer",)),
 )
 
 
@@ -348,8 +350,7 @@ def raw_parts(doc: Doc) -> Raw:
     for layout in LAYOUTS:
         if all(field in doc for field in layout.fields):
             try:
-                raw, key = layout.read(doc), next((name for name in layout.keys if name in doc), None)
-                return raw if key is None else replace(raw, answer=doc[key], key=key)
+                return layout.parts(doc)
             except UntestableQuestion:
                 raise
             except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:

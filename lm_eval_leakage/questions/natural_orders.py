@@ -1,6 +1,5 @@
-"""Recognises natural orders: rising or falling numbers, dates and quantities, and options that extend each other.
-
-Where a question's text names its options: a reader, and a model, prefers them in the order of mention.
+"""Recognises natural orders of options: rising or falling numbers, dates and quantities, options that extend each
+other, and the order in which the question's text names them, which a reader, and a model, prefers.
 """
 
 from __future__ import annotations
@@ -20,46 +19,24 @@ LONGEST_SUM = 5000  # characters of an option that extends the previous one
 
 _WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _ORDINALS = ["zeroth", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
-_MONTHS = [
-    *("january", "february", "march", "april", "may", "june"),
-    *("july", "august", "september", "october", "november", "december"),
-]
+_MONTHS = ["january", "february", "march", "april", "may", "june"]
+_MONTHS += ["july", "august", "september", "october", "november", "december"]
 _DAYS = ["", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 _NUMERALS = "零一二三四五六七八九十"
 _ROMAN = ["", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x"]
-_SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12} | {
-    "百": 10**2,
-    "千": 10**3,
-    "万": 10**4,
-    "亿": 10**8,
+_SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_SCALES |= {"百": 10**2, "千": 10**3, "万": 10**4, "亿": 10**8}
+_SIZES = {  # of units, in one of the same kind
+    "time": "ms 1/1000, second 1, minute 60, hour 3600, day 86400, week 604800, month 2629800, year 31557600, "
+    "decade 315576000, century 3155760000, 秒 1, 分钟 60, 小时 3600, 天 86400, 周 604800, 个月 2629800, 年 31557600",
+    "length": "nm 1/1000000000, μm 1/1000000, µm 1/1000000, mm 1/1000, cm 1/100, m 1, km 1000",
+    "mass": "mg 1/1000000, g 1/1000, kg 1",
+    "volume": "ml 1/1000, l 1",
 }
-_UNITS: dict[str, tuple[str, Fraction]] = {
+_UNITS = {
     unit: (kind, Fraction(size))
-    for kind, sizes in {
-        "time": {"ms": "1/1000", "second": "1", "minute": "60", "hour": "3600", "day": "86400", "week": "604800"}
-        | {"month": "2629800", "year": "31557600", "decade": "315576000", "century": "3155760000"}
-        | {
-            "秒": "1",
-            "分钟": "60",
-            "小时": "3600",
-            "天": "86400",
-            "周": "604800",
-            "个月": "2629800",
-            "年": "31557600",
-        },
-        "length": {
-            "nm": "1/1000000000",
-            "μm": "1/1000000",
-            "µm": "1/1000000",
-            "mm": "1/1000",
-            "cm": "1/100",
-            "m": "1",
-            "km": "1000",
-        },
-        "mass": {"mg": "1/1000000", "g": "1/1000", "kg": "1"},
-        "volume": {"ml": "1/1000", "l": "1"},
-    }.items()
-    for unit, size in sizes.items()
+    for kind, sizes in _SIZES.items()
+    for unit, size in (one.split() for one in sizes.split(", "))
 }
 _NUMBER = re.compile(r"[-−–]?\d+(?:,\d{3})+(?:\.\d+)?|[-−–]?\d*\.?\d+")
 _SIGN_BEFORE_CURRENCY = re.compile(r"[-−–]\s*([$£€¥])")

@@ -1,11 +1,10 @@
-"""Finds texts in data rows, however deeply nested, and compares texts of rows and prompts.
-
-Finds the options in a rendered prompt: the text before them, their markers, their texts, the text after them.
+"""Finds the options in a rendered prompt: the text before them, their markers, their texts, the text after them; and
+texts in data rows, however deeply nested.
 
 For benchmarks whose field names are unknown. A marker is a label ("A.", "(b)", "1)", "Ａ．", "가.") with what
-separates it from the previous option; the labels of one prompt have the same style and follow each other in order. If
-a prompt can be parsed in several ways, the parse whose segments are fields of the data row wins, then the one whose
-labels begin lines, then the last.
+separates it from the previous option; the labels of one prompt have the same style and follow each other in
+order. If a prompt can be parsed in several ways, the parse whose segments are fields of the data row wins, then
+the one whose labels begin lines, then the last.
 """
 
 from __future__ import annotations

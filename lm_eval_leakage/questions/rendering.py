@@ -1,12 +1,9 @@
-"""Renders a question as text; the only place that decides about white space.
+"""Renders a question as text, the only place that decides about white space; and says which of several candidates a
+reply names.
 
 If the benchmark's own prompt shows the options, that prompt is used. Otherwise the stem is stripped, as in the
 harness's own templates, and the options follow it as lettered lines. Options are never changed, since the published
 text is what a model may have seen.
-
-Which of several candidates a reply names.
-
-Prompts in the benchmark's own form: options shown and a letter asked for, or options shown up to a label.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from operator import getitem
 from string import ascii_uppercase
 
@@ -51,7 +48,7 @@ def context_and_block(
     if format_name is None and question.frame is not None:
         return question.frame.before, question.frame.block
     style = option_format(format_name or "usual")
-    return stem_text(question, style), lambda options: option_block(options, style)
+    return stem_text(question, style), partial(option_block, style=style)
 
 
 def context_and_markers(question: Question, format_name: str | None = None) -> tuple[str, Sequence[str]]:
@@ -97,13 +94,14 @@ def named(reply: str, candidates: Sequence[str]) -> int | None:
 
     candidates: different texts, also after `plain`
     """
-    line = plain(next((line for line in reply.splitlines() if line.strip()), ""))
+    line = plain(first_line(reply))
     bare = plain(LABEL.sub("", line, count=1)) if LABEL.match(line) else line
     texts = [plain(candidate) for candidate in candidates]
     for read in (line, bare):
         if read in texts:
             return texts.index(read)
-    mentioned = [place for place, text in enumerate(texts) if _mentions(line, text)]
+    whole_words = (rf"(?<!\w){re.escape(text)}(?!\w)" for text in texts)
+    mentioned = [place for place, words in enumerate(whole_words) if re.search(words, line)]
     if len(mentioned) != 1:
         return None
     (place,) = mentioned
@@ -116,9 +114,9 @@ def plain(text: str) -> str:
     return " ".join(text.casefold().split()).strip(AROUND).rstrip(".。").strip(AROUND)
 
 
-def _mentions(line: str, text: str) -> bool:
-    """Whether the text is in the line, and not as a part of words."""
-    return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", line) is not None
+def first_line(text: str) -> str:
+    """That is not empty."""
+    return next((line for line in text.splitlines() if line.strip()), "")
 
 
 def asked_for_letter(question: Question, options: Sequence[str], stem: str | None = None) -> tuple[Request, ...]:

@@ -42,11 +42,10 @@ from lm_eval_leakage.stats.order_sum import (
     monte_carlo_error,
     orders_of,
     place_test,
-    standardised,
+    standard_scores,
     sum_test,
-    upper_tail,
 )
-from lm_eval_leakage.stats.pooling import NAN, Floats
+from lm_eval_leakage.stats.pooling import NAN, Floats, poisson_binomial_tail
 
 DRAWN_ORDERS, SEALED_ORDERS, WRITTEN_ORDERS = "drawn", "sealed", "written"
 PASSED_ORDERS, UNDECIDED_ORDERS = "consistent with random", "too few to say"
@@ -277,7 +276,7 @@ def order_tests(questions: Iterable[Question]) -> OrderTests:
 
 def _effect(values: Iterable[Floats]) -> float:
     """Mean of the published orders' standardised values, up to its sign; 0 where no question has any."""
-    published = [float(own[0]) for one in values if (own := standardised(one)) is not None]
+    published = [float(own[0]) for one in values if (own := standard_scores(one)) is not None]
     return abs(math.fsum(published)) / len(published) if len(published) >= FEWEST_TESTED else 0.0
 
 
@@ -314,7 +313,7 @@ def sorted_quantities(questions: Sequence[Question]) -> OrderTest:
         if rate < 1:
             rates.append(rate)
             found += values in (sorted(values), sorted(values, reverse=True))
-    return _share_test("numbers sorted", found, rates, upper_tail)
+    return _share_test("numbers sorted", found, rates, poisson_binomial_tail)
 
 
 def referring_last(questions: Sequence[Question]) -> OrderTest:
@@ -436,7 +435,7 @@ def _trends(numbers: Iterable[Sequence[float]], orders: Sequence[Places]) -> lis
 
 
 def _sum_test(name: str, values: Iterable[Floats], rng: np.random.Generator) -> OrderTest:
-    standard = [own for own in map(standardised, values) if own is not None]
+    standard = [own for own in map(standard_scores, values) if own is not None]
     if not standard:
         return OrderTest(name, 0, "z")
     z, pvalue = sum_test(standard, rng)

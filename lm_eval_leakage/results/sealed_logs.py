@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from lm_eval_leakage.detectors.wording_rank import wording_scores, wording_sum
+from lm_eval_leakage.detectors.wording_rank import wording_scores
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.audits import audit_logs_of, lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run
@@ -46,7 +46,7 @@ from lm_eval_leakage.results.result_types import AnnotatedQuestion
 from lm_eval_leakage.results.verdicts import statistic_of
 from lm_eval_leakage.seal.drawn import COMMITMENT_KEY, Seal
 from lm_eval_leakage.stats.order_power import OrderPower
-from lm_eval_leakage.stats.order_sum import OrderSum, order_sum, standard_scores
+from lm_eval_leakage.stats.order_sum import OrderSum, standard_scores, version_sum
 from lm_eval_leakage.stats.pooling import Floats
 from lm_eval_leakage.stats.sealed import (
     ORDER_DRAW,
@@ -342,7 +342,6 @@ def _negated(logs: SealedLogs) -> SealedLogs:
 
 
 FEWEST_SHARDS = 5
-SHARD_SEED = 0
 ORDER_KEPT = "its order was kept by the author"
 NO_ANSWERS = "its answers are missing"
 
@@ -445,7 +444,7 @@ def _wordings(test: SealedTest, logs: SealedLogs, lines: Sequence[SealedLine]) -
         own = np.array(one.line.versions) - (0.0 if others is None else others[one.places])
         scores.append(wording_scores(own.tolist(), texts))
     test = _of_used(test, found, hits=(hits_of(WORDINGS_TEST.name, scores),))
-    return _of_sum(test, wording_sum(scores), FEWEST_JUDGED)
+    return _of_sum(test, version_sum(scores), FEWEST_JUDGED)
 
 
 def _of_sum(test: SealedTest, found: OrderSum, fewest: int) -> SealedTest:
@@ -503,8 +502,7 @@ def _guesses(test: SealedTest, logs: SealedLogs, lines: Sequence[SealedLine]) ->
 
 def _question_order(test: SealedTest, logs: SealedLogs, lines: Sequence[SealedLine]) -> SealedTest:
     found = _sorted(lines, lambda one: None if len(one.line.versions) > 1 else NO_ANSWERS)
-    scores = [standard_scores(np.array(one.line.versions)) for one in found[0]]
-    tested = order_sum([own for own in scores if own is not None], np.random.default_rng(SHARD_SEED))
+    tested = version_sum([one.line.versions for one in found[0]])
     test = _of_used(test, found, units="shard")
     return _of_sum(test, tested, FEWEST_SHARDS)
 

@@ -1,11 +1,10 @@
-"""Log-likelihoods from an inference engine that keeps the keys and values of prefixes it has read, in blocks.
+"""Log-likelihoods of texts by an inference engine that keeps the keys and values of prefixes it has read, in blocks:
+each shared block is computed once.
 
 Such an engine returns log-probabilities only for the tokens of a text that it computed. Those of the blocks that it
 found in its cache were returned for the text that computed them, a *sibling* with the same prefix. What neither gives,
 such as the token that follows the last cached block, is a *hole*, to be asked again on its own. Texts sent in
 lexicographic order are next to the ones they share most with.
-
-Log-likelihoods of texts by an inference engine whose prefix cache is read: each shared block is computed once.
 """
 
 from __future__ import annotations

@@ -1,25 +1,15 @@
-"""Attention with the logarithm of its softmax's denominator, by which the results over two sets of keys are joined.
+"""Pieces of a prefix tree: the nodes of one forward pass, how they are divided for attention, and what one piece
+passes on to the next: the keys and values of the ancestors of its first node, so that nothing is computed twice and
+memory is bounded by the size of a piece.
 
-A softmax over the union of two sets of keys is the mean of the softmaxes over each, weighted by their denominators. So
-keys that many queries share can be read once, without being copied to each query's own.
+A piece is divided into blocks, runs of nodes in depth-first order. The ancestors of a block's nodes are in two places
+only: in the block itself, and on the path from the root to its first node. So a block of b nodes at depth d attends to
+d + b keys, however large the tree, and its mask is a small dense one. Where consecutive blocks share a path (a
+few-shot prompt, the beginning of a long text), attention to this trunk is one dense product for all of them, and only
+the rest of each block's path is gathered for that block alone; an estimate of the cost chooses trunks and sizes.
 
-How a piece of a prefix tree is divided for attention: into blocks of equal size, and trunks that several share.
-
-Where consecutive blocks share a path from the root (a few-shot prompt, the beginning of a long text), attention to it
-is one dense product for all of them, and only the rest of each block's path is gathered for that block alone. Which
-blocks share how much, and how large blocks are, is chosen by an estimate of the cost.
-
-Attention masks of a prefix tree as small dense blocks instead of one large sparse mask.
-
-A block is a run of nodes in depth-first order. The ancestors of its nodes are in two places only: in the block itself,
-and on the path from the root to the block's first node. So a block of b nodes at depth d attends to d + b keys,
-however large the tree, and memory grows linearly with the number of nodes, not quadratically. Of the path, a block
-holds only what is below its trunk: the path that it shares with the blocks around it.
-
-Pieces of a prefix tree: the nodes of one forward pass, and what one piece passes on to the next.
-
-Each piece takes the keys and values of its first node's ancestors from the piece before it, so that nothing is
-computed twice and memory is bounded by the size of a piece.
+Results over trunk and block are joined by the logarithms of their softmaxes' denominators: a softmax over the union of
+two sets of keys is the mean of the softmaxes over each, weighted by their denominators.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Prefix tree (trie) of tokenised texts in depth-first order: a prefix that several texts share is in it once.
+"""Prefix tree (trie) of tokenised texts in depth-first order, in which a prefix that several texts share is once; and
+the number of tokens that a model reads with and without it, for all questions of a benchmark estimated from some of
+them.
 
 A *node* is a token that the model reads: every token of a text but its last. A *target* is a token whose
 log-likelihood is requested; it is predicted at its parent node. Depth is the position in the text, from 0.
-
-Number of tokens to read for given tokenised texts: each in a row of its own, or shared prefixes once;
-and how many for all questions of a benchmark, estimated from some of them.
 """
 
 from __future__ import annotations
@@ -259,11 +258,6 @@ class TokenCounts:
     n_merged_tokens: int
     n_tree_tokens: int
     n_block_tokens: int
-
-    @property
-    def n_prompt_tokens(self) -> int:
-        """All tokens: what an inference engine reads without a prefix cache, since a prompt is read whole."""
-        return self.n_row_tokens + self.n_texts
 
 
 def token_counts(texts: Iterable[IntArray], block: int = ENGINE_BLOCK) -> TokenCounts:

@@ -1,13 +1,9 @@
-"""How many tokens fit into a forward pass: an estimate from free memory, halved when memory runs out.
+"""Scorers: log-likelihoods of many texts, yielded as they become known in tree order; here, the one by tree attention.
 
-Lets the C library keep the memory of a forward pass for the next one.
-
-By default glibc returns every large tensor to the system when it is freed and asks for it again, zeroed page by page,
-in the next layer. On a CPU that costs a dense forward pass of SmolLM2-135M a fifth of its time, and a tree's a tenth.
-
-Results of texts, from the log-likelihoods of a prefix tree's targets, as they become known in tree order.
-
-Scorers: log-likelihoods of many texts, yielded as they are computed; here, the one by tree attention.
+How many tokens fit into a forward pass is estimated from free memory, and halved when memory runs out. By default
+glibc returns every large tensor to the system when it is freed and asks for it again, zeroed page by page, in the next
+layer. On a CPU that costs a dense forward pass of SmolLM2-135M a fifth of its time, and a tree's a tenth; so it is
+told to keep that memory.
 """
 
 from __future__ import annotations
@@ -17,10 +13,11 @@ import inspect
 import logging
 import os
 import platform
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,10 +33,6 @@ FEWEST_TOKENS = 16
 MOST_TOKENS = {"cuda": 16384, "cpu": 4096}  # more is no faster on a CPU (measured); a guess for GPUs
 
 
-def _alone(max_tokens: int) -> int:
-    return max_tokens
-
-
 @dataclass
 class TokenBudget:
     """Maximum number of tokens per forward pass; halved when memory runs out, and never raised again.
@@ -48,7 +41,7 @@ class TokenBudget:
     """
 
     max_tokens: int
-    agree: Callable[[int], int] = _alone
+    agree: Callable[[int], int] = int
 
     def lower(self, error: Exception) -> None:
         """Halves the budget if `error` says that memory ran out; re-raises any other error."""
@@ -81,7 +74,7 @@ def free_memory(device: torch.device) -> int:
 def bytes_per_token(model: Any) -> int:
     """A generous estimate of the memory for one more token in a forward pass: twice a layer's activations (keys and
     values gathered for it and masks of its block included), and twice its keys and values in all layers, as a piece
-    may pass all of them on. Logits are not counted: memory for them is bounded (`two_parts.LOGITS_AT_ONCE`)."""
+    may pass all of them on. Logits are not counted: memory for them is bounded (`tree_model.LOGITS_AT_ONCE`)."""
     config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     hidden = int(getattr(config, "hidden_size", 1024))
     inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
@@ -197,16 +190,18 @@ class PathSums:
         return paths, low
 
 
-class Scorer(Protocol):
+class Scorer(ABC):
     """Scores texts and yields results in any order, those that are known at the same time together; `name` is for
     messages."""
 
-    name: str
+    name: ClassVar[str]
     budget: TokenBudget
 
+    @abstractmethod
     def batches(self, texts: Sequence[Text]) -> Iterator[ScoredTexts]: ...
 
-    def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]: ...
+    def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
+        return chain.from_iterable(self.batches(texts))
 
 
 class TextsOfTree(Texts):
@@ -217,7 +212,7 @@ class TextsOfTree(Texts):
         self.tree = prefix_tree(self)
 
 
-class TreeScorer:
+class TreeScorer(Scorer):
     """Computes every shared prefix once, by tree attention."""
 
     name = "tree attention"
@@ -226,9 +221,6 @@ class TreeScorer:
         self.model = TreeModel(model)
         self.device = device
         self.budget = budget
-
-    def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
-        return chain.from_iterable(self.batches(texts))
 
     def batches(self, texts: Sequence[Text]) -> Iterator[ScoredTexts]:
         tree = texts.tree if isinstance(texts, TextsOfTree) else prefix_tree(texts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,14 @@ from torch import Tensor
 
 from lm_eval_leakage.scoring.pieces import UnsuitedModelError
 from lm_eval_leakage.scoring.prefix_tree import Text
-from lm_eval_leakage.scoring.scorers import ScoredText, ScoredTexts, TokenBudget, summed, tokens_of
+from lm_eval_leakage.scoring.scorers import ScoredTexts, Scorer, TokenBudget, summed, tokens_of
 from lm_eval_leakage.scoring.tree_model import vocabulary_size
 
 LOGITS_OF_TAILS = 2**26  # values
 CACHED_PER_TOKEN = 16  # tokens in the cache, of all rows together, for each token of a forward pass
 
 
-class SharedPrefixScorer:
+class SharedPrefixScorer(Scorer):
     """Computes the common prefix of a run of texts once, keeps it in the model's own key-value cache, and scores the
     remainders as a batch. For models whose attention cannot be replaced."""
 
@@ -35,9 +34,6 @@ class SharedPrefixScorer:
         self._takes_positions = "position_ids" in known
         if "past_key_values" not in known:
             raise UnsuitedModelError("it has no key-value cache")
-
-    def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
-        return chain.from_iterable(self.batches(texts))
 
     @torch.inference_mode()
     def batches(self, texts: Sequence[Text]) -> Iterator[ScoredTexts]:

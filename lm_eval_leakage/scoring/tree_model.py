@@ -1,10 +1,8 @@
-"""A causal language model of transformers as two parts, layers and head, so that memory for logits is bounded.
+"""Runs a causal language model of transformers on prefix trees: its own layers, head and masks, with its attention
+replaced by ours, in plain torch, in which each node attends to its ancestors and itself.
 
-A model's own attention mask, restricted to the ancestors of each node.
-
-Tree attention: each node of a prefix tree attends to its ancestors and itself, in plain torch.
-
-Runs a transformers model on prefix trees: its own layers and head, with its attention replaced by ours.
+The model is run in two parts, layers and head, so that memory for logits is bounded. Its own mask over positions
+(causal, sliding, chunked) is restricted to the ancestors of each node.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Fields besides those of any question: `wordings` (other texts of the question), 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Any, Literal, NamedTuple
 
@@ -60,68 +60,58 @@ class _Wrong(Exception):
     """A field for sealing that says something else than it can say."""
 
 
-@dataclass
-class _Examination:
-    rule: OrderRule
-    originals: list[Original] = field(default_factory=list)
-    unusable: list[RowNote] = field(default_factory=list)
-    dependent: list[RowNote] = field(default_factory=list)
-    wrong: list[RowNote] = field(default_factory=list)
-    rows_with: dict[str, int] = field(default_factory=dict)
-
-    def look_at(self, row: AuthorRow) -> None:
-        try:
-            question, wordings = _question(row), _wordings(row)
-            answers = _answers(row.fields, question)
-            self._refuse_repeated(row.number, question, wordings)
-            order = self._order(row, question, wordings)
-        except _Unusable as reason:
-            self.unusable.append(RowNote(row.number, str(reason)))
-        except _Wrong as reason:
-            self.wrong.append(RowNote(row.number, str(reason)))
-        else:
-            original = Original(question.stem, wordings, question.options, answers, question.subject, order)
-            self.originals.append(original)
-
-    def _refuse_repeated(self, number: int, question: Question, wordings: Sequence[str]) -> None:
-        versions = [question_key(replace(question, stem=wording)) for wording in (question.stem, *wordings)]
-        for version in versions:
-            if version in self.rows_with:
-                raise _Unusable(f"it asks the same as row {self.rows_with[version]}; remove or reword one of them")
-        self.rows_with |= dict.fromkeys(versions, number)
-
-    def _order(self, row: AuthorRow, question: Question, wordings: Sequence[str]) -> OrderFate:
-        word = row.fields.get("seal")
-        if word is not None:
-            if not isinstance(word, str) or word not in WORDS_OF_AUTHORS:
-                raise _Wrong(f"seal is {brief(word)}; it must be one of: {', '.join(WORDS_OF_AUTHORS)}")
-            return WORDS_OF_AUTHORS[word]
-        why = order_dependence((question.stem, *wordings), question.options)
-        if why is None:
-            return "drawn"
-        self.dependent.append(RowNote(row.number, why))
-        return "held out" if self.rule == "hold_out" else "kept"
-
-
 def examined(rows: Iterable[AuthorRow], rule: OrderRule) -> Examined:
     """The author's rows as questions.
 
     Raises ValueError if a field for sealing is wrong, if no question is left to be published, or, with the rule
     "refuse", if options depend on their order; it names the rows and the remedy.
     """
-    examination = _Examination(rule)
+    originals, rows_with = list[Original](), dict[str, int]()
+    unusable, dependent, wrong = list[RowNote](), list[RowNote](), list[RowNote]()
     for row in rows:
-        examination.look_at(row)
-    if examination.wrong:
-        raise ValueError(f"{_named(examination.wrong)}; fix or remove these fields")
-    if rule == "refuse" and examination.dependent:
+        try:
+            question, wordings = _question(row), _wordings(row)
+            answers = _answers(row.fields, question)
+            _refuse_repeated(row.number, question, wordings, rows_with)
+            order, why = _order(row, question, wordings, rule)
+        except _Unusable as reason:
+            unusable.append(RowNote(row.number, str(reason)))
+        except _Wrong as reason:
+            wrong.append(RowNote(row.number, str(reason)))
+        else:
+            dependent += [RowNote(row.number, why)] if why else []
+            originals.append(Original(question.stem, wordings, question.options, answers, question.subject, order))
+    if wrong:
+        raise ValueError(f"{_named(wrong)}; fix or remove these fields")
+    if rule == "refuse" and dependent:
         raise ValueError(
-            f"options depend on their order: {_named(examination.dependent)}; reword these, or give them the field "
-            "seal: keep, hold_out or permute"
+            f"options depend on their order: {_named(dependent)}; reword these, or give them the field seal: keep, "
+            "hold_out or permute"
         )
-    if not any(one.order != "held out" for one in examination.originals):
-        raise ValueError(f"no question is left to be published: {_named(examination.unusable) or 'all are held out'}")
-    return Examined(tuple(examination.originals), tuple(examination.unusable), tuple(examination.dependent))
+    if not any(one.order != "held out" for one in originals):
+        raise ValueError(f"no question is left to be published: {_named(unusable) or 'all are held out'}")
+    return Examined(tuple(originals), tuple(unusable), tuple(dependent))
+
+
+def _refuse_repeated(number: int, question: Question, wordings: Sequence[str], rows_with: dict[str, int]) -> None:
+    versions = [question_key(replace(question, stem=wording)) for wording in (question.stem, *wordings)]
+    for version in versions:
+        if version in rows_with:
+            raise _Unusable(f"it asks the same as row {rows_with[version]}; remove or reword one of them")
+    rows_with |= dict.fromkeys(versions, number)
+
+
+def _order(
+    row: AuthorRow, question: Question, wordings: Sequence[str], rule: OrderRule
+) -> tuple[OrderFate, str | None]:
+    """What becomes of the order, and why the options seem to depend on it, if the author does not say."""
+    word = row.fields.get("seal")
+    if word is None:
+        why = order_dependence((question.stem, *wordings), question.options)
+        return ("drawn" if why is None else "held out" if rule == "hold_out" else "kept"), why
+    if not isinstance(word, str) or word not in WORDS_OF_AUTHORS:
+        raise _Wrong(f"seal is {brief(word)}; it must be one of: {', '.join(WORDS_OF_AUTHORS)}")
+    return WORDS_OF_AUTHORS[word], None
 
 
 def _named(notes: Sequence[RowNote]) -> str:

@@ -1,23 +1,17 @@
-"""Uniform draws from a secret key: HMAC-SHA256 as a stream of bits, and rejection sampling, which has no bias.
+"""What a secret key draws: the published version of each of an author's questions, and the commitment that fixes key
+and content before they are shown.
 
 Claim: to whoever does not know the key, draws for different purposes or contents are independent and uniform, as far
 as HMAC-SHA256 is a pseudorandom function. The stream of a draw is
 
     HMAC-SHA256(key, purpose + 0x00 + SHA-256(content) + counter), counter = 0, 1, ... as 8 bytes, big-endian
 
-read from its most significant bit on.
-
-Commitments: hashes that fix key and content before they are shown, and tell nothing of them until then.
+read from its most significant bit on; numbers come from it by rejection sampling, which has no bias. Questions whose
+options mean something else in another order must not be drawn.
 
 The commitment is SHA-256 of the canonical JSON of an object with format, tool, name, key (hexadecimal), questions and
 held_out (the rows of the private folder's files). Binding: whoever shows another key or text later would need a second
 preimage of SHA-256. Hiding: the hashed text holds a key of 256 random bits, so no guess of the content can be tried.
-
-Finds questions whose options mean something else in another order: those must not be drawn.
-
-Questions as their author wrote them, and the published versions that a key draws from them.
-
-What a sealed benchmark is once its key is known: every published question beside what might have been published.
 """
 
 from __future__ import annotations
@@ -38,7 +32,7 @@ from lm_eval_leakage.records import Question
 KEY_BYTES = 32  # 256 bits
 BLOCK_BITS = 256  # of one HMAC-SHA256
 
-Purpose = Literal["options", "wording", "questions", "answer", "decoy"]
+Purpose = Literal["options", "wording", "questions", "answer"]
 
 
 def new_key() -> bytes:
@@ -284,7 +278,7 @@ class Seal:
 
     tool: name and version of the program that sealed
     key: 32 bytes
-    commitment: hexadecimal SHA-256, see `sealing.commitment`
+    commitment: hexadecimal SHA-256, see `commitment_of`
     """
 
     name: str

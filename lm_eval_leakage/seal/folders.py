@@ -1,11 +1,10 @@
-"""The public folder of a sealed benchmark: the drawn version of its questions, and the commitment to all versions.
+"""The two folders of a sealed benchmark, and what in public files differs from what the seal published, each
+difference a sentence.
 
-Every file is a function of the drawn version alone, but for the commitment, which is a hash: bytes, columns, order and
-metadata tell nothing else of the key or of the author's order.
-
-The private folder of a sealed benchmark: the key and every version that was not published.
-
-Compares public files with what a seal published: every difference is a sentence.
+The public folder holds the drawn version of the questions, and the commitment to all versions. Every file is a
+function of the drawn version alone, but for the commitment, which is a hash: bytes, columns, order and metadata tell
+nothing else of the key or of the author's order. The private folder holds the key and every version that was not
+published.
 """
 
 from __future__ import annotations

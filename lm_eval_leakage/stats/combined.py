@@ -1,16 +1,14 @@
-"""Detection quality: how well do scores separate trained questions from held-out ones?
+"""Detection quality: how well do scores separate trained questions from held-out ones? And a combined score: the
+probability that a question was trained on, from the scores of all detectors.
 
-Null hypothesis: none is tested; uninformative scores have AUROC 0.5 and a TPR equal to the FPR. Limits: intervals
-cover the choice of questions, for one training run of one model; fewer than 10 questions in either half give none.
-Source: textbook definitions; the interval of AUROC is Newcombe's (2006), which inverts a score test with the variance
-of Hanley and McNeil (1982); that of the TPR is ours.
-
-Combined score: the probability that a question was trained on, from the scores of all detectors.
-
-Null hypothesis: none; the probability is that of the lab, where half of the questions were trained on, and shifts with
-`prior`. Limits: it is fitted on one model, benchmark and kind of exposure; on others its ranking may hold, its
-probability will not. Source: logistic regression with an L2 penalty (scikit-learn); scores are put on a common scale
-by their ranks among the known-unseen questions, so that their units do not matter.
+Null hypothesis: none is tested; uninformative scores have AUROC 0.5 and a TPR equal to the FPR. The combined score's
+probability is that of the lab, where half of the questions were trained on, and shifts with `prior`. Limits: intervals
+cover the choice of questions, for one training run of one model, and fewer than 10 questions in either half give none;
+the combined score is fitted on one model, benchmark and kind of exposure: on others its ranking may hold, its
+probability will not. Source: textbook definitions; the interval of AUROC is Newcombe's (2006), which inverts a score
+test with the variance of Hanley and McNeil (1982); that of the TPR is ours. Logistic regression with an L2 penalty
+(scikit-learn); scores are put on a common scale by their ranks among the known-unseen questions, so that their units
+do not matter.
 """
 
 from __future__ import annotations
@@ -25,11 +23,10 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from lm_eval_leakage.stats.pooling import Floats
+from lm_eval_leakage.stats.pooling import IN_95_PERCENT, Floats
 
 FEWEST_FOR_INTERVAL = 10  # questions of each half
 N_TPRS = 4000  # of the interval of a TPR
-Z_95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,7 @@ def auroc_interval(trained: Sequence[float], held_out: Sequence[float]) -> Inter
         """Above 0 where the test rejects this AUROC."""
         more = (n + m) / 2 - 1  # for both halves, as the variance would otherwise depend on which of them varies more
         factor = 1 + more * (1 - true) / (2 - true) + more * true / (1 + true)
-        return (value - true) ** 2 - Z_95**2 * true * (1 - true) * factor / (n * m)
+        return (value - true) ** 2 - IN_95_PERCENT**2 * true * (1 - true) * factor / (n * m)
 
     tiny = 1e-9
     low = 0.0 if value <= tiny else brentq(beyond, tiny**2, min(value, 1 - tiny))
@@ -169,15 +166,18 @@ class CombinedScore:
 
 def fit(scores: Mapping[str, Sequence[float]], trained: Sequence[bool]) -> CombinedScore:
     """Fit to the scores of the same questions by detector; NaN where a detector could not test a question."""
+    from sklearn.linear_model import LogisticRegression
+
     labels = np.array(trained, dtype=bool)
-    unseen = {name: _sorted_finite(np.asarray(values, dtype=float)[~labels]) for name, values in scores.items()}
-    usable = tuple(name for name, known in unseen.items() if len(known) > 1)
+    known = {name: np.asarray(values, dtype=float)[~labels] for name, values in scores.items()}
+    unseen = {name: tuple(np.sort(values[np.isfinite(values)]).tolist()) for name, values in known.items()}
+    usable = tuple(name for name, own in unseen.items() if len(own) > 1)
     if not usable:
         raise ValueError(
             "no detector has scores on 2 held-out questions, the fewest that set its scale; add held-out questions"
         )
     features = np.column_stack([_on_scale(np.asarray(scores[name], dtype=float), unseen[name]) for name in usable])
-    model = _logistic().fit(features, labels)
+    model = LogisticRegression(C=PENALTY).fit(features, labels)
     return CombinedScore(
         usable,
         tuple(model.coef_[0].tolist()),
@@ -203,12 +203,6 @@ def cross_validated(scores: Mapping[str, Sequence[float]], trained: Sequence[boo
     return probabilities
 
 
-def _logistic() -> Any:
-    from sklearn.linear_model import LogisticRegression
-
-    return LogisticRegression(C=PENALTY)
-
-
 def _on_scale(scores: Floats, unseen: Sequence[float]) -> Floats:
     """Normal scores of the ranks among the known-unseen; scores beyond their range are extended by the distance in
     standard deviations; 0 for NaN."""
@@ -219,7 +213,3 @@ def _on_scale(scores: Floats, unseen: Sequence[float]) -> Floats:
     beyond = np.clip((scores - known[-1]) / spread, 0, 5) - np.clip((known[0] - scores) / spread, 0, 5)
     placed: Floats = np.where(np.isnan(scores), 0.0, ranked + np.nan_to_num(beyond))
     return placed
-
-
-def _sorted_finite(values: Floats) -> tuple[float, ...]:
-    return tuple(np.sort(values[np.isfinite(values)]).tolist())

@@ -1,46 +1,32 @@
-"""Which questions has the model seen, at a target false discovery rate?
+"""Sets of questions by conformal p-values: which has the model seen, at a target false discovery rate; at most how
+many of those ranked highest are mistakes; and which can be kept as clean for several models at once.
 
 Null hypothesis of a question's p-value: it is exchangeable with the known-unseen questions, so that its score is as
-likely as any of theirs to be the highest. Limits: questions that differ in style, length or topic from the
-known-unseen ones violate it, which `inference.exchangeability` tests but cannot rule out. Source: conformal
-p-values with Benjamini-Hochberg as in PTDI (arXiv 2510.09717), scaled by Storey's estimate of the unseen share; for
-several models jointly, Bonferroni over models (compare arXiv 2605.21543).
+likely as any of theirs to be the highest (of a kept question: with the known-seen questions of at least one model; the
+highest p-value over the models is valid whichever of them has seen it, and however their scores depend on each other).
+Limits: questions that differ in style, length or topic from the known ones violate it, which
+`known_scores.exchangeability` tests but cannot rule out. A question that a model saw less often than the known-seen
+ones looks unseen and is kept; no rule that reads scores can prevent that, and scores of unseen questions cannot
+replace known-seen ones: they tell how many questions were flagged by mistake, never how many were missed.
 
-At most how many of the questions ranked highest are mistakes? Bounds for every cut at once, so that the cut may be
-chosen after looking at them.
+Sets: Benjamini-Hochberg on the p-values, scaled by an estimate of the share of questions for which the null hypothesis
+holds: for unseen questions Storey's; for seen ones the count above a threshold over the share of a uniform
+distribution above it, since few clean questions have high p-values. That threshold goes down from 1 for as long as
+that lowers the estimate, so that it depends only on p-values above it.
 
-Null hypothesis of a mistake: the question is exchangeable with the known questions that it was compared with. The
-p-values of such questions then depend on each other only through those known questions: without ties, each number of
-them between two known scores is that of a Polya urn, whatever the scores' distribution. Ties raise p-values, which
-can only lower the counts.
+Mistakes, for every cut at once, so that the cut may be chosen after looking at them: p-values of exchangeable
+questions depend on each other only through the known ones: without ties, each number of them between two known scores
+is that of a Polya urn, whatever the scores' distribution; ties can only lower the counts. Urns are drawn, and an
+envelope is taken that the counts at or below every threshold stay in with the requested probability. If there were k
+exchangeable questions, more than k - envelope(t) would have p-values above t; the numbers k that the p-values exclude
+in this way are dropped within the same event, at no cost. Numbers between two sizes of a grid count as the greater
+one.
 
-The bound: draw the urn, and take an envelope that the counts of p-values at or below every threshold stay in with the
-requested probability. How many questions are exchangeable is unknown. If there were k of them, more than
-k - envelope(t) would have p-values above t; the numbers k that the p-values exclude in this way are dropped within the
-same event, so that the refinement costs nothing. Numbers between two sizes of a grid count as the greater one, since
-more exchangeable questions can only add p-values below t.
-
-Limits: as for the p-values, exchangeability is assumed. Source: everywhere valid bounds, Song, Jin and Candès (arXiv
-2605.20726); the urn, Marandon et al. (2024); counts of sets that are no cut, Goeman and Solari (2011). The shape of
-the envelope and the refinement are ours.
-
-Which questions can be kept as clean for several models at once, at a target rate of contaminated ones among them?
-
-Null hypothesis of a question's p-value: it was seen by at least one model. For each model, the question is compared
-with those that this model is known to have seen; the highest p-value over the models is valid whichever of them has
-seen the question, and however the models' scores depend on each other.
-
-How many questions were seen is estimated where the p-values are high, since few clean questions have such: the count
-above a threshold, over the share of a uniform distribution that is above it, is an envelope of the null from its right
-tail (p-values of questions that several models have seen are higher still). The threshold goes down from 1 for as long
-as that lowers the estimate, so that it depends only on p-values above it. Benjamini-Hochberg on the p-values times the
-estimated share then controls the expected rate of contaminated questions among the kept.
-
-Limits: the questions that a model has seen must be exchangeable with those that it is known to have seen. If it saw
-them less often than those, they look unseen and are kept; no rule that reads scores can prevent that. Scores of unseen
-questions cannot replace them: they tell how many questions were flagged by mistake, never how many were missed.
-Source: joint envelope conformal selection, Zeng, Wei and Liu (arXiv 2605.21543), known to us by its abstract, so that
-the details are ours; Storey, Taylor and Siegmund (2004); for conformal p-values, Bates et al. (2023).
+Source: PTDI (arXiv 2510.09717); Storey, Taylor and Siegmund (2004); Bates et al. (2023); for several models jointly,
+Bonferroni over models, and joint envelope conformal selection, Zeng, Wei and Liu (arXiv 2605.21543), known to us by
+its abstract, so that the details are ours; everywhere valid bounds, Song, Jin and Candès (arXiv 2605.20726); the urn,
+Marandon et al. (2024); counts of sets that are no cut, Goeman and Solari (2011). The shape of the envelope and the
+refinement are ours.
 """
 
 from __future__ import annotations

@@ -1,24 +1,17 @@
-"""Are known-unseen questions of the same kind as those that were asked?
-
-Null hypothesis: both are random draws from one pool, so that every split of them into two groups of these sizes is
-equally likely. Each property is tested by the Kolmogorov-Smirnov distance between both groups, whose p-value is its
-rank among random splits; the p-values are adjusted for the number of properties (Holm). Limits: with few questions a
-difference may go unnoticed; equal properties do not prove that a model finds both equally difficult. Source: Holm
-(1979); permutation p-values as in Phipson and Smyth (2010).
-
-Calibration: scores of questions that a model is known to have seen or not, with which other scores are compared.
+"""Calibration: scores of questions that a model is known to have seen or not, with which its other scores are
+compared; when such a comparison says nothing; and the rows of an audit that has one.
 
 Null hypothesis of a calibrated p-value: the question is exchangeable with the known-unseen ones of its class. Limits:
-it holds only for the model, the benchmark and the detector that produced the known scores. Source: conformal p-values
-(Vovk et al., 2005), by class as in Mondrian conformal prediction.
+it holds only for the model, the benchmark and the detector that produced the known scores, for questions of the same
+kind as those that were asked, and for enough of them; otherwise nothing is printed but the reason. Source: conformal
+p-values (Vovk et al., 2005), by class as in Mondrian conformal prediction.
 
-Rows of an audit with a calibration, whatever its statistic.
-
-When does a calibration say nothing about what a model has seen?
-
-A calibrated rate, a prevalence and a set of questions compare a model's scores with its scores of questions that it
-cannot have seen. They mean something only if those are scores of this model, of questions of the same kind as those
-that were asked, and of enough of them. Otherwise nothing is printed but the reason.
+Are known-unseen questions of the same kind? Null hypothesis: they and the asked ones are random draws from one pool,
+so that every split of them into two groups of these sizes is equally likely. Each property is tested by the
+Kolmogorov-Smirnov distance between both groups, whose p-value is its rank among random splits; the p-values are
+adjusted for the number of properties. Limits: with few questions a difference may go unnoticed; equal properties do
+not prove that a model finds both equally difficult. Source: Holm (1979); permutation p-values as in Phipson and Smyth
+(2010).
 """
 
 from __future__ import annotations
@@ -35,7 +28,7 @@ from numpy.typing import NDArray
 from lm_eval_leakage.records import DeclaredRow, Described, Skipped
 from lm_eval_leakage.stats.combined import CombinedScore
 from lm_eval_leakage.stats.conformal import FEWEST_TO_NAME, conformal_pvalues, from_pvalues
-from lm_eval_leakage.stats.order_sum import NaturalPart
+from lm_eval_leakage.stats.order_sum import NaturalPart, adjusted_by_holm
 from lm_eval_leakage.stats.pooling import Floats, Verdicts, rate_and_stderr, row_with_error
 from lm_eval_leakage.stats.prevalence import FEWEST_FOR_SHARE, Prevalence, share_of
 from lm_eval_leakage.texts import brief
@@ -69,7 +62,7 @@ def exchangeability(
     pvalues = [_pvalue(unseen[name], asked[name], rng) for name in names]
     found = [
         Likeness(name, pvalue, adjusted, _typical(unseen[name]), _typical(asked[name]))
-        for name, pvalue, adjusted in zip(names, pvalues, _holm(pvalues), strict=True)
+        for name, pvalue, adjusted in zip(names, pvalues, adjusted_by_holm(pvalues), strict=True)
     ]
     return sorted(found, key=lambda one: one.pvalue)
 
@@ -96,15 +89,6 @@ def _distances(is_unseen: NDArray[np.bool_], ends: NDArray[np.int64]) -> Floats:
     below = np.cumsum(is_unseen, axis=1, dtype=np.int32)[:, ends]
     apart: Floats = np.abs(below / n_unseen - (ends + 1 - below) / (n - n_unseen)).max(axis=1)
     return apart
-
-
-def _holm(pvalues: Sequence[float]) -> list[float]:
-    """Adjusted so that the chance of any false rejection is at most the level, however the tests depend."""
-    adjusted, highest = [0.0] * len(pvalues), 0.0
-    for rank, place in enumerate(sorted(range(len(pvalues)), key=pvalues.__getitem__)):
-        highest = max(highest, min(1.0, pvalues[place] * (len(pvalues) - rank)))
-        adjusted[place] = highest
-    return adjusted
 
 
 def _typical(values: Sequence[float]) -> float:
@@ -184,7 +168,7 @@ class Calibration:
     whose: OWN if the model itself was asked, or COPY if a copy of it was, which had been trained on questions of the
         benchmark. Training moves the scores of other questions too, so only own scores say what the model has seen
     origin: where the known scores come from, in words
-    detectors: known scores by name of score, see `detector_ids.score_names`
+    detectors: known scores by name of score, see `logs.audit_line.score_names`
     combined: how a combined score is computed from those of all detectors; None if there is none
     unseen: what the known-unseen questions are like; None if it is not known, as in files of earlier versions
     natural: the preference for published orders on them; None if their orders were not asked in the control forms

@@ -1,27 +1,26 @@
-"""How much of a preference for published orders is natural: what a test by control forms expects without memory.
-
-On clean benchmarks (docs/validity.md) the mean difference between the published and a control form is 0, and their
-spread beyond sampling error is `USUAL_SPREAD` at most. Questions of the same kind that the model cannot have seen
-measure it for one benchmark and one model; both are averaged with the inverse squares of their errors as weights, as
-for a normal distribution. Where a benchmark is unlike those that were tried, the unseen questions alone count.
-
-The data-set test of option orders: does a model prefer the published orders of many questions together?
+"""The sum test of drawn versions, of option orders above all: does a model prefer the published ones of many questions
+together? And permutation tests within questions: is a published order one drawn at random?
 
 A question's scores, one for each order, are standardised; T is the sum over questions of a weight of the published
 order: exp(score), or the score itself. Null hypothesis: within each question every order is equally likely to be the
 published one, independently of other questions. It is exact, whatever the model knows, where the builder drew the
 orders at random, and holds for differences of two scores where both have the same preferences for reasons other than
 memory. Questions may have different numbers of orders; any subset of orders that was drawn without looking at the
-scores keeps the test exact.
+scores keeps the test exact. exp gives weight to the few questions whose published order stands out: against a small
+share of seen questions it has more power than the sum of scores or the number of questions whose published order is
+the most likely one. The sum of scores has more power against a small effect on many questions.
 
 Where the null hypothesis may be slightly wrong, a p-value of many questions finds that, too. A tolerance t replaces it
-by a weaker one: the published order of an unseen question is one with score s with a probability proportional to
-exp(t s / variance of the question's scores), so that the mean score of published orders is about t. Where t is not
-known but differs between benchmarks, normally and with a known standard deviation (the spread), it is drawn, too: the
-sum of n scores then has n x spread as a further standard deviation, which no number of questions makes smaller.
-
-Where it is known that not every order was as likely to be published (a builder may like one place for the right
-option), a question's prior has their probabilities.
+by a weaker one: the published order of an unseen question is one with score s with a probability proportional to exp(t
+s / variance of the question's scores), so that the mean score of published orders is about t. Where t is not known but
+differs between benchmarks, normally and with a known standard deviation (the spread), it is drawn, too: the sum of n
+scores then has n x spread as a further standard deviation, which no number of questions makes smaller. On clean
+benchmarks (docs/validity.md) the mean difference between the published and a control form is 0, and their spread
+beyond sampling error is `USUAL_SPREAD` at most. Questions of the same kind that the model cannot have seen measure it
+for one benchmark and one model; both are averaged with the inverse squares of their errors as weights, as for a normal
+distribution. Where a benchmark is unlike those that were tried, the unseen questions alone count. Where not every
+order was as likely to be published (a builder may like one place for the right option), a question's prior has their
+probabilities.
 
 Questions of one family (`questions.families`) are no independent evidence: one order may have been drawn for all of
 them. A family is one unit, in whose draws all members are as suspicious as each other: by the quantile, each published
@@ -29,16 +28,11 @@ order takes the place among its own that the others take among theirs. Of all wa
 each other, that one has the largest variance of the sum and the largest E[exp(t x sum)], so that Chernoff's bound
 holds for any of them, and the e-value takes the mean of a family's likelihood ratios instead of their product.
 
-exp gives weight to the few questions whose published order stands out: against a small share of seen questions it has
-more power than the sum of scores or the number of questions whose published order is the most likely one. The sum of
-scores has more power against a small effect on many questions.
-
-Permutation tests within questions: is the published order of each question's options one drawn at random?
-
-Null hypothesis of all: every order of a question's options was equally likely to be published, whatever they say, and
-independently of other questions. Each test is conditional on the options, so it is exact for any texts, with ties,
-repeated options and different numbers of options; questions on which it cannot act contribute nothing. Source:
-Fisher's randomisation test with one stratum per question; Holm (1979) for several tests.
+The tests within questions have the same null hypothesis, whatever the options say. Each is conditional on the options,
+so it is exact for any texts, with ties, repeated options and different numbers of options; questions on which it
+cannot act contribute nothing. Limits: a preference that is natural and that no tolerance, spread or prior allows for
+looks like memory. Source: ours, after Fisher's randomisation test with one stratum per question; Holm (1979) for
+several tests.
 """
 
 from __future__ import annotations
@@ -47,13 +41,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp, softmax
-from scipy.stats import beta
 
 from lm_eval_leakage.stats.pooling import NAN, Floats, poisson_binomial_tail
 
@@ -90,7 +83,7 @@ def _updated(mean: float, error: float, is_usual: bool) -> tuple[float, float]:
     return max(0.0, mean * own / (usual + own)), (usual + own) ** -0.5
 
 
-SUM_DRAWS = 9_999  # the smallest Monte Carlo p-value is 1e-4
+SUM_DRAWS = 9_999  # the smallest Monte Carlo p-value is 1e-4, which eight tests by Holm make 8e-4
 EQUAL = 1e-9  # scores, and sums relative to their size, that differ by less are equal
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)  # of seen questions, over which the e-value averages
 RATIO_LEVEL = 0.95
@@ -142,6 +135,21 @@ def standard_scores(scores: Floats, minus: Floats | None = None) -> Floats | Non
     return own if other is None else own - other
 
 
+def version_sum(scores: Sequence[Sequence[float]]) -> OrderSum:
+    """The test of versions that were drawn uniformly, such as wordings and orders of questions: the same result in
+    whatever order they come, so that a table and an audit of its log give one p-value.
+
+    scores: of each question or shard, the log-likelihoods of its versions, the published one first
+    """
+    return _version_sum(tuple(sorted(map(tuple, scores))))
+
+
+@lru_cache(maxsize=16)  # several rows need the same sum
+def _version_sum(scores: tuple[tuple[float, ...], ...]) -> OrderSum:
+    standard = [own for own in (standard_scores(np.array(one)) for one in scores) if own is not None]
+    return order_sum(standard, np.random.default_rng(0))
+
+
 def order_sum(
     questions: Sequence[Floats],
     rng: np.random.Generator,
@@ -186,7 +194,7 @@ def order_sum(
     return OrderSum(
         n,
         bound if is_far else pvalue,
-        0.0 if is_far else math.sqrt(pvalue * (1 - pvalue) / SUM_DRAWS),
+        0.0 if is_far else monte_carlo_error(pvalue),
         is_far,
         log_evalue([np.exp(own) for own in questions], at_limit, numbers),
         float(published.mean()),
@@ -292,6 +300,8 @@ def chernoff_bound(weights: Sequence[Floats], found: float, bases: Sequence[Floa
 
     deviation: standard deviation of a normal addition to the sum, see `spread`
     """
+    from scipy.optimize import minimize_scalar
+
     by_size: dict[int, list[tuple[Floats, Floats]]] = {}
     for own, base in zip(weights, bases, strict=True):
         by_size.setdefault(len(own), []).append((own, base))
@@ -351,7 +361,9 @@ def _lowest_ratio(n_flagged: int, null_rates: Sequence[float]) -> float:
         return 0.0
     low, high = 0.0, 1 / min(null_rates)
     if len(set(null_rates)) == 1:
-        return float(_clopper_pearson(n_flagged, len(null_rates)) / null_rates[0])
+        from scipy.stats import beta
+
+        return float(beta.ppf(1 - RATIO_LEVEL, n_flagged, len(null_rates) - n_flagged + 1) / null_rates[0])
     for _ in range(40):
         middle = (low + high) / 2
         tail = poisson_binomial_tail(n_flagged, [min(1.0, middle * rate) for rate in null_rates])
@@ -359,15 +371,9 @@ def _lowest_ratio(n_flagged: int, null_rates: Sequence[float]) -> float:
     return low
 
 
-def _clopper_pearson(n_flagged: int, n: int) -> float:
-    return float(beta.ppf(1 - RATIO_LEVEL, n_flagged, n - n_flagged + 1))
-
-
 Places = NDArray[np.intp]
 MOST_ENUMERATED = 5  # options; beyond, there are 720 orders or more
 DRAWN_ORDERS = 120  # of a question with more options, as many as five options have
-ORDER_DRAWS = 9_999  # of Monte Carlo tests; the smallest p-value is 1e-4, which eight tests by Holm make 8e-4
-ROUNDING = 1e-9  # of a sum of floats, relative to its size; sums that differ by less are equal
 
 
 def orders_of(n_options: int, rng: np.random.Generator) -> Places:
@@ -383,17 +389,6 @@ def orders_of(n_options: int, rng: np.random.Generator) -> Places:
     return np.array([np.arange(n_options), *drawn], dtype=np.intp)
 
 
-def standardised(values: Floats) -> Floats | None:
-    """`values` of one question, one per order, minus their mean and divided by their standard deviation; None if all
-    orders have the same value, so that no test can act."""
-    centred = values - values.mean()
-    deviation = math.sqrt(float(np.mean(centred**2)))
-    if deviation <= ROUNDING * max(1.0, float(np.abs(values).max())):
-        return None
-    standard: Floats = centred / deviation
-    return standard
-
-
 def sum_test(values: Sequence[Floats], rng: np.random.Generator) -> tuple[float, float]:
     """z and two-sided p-value of the sum of the published orders' values.
 
@@ -403,26 +398,21 @@ def sum_test(values: Sequence[Floats], rng: np.random.Generator) -> tuple[float,
     which the sum is compared. The sum over sqrt(number of questions), z, has mean 0 and variance 1.
     """
     published = math.fsum(float(own[0]) for own in values)
-    drawn, alike = np.zeros(ORDER_DRAWS), Counter(tuple(np.sort(own).round(9).tolist()) for own in values)
+    drawn, alike = np.zeros(SUM_DRAWS), Counter(tuple(np.sort(own).round(9).tolist()) for own in values)
     for own, n_questions in alike.items():
         if n_questions > len(own):  # of many questions with the same values, only how often each is drawn counts
-            drawn += rng.multinomial(n_questions, np.full(len(own), 1 / len(own)), size=ORDER_DRAWS) @ np.array(own)
+            drawn += rng.multinomial(n_questions, np.full(len(own), 1 / len(own)), size=SUM_DRAWS) @ np.array(own)
             continue
         for _ in range(n_questions):
-            drawn += np.array(own)[rng.integers(len(own), size=ORDER_DRAWS, dtype=np.uint8)]
-    at_least = np.abs(drawn) >= abs(published) - ROUNDING * max(1.0, abs(published))
-    return published / math.sqrt(len(values)), float(1 + at_least.sum()) / (1 + ORDER_DRAWS)
-
-
-def upper_tail(n_found: int, rates: Sequence[float]) -> float:
-    """P(at least `n_found`) if question i has the property with probability rates[i]."""
-    return min(1.0, poisson_binomial_tail(n_found, rates))
+            drawn += np.array(own)[rng.integers(len(own), size=SUM_DRAWS, dtype=np.uint8)]
+    at_least = np.abs(drawn) >= abs(published) - EQUAL * max(1.0, abs(published))
+    return published / math.sqrt(len(values)), float(1 + at_least.sum()) / (1 + SUM_DRAWS)
 
 
 def both_tails(n_found: int, rates: Sequence[float]) -> float:
     """Twice the smaller tail: for a property that orders may have too often or too rarely."""
-    below = upper_tail(len(rates) - n_found, [1 - rate for rate in rates])
-    return min(1.0, 2 * min(upper_tail(n_found, rates), below))
+    below = poisson_binomial_tail(len(rates) - n_found, [1 - rate for rate in rates])
+    return min(1.0, 2 * min(poisson_binomial_tail(n_found, rates), below))
 
 
 def place_test(places: Sequence[tuple[int, int]], rng: np.random.Generator) -> tuple[float, int, float]:
@@ -433,21 +423,21 @@ def place_test(places: Sequence[tuple[int, int]], rng: np.random.Generator) -> t
     Places are counted separately for each number of options, and the chi-squares are added. One-sided: a builder who
     balances the places on purpose gets more even ones than chance, which favours no order of a question.
     """
-    found, drawn, freedom = 0.0, np.zeros(ORDER_DRAWS), 0
+    found, drawn, freedom = 0.0, np.zeros(SUM_DRAWS), 0
     for n_options in sorted({n for _, n in places}):
         counts = np.bincount([place for place, n in places if n == n_options], minlength=n_options)
         expected = counts.sum() / n_options
         found += float(((counts - expected) ** 2).sum() / expected)
-        simulated = rng.multinomial(counts.sum(), np.full(n_options, 1 / n_options), size=ORDER_DRAWS)
+        simulated = rng.multinomial(counts.sum(), np.full(n_options, 1 / n_options), size=SUM_DRAWS)
         drawn += ((simulated - expected) ** 2).sum(axis=1) / expected
         freedom += n_options - 1
-    at_least = drawn >= found - ROUNDING * max(1.0, found)
-    return found, freedom, float(1 + at_least.sum()) / (1 + ORDER_DRAWS)
+    at_least = drawn >= found - EQUAL * max(1.0, found)
+    return found, freedom, float(1 + at_least.sum()) / (1 + SUM_DRAWS)
 
 
 def monte_carlo_error(pvalue: float) -> float:
-    """Standard error of a p-value from `ORDER_DRAWS` draws."""
-    return math.sqrt(pvalue * (1 - pvalue) / ORDER_DRAWS)
+    """Standard error of a p-value from `SUM_DRAWS` draws."""
+    return math.sqrt(pvalue * (1 - pvalue) / SUM_DRAWS)
 
 
 def adjusted_by_holm(pvalues: Sequence[float]) -> list[float]:

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom, binomtest, norm
 
 from lm_eval_leakage.records import DeclaredRow, Evidence, Measurement, Skipped
 
 Floats = NDArray[np.float64]
-IN_95_PERCENT = float(norm.ppf(0.975))
+IN_95_PERCENT = 1.959963984540054  # standard deviations of a normal distribution
 NAN = math.nan
 
 
@@ -61,6 +60,8 @@ def poisson_binomial_tail(n_flagged: int, null_rates: Sequence[float]) -> float:
     """
     if not null_rates:
         return math.nan
+    from scipy.stats import binom  # takes a second
+
     counts = np.ones(1)
     for rate, n_questions in sorted(Counter(null_rates).items()):
         # from the logarithm, since scipy's pmf overflows on rates near the smallest float
@@ -75,6 +76,8 @@ def share(values: Sequence[float]) -> Estimate:
         return UNKNOWN
     mean, stderr = mean_and_stderr(values)
     if all(value in (0, 1) for value in values):
+        from scipy.stats import binomtest
+
         ends = binomtest(round(sum(values)), len(values)).proportion_ci(method="wilson")
         return Estimate(mean, stderr, float(ends.low), float(ends.high))
     return normal(mean, stderr)
@@ -117,15 +120,20 @@ def row_with_error(
     )
 
 
-def value_named(name: str) -> Callable[[object], float | None]:
-    """Reads the value of this name from a Measurement, for a row's `per_question`."""
-    return lambda verdict: verdict.values().get(name) if isinstance(verdict, Measurement) else None
+def value_of(field: str) -> Callable[[object], float | None]:
+    """Reads a field of a Measurement, for a row's `per_question`; None where it is not known."""
+
+    def read(verdict: object) -> float | None:
+        value = getattr(verdict, field, None) if isinstance(verdict, Measurement) else None
+        return None if value is None else float(value)
+
+    return read
 
 
-def mean_row(name: str, meaning: str, *, higher_is_better: bool | None = None) -> DeclaredRow:
-    """A row with the mean over questions of the Measurement's value of this name."""
+def mean_row(name: str, meaning: str, field: str = "", *, higher_is_better: bool | None = None) -> DeclaredRow:
+    """A row with the mean over questions of a field of the Measurement, by default that of the row's name."""
 
-    of_one = value_named(name)
+    of_one = value_of(field or name)
 
     def mean(verdicts: Verdicts) -> tuple[float, float]:
         return mean_and_stderr([value for value in map(of_one, verdicts) if value is not None])
@@ -134,34 +142,24 @@ def mean_row(name: str, meaning: str, *, higher_is_better: bool | None = None) -
     return row_with_error(name, meaning, mean, higher_is_better=higher_is_better, per_question=of_one)
 
 
-def _tested(verdicts: Verdicts) -> list[Evidence]:
-    return [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
-
-
-def _flagged(verdicts: Verdicts) -> tuple[float, float]:
-    return rate_and_stderr([evidence.flagged for evidence in _tested(verdicts)])
-
-
-def _null_rate(verdicts: Verdicts) -> float:
-    return mean_and_stderr([evidence.null_rate for evidence in _tested(verdicts)])[0]
+def _tested(verdicts: Verdicts) -> tuple[list[bool], list[float]]:
+    """Of each question that was tested, whether it is flagged, and its null rate."""
+    tested = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
+    return [evidence.flagged for evidence in tested], [evidence.null_rate for evidence in tested]
 
 
 def _pooled_pvalue(verdicts: Verdicts) -> float:
-    evidence = _tested(verdicts)
-    return poisson_binomial_tail(sum(e.flagged for e in evidence), [e.null_rate for e in evidence])
-
-
-def _is_flagged(verdict: object) -> float | None:
-    return float(verdict.flagged) if isinstance(verdict, Evidence) else None
+    flags, null_rates = _tested(verdicts)
+    return poisson_binomial_tail(sum(flags), null_rates)
 
 
 FLAGGED_RATE = replace(
     row_with_error(
         "flagged_rate",
         "Share of the tested questions that are flagged.",
-        _flagged,
+        lambda verdicts: rate_and_stderr(_tested(verdicts)[0]),
         higher_is_better=False,
-        per_question=_is_flagged,
+        per_question=lambda verdict: float(verdict.flagged) if isinstance(verdict, Evidence) else None,
     ),
     withheld_if_undecidable=True,
 )
@@ -182,7 +180,7 @@ FLAGGED_RATE_UNGUARDED = replace(
 NULL_RATE_ROW = DeclaredRow(
     "null_rate",
     "Share of the tested questions that would be flagged without leakage, by the statistic's null hypothesis.",
-    _null_rate,
+    lambda verdicts: mean_and_stderr(_tested(verdicts)[1])[0],
     per_question=lambda verdict: verdict.null_rate if isinstance(verdict, Evidence) else None,
 )
 DATASET_PVALUE = DeclaredRow(

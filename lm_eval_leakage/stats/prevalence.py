@@ -1,29 +1,26 @@
-"""Prevalence: what share of a benchmark has been seen, given how often a test flags seen and unseen questions?
+"""Prevalence: what share of a benchmark has been seen, given how often a test flags seen and unseen questions? And the
+gap: are flagged questions answered correctly more often than unflagged ones of the same difficulty?
 
 Null hypothesis of a subject's p-value: none of its questions was seen. Limits: the rates of the test must hold for
-this model and benchmark; if a test flags seen questions hardly more often than unseen ones, the interval is all of
-[0, 1]. Source: Rogan and Gladen (1978); Clopper and Pearson (1934); Benjamini and Hochberg (1995).
+this model and benchmark; if a test flags seen questions hardly more often than unseen ones, the interval is all of [0,
+1]. Source: Rogan and Gladen (1978); Clopper and Pearson (1934); Benjamini and Hochberg (1995).
 
-Are flagged questions answered correctly more often than unflagged ones of the same difficulty?
-
-Flags favour short questions, natural orders and easy subjects, so flagged questions may be easier without any
-leakage. The two groups are therefore compared within strata of similar difficulty (subject, length, whether another
-model answers correctly); strata are pooled by the weights of Mantel and Haenszel, which are those of a regression with
-one intercept per stratum.
-
-Null hypothesis of the p-value: within each stratum, being flagged and being answered correctly are independent.
-Limits: a difference in difficulty within strata remains, since strata control only what they are made of: where an
-easier question of the same stratum is also flagged more often, there is a gap without leakage, which more questions
-make more certain. Strata by the answers of reference models shrink it and do not remove it (docs/validity_sets.md). A
-stratum without flagged or without unflagged questions is left out. Source: Mantel and Haenszel (1959);
-Sato, Greenland and Robins, Biometrics 45 (1989) for the standard error; Fisher's exact test, stratified (Gart, 1970).
+Flags favour short questions, natural orders and easy subjects, so flagged questions may be easier without any leakage.
+The two groups are therefore compared within strata of similar difficulty (subject, length, whether another model
+answers correctly), pooled by the weights of Mantel and Haenszel, which are those of a regression with one intercept
+per stratum. Null hypothesis of the gap's p-value: within each stratum, being flagged and being answered correctly are
+independent. Limits: a difference in difficulty within strata remains: where an easier question of the same stratum is
+also flagged more often, there is a gap without leakage, which more questions make more certain. Strata by the answers
+of reference models shrink it and do not remove it (docs/validity_sets.md). A stratum without flagged or without
+unflagged questions is left out. Source: Mantel and Haenszel (1959); Sato, Greenland and Robins, Biometrics 45 (1989)
+for the standard error; Fisher's exact test, stratified (Gart, 1970).
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,10 +125,7 @@ def by_subject(
 ) -> dict[str, SubjectVerdict]:
     """Tests which subjects have more flags than chance gives. Subjects are tested instead of questions because the
     p-value of a single question cannot be smaller than 1 / n!."""
-    tested = {subject: found for subject, found in flags.items() if len(found)}
-    return _adjusted(
-        tested, [poisson_binomial_tail(sum(found), null_rates[subject]) for subject, found in tested.items()]
-    )
+    return _tested(flags, lambda subject: poisson_binomial_tail(sum(flags[subject]), null_rates[subject]))
 
 
 def by_subject_calibrated(flags: Mapping[str, Sequence[bool]], fpr: tuple[int, int]) -> dict[str, SubjectVerdict]:
@@ -142,19 +136,16 @@ def by_subject_calibrated(flags: Mapping[str, Sequence[bool]], fpr: tuple[int, i
     The number of flagged unseen questions is beta-binomial: the rate has the Beta posterior with Jeffreys' prior,
     since it is known only from those questions.
     """
-    tested = {subject: found for subject, found in flags.items() if len(found)}
-    pvalues = [float(betabinom.sf(sum(found) - 1, len(found), *_posterior(fpr))) for found in tested.values()]
-    return _adjusted(tested, pvalues)
+    prior = _posterior(fpr)
+    return _tested(flags, lambda name: float(betabinom.sf(sum(flags[name]) - 1, len(flags[name]), *prior)))
 
 
-def _adjusted(tested: Mapping[str, Sequence[bool]], pvalues: Sequence[float]) -> dict[str, SubjectVerdict]:
-    if not tested:
-        return {}
+def _tested(flags: Mapping[str, Sequence[bool]], pvalue: Callable[[str], float]) -> dict[str, SubjectVerdict]:
+    pvalues = {subject: pvalue(subject) for subject, found in flags.items() if len(found)}
+    adjusted = false_discovery_control([*pvalues.values()]) if pvalues else ()
     return {
-        subject: SubjectVerdict(sum(found), len(found), pvalue, float(one))
-        for (subject, found), pvalue, one in zip(
-            tested.items(), pvalues, false_discovery_control(pvalues), strict=True
-        )
+        subject: SubjectVerdict(sum(flags[subject]), len(flags[subject]), own, float(one))
+        for (subject, own), one in zip(pvalues.items(), adjusted, strict=True)
     }
 
 
@@ -183,54 +174,40 @@ class Gap:
     n_compared: int
 
 
-@dataclass(frozen=True)
-class _Stratum:
-    n_flagged: int
-    n_others: int
-    right_flagged: int
-    right_others: int
-
-    @property
-    def n(self) -> int:
-        return self.n_flagged + self.n_others
-
-
 def accuracy_gap(flagged: Sequence[bool], right: Sequence[bool], strata: Sequence[Hashable]) -> Gap:
     """All arguments are `(n_questions,)`; questions of one stratum have equal values in `strata`."""
-    compared = [stratum for stratum in _counted(flagged, right, strata) if stratum.n_flagged and stratum.n_others]
-    if not compared:
-        return Gap(math.nan, math.nan, math.nan, 0)
-    weight = sum(s.n_flagged * s.n_others / s.n for s in compared)
-    value = sum((s.right_flagged * s.n_others - s.right_others * s.n_flagged) / s.n for s in compared) / weight
-    variance = sum(value * _sato_p(s) + _sato_q(s) for s in compared) / weight**2
-    stderr = math.sqrt(variance) if variance > 0 else math.nan  # 0 only if a few questions all agree
-    return Gap(value, stderr, _exact_pvalue(compared), sum(s.n for s in compared))
-
-
-def _counted(flagged: Sequence[bool], right: Sequence[bool], strata: Sequence[Hashable]) -> list[_Stratum]:
     counts: dict[Hashable, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for flag, is_right, stratum in zip(flagged, right, strata, strict=True):
         counts[stratum][not flag] += 1
         counts[stratum][2 + (not flag)] += bool(is_right)
-    return [_Stratum(*found) for found in counts.values()]
+    compared = [tuple(own) for own in counts.values() if own[0] and own[1]]
+    if not compared:
+        return Gap(math.nan, math.nan, math.nan, 0)
+    weight = sum(n_flagged * n_others / (n_flagged + n_others) for n_flagged, n_others, _, _ in compared)
+    gains = (
+        (right_flagged * n_others - right_others * n_flagged) / (n_flagged + n_others)
+        for n_flagged, n_others, right_flagged, right_others in compared
+    )
+    value = sum(gains) / weight
+    variance = sum(_sato(value, *own) for own in compared) / weight**2
+    stderr = math.sqrt(variance) if variance > 0 else math.nan  # 0 only if a few questions all agree
+    return Gap(value, stderr, _exact_pvalue(compared), sum(own[0] + own[1] for own in compared))
 
 
-def _sato_p(s: _Stratum) -> float:
-    """The first sum of Sato's estimator, which is consistent for few large strata and for many small ones."""
-    between = s.n_flagged * s.n_others * (s.n_others - s.n_flagged) / 2
-    return (s.n_flagged**2 * s.right_others - s.n_others**2 * s.right_flagged + between) / s.n**2
+def _sato(value: float, n_flagged: int, n_others: int, right_flagged: int, right_others: int) -> float:
+    """A stratum's part of Sato's estimator of the variance, which is consistent for few large strata and for many
+    small ones."""
+    n, wrong_flagged, wrong_others = n_flagged + n_others, n_flagged - right_flagged, n_others - right_others
+    between = n_flagged * n_others * (n_others - n_flagged) / 2
+    p = (n_flagged**2 * right_others - n_others**2 * right_flagged + between) / n**2
+    return value * p + (right_flagged * wrong_others + right_others * wrong_flagged) / (2 * n)
 
 
-def _sato_q(s: _Stratum) -> float:
-    wrong_flagged, wrong_others = s.n_flagged - s.right_flagged, s.n_others - s.right_others
-    return (s.right_flagged * wrong_others + s.right_others * wrong_flagged) / (2 * s.n)
-
-
-def _exact_pvalue(strata: Sequence[_Stratum]) -> float:
+def _exact_pvalue(strata: Sequence[tuple[int, ...]]) -> float:
     """Given each stratum's numbers of flagged and of correct answers, their overlap is hypergeometric."""
     probabilities = np.ones(1)
-    for s in strata:
-        overlaps = np.arange(s.n_flagged + 1)
-        right = s.right_flagged + s.right_others
-        probabilities = np.convolve(probabilities, hypergeom.pmf(overlaps, s.n, right, s.n_flagged))
-    return float(min(1.0, probabilities[sum(s.right_flagged for s in strata) :].sum()))
+    for n_flagged, n_others, right_flagged, right_others in strata:
+        overlaps = np.arange(n_flagged + 1)
+        right = right_flagged + right_others
+        probabilities = np.convolve(probabilities, hypergeom.pmf(overlaps, n_flagged + n_others, right, n_flagged))
+    return float(min(1.0, probabilities[sum(own[2] for own in strata) :].sum()))

@@ -1,35 +1,30 @@
-"""What hits say that have a known probability by chance: guesses at draws that nobody but the author could know.
-
-Null hypothesis: question i is hit with probability `rates[i]` at most, independently of the others.
-
-The tests of a sealed benchmark together: one p-value, one e-value, and at least how many questions were seen.
+"""The tests of a sealed benchmark together: one p-value, one e-value, and at least how many questions were seen; and
+what hits say that have a known probability by chance.
 
 A secret key drew which wording W of each question is public, then the order O of its options, then the order Q of the
 questions in the file: all uniform and independent. Null hypothesis: the model is independent of all of them, as it is
-if it never saw the published version, whatever else it knows.
+if it never saw the published version, whatever else it knows; question i is then hit (its draw is guessed) with a
+known probability at most, independently of the others.
 
-Why the tests may be combined. The test of wordings scores texts in which neither options nor other questions occur,
-so its p-value depends on the draws only by W. The test of option orders shows the public wording: it depends on W and
-O, but given W every order is equally likely, so P(p <= u | W) <= u. The test of question order shows both: given W, O
-and which questions are in a shard, every order of the shard is equally likely, so P(p <= u | W, O) <= u. Each p-value
-is thus at most as small as a uniform one given all earlier ones, for which Fisher's -2 sum(log p) is at most as large
-as chi-square with two degrees of freedom per test; and the mean of each e-value given all earlier ones is at most 1,
-so that their product has a mean of at most 1, too. Two tests of one draw, as by log-likelihoods and by a chat of the
-same option orders, are not independent: the first one of a draw counts.
+Why the tests may be combined. The test of wordings scores texts in which neither options nor other questions occur, so
+its p-value depends on the draws only by W. The test of option orders shows the public wording: it depends on W and O,
+but given W every order is equally likely, so P(p <= u | W) <= u. The test of question order shows both: given W, O and
+which questions are in a shard, every order of the shard is equally likely, so P(p <= u | W, O) <= u. Each p-value is
+thus at most as small as a uniform one given all earlier ones, for which Fisher's -2 sum(log p) is at most as large as
+chi-square with two degrees of freedom per test; and the mean of each e-value given all earlier ones is at most 1, so
+that their product has a mean of at most 1, too. Two tests of one draw, as by log-likelihoods and by a chat of the same
+option orders, are not independent: the first one of a draw counts.
+
+The ceiling: of several equally right options, a key drew the one that counts. A question with r of them is answered as
+the key says with probability 1/r at most, however much the model knows, so a better score is evidence of having seen
+the key. A model that is better at guessing what authors prefer gains nothing, since no author chose. It asks for
+questions with several right options, which are few in most benchmarks; wrong answers hide what a model remembers, so
+that finding nothing says little.
 
 Limits: exact as long as the key is secret and its draws uniform; a p-value says nothing about when or where a version
 was seen. Source: R. A. Fisher (1932); Vovk and Wang (arXiv 1912.06116); exact p-values by drawing what is published,
-Zhang et al. (arXiv 2409.19798) and STAMP (arXiv 2504.13416). The bound on the number of seen questions is ours.
-
-Accuracy above what is possible: of several equally right options, a key drew the one that counts.
-
-Null hypothesis: the model is independent of the draw. A question with r equally right options is then answered as the
-key says with probability 1/r at most, however much the model knows: knowing all right options, it can only guess which
-of them was drawn. A model that is better at guessing what authors prefer gains nothing, since no author chose. The
-number of hits has a Poisson-binomial tail, exactly, so a better score is evidence of having seen the key. Limits: asks
-for questions with several right options, which are few in most benchmarks; wrong answers hide what a model remembers,
-so that finding nothing says little. Source: after CapBencher (arXiv 2505.18102), which lets the key of a question
-be one of several right answers; the exact tail for different numbers of them is ours.
+Zhang et al. (arXiv 2409.19798) and STAMP (arXiv 2504.13416); the ceiling after CapBencher (arXiv 2505.18102). The
+exact tail for different rates and the bound on the number of seen questions are ours.
 """
 
 from __future__ import annotations
@@ -41,7 +36,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.stats import chi2
 
 from lm_eval_leakage.stats.order_power import OrderPower
 from lm_eval_leakage.stats.order_sum import OrderSum, log_evalue
@@ -183,6 +177,8 @@ def together(tests: Iterable[SealedTest]) -> Together:
 def fisher(pvalues: Sequence[float]) -> float:
     """P(chi-square with 2k degrees of freedom >= -2 sum(log p)): a p-value if each of the k is one given the ones
     before it."""
+    from scipy.stats import chi2
+
     logs = [math.log(max(pvalue, sys.float_info.min)) for pvalue in pvalues]
     return float(chi2.sf(-2 * math.fsum(logs), 2 * len(logs)))
 
@@ -190,6 +186,8 @@ def fisher(pvalues: Sequence[float]) -> float:
 def needed_alone(level: float, n_tests: int) -> float:
     """The p-value at which one of `n_tests` tests brings all together to `level` if the p-values of the others are
     1/2, as they are likely to be where these find nothing."""
+    from scipy.stats import chi2
+
     product = math.exp(-float(chi2.isf(level, 2 * n_tests)) / 2)
     return min(1.0, product * 2.0 ** (n_tests - 1))
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +10,7 @@ from lm_eval.api import registry
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.detectors import statistics
+from lm_eval_leakage.detectors import Statistic, statistics
 from lm_eval_leakage.detectors.option_orders import MaxOrderEvidence
 from lm_eval_leakage.harness import table as rows_of_harness
 from lm_eval_leakage.harness.table import known_rows, metric_list, names_of
@@ -69,18 +68,15 @@ class Length(Measurement):
     ranks_by: ClassVar[tuple[str, ...]] = ("n_orders",)
     n_orders: int
 
-    def values(self) -> dict[str, float]:
-        return {"mean_orders": float(self.n_orders)}
-
 
 @dataclass(frozen=True)
-class Lengths:
+class Lengths(Statistic):
     rows: ClassVar[tuple[DeclaredRow, ...]] = (
-        mean_row("mean_orders", "Orders that were asked about", higher_is_better=True),
+        mean_row("mean_orders", "Orders that were asked about", "n_orders", higher_is_better=True),
     )
 
-    def judge(self, answered: Sequence[Answered], device: str = "auto") -> list[Length]:
-        return [Length(len(question.answers)) for question in answered]
+    def verdict(self, question: Answered) -> Length:
+        return Length(len(question.answers))
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import pickle
 import pytest
 import torch
 
-from lm_eval_leakage.detectors.option_orders import OrderScores
 from lm_eval_leakage.harness.table import JudgedQuestion
 from lm_eval_leakage.harness.tasks.judging import LeakageFilter
 from lm_eval_leakage.records import Answered, Question, Request, Skipped
+from lm_eval_leakage.stats.order_scores import OrderScores
 
 
 def answered(*rows: list[float]) -> list[Answered]:

@@ -133,7 +133,7 @@ def test_min_k_and_its_z_scores_by_hand() -> None:
 def test_at_least_one_token_counts_and_a_text_without_any_is_skipped() -> None:
     assert measured(TokenScores((-1.0, -3.0), (-1.0, -1.0), (1.0, 1.0)), k=1).min_k == -3.0
     assert isinstance(measured(TokenScores((), (), ())), Skipped)
-    with pytest.raises(ValueError, match="k is 0; it is a percentage"):
+    with pytest.raises(ValueError, match="k is 0; it must be above 0"):
         TokenEvidence(0)
 
 

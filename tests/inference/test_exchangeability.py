@@ -50,11 +50,6 @@ def test_questions_of_one_pool_are_called_different_as_often_as_allowed(monkeypa
     assert binomtest(called, 150, 0.05, "greater").pvalue > 0.01
 
 
-def test_pvalues_are_adjusted_by_holm() -> None:
-    assert module._holm([0.01, 0.04, 0.03, 0.5]) == pytest.approx([0.04, 0.09, 0.09, 0.5])
-    assert module._holm([]) == []
-
-
 def test_a_property_that_does_not_vary_or_that_one_side_lacks_is_no_test() -> None:
     unseen = {"options": [4.0] * 30, "length": [1.0, 2.0] * 15, "by a reference": [1.0, 2.0] * 15}
     asked = {"options": [4.0] * 30, "length": [1.0, 2.0] * 15}

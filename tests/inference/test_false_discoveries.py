@@ -92,15 +92,6 @@ def test_it_says_more_than_nothing_where_half_of_the_questions_were_seen() -> No
     assert bound[-1] < 200  # of 300, 150 are exchangeable
 
 
-def test_without_a_seen_question_hardly_any_is_called_seen() -> None:
-    rng = np.random.default_rng(3)
-    lowest = []
-    for _ in range(60):
-        pvalues, _ = simulated(rng, 100, 99, 0, 0)
-        lowest.append((np.arange(1, 101) - np.sort(alone(pvalues, 99))).max())
-    assert np.mean(np.array(lowest) > 0) <= 0.15
-
-
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=30), st.sampled_from([0.5, 0.9, 0.95]))
 def test_a_longer_list_holds_at_most_one_more_mistake_per_question(ranks, confidence) -> None:
     pvalues = np.array(ranks) / 20

@@ -74,13 +74,6 @@ def test_it_is_undefined_where_not_even_a_benchmark_seen_as_a_whole_is_found(n: 
         assert found_at(1.0, weights, critical, [rank / sum(ranks) for rank in ranks]) < FOUND_WITH
 
 
-@pytest.mark.parametrize("scale", [0.01, 1 / 3, 100.0])
-def test_ranks_need_not_add_up_to_one(scale: float) -> None:
-    weights, critical = weights_and_critical([24] * 40)
-    scaled = tuple(scale * rank for rank in SEEN)
-    assert detectable_share(weights, critical, scaled) == pytest.approx(detectable_share(weights, critical, SEEN))
-
-
 def test_parts_that_do_not_fit_the_number_of_orders_are_divided_between_neighbouring_orders() -> None:
     """Two orders: the more likely one gets the first three of six parts."""
     weights, critical = weights_and_critical([2] * 200)

@@ -6,18 +6,15 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
 from hashlib import sha256
 from itertools import permutations, product
 
 import pytest
-from scipy.stats import binom
 
 from lm_eval_leakage.detectors.guesses import CHAT_FORMS, GuessEvidence, PublishedGuess, PublishedGuessed
 from lm_eval_leakage.harness.tasks.task import arguments_of
 from lm_eval_leakage.questions.rendering import named
 from lm_eval_leakage.records import Answered, Frame, Question, UntestableQuestion
-from lm_eval_leakage.seal.drawn import KeyedDraws, content_of
 from lm_eval_leakage.stats.sealed import hits_pvalue
 
 QUESTION = Question("q", "Which one?", ("a red hat", "blue", "lime", "a very very long grey option"), answer=1)
@@ -103,41 +100,6 @@ def test_the_number_of_hits_has_the_distribution_that_the_p_value_takes_it_to_ha
             pvalues.append(hits_pvalue([one.flagged for one in guessed], [one.null_rate for one in guessed]))
         for level in set(pvalues):
             assert sum(pvalue <= level for pvalue in pvalues) <= level * len(pvalues) + 1e-9
-
-
-N_KEYS, N_ASKED = 400, 10
-
-
-@cache
-def drawn_orders(n_keys: int) -> list[list[tuple[int, ...]]]:
-    """For each key, the order of the options of each question."""
-    keys = [sha256(number.to_bytes(4, "big")).digest() for number in range(n_keys)]
-    contents = [content_of([f"Which {i}?"], QUESTION.options) for i in range(N_ASKED)]
-    return [[KeyedDraws(key, "options", content).order(4) for content in contents] for key in keys]
-
-
-@cache
-def guess_at(form: str, guesser: str, i: int, order: tuple[int, ...]) -> GuessEvidence:
-    question = replace(QUESTION, id=str(i), stem=f"Which {i}?")
-    return guess(PublishedGuess(form), ordered(question, order), GUESSERS[guesser])
-
-
-@every_form
-@pytest.mark.parametrize("guesser", GUESSERS)
-def test_rejections_over_400_keys_are_as_many_as_the_exact_test_gives(form: str, guesser: str) -> None:
-    rate = 1 / 2 if form == "pair" else 1 / 4
-    (row,) = (row for row in PublishedGuessed.rows if row.name == "guess_pvalue")
-    pvalues, n_guessed = [], set()
-    for orders in drawn_orders(N_KEYS):
-        verdicts = [guess_at(form, guesser, i, order) for i, order in enumerate(orders)]
-        pvalues.append(row.compute(verdicts))
-        n_guessed.add(sum(one.guessed for one in verdicts))
-    for level in (0.05, 0.01):
-        tails = [float(binom.sf(hits - 1, n, rate)) for n in n_guessed for hits in range(1, n + 1)]
-        attained = max((tail for tail in tails if tail <= level), default=0.0)
-        rejected = sum(pvalue <= level for pvalue in pvalues)
-        assert rejected <= binom.ppf(0.9999, N_KEYS, attained)
-        assert rejected >= binom.ppf(0.0001, N_KEYS, attained) or n_guessed != {N_ASKED}
 
 
 # ---------------------------------------------------------------------- what is asked

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from lm_eval_leakage.questions.fields import BY_CHANCE, READINGS, question_from_doc, read_keys
+from lm_eval_leakage.questions.fields import BY_CHANCE, question_from_doc, read_keys
 
 COLOURS = ("red", "green", "blue", "grey", "pink")
 ENCODINGS = {
@@ -166,7 +166,3 @@ def test_lists_of_equally_right_options_are_read_like_single_ones() -> None:
     rows = rows_with([0, 3], encoding="texts")
     rows[1] |= {"answers": ["blue", "grey"], "answer": None}
     assert read_keys(rows).changed == {0: {"answer": 0}, 1: {"answers": [1, 2]}}
-
-
-def test_the_readings_are_those_of_the_documentation() -> None:
-    assert list(READINGS) == ["letters", "indices from 0", "indices from 1", "texts of options"]

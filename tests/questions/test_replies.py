@@ -37,12 +37,8 @@ def test_a_reply_that_is_a_candidate_or_begins_or_ends_with_one_names_it(reply: 
 @pytest.mark.parametrize(
     "reply",
     [
-        "",
-        " \n \n",
-        "I'm sorry, but I can't help with that.",
-        "two dogs or a cat",
-        "10 and 100",
-        "a cat, two dogs, 10, 100",
+        *("", " \n \n", "I'm sorry, but I can't help with that.", "two dogs or a cat", "10 and 100"),
+        *("a cat, two dogs, 10, 100",),
         "a cat on a mat is what it says",  # two candidates, one in the other
         "two dogsbodies",
         "see two dogs here",

@@ -93,7 +93,8 @@ def test_the_same_pvalues_as_in_the_tables_of_the_runs(place) -> None:
     tables = json.loads(results.read_text())["results"]
     wording = tables[f"{NAME}_leakage_wording"]["wording_pvalue,wording_rank"]
     orders = tables[f"{NAME}_leakage_perm"]["evidence_pvalue,max_order"]
-    assert found["wordings"] == pytest.approx(wording)
+    places = tables[f"{NAME}_leakage_shared_likelihood"]["permutation_pvalue,shared_likelihood"]
+    assert (found["wordings"], found["question order"]) == (pytest.approx(wording), pytest.approx(places))
     assert found["option orders"] == pytest.approx(orders, rel=1e-3)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lm_eval_leakage.detectors.wording_rank import wording_scores, wording_sum
+from lm_eval_leakage.detectors.wording_rank import wording_scores
 from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.registry import compose, spelled, without_reference
@@ -21,6 +21,7 @@ from lm_eval_leakage.results.seal_audit import SealAudit, SealedVerdict, as_tabl
 from lm_eval_leakage.results.sealed_logs import WORDINGS_TEST, SealedLine, SealedLogs
 from lm_eval_leakage.seal.drawn import Seal, SealedQuestion
 from lm_eval_leakage.stats.looks import as_ranges
+from lm_eval_leakage.stats.order_sum import version_sum
 from tests.fakes import Score, by_hash
 from tests.sealed import SealedFolder, looks_in, rows, run_sealed, sealed_folder
 
@@ -194,7 +195,7 @@ def test_the_pvalue_is_that_of_the_differences_per_byte(place) -> None:
     own, others = np.array(place.answers(SEEN)), np.array(place.answers(OLDER))
     texts = [one.wordings for one in place.sealed.seal.questions]
     scores = [wording_scores(one, words) for one, words in zip((own - others).tolist(), texts, strict=True)]
-    assert place.verdict(SEEN, OLDER).tests[0].pvalue == wording_sum(scores).pvalue
+    assert place.verdict(SEEN, OLDER).tests[0].pvalue == version_sum(scores).pvalue
 
 
 def test_several_models_share_a_reference_which_is_no_look_itself(place) -> None:

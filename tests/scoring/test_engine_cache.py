@@ -138,14 +138,6 @@ def test_texts_sent_later_use_what_the_last_text_before_them_knew(some, block: i
         assert n_holes == len(in_one.holes())
 
 
-def test_the_token_after_the_cached_block_is_a_hole_and_the_next_one_is_not() -> None:
-    scores = SharedScores([Text([1, 2, 3, 4, 5], 4), Text([1, 2, 3, 4, 9], 1), Text([1, 2, 7, 8], 2)])
-    engine = ToyEngine(2, False, 0.0, 0)
-    for number, text in enumerate(scores.texts):
-        scores.receive(number, engine.ask(text))
-    assert scores.holes() == [Hole(1, 4), Hole(2, 2)]
-
-
 def test_a_missing_or_infinite_value_is_a_hole_and_what_a_hole_gets_is_final() -> None:
     scores = SharedScores([Text([1, 2, 3, 4], 3)])
     scores.receive(0, Returned(0, np.array([math.nan, -math.inf, -1.0]), np.array([True, True, True])))

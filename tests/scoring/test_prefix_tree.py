@@ -75,13 +75,6 @@ def test_a_text_is_yielded_as_soon_as_its_tokens_are_read() -> None:
     assert [answer.text for answer in sums.answers(3)] == [1]
 
 
-def test_letters_after_one_context_are_targets_and_not_nodes() -> None:
-    tree = prefix_tree([Text([7, 8, 9, letter], 1) for letter in (1, 2, 3, 4)])
-    assert tree.node_tokens.tolist() == [7, 8, 9]
-    assert tree.target_parents.tolist() == [2, 2, 2, 2]
-    assert tree.n_row_tokens == 12
-
-
 def test_without_texts_the_tree_is_empty() -> None:
     tree = prefix_tree([])
     assert len(tree.node_tokens) == 0
@@ -137,14 +130,3 @@ def test_pairs_may_have_an_empty_part() -> None:
     found = Texts.of_pairs([(np.array(before, np.int32), np.array(after, np.int32)) for before, after in pairs])
     assert [(before.tolist(), after.tolist()) for before, after in found.pairs()] == pairs
     assert not len(Texts.of_pairs([]))
-
-
-def test_a_token_that_only_a_later_text_scores_is_a_target() -> None:
-    first, second = Text([1, 2, 3, 4, 5], 1), Text([1, 2, 3, 9], 3)
-    tree = prefix_tree([first, second])
-    assert list(zip(tree.target_depths.tolist(), tree.target_tokens.tolist(), strict=True)) == [
-        (1, 2),
-        (2, 3),
-        (4, 5),
-        (3, 9),
-    ]

@@ -23,7 +23,7 @@ def test_tree_tokens_are_the_distinct_prefixes_that_predict_a_token(texts) -> No
     assert found.n_tree_tokens == len(prefixes)
     assert found.n_row_tokens == sum(len(text) - 1 for text in texts)
     assert found.n_merged_tokens == sum(map(len, {text[:-1] for text in texts}))
-    assert (found.n_texts, found.n_prompt_tokens) == (len(texts), sum(map(len, texts)))
+    assert found.n_texts == len(texts)
 
 
 @given(TEXTS, st.integers(1, 5))
@@ -43,14 +43,6 @@ def test_the_counts_are_those_of_the_tree_that_is_computed(texts) -> None:
     tree = prefix_tree([Text(np.array(text), 1) for text in longer])
     found = counts(longer)
     assert (found.n_tree_tokens, found.n_row_tokens) == (len(tree.node_tokens), tree.n_row_tokens)
-
-
-def test_orders_of_four_options_share_the_question_once_and_full_blocks_only() -> None:
-    question = tuple(range(100, 120))
-    orders = [(*question, first, second) for first in range(4) for second in range(4)]
-    found = counts(orders, block=8)
-    assert (found.n_row_tokens, found.n_tree_tokens) == (16 * 21, 20 + 4)
-    assert found.n_block_tokens == 22 + 15 * (22 - 16)
 
 
 def test_without_texts_nothing_is_read_and_an_empty_text_is_refused() -> None:

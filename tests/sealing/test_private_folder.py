@@ -101,12 +101,6 @@ def test_a_later_format_names_the_version_that_wrote_it(tmp_path: Path) -> None:
         read_seal(tmp_path)
 
 
-def test_a_folder_of_the_first_format_which_had_no_chain_of_looks_is_refused(tmp_path: Path) -> None:
-    change_key(written(tmp_path), format=1)
-    with pytest.raises(ValueError, match=f"format is 1; this version reads format 2: install .*{TOOL}"):
-        read_seal(tmp_path)
-
-
 def test_other_files_in_the_folder_do_not_matter(tmp_path: Path) -> None:
     (written(tmp_path) / "looks.jsonl").write_text("{}\n")
     assert read_seal(tmp_path).key == KEY

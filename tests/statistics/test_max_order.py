@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import kstest, permutation_test
 
-from lm_eval_leakage.detectors.option_orders import MaxOrder, MaxOrderEvidence, OptionOrders, OrderScores
+from lm_eval_leakage.detectors.option_orders import MaxOrder, MaxOrderEvidence, OptionOrders
 from lm_eval_leakage.records import Answered, Question
+from lm_eval_leakage.stats.order_scores import OrderScores
 
 ALL_ORDERS = OptionOrders()
 
@@ -49,23 +49,11 @@ def test_the_pvalue_is_the_share_of_orders_at_least_as_high(row: list[float]) ->
     assert row[evidence.best_order] == max(row)
 
 
-def test_the_pvalue_is_scipys_permutation_test_of_the_published_score() -> None:
-    row = [-3.0, -7.0, -1.0, -5.0]
-    exact = permutation_test((row,), lambda x: x[0], permutation_type="pairings", alternative="greater")
-    (evidence,) = judge(row)
-    assert exact.pvalue == pytest.approx(evidence.pvalue, abs=1e-12)
-
-
 def test_over_all_arrangements_the_null_rate_is_exact() -> None:
     arrangements = [list(order) for order in permutations([-1.0, -2.0, -3.0, -4.0])]
     verdicts = judge(*arrangements)
     assert sum(verdict.flagged for verdict in verdicts) / len(verdicts) == verdicts[0].null_rate == 1 / 4
     assert sorted({verdict.pvalue for verdict in verdicts}) == [1 / 4, 2 / 4, 3 / 4, 1]
-
-
-def test_pvalues_of_exchangeable_orders_are_uniform() -> None:
-    rows = np.random.default_rng(0).normal(size=(3_000, 120)).tolist()
-    assert kstest([verdict.pvalue for verdict in judge(*rows)], "uniform").pvalue > 0.001
 
 
 def test_a_question_gets_the_same_evidence_alone_and_in_a_batch() -> None:
@@ -140,12 +128,6 @@ def test_with_two_orders_it_is_the_margin_in_nats() -> None:
 @pytest.mark.parametrize("score", [-0.1, -1e-3, -61.7])
 def test_equally_likely_orders_rank_at_zero(score: float) -> None:
     assert ranked_by(asked("a", "b", "c"), [score] * 6) == 0
-
-
-def test_it_does_not_depend_on_the_scale_of_the_log_likelihoods() -> None:
-    row = np.random.default_rng(3).normal(-60, 3, 24)
-    question = asked(*"abcd")
-    assert ranked_by(question, (row * 7 - 100).tolist()) == pytest.approx(ranked_by(question, row.tolist()), abs=1e-8)
 
 
 @given(st.integers(0, 10_000), st.floats(0.01, 50))

@@ -32,9 +32,13 @@ def test_the_model_is_told_the_benchmark_and_shown_the_rest() -> None:
     assert own.requests(QUESTION)[0].context.startswith("a benchmark? Which animals")
 
 
+def row_values(verdict) -> dict[str, float | None]:
+    return {row.name: row.per_question(verdict) for row in MaskedOptionWritten.rows}
+
+
 @pytest.mark.parametrize("instruction", ["{{ question", "{{ nothing }}"])
 def test_an_instruction_that_cannot_be_rendered_is_refused_at_once(instruction: str) -> None:
-    with pytest.raises(ValueError, match="cannot be rendered .* its variables are benchmark, mask and question"):
+    with pytest.raises(ValueError, match="cannot be rendered .* its variables are benchmark, mask, question"):
         MaskedOption(instruction=instruction)
     with pytest.raises(ValueError, match="hides is 'all'; choose one of: wrong, right, any"):
         MaskedOption(hides="all")
@@ -49,7 +53,7 @@ def test_the_hidden_option_must_be_written_exactly(written: str, exact: bool) ->
     (found,) = MaskedOptionWritten().judge([Answered(QUESTION, (request,), (), texts=(written,))])
     assert found.exact is exact
     assert (found.rouge == 1.0) is exact
-    assert found.values() == {"exact_rate": float(exact), "rouge": found.rouge}
+    assert row_values(found) == {"exact_rate": float(exact), "rouge": found.rouge, "judged_rate": None}
 
 
 # ---------------------------------------------------------------------- a judge
@@ -100,7 +104,7 @@ def test_a_judge_is_asked_about_every_question_by_the_template() -> None:
         "<user>Which: is a cat on a mat this? judge: a dog",
         "<user>Which: is a cat on a mat this? judge: ",
     ]
-    assert verdicts[0].values()["judged_rate"] == 1
+    assert row_values(verdicts[0])["judged_rate"] == 1
     assert verdicts[1].judge_reply == "I would say No"
 
 
@@ -110,7 +114,7 @@ def test_a_failing_judge_loses_only_its_own_opinions(monkeypatch: pytest.MonkeyP
     (verdict,) = LeakageFilter("masked_option", judge_model="a-judge").judge([written("a cat on a mat")])
     assert verdict.exact
     assert verdict.judged is None
-    assert "judged_rate" not in verdict.values()
+    assert row_values(verdict)["judged_rate"] is None
     assert "did not answer on 1 question(s): server went away" in caplog.text
 
 
@@ -121,7 +125,7 @@ def test_a_judge_that_cannot_be_loaded_ends_the_run_before_it_begins() -> None:
 
 
 def test_a_judges_prompt_that_cannot_be_rendered_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="its variables are question, option and written"):
+    with pytest.raises(ValueError, match="its variables are question, option, written"):
         MaskedOptionWritten(judge_prompt="{{ answer }}")
 
 

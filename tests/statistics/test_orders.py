@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from lm_eval_leakage.detectors.option_orders import MaxOrder, OrderScores, find_device
+from lm_eval_leakage.detectors.option_orders import MaxOrder
 from lm_eval_leakage.records import Answered, Question
+from lm_eval_leakage.stats.order_scores import OrderScores, find_device
 
 
 def test_rows_of_different_lengths_share_a_batch() -> None:

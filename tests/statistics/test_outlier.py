@@ -1,25 +1,20 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from lm_eval_leakage.detectors import outlier as outlier_null
-from lm_eval_leakage.detectors.option_orders import OrderScores
+from benchmarks.outlier_null import GRID, N_ORDERS, draw_counts
 from lm_eval_leakage.detectors.outlier import (
     FIVE_OPTIONS_DELTA,
     FOUR_OPTIONS_DELTA,
-    GRID,
-    N_ORDERS,
     TWO_ORDERS,
     Outlier,
-    draw_counts,
-    isolation_scores,
     null_cdf,
 )
+from lm_eval_leakage.stats.order_scores import OrderScores, isolation_scores
 
 
 def normal_scores(n_questions: int, n_orders: int, seed: int = 0) -> OrderScores:
@@ -65,12 +60,6 @@ def test_the_evidence_gives_the_rate_at_which_it_flags_without_leakage(n_orders:
     assert null_rate == pytest.approx(flagged, abs=4 * math.sqrt(0.25 / n) + 0.001)
 
 
-def test_published_thresholds_flag_a_large_share_under_the_null_hypothesis() -> None:
-    assert 0.25 < null_cdf(24, FOUR_OPTIONS_DELTA) < 0.45
-    assert null_cdf(24, -0.15) > 0.6
-    assert 0.4 < null_cdf(120, FIVE_OPTIONS_DELTA) < 0.55
-
-
 def test_two_options_cannot_be_flagged_and_three_almost_never() -> None:
     assert null_cdf(2, FOUR_OPTIONS_DELTA) < 1e-5
     assert null_cdf(6, FOUR_OPTIONS_DELTA) < 0.03
@@ -88,46 +77,11 @@ def test_one_order_has_no_null() -> None:
         null_cdf(1, -0.2)
 
 
-def test_pvalues_of_normal_scores_are_uniform() -> None:
-    pvalues = np.array([evidence.pvalue for evidence in Outlier()(normal_scores(4_000, 24, seed=3))])
-    for level in (0.01, 0.05, 0.2, 0.5):
-        error = math.sqrt(level * (1 - level) / len(pvalues))
-        assert np.mean(pvalues <= level) == pytest.approx(level, abs=4 * error + 0.002)
-
-
 def test_the_shipped_table_is_what_its_script_draws() -> None:
     found = draw_counts(24, 20_000, rng=torch.Generator().manual_seed(1)) / 20_000
     shipped = np.array([null_cdf(24, score) for score in GRID])
     assert np.abs(found - shipped).max() < 0.02
     assert set(range(2, 121)) <= set(N_ORDERS)
-
-
-def drawn(n_orders: int, draws: int, **options: int) -> list[int]:
-    return draw_counts(n_orders, draws, rng=torch.Generator().manual_seed(3), **options).tolist()
-
-
-def test_every_draw_is_counted_once_whatever_the_batches() -> None:
-    """Two orders always have the isolation score 0, which is the end of the grid."""
-    for rows in (32, 70, 100):
-        assert drawn(2, 70, rows=rows) == [0] * (len(GRID) - 1) + [70]
-
-
-def test_the_same_seed_draws_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert drawn(5, 70) == drawn(5, 70)
-    for name, value in (("TABLE", tmp_path / "table.npz"), ("DRAWS", 70), ("N_ORDERS", (2, 5)), ("SEED", 3)):
-        monkeypatch.setattr(outlier_null, name, value)
-    outlier_null.main()
-    with np.load(tmp_path / "table.npz") as table:
-        assert table["n_orders"].tolist() == [2, 5]
-        assert table["grid"].tolist() == GRID.tolist()
-        assert table["counts"][0].tolist() == drawn(2, 70)
-        assert table["counts"].dtype == np.uint32
-        assert int(table["draws"]) == 70
-    outlier_null._table.cache_clear()
-    try:
-        assert null_cdf(2, -0.1) == 1 / 71  # the observed score counts as one more draw
-    finally:
-        outlier_null._table.cache_clear()
 
 
 @pytest.mark.parametrize("n_orders", [5, 6, 24])

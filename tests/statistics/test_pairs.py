@@ -44,12 +44,6 @@ def test_like_for_like_agrees_with_enumeration_by_hand(seed: int, n_options: int
     assert found.null_rate == 1 / factorial(n_options)
 
 
-def test_without_memorisation_like_for_like_flags_at_its_null_rate() -> None:
-    rng = np.random.default_rng(5)
-    found = PairDirection().judge([drawn(3, rng) for _ in range(3000)])
-    assert np.mean([evidence.flagged for evidence in found]) == pytest.approx(1 / 6, abs=0.02)
-
-
 def test_length_misleads_the_published_statistic_but_not_the_corrected_one() -> None:
     # a text costs its length: pairs of the first two, short options win; their order makes no difference
     rng = np.random.default_rng(6)

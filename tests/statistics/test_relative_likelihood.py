@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 import zlib
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given
@@ -37,7 +38,7 @@ def test_by_hand() -> None:
 def test_a_reference_adds_one_value_and_changes_no_other() -> None:
     alone, beside = (measured((-30.0, -60.0, -40.0, -24.0), other) for other in ((), (-40.0, -70.0, -50.0, -39.0)))
     assert isinstance(beside, ReferencedMeasurement)
-    assert beside.values() == pytest.approx(alone.values() | {"over_reference": 0.25})
+    assert asdict(beside) == pytest.approx(asdict(alone) | {"over_reference": 0.25})
     assert beside.ranks_by[-1] == "over_reference"
 
 
@@ -45,7 +46,7 @@ def test_a_reference_adds_one_value_and_changes_no_other() -> None:
 def test_a_likelier_published_text_ranks_higher_by_every_value(answers, reference, share) -> None:
     before = measured(answers, (reference,) * 4)
     after = measured((answers[0] * share, *answers[1:]), (reference,) * 4)
-    assert all(after.values()[name] > before.values()[name] for name in before.ranks_by)
+    assert all(getattr(after, name) > getattr(before, name) for name in before.ranks_by)
 
 
 def test_a_text_with_log_likelihood_0_is_skipped_with_the_reason() -> None:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.detectors.wording_rank import WordingRank, wording_scores, wording_sum
+from lm_eval_leakage.detectors.wording_rank import WordingRank, wording_scores
 from lm_eval_leakage.records import Answered, Question, Request
+from lm_eval_leakage.stats.order_sum import version_sum
 
 QUESTION = Question("0", "Which tree?", ("apple", "birch"))
 TEXTS = ("Which tree?", "What tree is it?", "Tree?", "Of which kind?")
@@ -46,13 +47,13 @@ def test_over_all_published_wordings_a_question_is_flagged_at_most_as_often_as_i
 def test_equal_wordings_say_nothing():
     found = judged([-11.0, -16.0, -5.0, -14.0])
     assert (found.flagged, found.pvalue, found.wording_z) == (False, 1.0, 0.0)
-    assert wording_sum([found.scores]).n == 0
+    assert version_sum([found.scores]).n == 0
 
 
 def test_the_sum_does_not_depend_on_the_order_of_questions_or_of_private_wordings():
     rng = np.random.default_rng(0)
     rows = rng.normal(-1, 0.1, (40, 4))
-    one, two = wording_sum(rows.tolist()), wording_sum(rows[::-1, [0, 3, 1, 2]].tolist())
+    one, two = version_sum(rows.tolist()), version_sum(rows[::-1, [0, 3, 1, 2]].tolist())
     assert one.mean == pytest.approx(two.mean)
     assert abs(one.pvalue - two.pvalue) < 0.02
 

@@ -17,7 +17,6 @@ from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors import probes
-from lm_eval_leakage.detectors.option_orders import find_device
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.harness.seams.tasks import Kind
 from lm_eval_leakage.harness.tasks.audit import Config, audit_task, template
@@ -28,6 +27,7 @@ from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
 from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.records import Question
+from lm_eval_leakage.stats.order_scores import find_device
 
 SPLIT = "test"
 NO_METADATA: Mapping[str, object] = MappingProxyType({})

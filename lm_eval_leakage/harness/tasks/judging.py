@@ -22,7 +22,6 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 
 from lm_eval_leakage.detectors import Probe, Statistic, statistics
-from lm_eval_leakage.detectors.option_orders import find_device
 from lm_eval_leakage.detectors.option_recall import Ask
 from lm_eval_leakage.harness.models.processes import on_all
 from lm_eval_leakage.harness.models.question_requests import RENDERED_AGAIN, QuestionRequests, RequestsAgain, Response
@@ -47,6 +46,7 @@ from lm_eval_leakage.records import (
 )
 from lm_eval_leakage.results.published_orders import NullStatus
 from lm_eval_leakage.stats.known_scores import NOT_CALIBRATED, Calibrated, Calibration, class_of, why_withheld
+from lm_eval_leakage.stats.order_scores import find_device
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -97,11 +97,4 @@ def wordings_of(seal: Seal, question: Question) -> Sequence[str]:
 
 def by_place(seal: Seal, questions: Iterable[Question]) -> dict[int, Question]:
     """The sealed ones among a task's questions, by their places in the public file."""
-    return dict(_placed(seal, questions))
-
-
-def _placed(seal: Seal, questions: Iterable[Question]) -> Iterator[tuple[int, Question]]:
-    for question in questions:
-        found = seal.find(question)
-        if found is not None:
-            yield int(found.id), question
+    return {int(found.id): question for question in questions if (found := seal.find(question)) is not None}

@@ -1,0 +1,191 @@
+"""Log-likelihoods of all orders of many questions' options as one padded batch on one device, and what statistics
+compute from it. The only module of statistics that needs torch.
+
+A question's numbers are the same, to the last digit, whichever other questions are in the batch.
+
+Source of the isolation score: isolation forest, Liu, Ting and Zhou, ICDM 2008, as scikit-learn implements it; here in
+the limit of infinitely many trees. The score by places that stay fixed is ours (docs/validity_ranking.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+QUESTIONS_AT_ONCE = 2048  # a slice of 2,048 x 120 scores stays in a CPU's cache; whole data sets would not
+
+
+def find_device(name: str = "auto") -> torch.device:
+    """The named device; "auto" is the current accelerator if it supports float64, else the CPU."""
+    if name != "auto":
+        return torch.device(name)
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return torch.device("cpu") if accelerator is None or accelerator.type == "mps" else accelerator
+
+
+@dataclass(frozen=True)
+class OrderScores:
+    """Scores of every order of every question.
+
+    loglikelihoods: nats, float64, `(n_questions, n_orders)`; column 0 is the published order; a question with
+        fewer orders is padded with -inf at the end of its row
+    n_orders: `(n_questions,)`, number of columns of each row that are not padding
+    fixed_places: `(n_questions, n_orders)`, number of options that stand in their published place, any number in the
+        padding; None if only column 0 is known to be the published order, which then counts 1 and every other order 0
+    """
+
+    loglikelihoods: Tensor
+    n_orders: Tensor
+    fixed_places: Tensor | None = None
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Sequence[float]], device: str = "auto") -> OrderScores:
+        """A batch on `device` from one sequence of log-likelihoods per question."""
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        if len(rows) and lengths.min() < 2:
+            bad = int(lengths.argmin())
+            raise ValueError(f"row {bad} has {lengths[bad]} orders; at least 2 are needed")
+        padded = _padded(rows, lengths, -np.inf)
+        outside = ~np.isfinite(padded) & _within(padded, lengths)
+        if outside.any():
+            bad = int(np.flatnonzero(outside.any(axis=1))[0])
+            raise ValueError(f"row {bad} holds a log-likelihood that is not finite; leave such questions out")
+        where = find_device(device)
+        return cls(torch.from_numpy(padded).to(where), torch.from_numpy(lengths).to(where))
+
+    def with_fixed_places(self, rows: Sequence[Sequence[int]]) -> OrderScores:
+        """The same scores with the number of options in their published place, one sequence per question; an empty one
+        where it is not known."""
+        if not any(rows):
+            return self
+        lengths = self.n_orders.cpu().numpy()
+        known = [own or [1] + [0] * (length - 1) for own, length in zip(rows, lengths.tolist(), strict=True)]
+        for bad, (own, length) in enumerate(zip(known, lengths, strict=True)):
+            if len(own) != length:
+                raise ValueError(f"row {bad} has fixed places of {len(own)} orders, but scores of {length}")
+        return replace(self, fixed_places=torch.from_numpy(_padded(known, lengths, 0)).to(self.loglikelihoods.device))
+
+    @property
+    def is_order(self) -> Tensor:
+        """Which entries are not padding."""
+        return torch.arange(self.loglikelihoods.shape[1], device=self.n_orders.device) < self.n_orders[:, None]
+
+    def centred(self, values: Tensor) -> Tensor:
+        """Values of the same shape minus their mean over the question's orders; 0 in the padding."""
+        values = torch.where(self.is_order, values, 0.0)
+        return torch.where(self.is_order, values - (sums(values) / self.n_orders)[:, None], 0.0)
+
+    def standardised(self) -> Tensor:
+        """Log-likelihoods minus their mean over the question's orders, over their (population) standard deviation; 0
+        in the padding, and for a question whose orders are all equally likely."""
+        centred = self.centred(self.loglikelihoods)
+        lowest = torch.where(self.is_order, self.loglikelihoods, torch.inf).amin(dim=1, keepdim=True)
+        deviation = (sums(centred.square()) / self.n_orders).sqrt()[:, None]
+        varies = (
+            self.loglikelihoods.amax(dim=1, keepdim=True) > lowest
+        )  # the mean of equal numbers may be off by a bit
+        return torch.where(varies & (deviation > 0), centred / deviation, 0.0)
+
+
+def running_sums(rows: Tensor) -> Tensor:
+    """Sums of the first 1, 2, .. numbers of each row, added one after the other, so that neither the other rows nor
+    padding with zeros changes a sum in its last digit."""
+    if rows.device.type == "cpu":
+        return rows.cumsum(dim=1)
+    return rows.T.contiguous().cumsum(dim=0).T  # accelerators divide a scan along the rows, by the number of rows
+
+
+def sums(rows: Tensor) -> Tensor:
+    """The sum of each row, likewise."""
+    return running_sums(rows)[:, -1]
+
+
+def _padded(rows: Sequence[Sequence[float]], lengths: NDArray[np.int64], filler: float) -> NDArray[np.float64]:
+    padded = np.full((len(rows), int(lengths.max(initial=2))), filler, dtype=np.float64)
+    padded[_within(padded, lengths)] = np.fromiter(chain.from_iterable(rows), dtype=np.float64)
+    return padded
+
+
+def _within(padded: NDArray[np.float64], lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
+    inside: NDArray[np.bool_] = np.arange(padded.shape[1]) < lengths[:, None]
+    return inside
+
+
+def fixed_z(scores: OrderScores) -> Tensor:
+    """Sum over a question's orders of (options in their published place) x (standardised log-likelihood), divided by
+    its standard deviation if the orders are exchangeable; `(n_questions,)`.
+
+    With f the number of options in their published place, centred over the m orders, and z the log-likelihoods
+    standardised within the question: `sum(f z) / sqrt(sum(f^2) m / (m - 1))`, which is sqrt(m - 1) times the
+    correlation of f and the log-likelihoods. Over all ways to assign the log-likelihoods to the orders it has mean 0
+    and variance 1 for any number of options, drawn or held orders and repeated options, so that questions can be
+    ranked together. An option that keeps its place in every order (`move=movable`) adds the same to every f and
+    changes nothing; places count by what they read, so that repeated options may stand for each other. It is 0 if all
+    orders are equally likely. With two orders only the sign would be left, and it is the margin instead, in nats.
+    """
+    published = scores.fixed_places
+    if published is None:
+        published = torch.zeros_like(scores.loglikelihoods)
+        published[:, 0] = 1
+    fixed, m = scores.centred(published), scores.n_orders
+    spread = (sums(fixed.square()) * m / (m - 1)).sqrt()
+    score = sums(fixed * scores.standardised()) / spread
+    margin = scores.loglikelihoods[:, 0] - scores.loglikelihoods[:, 1]
+    # rounded, so that neither padding nor the device changes a score or breaks a tie
+    return torch.where(m == 2, margin, score.round(decimals=9))
+
+
+def isolation_scores(scores: OrderScores) -> Tensor:
+    """Exact isolation score of each question's most likely order, `(n_questions,)`, float64.
+
+    The score that an isolation forest of infinitely many trees gives to the maximum of the row if every tree is grown
+    on all points of the row (scikit-learn's default for up to 256 points). A tree splits the interval that its points
+    span at a uniformly random place, down to depth ceil(log2 n). With points x_0 >= x_1 >= .., the node that holds the
+    maximum always holds x_0 .. x_i for some i, so its expected path length follows from a recursion over i: the next
+    node ends at j < i with probability (x_j - x_(j+1)) / (x_0 - x_i). A node of equal points, or at the last depth,
+    counts as c(its size). A question's score is the same, to the last digit, whichever questions are scored with it.
+    """
+    slices = [torch.split(part, QUESTIONS_AT_ONCE) for part in (scores.loglikelihoods, scores.n_orders)]
+    return torch.cat([_isolation_scores(rows, n_orders) for rows, n_orders in zip(*slices, strict=True)])
+
+
+def _isolation_scores(rows: Tensor, n_orders: Tensor) -> Tensor:
+    # The padding (-inf) sorts last; values computed from it stay in its columns, which are never read.
+    ordered = rows.sort(dim=1, descending=True).values
+    span = ordered[:, :1] - ordered
+    gaps = ordered[:, :-1] - ordered[:, 1:]
+    leaves, depths = (table.to(rows.device) for table in _tables(ordered.shape[1]))
+    leaf, last_depth = leaves.expand_as(ordered), depths[n_orders - 1][:, None]
+    expected = leaf
+    for depth in reversed(range(int(last_depth.max()) if len(rows) else 0)):
+        cut = torch.ones_like(ordered)
+        cut[:, 1:] += running_sums(gaps * expected[:, :-1]) / span[:, 1:]
+        expected = torch.where((span > 0) & (depth < last_depth), cut, leaf)
+    whole = expected.gather(1, n_orders[:, None] - 1)[:, 0]
+    # Powers by Python: torch rounds those at the end of a batch, which fill no vector instruction, in another way.
+    powers = [2.0**exponent for exponent in (-whole / leaves[n_orders - 1]).tolist()]
+    return 0.5 - torch.tensor(powers, dtype=torch.float64, device=rows.device)
+
+
+@cache
+def _tables(largest: int) -> tuple[Tensor, Tensor]:
+    """c(n) and the last depth of trees of n points, for n from 1 to `largest`."""
+    sizes = torch.arange(1, largest + 1)
+    return path_length_of_leaf(sizes), torch.tensor([(size - 1).bit_length() for size in sizes.tolist()])
+
+
+def path_length_of_leaf(size: Tensor) -> Tensor:
+    """c(size): mean path length of an unsuccessful search in a binary search tree of `size` points."""
+    return torch.tensor([_path_length(n) for n in size.tolist()], dtype=torch.float64)
+
+
+def _path_length(n: int) -> float:
+    return 2 * (math.log(n - 1) + np.euler_gamma) - 2 * (n - 1) / n if n > 2 else n - 1.0
