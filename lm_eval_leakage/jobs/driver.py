@@ -1,6 +1,6 @@
 """How far a campaign is: counted as attempts end, without looking at any file.
 
-What `campaign status` prints, from the status file alone.
+What `check --status` prints, from the status file alone.
 
 Carries out a campaign: checks the plan, gives an engine what is left, tells how far it is, writes the tables.
 """
@@ -36,7 +36,7 @@ from lm_eval_leakage.jobs.manifest import (
     with_units,
 )
 from lm_eval_leakage.jobs.manifest import versions as known_versions
-from lm_eval_leakage.jobs.plan import CampaignPlan, Unit, as_settings, plan_as_yaml
+from lm_eval_leakage.jobs.plan import Plan, Unit, as_settings, plan_as_yaml
 from lm_eval_leakage.jobs.verify import write_tables
 from lm_eval_leakage.results.formatting import about, count, duration
 
@@ -209,30 +209,17 @@ class CampaignOutcome:
     tables: tuple[Path, ...]
 
 
-class Watch:
-    """What a driver tells while it works; this one tells nothing."""
-
-    def begins(self, progress: Progress) -> None:
-        """Called before the first unit."""
-
-    def ended(self, attempt: Attempt, progress: Progress) -> None:
-        """Called with every attempt as it ends."""
-
-    def ends(self) -> None:
-        """Called after the last unit, or when the campaign is interrupted."""
+Watch = Callable[[Progress, Attempt | None], None]  # called before the first unit, and with every attempt as it ends
 
 
 def run_campaign(
-    plan: CampaignPlan,
+    plan: Plan,
     *,
-    engine: str | None = None,
-    address: str | None = None,
     say: Say = lambda text: None,
-    watch: Watch | None = None,
+    watch: Watch = lambda progress, attempt: None,
 ) -> CampaignOutcome:
     """Carries out the units of a plan that are not done in its `output_path`, and writes the tables.
 
-    engine: `local`, `ray` or `slurm`; None chooses; address: of a Ray cluster
     say: called with what the command would print
 
     Raises ValueError, ImportError or OSError, in one sentence and before a model is loaded, for what has to be
@@ -245,13 +232,13 @@ def run_campaign(
         for sentence in set_apart(folder, prepared.plan, units):
             say(sentence)
         left = folder.left(units)
-        chosen = engine_of(engine, address, prepared.plan, folder)
+        chosen = engine_of(plan.engine, plan.address, prepared.plan, folder)
         say(f"engine: {chosen.description}; {len(units)} units, {len(units) - len(left)} of them done")
         _begin_session(folder, chosen)
         progress = Progress(units, left)
         try:
             if left:
-                _carry_out(chosen, left, progress, folder, watch or Watch())
+                _carry_out(chosen, left, progress, folder, watch)
                 for sentence in set_apart(folder, prepared.plan, units):
                     say(f"changed while the campaign ran: {sentence}; start the same command again")
         finally:
@@ -263,7 +250,7 @@ def run_campaign(
         return CampaignOutcome(folder, len(units), len(done), tuple(progress.failed), prepared.impossible, tables)
 
 
-def prepare(plan: CampaignPlan, folder: CampaignFolder, say: Say) -> CheckedPlan:
+def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
     """The plan as it is carried out, written to the folder. What was checked when the campaign began is not checked
     again if the plan is the same.
 
@@ -274,6 +261,8 @@ def prepare(plan: CampaignPlan, folder: CampaignFolder, say: Say) -> CheckedPlan
         return CheckedPlan(folder.plan, tuple(Impossible(**one) for one in manifest["impossible"]))
     say("reading the tasks ...")
     found = checked(plan)
+    if not manifest and folder.runs.exists():
+        raise ValueError(f"{folder.path} has runs that no engine's workers made; give another output_path")
     if manifest and (told := differences(folder.plan, found.plan)):
         raise ValueError(f"{folder.path} has another campaign: {'; '.join(told)}; give another output_path")
     for one in found.impossible:
@@ -317,14 +306,11 @@ def _carry_out(
 ) -> None:
     def tell(attempt: Attempt) -> None:
         progress.ended(attempt)
-        watch.ended(attempt, progress)
+        watch(progress, attempt)
 
-    watch.begins(progress)
-    try:
-        with _status_written(folder, progress, engine.description):
-            engine.carry_out(left, tell, progress.begun)
-    finally:
-        watch.ends()
+    watch(progress, None)
+    with _status_written(folder, progress, engine.description):
+        engine.carry_out(left, tell, progress.begun)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Protocol
 
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import CampaignPlan, Unit
+from lm_eval_leakage.jobs.plan import Plan, Unit
 
 LOCAL, RAY, SLURM = "local", "ray", "slurm"
 CLASSES = {  # imported when used: made from the plan, the folder and the address
@@ -38,7 +38,7 @@ class CampaignEngine(Protocol):
         """
 
 
-def engine_of(name: str | None, address: str | None, plan: CampaignPlan, folder: CampaignFolder) -> CampaignEngine:
+def engine_of(name: str | None, address: str | None, plan: Plan, folder: CampaignFolder) -> CampaignEngine:
     """The engine of this name; raises ValueError or ImportError, with the remedy, if it cannot be used.
 
     name: None takes Ray if it is installed and there is an address or more than one accelerator, else this machine

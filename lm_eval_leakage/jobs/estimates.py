@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING
@@ -18,9 +18,10 @@ from lm_eval_leakage.harness.models.model_identity import parameters_on_disk
 from lm_eval_leakage.harness.models.request_tokens import SCORED, TokenizerOnly, tokenizer_on_disk
 from lm_eval_leakage.harness.preflight import preflight, warn_if_one_at_a_time, why_cannot_answer, why_not
 from lm_eval_leakage.harness.task_shelf import LoadedTask, TaskShelf
+from lm_eval_leakage.harness.tasks.data import ENDINGS
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
 from lm_eval_leakage.jobs.manifest import UnitQuestions, files_of_tasks
-from lm_eval_leakage.jobs.plan import RUN, CampaignModel, CampaignPlan, Unit, units_of
+from lm_eval_leakage.jobs.plan import RUN, Plan, PlanModel, Unit, units_of
 from lm_eval_leakage.jobs.planning import ChosenIndices
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, markdown_of
 
@@ -48,7 +49,7 @@ class CheckedPlan:
     files: digests of the user's own files that each task is made of
     """
 
-    plan: CampaignPlan
+    plan: Plan
     impossible: tuple[Impossible, ...]
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -68,7 +69,7 @@ def _covering(unit: Unit) -> Iterator[tuple[str, str, str]]:
     return product((unit.model, ANY), (unit.task, ANY), kinds)
 
 
-def checked(plan: CampaignPlan) -> CheckedPlan:
+def checked(plan: Plan) -> CheckedPlan:
     """Raises ValueError, ImportError or OSError for what has to be changed: what `check_early` finds, and a plan of
     which no unit can be done."""
     from lm_eval_leakage.harness.auditable import findings_of
@@ -78,7 +79,7 @@ def checked(plan: CampaignPlan) -> CheckedPlan:
     for model in plan.models:
         warn_if_one_at_a_time(model.model, model.model_args)
     shelf = TaskShelf(plan.include_paths)
-    named = replace(plan, tasks=tuple(shelf.names(plan.tasks)))
+    named = plan.changed(tasks=tuple(shelf.names(plan.tasks)))
     leaves = {task: findings_of(task, shelf.index) for task in named.tasks}
     impossible = (*_not_audited(named, leaves), *_not_answered(named, leaves, shelf))
     found = CheckedPlan(named, impossible, files_of_tasks(named, shelf.index))
@@ -87,17 +88,29 @@ def checked(plan: CampaignPlan) -> CheckedPlan:
     return found
 
 
-def check_early(plan: CampaignPlan) -> None:
+def check_early(plan: Plan) -> None:
     """Raises ValueError, ImportError or OSError for what can be known before the index of tasks is built, and before
     what runs models is imported, which takes seconds, too: unknown names, missing packages and folders, tasks or
     backends that no audit of the plan fits."""
     check_writable(plan.output_path, folder=True)
     for module in plan.imports:
         _import(module)
-    models = [(model.model, model.model_args) for model in plan.models]
-    file, place = plan.metadata.get("data_files"), plan.include_path
-    preflight(plan.tasks, models, audits=plan.audits, include_path=place, data_files=file, leaves_out=True)
-    if plan.audits and (refusal := refusal_of_keys(plan.metadata, of_audits_only=not plan.runs)):
+    told = [(one.model, one.model_args) for one in plan.models]
+    told += [(plan.models[0].model, plan.reference)] if isinstance(plan.reference, Mapping) else []
+    files = [task for task in plan.tasks if task.endswith(ENDINGS)]
+    preflight(
+        [task for task in plan.tasks if task not in files],
+        told,
+        audits=() if plan.runs else plan.audits,
+        include_path=plan.include_path,
+        data_files=plan.metadata.get("data_files"),
+        files=files,
+        device=plan.models[0].device,
+        leaves_out=not plan.is_here,
+    )
+    if plan.unseen is not None:
+        preflight(plan.tasks, audits=plan.audits, include_path=plan.include_path, data_files=plan.unseen)
+    if plan.audits and (refusal := refusal_of_keys(plan.metadata, of_audits_only=not plan.accuracy)):
         raise ValueError(f"metadata: {refusal}")
 
 
@@ -114,7 +127,7 @@ def _import(module: str) -> None:
 Leaves = Mapping[str, Sequence["Finding"]]  # what the census finds on the tasks in a task or group
 
 
-def _not_audited(plan: CampaignPlan, leaves: Leaves) -> Iterable[Impossible]:
+def _not_audited(plan: Plan, leaves: Leaves) -> Iterable[Impossible]:
     """Tasks of which nothing can be audited, as the census judges them from their YAML files."""
     from lm_eval_leakage.harness.auditable import NOT_AUDITED
 
@@ -123,9 +136,9 @@ def _not_audited(plan: CampaignPlan, leaves: Leaves) -> Iterable[Impossible]:
             yield Impossible(ANY, task, ANY, f"{task} cannot be audited: {found[0].reason}")
 
 
-def _not_answered(plan: CampaignPlan, leaves: Leaves, shelf: TaskShelf) -> Iterable[Impossible]:
+def _not_answered(plan: Plan, leaves: Leaves, shelf: TaskShelf) -> Iterable[Impossible]:
     """Audits and runs that a model's backend cannot answer."""
-    needs = {task: {_need(shelf, one.task) for one in found} for task, found in leaves.items() if plan.runs}
+    needs = {task: {_need(shelf, one.task) for one in found} for task, found in leaves.items() if plan.accuracy}
     for model in plan.models:
         for audit in plan.audits:
             if reason := why_not(model.model, audit):
@@ -207,7 +220,7 @@ def estimates(prepared: CheckedPlan, say: Callable[[str], None]) -> Estimates:
     return Estimates(tuple(found), tuple(problems))
 
 
-def _size(loaded: LoadedTask, samples: ChosenIndices, model: CampaignModel, tokenizer: TokenizerOnly) -> RunSize:
+def _size(loaded: LoadedTask, samples: ChosenIndices, model: PlanModel, tokenizer: TokenizerOnly) -> RunSize:
     for task in loaded.leaves.values():
         prepare_to_count(task, tokenizer)
     rows = [(loaded.leaves[name], row) for name, own in samples.items() for row in own]
@@ -216,7 +229,7 @@ def _size(loaded: LoadedTask, samples: ChosenIndices, model: CampaignModel, toke
 
 
 def _together(
-    model: CampaignModel, n_units: int, sizes: Sequence[RunSize], tokenizer: TokenizerOnly | None
+    model: PlanModel, n_units: int, sizes: Sequence[RunSize], tokenizer: TokenizerOnly | None
 ) -> ModelEstimate:
     if tokenizer is None:
         return ModelEstimate(model.name, n_units, None, None, None, None, parameters_on_disk(model.model_args))

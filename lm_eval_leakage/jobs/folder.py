@@ -26,7 +26,7 @@ from typing import Any
 from uuid import uuid4
 
 from lm_eval_leakage.files import add_record, atomic_remove, atomic_write, published
-from lm_eval_leakage.jobs.plan import CampaignPlan, Unit, read_plan
+from lm_eval_leakage.jobs.plan import Plan, Unit, read_plan
 from lm_eval_leakage.texts import as_json, brief
 
 CHUNK = 2**20  # bytes
@@ -105,7 +105,7 @@ class CampaignFolder:
         self._records: dict[str, Path] = {}
 
     @property
-    def plan(self) -> CampaignPlan:
+    def plan(self) -> Plan:
         """The plan of this campaign; its output_path is this folder."""
         return read_plan(self.path / PLAN, self.path)
 
@@ -257,7 +257,7 @@ class UnitQueue:
     worker is killed again and again, for want of memory for example, may be the reason.
     """
 
-    def __init__(self, units: Iterable[Unit], plan: CampaignPlan, earlier: Iterable[Attempt] = ()) -> None:
+    def __init__(self, units: Iterable[Unit], plan: Plan, earlier: Iterable[Attempt] = ()) -> None:
         """earlier: attempts that count as tries; units that they have exhausted are given up"""
         self._retries = plan.retries
         self._waiting: dict[str, deque[Unit]] = {}

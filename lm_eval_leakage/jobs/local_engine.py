@@ -19,7 +19,7 @@ from typing import IO
 from lm_eval_leakage.files import log_to_add_to
 from lm_eval_leakage.jobs.engines import Begun, Tell, lost_attempt, n_accelerators
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, attempt_of
-from lm_eval_leakage.jobs.plan import CampaignPlan, Unit
+from lm_eval_leakage.jobs.plan import Plan, Unit
 from lm_eval_leakage.jobs.unit_worker import engine_limit, too_long
 
 MODULE = "lm_eval_leakage.jobs.worker_process"
@@ -116,7 +116,7 @@ class LocalEngine:
     """
 
     def __init__(
-        self, plan: CampaignPlan, folder: CampaignFolder, address: str | None = None, *, called: str | None = None
+        self, plan: Plan, folder: CampaignFolder, address: str | None = None, *, called: str | None = None
     ) -> None:
         self._plan, self._folder, self._called = plan, folder, called or f"local-{secrets.token_hex(4)}"
         self._n_workers = plan.workers or 1

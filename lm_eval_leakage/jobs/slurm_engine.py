@@ -36,7 +36,7 @@ import psutil
 from lm_eval_leakage.files import atomic_remove, atomic_write, write_once
 from lm_eval_leakage.jobs.engines import Begun, Tell, lost_attempt
 from lm_eval_leakage.jobs.folder import ATTEMPTS, Attempt, CampaignFolder, NewAttempts, UnitQueue
-from lm_eval_leakage.jobs.plan import CampaignPlan, Unit
+from lm_eval_leakage.jobs.plan import Plan, Unit
 from lm_eval_leakage.texts import brief, visible
 
 WITHDRAWN = ""  # the id in the mark of a job that must not begin
@@ -295,7 +295,7 @@ class SlurmJobs:
     cluster: `slurm` or `local`, where jobs are submitted
     """
 
-    def __init__(self, plan: CampaignPlan, folder: Path, cluster: str) -> None:
+    def __init__(self, plan: Plan, folder: Path, cluster: str) -> None:
         self._plan, self._folder, self._cluster = plan, folder.absolute(), cluster
         self._place = self._folder / "slurm"
         self.cards = JobCards(self._folder)
@@ -383,7 +383,7 @@ class SlurmJob:
         if not cards.begin(worker, job_id):
             return
         plan = folder.plan
-        own = replace(plan, models=(plan.model(self.card.model),), workers=1)
+        own = plan.changed(models=(plan.model(self.card.model),), workers=1)
         made = [attempt for attempt in folder.attempts() if self.card.has_made(attempt)]
 
         def begun(unit: Unit, _: str) -> None:
@@ -420,7 +420,7 @@ class SlurmEngine:
     address: `local` for submitit's local executor, None for Slurm
     """
 
-    def __init__(self, plan: CampaignPlan, folder: CampaignFolder, address: str | None = None) -> None:
+    def __init__(self, plan: Plan, folder: CampaignFolder, address: str | None = None) -> None:
         refuse_several_processes(plan.slurm)
         self._plan, self._folder, self._cluster = plan, folder, cluster_of(address)
         self._jobs = SlurmJobs(plan, folder.path, self._cluster)

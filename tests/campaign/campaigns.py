@@ -11,7 +11,7 @@ import yaml
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.jobs.folder import PLAN, CampaignFolder
-from lm_eval_leakage.jobs.plan import CampaignPlan, plan_as_yaml, plan_of
+from lm_eval_leakage.jobs.plan import Plan, plan_as_yaml, plan_of
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import as_csv, leaderboard
 from tests.checking.conftest import questions, written
@@ -35,9 +35,7 @@ def benchmark(folder: Path, name: str, *, n: int = 12, seed: int = 1, is_there: 
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(told))
 
 
-def plan_for(
-    place: Path, output: Path, *names: str, arguments: Mapping[str, Any] | None = None, **more: Any
-) -> CampaignPlan:
+def plan_for(place: Path, output: Path, *names: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Plan:
     """Two benchmarks in `place`/tasks, `quiz` and `trivia`, for models of these names, each with one worker."""
     benchmark(place / "tasks", "quiz", seed=1)
     benchmark(place / "tasks", "trivia", seed=2)
@@ -48,6 +46,7 @@ def plan_for(
         ],
         "tasks": ["quiz", "trivia"],
         "audits": ["leakage_perm"],
+        "questions": "all",
         "include_path": str(place / "tasks"),
         "imports": ["tests.campaign.frail_model"],
         "metadata": {"orders": 4},
@@ -55,7 +54,7 @@ def plan_for(
     return plan_of({**told, **more}, "a test", output)
 
 
-def begun(plan: CampaignPlan) -> CampaignFolder:
+def begun(plan: Plan) -> CampaignFolder:
     """The folder of a campaign, with its plan, as a driver leaves it for workers."""
     folder = CampaignFolder(plan.output_path)
     atomic_write(folder.path / PLAN, plan_as_yaml(plan))

@@ -64,7 +64,7 @@ def test_shards_give_the_rows_of_the_whole(here: Run, settings: dict[str, Any], 
 
 @pytest.mark.model
 def test_drawn_questions_are_the_same_in_runs_and_audits(here: Run, settings: dict[str, Any], tmp_path: Path) -> None:
-    here(settings, limit=5, shards=2, seed=3)
+    here(settings, questions=5, shards=2, seed=3)
     assert [(row["n"], row["n_tested"]) for row in rows(tmp_path / "out")] == [(5, 5), (5, 5)]
 
 
@@ -137,9 +137,9 @@ def test_a_unit_that_takes_too_long_fails_and_the_rest_is_done(here: Run, settin
 
 @pytest.mark.model
 def test_another_plan_in_the_same_folder_is_refused_with_what_differs(here: Run, settings: dict[str, Any]) -> None:
-    here(settings, tasks=["quiz"], limit=5)
-    with pytest.raises(ValueError, match=r"has another campaign: limit was 5 and is 6; give another output_path"):
-        here(settings, tasks=["quiz"], limit=6)
+    here(settings, tasks=["quiz"], questions=5)
+    with pytest.raises(ValueError, match=r"has another campaign: questions was 5 and is 6; give another output_path"):
+        here(settings, tasks=["quiz"], questions=6)
 
 
 @pytest.mark.model
@@ -155,7 +155,7 @@ def test_a_task_may_be_added(here: Run, settings: dict[str, Any], tmp_path: Path
 
 @pytest.mark.model
 def test_the_manifest_has_plan_versions_seed_models_data_and_digests(here: Run, settings: dict[str, Any]) -> None:
-    manifest = here(settings, seed=7, limit=6).folder.manifest()
+    manifest = here(settings, seed=7, questions=6).folder.manifest()
     assert manifest["plan"]["tasks"] == ["quiz", "riddle"]
     assert manifest["seeds"]["drawing"] == 7
     assert {"python", "lm_eval", "torch", "transformers", "datasets", "lm-eval-leakage"} <= set(manifest["versions"])

@@ -79,7 +79,7 @@ def test_how_units_are_run_may_change_and_plans_may_grow(change: dict[str, Any])
     [
         ({"seed": 1}, "seed was 0 and is 1"),
         ({"shards": 2}, "shards was 1 and is 2"),
-        ({"limit": 5}, "limit was None and is 5"),
+        ({"questions": 5}, "questions was None and is 5"),
         ({"tasks": ["arc_easy"]}, "tasks was ['mmlu'] and is ['arc_easy']"),
         ({"models": [{"name": "b"}]}, "the model 'a' is missing"),
     ],

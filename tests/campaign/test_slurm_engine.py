@@ -11,7 +11,7 @@ import pytest
 from lm_eval_leakage.jobs import slurm_engine
 from lm_eval_leakage.jobs.engines import engine_of, lost_attempt
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import CampaignPlan, Unit, plan_of, units_of
+from lm_eval_leakage.jobs.plan import Plan, Unit, plan_of, units_of
 from lm_eval_leakage.jobs.slurm_engine import THIS_MACHINE, JobCard, JobCards, JobMark, SlurmEngine
 
 Work = Callable[["PaperJobs", JobCard], None]
@@ -23,7 +23,7 @@ class PaperJobs:
     work: Work
     dealt: list[JobCard]
 
-    def __init__(self, plan: CampaignPlan, folder: Path, cluster: str) -> None:
+    def __init__(self, plan: Plan, folder: Path, cluster: str) -> None:
         self.cards, self.live, self.folder = JobCards(folder), [], CampaignFolder(folder)
 
     def adopt(self) -> None:
@@ -78,12 +78,16 @@ def all_done(jobs: PaperJobs, card: JobCard) -> None:
         jobs.end(card, unit)
 
 
-def plan(output: Path, **more: object) -> CampaignPlan:
+def plan(output: Path, **more: object) -> Plan:
     models = [{"name": name, "model_args": "pretrained=m"} for name in ("a", "b")]
-    return plan_of({"models": models, "tasks": ["quiz", "trivia"], "shards": 2, **more}, "a test", output)
+    return plan_of(
+        {"models": models, "tasks": ["quiz", "trivia"], "shards": 2, "audits": ["leakage_perm"], **more},
+        "a test",
+        output,
+    )
 
 
-def carried_out(told: CampaignPlan) -> list[Attempt]:
+def carried_out(told: Plan) -> list[Attempt]:
     heard: list[Attempt] = []
     engine = SlurmEngine(told, CampaignFolder(told.output_path))
     engine.carry_out(units_of(told), heard.append, lambda unit, worker: None)

@@ -13,7 +13,7 @@ import pytest
 
 from lm_eval_leakage.jobs.engines import engine_of
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import CampaignPlan, Unit, units_of
+from lm_eval_leakage.jobs.plan import Plan, Unit, units_of
 from lm_eval_leakage.jobs.slurm_engine import CONTROLLER, JobCards
 from tests.campaign.campaigns import answers, begun, benchmark, plan_for, tables
 from tests.faults.children import KILLED, child
@@ -44,7 +44,7 @@ def jobs_in(place: Path) -> list[psutil.Process]:
     ]
 
 
-def carried_out(plan: CampaignPlan) -> tuple[CampaignFolder, list[Attempt]]:
+def carried_out(plan: Plan) -> tuple[CampaignFolder, list[Attempt]]:
     heard: list[Attempt] = []
     folder = begun(plan)
     left = folder.left(units_of(plan))
@@ -52,7 +52,7 @@ def carried_out(plan: CampaignPlan) -> tuple[CampaignFolder, list[Attempt]]:
     return folder, heard
 
 
-def by_one_process(plan: CampaignPlan) -> None:
+def by_one_process(plan: Plan) -> None:
     from lm_eval_leakage.jobs.unit_worker import UnitWorker
 
     folder = begun(plan)
