@@ -172,7 +172,7 @@ def _carry_out(plan: Plan, tflops: float) -> None:
     if plan.dry_run:
         note("reading the tasks ...")
         prepared = checked(plan)
-        say(as_text(prepared, estimates(prepared, note), tflops))
+        say(as_text(prepared, *estimates(prepared, note), tflops))
         return
     from lm_eval_leakage.jobs.driver import run_campaign  # seconds
 

@@ -168,41 +168,44 @@ ESTIMATED = ("model", "units", "requests", "tokens in rows", "tokens as a tree",
 class ModelEstimate:
     """Of all units of one model.
 
-    n_requests and the tokens: None if its tokenizer is not on this machine
-    n_row_tokens: each text in a row of its own; n_tree_tokens: every shared prefix once
-    n_read: what its backend reads
+    sizes: of its runs and audits; None if its tokenizer is not on this machine
     n_parameters: None if its weights are not on this machine
     """
 
-    model: str
+    model: PlanModel
     n_units: int
-    n_requests: int | None
-    n_row_tokens: int | None
-    n_tree_tokens: int | None
-    n_read: int | None
+    sizes: Sequence[RunSize] | None
     n_parameters: int | None
 
     def gpu_hours(self, tflops: float) -> float | None:
         """tflops: 10^12 operations per second that a GPU achieves"""
-        if self.n_read is None or self.n_parameters is None:
+        if self.sizes is None or self.n_parameters is None:
             return None
-        return OPERATIONS * self.n_parameters * self.n_read / (tflops * TERA) / HOUR
+        n_read = sum(size.n_read(self.model.model) for size in self.sizes)
+        return OPERATIONS * self.n_parameters * n_read / (tflops * TERA) / HOUR
+
+    def cells(self, tflops: float) -> list[str]:
+        """With tokens where each text has a row of its own, where every shared prefix is read once, and as read."""
+        hours, numbers = self.gpu_hours(tflops), [DASH] * 4
+        if self.sizes is not None:
+            counts = [(size.tokens.counts, size.method == SCORED) for size in self.sizes]
+            told = [
+                sum(one.n_texts for one, _ in counts),
+                sum(one.n_row_tokens for one, _ in counts),
+                sum(one.n_tree_tokens if shares else one.n_row_tokens for one, shares in counts),
+                sum(size.n_read(self.model.model) for size in self.sizes),
+            ]
+            numbers = [about(n) for n in told]
+        return [self.model.name, count(self.n_units), *numbers, DASH if hours is None else f"{hours:.2g}"]
 
 
-@dataclass(frozen=True)
-class Estimates:
-    """problems: why a task or audit could not be counted"""
-
-    models: tuple[ModelEstimate, ...]
-    problems: tuple[str, ...]
-
-
-def estimates(prepared: CheckedPlan, say: Callable[[str], None]) -> Estimates:
-    """Loads tasks, their data and tokenizers, and no model."""
+def estimates(prepared: CheckedPlan, say: Callable[[str], None]) -> tuple[list[ModelEstimate], list[str]]:
+    """The second are the reasons why a task or audit could not be counted. Loads tasks, their data and tokenizers, and
+    no model."""
     plan = prepared.plan
     tokenizers = {model.name: tokenizer_on_disk(model.model_args) for model in plan.models}
     units = prepared.units()
-    sizes: dict[str, list[RunSize]] = {model.name: [] for model in plan.models}
+    sizes: dict[str, list[RunSize]] = {name: [] for name, found in tokenizers.items() if found is not None}
     problems: dict[str, None] = {}
     shelf = TaskShelf(plan.include_paths)
     questions = {model.name: UnitQuestions(plan, model, shelf) for model in plan.models}
@@ -216,8 +219,11 @@ def estimates(prepared: CheckedPlan, say: Callable[[str], None]) -> Estimates:
             except (ValueError, OSError, KeyError) as error:
                 problems[f"{unit.asked}: {error}"] = None
     n_units = Counter(unit.model for unit in units)
-    found = [_together(one, n_units[one.name], sizes[one.name], tokenizers[one.name]) for one in plan.models]
-    return Estimates(tuple(found), tuple(problems))
+    found = [
+        ModelEstimate(one, n_units[one.name], sizes.get(one.name), parameters_on_disk(one.model_args))
+        for one in plan.models
+    ]
+    return found, list(problems)
 
 
 def _size(loaded: LoadedTask, samples: ChosenIndices, model: PlanModel, tokenizer: TokenizerOnly) -> RunSize:
@@ -228,69 +234,31 @@ def _size(loaded: LoadedTask, samples: ChosenIndices, model: PlanModel, tokenize
     return size_of(some, len(rows), tokenizer, tokenizer.apply_chat_template if model.apply_chat_template else None)
 
 
-def _together(
-    model: PlanModel, n_units: int, sizes: Sequence[RunSize], tokenizer: TokenizerOnly | None
-) -> ModelEstimate:
-    if tokenizer is None:
-        return ModelEstimate(model.name, n_units, None, None, None, None, parameters_on_disk(model.model_args))
-    counts = [size.tokens.counts for size in sizes]
-    return ModelEstimate(
-        model.name,
-        n_units,
-        sum(one.n_texts for one in counts),
-        sum(one.n_row_tokens for one in counts),
-        sum(
-            one.n_tree_tokens if size.method == SCORED else one.n_row_tokens
-            for one, size in zip(counts, sizes, strict=True)
-        ),
-        sum(size.n_read(model.model) for size in sizes),
-        parameters_on_disk(model.model_args),
-    )
-
-
-def as_text(prepared: CheckedPlan, found: Estimates, tflops: float) -> str:
+def as_text(prepared: CheckedPlan, found: Sequence[ModelEstimate], problems: Sequence[str], tflops: float) -> str:
     """A row per model, their sum, and in sentences what the numbers rest on."""
-    lines = [list(ESTIMATED), *(_cells(one, tflops) for one in found.models)]
-    return "\n".join([_units(prepared), "", markdown_of(lines), "", *_remarks(prepared, found, tflops)])
-
-
-def _units(prepared: CheckedPlan) -> str:
     plan, kinds = prepared.plan, Counter(unit.kind for unit in prepared.units())
     told = ", ".join(f"{kind} {count(n)}" for kind, n in kinds.items())
-    return (
+    head = (
         f"{counted(kinds.total(), 'unit')} ({told}): {counted(len(plan.models), 'model')}, "
         f"{counted(len(plan.tasks), 'task')}, {counted(plan.shards, 'shard')} each"
     )
-
-
-def _cells(one: ModelEstimate, tflops: float) -> list[str]:
-    tokens = (one.n_requests, one.n_row_tokens, one.n_tree_tokens, one.n_read)
-    hours = one.gpu_hours(tflops)
-    return [
-        one.model,
-        count(one.n_units),
-        *(DASH if n is None else about(n) for n in tokens),
-        DASH if hours is None else f"{hours:.2g}",
-    ]
-
-
-def _remarks(prepared: CheckedPlan, found: Estimates, tflops: float) -> Sequence[str]:
-    hours = [one.gpu_hours(tflops) for one in found.models]
-    known = [value for value in hours if value is not None]
-    told = [
-        f"- about {sum(known):.2g} GPU hours for {len(known)} of {counted(len(hours), 'model')}: 2 operations per "
+    lines = [list(ESTIMATED), *(one.cells(tflops) for one in found)]
+    known = [hours for one in found if (hours := one.gpu_hours(tflops)) is not None]
+    remarks = [
+        f"- about {sum(known):.2g} GPU hours for {len(known)} of {counted(len(found), 'model')}: 2 operations per "
         f"parameter and token at {tflops:g} TFLOP/s (--tflops), without loading models and starting workers",
         f"- {ROWS_COUNTED} questions of each run or audit are tokenised, the rest is taken to be like them",
     ]
-    told += [
-        f"- {one.model}: tokens are not known, since its tokenizer is not on this machine"
-        for one in found.models
-        if one.n_requests is None
+    remarks += [
+        f"- {one.model.name}: tokens are not known, since its tokenizer is not on this machine"
+        for one in found
+        if one.sizes is None
     ]
-    told += [
-        f"- {one.model}: GPU hours are not known, since no safetensors files of it are on this machine"
-        for one in found.models
+    remarks += [
+        f"- {one.model.name}: GPU hours are not known, since no safetensors files of it are on this machine"
+        for one in found
         if one.n_parameters is None
     ]
-    told += [f"- left out: {one.reason}" for one in prepared.impossible]
-    return [*told, *(f"- not counted: {problem}" for problem in found.problems)]
+    remarks += [f"- left out: {one.reason}" for one in prepared.impossible]
+    remarks += [f"- not counted: {problem}" for problem in problems]
+    return "\n".join([head, "", markdown_of(lines), "", *remarks])

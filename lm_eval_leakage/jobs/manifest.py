@@ -32,7 +32,7 @@ from lm_eval_leakage.files import atomic_remove, published
 from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf, digest_of_rows, placed_rows
 from lm_eval_leakage.jobs.engines import now
 from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, digest_of, digests_of
-from lm_eval_leakage.jobs.plan import RUN, Plan, PlanModel, Unit
+from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, RUN, Plan, PlanModel, Unit
 from lm_eval_leakage.jobs.planning import ChosenIndices, RowFinder, drawn_once, named_model, samples_of
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.logs.run import IDENTITY, identity_differences
@@ -304,7 +304,9 @@ def versions() -> dict[str, str]:
 def differences(before: Plan, now: Plan) -> list[str]:
     """What makes a plan another campaign than the one in the folder, in words. Models, tasks and audits may be added,
     and it may change how units are run: that leaves valid what is done."""
-    old, new = before.model_dump(mode="json"), now.model_dump(mode="json")
+    old, new = (
+        {**plan.model_dump(mode="json"), "questions": plan.questions or ALL_QUESTIONS} for plan in (before, now)
+    )
     told = []
     for name in old:
         if name in MAY_GROW and set(old[name]) <= set(new[name]):

@@ -54,6 +54,13 @@ def plan_for(place: Path, output: Path, *names: str, arguments: Mapping[str, Any
     return plan_of({**told, **more}, "a test", output)
 
 
+def small_plan(**given: Any) -> Plan:
+    """Of one model that is never loaded."""
+    model = {"name": "a", "model_args": "pretrained=m"}
+    told = {"models": [model], "tasks": ["mmlu"], "audits": ["leakage_perm"], "questions": "all"}
+    return plan_of(told | given, "plan.yaml")
+
+
 def begun(plan: Plan) -> CampaignFolder:
     """The folder of a campaign, with its plan, as a driver leaves it for workers."""
     folder = CampaignFolder(plan.output_path)
