@@ -6,7 +6,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,12 +154,17 @@ def _check_here(plan: Plan) -> None:
     if (more := len(outcome.problems) - NAMED) > 0:
         note(f"note: and {more} more, which the page lists")
     say(f"\npage: {outcome.page}")
-    for sentence in outcome.failed:
+    _end(outcome.failed, outcome.unjudged)
+
+
+def _end(failed: Sequence[str], unjudged: str) -> None:
+    """As `--fail-on` says."""
+    for sentence in failed:
         warn(f"fails: {sentence}")
-    if outcome.failed:
+    if failed:
         sys.exit(CONDITION_MET)
-    if outcome.unjudged:
-        refuse(outcome.unjudged)
+    if unjudged:
+        refuse(unjudged)
 
 
 # ---------------------------------------------------------------------- workers of an engine
@@ -227,6 +232,7 @@ def _tell(outcome: CampaignOutcome) -> None:
         warn(f"and {more} more failed; `lm-eval-leakage check --status {outcome.folder.path}` lists them")
     if outcome.n_done < outcome.n_units:
         sys.exit(REFUSED)
+    _end(outcome.failed_on, outcome.unjudged)
 
 
 def _status(path: Path) -> None:

@@ -36,9 +36,11 @@ from lm_eval_leakage.jobs.manifest import (
     with_units,
 )
 from lm_eval_leakage.jobs.manifest import versions as known_versions
+from lm_eval_leakage.jobs.outcome import gate
 from lm_eval_leakage.jobs.plan import Plan, Unit, as_settings, plan_as_yaml
-from lm_eval_leakage.jobs.verify import write_tables
+from lm_eval_leakage.jobs.verify import annotations_of, write_tables
 from lm_eval_leakage.results.formatting import about, count, duration
+from lm_eval_leakage.results.tables import benchmarks
 
 FAILURES_LISTED = 100  # in the status file
 
@@ -199,6 +201,7 @@ class CampaignOutcome:
     """failed: the last attempt of each unit that was given up
     impossible: what was left out, with reasons
     tables: the files that were written
+    failed_on, unjudged: as of `CheckOutcome`, by the verdicts of the tables
     """
 
     folder: CampaignFolder
@@ -207,6 +210,8 @@ class CampaignOutcome:
     failed: tuple[Attempt, ...]
     impossible: tuple[Impossible, ...]
     tables: tuple[Path, ...]
+    failed_on: tuple[str, ...] = ()
+    unjudged: str = ""
 
 
 Watch = Callable[[Progress, Attempt | None], None]  # called before the first unit, and with every attempt as it ends
@@ -247,7 +252,10 @@ def run_campaign(
         if len(done) == len(units):
             folder.tidy()
         tables = tuple(write_tables(folder, say))
-        return CampaignOutcome(folder, len(units), len(done), tuple(progress.failed), prepared.impossible, tables)
+        failed = tuple(progress.failed)
+        found = annotations_of(folder) if plan.fail_on else []
+        judged = gate(plan, benchmarks([row for one in found for row in one.rows]))
+        return CampaignOutcome(folder, len(units), len(done), failed, prepared.impossible, tables, *judged)
 
 
 def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:

@@ -324,13 +324,18 @@ def conclude(settings: Plan, planned: PlannedCheck, files: FilesByRoom, problems
     )
     atomic_write(settings.output_path / PAGE, render(annotations, outcome.others))
     atomic_write(settings.output_path / VERDICTS, outcome.as_json() + "\n")
-    if settings.fail_on is None:
-        return outcome
-    condition = Condition.of(f"verdict>={settings.fail_on}")
-    untold = () if settings.allow_untold else condition.untold_of(own)
+    failed, unjudged = gate(settings, own)
+    return replace(outcome, failed=failed, unjudged=unjudged)
+
+
+def gate(plan: Plan, rows: Sequence[Row]) -> tuple[tuple[str, ...], str]:
+    """Why `fail_on` is met, a sentence per verdict, and which verdicts it cannot judge, unless that is allowed."""
+    if plan.fail_on is None:
+        return (), ""
+    condition = Condition.of(f"verdict>={plan.fail_on}")
+    untold = () if plan.allow_untold else condition.untold_of(rows)
     remedy = "--fail-on cannot be judged for all benchmarks (--allow-untold accepts that): "
-    unjudged = f"{remedy}{'; '.join(untold)}" if untold else ""
-    return replace(outcome, failed=tuple(condition.met_by(own)), unjudged=unjudged)
+    return tuple(condition.met_by(rows)), f"{remedy}{'; '.join(untold)}" if untold else ""
 
 
 def _calibrations(files: FilesByRoom) -> tuple[list[Calibrating], list[str]]:

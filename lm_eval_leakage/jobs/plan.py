@@ -34,7 +34,7 @@ MOST_SHARDS = 1_000  # of a benchmark: 14,042 questions of MMLU are 15 in each
 SET_BY_UNITS = ("shard",)  # keys of `metadata` that each unit has for itself
 OF_ONE_MODEL = ("model", "model_args", "batch_size", "device", "apply_chat_template")  # instead of `models`
 OF_ENGINES = ("engine", "address", "shards", "workers", "minutes", "slurm")  # any of them asks for workers
-ONLY_HERE = ("runs", "reference", "unseen", "orders", "fail_on")  # of a plan of one model in this process
+ONLY_HERE = ("runs", "reference", "unseen", "orders")  # of a plan of one model in this process
 NOT_REPEATED = ("fail_on", "allow_untold", "dry_run", "quiet")
 
 
@@ -273,7 +273,6 @@ class Plan(BaseModel):
     reference: a folder of another model's audits, or the model_args of a model to audit as the reference
     unseen: a file of questions of the same kind that the model cannot have seen
     orders: what the builder of the one task says about its published orders, as "random: SOURCE"
-    fail_on: the verdict from which on the command fails; allow_untold: whether verdicts that cannot be told pass it
 
     Of workers:
     engine: what starts them; None chooses; address: of a cluster
@@ -283,6 +282,7 @@ class Plan(BaseModel):
     slurm: what `engine: slurm` asks of Slurm for each job, such as partition and timeout_min
 
     output_path: the folder for runs, pages and tables
+    fail_on: the verdict from which on the command fails; allow_untold: whether verdicts that cannot be told pass it
     dry_run: only plan; quiet: print only the verdicts
     """
 

@@ -108,6 +108,13 @@ def test_a_unit_that_takes_too_long_fails_and_the_rest_is_done(here: Run, settin
     }
 
 
+@pytest.mark.model
+def test_the_verdicts_of_the_tables_decide_whether_the_command_fails(here: Run, settings: dict[str, Any]) -> None:
+    outcome = here(settings, fail_on="none_found")
+    assert (outcome.failed_on, "12 questions" in outcome.unjudged) == ((), True)
+    assert here(settings, fail_on="evidence", allow_untold=True).unjudged == ""
+
+
 # ---------------------------------------------------------------------- another plan
 
 

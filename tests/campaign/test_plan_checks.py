@@ -108,6 +108,14 @@ def test_a_missing_package_of_an_engine_is_named(monkeypatch: pytest.MonkeyPatch
         engine_of("slurm", None, plan(), CampaignFolder(tmp_path))
 
 
+def test_an_engine_of_another_package_is_found_by_its_entry_point(tmp_path: Any, monkeypatch) -> None:
+    class Point:
+        name, load = "mine", staticmethod(lambda: lambda *given: given)
+
+    monkeypatch.setattr("lm_eval_leakage.jobs.engines.entry_points", lambda group: [Point])
+    assert engine_of("mine", "there", told := plan(), folder := CampaignFolder(tmp_path)) == (told, folder, "there")
+
+
 def test_an_unknown_engine_is_refused(tmp_path: Any) -> None:
     with pytest.raises(ValueError, match="engine is 'dask'; choose one of: local, ray, slurm"):
         engine_of("dask", None, plan(), CampaignFolder(tmp_path))
