@@ -18,7 +18,7 @@ from types import TracebackType
 from lm_eval_leakage.jobs.driver import Progress
 from lm_eval_leakage.jobs.engines import now
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import PlanModel, Plan, Unit, units_of
+from lm_eval_leakage.jobs.plan import Plan, PlanModel, Unit, units_of
 from lm_eval_leakage.jobs.ray_engine import RayEngine
 
 UNIT_S = 10.0
@@ -45,8 +45,8 @@ class AtOnce:
 
 def main() -> None:
     n_models, n_benchmarks = map(int, sys.argv[1:]) if len(sys.argv) == 3 else (20, 40)
-    models = tuple(PlanModel(f"model{place}") for place in range(n_models))
-    plan = Plan(models, tuple(f"task{place}" for place in range(n_benchmarks)), AUDITS)
+    models = tuple(PlanModel(name=f"model{place}") for place in range(n_models))
+    plan = Plan(models=models, tasks=tuple(f"task{place}" for place in range(n_benchmarks)), audits=AUDITS)
     units, workers = units_of(plan), set()
     with tempfile.TemporaryDirectory() as place:
         progress = Progress(units, units)

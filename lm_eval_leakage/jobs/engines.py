@@ -44,7 +44,12 @@ def engine_of(name: str | None, address: str | None, plan: Plan, folder: Campaig
     name: None takes Ray if it is installed and there is an address or more than one accelerator, else this machine
     address: of a Ray cluster; `local` for jobs of submitit on this machine
     """
-    name = name or usual_engine(address)
+    engine: CampaignEngine = entry_of(name or usual_engine(address), address).load()(plan, folder, address)
+    return engine
+
+
+def entry_of(name: str, address: str | None) -> EntryPoint:
+    """Where the engine of this name is; raises ValueError or ImportError for what is known without it."""
     known = {one.name: one for one in entry_points(group=GROUP)} | CLASSES
     if name not in known:
         raise ValueError(f"engine is {name!r}; choose one of: {', '.join(sorted(known))}")
@@ -55,8 +60,7 @@ def engine_of(name: str | None, address: str | None, plan: Plan, folder: Campaig
         raise ImportError(
             f"--engine {name} needs {package}, which is not installed; run `pip install 'lm-eval-leakage[{name}]'`"
         )
-    engine: CampaignEngine = known[name].load()(plan, folder, address)
-    return engine
+    return known[name]
 
 
 def usual_engine(address: str | None) -> str:

@@ -20,6 +20,7 @@ from lm_eval_leakage.harness.preflight import preflight, warn_if_one_at_a_time, 
 from lm_eval_leakage.harness.task_shelf import LoadedTask, TaskShelf
 from lm_eval_leakage.harness.tasks.data import ENDINGS
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
+from lm_eval_leakage.jobs.engines import entry_of
 from lm_eval_leakage.jobs.manifest import UnitQuestions, files_of_tasks
 from lm_eval_leakage.jobs.plan import RUN, Plan, PlanModel, Unit, units_of
 from lm_eval_leakage.jobs.planning import ChosenIndices
@@ -93,6 +94,8 @@ def check_early(plan: Plan) -> None:
     what runs models is imported, which takes seconds, too: unknown names, missing packages and folders, tasks or
     backends that no audit of the plan fits."""
     check_writable(plan.output_path, folder=True)
+    if plan.engine is not None:
+        entry_of(plan.engine, plan.address)
     for module in plan.imports:
         _import(module)
     told = [(one.model, one.model_args) for one in plan.models]

@@ -1,7 +1,7 @@
 """What is to be checked: models, tasks, audits, questions, and where the work is done.
 
-A plan is the same from options of the command line, from a YAML file and from Python. What cannot be used is told in
-one sentence that names the field, its value, the rule and the remedy.
+A plan is the same from options of the command line, from a YAML file and from Python. For what cannot be used, one
+sentence names the field, its value, the rule and the remedy.
 
 Units of a plan: what one worker does at a time, one model's run or audit of one task, or a shard of it.
 """
