@@ -13,7 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from lm_eval_leakage.files import check_writable
-from lm_eval_leakage.harness.costs import OPERATIONS, TERA, RunSize, drawn_rows, prepare_to_count, size_of
+from lm_eval_leakage.harness.costs import RunSize, drawn_rows, prepare_to_count, size_of, speed_of
 from lm_eval_leakage.harness.models.model_identity import parameters_on_disk
 from lm_eval_leakage.harness.models.request_tokens import SCORED, TokenizerOnly, tokenizer_on_disk
 from lm_eval_leakage.harness.preflight import preflight, warn_if_one_at_a_time, why_cannot_answer, why_not
@@ -185,7 +185,7 @@ class ModelEstimate:
         if self.sizes is None or self.n_parameters is None:
             return None
         n_read = sum(size.n_read(self.model.model) for size in self.sizes)
-        return OPERATIONS * self.n_parameters * n_read / (tflops * TERA) / HOUR
+        return n_read / speed_of(self.n_parameters, tflops).tokens_per_second / HOUR
 
     def cells(self, tflops: float) -> list[str]:
         """With tokens where each text has a row of its own, where every shared prefix is read once, and as read."""

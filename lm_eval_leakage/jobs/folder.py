@@ -14,11 +14,10 @@ Which unit a free worker takes next, and which are tried again or given up: the 
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -177,15 +176,7 @@ class CampaignFolder:
         add_record(self._records[name], attempt.as_line)
 
     def attempts(self) -> list[Attempt]:
-        """All attempts, oldest first; incomplete lines, left by a kill, are passed over."""
-        found = []
-        for file in sorted((self.path / ATTEMPTS).glob("*.jsonl")):
-            for line in file.read_bytes().splitlines():
-                try:
-                    found.append(attempt_of(line))
-                except ValueError:
-                    continue
-        return sorted(found, key=lambda attempt: attempt.time)
+        return new_attempts(self.path, {})
 
     # ------------------------------------------------------------------ manifest and status
 
@@ -211,40 +202,25 @@ def read_json(file: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-class NewAttempts:
-    """Looks at the sizes of the files of attempts, and reads only what was added to them: one listing of one folder,
-    however many workers there are.
+def new_attempts(campaign: Path, read: dict[str, int]) -> list[Attempt]:
+    """Those that workers anywhere have recorded since the last call with the same `read`, oldest first; incomplete
+    lines, left by a kill, are passed over. Looks at sizes first: one listing of one folder, however many workers
+    there are.
 
-    folder: that of the files; what they hold at first is not new
+    read: bytes of each file that were read, up to the end of a line; empty at first; it is brought up to date
     """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._read: dict[str, int] = {}  # bytes, up to the end of a line, by file
-        self.look()
-
-    def look(self) -> list[Attempt]:
-        """Those that are new, oldest first."""
-        if not self._folder.is_dir():
-            return []
-        with os.scandir(self._folder) as entries:
-            grown = [entry.name for entry in entries if entry.stat().st_size > self._read.get(entry.name, 0)]
-        found = [attempt for name in sorted(grown) for attempt in self._of(name)]
-        return sorted(found, key=lambda attempt: attempt.time)
-
-    def _of(self, name: str) -> list[Attempt]:
-        begun = self._read.get(name, 0)
-        with (self._folder / name).open("rb") as stream:
-            stream.seek(begun)
-            whole = stream.read().rpartition(b"\n")[0]
-        self._read[name] = begun + len(whole) + bool(whole)
-        found = []
-        for line in whole.splitlines():
-            try:
-                found.append(attempt_of(line))
-            except ValueError:  # left incomplete by a worker that was killed
-                continue
-        return found
+    found = []
+    for file in sorted((campaign / ATTEMPTS).glob("*.jsonl")):
+        begun = read.get(file.name, 0)
+        if file.stat().st_size > begun:
+            with file.open("rb") as stream:
+                stream.seek(begun)
+                whole = stream.read().rpartition(b"\n")[0]
+            read[file.name] = begun + len(whole) + bool(whole)
+            for line in whole.splitlines():
+                with suppress(ValueError):
+                    found.append(attempt_of(line))
+    return sorted(found, key=lambda attempt: attempt.time)
 
 
 FURTHER_LOSSES = 4  # attempts beyond `retries` after which a unit is given up though it never failed by itself

@@ -74,17 +74,13 @@ class LocalWorker:
         self.unit = None
         return attempt
 
-    @property
-    def has_ended(self) -> bool:
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(SECONDS_TO_END)
-        return self._process.poll() is not None
-
-    @property
-    def reason(self) -> str:
-        """Why it has ended, in words."""
-        code = self._process.returncode
-        if code is None or code >= 0:
+    def why_ended(self) -> str | None:
+        """In words; None if it has not."""
+        try:
+            code = self._process.wait(SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            return None
+        if code >= 0:
             return f"its worker ended with exit code {code}; the reason is in {self._log}"
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         hint = ", as the system does when memory is short" if -code == signal.SIGKILL else ""
@@ -192,8 +188,8 @@ class LocalEngine:
             told = worker.told()
             if told is not None:
                 found.append(told)
-            elif worker.has_ended:
-                found += self._lost(worker, worker.reason, lost=True)
+            elif (why := worker.why_ended()) is not None:
+                found += self._lost(worker, why, lost=True)
                 _remove(worker, workers, selector)
         limit = engine_limit(self._plan.minutes)
         for worker in [one for one in workers if limit is not None and one.seconds > limit]:

@@ -27,7 +27,7 @@ import psutil
 
 from lm_eval_leakage.files import atomic_remove, atomic_write
 from lm_eval_leakage.jobs.engines import Begun, Tell, lost_attempt
-from lm_eval_leakage.jobs.folder import ATTEMPTS, Attempt, CampaignFolder, NewAttempts, UnitQueue, read_json
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, new_attempts, read_json
 from lm_eval_leakage.jobs.plan import Plan, Unit
 from lm_eval_leakage.texts import brief, visible
 
@@ -337,6 +337,7 @@ class SlurmEngine:
     address: str | None = None
     told: dict[Attempt, None] = field(default_factory=dict)
     at: dict[SlurmJob, Unit | None] = field(default_factory=dict)
+    read: dict[str, int] = field(default_factory=dict)
     n_stillborn: int = 0
 
     def __post_init__(self) -> None:
@@ -351,18 +352,16 @@ class SlurmEngine:
 
     def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
         """See `Engine`; but jobs of a cluster go on when it is interrupted."""
-        news = NewAttempts(self.folder.path / ATTEMPTS)
         self.jobs.adopt()
-        self.told = {
-            attempt: None for attempt in self.folder.attempts() if any(job.has_made(attempt) for job in self.jobs.live)
-        }
+        before = new_attempts(self.folder.path, self.read)
+        self.told = {one: None for one in before if any(job.has_made(one) for job in self.jobs.live)}
         try:
             left = self._left(units)
             while left or self.jobs.live:
                 left = self._deal(left)
                 time.sleep(LOCAL_LOOK_S if self.is_local else LOOK_S)
                 ended = self.jobs.ended()  # before the attempts are read, so that none of theirs is missed
-                self._hear(news, tell, begun)
+                self._hear(tell, begun)
                 if ended:
                     self._bury(ended, tell)
                     left = self._left(units)
@@ -370,7 +369,7 @@ class SlurmEngine:
             if says := self.jobs.interrupt():
                 logger.warning(says)
             raise
-        self._hear(news, tell, begun)
+        self._hear(tell, begun)
 
     def _left(self, units: Sequence[Unit]) -> list[Unit]:
         """Those that are neither done nor given up, nor in the hands of a job."""
@@ -394,8 +393,8 @@ class SlurmEngine:
         given = {unit for job in new for unit in job.units}
         return [unit for unit in left if unit not in given]
 
-    def _hear(self, news: NewAttempts, tell: Tell, begun: Begun) -> None:
-        found = [attempt for attempt in news.look() if attempt not in self.told]
+    def _hear(self, tell: Tell, begun: Begun) -> None:
+        found = [attempt for attempt in new_attempts(self.folder.path, self.read) if attempt not in self.told]
         for attempt in found:
             self.told[attempt] = None
             tell(attempt)

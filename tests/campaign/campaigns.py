@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from lm_eval_leakage.files import atomic_write
@@ -41,14 +42,14 @@ def plan_for(place: Path, output: Path, *names: str, arguments: Mapping[str, Any
     benchmark(place / "tasks", "trivia", seed=2)
     told = {
         "models": [
-            {"name": one, "model": "frail", "model_args": {"name": one, **(arguments or {})}, "workers": 1}
+            {"name": one, "model": "scripted", "model_args": {"seed": one, **(arguments or {})}, "workers": 1}
             for one in names
         ],
         "tasks": ["quiz", "trivia"],
         "audits": ["leakage_perm"],
         "questions": "all",
         "include_path": str(place / "tasks"),
-        "imports": ["tests.campaign.frail_model"],
+        "imports": ["tests.campaign.scripted_model"],
         "metadata": {"orders": 4},
     }
     return plan_of({**told, **more}, "a test", output)
@@ -82,3 +83,9 @@ def answers(folder: CampaignFolder) -> dict[str, Any]:
         for file in sorted(folder.runs.rglob("samples_*.jsonl"))
         for line in file.read_text(encoding="utf-8").splitlines()
     }
+
+
+def without_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the harness tells of packages and of git takes seconds for each unit, since it starts processes."""
+    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
+    monkeypatch.setattr("lm_eval.evaluator.get_git_commit_hash", lambda: None)

@@ -15,6 +15,7 @@ from lm_eval_leakage.jobs import driver
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
 from lm_eval_leakage.jobs.plan import Plan, Unit, plan_of
 from lm_eval_leakage.jobs.unit_worker import UnitWorker
+from tests.campaign.campaigns import without_environment
 from tests.checking.conftest import GivenTasksOnly, questions, written
 
 N = 12
@@ -69,8 +70,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., driver.CampaignOutcom
 
     add_models()
     monkeypatch.setattr("lm_eval_leakage.harness.task_shelf.TaskManager", GivenTasksOnly)
-    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
-    monkeypatch.setattr("lm_eval.evaluator.get_git_commit_hash", lambda: None)
+    without_environment(monkeypatch)
     monkeypatch.setitem(model_registry._objs, NAME, ScriptedModel)
     monkeypatch.setattr(driver, "engine_of", lambda name, address, plan, folder: EngineHere(plan, folder))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.files import add_record
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, NewAttempts, UnitQueue, attempt_of
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, attempt_of, new_attempts
 from lm_eval_leakage.jobs.manifest import changed_files, digests_now
 from lm_eval_leakage.jobs.plan import Unit, units_of
 from tests.campaign.campaigns import small_plan
@@ -108,19 +108,21 @@ def test_what_is_not_an_attempt_is_refused(line: str) -> None:
 
 
 def test_each_new_attempt_is_heard_of_once_and_when_its_line_is_complete(tmp_path: Path) -> None:
-    assert NewAttempts(tmp_path / "not there yet").look() == []
-    add_record(tmp_path / "a.jsonl", attempt(ONE).as_line)
-    news, (first, second) = NewAttempts(tmp_path), (attempt(ONE, 1), attempt(ONE, 2))
-    assert news.look() == []
-    add_record(tmp_path / "b.jsonl", second.as_line)
-    add_record(tmp_path / "a.jsonl", first.as_line)
-    assert news.look() == [first, second]
+    (place := tmp_path / "attempts").mkdir()
+    first, second, read = attempt(ONE, 1), attempt(ONE, 2), dict[str, int]()
+    assert new_attempts(tmp_path / "not there yet", read) == []
+    add_record(place / "a.jsonl", attempt(ONE).as_line)
+    assert new_attempts(tmp_path, read) == [attempt(ONE)]
+    assert new_attempts(tmp_path, read) == []
+    add_record(place / "b.jsonl", second.as_line)
+    add_record(place / "a.jsonl", first.as_line)
+    assert new_attempts(tmp_path, read) == [first, second]
     line = first.as_line.encode() + b"\n"
-    (tmp_path / "c.jsonl").write_bytes(b'{"unit": \n' + line + line[:20])
-    assert news.look() == [first]
-    (tmp_path / "c.jsonl").write_bytes(b'{"unit": \n' + line + line)
-    assert news.look() == [first]
-    assert news.look() == []
+    (place / "c.jsonl").write_bytes(b'{"unit": \n' + line + line[:20])
+    assert new_attempts(tmp_path, read) == [first]
+    (place / "c.jsonl").write_bytes(b'{"unit": \n' + line + line)
+    assert new_attempts(tmp_path, read) == [first]
+    assert new_attempts(tmp_path, read) == []
 
 
 # ---------------------------------------------------------------------- the queue

@@ -15,7 +15,7 @@ from lm_eval_leakage.jobs.engines import engine_of
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import Plan, Unit, units_of
 from lm_eval_leakage.jobs.slurm_engine import CONTROLLER
-from tests.campaign.campaigns import answers, begun, benchmark, plan_for, tables
+from tests.campaign.campaigns import answers, begun, benchmark, plan_for, tables, without_environment
 from tests.faults.children import KILLED, child
 
 pytestmark = pytest.mark.model
@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Workers find the stand-in, and none is left behind."""
     monkeypatch.chdir(ROOT)
+    without_environment(monkeypatch)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     yield
     for job in jobs_in(tmp_path):
