@@ -113,6 +113,7 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="of a Ray cluster, such as auto or HOST:6379; local, with --engine slurm, runs its jobs on this machine",
     )
+    add("--gpus", metavar="N", help="of one model: that each worker needs (default: 0, which reserves none)")
     add(
         "--tflops",
         type=float,

@@ -32,7 +32,7 @@ MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # it is the name of a f
 UNSAFE_IN_TASKS = re.compile(r"[/\\\x00-\x1f\x7f]|^\.|^-|^$")  # a task's name is the name of a folder, too
 MOST_SHARDS = 1_000  # of a benchmark: 14,042 questions of MMLU are 15 in each
 SET_BY_UNITS = ("shard",)  # keys of `metadata` that each unit has for itself
-OF_ONE_MODEL = ("model", "model_args", "batch_size", "device", "apply_chat_template")  # instead of `models`
+OF_ONE_MODEL = ("model", "model_args", "batch_size", "device", "apply_chat_template", "gpus")  # instead of `models`
 OF_ENGINES = ("engine", "address", "shards", "workers", "minutes", "slurm")  # any of them asks for workers
 ONLY_HERE = ("runs", "reference", "unseen", "orders")  # of a plan of one model in this process
 NOT_REPEATED = ("fail_on", "allow_untold", "dry_run", "quiet")
@@ -252,13 +252,6 @@ class PlanModel(BaseModel):
     apply_chat_template: Annotated[bool | str, _field(_chat_template)] = False
     workers: FromOne | None = None
 
-    @model_validator(mode="after")
-    def _has_its_gpus(self) -> PlanModel:
-        n_parallel = int(self.model_args.get("tensor_parallel_size") or 1)
-        if n_parallel > 1 and self.gpus not in (0 if not self.name else n_parallel, n_parallel):
-            raise ValueError(f"has tensor_parallel_size={n_parallel} and gpus: {self.gpus}; give the same number")
-        return self
-
 
 class Plan(BaseModel):
     """models: or, for one, its settings in their place: model, model_args, batch_size, device, apply_chat_template
@@ -343,6 +336,11 @@ class Plan(BaseModel):
     def _fits_workers(self) -> None:
         if given := [name for name in ONLY_HERE if getattr(self, name)]:
             raise ValueError(f"{given[0]} is for one model in this process; leave it out, or models and engine")
+        for place, one in enumerate(self.models):
+            n_parallel = int(one.model_args.get("tensor_parallel_size") or 1)
+            if n_parallel > 1 and one.gpus != n_parallel:
+                told = f"tensor_parallel_size={n_parallel} and gpus: {one.gpus}"
+                raise ValueError(f"models[{place}] has {told}; give the same number")
         for task in self.tasks:
             if UNSAFE_IN_TASKS.search(task):
                 raise ValueError(
@@ -354,7 +352,8 @@ class Plan(BaseModel):
     def is_here(self) -> bool:
         """Whether it is done in this process, which is asked one model and ends with verdicts."""
         (first, *others), fields = self.models, type(self).model_fields
-        return not others and not first.name and all(getattr(self, one) == fields[one].default for one in OF_ENGINES)
+        is_alone = not others and not first.name and not first.gpus
+        return is_alone and all(getattr(self, one) == fields[one].default for one in OF_ENGINES)
 
     def model(self, name: str) -> PlanModel:
         return next(one for one in self.models if one.name == name)

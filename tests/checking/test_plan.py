@@ -36,7 +36,7 @@ def test_values_are_read_as_lm_eval_reads_them() -> None:
     assert found.is_here
 
 
-@pytest.mark.parametrize("given", [{"engine": "ray"}, {"shards": 2}, {"slurm": {"partition": "gpu"}}])
+@pytest.mark.parametrize("given", [{"engine": "ray"}, {"gpus": "1"}, {"shards": 2}, {"slurm": {"partition": "gpu"}}])
 def test_whoever_asks_for_workers_gets_them_for_one_model_too(given: dict[str, Any]) -> None:
     found = check_plan(HERE | given)
     assert (found.is_here, found.models[0].name) == (False, "m")
@@ -133,6 +133,10 @@ def test_a_check_as_a_command_is_read_as_the_same_check(tmp_path: Path) -> None:
         ({"question": 3}, "check has 'question', which is not a setting; did you mean 'questions'?"),
         ({"quiet": "yes"}, "quiet is 'yes'; give true or false"),
         ({"models": [{"name": "a"}]}, "check has models and model; give it to each of the models"),
+        (
+            {"engine": "ray", "model_args": "tensor_parallel_size=2"},
+            "models[0] has tensor_parallel_size=2 and gpus: 0",
+        ),
         ({"engine": "ray", "orders": "random: page 3"}, "orders is for one model in this process; leave it out"),
     ],
 )
