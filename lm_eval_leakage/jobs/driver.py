@@ -191,6 +191,7 @@ def _may_live(status: Mapping[str, Any]) -> bool:
 
 
 SECONDS_OF_STATUS = 5.0
+KEPT = ("begun", "sessions", "models", "units", REPLACED, "data", "loaded_models", "worker_versions")  # of a manifest
 AT_ITS_END, BROKEN_OFF = "ended", "interrupted"
 
 Say = Callable[[str], None]
@@ -199,7 +200,6 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class CampaignOutcome:
     """failed: the last attempt of each unit that was given up
-    impossible: what was left out, with reasons
     tables: the files that were written
     failed_on, unjudged: as of `CheckOutcome`, by the verdicts of the tables
     """
@@ -208,7 +208,6 @@ class CampaignOutcome:
     n_units: int
     n_done: int
     failed: tuple[Attempt, ...]
-    impossible: tuple[Impossible, ...]
     tables: tuple[Path, ...]
     failed_on: tuple[str, ...] = ()
     unjudged: str = ""
@@ -255,7 +254,7 @@ def run_campaign(
         failed = tuple(progress.failed)
         found = annotations_of(folder) if plan.fail_on else []
         judged = gate(plan, benchmarks([row for one in found for row in one.rows]))
-        return CampaignOutcome(folder, len(units), len(done), failed, prepared.impossible, tables, *judged)
+        return CampaignOutcome(folder, len(units), len(done), failed, tables, *judged)
 
 
 def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
@@ -289,13 +288,8 @@ def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
         "sessions": [],
         TASK_FILES: {**found.files, **(manifest.get(TASK_FILES) or {})},
     }
-    folder.write_manifest({**beginning, **({"begun": manifest["begun"]} if manifest else {}), **_of_units(manifest)})
+    folder.write_manifest({**beginning, **{key: manifest[key] for key in KEPT if key in manifest}})
     return found
-
-
-def _of_units(manifest: dict[str, Any]) -> dict[str, Any]:
-    kept = ("sessions", "models", "units", REPLACED, "data", "loaded_models", "worker_versions")
-    return {key: manifest[key] for key in kept if key in manifest}
 
 
 def _begin_session(folder: CampaignFolder, engine: CampaignEngine) -> None:

@@ -6,7 +6,7 @@ What a campaign will take: requests and tokens of each model, by its own tokeniz
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import product
@@ -56,18 +56,14 @@ class CheckedPlan:
 
     def units(self) -> list[Unit]:
         """Those that can be done."""
-        return possible(units_of(self.plan), self.impossible)
-
-
-def possible(units: Iterable[Unit], impossible: Iterable[Impossible]) -> list[Unit]:
-    known = {(one.model, one.task, one.kind) for one in impossible}
-    return [unit for unit in units if known.isdisjoint(_covering(unit))]
-
-
-def _covering(unit: Unit) -> Iterator[tuple[str, str, str]]:
-    """Everything that would make the unit impossible."""
-    kinds = (unit.kind,) if unit.kind == RUN else (unit.kind, ANY)
-    return product((unit.model, ANY), (unit.task, ANY), kinds)
+        known = {(one.model, one.task, one.kind) for one in self.impossible}
+        return [
+            unit
+            for unit in units_of(self.plan)
+            if known.isdisjoint(
+                product((unit.model, ANY), (unit.task, ANY), (unit.kind, *([] if unit.kind == RUN else [ANY])))
+            )
+        ]
 
 
 def checked(plan: Plan) -> CheckedPlan:
