@@ -122,11 +122,6 @@ def _folders(name: str, value: object) -> tuple[Path, ...]:
     return found
 
 
-def _include_path(name: str, value: object) -> str:
-    """With absolute paths, since workers may have another working directory."""
-    return ":".join(str(Path(part).expanduser().absolute()) for part in _text(name, value).split(":") if part)
-
-
 def _arguments(name: str, value: object) -> dict[str, Any]:
     from lm_eval_leakage.harness.preflight import parsed_args
 
@@ -293,7 +288,7 @@ class Plan(BaseModel):
     seed: Annotated[int, _whole_number()] = 0
     metadata: Annotated[dict[str, Any], _field(_metadata)] = {}
     output_path: Annotated[Path, _field(_path)] = Path("leakage")
-    include_path: Annotated[str, _field(_include_path)] | None = None
+    include_path: Text | None = None
     imports: Annotated[tuple[str, ...], _field(_names)] = ()
     engine: Text | None = None
     address: Text | None = None
@@ -415,14 +410,19 @@ def plan_of(told: Mapping[str, Any], source: str, output_path: str | Path | None
         plan = Plan.model_validate({"models": [own], **given})
     except ValidationError as error:
         raise ValueError(_sentence(error, is_of_options=bool(own))) from None
-    return plan if plan.is_here or plan.models[0].name else _with_name(plan)
+    return plan if plan.is_here else _for_workers(plan)
 
 
-def _with_name(plan: Plan) -> Plan:
-    """The only model of a plan for workers, named as its folders are."""
+def _for_workers(plan: Plan) -> Plan:
+    """With absolute paths, since workers may have another working directory, and with a name for the only model."""
+    if plan.include_path is not None:
+        places = (str(Path(part).expanduser().absolute()) for part in plan.include_paths)
+        plan = plan.changed(include_path=":".join(places))
+    one = plan.models[0]
+    if one.name:
+        return plan
     from lm_eval_leakage.harness.saved_run import NamedModel
 
-    (one,) = plan.models
     name = re.sub(r"[^A-Za-z0-9._+-]", "_", NamedModel(one.model, one.model_args).name.rstrip("/").rpartition("/")[2])
     return plan.changed(models=(one.model_copy(update={"name": name.lstrip("._+-") or one.model}),))
 
