@@ -196,15 +196,8 @@ class CampaignWorker:
     def __init__(
         self, plan: Plan, model: str, name: str, mark: Path, cwd: str, maker: Callable[..., Any] | None
     ) -> None:
-        """Raises ValueError if this node cannot be used. As on one machine, a model without GPUs sees none if others
-        have theirs, and all if none is reserved."""
-        if lacking := looking()(str(mark), lm_eval_leakage.__version__):
-            raise ValueError(f"its node {lacking}")
-        if Path(cwd).is_dir():
-            os.chdir(cwd)
-        if not plan.model(model).gpus and any(one.gpus for one in plan.models):
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""
         self._made_from, self._maker = (plan, model, CampaignFolder(mark.parent), name), maker
+        self._mark, self._cwd = mark, Path(cwd)
         self._held = ExitStack()
         self._worker: Any = None
 
@@ -212,7 +205,15 @@ class CampaignWorker:
         return self._made_from[-1]  # as Ray's dashboard shows it
 
     def ready(self) -> None:
-        """Answers as soon as it has a place."""
+        """Raises ValueError if this node cannot be used; raised while it is made, Ray would not always tell why. As on
+        one machine, a model without GPUs sees none if others have theirs, and all if none is reserved."""
+        if lacking := looking()(str(self._mark), lm_eval_leakage.__version__):
+            raise ValueError(f"its node {lacking}")
+        if self._cwd.is_dir():
+            os.chdir(self._cwd)
+        plan, model, *_ = self._made_from
+        if not plan.model(model).gpus and any(one.gpus for one in plan.models):
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
     def run(self, unit: Unit) -> Attempt:
         if self._worker is None:
