@@ -18,7 +18,7 @@ from types import TracebackType
 from lm_eval_leakage.jobs.driver import Progress
 from lm_eval_leakage.jobs.engines import now
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import CampaignModel, CampaignPlan, Unit, units_of
+from lm_eval_leakage.jobs.plan import Plan, PlanModel, Unit, units_of
 from lm_eval_leakage.jobs.ray_engine import RayEngine
 
 UNIT_S = 10.0
@@ -28,7 +28,7 @@ AUDITS = ("leakage_perm", "leakage_tokens", "leakage_semihalf")
 class AtOnce:
     """A worker whose units are done as soon as they begin."""
 
-    def __init__(self, plan: CampaignPlan, model: str, folder: CampaignFolder, name: str) -> None:
+    def __init__(self, plan: Plan, model: str, folder: CampaignFolder, name: str) -> None:
         self._name = name
 
     def __enter__(self) -> AtOnce:
@@ -45,8 +45,8 @@ class AtOnce:
 
 def main() -> None:
     n_models, n_benchmarks = map(int, sys.argv[1:]) if len(sys.argv) == 3 else (20, 40)
-    models = tuple(CampaignModel(f"model{place}") for place in range(n_models))
-    plan = CampaignPlan(models, tuple(f"task{place}" for place in range(n_benchmarks)), AUDITS)
+    models = tuple(PlanModel(name=f"model{place}") for place in range(n_models))
+    plan = Plan(models=models, tasks=tuple(f"task{place}" for place in range(n_benchmarks)), audits=AUDITS)
     units, workers = units_of(plan), set()
     with tempfile.TemporaryDirectory() as place:
         progress = Progress(units, units)

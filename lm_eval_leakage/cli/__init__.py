@@ -11,7 +11,6 @@ from functools import partial
 from lm_eval_leakage import __version__, task_configs_path
 from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
-from lm_eval_leakage.cli.campaign_command import campaign, campaign_arguments
 from lm_eval_leakage.cli.check import check, check_arguments
 from lm_eval_leakage.cli.cost import cost, cost_arguments
 from lm_eval_leakage.cli.ending import (
@@ -156,7 +155,7 @@ def _include_path_argument(parser: argparse.ArgumentParser) -> None:
 
 
 OF_OURS = (ValueError, ImportError, RecursionError)  # only our own commands turn these into one sentence
-COMMANDS = (check, campaign, cost, path, enable, disable, status, census, simulate, orders, seal)
+COMMANDS = (check, cost, path, enable, disable, status, census, simulate, orders, seal)
 # commands that need lm_eval's tasks
 NAMING_TASKS = ("run", "ls", "validate", "cost", "census", "simulate", "orders")
 
@@ -172,7 +171,6 @@ def commands() -> CommandLine:
     known: tuple[Command, ...] = (*COMMANDS, *of_results.COMMANDS_ON_RESULTS)
     arguments = {
         "check": check_arguments,
-        "campaign": campaign_arguments,
         "cost": cost_arguments,
         "census": _census_arguments,
         "seal": seal_arguments,

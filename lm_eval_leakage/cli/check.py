@@ -1,4 +1,4 @@
-"""`lm-eval-leakage check`: one verdict per model and task."""
+"""`lm-eval-leakage check`: one model, or many on many benchmarks; how far that is; whether its files are unchanged."""
 
 from __future__ import annotations
 
@@ -6,43 +6,62 @@ import argparse
 import logging
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
 
 from lm_eval_leakage.cli.ending import CONDITION_MET, note, refuse, say, warn
+from lm_eval_leakage.harness.seams.patching import REFUSED
+from lm_eval_leakage.results.formatting import about, duration
+from lm_eval_leakage.texts import visible
 
-PROBLEMS_TOLD = 5
+if TYPE_CHECKING:
+    from lm_eval_leakage.jobs.driver import CampaignOutcome, Progress
+    from lm_eval_leakage.jobs.folder import Attempt
+    from lm_eval_leakage.jobs.plan import Plan
+
+NAMED = 5  # problems that are told
+FAILURES_NAMED = 20
+BAR_FORMAT = "{n_fmt}/{total_fmt} units |{bar}| {elapsed}{postfix}"
 TOLD_AT_THE_END = "lm_eval_leakage.harness.finished_results"  # logs the verdict on every single audit
 
 
 def check(args: argparse.Namespace) -> None:
-    """check a model for leakage of benchmarks: audits what is missing, ends with one verdict per task and a page"""
-    from lm_eval_leakage.jobs.check_settings import SETTING_NAMES, check_settings
-    from lm_eval_leakage.jobs.whole_check import run_check
+    """check models for leakage of benchmarks: audits what is missing, ends with verdicts and a page"""
+    from lm_eval_leakage.jobs.plan import SETTING_NAMES, check_plan
 
-    given = {name: value for name, value in vars(args).items() if name in SETTING_NAMES}
-    settings = check_settings(given, args.config)
-    only_warnings()
-    outcome = run_check(settings, _silent if settings.quiet else say)
-    if settings.dry_run:
-        if settings.quiet:
-            say(outcome.plan.as_text)
+    if args.status is not None:
+        _status(args.status)
         return
-    say(("" if settings.quiet else "\n") + outcome.as_text())
-    for problem in outcome.problems[:PROBLEMS_TOLD]:
-        note(f"note: {problem}")
-    if (more := len(outcome.problems) - PROBLEMS_TOLD) > 0:
-        note(f"note: and {more} more, which the page lists")
-    say(f"\npage: {outcome.page}")
-    for sentence in outcome.failed:
-        warn(f"fails: {sentence}")
-    if outcome.failed:
-        sys.exit(CONDITION_MET)
-    if outcome.unjudged:
-        refuse(outcome.unjudged)
+    if args.verify is not None:
+        _verify(args.verify)
+        return
+    plan = check_plan({name: value for name, value in vars(args).items() if name in SETTING_NAMES}, args.plan)
+    only_warnings()
+    if plan.is_here:
+        _check_here(plan)
+    else:
+        _carry_out(plan, args.tflops)
 
 
 def check_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    add(
+        "plan",
+        nargs="?",
+        metavar="PLAN",
+        help="a YAML file with the same names, and with models for several; default: leakage.yaml",
+    )
+    add("--status", type=Path, metavar="FOLDER", help="only say how far the work of an engine in a folder is")
+    add(
+        "--verify",
+        type=Path,
+        metavar="FOLDER",
+        help="only compare the files of an engine's folder with its manifest, and its tables with the logs",
+    )
     add("--model", "-M", metavar="NAME", help="backend, as for lm_eval: hf-prefix-tree, hf, vllm-prefix-tree, ...")
     add("--model_args", "-a", metavar="ARGS", help="as for lm_eval: pretrained=MODEL,dtype=bfloat16")
     add(
@@ -53,7 +72,6 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
         help="tasks or groups of lm_eval, separated by commas or spaces; or files of plain questions (.jsonl, .json, "
         ".parquet)",
     )
-    add("--config", "-C", type=Path, metavar="FILE", help="a YAML file with the same names; default: leakage.yaml")
     add(
         "--runs",
         type=Path,
@@ -75,7 +93,7 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--questions", metavar="N", help="questions drawn at random from each task, or all (default: 300)")
     add("--seed", metavar="SEED", help="of the draw (default: 0)")
-    add("--output_path", "-o", metavar="DIR", help="folder for runs, page and verdicts (default: leakage)")
+    add("--output_path", "-o", metavar="DIR", help="folder for everything that is written (default: leakage)")
     add("--fail-on", metavar="VERDICT", help="exit with status 1 if a verdict is at least this one, such as evidence")
     add("--allow-untold", action="store_true", default=None, help="--fail-on accepts verdicts that cannot be told")
     add("--batch_size", "-b", metavar="N", help="as for lm_eval")
@@ -84,6 +102,25 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
     add("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="as for lm_eval")
     add("--dry_run", action="store_true", default=None, help="only show the plan; no model is loaded")
     add("--quiet", action="store_true", default=None, help="print only the verdicts")
+    add(
+        "--engine",
+        metavar="NAME",
+        help="what starts workers: local, ray or slurm (default for a plan with models: ray if it is installed and "
+        "there is an --address or more than one accelerator, else local; for one model: this process)",
+    )
+    add(
+        "--address",
+        metavar="ADDRESS",
+        help="of a Ray cluster, such as auto or HOST:6379; local, with --engine slurm, runs its jobs on this machine",
+    )
+    add("--gpus", metavar="N", help="of one model: that each worker needs (default: 0, which reserves none)")
+    add(
+        "--tflops",
+        type=float,
+        default=100.0,
+        metavar="X",
+        help="10^12 operations per second that a GPU achieves, for the GPU hours of --dry_run (default: %(default)s)",
+    )
 
 
 def only_warnings() -> None:
@@ -99,3 +136,122 @@ def only_warnings() -> None:
 
 def _silent(text: str) -> None:
     """Prints nothing."""
+
+
+# ---------------------------------------------------------------------- one model in this process
+
+
+def _check_here(plan: Plan) -> None:
+    from lm_eval_leakage.jobs.whole_check import run_check
+
+    outcome = run_check(plan, _silent if plan.quiet else say)
+    if plan.dry_run:
+        if plan.quiet:
+            say(outcome.plan.as_text)
+        return
+    say(("" if plan.quiet else "\n") + outcome.as_text())
+    for problem in outcome.problems[:NAMED]:
+        note(f"note: {problem}")
+    if (more := len(outcome.problems) - NAMED) > 0:
+        note(f"note: and {more} more, which the page lists")
+    say(f"\npage: {outcome.page}")
+    _end(outcome.failed, outcome.unjudged)
+
+
+def _end(failed: Sequence[str], unjudged: str) -> None:
+    """As `--fail-on` says."""
+    for sentence in failed:
+        warn(f"fails: {sentence}")
+    if failed:
+        sys.exit(CONDITION_MET)
+    if unjudged:
+        refuse(unjudged)
+
+
+# ---------------------------------------------------------------------- workers of an engine
+
+
+def _carry_out(plan: Plan, tflops: float) -> None:
+    from lm_eval_leakage.jobs.estimates import as_text, check_early, checked, estimates
+
+    check_early(plan)
+    if plan.dry_run:
+        note("reading the tasks ...")
+        prepared = checked(plan)
+        say(as_text(prepared, *estimates(prepared, note), tflops))
+        return
+    from lm_eval_leakage.jobs.driver import run_campaign  # seconds
+
+    try:
+        with _bar(plan.quiet) as watch:
+            outcome = run_campaign(plan, say=note, watch=watch)
+    except KeyboardInterrupt:
+        warn(f"interrupted: what is done is in {plan.output_path}; the same command goes on")
+        raise
+    _tell(outcome)
+
+
+@contextmanager
+def _bar(quiet: bool) -> Iterator[Any]:
+    """One line that is written again, with a line above it for each failure."""
+    bar: Any = None
+
+    def watch(progress: Progress, attempt: Attempt | None) -> None:
+        nonlocal bar
+        if quiet:
+            return
+        if bar is None:
+            bar = tqdm(total=progress.n_units, initial=progress.n_done_before, bar_format=BAR_FORMAT)
+        if attempt is not None:
+            if not attempt.ok:
+                bar.write(visible(f"{attempt.unit.id}: {attempt.error}"), file=bar.fp)
+            bar.set_postfix_str(_rates(progress), refresh=False)
+            bar.n = progress.n_done
+            bar.refresh()
+
+    try:
+        yield watch
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def _rates(progress: Progress) -> str:
+    left, failed = progress.seconds_left(), len(progress.failed)
+    parts = [f"{about(round(progress.tokens_per_second))} tokens/s"]
+    parts += [] if left is None else [f"{duration(left)} left"]
+    return ", ".join([*parts, *([f"{failed} failed"] if failed else [])])
+
+
+def _tell(outcome: CampaignOutcome) -> None:
+    for file in outcome.tables:
+        note(f"written: {file}")
+    say(f"{outcome.n_done} of {outcome.n_units} units are done")
+    for attempt in outcome.failed[:FAILURES_NAMED]:
+        warn(f"failed: {attempt.unit.id}: {attempt.error} (log: {outcome.folder.log_of(attempt.unit)})")
+    if (more := len(outcome.failed) - FAILURES_NAMED) > 0:
+        warn(f"and {more} more failed; `lm-eval-leakage check --status {outcome.folder.path}` lists them")
+    if outcome.n_done < outcome.n_units:
+        sys.exit(REFUSED)
+    _end(outcome.failed_on, outcome.unjudged)
+
+
+def _status(path: Path) -> None:
+    from lm_eval_leakage.jobs.driver import status_as_text
+    from lm_eval_leakage.jobs.folder import CampaignFolder
+    from lm_eval_leakage.jobs.planning import visible_lines
+
+    say(visible_lines(status_as_text(CampaignFolder(path))))
+
+
+def _verify(path: Path) -> None:
+    from lm_eval_leakage.jobs.folder import CampaignFolder
+    from lm_eval_leakage.jobs.verify import verify
+
+    found = verify(CampaignFolder(path))
+    say(f"{found.n_units} units with {found.n_files} files were compared, and the tables computed again from the logs")
+    for sentence in found.found:
+        warn(f"differs: {sentence}")
+    if found.found:
+        sys.exit(CONDITION_MET)
+    say("nothing differs")

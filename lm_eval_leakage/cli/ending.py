@@ -30,7 +30,6 @@ from lm_eval_leakage.harness.preflight import check_given_once, check_model, che
 from lm_eval_leakage.harness.seams.command_line import Command, arguments_of
 from lm_eval_leakage.harness.seams.patching import INTERRUPTED, REFUSED, Refusal, unforeseen
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
-from lm_eval_leakage.jobs.check_settings import names_in_file
 from lm_eval_leakage.logs.run import shard_in
 from lm_eval_leakage.texts import visible
 
@@ -233,6 +232,8 @@ def _check_run(args: argparse.Namespace) -> None:
     if args.config is None:
         check_before_index(args)
     else:
+        from lm_eval_leakage.jobs.plan import names_in_file
+
         names_in_file(Path(args.config))
 
 

@@ -37,10 +37,9 @@ output closed the pipe.
 
 | command | 1 | 2, besides inputs that have to be changed |
 |---|---|---|
-| `check` | a verdict meets `--fail-on` | a run fails; `--fail-on` cannot be judged (`--allow-untold`) |
+| `check` | a verdict meets `--fail-on` | a run or unit fails; `--fail-on` cannot be judged (`--allow-untold`) |
+| `check --verify` | something differs from the manifest | the folder has no manifest |
 | `annotate` | a row meets `--fail-on` | a condition cannot be judged (`--allow-untold`), or an audit is incomplete |
-| `campaign` | never | a unit failed; the same command tries it again |
-| `campaign verify` | something differs from the manifest | the folder has no manifest |
 | `seal verify` | something differs from key or commitment | there is no commitment, or nothing to compare |
 | `run` | never | the model, a server or a task fails, or a file was not saved; so does plain `lm_eval` with an audit |
 | `validate` | never | a task is not found |

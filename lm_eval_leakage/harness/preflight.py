@@ -6,7 +6,7 @@ Checks that a model exists, has its packages, takes the given arguments and can 
 
 What a command is asked for, checked in a few seconds, before data is downloaded and a model loaded.
 
-`check`, `campaign`, `run`, `simulate`, `cost` and `orders` all call `preflight`. What it cannot decide from names, the
+`check`, `run`, `simulate`, `cost` and `orders` all call `preflight`. What it cannot decide from names, the
 texts of YAML files and made-up rows is left to the command.
 
 Checks the options of a command-line run with audits: most before lm_eval indexes its tasks, all before its

@@ -1,1 +1,1 @@
-"""`lm-eval-leakage campaign`: many models on many benchmarks, on one machine or several, with one leaderboard."""
+"""`lm-eval-leakage check`: one model in this process, or many on many benchmarks, on one machine or several."""

@@ -1,6 +1,6 @@
 """How far a campaign is: counted as attempts end, without looking at any file.
 
-What `campaign status` prints, from the status file alone.
+What `check --status` prints, from the status file alone.
 
 Carries out a campaign: checks the plan, gives an engine what is left, tells how far it is, writes the tables.
 """
@@ -36,9 +36,11 @@ from lm_eval_leakage.jobs.manifest import (
     with_units,
 )
 from lm_eval_leakage.jobs.manifest import versions as known_versions
-from lm_eval_leakage.jobs.plan import CampaignPlan, Unit, as_settings, plan_as_yaml
-from lm_eval_leakage.jobs.verify import write_tables
+from lm_eval_leakage.jobs.outcome import gate
+from lm_eval_leakage.jobs.plan import Plan, Unit, as_settings, plan_as_yaml
+from lm_eval_leakage.jobs.verify import annotations_of, write_tables
 from lm_eval_leakage.results.formatting import about, count, duration
+from lm_eval_leakage.results.tables import benchmarks
 
 FAILURES_LISTED = 100  # in the status file
 
@@ -189,6 +191,7 @@ def _may_live(status: Mapping[str, Any]) -> bool:
 
 
 SECONDS_OF_STATUS = 5.0
+KEPT = ("begun", "sessions", "models", "units", REPLACED, "data", "loaded_models", "worker_versions")  # of a manifest
 AT_ITS_END, BROKEN_OFF = "ended", "interrupted"
 
 Say = Callable[[str], None]
@@ -197,42 +200,30 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class CampaignOutcome:
     """failed: the last attempt of each unit that was given up
-    impossible: what was left out, with reasons
     tables: the files that were written
+    failed_on, unjudged: as of `CheckOutcome`, by the verdicts of the tables
     """
 
     folder: CampaignFolder
     n_units: int
     n_done: int
     failed: tuple[Attempt, ...]
-    impossible: tuple[Impossible, ...]
     tables: tuple[Path, ...]
+    failed_on: tuple[str, ...] = ()
+    unjudged: str = ""
 
 
-class Watch:
-    """What a driver tells while it works; this one tells nothing."""
-
-    def begins(self, progress: Progress) -> None:
-        """Called before the first unit."""
-
-    def ended(self, attempt: Attempt, progress: Progress) -> None:
-        """Called with every attempt as it ends."""
-
-    def ends(self) -> None:
-        """Called after the last unit, or when the campaign is interrupted."""
+Watch = Callable[[Progress, Attempt | None], None]  # called before the first unit, and with every attempt as it ends
 
 
 def run_campaign(
-    plan: CampaignPlan,
+    plan: Plan,
     *,
-    engine: str | None = None,
-    address: str | None = None,
     say: Say = lambda text: None,
-    watch: Watch | None = None,
+    watch: Watch = lambda progress, attempt: None,
 ) -> CampaignOutcome:
     """Carries out the units of a plan that are not done in its `output_path`, and writes the tables.
 
-    engine: `local`, `ray` or `slurm`; None chooses; address: of a Ray cluster
     say: called with what the command would print
 
     Raises ValueError, ImportError or OSError, in one sentence and before a model is loaded, for what has to be
@@ -245,13 +236,13 @@ def run_campaign(
         for sentence in set_apart(folder, prepared.plan, units):
             say(sentence)
         left = folder.left(units)
-        chosen = engine_of(engine, address, prepared.plan, folder)
+        chosen = engine_of(plan.engine, plan.address, prepared.plan, folder)
         say(f"engine: {chosen.description}; {len(units)} units, {len(units) - len(left)} of them done")
         _begin_session(folder, chosen)
         progress = Progress(units, left)
         try:
             if left:
-                _carry_out(chosen, left, progress, folder, watch or Watch())
+                _carry_out(chosen, left, progress, folder, watch)
                 for sentence in set_apart(folder, prepared.plan, units):
                     say(f"changed while the campaign ran: {sentence}; start the same command again")
         finally:
@@ -260,10 +251,13 @@ def run_campaign(
         if len(done) == len(units):
             folder.tidy()
         tables = tuple(write_tables(folder, say))
-        return CampaignOutcome(folder, len(units), len(done), tuple(progress.failed), prepared.impossible, tables)
+        failed = tuple(progress.failed)
+        found = annotations_of(folder) if plan.fail_on else []
+        judged = gate(plan, benchmarks([row for one in found for row in one.rows]))
+        return CampaignOutcome(folder, len(units), len(done), failed, tables, *judged)
 
 
-def prepare(plan: CampaignPlan, folder: CampaignFolder, say: Say) -> CheckedPlan:
+def prepare(plan: Plan, folder: CampaignFolder, say: Say) -> CheckedPlan:
     """The plan as it is carried out, written to the folder. What was checked when the campaign began is not checked
     again if the plan is the same.
 
@@ -274,6 +268,8 @@ def prepare(plan: CampaignPlan, folder: CampaignFolder, say: Say) -> CheckedPlan
         return CheckedPlan(folder.plan, tuple(Impossible(**one) for one in manifest["impossible"]))
     say("reading the tasks ...")
     found = checked(plan)
+    if not manifest and folder.runs.exists():
+        raise ValueError(f"{folder.path} has runs that no engine's workers made; give another output_path")
     if manifest and (told := differences(folder.plan, found.plan)):
         raise ValueError(f"{folder.path} has another campaign: {'; '.join(told)}; give another output_path")
     for one in found.impossible:
@@ -292,13 +288,8 @@ def prepare(plan: CampaignPlan, folder: CampaignFolder, say: Say) -> CheckedPlan
         "sessions": [],
         TASK_FILES: {**found.files, **(manifest.get(TASK_FILES) or {})},
     }
-    folder.write_manifest({**beginning, **({"begun": manifest["begun"]} if manifest else {}), **_of_units(manifest)})
+    folder.write_manifest({**beginning, **{key: manifest[key] for key in KEPT if key in manifest}})
     return found
-
-
-def _of_units(manifest: dict[str, Any]) -> dict[str, Any]:
-    kept = ("sessions", "models", "units", REPLACED, "data", "loaded_models", "worker_versions")
-    return {key: manifest[key] for key in kept if key in manifest}
 
 
 def _begin_session(folder: CampaignFolder, engine: CampaignEngine) -> None:
@@ -317,14 +308,11 @@ def _carry_out(
 ) -> None:
     def tell(attempt: Attempt) -> None:
         progress.ended(attempt)
-        watch.ended(attempt, progress)
+        watch(progress, attempt)
 
-    watch.begins(progress)
-    try:
-        with _status_written(folder, progress, engine.description):
-            engine.carry_out(left, tell, progress.begun)
-    finally:
-        watch.ends()
+    watch(progress, None)
+    with _status_written(folder, progress, engine.description):
+        engine.carry_out(left, tell, progress.begun)
 
 
 @contextmanager

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Protocol
 
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import CampaignPlan, Unit
+from lm_eval_leakage.jobs.plan import Plan, Unit
 
 LOCAL, RAY, SLURM = "local", "ray", "slurm"
+GROUP = "lm_eval_leakage.engines"  # of entry points, by which another package adds one
 CLASSES = {  # imported when used: made from the plan, the folder and the address
-    LOCAL: "lm_eval_leakage.jobs.local_engine:LocalEngine",
-    RAY: "lm_eval_leakage.jobs.ray_engine:RayEngine",
-    SLURM: "lm_eval_leakage.jobs.slurm_engine:SlurmEngine",
+    name: EntryPoint(name, f"lm_eval_leakage.jobs.{name}_engine:{name.capitalize()}Engine", GROUP)
+    for name in (LOCAL, RAY, SLURM)
 }
 EXTRAS = {RAY: "ray", SLURM: "submitit"}  # the package that an engine needs
 Tell = Callable[[Attempt], None]
@@ -38,15 +38,21 @@ class CampaignEngine(Protocol):
         """
 
 
-def engine_of(name: str | None, address: str | None, plan: CampaignPlan, folder: CampaignFolder) -> CampaignEngine:
+def engine_of(name: str | None, address: str | None, plan: Plan, folder: CampaignFolder) -> CampaignEngine:
     """The engine of this name; raises ValueError or ImportError, with the remedy, if it cannot be used.
 
     name: None takes Ray if it is installed and there is an address or more than one accelerator, else this machine
     address: of a Ray cluster; `local` for jobs of submitit on this machine
     """
-    name = name or usual_engine(address)
-    if name not in CLASSES:
-        raise ValueError(f"engine is {name!r}; choose one of: {', '.join(CLASSES)}")
+    engine: CampaignEngine = entry_of(name or usual_engine(address), address).load()(plan, folder, address)
+    return engine
+
+
+def entry_of(name: str, address: str | None) -> EntryPoint:
+    """Where the engine of this name is; raises ValueError or ImportError for what is known without it."""
+    known = {one.name: one for one in entry_points(group=GROUP)} | CLASSES
+    if name not in known:
+        raise ValueError(f"engine is {name!r}; choose one of: {', '.join(sorted(known))}")
     if address is not None and name == LOCAL:
         raise ValueError(f"address is {address!r}, which is for --engine ray and slurm; leave it out for this machine")
     package = EXTRAS.get(name)
@@ -54,9 +60,7 @@ def engine_of(name: str | None, address: str | None, plan: CampaignPlan, folder:
         raise ImportError(
             f"--engine {name} needs {package}, which is not installed; run `pip install 'lm-eval-leakage[{name}]'`"
         )
-    module, _, kind = CLASSES[name].partition(":")
-    engine: CampaignEngine = getattr(import_module(module), kind)(plan, folder, address)
-    return engine
+    return known[name]
 
 
 def usual_engine(address: str | None) -> str:

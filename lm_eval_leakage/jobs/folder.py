@@ -14,11 +14,10 @@ Which unit a free worker takes next, and which are tried again or given up: the 
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -26,7 +25,7 @@ from typing import Any
 from uuid import uuid4
 
 from lm_eval_leakage.files import add_record, atomic_remove, atomic_write, published
-from lm_eval_leakage.jobs.plan import CampaignPlan, Unit, read_plan
+from lm_eval_leakage.jobs.plan import Plan, Unit, read_plan
 from lm_eval_leakage.texts import as_json, brief
 
 CHUNK = 2**20  # bytes
@@ -105,7 +104,7 @@ class CampaignFolder:
         self._records: dict[str, Path] = {}
 
     @property
-    def plan(self) -> CampaignPlan:
+    def plan(self) -> Plan:
         """The plan of this campaign; its output_path is this folder."""
         return read_plan(self.path / PLAN, self.path)
 
@@ -177,15 +176,7 @@ class CampaignFolder:
         add_record(self._records[name], attempt.as_line)
 
     def attempts(self) -> list[Attempt]:
-        """All attempts, oldest first; incomplete lines, left by a kill, are passed over."""
-        found = []
-        for file in sorted((self.path / ATTEMPTS).glob("*.jsonl")):
-            for line in file.read_bytes().splitlines():
-                try:
-                    found.append(attempt_of(line))
-                except ValueError:
-                    continue
-        return sorted(found, key=lambda attempt: attempt.time)
+        return new_attempts(self.path, {})
 
     # ------------------------------------------------------------------ manifest and status
 
@@ -211,40 +202,25 @@ def read_json(file: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-class NewAttempts:
-    """Looks at the sizes of the files of attempts, and reads only what was added to them: one listing of one folder,
-    however many workers there are.
+def new_attempts(campaign: Path, read: dict[str, int]) -> list[Attempt]:
+    """Those that workers anywhere have recorded since the last call with the same `read`, oldest first; incomplete
+    lines, left by a kill, are passed over. Looks at sizes first: one listing of one folder, however many workers
+    there are.
 
-    folder: that of the files; what they hold at first is not new
+    read: bytes of each file that were read, up to the end of a line; empty at first; it is brought up to date
     """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._read: dict[str, int] = {}  # bytes, up to the end of a line, by file
-        self.look()
-
-    def look(self) -> list[Attempt]:
-        """Those that are new, oldest first."""
-        if not self._folder.is_dir():
-            return []
-        with os.scandir(self._folder) as entries:
-            grown = [entry.name for entry in entries if entry.stat().st_size > self._read.get(entry.name, 0)]
-        found = [attempt for name in sorted(grown) for attempt in self._of(name)]
-        return sorted(found, key=lambda attempt: attempt.time)
-
-    def _of(self, name: str) -> list[Attempt]:
-        begun = self._read.get(name, 0)
-        with (self._folder / name).open("rb") as stream:
-            stream.seek(begun)
-            whole = stream.read().rpartition(b"\n")[0]
-        self._read[name] = begun + len(whole) + bool(whole)
-        found = []
-        for line in whole.splitlines():
-            try:
-                found.append(attempt_of(line))
-            except ValueError:  # left incomplete by a worker that was killed
-                continue
-        return found
+    found = []
+    for file in sorted((campaign / ATTEMPTS).glob("*.jsonl")):
+        begun = read.get(file.name, 0)
+        if file.stat().st_size > begun:
+            with file.open("rb") as stream:
+                stream.seek(begun)
+                whole = stream.read().rpartition(b"\n")[0]
+            read[file.name] = begun + len(whole) + bool(whole)
+            for line in whole.splitlines():
+                with suppress(ValueError):
+                    found.append(attempt_of(line))
+    return sorted(found, key=lambda attempt: attempt.time)
 
 
 FURTHER_LOSSES = 4  # attempts beyond `retries` after which a unit is given up though it never failed by itself
@@ -257,7 +233,7 @@ class UnitQueue:
     worker is killed again and again, for want of memory for example, may be the reason.
     """
 
-    def __init__(self, units: Iterable[Unit], plan: CampaignPlan, earlier: Iterable[Attempt] = ()) -> None:
+    def __init__(self, units: Iterable[Unit], plan: Plan, earlier: Iterable[Attempt] = ()) -> None:
         """earlier: attempts that count as tries; units that they have exhausted are given up"""
         self._retries = plan.retries
         self._waiting: dict[str, deque[Unit]] = {}

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import os
 import secrets
-import selectors
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
+from multiprocessing.connection import wait
 from typing import IO
 
 from lm_eval_leakage.files import log_to_add_to
 from lm_eval_leakage.jobs.engines import Begun, Tell, lost_attempt, n_accelerators
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, attempt_of
-from lm_eval_leakage.jobs.plan import CampaignPlan, Unit
+from lm_eval_leakage.jobs.plan import Plan, Unit
 from lm_eval_leakage.jobs.unit_worker import engine_limit, too_long
 
 MODULE = "lm_eval_leakage.jobs.worker_process"
@@ -74,17 +74,13 @@ class LocalWorker:
         self.unit = None
         return attempt
 
-    @property
-    def has_ended(self) -> bool:
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(SECONDS_TO_END)
-        return self._process.poll() is not None
-
-    @property
-    def reason(self) -> str:
-        """Why it has ended, in words."""
-        code = self._process.returncode
-        if code is None or code >= 0:
+    def why_ended(self) -> str | None:
+        """In words; None if it has not."""
+        try:
+            code = self._process.wait(SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            return None
+        if code >= 0:
             return f"its worker ended with exit code {code}; the reason is in {self._log}"
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         hint = ", as the system does when memory is short" if -code == signal.SIGKILL else ""
@@ -116,7 +112,7 @@ class LocalEngine:
     """
 
     def __init__(
-        self, plan: CampaignPlan, folder: CampaignFolder, address: str | None = None, *, called: str | None = None
+        self, plan: Plan, folder: CampaignFolder, address: str | None = None, *, called: str | None = None
     ) -> None:
         self._plan, self._folder, self._called = plan, folder, called or f"local-{secrets.token_hex(4)}"
         self._n_workers = plan.workers or 1
@@ -134,34 +130,32 @@ class LocalEngine:
         return f"local, {self._n_workers} worker{'s' if self._n_workers > 1 else ''}"
 
     def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
-        queue = UnitQueue(units, self._plan)
-        with ExitStack() as stack, selectors.DefaultSelector() as selector:
-            workers: list[LocalWorker] = []
-            stack.callback(_end_all, workers)
+        queue, workers = UnitQueue(units, self._plan), list[LocalWorker]()
+        try:
             while not queue.finished:
-                self._start(queue, workers, selector)
+                self._start(queue, workers)
                 for worker in workers:
                     if worker.unit is None and (unit := queue.take(worker.model)) is not None:
                         worker.hand(unit)
                         begun(unit, worker.name)
-                for attempt in self._attempts(workers, selector, queue):
+                for attempt in self._attempts(workers):
                     queue.returned(attempt)
                     tell(attempt)
+        finally:
+            for worker in workers:
+                worker.end()
 
     # ------------------------------------------------------------------ workers
 
-    def _start(self, queue: UnitQueue, workers: list[LocalWorker], selector: selectors.BaseSelector) -> None:
+    def _start(self, queue: UnitQueue, workers: list[LocalWorker]) -> None:
         """Ends workers whose model has no unit waiting, and starts those for which there is room."""
         waiting = queue.models_with_work()
         for worker in [one for one in workers if one.unit is None and one.model not in waiting]:
-            _remove(worker, workers, selector)
+            _remove(worker, workers)
         while (name := self._next_model(waiting, workers)) is not None:
             self._n_started += 1
-            model = self._plan.model(name)
-            devices = self._free(workers)[: model.gpus]
-            worker = LocalWorker(self._folder, name, f"{self._called}-{self._n_started}", devices)
-            workers.append(worker)
-            selector.register(worker.answers, selectors.EVENT_READ, worker)
+            devices = self._free(workers)[: self._plan.model(name).gpus]
+            workers.append(LocalWorker(self._folder, name, f"{self._called}-{self._n_started}", devices))
 
     def _next_model(self, waiting: dict[str, int], workers: Sequence[LocalWorker]) -> str | None:
         """The model with most waiting units for each of its workers; the first in the plan among equals."""
@@ -182,23 +176,21 @@ class LocalEngine:
 
     # ------------------------------------------------------------------ attempts
 
-    def _attempts(
-        self, workers: list[LocalWorker], selector: selectors.BaseSelector, queue: UnitQueue
-    ) -> list[Attempt]:
+    def _attempts(self, workers: list[LocalWorker]) -> list[Attempt]:
         """Those that have ended meanwhile; waits at most a second for one."""
-        found = []
-        for key, _ in selector.select(SECONDS_OF_A_LOOK):
-            worker: LocalWorker = key.data
+        found, by_stream = [], {worker.answers.fileno(): worker for worker in workers}
+        for stream in wait(list(by_stream), SECONDS_OF_A_LOOK):
+            worker = by_stream[int(stream)]  # type: ignore[arg-type]
             told = worker.told()
             if told is not None:
                 found.append(told)
-            elif worker.has_ended:
-                found += self._lost(worker, worker.reason, lost=True)
-                _remove(worker, workers, selector)
+            elif (why := worker.why_ended()) is not None:
+                found += self._lost(worker, why, lost=True)
+                _remove(worker, workers)
         limit = engine_limit(self._plan.minutes)
         for worker in [one for one in workers if limit is not None and one.seconds > limit]:
             found += self._lost(worker, too_long(self._plan.minutes or 0.0), lost=False)
-            _remove(worker, workers, selector)
+            _remove(worker, workers)
         return found
 
     def _lost(self, worker: LocalWorker, error: str, *, lost: bool) -> list[Attempt]:
@@ -209,13 +201,7 @@ class LocalEngine:
         return [attempt]
 
 
-def _end_all(workers: Sequence[LocalWorker]) -> None:
-    for worker in workers:
-        worker.end()
-
-
-def _remove(worker: LocalWorker, workers: list[LocalWorker], selector: selectors.BaseSelector) -> None:
-    selector.unregister(worker.answers)
+def _remove(worker: LocalWorker, workers: list[LocalWorker]) -> None:
     worker.end()
     workers.remove(worker)
 

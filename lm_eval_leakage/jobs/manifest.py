@@ -29,13 +29,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_eval_leakage.files import atomic_remove, published
-from lm_eval_leakage.harness.saved_run import BATCH_SIZE, DEVICE, NamedModel
 from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf, digest_of_rows, placed_rows
-from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.jobs.engines import now
 from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, digest_of, digests_of
-from lm_eval_leakage.jobs.plan import RUN, CampaignModel, CampaignPlan, Unit, as_settings
-from lm_eval_leakage.jobs.planning import ChosenIndices, RowFinder, samples_of
+from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, RUN, Plan, PlanModel, Unit
+from lm_eval_leakage.jobs.planning import ChosenIndices, RowFinder, drawn_once, named_model, samples_of
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.logs.run import IDENTITY, identity_differences
 from lm_eval_leakage.results.formatting import counted
@@ -51,7 +49,7 @@ YAMLS = (".yaml", ".yml")
 Digests = Mapping[str, str]  # by path
 
 
-def files_of_tasks(plan: CampaignPlan, index: Mapping[str, Entry]) -> dict[str, dict[str, str]]:
+def files_of_tasks(plan: Plan, index: Mapping[str, Entry]) -> dict[str, dict[str, str]]:
     """Digests of the files of each task: its YAML in the plan's include_path, what that names, and the files that
     `metadata` names. Tasks without any are left out."""
     from lm_eval_leakage.harness.auditable import tasks_of
@@ -130,7 +128,7 @@ class DataRows:
 class UnitQuestions:
     """The questions of the units of one model."""
 
-    def __init__(self, plan: CampaignPlan, model: CampaignModel, shelf: TaskShelf) -> None:
+    def __init__(self, plan: Plan, model: PlanModel, shelf: TaskShelf) -> None:
         self._plan, self._planned, self._shelf = plan, model, shelf
         self._data: dict[str, DataRows] = {}
         self._drawn = lru_cache(TASKS_KEPT)(self._drawn_of)
@@ -141,7 +139,7 @@ class UnitQuestions:
         Raises ValueError or OSError if the task cannot be loaded or has none of the questions.
         """
         loaded = self._loaded(unit.asked, unit.metadata)
-        if self._plan.limit is None:
+        if self._plan.questions is None:
             return loaded, {name: range(len(task.eval_docs)) for name, task in loaded.leaves.items()}
         rows = self._rows(unit, loaded)
         if not rows:
@@ -160,10 +158,10 @@ class UnitQuestions:
         of question orders, draws from its own."""
         own = placed_rows(loaded)
         if unit.kind == RUN:
-            return drawn(own, self._plan.limit, self._plan.seed)
+            return drawn_once(own, self._plan.questions, self._plan.seed)
         finder = RowFinder(own)
         found = [row for one in self._drawn(unit.task) if (row := finder.find(one)) is not None]
-        return found or drawn(own, self._plan.limit, self._plan.seed)
+        return found or drawn_once(own, self._plan.questions, self._plan.seed)
 
     def _drawn_of(self, task: str) -> list[PlacedRow]:
         """The questions drawn of a benchmark; none if it can only be audited."""
@@ -171,7 +169,7 @@ class UnitQuestions:
             loaded = self._loaded(task, {})
         except (ValueError, KeyError):
             return []
-        return drawn(placed_rows(loaded), self._plan.limit, self._plan.seed)
+        return drawn_once(placed_rows(loaded), self._plan.questions, self._plan.seed)
 
     def _loaded(self, name: str, further: dict[str, object]) -> LoadedTask:
         return self._shelf.load(name, {**self._planned.model_args, **self._plan.metadata, **further})
@@ -182,11 +180,6 @@ IDENTITY_OF_UNIT = "identity"  # key of a unit's file, and of a unit in the mani
 TASK_FILES = "task_files"  # key of the manifest
 UNKNOWN = "they do not say which model answered them"
 Identity = Mapping[str, str]
-
-
-def named_model(one: CampaignModel) -> NamedModel:
-    how = (one.batch_size or BATCH_SIZE, one.device or DEVICE, one.apply_chat_template)
-    return NamedModel(one.model, one.model_args, *how, called=one.name)
 
 
 def differs(earlier: Identity, present: Identity) -> str:
@@ -205,7 +198,7 @@ def _is_unseen(told: str, earlier: str) -> bool:
     return earlier.startswith(f"{told} (") and earlier.endswith(")")
 
 
-def set_apart(folder: CampaignFolder, plan: CampaignPlan, units: Iterable[Unit]) -> list[str]:
+def set_apart(folder: CampaignFolder, plan: Plan, units: Iterable[Unit]) -> list[str]:
     """Moves the units of other models and of other questions out of `runs`, and says so, a sentence per model and
     difference. What the manifest says of them moves with them: nothing that it attests is rewritten."""
     manifest = folder.manifest()
@@ -284,7 +277,10 @@ RECORDED_PACKAGES = (
     *("lm-eval-leakage", "lm_eval", "torch", "transformers", "datasets", "accelerate", "peft", "vllm"),
     *("ray", "submitit", "numpy", "scipy"),
 )
-PLAN_MAY_CHANGE = ("output_path", "retries", "minutes", "workers", "slurm")
+PLAN_MAY_CHANGE = (
+    *("output_path", "engine", "address", "retries", "minutes", "workers", "slurm"),
+    *("fail_on", "allow_untold", "dry_run", "quiet"),
+)
 MODELS_MAY_CHANGE = ("gpus", "workers", "batch_size", "device")
 MAY_GROW = ("tasks", "audits")
 HOW_MODELS = (
@@ -305,28 +301,29 @@ def versions() -> dict[str, str]:
     return found
 
 
-def differences(before: CampaignPlan, now: CampaignPlan) -> list[str]:
+def differences(before: Plan, now: Plan) -> list[str]:
     """What makes a plan another campaign than the one in the folder, in words. Models, tasks and audits may be added,
     and it may change how units are run: that leaves valid what is done."""
-    old, new = as_settings(before), as_settings(now)
+    old, new = (
+        {**plan.model_dump(mode="json"), "questions": plan.questions or ALL_QUESTIONS} for plan in (before, now)
+    )
     told = []
-    for name in dict.fromkeys([*old, *new]):
+    for name in old:
         if name in MAY_GROW and set(old[name]) <= set(new[name]):
             continue
-        if name not in (*PLAN_MAY_CHANGE, "models") and old.get(name) != new.get(name):
-            told.append(f"{name} was {old.get(name)!r} and is {new.get(name)!r}")
-    models = {one["name"]: one for one in new["models"]}
+        if name not in (*PLAN_MAY_CHANGE, "models") and old[name] != new[name]:
+            told.append(f"{name} was {old[name]!r} and is {new[name]!r}")
+    models = {one["name"]: _fixed(one) for one in new["models"]}
     for one in old["models"]:
-        other = models.get(one["name"])
-        if other is None:
+        if one["name"] not in models:
             told.append(f"the model {one['name']!r} is missing")
-        elif _fixed(one) != _fixed(other):
-            told.append(f"the model {one['name']!r} was {_fixed(one)} and is {_fixed(other)}")
+        elif _fixed(one) != models[one["name"]]:
+            told.append(f"the model {one['name']!r} was {_fixed(one)} and is {models[one['name']]}")
     return told
 
 
 def _fixed(model: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in model.items() if key not in MODELS_MAY_CHANGE}
+    return {key: value for key, value in model.items() if key not in MODELS_MAY_CHANGE and value is not None}
 
 
 def with_units(manifest: Mapping[str, Any], folder: CampaignFolder, units: Iterable[Unit]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from itertools import islice
 from pathlib import Path
 
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.jobs.check_settings import READERS, CheckSettings, as_command
+from lm_eval_leakage.jobs.plan import Plan, as_command
 from lm_eval_leakage.jobs.planning import REFERENCES, RUNS, UNSEEN, CheckPlan, PlannedCheck, name_among_runs
 from lm_eval_leakage.logs.calibration_file import write_calibration
 from lm_eval_leakage.logs.run import digest_of, in_brackets
@@ -301,9 +301,7 @@ NOT_MADE = "no audit of option orders was made"
 FilesByRoom = Mapping[str, Sequence[Path]]  # results files that are judged, by folder of the output
 
 
-def conclude(
-    settings: CheckSettings, planned: PlannedCheck, files: FilesByRoom, problems: Sequence[str] = ()
-) -> CheckOutcome:
+def conclude(settings: Plan, planned: PlannedCheck, files: FilesByRoom, problems: Sequence[str] = ()) -> CheckOutcome:
     """Judges the runs in `files` and nothing else, at the level of this look, and writes the page and the JSON."""
     calibrations, reasons = _calibrations(files)
     looked = at_their_looks(_annotations(settings, files, calibrations), planned, settings.output_path)
@@ -326,13 +324,18 @@ def conclude(
     )
     atomic_write(settings.output_path / PAGE, render(annotations, outcome.others))
     atomic_write(settings.output_path / VERDICTS, outcome.as_json() + "\n")
-    if settings.fail_on is None:
-        return outcome
-    condition = Condition.of(settings.fail_on)
-    untold = () if settings.allow_untold else condition.untold_of(own)
+    failed, unjudged = gate(settings, own)
+    return replace(outcome, failed=failed, unjudged=unjudged)
+
+
+def gate(plan: Plan, rows: Sequence[Row]) -> tuple[tuple[str, ...], str]:
+    """Why `fail_on` is met, a sentence per verdict, and which verdicts it cannot judge, unless that is allowed."""
+    if plan.fail_on is None:
+        return (), ""
+    condition = Condition.of(plan.fail_on)
+    untold = () if plan.allow_untold else condition.untold_of(rows)
     remedy = "--fail-on cannot be judged for all benchmarks (--allow-untold accepts that): "
-    unjudged = f"{remedy}{'; '.join(untold)}" if untold else ""
-    return replace(outcome, failed=tuple(condition.met_by(own)), unjudged=unjudged)
+    return tuple(condition.met_by(rows)), f"{remedy}{'; '.join(untold)}" if untold else ""
 
 
 def _calibrations(files: FilesByRoom) -> tuple[list[Calibrating], list[str]]:
@@ -347,7 +350,7 @@ def _calibrations(files: FilesByRoom) -> tuple[list[Calibrating], list[str]]:
     return [Calibrating(made, made.usual_detector, FPR)], []
 
 
-def _annotations(settings: CheckSettings, files: FilesByRoom, calibrations: Sequence[Calibrating]) -> list[Annotation]:
+def _annotations(settings: Plan, files: FilesByRoom, calibrations: Sequence[Calibrating]) -> list[Annotation]:
     if not files[RUNS]:
         return []
     given = [settings.reference] if isinstance(settings.reference, Path) else []
@@ -380,7 +383,7 @@ def _judged(rows: Sequence[Row], reasons: Mapping[str, str]) -> tuple[Row, ...]:
     )
 
 
-def _with_remedies(rows: Sequence[Row], settings: CheckSettings, planned: PlannedCheck) -> tuple[Row, ...]:
+def _with_remedies(rows: Sequence[Row], settings: Plan, planned: PlannedCheck) -> tuple[Row, ...]:
     return tuple(
         replace(row, verdict=replace(row.verdict, remedy=_remedy(row, settings, planned)))
         if row.verdict.word == CANNOT_TELL
@@ -389,14 +392,13 @@ def _with_remedies(rows: Sequence[Row], settings: CheckSettings, planned: Planne
     )
 
 
-def _remedy(row: Row, settings: CheckSettings, planned: PlannedCheck) -> str:
+def _remedy(row: Row, settings: Plan, planned: PlannedCheck) -> str:
     options = changing_options(row.verdict, has_more=row.task not in planned.whole)
     if options is None:
         return remedy_by(None)
     # where a reference was given, it has no audit of these questions, and the control forms were not asked
-    given = replace(settings, reference=None) if row.verdict.basis == BY_RATIO else settings
-    changed = {name: READERS[name](name, value) for name, value in options.items()}
-    return remedy_by(as_command(replace(given, **changed)))
+    given = {"reference": None} if row.verdict.basis == BY_RATIO else {}
+    return remedy_by(as_command(settings.changed(**given, **options)))
 
 
 def _without_run(model: str, task: str, reason: str) -> Row:

@@ -1,218 +1,83 @@
-"""What a campaign is asked for: a YAML file with models, tasks, audits and limits.
+"""What is to be checked: models, tasks, audits, questions, and where the work is done.
 
-Units of a campaign: what one worker does at a time, one model's run or audit of one task, or a shard of it.
+A plan is the same from options of the command line, from a YAML file and from Python. For what cannot be used, one
+sentence names the field, its value, the rule and the remedy.
+
+Units of a plan: what one worker does at a time, one model's run or audit of one task, or a shard of it.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo, model_validator
 
-from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, suffixes
-from lm_eval_leakage.jobs.check_settings import (
-    names_in_file,
-    read_batch_size,
-    read_chat_template,
-    read_model_arguments,
-    read_names,
-    read_path,
-    read_switch,
-    read_text,
-    read_whole_number,
-    refuse_unknown,
-)
-from lm_eval_leakage.texts import brief, did_you_mean
+from lm_eval_leakage.harness.tasks.templates import suffixes
+from lm_eval_leakage.results.data_verdict import WORDS
+from lm_eval_leakage.texts import brief, did_you_mean, from_yaml
 
+DEFAULT_FILE = Path("leakage.yaml")  # taken from the working directory if neither a model nor a file is given
+CHECKED_AUDITS = ("leakage_perm", "leakage_tokens", "choice_confusion")
+N_QUESTIONS = 300
+ALL_QUESTIONS = "all"
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # it is the name of a folder and of a node's resource
 UNSAFE_IN_TASKS = re.compile(r"[/\\\x00-\x1f\x7f]|^\.|^-|^$")  # a task's name is the name of a folder, too
 MOST_SHARDS = 1_000  # of a benchmark: 14,042 questions of MMLU are 15 in each
 SET_BY_UNITS = ("shard",)  # keys of `metadata` that each unit has for itself
-
-
-@dataclass(frozen=True)
-class CampaignModel:
-    """name: that the tables show; unique in the plan
-    model, model_args, batch_size, device, apply_chat_template: as for `lm_eval run`
-    gpus: that one worker needs; 0 reserves none
-    workers: at most so many of this model at once
-    """
-
-    name: str
-    model: str = "hf"
-    model_args: Mapping[str, Any] = field(default_factory=dict)
-    gpus: int = 0
-    batch_size: int | str | None = None
-    device: str | None = None
-    apply_chat_template: bool | str = False
-    workers: int | None = None
-
-
-@dataclass(frozen=True)
-class CampaignPlan:
-    """tasks: tasks and groups of lm_eval; also tags and patterns, until the campaign has begun
-    audits: suffixes of audits, such as `leakage_perm`; runs: whether tasks are also run themselves
-    limit: questions drawn at random by `seed` from each task or group; None for all
-    shards: into how many parts each run and audit is divided
-    metadata: as for `lm_eval run`
-    include_path: folders with additional tasks, separated by colons
-    imports: Python modules that register backends of your own in lm_eval
-    retries: how often a unit that failed is tried again
-    minutes: the time limit of one attempt at a unit
-    workers: at most so many at once; None leaves it to the engine
-    slurm: what `--engine slurm` asks of Slurm for each job, such as partition and timeout_min
-    """
-
-    models: tuple[CampaignModel, ...]
-    tasks: tuple[str, ...]
-    audits: tuple[str, ...] = (FIRST_AUDIT,)
-    runs: bool = True
-    limit: int | None = None
-    seed: int = 0
-    shards: int = 1
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    include_path: str | None = None
-    imports: tuple[str, ...] = ()
-    retries: int = 1
-    minutes: float | None = None
-    workers: int | None = None
-    slurm: Mapping[str, Any] = field(default_factory=dict)
-    output_path: Path = Path("campaign")
-
-    def model(self, name: str) -> CampaignModel:
-        return next(one for one in self.models if one.name == name)
-
-    @property
-    def include_paths(self) -> list[str]:
-        return [part for part in (self.include_path or "").split(":") if part]
-
-
-MODEL_SETTINGS: tuple[str, ...] = tuple(one.name for one in fields(CampaignModel))
-PLAN_SETTINGS: tuple[str, ...] = tuple(one.name for one in fields(CampaignPlan))
-
-
-def read_plan(file: str | Path, output_path: str | Path | None = None) -> CampaignPlan:
-    """The plan of a YAML file; raises ValueError, in one sentence, for an unknown name or a value that cannot be used.
-
-    output_path: instead of the file's
-    """
-    return plan_of(names_in_file(Path(file)), str(file), output_path)
-
-
-def plan_of(told: Mapping[str, Any], source: str, output_path: str | Path | None = None) -> CampaignPlan:
-    """The plan of names and values as in YAML.
-
-    source: what messages name as the plan
-    """
-    refuse_unknown(told, PLAN_SETTINGS, source)
-    given = {**told, "output_path": output_path} if output_path is not None else told
-    for name in ("models", "tasks"):
-        if name not in given:
-            raise ValueError(f"{source} has no {name}; name them, as docs/campaigns.md shows")
-    plan = CampaignPlan(**{name: PLAN_READERS[name](name, value) for name, value in given.items()})
-    if not plan.runs and not plan.audits:
-        raise ValueError("audits is empty and runs is false, so that there is nothing to do; name an audit")
-    return replace(plan, tasks=tuple(dict.fromkeys(plan.tasks)), audits=tuple(dict.fromkeys(plan.audits)))
-
-
-def as_settings(plan: CampaignPlan) -> dict[str, Any]:
-    """The plan as names and values, from which `plan_of` makes it again; without what is not set."""
-    told = asdict(plan) | {"output_path": str(plan.output_path)}
-    told["models"] = [{key: value for key, value in one.items() if value is not None} for one in told["models"]]
-    lists = {name: list(value) for name, value in told.items() if isinstance(value, tuple)}
-    return {name: value for name, value in (told | lists).items() if value is not None}
-
-
-def plan_as_yaml(plan: CampaignPlan) -> str:
-    """The text of a file from which `read_plan` makes the plan again."""
-    return str(yaml.safe_dump(as_settings(plan), sort_keys=False, allow_unicode=True))
+OF_ONE_MODEL = ("model", "model_args", "batch_size", "device", "apply_chat_template", "gpus")  # instead of `models`
+OF_ENGINES = ("engine", "address", "shards", "workers", "minutes", "slurm")  # any of them asks for workers
+ONLY_HERE = ("runs", "reference", "unseen", "orders")  # of a plan of one model in this process
+NOT_REPEATED = ("fail_on", "allow_untold", "dry_run", "quiet")
 
 
 # ---------------------------------------------------------------------- values
 
 
-def _models(name: str, value: object) -> tuple[CampaignModel, ...]:
-    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
-        raise ValueError(f"{name} is {brief(value)}; give a list of models, each with a name and model_args")
-    models = tuple(_model(f"models[{place}]", one) for place, one in enumerate(value))
-    names = [one.name for one in models]
-    if twice := [one for one in names if names.count(one) > 1]:
-        raise ValueError(f"models has two that are named {twice[0]!r}; give each a name of its own")
-    return models
+def _field(read: Callable[[str, Any], Any]) -> BeforeValidator:
+    """A reader of a field's name and value, which raises ValueError with a sentence that begins with the name."""
+
+    def validate(value: Any, info: ValidationInfo) -> Any:
+        return read(str(info.field_name), value)
+
+    return BeforeValidator(validate)
 
 
-def _model(place: str, value: object) -> CampaignModel:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{place} is {brief(value)}; give name, model and model_args")
-    told = {str(key): one for key, one in value.items() if one is not None}
-    refuse_unknown(told, MODEL_SETTINGS, place)
-    if "name" not in told:
-        raise ValueError(f"{place} has no name; give one that the tables show, such as name: smol")
-    model = CampaignModel(**{key: MODEL_READERS[key](f"{place}.{key}", one) for key, one in told.items()})
-    n_parallel = int(model.model_args.get("tensor_parallel_size") or 1)
-    if n_parallel > 1 and model.gpus != n_parallel:
-        raise ValueError(f"{place} has tensor_parallel_size={n_parallel} and gpus: {model.gpus}; give the same number")
-    return model
+def _whole_number(low: int | None = None, high: int | None = None) -> BeforeValidator:
+    wanted = "a whole number" if low is None else f"a whole number from {low}"
+
+    def read(name: str, value: object) -> int:
+        number = _as_whole_number(value)
+        if number is None or (low is not None and number < low):
+            raise ValueError(f"{name} is {brief(value)}; give {wanted}")
+        if high is not None and number > high:
+            raise ValueError(f"{name} is {number:,}; give at most {high:,}, with many questions in each")
+        return number
+
+    return _field(read)
 
 
-def _model_name(name: str, value: object) -> str:
-    text = read_text(name, str(value) if isinstance(value, (int, float)) else value)
-    if not MODEL_NAME.fullmatch(text):
-        raise ValueError(
-            f"{name} is {brief(text)}, which cannot be the name of a folder; use letters, digits, '.', '_', '+', '-'"
-        )
-    return text
+def _as_whole_number(value: object) -> int | None:
+    try:
+        return int(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else None
+    except ValueError:
+        return None
 
 
-def _tasks(name: str, value: object) -> tuple[str, ...]:
-    tasks = read_names(name, value)
-    if not tasks:
-        raise ValueError(f"{name} is {brief(value)}; name at least one task or group of lm_eval")
-    for task in tasks:
-        if UNSAFE_IN_TASKS.search(task):
-            raise ValueError(
-                f"{name} has {brief(task)}, which cannot be the name of a folder; name tasks, and give the folder of "
-                "your own with include_path"
-            )
-    return tasks
-
-
-def _audits(name: str, value: object) -> tuple[str, ...]:
-    audits = () if value in ([], (), False) else read_names(name, value)
-    for audit in audits:
-        if audit not in suffixes():
-            nearest = did_you_mean(audit, suffixes()) or f"; choose from: {', '.join(sorted(suffixes()))}"
-            raise ValueError(f"{name} has {audit!r}, which is not an audit{nearest}")
-    return audits
-
-
-def _from_one(name: str, value: object) -> int:
-    number = read_whole_number(name, value, "a whole number from 1")
-    if number < 1:
-        raise ValueError(f"{name} is {value!r}; give a whole number from 1")
+def _questions(name: str, value: object) -> int | None:
+    if value is None or value == ALL_QUESTIONS:
+        return None
+    number = _as_whole_number(value)
+    if number is None or number < 1:
+        raise ValueError(f"{name} is {brief(value)}; give a whole number from 1, or {ALL_QUESTIONS!r}")
     return number
-
-
-def _from_zero(name: str, value: object) -> int:
-    number = read_whole_number(name, value, "a whole number from 0")
-    if number < 0:
-        raise ValueError(f"{name} is {value!r}; give a whole number from 0")
-    return number
-
-
-def _shards(name: str, value: object) -> int:
-    number = _from_one(name, value)
-    if number > MOST_SHARDS:
-        raise ValueError(f"{name} is {number:,}; give at most {MOST_SHARDS:,}, with many questions in each")
-    return number
-
-
-def _seed(name: str, value: object) -> int:
-    return read_whole_number(name, value, "a whole number")
 
 
 def _minutes(name: str, value: object) -> float:
@@ -221,52 +86,430 @@ def _minutes(name: str, value: object) -> float:
     return float(value)
 
 
-def _metadata(name: str, value: object) -> Mapping[str, Any]:
-    told = read_model_arguments(name, value)
+def _switch(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is {brief(value)}; give true or false")
+    return value
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, (str, Path)) or not str(value):
+        raise ValueError(f"{name} is {brief(value)}; give a text")
+    return str(value)
+
+
+def _path(name: str, value: object) -> Path:
+    return Path(_text(name, value)).expanduser()
+
+
+def _listed(name: str, value: object, what: str) -> list[str]:
+    parts = [value] if isinstance(value, (str, Path)) else value
+    if not isinstance(parts, Sequence) or not all(isinstance(part, (str, Path)) for part in parts):
+        raise ValueError(f"{name} is {brief(value)}; give one {what}")
+    return [str(part) for part in parts]
+
+
+def _names(name: str, value: object) -> tuple[str, ...]:
+    parts = _listed(name, value, "name, or several separated by commas")
+    return tuple(dict.fromkeys(part.strip() for text in parts for part in text.split(",") if part.strip()))
+
+
+def _folders(name: str, value: object) -> tuple[Path, ...]:
+    found = tuple(Path(part).expanduser() for part in _listed(name, value, "folder, or a list of folders"))
+    for folder in found:
+        if not folder.exists():
+            raise ValueError(f"{name} is {str(folder)!r}, which does not exist; name the --output_path of a run")
+    return found
+
+
+def _arguments(name: str, value: object) -> dict[str, Any]:
+    from lm_eval_leakage.harness.preflight import parsed_args
+
+    if isinstance(value, Mapping):
+        return {str(key): own for key, own in value.items()}
+    if not isinstance(value, str) or any("=" not in part for part in value.split(",") if part):
+        raise ValueError(f"{name} is {brief(value)}; write it as for lm_eval: pretrained=MODEL,dtype=bfloat16")
+    return parsed_args(value)
+
+
+def _metadata(name: str, value: object) -> dict[str, Any]:
+    told = _arguments(name, value)
     if given := [key for key in SET_BY_UNITS if key in told]:
         raise ValueError(f"{name} has {given[0]!r}, which each unit has for itself; give the number as shards instead")
     return told
 
 
-def _slurm(name: str, value: object) -> Mapping[str, Any]:
+def _slurm(name: str, value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} is {brief(value)}; give names and values, such as partition: gpu")
     return {str(key): own for key, own in value.items() if own is not None}
 
 
-def _folders(name: str, value: object) -> str:
-    """With absolute paths, since workers may have another working directory."""
-    return ":".join(str(Path(part).expanduser().absolute()) for part in read_text(name, value).split(":") if part)
+def _reference(name: str, value: object) -> Path | dict[str, Any]:
+    if isinstance(value, (str, Path)) and Path(value).expanduser().exists():
+        return Path(value).expanduser()
+    if isinstance(value, Mapping) or (isinstance(value, str) and "=" in value):
+        return _arguments(name, value)
+    raise ValueError(
+        f"{name} is {brief(value)}, which is no folder; give one with another model's audits, or the model_args of "
+        "another model, such as pretrained=OTHER"
+    )
 
 
-PLAN_READERS: Mapping[str, Callable[[str, object], Any]] = {
-    "models": _models,
-    "tasks": _tasks,
-    "audits": _audits,
-    "runs": read_switch,
-    "limit": _from_one,
-    "seed": _seed,
-    "shards": _shards,
-    "metadata": _metadata,
-    "include_path": _folders,
-    "imports": read_names,
-    "retries": _from_zero,
-    "minutes": _minutes,
-    "workers": _from_one,
-    "slurm": _slurm,
-    "output_path": read_path,
-}
-MODEL_READERS: Mapping[str, Callable[[str, object], Any]] = {
-    "name": _model_name,
-    "model": read_text,
-    "model_args": read_model_arguments,
-    "gpus": _from_zero,
-    "batch_size": read_batch_size,
-    "device": read_text,
-    "apply_chat_template": read_chat_template,
-    "workers": _from_one,
-}
+def _unseen(name: str, value: object) -> Path:
+    file = _path(name, value)
+    if not file.is_file():
+        raise ValueError(f"{name} is {str(file)!r}, which is not a file; give one with a question per row")
+    return file
 
+
+def _orders(name: str, value: object) -> str:
+    from lm_eval_leakage.harness.tasks.base_task import documented
+
+    text = _text(name, value)
+    documented({name: text}, name)
+    return text
+
+
+def _word(name: str, value: object) -> str:
+    word = str(value).replace("_", " ")
+    if word not in WORDS:
+        words = ", ".join(one.replace(" ", "_") for one in reversed(WORDS))
+        raise ValueError(f"{name} is {brief(value)}; choose one of: {words}")
+    return word
+
+
+def _batch_size(name: str, value: object) -> int | str:
+    text = str(value)
+    if not (text.isdecimal() and int(text) > 0) and not text.startswith("auto"):
+        raise ValueError(f"{name} is {brief(value)}; give a whole number from 1, or auto")
+    return int(text) if text.isdecimal() else text
+
+
+def _chat_template(name: str, value: object) -> bool | str:
+    if not isinstance(value, (bool, str)):
+        raise ValueError(f"{name} is {brief(value)}; give true, false, or the name of a template")
+    return value
+
+
+def _model_name(name: str, value: object) -> str:
+    text = _text(name, str(value) if isinstance(value, (int, float)) else value)
+    if not MODEL_NAME.fullmatch(text):
+        raise ValueError(
+            f"{name} is {brief(text)}, which cannot be the name of a folder; use letters, digits, '.', '_', '+', '-'"
+        )
+    return text
+
+
+def _models(name: str, value: object) -> list[Any]:
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        raise ValueError(f"{name} is {brief(value)}; give a list of models, each with a name and model_args")
+    return [_without_none(one) if isinstance(one, Mapping) else one for one in value]
+
+
+def _without_none(told: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(name): value for name, value in told.items() if value is not None}
+
+
+def _audits(name: str, value: object) -> tuple[str, ...]:
+    audits = () if value in ([], (), False) else _names(name, value)
+    for audit in audits:
+        if audit not in suffixes():
+            nearest = did_you_mean(audit, suffixes()) or f"; choose from: {', '.join(sorted(suffixes()))}"
+            raise ValueError(f"{name} has {audit!r}, which is not an audit{nearest}")
+    return audits
+
+
+FromOne = Annotated[int, _whole_number(1)]
+Text = Annotated[str, _field(_text)]
+Switch = Annotated[bool, _field(_switch)]
+SETTINGS = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), arbitrary_types_allowed=True)
+
+
+# ---------------------------------------------------------------------- the plan
+
+
+class PlanModel(BaseModel):
+    """name: that the tables show; unique in the plan; empty for the only model of a plan in this process
+    model, model_args, batch_size, device, apply_chat_template: as for `lm_eval run`
+    gpus: that one worker needs; 0 reserves none
+    workers: at most so many of this model at once
+    """
+
+    model_config = SETTINGS
+
+    name: Annotated[str, _field(_model_name)] = ""
+    model: Text = "hf"
+    model_args: Annotated[dict[str, Any], _field(_arguments)] = {}
+    gpus: Annotated[int, _whole_number(0)] = 0
+    batch_size: Annotated[int | str, _field(_batch_size)] | None = None
+    device: Text | None = None
+    apply_chat_template: Annotated[bool | str, _field(_chat_template)] = False
+    workers: FromOne | None = None
+
+
+class Plan(BaseModel):
+    """models: or, for one, its settings in their place: model, model_args, batch_size, device, apply_chat_template
+    tasks: tasks, groups, tags and patterns of lm_eval; in this process also files of plain questions
+    audits: suffixes of audits, such as `leakage_perm`; accuracy: whether tasks are also run themselves
+    questions: how many are drawn of each task; None for all; seed: of the draw
+    metadata: as for `lm_eval run`; include_path: folders with additional tasks, separated by colons
+    imports: Python modules that register backends of your own in lm_eval
+
+    Of one model in this process:
+    runs: folders of runs and audits that exist already
+    reference: a folder of another model's audits, or the model_args of a model to audit as the reference
+    unseen: a file of questions of the same kind that the model cannot have seen
+    orders: what the builder of the one task says about its published orders, as "random: SOURCE"
+
+    Of workers:
+    engine: what starts them; None chooses; address: of a cluster
+    shards: into how many parts each run and audit is divided
+    retries: how often a unit that failed is tried again; minutes: the time limit of one attempt at a unit
+    workers: at most so many at once; None leaves it to the engine
+    slurm: what `engine: slurm` asks of Slurm for each job, such as partition and timeout_min
+
+    output_path: the folder for runs, pages and tables
+    fail_on: the verdict from which on the command fails; allow_untold: whether verdicts that cannot be told pass it
+    dry_run: only plan; quiet: print only the verdicts
+    """
+
+    model_config = SETTINGS
+
+    models: Annotated[tuple[PlanModel, ...], _field(_models)]
+    tasks: Annotated[tuple[str, ...], _field(_names)]
+    runs: Annotated[tuple[Path, ...], _field(_folders)] = ()
+    reference: Annotated[Path | dict[str, Any], _field(_reference)] | None = None
+    unseen: Annotated[Path, _field(_unseen)] | None = None
+    orders: Annotated[str, _field(_orders)] | None = None
+    audits: Annotated[tuple[str, ...], _field(_audits)] = CHECKED_AUDITS
+    accuracy: Switch = True
+    questions: Annotated[int | None, _field(_questions)] = N_QUESTIONS
+    seed: Annotated[int, _whole_number()] = 0
+    metadata: Annotated[dict[str, Any], _field(_metadata)] = {}
+    output_path: Annotated[Path, _field(_path)] = Path("leakage")
+    include_path: Text | None = None
+    imports: Annotated[tuple[str, ...], _field(_names)] = ()
+    engine: Text | None = None
+    address: Text | None = None
+    shards: Annotated[int, _whole_number(1, MOST_SHARDS)] = 1
+    retries: Annotated[int, _whole_number(0)] = 1
+    minutes: Annotated[float, _field(_minutes)] | None = None
+    workers: FromOne | None = None
+    slurm: Annotated[dict[str, Any], _field(_slurm)] = {}
+    fail_on: Annotated[str, _field(_word)] | None = None
+    allow_untold: Switch = False
+    dry_run: Switch = False
+    quiet: Switch = False
+
+    @model_validator(mode="after")
+    def _fits(self) -> Plan:
+        names = [one.name for one in self.models]
+        if twice := [name for name in names if name and names.count(name) > 1]:
+            raise ValueError(f"models has two that are named {twice[0]!r}; give each a name of its own")
+        if not all(names) and len(names) > 1:
+            raise ValueError(f"models[{names.index('')}] has no name; give one that the tables show, as name: smol")
+        if not self.tasks:
+            raise ValueError("tasks is empty; name at least one task or group of lm_eval")
+        if not self.accuracy and not self.audits:
+            raise ValueError("audits is empty and accuracy is false, so that there is nothing to do; name an audit")
+        if self.is_here:
+            self._fits_here()
+        else:
+            self._fits_workers()
+        return self
+
+    def _fits_here(self) -> None:
+        for name, what in (("unseen", "questions of the same kind"), ("orders", "what the builder documents")):
+            if getattr(self, name) is not None and len(self.tasks) != 1:
+                raise ValueError(f"{name} is for one benchmark, {what}; name one task with --{name}")
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ValueError(
+                "check runs in one process; use more accelerators by model_args, such as parallelize=True"
+            )
+
+    def _fits_workers(self) -> None:
+        if given := [name for name in ONLY_HERE if getattr(self, name)]:
+            raise ValueError(f"{given[0]} is for one model in this process; leave it out, or models and engine")
+        for place, one in enumerate(self.models):
+            n_parallel = int(one.model_args.get("tensor_parallel_size") or 1)
+            if n_parallel > 1 and one.gpus != n_parallel:
+                told = f"tensor_parallel_size={n_parallel} and gpus: {one.gpus}"
+                raise ValueError(f"models[{place}] has {told}; give the same number")
+        for task in self.tasks:
+            if UNSAFE_IN_TASKS.search(task):
+                raise ValueError(
+                    f"tasks has {brief(task)}, which cannot be the name of a folder; name tasks, and give the folder "
+                    "of your own with include_path"
+                )
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is done in this process, which is asked one model and ends with verdicts."""
+        (first, *others), fields = self.models, type(self).model_fields
+        is_alone = not others and not first.name and not first.gpus
+        return is_alone and all(getattr(self, one) == fields[one].default for one in OF_ENGINES)
+
+    def model(self, name: str) -> PlanModel:
+        return next(one for one in self.models if one.name == name)
+
+    @property
+    def include_paths(self) -> list[str]:
+        return [part for part in (self.include_path or "").split(":") if part]
+
+    def changed(self, **told: Any) -> Plan:
+        """The same with other values, which are not checked."""
+        return self.model_copy(update=told)
+
+
+MODEL_FIELDS, PLAN_FIELDS = tuple(PlanModel.model_fields), tuple(Plan.model_fields)
+SETTING_NAMES = (*PLAN_FIELDS, *OF_ONE_MODEL)
+
+
+def check_plan(given: Mapping[str, Any], file: str | Path | None = None) -> Plan:
+    """The plan of options; what is given here has precedence over the file.
+
+    given: values as on the command line, as in YAML or of their own type; None for what is not given
+    file: a YAML file; by default `leakage.yaml`, if there is one and no model is given
+
+    Raises ValueError, in one sentence, for an unknown name or a value that cannot be used.
+    """
+    told = _without_none(given)
+    if file is None and not told.keys() & {"model", "models"} and DEFAULT_FILE.is_file():
+        file = DEFAULT_FILE
+    told = {**({} if file is None else names_in_file(Path(file))), **told}
+    return plan_of(told, "check" if file is None else str(file))
+
+
+def read_plan(file: str | Path, output_path: str | Path | None = None) -> Plan:
+    """The plan of a YAML file; raises ValueError, in one sentence, for an unknown name or a value that cannot be used.
+
+    output_path: instead of the file's
+    """
+    return plan_of(names_in_file(Path(file)), str(file), output_path)
+
+
+def plan_of(told: Mapping[str, Any], source: str, output_path: str | Path | None = None) -> Plan:
+    """The plan of names and values as in YAML.
+
+    source: what messages name as the plan
+    """
+    given = _without_none({**told, **({} if output_path is None else {"output_path": output_path})})
+    _refuse_unknown(given, SETTING_NAMES, source)
+    own = {name: given.pop(name) for name in OF_ONE_MODEL if name in given}
+    if own and "models" in given:
+        raise ValueError(f"{source} has models and {next(iter(own))}; give it to each of the models")
+    if not own.keys() & {"model", "model_args"} and "models" not in given:
+        raise ValueError(
+            f"{source} has no model; name one as for lm_eval, such as --model hf --model_args pretrained=gpt2, or "
+            f"write model and model_args, or models, into {DEFAULT_FILE}"
+        )
+    if "tasks" not in given:
+        raise ValueError(f"{source} has no tasks; name benchmarks as for lm_eval, such as --tasks mmlu,arc_challenge")
+    try:
+        plan = Plan.model_validate({"models": [own], **given})
+    except ValidationError as error:
+        raise ValueError(_sentence(error, is_of_options=bool(own))) from None
+    return plan if plan.is_here else _for_workers(plan)
+
+
+def _for_workers(plan: Plan) -> Plan:
+    """With absolute paths, since workers may have another working directory, and with a name for the only model."""
+    if plan.include_path is not None:
+        places = (str(Path(part).expanduser().absolute()) for part in plan.include_paths)
+        plan = plan.changed(include_path=":".join(places))
+    one = plan.models[0]
+    if one.name:
+        return plan
+    from lm_eval_leakage.harness.saved_run import NamedModel
+
+    name = re.sub(r"[^A-Za-z0-9._+-]", "_", NamedModel(one.model, one.model_args).name.rstrip("/").rpartition("/")[2])
+    return plan.changed(models=(one.model_copy(update={"name": name.lstrip("._+-") or one.model}),))
+
+
+def _sentence(error: ValidationError, is_of_options: bool) -> str:
+    """The first thing that is wrong with a plan, with its place.
+
+    is_of_options: whether the only model's settings stand beside those of the plan
+    """
+    first = error.errors()[0]
+    place = [*first["loc"]]
+    if first["type"] == "value_error":
+        told, is_field = str(first["ctx"]["error"]), bool(place) and isinstance(place[-1], str)
+    elif first["type"] == "extra_forbidden":
+        told, is_field = _unknown(str(place[-1]), MODEL_FIELDS), True
+    else:
+        told, is_field = f"is {brief(first['input'])}; give name, model and model_args", False
+    inner = place[:-1] if is_field else place
+    if is_of_options or not inner:
+        return told
+    where = "".join(f"[{part}]" if isinstance(part, int) else str(part) for part in inner)
+    return f"{where} {told}" if not is_field or first["type"] == "extra_forbidden" else f"{where}.{told}"
+
+
+def _refuse_unknown(told: Iterable[str], known: Sequence[str], source: str) -> None:
+    for name in told:
+        if name not in known:
+            raise ValueError(f"{source} {_unknown(name, known)}")
+
+
+def _unknown(name: str, known: Sequence[str]) -> str:
+    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    remedy = f"did you mean {close[0]!r}?" if close else f"choose from: {', '.join(known)}"
+    return f"has {brief(name)}, which is not a setting; {remedy}"
+
+
+def names_in_file(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        raise ValueError(f"config is {str(file)!r}, which is not a file; give a YAML file with model and tasks")
+    try:
+        found = from_yaml(file.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not text in UTF-8 ({error}); save it as UTF-8") from error
+    except ValueError as error:
+        raise ValueError(f"{file} cannot be used: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{file} holds {brief(found)}; give names and values, such as model: hf")
+    return _without_none(found)
+
+
+def as_settings(plan: Plan) -> dict[str, Any]:
+    """The plan as names and values, from which `plan_of` makes it again; without what is not set."""
+    told = {"questions": ALL_QUESTIONS, **plan.model_dump(mode="json", exclude_none=True)}
+    return {name: value for name, value in told.items() if name == "audits" or value not in ([], {})}
+
+
+def plan_as_yaml(plan: Plan) -> str:
+    """The text of a file from which `read_plan` makes the plan again."""
+    return str(yaml.safe_dump(as_settings(plan), sort_keys=False, allow_unicode=True))
+
+
+def as_command(plan: Plan) -> str:
+    """The command line of a check of one model, without `--dry_run`, `--quiet` and what only its exit status needs."""
+    (model,) = plan.models
+    told = {name: getattr(model, name) for name in OF_ONE_MODEL} | {name: getattr(plan, name) for name in PLAN_FIELDS}
+    defaults = {name: field.default for one in (PlanModel, Plan) for name, field in one.model_fields.items()}
+    words = ["lm-eval-leakage", "check", "--model", model.model]
+    for name, value in told.items():
+        if name not in ("model", "models", *NOT_REPEATED) and value != defaults[name]:
+            for own in _as_words(name, value):
+                words += [f"--{name}", *own]
+    return shlex.join(words)
+
+
+def _as_words(name: str, value: object) -> list[list[str]]:
+    """What follows the option each time that it is given."""
+    if value is True:
+        return [[]]
+    if isinstance(value, Mapping):
+        return [[",".join(f"{key}={own}" for key, own in value.items())]]
+    if isinstance(value, tuple):
+        parts = [str(part) for part in value]
+        return [[part] for part in parts] if name == "runs" else [[",".join(parts)]]
+    return [[ALL_QUESTIONS if value is None else str(value)]]
+
+
+# ---------------------------------------------------------------------- units
 
 RUN = "run"  # the kind of an ordinary run; other kinds are suffixes of audits
 SHARD_ID = re.compile(r"(\d+)of(\d+)")
@@ -310,9 +553,9 @@ class Unit:
         return {"shard": f"{self.shard}/{self.n_shards}"} if self.n_shards > 1 else {}
 
 
-def units_of(plan: CampaignPlan) -> list[Unit]:
+def units_of(plan: Plan) -> list[Unit]:
     """All units, of each model together, and of each task together."""
-    kinds = ([RUN] if plan.runs else []) + list(plan.audits)
+    kinds = ([RUN] if plan.accuracy else []) + list(plan.audits)
     return [
         Unit(model.name, task, kind, shard, plan.shards)
         for model in plan.models

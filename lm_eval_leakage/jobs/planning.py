@@ -28,7 +28,7 @@ from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf,
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
 from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
-from lm_eval_leakage.jobs.check_settings import CHECKED_AUDITS, CheckSettings
+from lm_eval_leakage.jobs.plan import CHECKED_AUDITS, Plan, PlanModel
 from lm_eval_leakage.logs.audit_line import AuditLine, content_of
 from lm_eval_leakage.logs.audits import lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run, identity_differences, sanitized
@@ -39,6 +39,12 @@ from lm_eval_leakage.results.data_verdict import FEWEST_JUDGED
 from lm_eval_leakage.results.formatting import DASH, about, count, counted
 from lm_eval_leakage.results.published_orders import EXACT
 from lm_eval_leakage.texts import visible
+
+
+def named_model(one: PlanModel) -> NamedModel:
+    how = (one.batch_size or BATCH_SIZE, one.device or DEVICE, one.apply_chat_template)
+    return NamedModel(one.model, one.model_args, *how, called=one.name)
+
 
 ChosenIndices = Mapping[str, Sequence[int]]  # indices of questions by task, sorted, as lm_eval's `samples` takes them
 
@@ -328,7 +334,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([*first, cells[-1]]).rstrip()
 
 
-AUDITS = dict(zip((ORDERS_RUN, TOKENS_RUN, CONFUSION_RUN), CHECKED_AUDITS, strict=True))
+IN_WORDS = dict(zip(CHECKED_AUDITS, (ORDERS_RUN, TOKENS_RUN, CONFUSION_RUN), strict=True))
 OF_UNSEEN = (FIRST_AUDIT, "leakage_tokens")
 RUNS, REFERENCES, UNSEEN, OWN_TASKS = "runs", "reference", "unseen", "tasks"  # folders of the output
 
@@ -371,17 +377,15 @@ class PlannedCheck:
     benchmarks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-def plan_check(settings: CheckSettings, say: Callable[[str], None]) -> PlannedCheck:
+def plan_check(settings: Plan, say: Callable[[str], None]) -> PlannedCheck:
     """Loads tasks and data, and no model. Raises ValueError or OSError for anything that would end the check later."""
-    how = (settings.batch_size or BATCH_SIZE, settings.device or DEVICE, settings.apply_chat_template)
-    who = NamedModel(settings.model, settings.model_args, *how)
+    who = named_model(settings.models[0])
     folder = settings.output_path / OWN_TASKS
     files = [task for task in settings.tasks if is_file_of_questions(task)]
     own = {task: write_task(Path(task).expanduser(), folder) for task in files}
     given = _given_runs(settings, who)
     say("reading the tasks ...")
-    included = [part for part in (settings.include_path or "").split(":") if part]
-    shelf = TaskShelf([*([str(folder)] if own else []), *included])
+    shelf = TaskShelf([*([str(folder)] if own else []), *settings.include_paths])
     names = [name for task in settings.tasks for name in ([own[task].name] if task in own else shelf.names([task]))]
     unscored = {one.name: one.unscored for one in own.values()}
     tokenizers = _Tokenizers()
@@ -395,7 +399,7 @@ def plan_check(settings: CheckSettings, say: Callable[[str], None]) -> PlannedCh
         for room, files_there in task.there.items():
             there[room] |= dict.fromkeys(files_there)
     unlike = dict.fromkeys(told for present in (given, *(task.own for task in planned)) for told in _unlike(present))
-    _refuse_without_audit([step for step, _ in pairs if step.what in AUDITS])
+    _refuse_without_audit([step for step, _ in pairs if step.what in map(_in_words, settings.audits)])
     return PlannedCheck(
         CheckPlan(
             who.name, who.model, settings.seed, tuple(step for step, _ in pairs), tokenizers.of(who) is not None
@@ -427,7 +431,7 @@ def _refuse_without_audit(steps: Sequence[PlannedStep]) -> None:
         raise ValueError(f"{steps[0].task} cannot be checked: {steps[0].note}; choose another benchmark or model")
 
 
-def _given_runs(settings: CheckSettings, who: NamedModel) -> PresentRuns:
+def _given_runs(settings: Plan, who: NamedModel) -> PresentRuns:
     """Raises ValueError if they hold no run of this model: a name that is spelled otherwise would go unnoticed."""
     given = present_runs(settings.runs, who, by_name=True, needs_control=settings.reference is None)
     if settings.runs and not given.files:
@@ -466,7 +470,7 @@ class _PlannedTask:
 
     def __init__(
         self,
-        settings: CheckSettings,
+        settings: Plan,
         who: NamedModel,
         shelf: TaskShelf,
         name: str,
@@ -488,9 +492,10 @@ class _PlannedTask:
         self.chosen = self._chosen()
 
     def steps(self) -> Iterator[StepAndJob]:
-        yield self._accuracy()
-        for what, suffix in AUDITS.items():
-            yield self._audit(what, suffix)
+        if self.settings.accuracy:
+            yield self._accuracy()
+        for suffix in self.settings.audits:
+            yield self._audit(_in_words(suffix), suffix)
         if self.settings.reference is not None:
             yield self._reference(self.settings.reference)
         if self.settings.unseen is not None:
@@ -579,9 +584,9 @@ class _PlannedTask:
 
     def _loaded(self, name: str, model_args: Mapping[str, Any] | None = None, **metadata: object) -> LoadedTask | str:
         """The task, or why it cannot be used."""
-        arguments = self.settings.model_args if model_args is None else model_args
+        arguments = self.who.model_args if model_args is None else model_args
         try:
-            return self.shelf.load(name, {**arguments, **metadata})
+            return self.shelf.load(name, {**arguments, **self.settings.metadata, **metadata})
         except (ValueError, KeyError) as error:
             return str(error)
 
@@ -633,4 +638,4 @@ def _of_count(step: PlannedStep, rows: Sequence[PlacedRow]) -> str:
 
 
 def _in_words(suffix: str) -> str:
-    return next(what for what, own in AUDITS.items() if own == suffix)
+    return IN_WORDS.get(suffix, suffix)

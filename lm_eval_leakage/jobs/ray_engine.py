@@ -1,13 +1,9 @@
-"""A Ray cluster as a campaign needs it: connected to, or started for the campaign; nodes that all see its folder.
+"""A Ray cluster as a plan needs it: connected to, or started for it; nodes that all see its folder.
 
-Workers of a campaign as Ray actors, and the driver's view of each: what it does, since when, and until when.
-
-The workers of a campaign on Ray: who is started, what each takes next, what is done when one is lost or late.
-
-Ray places workers and tells when one is lost; it restarts none of them. Where a model has waiting units and no worker,
-one is started for it; when every such model has one, further workers are started for as long as Ray finds places.
-
-Carries out a campaign with Ray: actors that hold one model each and take its units one after another.
+The workers of a plan are Ray actors, each with one loaded model, which takes units of it one after another. Ray places
+them, tells when one is lost and ends them with the driver; who is wanted, and what is tried again, is decided here:
+where a model has waiting units and no worker, one is started for it; when every such model has one, further workers
+are started for as long as Ray finds places.
 """
 
 from __future__ import annotations
@@ -19,19 +15,19 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from enum import Enum
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from threading import Timer
+from typing import Any
 from uuid import uuid4
 
 import lm_eval_leakage
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.jobs.engines import Begun, Tell, lost_attempt
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
-from lm_eval_leakage.jobs.plan import CampaignModel, CampaignPlan, Unit
+from lm_eval_leakage.jobs.plan import Plan, Unit
 from lm_eval_leakage.jobs.unit_worker import engine_limit, too_long
 from lm_eval_leakage.texts import in_one_sentence, shortened
 
@@ -180,136 +176,79 @@ def _first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-FREEING_S = 60.0  # to free what a model holds outside its process; then the process is killed
+FREEING_S = 60.0  # to free what a model holds outside its process; then the process ends at once
+LONGEST_WAIT_S = 1.0  # how often time limits and nodes are looked at while nothing happens
+STARTS = 3  # workers of a model that may fail in a row before they have a unit
+PLACE_S = 1800.0  # a model waits so long for a node that is large enough, if no worker is running
 IDS = re.compile(r"(class_name|actor_id|pid|name|namespace|ip): ")  # lines of Ray's report of a dead actor
 ADVICE = "Some common causes include"
+WorkerMaker = Callable[..., Any]
 
 
-class TakesUnits(Protocol):
-    def run(self, unit: Unit) -> Attempt: ...
+class CampaignWorker:
+    """The actor: a process that holds one model. Ray ends it when the driver's job ends, whatever it is doing.
 
-
-WorkerMaker = Callable[[CampaignPlan, str, CampaignFolder, str], AbstractContextManager[TakesUnits]]
-
-
-@dataclass(frozen=True)
-class Errand:
-    """What every worker of a campaign is given.
-
-    folder: the campaign's, as all nodes see it
-    mark: a file that the driver wrote into the campaign's folder
+    mark: a file that the driver wrote into the plan's folder, as all nodes see it
     cwd: the driver's working directory, from which relative paths of the plan are meant
     maker: what makes the worker in its process; `UnitWorker` unless a test or a measurement says otherwise
     """
 
-    plan: CampaignPlan
-    folder: Path
-    mark: str
-    cwd: str
-    maker: WorkerMaker | None = None
-
-
-class CampaignWorker:
-    """The actor: a process that holds one model. Ray ends it when the driver's job ends, whatever it is doing."""
-
-    def __init__(self, errand: Errand, model: str, name: str) -> None:
-        self._errand, self._planned, self._called = errand, model, name
+    def __init__(
+        self, plan: Plan, model: str, name: str, mark: Path, cwd: str, maker: Callable[..., Any] | None
+    ) -> None:
+        self._made_from, self._maker = (plan, model, CampaignFolder(mark.parent), name), maker
+        self._mark, self._cwd = mark, Path(cwd)
         self._held = ExitStack()
-        self._worker: TakesUnits | None = None
+        self._worker: Any = None
 
     def __repr__(self) -> str:
-        return self._called  # as Ray's dashboard shows it
+        return self._made_from[-1]  # as Ray's dashboard shows it
 
     def ready(self) -> None:
-        """Raises ValueError if this node cannot be used. As on one machine, a model without GPUs sees none if others
-        have theirs, and all if none is reserved."""
-        if lacking := looking()(self._errand.mark, lm_eval_leakage.__version__):
+        """Raises ValueError if this node cannot be used; raised while it is made, Ray would not always tell why. As on
+        one machine, a model without GPUs sees none if others have theirs, and all if none is reserved."""
+        if lacking := looking()(str(self._mark), lm_eval_leakage.__version__):
             raise ValueError(f"its node {lacking}")
-        if Path(self._errand.cwd).is_dir():
-            os.chdir(self._errand.cwd)
-        plan = self._errand.plan
-        if not plan.model(self._planned).gpus and any(model.gpus for model in plan.models):
+        if self._cwd.is_dir():
+            os.chdir(self._cwd)
+        plan, model, *_ = self._made_from
+        if not plan.model(model).gpus and any(one.gpus for one in plan.models):
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
     def run(self, unit: Unit) -> Attempt:
         if self._worker is None:
-            make = self._errand.maker or _unit_worker()
-            made = make(self._errand.plan, self._planned, CampaignFolder(self._errand.folder), self._called)
-            self._worker = self._held.enter_context(made)
-        return self._worker.run(unit)
+            from lm_eval_leakage.jobs.unit_worker import UnitWorker  # late: it loads the harness
+
+            self._worker = self._held.enter_context((self._maker or UnitWorker)(*self._made_from))
+        attempt: Attempt = self._worker.run(unit)
+        return attempt
 
     def end(self) -> None:
-        """Frees what the model holds, also outside this process."""
+        """Frees what the model holds, also outside this process, and ends the process."""
+        import ray
+
+        timer = Timer(FREEING_S, os._exit, (1,))
+        timer.daemon = True
+        timer.start()
         self._held.close()
-
-
-def _unit_worker() -> WorkerMaker:
-    """Imported late: it loads the harness."""
-    from lm_eval_leakage.jobs.unit_worker import UnitWorker
-
-    return UnitWorker
-
-
-class WorkerState(Enum):
-    """STARTING includes waiting for a place in the cluster."""
-
-    STARTING = "starting"
-    WORKING = "working"
-    ENDING = "ending"
+        ray.actor.exit_actor()
 
 
 @dataclass(eq=False)
 class RayWorker:
     """n_cpus: that Ray reserves for it
-    waits_for: Ray's reference to what the actor does now: that it is ready, an attempt, or that it has ended
-    unit: which it is at, if any
+    doing: Ray's reference to what the actor does now: that it is placed and ready, or an attempt at its unit
+    unit: None while it is started, which includes waiting for a place
     since: when that began, by the monotonic clock
-    until: when it is too late; None for never
     """
 
     name: str
     model: str
     n_cpus: float
     actor: Any
-    waits_for: Any
-    state: WorkerState = WorkerState.STARTING
+    doing: Any
     unit: Unit | None = None
     since: float = field(default_factory=time.monotonic)
-    until: float | None = None
-
-    @classmethod
-    def started(cls, errand: Errand, model: CampaignModel, name: str, n_cpus: float) -> RayWorker:
-        """Asks Ray for a place, which may take as long as others need theirs. Ray never starts it again: units that a
-        lost worker had are given to others."""
-        import ray
-
-        kind = ray.remote(CampaignWorker)
-        actor = kind.options(num_cpus=n_cpus, num_gpus=model.gpus, max_restarts=0).remote(errand, model.name, name)
-        return cls(name, model.name, n_cpus, actor, actor.ready.remote())
-
-    def give(self, unit: Unit, limit: float | None) -> None:
-        """limit: seconds after which it is too late"""
-        self._now_does(WorkerState.WORKING, unit, self.actor.run.remote(unit), limit)
-
-    def end(self) -> None:
-        self._now_does(WorkerState.ENDING, None, self.actor.end.remote(), FREEING_S)
-
-    def kill(self) -> None:
-        """At once, with its child processes."""
-        import ray
-
-        ray.kill(self.actor, no_restart=True)
-
-    def is_late(self, now: float) -> bool:
-        return self.until is not None and now > self.until
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.since
-
-    def _now_does(self, state: WorkerState, unit: Unit | None, reference: Any, limit: float | None) -> None:
-        self.state, self.unit, self.waits_for, self.since = state, unit, reference, time.monotonic()
-        self.until = None if limit is None else self.since + limit
 
 
 def cause_of(error: BaseException) -> str:
@@ -321,110 +260,110 @@ def cause_of(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ids = [place for place, line in enumerate(lines) if IDS.match(line)]
     told = " ".join(lines[max(ids) + 1 :] if ids else lines[-1:])
-    told = told.partition(ADVICE)[0].strip() or type(error).__name__
-    return shortened(told)
+    return shortened(told.partition(ADVICE)[0].strip() or type(error).__name__)
 
 
-LONGEST_WAIT_S = 1.0  # how often deadlines and nodes are looked at while nothing happens
-STARTS = 3  # workers of a model that may fail in a row before they have a unit
-PLACE_S = 1800.0  # a model waits so long for a node that is large enough, if no worker is running
-
-
-@dataclass
-class RayCrew:
-    """The workers of a campaign, and what the driver knows of them.
-
-    patience: seconds that a model waits for a node that is large enough, once nothing else goes on
+class RayEngine:
+    """address: of a Ray cluster; None takes RAY_ADDRESS, else starts Ray on this machine until the plan is done
+    maker: see `CampaignWorker`
     """
 
-    errand: Errand
-    folder: CampaignFolder
-    queue: UnitQueue
-    tell: Tell
-    begun: Begun
-    patience: float
-    workers: list[RayWorker] = field(default_factory=list)
-    n_started: int = 0
-    failed_starts: Counter[str] = field(default_factory=Counter)
-    last_running: float = field(default_factory=time.monotonic)
-    token: str = field(default_factory=lambda: uuid4().hex[:6])
+    def __init__(
+        self, plan: Plan, folder: CampaignFolder, address: str | None = None, maker: WorkerMaker | None = None
+    ) -> None:
+        self._plan, self._folder, self._address, self._maker = plan, folder, address, maker
+        self._called = f"ray-{uuid4().hex[:6]}"
+        self._workers: list[RayWorker] = []
+        self._ending: list[Any] = []
+        self._n_started, self._failed_starts = 0, Counter[str]()
 
-    # ------------------------------------------------------------------ the loop
+    @property
+    def description(self) -> str:
+        return f"ray, {self._address or 'this machine'}"
 
-    def work(self) -> None:
-        """Until every unit is done or given up, and every worker has ended."""
+    def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
+        """As `Engine.carry_out` says; raises ValueError if the cluster cannot be used."""
         import ray
 
-        while not self.queue.finished or self.workers:
-            self._dismiss_unneeded()
-            self._hire()
-            if doing := {worker.waits_for: worker for worker in self.workers}:
-                told, _ = ray.wait(list(doing), timeout=self._seconds_to_look())
+        self._queue, self._tell, self._begun = UnitQueue(units, self._plan), tell, begun
+        with connected(self._address) as is_own, marked(self._folder.path.absolute()) as mark:
+            check_nodes(mark)
+            self._warn_of_gpus()
+            try:
+                self._work(mark, 0.0 if is_own else PLACE_S)
+                ray.wait(self._ending, num_returns=len(self._ending), timeout=FREEING_S) if self._ending else None
+            finally:
+                for worker in self._workers:
+                    ray.kill(worker.actor)
+
+    def _work(self, mark: Path, patience: float) -> None:
+        """Until every unit is done or given up.
+
+        patience: seconds that a model waits for a node that is large enough, once nothing else goes on
+        """
+        import ray
+
+        last_running = time.monotonic()
+        while not self._queue.finished:
+            for model in self._wanted():
+                self._start(model, mark)
+            if doing := {worker.doing: worker for worker in self._workers}:
+                told, _ = ray.wait(list(doing), timeout=LONGEST_WAIT_S)
                 for reference in told:
                     self._hear(doing[reference])
             self._stop_late()
-            self._give_up_unplaceable()
-
-    def leave(self) -> None:
-        for worker in self.workers:
-            worker.kill()
-
-    def _seconds_to_look(self) -> float:
-        limits = [worker.until - time.monotonic() for worker in self.workers if worker.until is not None]
-        return max(0.0, min([LONGEST_WAIT_S, *limits]))
+            now = time.monotonic()
+            if any(worker.unit for worker in self._workers):
+                last_running = now
+            elif now - last_running > patience:
+                for model in list(self._queue.models_with_work()):
+                    if reason := self._why_no_place(model):
+                        self._give_up(model, reason)
 
     # ------------------------------------------------------------------ who works
-
-    def _hire(self) -> None:
-        for model in self._wanted():
-            self.n_started += 1
-            name = f"{model}-ray-{self.token}-{self.n_started}"
-            settings = self.errand.plan.model(model)
-            self.workers.append(RayWorker.started(self.errand, settings, name, self._cpus(model)))
 
     def _wanted(self) -> Iterator[str]:
         """Models for which a worker is to be started now. As many of a model are started at once as are working, so
         that a free cluster fills quickly and few wait for a place in a full one."""
-        waiting = self.queue.models_with_work()
-        starting, working = self._count(WorkerState.STARTING), self._count(WorkerState.WORKING)
-        room = (self.errand.plan.workers or float("inf")) - starting.total() - working.total()
+        waiting = self._queue.models_with_work()
+        starting = Counter(worker.model for worker in self._workers if worker.unit is None)
+        working = Counter(worker.model for worker in self._workers if worker.unit is not None)
+        room = (self._plan.workers or float("inf")) - len(self._workers)
         first = [model for model in waiting if not starting[model] + working[model]]
-        first.sort(key=lambda model: (self._why_no_place(model) is not None, -self.errand.plan.model(model).gpus))
+        first.sort(key=lambda model: (self._why_no_place(model) is not None, -self._plan.model(model).gpus))
         further = [] if first or any(not working[model] for model in starting) else list(waiting)
         for model in first + further:
-            most = self.errand.plan.model(model).workers or float("inf")
+            most = self._plan.model(model).workers or float("inf")
             n_new = min(max(1, working[model]), waiting[model], most - working[model]) - starting[model]
             for _ in range(int(max(0, min(n_new, room)))):
                 room -= 1
                 yield model
 
-    def _count(self, state: WorkerState) -> Counter[str]:
-        return Counter(worker.model for worker in self._all(state))
+    def _start(self, model: str, mark: Path) -> None:
+        """Asks Ray for a place, which may take as long as others need theirs. Ray never starts it again: the units of
+        a lost worker are given to others."""
+        import ray
 
-    def _all(self, state: WorkerState) -> list[RayWorker]:
-        return [worker for worker in self.workers if worker.state is state]
+        self._n_started += 1
+        name, n_cpus = f"{model}-{self._called}-{self._n_started}", self._cpus(model)
+        asked = {"num_cpus": n_cpus, "num_gpus": self._plan.model(model).gpus, "max_restarts": 0}
+        actor = ray.remote(CampaignWorker).options(**asked)
+        actor = actor.remote(self._plan, model, name, mark, str(Path.cwd()), self._maker)
+        self._workers.append(RayWorker(name, model, n_cpus, actor, actor.ready.remote()))
 
     def _cpus(self, model: str) -> float:
         """Of one worker. Without a GPU, workers share the CPUs if their number is limited, else each has one."""
-        settings, plan = self.errand.plan.model(model), self.errand.plan
-        most = settings.workers or plan.workers
-        if settings.gpus or most is None:
+        most = self._plan.model(model).workers or self._plan.workers
+        if self._plan.model(model).gpus or most is None:
             return 1.0
         return max(1.0, min(total("CPU") // most, largest("CPU")))
 
-    def _dismiss_unneeded(self) -> None:
-        """Workers that wait for a place while others have taken the units, or for a node that is gone."""
-        waiting = self.queue.models_with_work()
-        starting = self._count(WorkerState.STARTING)
-        for worker in self._all(WorkerState.STARTING):
-            is_too_many = starting[worker.model] > waiting.get(worker.model, 0)
-            if is_too_many or (worker.n_cpus > 1 and worker.n_cpus > largest("CPU")):
-                starting[worker.model] -= 1
-                self._drop(worker)
-
     def _drop(self, worker: RayWorker) -> None:
-        worker.kill()
-        self.workers.remove(worker)
+        """Ends it at once, with its child processes."""
+        import ray
+
+        ray.kill(worker.actor)
+        self._workers.remove(worker)
 
     # ------------------------------------------------------------------ what workers tell
 
@@ -432,119 +371,81 @@ class RayCrew:
         import ray
 
         try:
-            told = ray.get(worker.waits_for)
+            told = ray.get(worker.doing)
         except ray.exceptions.RayError as error:
             self._lost(worker, cause_of(error))
             return
-        if worker.state is WorkerState.ENDING:
-            self._drop(worker)
-            return
+        self._failed_starts[worker.model] = 0
         if isinstance(told, Attempt):
             self._ended(told)
-        self._occupy(worker)
-
-    def _occupy(self, worker: RayWorker) -> None:
-        self.failed_starts[worker.model] = 0
-        unit = self.queue.take(worker.model)
-        if unit is None:
-            worker.end()
-            return
-        worker.give(unit, engine_limit(self.errand.plan.minutes))
-        self.begun(unit, worker.name)
+        worker.unit, worker.since = self._queue.take(worker.model), time.monotonic()
+        if worker.unit is None:
+            self._ending.append(worker.actor.end.remote())
+            self._workers.remove(worker)
+        else:
+            worker.doing = worker.actor.run.remote(worker.unit)
+            self._begun(worker.unit, worker.name)
 
     def _ended(self, attempt: Attempt) -> None:
-        self.queue.returned(attempt)
-        self.tell(attempt)
+        self._queue.returned(attempt)
+        self._tell(attempt)
 
     def _lost(self, worker: RayWorker, cause: str) -> None:
         self._drop(worker)
         if worker.unit is not None:
             self._record(worker, worker.unit, f"the worker was lost: {cause}")
-        elif worker.state is WorkerState.STARTING:
-            self.failed_starts[worker.model] += 1
-            logger.warning("worker %s could not be started: %s", worker.name, cause)
-            if self.failed_starts[worker.model] >= STARTS:
-                self._give_up(worker.model, f"{STARTS} workers in a row could not be started: {cause}")
+            return
+        self._failed_starts[worker.model] += 1
+        logger.warning("worker %s could not be started: %s", worker.name, cause)
+        if self._failed_starts[worker.model] >= STARTS:
+            self._give_up(worker.model, f"{STARTS} workers in a row could not be started: {cause}")
 
     def _stop_late(self) -> None:
-        now = time.monotonic()
-        for worker in [one for one in self.workers if one.is_late(now)]:
-            self._drop(worker)
-            if worker.unit is not None:
-                self._record(worker, worker.unit, too_long(self.errand.plan.minutes or 0.0), lost=False)
+        """Workers that take too long, and those that wait for more CPUs than any node has left."""
+        limit, most = engine_limit(self._plan.minutes), largest("CPU")
+        for worker in list(self._workers):
+            if worker.unit is None and 1 < worker.n_cpus > most:
+                self._drop(worker)
+            elif worker.unit is not None and limit is not None and time.monotonic() - worker.since > limit:
+                self._drop(worker)
+                self._record(worker, worker.unit, too_long(self._plan.minutes or 0.0), lost=False)
 
     def _record(self, worker: RayWorker, unit: Unit, error: str, *, lost: bool = True) -> None:
-        attempt = lost_attempt(unit, worker.name, error, worker.seconds, lost=lost)
-        self.folder.record(attempt)
+        attempt = lost_attempt(unit, worker.name, error, time.monotonic() - worker.since, lost=lost)
+        self._folder.record(attempt)
         self._ended(attempt)
 
     # ------------------------------------------------------------------ models that no worker can take
 
-    def _give_up_unplaceable(self) -> None:
-        """Models for which no node is large enough, once nothing else goes on."""
-        now = time.monotonic()
-        if len(self._all(WorkerState.STARTING)) < len(self.workers):
-            self.last_running = now
-        elif now - self.last_running > self.patience:
-            for model in list(self.queue.models_with_work()):
-                if reason := self._why_no_place(model):
-                    self._give_up(model, reason)
-
     def _why_no_place(self, model: str) -> str | None:
-        gpus = self.errand.plan.model(model).gpus
+        gpus = self._plan.model(model).gpus
         if gpus > largest("GPU"):
             return f"{model} needs a node with {gpus} GPUs, and the largest has {largest('GPU'):g}"
         return None if living_nodes() else "the cluster has no node left"
 
     def _give_up(self, model: str, reason: str) -> None:
-        """The units of a model that wait are named as failed; the next start of the campaign tries them again."""
-        for worker in [one for one in self._all(WorkerState.STARTING) if one.model == model]:
+        """The units of a model that wait are named as failed; the next start of the plan tries them again."""
+        for worker in [one for one in self._workers if one.unit is None and one.model == model]:
             self._drop(worker)
         named: set[Unit] = set()
-        while (unit := self.queue.take(model)) is not None:  # the queue hands out each one as often as it may be tried
-            attempt = lost_attempt(unit, f"{model}-ray-{self.token}", reason, 0.0, lost=False)
-            self.queue.returned(attempt)
+        while (
+            unit := self._queue.take(model)
+        ) is not None:  # the queue hands out each one as often as it may be tried
+            attempt = lost_attempt(unit, f"{model}-{self._called}", reason, 0.0, lost=False)
+            self._queue.returned(attempt)
             if unit not in named:
                 named.add(unit)
-                self.folder.record(attempt)
-                self.tell(attempt)
-
-
-@dataclass(frozen=True)
-class RayEngine:
-    """address: of a Ray cluster; None takes RAY_ADDRESS, else starts Ray on this machine until the campaign ends
-    maker: see `Errand`
-    """
-
-    plan: CampaignPlan
-    folder: CampaignFolder
-    address: str | None = None
-    maker: WorkerMaker | None = None
-
-    @property
-    def description(self) -> str:
-        return f"ray, {self.address or 'this machine'}"
-
-    def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
-        """As `Engine.carry_out` says; raises ValueError if the cluster cannot be used."""
-        with connected(self.address) as is_own, marked(self.folder.path.absolute()) as mark:
-            check_nodes(mark)
-            self._warn_of_gpus()
-            errand = Errand(self.plan, mark.parent, str(mark), str(Path.cwd()), self.maker)
-            crew = RayCrew(errand, self.folder, UnitQueue(units, self.plan), tell, begun, 0.0 if is_own else PLACE_S)
-            try:
-                crew.work()
-            finally:
-                crew.leave()
+                self._folder.record(attempt)
+                self._tell(attempt)
 
     def _warn_of_gpus(self) -> None:
         there, most = total("GPU"), largest("GPU")
-        if there and not any(model.gpus for model in self.plan.models):
+        if there and not any(model.gpus for model in self._plan.models):
             logger.warning(
                 "no model of the plan asks for GPUs, so that Ray reserves none of its %d for workers; add `gpus: 1` "
                 "to each model that needs one",
                 there,
             )
-        for model in self.plan.models:
+        for model in self._plan.models:
             if model.gpus > most:
                 logger.warning("%s needs a node with %d GPUs, and the largest has %d", model.name, model.gpus, most)

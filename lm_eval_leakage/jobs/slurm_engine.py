@@ -1,17 +1,9 @@
-"""Which Slurm jobs a campaign has, kept in its folder, so that a driver that is started again finds them.
+"""Slurm through submitit: units are dealt to jobs, and what a job leaves behind when it dies is dealt again.
 
-Each job has one card, written before it is submitted and removed when it is known to have ended, and one mark, which
-the job makes when it begins. A mark is made once: either by the job, or by a driver that finds a card whose job never
-told its id (an earlier driver was killed while submitting it); that job then ends at once if it starts after all.
-So no unit is ever in the hands of two jobs.
-
-The plan's `slurm:` as submitit takes it, and the jobs of submitit by their ids.
-
-The jobs of a campaign that have not ended: submitted now, or by an earlier driver.
-
-What a Slurm job of a campaign does: the units that it was dealt, by an engine of its own with one worker.
-
-Slurm through submitit: units are dealt to jobs, and what a job leaves behind when it dies is dealt again.
+Jobs outlive the driver. What submitit was given for each job stays in the plan's folder until the job is known to have
+ended, so that a driver that is started again finds it. A job whose driver was killed while submitting it ends by
+itself; if two jobs have a unit, its lock lets only one do it. Before each unit a job writes down which it is, so that
+a job that dies costs that unit an attempt.
 """
 
 from __future__ import annotations
@@ -26,123 +18,20 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import psutil
 
-from lm_eval_leakage.files import atomic_remove, atomic_write, write_once
+from lm_eval_leakage.files import atomic_remove, atomic_write
 from lm_eval_leakage.jobs.engines import Begun, Tell, lost_attempt
-from lm_eval_leakage.jobs.folder import ATTEMPTS, Attempt, CampaignFolder, NewAttempts, UnitQueue
-from lm_eval_leakage.jobs.plan import CampaignPlan, Unit
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, new_attempts, read_json
+from lm_eval_leakage.jobs.plan import Plan, Unit
 from lm_eval_leakage.texts import brief, visible
 
-WITHDRAWN = ""  # the id in the mark of a job that must not begin
-
-
-@dataclass(frozen=True)
-class JobCard:
-    """worker: the name of the job's only worker, unique in the campaign
-    units: that it was dealt
-    cluster: `slurm` or `local`, as submitit names them
-    job_id: None until it is submitted
-    """
-
-    worker: str
-    model: str
-    units: tuple[Unit, ...]
-    cluster: str
-    job_id: str | None = None
-
-    def has_made(self, attempt: Attempt) -> bool:
-        return attempt.worker.startswith(self.worker)
-
-
-@dataclass(frozen=True)
-class JobMark:
-    """unit: in the hands of the job, None before the first one and after the last
-    n_attempts: that the job had recorded before that unit
-    """
-
-    job_id: str
-    unit: Unit | None = None
-    n_attempts: int = 0
-
-
-class JobCards:
-    """folder: that of the campaign"""
-
-    def __init__(self, folder: Path) -> None:
-        self._cards, self._marks = folder / "slurm" / "jobs", folder / "slurm" / "begun"
-
-    def write(self, card: JobCard) -> None:
-        told = asdict(card) | {"units": [unit.id for unit in card.units]}
-        atomic_write(self._cards / f"{card.worker}.json", json.dumps(told))
-
-    def remove(self, card: JobCard) -> None:
-        atomic_remove(self._cards / f"{card.worker}.json")
-
-    def all(self) -> list[JobCard]:
-        """Those of all jobs that are not known to have ended, by worker."""
-        return [_card(_read(file)) for file in sorted(self._cards.glob("*.json"))]
-
-    def begin(self, worker: str, job_id: str) -> bool:
-        """Called by the job: whether it may do its units. A job that Slurm has put back in the queue may."""
-        return write_once(self._marks / f"{worker}.json", _mark_text(JobMark(job_id))) or (
-            self._mark_of(worker).job_id == job_id
-        )
-
-    def hold(self, worker: str, mark: JobMark) -> None:
-        """Called by the job before each unit and after the last."""
-        atomic_write(self._marks / f"{worker}.json", _mark_text(mark))
-
-    def withdraw(self, card: JobCard) -> JobCard | None:
-        """Called by a driver for a card without an id: None if that job has not begun, and now never will; else the
-        card with its id."""
-        write_once(self._marks / f"{card.worker}.json", _mark_text(JobMark(WITHDRAWN)))
-        mark = self._mark_of(card.worker)
-        return None if mark.job_id == WITHDRAWN else JobCard(**{**vars(card), "job_id": mark.job_id})
-
-    def mark(self, worker: str) -> JobMark | None:
-        """None if the job has not begun."""
-        return self._mark_of(worker) if (self._marks / f"{worker}.json").exists() else None
-
-    def _mark_of(self, worker: str) -> JobMark:
-        told = _read(self._marks / f"{worker}.json")
-        unit = None if told["unit"] is None else Unit.of_id(told["unit"])
-        return JobMark(told["job_id"], unit, told["n_attempts"])
-
-
-def lost_with(card: JobCard, folder: CampaignFolder, why: str) -> Attempt | None:
-    """The attempt that a job had begun when it ended, if it has not recorded it itself."""
-    mark = JobCards(folder.path).mark(card.worker)
-    if mark is None or mark.unit is None or folder.done(mark.unit):
-        return None
-    n_recorded = sum(card.has_made(attempt) for attempt in folder.attempts())
-    return lost_attempt(mark.unit, card.worker, why, 0.0) if n_recorded <= mark.n_attempts else None
-
-
-def dealt(units: Sequence[Unit], n_hands: int) -> list[tuple[Unit, ...]]:
-    """The units of one model in so many hands, of each kind (nearly) as many in each; those of a task next to each
-    other."""
-    by_kind = sorted(units, key=lambda unit: (unit.kind, unit.task, unit.shard))
-    hands = (tuple(sorted(by_kind[place::n_hands])) for place in range(n_hands))
-    return [hand for hand in hands if hand]
-
-
-def _mark_text(mark: JobMark) -> str:
-    return json.dumps(asdict(mark) | {"unit": None if mark.unit is None else mark.unit.id})
-
-
-def _card(told: dict[str, Any]) -> JobCard:
-    return JobCard(**{**told, "units": tuple(Unit.of_id(unit) for unit in told["units"])})
-
-
-def _read(file: Path) -> dict[str, Any]:
-    return dict(json.loads(file.read_text(encoding="utf-8")))
-
+JOBS = "slurm"  # folder of submitit's files, and of what jobs are at
 
 CLUSTER, THIS_MACHINE = "slurm", "local"  # as submitit names its executors
 FOR_EVERY_CLUSTER = ("name", "timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node", "stderr_to_stdout")
@@ -199,13 +88,6 @@ def refuse_several_processes(told: Mapping[str, Any]) -> None:
                 f"slurm has {name!r}, but a job is one process on one node; use more of them with `workers`, and "
                 "more GPUs for each with the model's `gpus`"
             )
-
-
-def job_of(folder: Path, cluster: str, job_id: str) -> Any:
-    """A job of submitit, submitted by any process."""
-    import submitit
-
-    return (submitit.LocalJob if cluster == THIS_MACHINE else submitit.SlurmJob)(folder, job_id)
 
 
 @contextmanager
@@ -286,78 +168,9 @@ def _name(name: str) -> str:
 
 
 ASK_S = 60.0  # between two questions to Slurm about jobs that have left no result
+PUT_BACK = "its job reached its time limit or was preempted, and was put back in the queue"
 
 logger = logging.getLogger(__name__)
-
-
-class SlurmJobs:
-    """folder: that of the campaign; submitit's files and the cards are in `slurm` below it
-    cluster: `slurm` or `local`, where jobs are submitted
-    """
-
-    def __init__(self, plan: CampaignPlan, folder: Path, cluster: str) -> None:
-        self._plan, self._folder, self._cluster = plan, folder.absolute(), cluster
-        self._place = self._folder / "slurm"
-        self.cards = JobCards(self._folder)
-        every = {model.gpus for model in plan.models}
-        self._executors = {gpus: executor(self._place, cluster, plan.slurm, gpus) for gpus in sorted(every)}
-        self._live: dict[JobCard, Any] = {}
-        self._asked = time.monotonic()
-
-    @property
-    def live(self) -> list[JobCard]:
-        return list(self._live)
-
-    def adopt(self) -> None:
-        """Takes over the jobs of an earlier driver."""
-        for card in self.cards.all():
-            known = card if card.job_id is not None else self.cards.withdraw(card)
-            if known is None or known.job_id is None:
-                self.cards.remove(card)
-                continue
-            self._live[known] = job_of(self._place, known.cluster, known.job_id)
-            logger.info("job %s of an earlier driver, with %s units", known.job_id, len(known.units))
-
-    def submit(self, cards: Sequence[JobCard]) -> None:
-        """Those that need as many GPUs as one job array."""
-        for gpus, to in self._executors.items():
-            own = [card for card in cards if self._plan.model(card.model).gpus == gpus]
-            for card in own:
-                self.cards.write(card)
-            with outside_of_a_job(), deaf_to_ctrl_c() if self._cluster == THIS_MACHINE else nullcontext():
-                jobs = own and to.submit_array([SlurmJob(self._folder, card) for card in own])
-            for card, job in zip(own, jobs, strict=True):
-                submitted = replace(card, job_id=job.job_id)
-                self.cards.write(submitted)
-                self._live[submitted] = job
-                logger.info("job %s: %s units of %s", job.job_id, len(card.units), card.model)
-
-    def ended(self) -> list[JobCard]:
-        """Those that have ended by now, in whatever way. Slurm is asked once a minute."""
-        in_queue = None
-        if any(card.cluster == CLUSTER for card in self._live) and time.monotonic() - self._asked > ASK_S:
-            in_queue, self._asked = queued(), time.monotonic()
-        return [card for card, job in self._live.items() if has_ended(job, in_queue)]
-
-    def forget(self, card: JobCard) -> None:
-        del self._live[card]
-        self.cards.remove(card)
-
-    def log_of(self, card: JobCard) -> Path:
-        """What the job wrote to stderr."""
-        return Path(self._live[card].paths.stderr)
-
-    def interrupt(self) -> str:
-        """Ends the jobs on this machine, since Ctrl-C does not stop them all; says what becomes of the others."""
-        for card, job in self._live.items():
-            if card.cluster == THIS_MACHINE:
-                end_local_job(job)
-        on_cluster = [str(card.job_id) for card in self._live if card.cluster == CLUSTER]
-        ids = " ".join(sorted({job_id.partition("_")[0] for job_id in on_cluster}))
-        return ids and f"the jobs go on; start the campaign again to watch them, or end them with: scancel {ids}"
-
-
-PUT_BACK = "its job reached its time limit or was preempted, and was put back in the queue"
 
 
 @dataclass(frozen=True)
@@ -366,42 +179,140 @@ class SlurmJob:
 
     The worker is a process of its own: if it is killed for want of memory, the job goes on with another one, and the
     job can answer Slurm's signals at any time.
+
+    folder: that of the plan
+    worker: the name of the job's only worker, unique in the folder
+    units: that it was dealt, all of one model
+    cluster: `slurm` or `local`, as submitit names them
     """
 
     folder: Path
-    card: JobCard
+    worker: str
+    units: tuple[Unit, ...]
+    cluster: str
+
+    @property
+    def model(self) -> str:
+        return self.units[0].model
+
+    def has_made(self, attempt: Attempt) -> bool:
+        return attempt.worker.startswith(self.worker)
 
     def __call__(self) -> None:
         """Passes over units that are done, by whomever, and those that it gave up before it was put back in the
         queue."""
-        from submitit import JobEnvironment
-
         from lm_eval_leakage.jobs.local_engine import LocalEngine
 
-        folder, cards, worker = CampaignFolder(self.folder), JobCards(self.folder), self.card.worker
-        job_id = JobEnvironment().job_id
-        if not cards.begin(worker, job_id):
-            return
+        folder = CampaignFolder(self.folder)
         plan = folder.plan
-        own = replace(plan, models=(plan.model(self.card.model),), workers=1)
-        made = [attempt for attempt in folder.attempts() if self.card.has_made(attempt)]
-
-        def begun(unit: Unit, _: str) -> None:
-            cards.hold(worker, JobMark(job_id, unit, len(made)))
-
-        units = UnitQueue(folder.left(self.card.units), own, made).waiting
-        LocalEngine(own, folder, called=worker).carry_out(units, made.append, begun)
-        cards.hold(worker, JobMark(job_id))
+        own = plan.changed(models=(plan.model(self.model),), workers=1)
+        made = [attempt for attempt in folder.attempts() if self.has_made(attempt)]
+        units = UnitQueue(folder.left(self.units), own, made).waiting
+        LocalEngine(own, folder, called=self.worker).carry_out(
+            units, made.append, lambda unit, _: self.is_at(unit, len(made))
+        )
+        self.is_at(None, len(made))
 
     def checkpoint(self) -> Any:
         """What submitit puts back in the queue when the job reaches its time limit or is preempted: the same, since
         the answers of the unit in hand are kept."""
         from submitit.helpers import DelayedSubmission
 
-        folder = CampaignFolder(self.folder)
-        if lost := lost_with(self.card, folder, PUT_BACK):
-            folder.record(lost)
+        if lost := self.lost(PUT_BACK):
+            CampaignFolder(self.folder).record(lost)
         return DelayedSubmission(self)
+
+    # ------------------------------------------------------------------ the unit in hand
+
+    @property
+    def _mark(self) -> Path:
+        return self.folder / JOBS / "at" / f"{self.worker}.json"
+
+    def is_at(self, unit: Unit | None, n_attempts: int) -> None:
+        """Called by the job before each unit and after the last.
+
+        n_attempts: that it has recorded so far
+        """
+        atomic_write(self._mark, json.dumps({"unit": unit and unit.id, "n_attempts": n_attempts}))
+
+    def at(self) -> tuple[Unit | None, int]:
+        told = read_json(self._mark)
+        return (Unit.of_id(told["unit"]) if told.get("unit") else None), told.get("n_attempts", 0)
+
+    def lost(self, why: str) -> Attempt | None:
+        """The attempt that it had begun when it ended, if it has not recorded it itself."""
+        (unit, n_before), folder = self.at(), CampaignFolder(self.folder)
+        if unit is None or folder.done(unit):
+            return None
+        n_recorded = sum(self.has_made(attempt) for attempt in folder.attempts())
+        return lost_attempt(unit, self.worker, why, 0.0) if n_recorded <= n_before else None
+
+
+def dealt(units: Sequence[Unit], n_hands: int) -> list[tuple[Unit, ...]]:
+    """The units of one model in so many hands, of each kind (nearly) as many in each; those of a task next to each
+    other."""
+    by_kind = sorted(units, key=lambda unit: (unit.kind, unit.task, unit.shard))
+    hands = (tuple(sorted(by_kind[place::n_hands])) for place in range(n_hands))
+    return [hand for hand in hands if hand]
+
+
+class SlurmJobs:
+    """The jobs that are not known to have ended, with submitit's handle of each.
+
+    folder: that of the plan
+    """
+
+    def __init__(self, plan: Plan, folder: Path, cluster: str) -> None:
+        self._plan, self._place, self._cluster = plan, folder.absolute() / JOBS, cluster
+        every = {model.gpus for model in plan.models}
+        self._executors = {gpus: executor(self._place, cluster, plan.slurm, gpus) for gpus in sorted(every)}
+        self.live: dict[SlurmJob, Any] = {}
+        self._asked = time.monotonic()
+
+    def adopt(self) -> None:
+        """Takes over the jobs of an earlier driver."""
+        import submitit
+        from submitit.helpers import DelayedSubmission
+
+        for file in sorted(self._place.glob("*_submitted.pkl")):
+            own = DelayedSubmission.load(file).function
+            kind = submitit.LocalJob if own.cluster == THIS_MACHINE else submitit.SlurmJob
+            job_id = file.name.removesuffix("_submitted.pkl")
+            self.live[own] = kind(self._place, job_id)
+            logger.info("job %s of an earlier driver, with %s units", job_id, len(own.units))
+
+    def submit(self, jobs: Sequence[SlurmJob]) -> None:
+        """Those that need as many GPUs as one job array."""
+        for gpus, to in self._executors.items():
+            own = [job for job in jobs if self._plan.model(job.model).gpus == gpus]
+            with outside_of_a_job(), deaf_to_ctrl_c() if self._cluster == THIS_MACHINE else nullcontext():
+                submitted = to.submit_array(own) if own else []
+            for job, handle in zip(own, submitted, strict=True):
+                self.live[job] = handle
+                logger.info("job %s: %s units of %s", handle.job_id, len(job.units), job.model)
+
+    def ended(self) -> list[SlurmJob]:
+        """Those that have ended by now, in whatever way. Slurm is asked once a minute."""
+        in_queue = None
+        if any(job.cluster == CLUSTER for job in self.live) and time.monotonic() - self._asked > ASK_S:
+            in_queue, self._asked = queued(), time.monotonic()
+        return [job for job, handle in self.live.items() if has_ended(handle, in_queue)]
+
+    def forget(self, job: SlurmJob) -> None:
+        atomic_remove(self.live.pop(job).paths.submitted_pickle)
+
+    def log_of(self, job: SlurmJob) -> Path:
+        """What the job wrote to stderr."""
+        return Path(self.live[job].paths.stderr)
+
+    def interrupt(self) -> str:
+        """Ends the jobs on this machine, since Ctrl-C does not stop them all; says what becomes of the others."""
+        for job, handle in self.live.items():
+            if job.cluster == THIS_MACHINE:
+                end_local_job(handle)
+        on_cluster = [str(handle.job_id) for job, handle in self.live.items() if job.cluster == CLUSTER]
+        ids = " ".join(sorted({job_id.partition("_")[0] for job_id in on_cluster}))
+        return ids and f"the jobs go on; start the same command again to watch them, or end them with: scancel {ids}"
 
 
 LOOK_S, LOCAL_LOOK_S = 5.0, 0.2  # between two looks at the folder
@@ -410,9 +321,10 @@ STILLBORN = 3  # jobs in a row that ended before they began; the next one would,
 DIED = "its job died (killed, out of memory, preempted, or its node was lost)"
 
 
+@dataclass
 class SlurmEngine:
-    """Jobs outlive the driver: if it is killed or interrupted they go on, and the next driver on the same folder takes
-    them over. Those of `--address local`, on this machine, end when the driver is interrupted.
+    """Jobs of a cluster outlive the driver: if it is killed or interrupted they go on, and the next driver on the same
+    folder takes them over. Those of `--address local`, on this machine, end when the driver is interrupted.
 
     A model has at most as many jobs as its `workers`, else as the plan has shards; all models together as many as the
     plan's `workers`, else one on this machine.
@@ -420,103 +332,95 @@ class SlurmEngine:
     address: `local` for submitit's local executor, None for Slurm
     """
 
-    def __init__(self, plan: CampaignPlan, folder: CampaignFolder, address: str | None = None) -> None:
-        refuse_several_processes(plan.slurm)
-        self._plan, self._folder, self._cluster = plan, folder, cluster_of(address)
-        self._jobs = SlurmJobs(plan, folder.path, self._cluster)
-        self._told: dict[Attempt, None] = {}
-        self._marks: dict[str, JobMark] = {}
-        self._n_stillborn = 0
+    plan: Plan
+    folder: CampaignFolder
+    address: str | None = None
+    told: dict[Attempt, None] = field(default_factory=dict)
+    at: dict[SlurmJob, Unit | None] = field(default_factory=dict)
+    read: dict[str, int] = field(default_factory=dict)
+    n_stillborn: int = 0
+
+    def __post_init__(self) -> None:
+        refuse_several_processes(self.plan.slurm)
+        self.cluster = cluster_of(self.address)
+        self.is_local = self.cluster == THIS_MACHINE
+        self.jobs = SlurmJobs(self.plan, self.folder.path, self.cluster)
 
     @property
     def description(self) -> str:
-        return "Slurm through submitit" if self._cluster != THIS_MACHINE else "submitit on this machine"
+        return "submitit on this machine" if self.is_local else "Slurm through submitit"
 
     def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
         """See `Engine`; but jobs of a cluster go on when it is interrupted."""
-        news = NewAttempts(self._folder.path / ATTEMPTS)
-        self._jobs.adopt()
-        self._told = {attempt: None for attempt in self._folder.attempts() if self._job_of(attempt)}
+        self.jobs.adopt()
+        before = new_attempts(self.folder.path, self.read)
+        self.told = {one: None for one in before if any(job.has_made(one) for job in self.jobs.live)}
         try:
             left = self._left(units)
-            while left or self._jobs.live:
+            while left or self.jobs.live:
                 left = self._deal(left)
-                time.sleep(LOCAL_LOOK_S if self._cluster == THIS_MACHINE else LOOK_S)
-                ended = self._jobs.ended()  # before the attempts are read, so that none of theirs is missed
-                self._hear(news, tell, begun)
+                time.sleep(LOCAL_LOOK_S if self.is_local else LOOK_S)
+                ended = self.jobs.ended()  # before the attempts are read, so that none of theirs is missed
+                self._hear(tell, begun)
                 if ended:
                     self._bury(ended, tell)
                     left = self._left(units)
         except BaseException:
-            if says := self._jobs.interrupt():
+            if says := self.jobs.interrupt():
                 logger.warning(says)
             raise
-        self._hear(news, tell, begun)
-
-    # ------------------------------------------------------------------ dealing
+        self._hear(tell, begun)
 
     def _left(self, units: Sequence[Unit]) -> list[Unit]:
         """Those that are neither done nor given up, nor in the hands of a job."""
-        held = {unit for card in self._jobs.live for unit in card.units}
-        free = self._folder.left(unit for unit in units if unit not in held)
-        return UnitQueue(free, self._plan, self._told).waiting
+        held = {unit for job in self.jobs.live for unit in job.units}
+        free = self.folder.left(unit for unit in units if unit not in held)
+        return UnitQueue(free, self.plan, self.told).waiting
 
     def _deal(self, left: Sequence[Unit]) -> list[Unit]:
         """Submits as many jobs as may run at once; returns the units for which there is none yet."""
-        cards: list[JobCard] = []
-        for model in self._plan.models:
+        new: list[SlurmJob] = []
+        most = self.plan.workers or (1 if self.is_local else NO_LIMIT)
+        for model in self.plan.models:
             own = [unit for unit in left if unit.model == model.name]
-            every = [*self._jobs.live, *cards]
-            n_wanted = min(model.workers or self._plan.shards, self._most)
-            n_hands = n_wanted - sum(card.model == model.name for card in every)
-            for hand in dealt(own, n_hands)[: self._most - len(every)]:
-                cards.append(JobCard(f"{model.name}-{uuid4().hex[:8]}", model.name, hand, self._cluster))
-        if cards:
-            self._jobs.submit(cards)
-        given = {unit for card in cards for unit in card.units}
+            every = [*self.jobs.live, *new]
+            n_wanted = min(model.workers or self.plan.shards, most) - sum(job.model == model.name for job in every)
+            for hand in dealt(own, n_wanted)[: most - len(every)]:
+                worker = f"{model.name}-{uuid4().hex[:8]}"
+                new.append(SlurmJob(self.folder.path.absolute(), worker, hand, self.cluster))
+        if new:
+            self.jobs.submit(new)
+        given = {unit for job in new for unit in job.units}
         return [unit for unit in left if unit not in given]
 
-    @property
-    def _most(self) -> int:
-        """How many jobs of all models there may be at once."""
-        return self._plan.workers or (1 if self._cluster == THIS_MACHINE else NO_LIMIT)
-
-    # ------------------------------------------------------------------ listening
-
-    def _hear(self, news: NewAttempts, tell: Tell, begun: Begun) -> None:
-        found = [attempt for attempt in news.look() if attempt not in self._told]
+    def _hear(self, tell: Tell, begun: Begun) -> None:
+        found = [attempt for attempt in new_attempts(self.folder.path, self.read) if attempt not in self.told]
         for attempt in found:
-            self._told[attempt] = None
+            self.told[attempt] = None
             tell(attempt)
-        heard = {card.worker for attempt in found if (card := self._job_of(attempt))}
-        for card in self._jobs.live:
-            old = self._marks.get(card.worker)
-            is_at_another = old is None or old.unit is None or card.worker in heard
-            mark = self._jobs.cards.mark(card.worker) if is_at_another else old
-            if mark is not None and mark != old:
-                self._marks[card.worker] = mark
-                if mark.unit is not None:
-                    begun(mark.unit, card.worker)
+        for job in self.jobs.live:
+            if self.at.get(job) is None or any(map(job.has_made, found)):
+                unit, _ = job.at()
+                if unit is not None and unit != self.at.get(job):
+                    begun(unit, job.worker)
+                self.at[job] = unit
 
-    def _job_of(self, attempt: Attempt) -> JobCard | None:
-        return next((card for card in self._jobs.live if card.has_made(attempt)), None)
-
-    def _bury(self, ended: Sequence[JobCard], tell: Tell) -> None:
+    def _bury(self, ended: Sequence[SlurmJob], tell: Tell) -> None:
         """Records what jobs that died have left in the middle, and forgets them."""
-        for card in ended:
-            if lost := lost_with(card, self._folder, DIED):
-                self._folder.record(lost)
-                self._told[lost] = None
+        for job in ended:
+            if lost := job.lost(DIED):
+                self.folder.record(lost)
+                self.told[lost] = None
                 tell(lost)
-            is_stillborn = not any(card.has_made(attempt) for attempt in self._told)
-            self._n_stillborn = self._n_stillborn + 1 if is_stillborn and self._folder.left(card.units) else 0
-            if self._n_stillborn >= STILLBORN:
-                log = self._jobs.log_of(card)
+            is_stillborn = not any(map(job.has_made, self.told)) and bool(self.folder.left(job.units))
+            self.n_stillborn = self.n_stillborn + 1 if is_stillborn else 0
+            if self.n_stillborn >= STILLBORN:
+                log = self.jobs.log_of(job)
                 raise ValueError(
-                    f"{STILLBORN} jobs in a row ended before their first unit, the last one ({card.job_id}) with: "
-                    f"{_last_line(log)} See {log}"
+                    f"{STILLBORN} jobs in a row ended before their first unit, the last one with: {_last_line(log)} "
+                    f"See {log}"
                 )
-            self._jobs.forget(card)
+            self.jobs.forget(job)
 
 
 def _last_line(log: Path) -> str:

@@ -35,10 +35,10 @@ from lm_eval_leakage.jobs.manifest import (
     UnitQuestions,
     differs,
     facts_of,
-    named_model,
     refuse_another,
 )
-from lm_eval_leakage.jobs.plan import CampaignPlan, Unit
+from lm_eval_leakage.jobs.plan import Plan, Unit
+from lm_eval_leakage.jobs.planning import named_model
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.texts import as_json, in_one_sentence
 
@@ -132,7 +132,7 @@ NOT_LOADED = "the model cannot be loaded"
 class UnitWorker:
     """A context manager; when it ends, the memory of the model is free."""
 
-    def __init__(self, plan: CampaignPlan, model_name: str, folder: CampaignFolder, worker_name: str) -> None:
+    def __init__(self, plan: Plan, model_name: str, folder: CampaignFolder, worker_name: str) -> None:
         self._plan, self._planned, self._folder, self._worker = plan, plan.model(model_name), folder, worker_name
         self._who = named_model(self._planned)
         self._stack = ExitStack()
@@ -201,9 +201,8 @@ class UnitWorker:
         if self._kept is None:
             refuse_another(self._folder, unit.model, self._who.identity)
             self._kept = self._stack.enter_context(one_loaded_model())
-        run_saved(
-            self._who, loaded, samples, work, self._kept, heard, None if self._plan.limit is None else self._plan.seed
-        )
+        seed = None if self._plan.questions is None else self._plan.seed
+        run_saved(self._who, loaded, samples, work, self._kept, heard, seed)
 
     def _prepared(self) -> UnitQuestions:
         """Imports the user's modules and builds the index of tasks, which takes seconds; once."""

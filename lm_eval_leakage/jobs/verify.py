@@ -20,17 +20,23 @@ from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import Leaderboard, as_csv, as_markdown, leaderboard, records
 from lm_eval_leakage.results.leaderboard_page import render
+from lm_eval_leakage.results.result_types import Annotation
 from lm_eval_leakage.texts import as_json
 
 PROBLEMS_SAID = 5
 TABLE_FILES = ("leaderboard.html", "leaderboard.json", "leaderboard.csv", "leaderboard.md")
 
 
+def annotations_of(folder: CampaignFolder) -> list[Annotation]:
+    return annotate([folder.runs]) if any(folder.runs.glob("*/*/*/*")) else []
+
+
 def board_of(folder: CampaignFolder) -> Leaderboard | None:
     """None if no unit is done. Files are named relative to the folder, so that it may be moved."""
-    if not any(folder.runs.glob("*/*/*/*")):
+    found = annotations_of(folder)
+    if not found:
         return None
-    board = leaderboard(annotate([folder.runs]))
+    board = leaderboard(found)
     return replace(board, problems=tuple(_within(folder, problem) for problem in board.problems))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 from lm_eval_leakage.files import sole_use
 from lm_eval_leakage.harness.models.announced import Pace, TimeLeft
 from lm_eval_leakage.harness.models.question_requests import n_characters
+from lm_eval_leakage.harness.preflight import warn_if_one_at_a_time
 from lm_eval_leakage.harness.saved_run import Heard, one_loaded_model, run_saved
-from lm_eval_leakage.jobs.check_settings import N_QUESTIONS, CheckSettings, check_early, check_settings
+from lm_eval_leakage.jobs.estimates import check_early
+from lm_eval_leakage.jobs.folder import MANIFEST
+from lm_eval_leakage.jobs.plan import N_QUESTIONS, Plan, check_plan
 from lm_eval_leakage.jobs.planning import ORDERS_RUN, CheckJob
 from lm_eval_leakage.results.formatting import count, duration
 
@@ -71,20 +73,23 @@ def _without_bars() -> Iterator[None]:
         yield
 
 
-def run_check(settings: CheckSettings, say: Callable[[str], None]) -> CheckOutcome:
+def run_check(settings: Plan, say: Callable[[str], None]) -> CheckOutcome:
     """Says what it does; ends with the outcome, which is also written.
 
     Raises ValueError or OSError, before a model is loaded where that is possible, for what the user has to change.
     """
     check_early(settings)
+    warn_if_one_at_a_time(settings.models[0].model, settings.models[0].model_args)
     with sole_use(settings.output_path):
         return _run_check(settings, say)
 
 
-def _run_check(settings: CheckSettings, say: Callable[[str], None]) -> CheckOutcome:
+def _run_check(settings: Plan, say: Callable[[str], None]) -> CheckOutcome:
     from lm_eval_leakage.jobs.outcome import CheckOutcome, conclude, read_looks
     from lm_eval_leakage.jobs.planning import plan_check
 
+    if (settings.output_path / MANIFEST).exists():
+        raise ValueError(f"{settings.output_path} has what workers of an engine did; give another output_path")
     read_looks(settings.output_path)  # before hours of asking
     planned = plan_check(settings, say)
     say(planned.plan.as_text)
@@ -132,27 +137,12 @@ def check(
 
     Raises ValueError, in one sentence, for what the caller has to change.
     """
-    given = {
-        "model": model,
-        "model_args": model_args,
-        "tasks": tasks,
-        "runs": runs,
-        "reference": reference,
-        "unseen": unseen,
-        "orders": orders,
-        "questions": questions,
-        "seed": seed,
-        "output_path": output_path,
-        "fail_on": fail_on,
-        "allow_untold": allow_untold,
-        "batch_size": batch_size,
-        "device": device,
-        "include_path": include_path,
-        "apply_chat_template": apply_chat_template,
-        "dry_run": dry_run,
-    }
-    settings = replace(check_settings(given, config), quiet=say is None)
-    return run_check(settings, say or _silent)
+    told = dict(locals())
+    given = {name: value for name, value in told.items() if name not in ("config", "say")}
+    plan = check_plan(given, config)
+    if not plan.is_here:
+        raise ValueError("check() is for one model in this process; give other plans to jobs.driver.run_campaign")
+    return run_check(plan.changed(quiet=say is None), say or _silent)
 
 
 def _silent(text: str) -> None:

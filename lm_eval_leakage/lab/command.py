@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.lab.exposure_text import EXPOSED_LAYOUTS, EXPOSED_ORDERS
+from lm_eval_leakage.lab.exposure_text import EXPOSED_LAYOUTS, EXPOSED_ORDERS, ExposureText
 from lm_eval_leakage.lab.settings import DETECTORS, PROTOCOLS, SELECTIONS, Simulation
+from lm_eval_leakage.lab.training import Recipe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--order", choices=EXPOSED_ORDERS, help="order of the options in the training text")
     add("--layout", choices=EXPOSED_LAYOUTS, help="layout of a question in the training text")
     add("--no_answer", action="store_true", help="train on questions without the right letter")
-    add("--header", action="store_true", help="train with the subject's header")
+    add("--header", action="store_true", default=None, help="train with the subject's header")
     add("--versions", help="file of paraphrased or translated questions to train on instead of the originals")
     add("--ordinary", help="file of ordinary texts, one per line, to also train on")
     add(
@@ -65,33 +66,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def settings(args: argparse.Namespace) -> Simulation:
     """The protocol's settings, overridden by the command line."""
+    typed = {name: value for name, value in vars(args).items() if value is not None}
 
-    def given(*names: str) -> dict[str, Any]:
-        return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    def given(kind: type) -> dict[str, Any]:
+        return {one.name: typed[one.name] for one in fields(kind) if one.name in typed}
 
-    chosen = Simulation(
-        model_args=args.model_args,
-        benchmark=args.tasks,
-        model=args.model,
-        n_questions=args.n_questions,
-        detectors=args.audits,
-        max_tokens=args.max_tokens,
-        neighbours=args.neighbours,
-        versions=args.versions,
-        ordinary=args.ordinary,
-        ordinary_ratio=args.ordinary_ratio,
-        metadata=args.metadata,
-        reference=args.reference,
-        control=args.control,
-        seed=args.seed,
-        include_path=args.include_path,
-        **{**PROTOCOLS[args.protocol], **given("epochs", "select", "against_reference")},
-    )
-    recipe = given("learning_rate", "batch_size", "lora_rank")
-    text = given("order", "layout")
-    text |= {"answer": False} if args.no_answer else {}
-    text |= {"header": True} if args.header else {}
-    return replace(chosen, recipe=replace(chosen.recipe, **recipe), text=replace(chosen.text, **text))
+    named = {"benchmark": args.tasks, "detectors": args.audits}
+    chosen = Simulation(**{**PROTOCOLS[args.protocol], **given(Simulation), **named})
+    text = given(ExposureText) | ({"answer": False} if args.no_answer else {})
+    return replace(chosen, recipe=replace(chosen.recipe, **given(Recipe)), text=replace(chosen.text, **text))
 
 
 def metadata_argument(text: str) -> dict[str, Any]:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.jobs.folder import PLAN, CampaignFolder
-from lm_eval_leakage.jobs.plan import CampaignPlan, plan_as_yaml, plan_of
+from lm_eval_leakage.jobs.plan import Plan, plan_as_yaml, plan_of
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import as_csv, leaderboard
 from tests.checking.conftest import questions, written
@@ -35,27 +36,33 @@ def benchmark(folder: Path, name: str, *, n: int = 12, seed: int = 1, is_there: 
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(told))
 
 
-def plan_for(
-    place: Path, output: Path, *names: str, arguments: Mapping[str, Any] | None = None, **more: Any
-) -> CampaignPlan:
+def plan_for(place: Path, output: Path, *names: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Plan:
     """Two benchmarks in `place`/tasks, `quiz` and `trivia`, for models of these names, each with one worker."""
     benchmark(place / "tasks", "quiz", seed=1)
     benchmark(place / "tasks", "trivia", seed=2)
     told = {
         "models": [
-            {"name": one, "model": "frail", "model_args": {"name": one, **(arguments or {})}, "workers": 1}
+            {"name": one, "model": "scripted", "model_args": {"seed": one, **(arguments or {})}, "workers": 1}
             for one in names
         ],
         "tasks": ["quiz", "trivia"],
         "audits": ["leakage_perm"],
+        "questions": "all",
         "include_path": str(place / "tasks"),
-        "imports": ["tests.campaign.frail_model"],
+        "imports": ["tests.campaign.scripted_model"],
         "metadata": {"orders": 4},
     }
     return plan_of({**told, **more}, "a test", output)
 
 
-def begun(plan: CampaignPlan) -> CampaignFolder:
+def small_plan(**given: Any) -> Plan:
+    """Of one model that is never loaded."""
+    model = {"name": "a", "model_args": "pretrained=m"}
+    told = {"models": [model], "tasks": ["mmlu"], "audits": ["leakage_perm"], "questions": "all"}
+    return plan_of(told | given, "plan.yaml")
+
+
+def begun(plan: Plan) -> CampaignFolder:
     """The folder of a campaign, with its plan, as a driver leaves it for workers."""
     folder = CampaignFolder(plan.output_path)
     atomic_write(folder.path / PLAN, plan_as_yaml(plan))
@@ -76,3 +83,9 @@ def answers(folder: CampaignFolder) -> dict[str, Any]:
         for file in sorted(folder.runs.rglob("samples_*.jsonl"))
         for line in file.read_text(encoding="utf-8").splitlines()
     }
+
+
+def without_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the harness tells of packages and of git takes seconds for each unit, since it starts processes."""
+    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
+    monkeypatch.setattr("lm_eval.evaluator.get_git_commit_hash", lambda: None)

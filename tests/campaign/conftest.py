@@ -13,8 +13,9 @@ from lm_eval_leakage.harness.own_benchmark import write_task
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.jobs import driver
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
-from lm_eval_leakage.jobs.plan import CampaignPlan, Unit, plan_of
+from lm_eval_leakage.jobs.plan import Plan, Unit, plan_of
 from lm_eval_leakage.jobs.unit_worker import UnitWorker
+from tests.campaign.campaigns import without_environment
 from tests.checking.conftest import GivenTasksOnly, questions, written
 
 N = 12
@@ -26,7 +27,7 @@ class EngineHere:
 
     description = "in this process"
 
-    def __init__(self, plan: CampaignPlan, folder: CampaignFolder, address: str | None = None) -> None:
+    def __init__(self, plan: Plan, folder: CampaignFolder, address: str | None = None) -> None:
         self.plan, self.folder = plan, folder
 
     def carry_out(
@@ -54,6 +55,8 @@ def settings(tmp_path: Path) -> dict[str, Any]:
     return {
         "models": [{"name": "a", "model": "scripted", "model_args": f"pretrained=m,counts={tmp_path / 'counts'}"}],
         "tasks": list(QUIZZES),
+        "audits": ["leakage_perm"],
+        "questions": "all",
         "include_path": str(folder),
         "imports": ["tests.campaign.scripted_model"],
         "output_path": str(tmp_path / "out"),
@@ -67,8 +70,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., driver.CampaignOutcom
 
     add_models()
     monkeypatch.setattr("lm_eval_leakage.harness.task_shelf.TaskManager", GivenTasksOnly)
-    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
-    monkeypatch.setattr("lm_eval.evaluator.get_git_commit_hash", lambda: None)
+    without_environment(monkeypatch)
     monkeypatch.setitem(model_registry._objs, NAME, ScriptedModel)
     monkeypatch.setattr(driver, "engine_of", lambda name, address, plan, folder: EngineHere(plan, folder))
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import lm_eval.evaluator
 from lm_eval.api.model import LM
 from lm_eval.api.registry import model_registry
 
@@ -29,6 +31,10 @@ class ScriptedModel(LM):
     """seed: of the answers
     weights: a file with the seed, instead
     counts: a folder where loads and requests are counted
+    pause: seconds for each request
+    fault: a path; the file of that name with the ending .txt holds `worker` or `job` and a text. At the first request
+        with that text, the file is removed and that process killed. The argument itself names no file, whose content
+        would belong to the model's identity
     broken: whether it cannot be loaded
     fails_at, dies_at, slow_at: a part of a text at which it raises, is killed, or takes a minute
     times: how often at most it dies, counted by a file in `counts`
@@ -37,10 +43,11 @@ class ScriptedModel(LM):
     def __init__(self, **arguments: Any) -> None:
         super().__init__()
         told = {**arguments}
-        self.seed, self.folder = int(told.get("seed", 0)), told.get("counts")
+        self.seed, self.folder, self.pause = str(told.get("seed", 0)), told.get("counts"), told.get("pause", 0)
+        self.fault = Path(f"{told['fault']}.txt") if told.get("fault") else None
         self.fails_at, self.dies_at, self.slow_at = (told.get(key) for key in ("fails_at", "dies_at", "slow_at"))
         if told.get("weights"):
-            self.seed = int(Path(told["weights"]).read_text())
+            self.seed = Path(told["weights"]).read_text()
         self.times = int(told.get("times", 10**6))
         if told.get("broken"):
             raise MemoryError("no room for the weights")
@@ -54,6 +61,7 @@ class ScriptedModel(LM):
         for request in requests:
             text = "".join(request.args)
             self._misbehave(text)
+            time.sleep(self.pause)
             digest = blake2b(f"{self.seed} {text}".encode(), digest_size=6).digest()
             answer = (-50.0 * int.from_bytes(digest, "big") / 2**48, False)
             self._count(ASKED, digest.hex())
@@ -68,6 +76,12 @@ class ScriptedModel(LM):
         raise NotImplementedError
 
     def _misbehave(self, text: str) -> None:
+        if self.fault is not None and self.fault.is_file():
+            victim, _, at = self.fault.read_text().partition(" ")
+            if at in text:
+                self.fault.unlink()
+                os.kill(os.getppid() if victim == "job" else os.getpid(), signal.SIGKILL)
+                time.sleep(60)
         if self.slow_at and self.slow_at in text:
             time.sleep(60)
         if self.fails_at and self.fails_at in text:
@@ -95,3 +109,6 @@ add_models()
 if NAME not in model_registry:
     model_registry.register(NAME, target=ScriptedModel)
 task_shelf.TaskManager = GivenTasksOnly
+if Path(sys.argv[0]).name in ("worker_process.py", "default_worker.py"):  # a second each, since they start processes
+    lm_eval.evaluator.add_env_info = lambda results: None
+    lm_eval.evaluator.get_git_commit_hash = lambda: None

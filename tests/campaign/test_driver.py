@@ -13,7 +13,6 @@ from lm_eval_leakage.jobs.driver import CampaignOutcome
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.plan import Unit
 from lm_eval_leakage.jobs.verify import TABLE_FILES, write_tables
-from lm_eval_leakage.results.annotate import annotate
 from tests.campaign.conftest import N
 from tests.campaign.scripted_model import ASKED, LOADED, lines
 
@@ -43,7 +42,7 @@ def test_runs_and_audits_of_all_tasks_give_one_leaderboard(
 
 
 @pytest.mark.model
-def test_a_finished_campaign_asks_nothing_and_loads_nothing(
+def test_a_finished_campaign_asks_nothing_and_shards_give_the_rows_of_the_whole(
     here: Run, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     here(settings)
@@ -52,11 +51,6 @@ def test_a_finished_campaign_asks_nothing_and_loads_nothing(
     assert here(settings).n_done == 4
     assert [len(lines(tmp_path / "counts", what)) for what in (ASKED, LOADED)] == [asked, loaded]
     assert (tmp_path / "out" / "leaderboard.csv").read_text() == before
-
-
-@pytest.mark.model
-def test_shards_give_the_rows_of_the_whole(here: Run, settings: dict[str, Any], tmp_path: Path) -> None:
-    here(settings)
     here(settings, shards=3, output_path=str(tmp_path / "sharded"))
     assert rows(tmp_path / "sharded") == rows(tmp_path / "out")
     assert len(list((tmp_path / "sharded" / "runs").glob("*/*/*/*"))) == 12
@@ -64,50 +58,32 @@ def test_shards_give_the_rows_of_the_whole(here: Run, settings: dict[str, Any], 
 
 @pytest.mark.model
 def test_drawn_questions_are_the_same_in_runs_and_audits(here: Run, settings: dict[str, Any], tmp_path: Path) -> None:
-    here(settings, limit=5, shards=2, seed=3)
+    here(settings, questions=5, shards=2, seed=3)
     assert [(row["n"], row["n_tested"]) for row in rows(tmp_path / "out")] == [(5, 5), (5, 5)]
-
-
-@pytest.mark.model
-def test_two_models_with_the_same_weights_stay_apart(here: Run, settings: dict[str, Any], tmp_path: Path) -> None:
-    here(settings, models=[model(settings, "a"), model(settings, "b", "seed=1")], tasks=["quiz"])
-    assert {row["model"] for row in rows(tmp_path / "out")} == {"a", "b"}
-
-
-@pytest.mark.model
-def test_the_leaderboard_can_be_made_in_the_middle(here: Run, settings: dict[str, Any], tmp_path: Path) -> None:
-    here(settings, models=[model(settings, "a", "fails_at=Which of 1-")], retries=0)
-    assert [one.rows[0].task for one in annotate([tmp_path / "out" / "runs"])] == ["quiz"]
 
 
 # ---------------------------------------------------------------------- what fails
 
 
 @pytest.mark.model
-def test_a_unit_that_fails_leaves_the_rest_finishing_and_is_named_with_its_log(
+def test_a_unit_that_fails_leaves_the_rest_finishing_and_a_restart_tries_it_again_and_nothing_else(
     here: Run, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    outcome = here(settings, models=[model(settings, "a", "fails_at=Which of 1-"), model(settings, "b")])
+    models = [model(settings, "a", "fails_at=Which of 1-"), model(settings, "b")]
+    outcome = here(settings, models=models)
     assert (outcome.n_done, outcome.n_units) == (6, 8)
     failed = {attempt.unit.id: attempt for attempt in outcome.failed}
     assert set(failed) == {"a/riddle/run/0of1", "a/riddle/leakage_perm/0of1"}
     assert {attempt.error for attempt in outcome.failed} == {"RuntimeError: cannot answer Which of 1-"}
     log = outcome.folder.log_of(Unit.of_id("a/riddle/run/0of1")).read_text()
     assert log.count("Traceback") == 2  # one for each attempt
-    assert "cannot answer Which of 1-" in log
-
-
-@pytest.mark.model
-def test_a_restart_tries_again_what_failed_and_nothing_else(
-    here: Run, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    broken = model(settings, "a", "fails_at=Which of 1-")
-    here(settings, models=[broken])
+    assert {(row["model"], row["task"]) for row in rows(tmp_path / "out")} == {
+        *(("a", "quiz"), ("b", "quiz"), ("b", "riddle"))
+    }
     n_asked = len(set(lines(tmp_path / "counts", ASKED)))
-    outcome = here(settings, models=[broken])
-    assert outcome.n_done == 2
+    assert here(settings, models=models).n_done == 6
     assert len(set(lines(tmp_path / "counts", ASKED))) == n_asked
-    assert len(outcome.folder.attempts()) == 2 + 2 * 2 * 2
+    assert len(outcome.folder.attempts()) == 6 + 2 * 2 * 2
 
 
 @pytest.mark.model
@@ -132,22 +108,26 @@ def test_a_unit_that_takes_too_long_fails_and_the_rest_is_done(here: Run, settin
     }
 
 
+@pytest.mark.model
+def test_the_verdicts_of_the_tables_decide_whether_the_command_fails(here: Run, settings: dict[str, Any]) -> None:
+    outcome = here(settings, fail_on="none_found")
+    assert (outcome.failed_on, "12 questions" in outcome.unjudged) == ((), True)
+    assert here(settings, fail_on="evidence", allow_untold=True).unjudged == ""
+
+
 # ---------------------------------------------------------------------- another plan
 
 
 @pytest.mark.model
-def test_another_plan_in_the_same_folder_is_refused_with_what_differs(here: Run, settings: dict[str, Any]) -> None:
-    here(settings, tasks=["quiz"], limit=5)
-    with pytest.raises(ValueError, match=r"has another campaign: limit was 5 and is 6; give another output_path"):
-        here(settings, tasks=["quiz"], limit=6)
-
-
-@pytest.mark.model
-def test_a_task_may_be_added(here: Run, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_task_may_be_added_and_any_other_plan_in_the_same_folder_is_refused_with_what_differs(
+    here: Run, settings: dict[str, Any], tmp_path: Path
+) -> None:
     here(settings, tasks=["quiz"])
     n_asked = len(lines(tmp_path / "counts", ASKED))
     assert here(settings, tasks=["quiz", "riddle"]).n_done == 4
     assert len(lines(tmp_path / "counts", ASKED)) == 2 * n_asked
+    with pytest.raises(ValueError, match=r"has another campaign: questions was 'all' and is 6; give another output"):
+        here(settings, questions=6)
 
 
 # ---------------------------------------------------------------------- manifest
@@ -155,7 +135,7 @@ def test_a_task_may_be_added(here: Run, settings: dict[str, Any], tmp_path: Path
 
 @pytest.mark.model
 def test_the_manifest_has_plan_versions_seed_models_data_and_digests(here: Run, settings: dict[str, Any]) -> None:
-    manifest = here(settings, seed=7, limit=6).folder.manifest()
+    manifest = here(settings, seed=7, questions=6).folder.manifest()
     assert manifest["plan"]["tasks"] == ["quiz", "riddle"]
     assert manifest["seeds"]["drawing"] == 7
     assert {"python", "lm_eval", "torch", "transformers", "datasets", "lm-eval-leakage"} <= set(manifest["versions"])

@@ -19,7 +19,7 @@ import psutil
 import pytest
 import yaml
 
-from lm_eval_leakage.cli.campaign_command import campaign
+from lm_eval_leakage.cli.check import check
 from lm_eval_leakage.jobs import driver
 from lm_eval_leakage.jobs.driver import CampaignOutcome, run_campaign
 from lm_eval_leakage.jobs.engines import engine_of
@@ -84,7 +84,7 @@ def test_a_worker_that_is_killed_around_the_move_of_its_unit_asks_nothing_again(
 
 
 def by_processes(settings: dict[str, Any]) -> CampaignOutcome:
-    return run_campaign(plan_of(settings, "the plan"), engine="local")
+    return run_campaign(plan_of(settings | {"engine": "local"}, "the plan"))
 
 
 @contextmanager
@@ -162,9 +162,9 @@ def test_ctrl_c_is_told_with_how_to_go_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(driver, "run_campaign", interrupted)
-    monkeypatch.setattr(import_module("lm_eval_leakage.cli.campaign_command"), "only_warnings", lambda: None)
+    monkeypatch.setattr(import_module("lm_eval_leakage.cli.check"), "only_warnings", lambda: None)
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(settings))
-    told = {"what": [str(tmp_path / "plan.yaml")], "output_path": None, "dry_run": False, "engine": None}
+    told = {"plan": str(tmp_path / "plan.yaml"), "status": None, "verify": None, "tflops": 100.0}
     with pytest.raises(KeyboardInterrupt):
-        campaign(Namespace(**told, address=None, quiet=False))
+        check(Namespace(**told))
     assert "the same command goes on" in capsys.readouterr().err

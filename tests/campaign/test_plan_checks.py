@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.jobs.engines import engine_of, usual_engine
-from lm_eval_leakage.jobs.estimates import checked, possible
+from lm_eval_leakage.jobs.estimates import checked
 from lm_eval_leakage.jobs.folder import CampaignFolder
 from lm_eval_leakage.jobs.manifest import differences
-from lm_eval_leakage.jobs.plan import plan_of, units_of
-from tests.campaign.test_plan_settings import plan
+from lm_eval_leakage.jobs.plan import plan_of
+from tests.campaign.campaigns import small_plan as plan
 
 CHAT = {"name": "chat", "model": "openai-chat-completions", "model_args": "model=m,tokenizer=none"}
 
@@ -54,11 +54,6 @@ def test_a_mistake_is_told_in_a_sentence(settings: dict[str, Any], given: dict[s
         checked(plan_of(settings | given, "the plan"))
 
 
-def test_without_anything_impossible_all_units_are_possible() -> None:
-    units = units_of(plan(tasks="t,u", shards=2))
-    assert possible(units, []) == units
-
-
 # ---------------------------------------------------------------------- plans that are another campaign
 
 
@@ -79,7 +74,7 @@ def test_how_units_are_run_may_change_and_plans_may_grow(change: dict[str, Any])
     [
         ({"seed": 1}, "seed was 0 and is 1"),
         ({"shards": 2}, "shards was 1 and is 2"),
-        ({"limit": 5}, "limit was None and is 5"),
+        ({"questions": 5}, "questions was 'all' and is 5"),
         ({"tasks": ["arc_easy"]}, "tasks was ['mmlu'] and is ['arc_easy']"),
         ({"models": [{"name": "b"}]}, "the model 'a' is missing"),
     ],
@@ -97,28 +92,28 @@ def test_other_arguments_of_a_model_are_named() -> None:
 # ---------------------------------------------------------------------- engines
 
 
-def test_an_address_is_a_cluster_of_rays() -> None:
-    assert usual_engine("auto") == "ray"
-
-
-def test_one_accelerator_or_none_needs_no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lm_eval_leakage.jobs.engines.n_accelerators", lambda: 1)
-    assert usual_engine(None) == "local"
-
-
-@pytest.mark.parametrize("installed", [True, False])
+@pytest.mark.parametrize(("n", "installed", "used"), [(1, True, "local"), (8, True, "ray"), (8, False, "local")])
 def test_several_accelerators_are_used_by_ray_if_it_is_installed(
-    monkeypatch: pytest.MonkeyPatch, installed: bool
+    monkeypatch: pytest.MonkeyPatch, n: int, installed: bool, used: str
 ) -> None:
-    monkeypatch.setattr("lm_eval_leakage.jobs.engines.n_accelerators", lambda: 8)
+    assert usual_engine("auto") == "ray"
+    monkeypatch.setattr("lm_eval_leakage.jobs.engines.n_accelerators", lambda: n)
     monkeypatch.setattr("lm_eval_leakage.jobs.engines.find_spec", lambda name: "there" if installed else None)
-    assert usual_engine(None) == ("ray" if installed else "local")
+    assert usual_engine(None) == used
 
 
 def test_a_missing_package_of_an_engine_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr("lm_eval_leakage.jobs.engines.find_spec", lambda name: None)
     with pytest.raises(ImportError, match="--engine slurm needs submitit, which is not installed"):
         engine_of("slurm", None, plan(), CampaignFolder(tmp_path))
+
+
+def test_an_engine_of_another_package_is_found_by_its_entry_point(tmp_path: Any, monkeypatch) -> None:
+    class Point:
+        name, load = "mine", staticmethod(lambda: lambda *given: given)
+
+    monkeypatch.setattr("lm_eval_leakage.jobs.engines.entry_points", lambda group: [Point])
+    assert engine_of("mine", "there", told := plan(), folder := CampaignFolder(tmp_path)) == (told, folder, "there")
 
 
 def test_an_unknown_engine_is_refused(tmp_path: Any) -> None:

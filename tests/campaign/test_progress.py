@@ -1,8 +1,7 @@
-"""Counts, rates and the time left, and how `campaign status` tells them."""
+"""Counts, rates and the time left, and how `check --status` tells them."""
 
 from __future__ import annotations
 
-import json
 import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -62,11 +61,8 @@ def test_two_workers_need_half_the_time() -> None:
     assert found.seconds_left() == 10.0
 
 
-def test_before_the_first_unit_is_done_no_time_is_known() -> None:
+def test_before_the_first_unit_is_done_no_time_is_known_and_what_succeeds_at_last_has_not_failed() -> None:
     assert Progress(RUNS, RUNS).seconds_left() is None
-
-
-def test_a_unit_that_succeeds_at_last_has_not_failed() -> None:
     found = progress(Clock())
     found.ended(attempt(AUDITS[1]))
     assert found.failed == []
@@ -104,10 +100,6 @@ def test_a_process_that_is_gone_was_killed_however_short_ago(tmp_path: Path) -> 
     told = status_as_text(written(tmp_path, host=os.uname().nodename, pid=child))
     assert "killed since" in told
     assert "in progress: " not in told
-
-
-def test_the_status_file_is_json(tmp_path: Path) -> None:
-    assert json.loads((written(tmp_path).path / "status.json").read_text())["state"] == "running"
 
 
 def test_a_folder_without_a_campaign_has_no_status(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import pytest
 
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.local_engine import LocalEngine
-from lm_eval_leakage.jobs.plan import CampaignPlan, units_of
+from lm_eval_leakage.jobs.plan import Plan, units_of
 from lm_eval_leakage.jobs.ray_engine import RayEngine
 from lm_eval_leakage.jobs.unit_worker import UnitWorker
 from lm_eval_leakage.jobs.verify import board_of, tables_of
-from tests.campaign.campaigns import begun, benchmark, plan_for
+from tests.campaign.campaigns import begun, benchmark, plan_for, without_environment
 from tests.campaign.ray_nodes import SmallCluster, a_cluster
 from tests.campaign.tiny_llama import tiny_llama
 
@@ -28,15 +28,20 @@ AUDITS = ["leakage_perm", "leakage_perm_q"]
 END_S = 300.0
 
 
-def a_plan(place: Path, output: str, shards: int, **more) -> CampaignPlan:
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_environment(monkeypatch)
+
+
+def a_plan(place: Path, output: str, shards: int, **more) -> Plan:
     for seed, name in enumerate(BENCHMARKS):
         benchmark(place / "tasks", name, n=7, seed=seed)
-    named = [{"name": one, "model": "frail", "model_args": {"name": one}} for one in MODELS]
+    named = [{"name": one, "model": "scripted", "model_args": {"seed": one}} for one in MODELS]
     told = {"models": named, "tasks": list(BENCHMARKS), "audits": AUDITS, "shards": shards, "minutes": 5}
     return plan_for(place, place / output, **(told | more))
 
 
-def in_one_process(plan: CampaignPlan) -> CampaignFolder:
+def in_one_process(plan: Plan) -> CampaignFolder:
     folder = begun(plan)
     for model in plan.models:
         with UnitWorker(plan, model.name, folder, "alone") as worker:

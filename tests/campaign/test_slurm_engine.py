@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,40 +12,39 @@ import pytest
 from lm_eval_leakage.jobs import slurm_engine
 from lm_eval_leakage.jobs.engines import engine_of, lost_attempt
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import CampaignPlan, Unit, plan_of, units_of
-from lm_eval_leakage.jobs.slurm_engine import THIS_MACHINE, JobCard, JobCards, JobMark, SlurmEngine
+from lm_eval_leakage.jobs.plan import Plan, Unit, plan_of, units_of
+from lm_eval_leakage.jobs.slurm_engine import THIS_MACHINE, SlurmEngine, SlurmJob, dealt
 
-Work = Callable[["PaperJobs", JobCard], None]
+Work = Callable[["PaperJobs", SlurmJob], None]
+EARLIER: list[SlurmJob] = []  # jobs of an earlier driver
 
 
 class PaperJobs:
     """In place of `SlurmJobs`: a job has ended at the first look, after `work` has done what it did."""
 
     work: Work
-    dealt: list[JobCard]
+    dealt: list[SlurmJob]
 
-    def __init__(self, plan: CampaignPlan, folder: Path, cluster: str) -> None:
-        self.cards, self.live, self.folder = JobCards(folder), [], CampaignFolder(folder)
+    def __init__(self, plan: Plan, folder: Path, cluster: str) -> None:
+        self.live, self.folder = {}, CampaignFolder(folder)
 
     def adopt(self) -> None:
-        self.live = self.cards.all()
+        self.live = dict.fromkeys(EARLIER)
 
-    def submit(self, cards: Sequence[JobCard]) -> None:
-        for card in cards:
-            submitted = replace(card, job_id=f"7_{len(self.dealt)}")
-            self.dealt.append(submitted)
-            self.live.append(submitted)
+    def submit(self, jobs: Sequence[SlurmJob]) -> None:
+        self.dealt.extend(jobs)
+        self.live |= dict.fromkeys(jobs)
 
-    def ended(self) -> list[JobCard]:
+    def ended(self) -> list[SlurmJob]:
         ended = list(self.live)
-        for card in ended:
-            type(self).work(self, card)
+        for job in ended:
+            type(self).work(self, job)
         return ended
 
-    def forget(self, card: JobCard) -> None:
-        self.live.remove(card)
+    def forget(self, job: SlurmJob) -> None:
+        del self.live[job]
 
-    def log_of(self, card: JobCard) -> Path:
+    def log_of(self, job: SlurmJob) -> Path:
         return self.folder.path / "job.err"
 
     def interrupt(self) -> str:
@@ -52,15 +52,14 @@ class PaperJobs:
 
     # what a job does
 
-    def begin(self, card: JobCard, unit: Unit) -> None:
-        n = sum(card.has_made(attempt) for attempt in self.folder.attempts())
-        self.cards.hold(card.worker, JobMark(str(card.job_id), unit, n))
+    def begin(self, job: SlurmJob, unit: Unit) -> None:
+        job.is_at(unit, sum(job.has_made(attempt) for attempt in self.folder.attempts()))
 
-    def end(self, card: JobCard, unit: Unit, error: str | None = None) -> None:
+    def end(self, job: SlurmJob, unit: Unit, error: str | None = None) -> None:
         if error is None:
             self.folder.run_of(unit).mkdir(parents=True)
         self.folder.record(
-            replace(lost_attempt(unit, f"{card.worker}-1", "", 1.0), ok=not error, error=error, lost=False)
+            replace(lost_attempt(unit, f"{job.worker}-1", "", 1.0), ok=not error, error=error, lost=False)
         )
 
 
@@ -72,18 +71,22 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> type[PaperJobs]:
     return made
 
 
-def all_done(jobs: PaperJobs, card: JobCard) -> None:
-    for unit in card.units:
-        jobs.begin(card, unit)
-        jobs.end(card, unit)
+def all_done(jobs: PaperJobs, job: SlurmJob) -> None:
+    for unit in job.units:
+        jobs.begin(job, unit)
+        jobs.end(job, unit)
 
 
-def plan(output: Path, **more: object) -> CampaignPlan:
+def plan(output: Path, **more: object) -> Plan:
     models = [{"name": name, "model_args": "pretrained=m"} for name in ("a", "b")]
-    return plan_of({"models": models, "tasks": ["quiz", "trivia"], "shards": 2, **more}, "a test", output)
+    return plan_of(
+        {"models": models, "tasks": ["quiz", "trivia"], "shards": 2, "audits": ["leakage_perm"], **more},
+        "a test",
+        output,
+    )
 
 
-def carried_out(told: CampaignPlan) -> list[Attempt]:
+def carried_out(told: Plan) -> list[Attempt]:
     heard: list[Attempt] = []
     engine = SlurmEngine(told, CampaignFolder(told.output_path))
     engine.carry_out(units_of(told), heard.append, lambda unit, worker: None)
@@ -94,7 +97,7 @@ def test_every_unit_is_in_one_job_and_a_model_has_as_many_jobs_as_there_are_shar
     told = plan(tmp_path)
     heard = carried_out(told)
     assert sorted(attempt.unit for attempt in heard) == sorted(units_of(told))
-    assert [(card.model, len(card.units)) for card in jobs.dealt] == [("a", 4), ("a", 4), ("b", 4), ("b", 4)]
+    assert [(job.model, len(job.units)) for job in jobs.dealt] == [("a", 4), ("a", 4), ("b", 4), ("b", 4)]
 
 
 def test_no_more_jobs_than_workers_are_submitted_at_once(jobs, tmp_path: Path, monkeypatch) -> None:
@@ -105,13 +108,13 @@ def test_no_more_jobs_than_workers_are_submitted_at_once(jobs, tmp_path: Path, m
 
 
 def test_a_dead_job_loses_the_unit_that_it_was_at_and_the_rest_is_dealt_again(jobs, tmp_path: Path) -> None:
-    def dies(own: PaperJobs, card: JobCard) -> None:
+    def dies(own: PaperJobs, job: SlurmJob) -> None:
         if len(own.dealt) > 1:
-            return all_done(own, card)
-        first, second, *_ = card.units
-        own.begin(card, first)
-        own.end(card, first)
-        return own.begin(card, second)
+            return all_done(own, job)
+        first, second, *_ = job.units
+        own.begin(job, first)
+        own.end(job, first)
+        return own.begin(job, second)
 
     jobs.work = staticmethod(dies)
     told = plan(tmp_path, workers=1, tasks=["quiz"], models=[{"name": "a"}])
@@ -125,10 +128,10 @@ def test_a_dead_job_loses_the_unit_that_it_was_at_and_the_rest_is_dealt_again(jo
 def test_a_job_that_dies_after_its_last_record_has_lost_nothing(jobs, tmp_path: Path) -> None:
     """The unit failed by itself; that is known."""
 
-    def dies(own: PaperJobs, card: JobCard) -> None:
-        for unit in card.units:
-            own.begin(card, unit)
-            own.end(card, unit, "ValueError: no")
+    def dies(own: PaperJobs, job: SlurmJob) -> None:
+        for unit in job.units:
+            own.begin(job, unit)
+            own.end(job, unit, "ValueError: no")
 
     jobs.work = staticmethod(dies)
     heard = carried_out(plan(tmp_path, retries=0))
@@ -137,12 +140,12 @@ def test_a_job_that_dies_after_its_last_record_has_lost_nothing(jobs, tmp_path: 
 
 
 def test_a_unit_whose_jobs_die_again_and_again_is_given_up_and_the_others_are_done(jobs, tmp_path: Path) -> None:
-    def dies_at_quiz(own: PaperJobs, card: JobCard) -> None:
-        for unit in card.units:
-            own.begin(card, unit)
+    def dies_at_quiz(own: PaperJobs, job: SlurmJob) -> None:
+        for unit in job.units:
+            own.begin(job, unit)
             if unit.task == "quiz" and unit.kind == "run":
                 return
-            own.end(card, unit)
+            own.end(job, unit)
 
     jobs.work = staticmethod(dies_at_quiz)
     told = plan(tmp_path, shards=1, models=[{"name": "a"}])
@@ -153,31 +156,31 @@ def test_a_unit_whose_jobs_die_again_and_again_is_given_up_and_the_others_are_do
 
 
 def test_jobs_that_end_before_they_begin_end_the_campaign_with_the_reason(jobs, tmp_path: Path) -> None:
-    jobs.work = staticmethod(lambda own, card: None)
+    jobs.work = staticmethod(lambda own, job: None)
     (tmp_path / "job.err").write_text("srun: starting\nModuleNotFoundError: No module named 'lm_eval'\n\n")
     with pytest.raises(ValueError, match="3 jobs in a row .* No module named 'lm_eval'"):
         carried_out(plan(tmp_path, workers=1))
 
 
-def test_jobs_of_an_earlier_driver_keep_their_units(jobs, tmp_path: Path) -> None:
+def test_jobs_of_an_earlier_driver_keep_their_units(jobs, tmp_path: Path, monkeypatch) -> None:
     told = plan(tmp_path)
     theirs = tuple(unit for unit in units_of(told) if unit.model == "a")
-    JobCards(tmp_path).write(JobCard("a-1", "a", theirs, "slurm", "3_0"))
+    monkeypatch.setattr("tests.campaign.test_slurm_engine.EARLIER", [SlurmJob(tmp_path, "a-1", theirs, "slurm")])
     heard = carried_out(told)
     assert sorted(attempt.unit for attempt in heard) == sorted(units_of(told))
-    assert not [card for card in jobs.dealt if set(card.units) & set(theirs)]
+    assert not [job for job in jobs.dealt if set(job.units) & set(theirs)]
 
 
-def test_attempts_that_an_adopted_job_made_before_count(jobs, tmp_path: Path) -> None:
+def test_attempts_that_an_adopted_job_made_before_count(jobs, tmp_path: Path, monkeypatch) -> None:
     told = plan(tmp_path, shards=1, models=[{"name": "a"}], tasks=["quiz"], retries=0)
-    card = JobCard("a-1", "a", tuple(units_of(told)), "slurm", "3")
-    JobCards(tmp_path).write(card)
+    job = SlurmJob(tmp_path, "a-1", tuple(units_of(told)), "slurm")
+    monkeypatch.setattr("tests.campaign.test_slurm_engine.EARLIER", [job])
     before = PaperJobs(told, tmp_path, "slurm")
-    before.begin(card, card.units[0])
-    before.end(card, card.units[0], "ValueError: no")
-    jobs.work = staticmethod(lambda own, card: own.end(card, card.units[1]))
+    before.begin(job, job.units[0])
+    before.end(job, job.units[0], "ValueError: no")
+    jobs.work = staticmethod(lambda own, job: own.end(job, job.units[1]))
     heard = carried_out(told)
-    assert [(attempt.unit, attempt.ok) for attempt in heard] == [(card.units[1], True)]
+    assert [(attempt.unit, attempt.ok) for attempt in heard] == [(job.units[1], True)]
     assert not jobs.dealt
 
 
@@ -189,6 +192,25 @@ def test_an_interrupted_driver_says_that_jobs_go_on(jobs, tmp_path: Path, caplog
     with pytest.raises(KeyboardInterrupt):
         carried_out(plan(tmp_path))
     assert "they go on" in caplog.text
+
+
+def test_every_unit_is_dealt_once_and_of_each_kind_as_many_to_each_job() -> None:
+    units = [
+        Unit("m", f"task{task}", kind, shard, 3)
+        for task in range(5)
+        for kind in ("run", "leakage_perm", "leakage_tokens")
+        for shard in range(3)
+    ]
+    for n_jobs in (1, 2, 3, 4, 7):
+        hands = dealt(units, n_jobs)
+        assert sorted(unit for hand in hands for unit in hand) == sorted(units)
+        for kind in ("run", "leakage_perm", "leakage_tokens"):
+            sizes = [Counter(unit.kind for unit in hand)[kind] for hand in hands]
+            assert max(sizes) - min(sizes) <= 1, (n_jobs, kind)
+
+
+def test_no_job_gets_nothing_to_do() -> None:
+    assert [len(hand) for hand in dealt(units_of(plan(Path()))[:2], 5)] == [1, 1]
 
 
 # ---------------------------------------------------------------------- what the plan says

@@ -36,12 +36,12 @@ def test_what_a_user_types_from_the_plan_to_the_verified_tables(settings: dict[s
     plan, out, log = tmp_path / "plan.yaml", tmp_path / "elsewhere", tmp_path / "log"
     plan.write_text(yaml.safe_dump(settings | {"retries": 0, "shards": 2}))
 
-    foreseen = typed(log, "campaign", plan, "--dry_run", "--output_path", out)
+    foreseen = typed(log, "check", plan, "--dry_run", "--output_path", out)
     assert foreseen.code == 0
     assert "8 units" in foreseen.output
     assert not out.exists()
 
-    ended = typed(log, "campaign", plan, "--engine", "local", "--output_path", out)
+    ended = typed(log, "check", plan, "--engine", "local", "--output_path", out)
     assert ended.code == 2
     assert "7 of 8 units are done" in ended.output
     place = CampaignFolder(out).log_of(Unit("a", "riddle", "run", 1, 2))
@@ -49,12 +49,12 @@ def test_what_a_user_types_from_the_plan_to_the_verified_tables(settings: dict[s
     assert "cannot answer Which of 1-3" in place.read_text()
     assert {file.suffix for file in out.glob("leaderboard.*")} == {".html", ".json", ".csv", ".md"}
 
-    status = typed(log, "campaign", "status", out)
+    status = typed(log, "check", "--status", out)
     assert (status.code, "7 of 8" in status.output) == (0, True)
-    assert "nothing differs" in typed(log, "campaign", "verify", out).output
+    assert "nothing differs" in typed(log, "check", "--verify", out).output
 
     changed = plan.with_name("changed.yaml")
     changed.write_text(yaml.safe_dump(settings | {"retries": 0, "shards": 3}))
-    refused = typed(log, "campaign", changed, "--output_path", out)
+    refused = typed(log, "check", changed, "--output_path", out)
     assert refused.code == 2
     assert "shards was 2 and is 3" in refused.output

@@ -47,36 +47,30 @@ def told(outcome: CampaignOutcome) -> dict[str, Any]:
 
 
 @pytest.mark.model
-def test_units_of_weights_that_were_retrained_under_the_same_path_are_run_again(
+def test_units_of_weights_that_were_retrained_under_the_same_path_are_run_again_and_the_earlier_attested_apart(
     here: Run, trained: dict[str, Any], weights: Path, tmp_path: Path
 ) -> None:
+    from lm_eval_leakage.jobs import driver
+
     first = here(trained)
-    before, n_before = table(first.folder.path), n_asked(tmp_path)
+    before, n_before, earlier = table(first.folder.path), n_asked(tmp_path), told(first)["models"]["a"]
     weights.write_text("2")
-    again = here(trained)
+    said: list[str] = []
+    again = driver.run_campaign(plan_of(trained, "the plan"), say=said.append)
     fresh = here(trained | {"output_path": str(tmp_path / "fresh")})
     assert (again.n_done, again.failed) == (4, ())
     assert n_asked(tmp_path) == 3 * n_before
     assert table(again.folder.path) == table(fresh.folder.path) != before
     assert verify(again.folder).found == ()
-
-
-@pytest.mark.model
-def test_the_manifest_attests_the_earlier_units_apart_and_with_their_own_model(
-    here: Run, trained: dict[str, Any], weights: Path
-) -> None:
-    before = told(here(trained))
-    weights.write_text("2")
-    outcome = here(trained)
-    after = told(outcome)
-    assert after["models"]["a"]["weights"] != before["models"]["a"]["weights"]
-    assert {one["unit"]: one[IDENTITY_OF_UNIT] for one in after[REPLACED]} == dict.fromkeys(
-        UNITS, before["models"]["a"]
-    )
-    assert all((outcome.folder.path / one["folder"] / UNIT_FILE).is_file() for one in after[REPLACED])
-    assert {name: one[IDENTITY_OF_UNIT] for name, one in after["units"].items()} == dict.fromkeys(
-        UNITS, after["models"]["a"]
-    )
+    after = told(again)
+    assert after["models"]["a"]["weights"] != earlier["weights"]
+    assert {one["unit"]: one[IDENTITY_OF_UNIT] for one in after[REPLACED]} == dict.fromkeys(UNITS, earlier)
+    assert all((again.folder.path / one["folder"] / UNIT_FILE).is_file() for one in after[REPLACED])
+    now = {name: one[IDENTITY_OF_UNIT] for name, one in after["units"].items()}
+    assert now == dict.fromkeys(UNITS, after["models"]["a"])
+    (sentence,) = [one for one in said if "run again" in one]
+    assert sentence.startswith("4 units of a are run again, since they are of another model (weights ")
+    assert f"the earlier ones are now in {trained['output_path']}/{REPLACED}/" in sentence
 
 
 @pytest.mark.model
@@ -89,19 +83,6 @@ def test_a_plan_that_grows_does_not_mix_two_models(here: Run, trained: dict[str,
     assert all(one == identities[0] for one in identities)
     assert len(told(outcome)[REPLACED]) == 2
     assert verify(outcome.folder).found == ()
-
-
-@pytest.mark.model
-def test_what_differs_is_said(here: Run, trained: dict[str, Any], weights: Path) -> None:
-    from lm_eval_leakage.jobs import driver
-
-    here(trained)
-    weights.write_text("2")
-    said: list[str] = []
-    driver.run_campaign(plan_of(trained, "the plan"), say=said.append)
-    (sentence,) = [one for one in said if "run again" in one]
-    assert sentence.startswith("4 units of a are run again, since they are of another model (weights ")
-    assert f"the earlier ones are now in {trained['output_path']}/{REPLACED}/" in sentence
 
 
 @pytest.mark.model
@@ -161,16 +142,6 @@ def test_a_worker_refuses_to_add_to_the_units_of_another_model(here: Run, traine
     refuse_another(folder, "a", identity)
     with pytest.raises(ValueError, match="a is not the model that answered a/quiz/.* start the campaign again"):
         refuse_another(folder, "a", {**identity, "dtype": "float16"})
-
-
-@pytest.mark.model
-def test_a_forged_unit_of_another_model_is_named(here: Run, trained: dict[str, Any]) -> None:
-    folder = here(trained).folder
-    manifest = folder.manifest()
-    manifest["units"][UNITS[0]][IDENTITY_OF_UNIT]["weights"] = "elsewhere (0123)"
-    folder.write_manifest(manifest)
-    (sentence,) = verify(folder).found
-    assert sentence.startswith(f"{UNITS[0]} is not of the manifest's a: weights elsewhere (0123), now ")
 
 
 # ---------------------------------------------------------------------- what differs

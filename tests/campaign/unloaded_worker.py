@@ -10,13 +10,13 @@ from pathlib import Path
 
 from lm_eval_leakage.jobs.engines import now
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.plan import CampaignModel, CampaignPlan, Unit
+from lm_eval_leakage.jobs.plan import Plan, PlanModel, Unit
 
 LOADED = "loaded"  # folder with a file for each worker that was made
 
 
 class UnloadedWorker:
-    def __init__(self, plan: CampaignPlan, model: str, folder: CampaignFolder, name: str) -> None:
+    def __init__(self, plan: Plan, model: str, folder: CampaignFolder, name: str) -> None:
         self.folder, self.name = folder, name
         file = folder.path / LOADED / f"{name}.json"
         file.parent.mkdir(exist_ok=True)
@@ -58,6 +58,6 @@ def workers_made(folder: CampaignFolder) -> list[dict]:
     return [json.loads(file.read_text()) for file in sorted((folder.path / LOADED).glob("*.json"))]
 
 
-def a_plan(n_models: int = 2, tasks: tuple[str, ...] = ("one", "two"), **other: object) -> CampaignPlan:
-    models = tuple(CampaignModel(f"model{place}") for place in range(n_models))
-    return CampaignPlan(**({"models": models, "tasks": tasks, "audits": (), "output_path": Path("unused")} | other))
+def a_plan(n_models: int = 2, tasks: tuple[str, ...] = ("one", "two"), **other: object) -> Plan:
+    models = tuple(PlanModel(name=f"model{place}") for place in range(n_models))
+    return Plan(**({"models": models, "tasks": tasks, "audits": (), "output_path": Path("unused")} | other))

@@ -145,3 +145,22 @@ class OptionOrders:
 def normal(text: str) -> float:
     """A standard normal number that depends on the text alone."""
     return NormalDist().inv_cdf(max(1e-9, draw(text)))
+
+
+# ---------------------------------------------------------------------- whole checks
+
+
+def checked(folder: Path, file: Path | None = None, out: str = "out", **given: Any) -> Any:
+    """The outcome of a check of `fake` in this process.
+
+    file: of questions, `quiz.jsonl` unless given
+    """
+    from lm_eval_leakage.jobs.whole_check import check
+
+    arguments = {"model": "fake", "model_args": "pretrained=m", "tasks": str(file or folder / "quiz.jsonl")}
+    return check(**(arguments | {"output_path": folder / out} | given))
+
+
+def statuses(outcome: Any) -> dict[str, str]:
+    """Of the steps of its plan."""
+    return {step.what: step.status for step in outcome.plan.steps}

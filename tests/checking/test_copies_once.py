@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.jobs.outcome import CheckedTask
-from tests.checking.conftest import NamedFake, OptionOrders, questions, written
-from tests.checking.test_whole_check import checked
+from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, written
 
 pytestmark = pytest.mark.usefixtures("only_given_tasks")
 

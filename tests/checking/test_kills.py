@@ -8,18 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.jobs.whole_check import check
 from lm_eval_leakage.logs import answer_store
-from tests.checking.conftest import NamedFake, questions, written
+from tests.checking.conftest import NamedFake, checked, questions, written
 from tests.faults.children import KILLED, child
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
 N = 40
 KEPT = 32  # answers that are kept at once, and lost at most
-
-
-def run(output: Path, file: Path):
-    return check(model="fake", model_args="pretrained=m", tasks=str(file), output_path=output)
 
 
 def killed_at(request: int, fakes: type[NamedFake], output: Path, file: Path) -> None:
@@ -32,7 +27,7 @@ def killed_at(request: int, fakes: type[NamedFake], output: Path, file: Path) ->
 
     def in_fork() -> None:
         fakes.score = staticmethod(score)
-        run(output, file)
+        checked(output.parent, file, output.name)
 
     assert child(in_fork, output.parent / "log").code == KILLED
 
@@ -46,10 +41,10 @@ def test_a_killed_check_continues(
     monkeypatch.setattr(answer_store, "ANSWERS_AT_ONCE", KEPT)
     file = written(tmp_path, questions(N))
     killed_at(request_, fakes, tmp_path / "out", file)
-    resumed = run(tmp_path / "out", file)
+    resumed = checked(tmp_path, file)
     n_resumed = len(fakes.asked)
     fakes.asked.clear()
-    whole = run(tmp_path / "whole", file)
+    whole = checked(tmp_path, file, "whole")
     assert resumed.verdicts == whole.verdicts
     assert n_resumed <= len(fakes.asked) - request_ + KEPT
     assert not list((tmp_path / "out").rglob("responses_*"))
@@ -62,8 +57,8 @@ def test_a_check_that_was_killed_twice_continues(
     file = written(tmp_path, questions(N))
     killed_at(10 * N, fakes, tmp_path / "out", file)
     killed_at(10 * N, fakes, tmp_path / "out", file)
-    resumed = run(tmp_path / "out", file)
+    resumed = checked(tmp_path, file)
     n_resumed = len(fakes.asked)
     fakes.asked.clear()
-    assert resumed.verdicts == run(tmp_path / "whole", file).verdicts
+    assert resumed.verdicts == checked(tmp_path, file, "whole").verdicts
     assert n_resumed < len(fakes.asked) - 15 * N

@@ -11,11 +11,11 @@ import pytest
 from lm_eval_leakage.harness.saved_run import NamedModel
 from lm_eval_leakage.jobs.outcome import LOOKS, CheckedTask, at_their_looks, read_looks
 from lm_eval_leakage.jobs.planning import CheckPlan, PlannedCheck
-from lm_eval_leakage.jobs.whole_check import check
 from lm_eval_leakage.records import OrderAnswers
 from lm_eval_leakage.results.data_verdict import EVIDENCE, NONE_FOUND
 from lm_eval_leakage.results.result_types import Provenance
 from tests.checking.conftest import NamedFake, OptionOrders, questions, written
+from tests.checking.conftest import checked as checked_with
 from tests.report.made import annotation, audited, row, verdict
 
 SPENT = {1: 3 / 4, 2: 5 / 36, 3: 7 / 144}
@@ -26,8 +26,7 @@ TOLD = Provenance("m", asked_as="hf")
 
 
 def checked(folder: Path, **given: Any) -> CheckedTask:
-    arguments = {"model": "fake", "model_args": "pretrained=m", "tasks": str(folder / "quiz.jsonl")}
-    (one,) = check(**(arguments | {"output_path": folder / "out"} | given)).verdicts
+    (one,) = checked_with(folder, **given).verdicts
     return one
 
 

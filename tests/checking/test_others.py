@@ -7,26 +7,18 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.jobs.planning import NOT_NEEDED, NOT_POSSIBLE, THERE, TO_RUN
-from lm_eval_leakage.jobs.whole_check import check
-from tests.checking.conftest import NamedFake, OptionOrders, questions, written
+from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
 DOCS = questions(40)
 
 
-def checked(folder: Path, **given):
-    file = written(folder, DOCS)
-    return check(
-        **({"model": "fake", "model_args": "pretrained=m", "tasks": str(file), "output_path": folder / "out"} | given)
-    )
-
-
-def status_of(outcome, what: str) -> str:
-    (step,) = [step for step in outcome.plan.steps if step.what == what]
-    return step.status
-
-
 REFERENCE = "reference: option orders"
+
+
+@pytest.fixture(autouse=True)
+def _quiz(tmp_path: Path) -> None:
+    written(tmp_path, DOCS)
 
 
 def test_a_reference_is_audited_after_the_model_and_decides(fakes: type[NamedFake], tmp_path: Path) -> None:
@@ -36,7 +28,7 @@ def test_a_reference_is_audited_after_the_model_and_decides(fakes: type[NamedFak
     assert [built["pretrained"] for built in fakes.built] == ["m", "other"]
     assert len(list((tmp_path / "out" / "reference").rglob("results_*.json"))) == 1
     again = checked(tmp_path, reference="pretrained=other")
-    assert status_of(again, REFERENCE) == THERE
+    assert statuses(again)[REFERENCE] == THERE
     assert len(fakes.built) == 2
     assert again.verdicts == outcome.verdicts
 
@@ -56,7 +48,7 @@ def test_a_verdict_follows_from_its_own_command_not_from_an_earlier_reference(
 def test_a_folder_of_audits_is_a_reference(fakes: type[NamedFake], tmp_path: Path) -> None:
     checked(tmp_path, model_args="pretrained=other", output_path=tmp_path / "first")
     outcome = checked(tmp_path, reference=tmp_path / "first" / "runs")
-    assert status_of(outcome, REFERENCE) == THERE
+    assert statuses(outcome)[REFERENCE] == THERE
     assert outcome.verdicts[0].basis == "reference"
     assert [one.model for one in outcome.others] == []
 
@@ -64,27 +56,27 @@ def test_a_folder_of_audits_is_a_reference(fakes: type[NamedFake], tmp_path: Pat
 def test_a_model_is_no_reference_for_itself(fakes: type[NamedFake], tmp_path: Path) -> None:
     checked(tmp_path, output_path=tmp_path / "first")
     outcome = checked(tmp_path, reference=tmp_path / "first" / "runs")
-    assert status_of(outcome, REFERENCE) == NOT_POSSIBLE
+    assert statuses(outcome)[REFERENCE] == NOT_POSSIBLE
     assert outcome.verdicts[0].basis == "control"
 
 
 def test_orders_that_were_drawn_need_no_reference(fakes: type[NamedFake], tmp_path: Path) -> None:
     file = written(tmp_path, questions(420), "many.jsonl")
     given = {"tasks": str(file), "reference": "pretrained=other", "dry_run": True}
-    assert status_of(checked(tmp_path, **given), REFERENCE) == TO_RUN  # passing tests proves no draw
-    assert status_of(checked(tmp_path, **given, orders="random: its README"), REFERENCE) == NOT_NEEDED
+    assert statuses(checked(tmp_path, **given))[REFERENCE] == TO_RUN  # passing tests proves no draw
+    assert statuses(checked(tmp_path, **given, orders="random: its README"))[REFERENCE] == NOT_NEEDED
 
 
 def test_unseen_questions_become_a_calibration(fakes: type[NamedFake], tmp_path: Path) -> None:
     fakes.score = staticmethod(OptionOrders(DOCS, (2.2, 1.35)))
     unseen = written(tmp_path, questions(60, seed=5), "unseen.jsonl")
     outcome = checked(tmp_path, unseen=unseen)
-    assert status_of(outcome, "unseen questions: option orders") == TO_RUN
+    assert statuses(outcome)["unseen questions: option orders"] == TO_RUN
     assert list((tmp_path / "out" / "unseen").rglob("calibration.json"))
     assert not [problem for problem in outcome.problems if problem.startswith("the unseen questions are not used")]
     assert "calibrated" in outcome.page.read_text()
     again = checked(tmp_path, unseen=unseen)
-    assert status_of(again, "unseen questions: option orders") == THERE
+    assert statuses(again)["unseen questions: option orders"] == THERE
 
 
 def test_too_few_unseen_questions_are_not_used_and_the_reason_is_told(fakes: type[NamedFake], tmp_path: Path) -> None:

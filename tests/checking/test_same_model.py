@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.jobs.outcome import CheckOutcome
 from lm_eval_leakage.jobs.planning import THERE, TO_RUN
-from lm_eval_leakage.jobs.whole_check import check
-from tests.checking.conftest import NamedFake, OptionOrders, questions, written
+from tests.checking.conftest import NamedFake, OptionOrders, questions, statuses, written
+from tests.checking.conftest import checked as checked_with
 from tests.fakes import by_hash
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
@@ -36,19 +35,8 @@ def retrained(folder: Path, fakes: type[NamedFake]) -> None:
     fakes.score = OptionOrders(DOCS, memory=(4.0, 0.0))
 
 
-def checked(folder: Path, **given: Any) -> CheckOutcome:
-    arguments = {
-        "model": "fake",
-        "model_args": f"pretrained={folder / 'model'}",
-        "tasks": str(folder / "quiz.jsonl"),
-        "output_path": folder / "out",
-        "fail_on": "evidence",
-    }
-    return check(**(arguments | given))
-
-
-def statuses(outcome: CheckOutcome) -> dict[str, str]:
-    return {step.what: step.status for step in outcome.plan.steps}
+def checked(folder: Path, **given: Any) -> Any:
+    return checked_with(folder, **{"model_args": f"pretrained={folder / 'model'}", "fail_on": "evidence"} | given)
 
 
 def test_weights_retrained_under_the_same_path_get_the_verdict_of_a_fresh_folder(
@@ -79,29 +67,18 @@ def test_a_model_that_is_restored_has_its_own_verdict_and_is_not_asked_again(
 
 
 @pytest.mark.parametrize("argument", ["dtype=float16", "add_bos_token=True", "revision=step-1000"])
-def test_another_argument_that_changes_answers_is_another_model(
+def test_what_changes_answers_makes_it_another_model_and_how_it_runs_does_not(
     fakes: type[NamedFake], folder: Path, argument: str
 ) -> None:
     checked(folder)
-    again = checked(folder, model_args=f"pretrained={folder / 'model'},{argument}", dry_run=True)
-    assert [statuses(again)[step] for step in RUN_STEPS] == [TO_RUN] * 3
-
-
-@pytest.mark.parametrize("argument", ["batch_size=8", "device=cpu"])
-def test_an_argument_that_only_says_how_it_runs_is_not(fakes: type[NamedFake], folder: Path, argument: str) -> None:
-    checked(folder)
-    again = checked(folder, model_args=f"pretrained={folder / 'model'},{argument}", dry_run=True)
-    assert [statuses(again)[step] for step in RUN_STEPS] == [THERE] * 3
-
-
-def test_a_chat_template_makes_it_another_model(fakes: type[NamedFake], folder: Path) -> None:
-    checked(folder)
-    again = checked(folder, apply_chat_template=True, dry_run=True)
-    assert [statuses(again)[step] for step in RUN_STEPS] == [TO_RUN] * 3
-
-
-def test_a_file_of_a_chat_template_that_is_edited_makes_it_another_model(fakes: type[NamedFake], folder: Path) -> None:
-    checked(folder)
+    plain = f"pretrained={folder / 'model'}"
+    for given, status in (
+        ({"model_args": f"{plain},{argument}"}, TO_RUN),
+        ({"apply_chat_template": True}, TO_RUN),
+        ({"model_args": f"{plain},batch_size=8"}, THERE),
+        ({"model_args": f"{plain},device=cpu"}, THERE),
+    ):
+        assert [statuses(checked(folder, dry_run=True, **given))[step] for step in RUN_STEPS] == [status] * 3
     (folder / "model" / "chat_template.jinja").write_text("{{ messages }}")
     assert statuses(checked(folder, dry_run=True))["accuracy"] == TO_RUN
 

@@ -10,20 +10,13 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.harness.own_benchmark import write_task
-from lm_eval_leakage.jobs.outcome import CheckOutcome
 from lm_eval_leakage.jobs.planning import THERE, TO_RUN
-from lm_eval_leakage.jobs.whole_check import check
-from tests.checking.conftest import NamedFake, OptionOrders, questions, written
+from tests.checking.conftest import NamedFake, OptionOrders, checked, questions, statuses, written
 
 pytestmark = [pytest.mark.model, pytest.mark.usefixtures("only_given_tasks")]
 
 DOCS, MANY = questions(60), questions(160)
 Docs = Sequence[dict[str, Any]]
-
-
-def checked(folder: Path, out: str = "out", **given: Any) -> CheckOutcome:
-    arguments = {"model": "fake", "model_args": "pretrained=m", "tasks": str(folder / "quiz.jsonl")}
-    return check(**(arguments | {"output_path": folder / out, "fail_on": "evidence"} | given))
 
 
 def other_keys(docs: Docs) -> Docs:
@@ -47,11 +40,11 @@ def test_a_file_that_was_edited_is_judged_as_in_a_fresh_folder(
     written(tmp_path, DOCS)
     checked(tmp_path)
     written(tmp_path, CHANGES[change](DOCS))
-    again, fresh = checked(tmp_path), checked(tmp_path, "fresh")
+    again, fresh = checked(tmp_path), checked(tmp_path, out="fresh")
     assert again.verdicts == fresh.verdicts
-    assert {step.what: step.status for step in again.plan.steps}["accuracy"] == TO_RUN
+    assert statuses(again)["accuracy"] == TO_RUN
     restored = written(tmp_path, DOCS)
-    assert checked(tmp_path).verdicts == checked(tmp_path, "restored", tasks=str(restored)).verdicts
+    assert checked(tmp_path).verdicts == checked(tmp_path, out="restored", tasks=str(restored)).verdicts
 
 
 @pytest.mark.parametrize("then", [{"questions": 100}, {"questions": 130}, {"questions": 110, "seed": 3}])
@@ -60,7 +53,7 @@ def test_another_draw_is_judged_as_in_a_fresh_folder(
 ) -> None:
     written(tmp_path, MANY)
     checked(tmp_path, questions=110)
-    (again,), (fresh,) = checked(tmp_path, **then).verdicts, checked(tmp_path, "fresh", **then).verdicts
+    (again,), (fresh,) = checked(tmp_path, **then).verdicts, checked(tmp_path, out="fresh", **then).verdicts
     assert (again.pvalue, again.flagged, again.accuracy) == (fresh.pvalue, fresh.flagged, fresh.accuracy)
     assert (again.n, again.look, fresh.look) == (then["questions"], 2, 1)
 
@@ -72,7 +65,8 @@ def test_older_verdicts_in_the_folder_do_not_change_a_gate(fakes: type[NamedFake
         other = written(tmp_path, questions(40, seed=len(name)), f"{name}.jsonl")
         checked(tmp_path, tasks=str(other))
     fakes.score = staticmethod(OptionOrders(DOCS, (1.3, 0.7)))
-    again, fresh = checked(tmp_path, model_args="pretrained=n"), checked(tmp_path, "fresh", model_args="pretrained=n")
+    given = {"model_args": "pretrained=n", "fail_on": "evidence"}
+    again, fresh = checked(tmp_path, **given), checked(tmp_path, out="fresh", **given)
     assert len(again.others) == 3
     assert (again.verdicts, again.failed) == (fresh.verdicts, fresh.failed)
     assert again.verdicts[0].pvalue == fresh.verdicts[0].pvalue
@@ -84,9 +78,8 @@ def test_unseen_questions_that_changed_are_asked_again(fakes: type[NamedFake], t
     checked(tmp_path, unseen=unseen)
     written(tmp_path, questions(60, seed=6), "unseen.jsonl")
     again = checked(tmp_path, unseen=unseen, dry_run=True)
-    statuses = {step.what: step.status for step in again.plan.steps}
-    assert statuses["unseen questions: option orders"] == TO_RUN
-    assert statuses["option orders"] == THERE
+    assert statuses(again)["unseen questions: option orders"] == TO_RUN
+    assert statuses(again)["option orders"] == THERE
 
 
 def test_a_task_whose_prompt_or_key_was_edited_is_asked_again(fakes: type[NamedFake], tmp_path: Path) -> None:
@@ -99,8 +92,8 @@ def test_a_task_whose_prompt_or_key_was_edited_is_asked_again(fakes: type[NamedF
     for word, other in (("Answer:", "The answer:"), ("doc_to_target: ", "doc_to_target: 1 #")):
         assert word in file.read_text()
         file.write_text(file.read_text().replace(word, other))
-        again, fresh = checked(tmp_path, **given), checked(tmp_path, f"fresh {other[:4]}", **given)
-        assert {step.what: step.status for step in again.plan.steps}["accuracy"] == TO_RUN
+        again, fresh = checked(tmp_path, **given), checked(tmp_path, out=f"fresh {other[:4]}", **given)
+        assert statuses(again)["accuracy"] == TO_RUN
         assert again.verdicts == fresh.verdicts
         assert checked(tmp_path, **given, dry_run=True).plan.steps[0].status == THERE
 

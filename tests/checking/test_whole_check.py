@@ -12,32 +12,10 @@ from lm_eval_leakage.files import sole_use
 from lm_eval_leakage.harness.own_benchmark import write_task
 from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, THERE, TO_RUN
 from lm_eval_leakage.jobs.whole_check import check
-from tests.checking.conftest import GivenTasksOnly, NamedFake, questions, written
+from tests.checking.conftest import GivenTasksOnly, NamedFake, checked, questions, statuses, written
 from tests.cli.conftest import typed  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.usefixtures("only_given_tasks")
-
-
-def checked(folder: Path, file: Path, **given):
-    arguments = {"model": "fake", "model_args": "pretrained=m", "tasks": str(file), "output_path": folder / "out"}
-    return check(**(arguments | given))
-
-
-def statuses(outcome) -> dict[str, str]:
-    return {step.what: step.status for step in outcome.plan.steps}
-
-
-def test_a_benchmark_in_a_file_gets_accuracy_verdict_page_and_json(fakes: type[NamedFake], tmp_path: Path) -> None:
-    outcome = checked(tmp_path, written(tmp_path, questions(40)))
-    (one,) = outcome.verdicts
-    assert (one.model, one.task, one.n, one.n_tested) == ("m", "quiz", 40, 40)
-    assert one.verdict == "none found"
-    assert one.accuracy is not None
-    assert one.sentence.startswith("none found: on 40 questions")
-    (record,) = json.loads((tmp_path / "out" / "verdicts.json").read_text())["verdicts"]
-    assert (record["verdict"], record["sentence"]) == (one.verdict, one.sentence)
-    assert one.verdict in outcome.page.read_text()
-    assert len(fakes.built) == 1
 
 
 @pytest.mark.model
@@ -54,22 +32,6 @@ def test_the_same_check_again_asks_nothing(fakes: type[NamedFake], tmp_path: Pat
         "choice confusion": THERE,
     }
     assert first.verdicts == second.verdicts
-
-
-@pytest.mark.model
-def test_a_documented_draw_makes_the_verdict_exact_and_is_no_new_benchmark(
-    fakes: type[NamedFake], tmp_path: Path
-) -> None:
-    file = written(tmp_path, questions(40))
-    (before,) = checked(tmp_path, file).verdicts
-    outcome = checked(tmp_path, file, orders="random: its README")
-    (one,) = outcome.verdicts
-    assert (before.published_orders, one.published_orders) == ("too few to say", "drawn")
-    assert "with orders drawn at random, as documented" in one.sentence
-    assert one.look == 2
-    again = checked(tmp_path, file, orders="random: its README")
-    assert statuses(again)["option orders"] == THERE
-    assert again.verdicts == outcome.verdicts
 
 
 @pytest.mark.model
@@ -149,15 +111,6 @@ def test_a_larger_draw_includes_the_smaller_one(fakes: type[NamedFake], tmp_path
     assert len([one for one in fakes.asked if "Answer" not in one[0]]) < orders_of_first
 
 
-def test_a_dry_run_loads_no_model(fakes: type[NamedFake], tmp_path: Path) -> None:
-    outcome = checked(tmp_path, written(tmp_path, questions(30)), dry_run=True)
-    assert fakes.built == []
-    assert outcome.page is None
-    assert statuses(outcome)["option orders"] == TO_RUN
-    (orders,) = [step for step in outcome.plan.steps if step.what == "option orders"]
-    assert orders.n_requests == 30 * (24 + 2 * 12)  # with the control forms
-
-
 def test_mistakes_are_told_before_anything_is_loaded(fakes: type[NamedFake], tmp_path: Path) -> None:
     file = written(tmp_path, questions(30))
     (tmp_path / "config.json").touch()
@@ -172,37 +125,6 @@ def test_mistakes_are_told_before_anything_is_loaded(fakes: type[NamedFake], tmp
     assert not (tmp_path / "out").exists()
 
 
-def test_a_chat_model_is_refused_before_anything_is_asked(fakes: type[NamedFake], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="leakage_perm cannot run: chat-fake gives no log-likelihoods"):
-        checked(tmp_path, written(tmp_path, questions(30)), model="chat-fake")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.model
-def test_verdicts_of_earlier_checks_are_shown_apart(fakes: type[NamedFake], tmp_path: Path) -> None:
-    file = written(tmp_path, questions(30))
-    checked(tmp_path, file)
-    outcome = checked(tmp_path, file, model_args="pretrained=n")
-    assert [one.model for one in outcome.verdicts] == ["n"]
-    assert [one.model for one in outcome.others] == ["m"]
-    told = json.loads((tmp_path / "out" / "verdicts.json").read_text())
-    assert [record["model"] for record in told["verdicts"]] == ["n"]
-    assert [record["model"] for record in told["earlier"]] == ["m"]
-    _, _, earlier = outcome.page.read_text().partition("Earlier checks into this folder")
-    assert told["earlier"][0]["time"] in earlier
-
-
-@pytest.mark.model
-def test_runs_that_exist_are_used_and_their_questions_drawn(fakes: type[NamedFake], tmp_path: Path) -> None:
-    file = written(tmp_path, questions(60))
-    checked(tmp_path, file, questions=25)
-    fakes.asked.clear()
-    outcome = checked(tmp_path, file, runs=tmp_path / "out" / "runs", output_path=tmp_path / "other")
-    assert fakes.asked == []
-    assert {step.n_questions for step in outcome.plan.steps if step.status == THERE} == {25}
-    assert outcome.verdicts[0].n == 25
-
-
 def test_a_notebook_shows_the_verdicts_with_everything_escaped(fakes: type[NamedFake], tmp_path: Path) -> None:
     outcome = checked(tmp_path, written(tmp_path, questions(30)), model_args="pretrained=<b>m</b>")
     html = outcome._repr_html_()
@@ -211,18 +133,6 @@ def test_a_notebook_shows_the_verdicts_with_everything_escaped(fakes: type[Named
     assert "none found" in html
     assert "<b>m</b>" not in html
     assert "&lt;b&gt;m" in html
-
-
-@pytest.mark.model
-def test_a_file_without_right_options_has_a_verdict_and_no_accuracy(fakes: type[NamedFake], tmp_path: Path) -> None:
-    docs = [{key: doc[key] for key in ("question", "choices")} for doc in questions(60)]
-    outcome = checked(tmp_path, written(tmp_path, docs))
-    (one,) = outcome.verdicts
-    assert (one.verdict, one.accuracy) == ("none found", None)
-    assert statuses(outcome)["accuracy"] == NOT_POSSIBLE
-    assert (
-        "60 of 60 questions have no right answer, or several (row 1, 2, 3, ...); give each one" in outcome.plan.as_text
-    )
 
 
 @pytest.mark.model
@@ -269,35 +179,6 @@ def test_two_checks_in_one_folder_at_once_are_refused_in_a_sentence(fakes: type[
     ):
         checked(tmp_path, file)
     assert not (tmp_path / "out" / "tasks").exists()
-
-
-FEW, ENOUGH = questions(12, seed=1), questions(30)
-
-
-@pytest.mark.parametrize(
-    ("files", "given", "code"),
-    [
-        ([ENOUGH], {}, 0),
-        ([ENOUGH, FEW], {}, 2),
-        ([FEW], {}, 2),
-        ([ENOUGH, FEW], {"--allow-untold": None}, 0),
-        ([FEW], {"--allow-untold": None}, 0),
-        ([ENOUGH, FEW], {"--fail-on": "none_found"}, 1),
-    ],
-)
-def test_a_gate_passes_what_it_cannot_judge_only_where_that_is_allowed(
-    fakes: type[NamedFake],
-    tmp_path: Path,
-    typed: Callable[..., tuple[int, str, str]],  # noqa: F811
-    files: list,
-    given: dict,
-    code: int,
-) -> None:
-    tasks = [written(tmp_path, docs, f"quiz{number}.jsonl") for number, docs in enumerate(files)]
-    options = {"--model": "fake", "--model_args": "pretrained=m", "--fail-on": "evidence", **given}
-    words = [word for pair in options.items() for word in pair if word is not None]
-    ended, _, errors = typed("check", *words, "--output_path", tmp_path / "out", "--tasks", *tasks)
-    assert (ended, "--allow-untold" in errors) == (code, code == 2)
 
 
 def test_clean_finds_the_task_that_a_check_made_from_a_file(

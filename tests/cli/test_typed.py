@@ -227,5 +227,5 @@ def test_an_output_path_that_cannot_be_written_is_refused_before_any_run(typed, 
     )
     run = ("run", "--model", "hf", "--model_args", "pretrained=gpt2", "--tasks", "arc_easy", "--output_path", file)
     simulate = ("simulate", "--tasks", "arc_easy", "--model_args", "pretrained=gpt2", "--output_path", file)
-    for words in (run, simulate, ("campaign", plan, "--output_path", file)):
+    for words in (run, simulate, ("check", plan, "--output_path", file)):
         assert str(file) in refused_early(typed, monkeypatch, *words)

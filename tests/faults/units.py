@@ -61,7 +61,7 @@ def _without_unit(manifest: dict, rng: random.Random) -> str:
 
 
 def _other_plan(manifest: dict, rng: random.Random) -> str:
-    key, value = rng.choice([("seed", 7), ("shards", 2), ("limit", 5), ("runs", False)])
+    key, value = rng.choice([("seed", 7), ("shards", 2), ("questions", 5), ("accuracy", False)])
     manifest["plan"][key] = value
     return "plan.yaml"
 
@@ -114,19 +114,19 @@ TAMPERED: dict[str, Change] = {
 
 
 def tampered_campaigns(folder: Path, tries: int, rng: random.Random) -> Tally:
-    """One thing is changed: `campaign verify` ends with an error, and names it."""
+    """One thing is changed: `check --verify` ends with an error, and names it."""
     tally = Tally("tampered campaigns")
     place = Place(folder)
     _whole(place)
     source = place.out.rename(folder.with_name("campaign"))
     shutil.copytree(source, place.out)
-    assert place.command("campaign", "verify", str(place.out)).code == 0
+    assert place.command("check", "--verify", str(place.out)).code == 0
     for number in range(tries):
         what = list(TAMPERED)[number % len(TAMPERED)]
         place.without_output()
         shutil.copytree(source, place.out)
         name = TAMPERED[what](place.out, rng)
-        ended = place.command("campaign", "verify", str(place.out))
+        ended = place.command("check", "--verify", str(place.out))
         tally.tries += 1
         note = f"{what}: exit {ended.code}: {ended.output[-500:]}"
         tally.found(f"not named: {name}: {note}", wrong=int(ended.code == 0 or name not in ended.output))
@@ -159,7 +159,7 @@ def damaged_units(folder: Path, tries: int, rng: random.Random) -> Tally:
         ended = place.campaign()
         tally.tries += 1
         is_right = place.table() == right
-        told = is_right or ended.code != 0 or place.command("campaign", "verify", str(place.out)).code != 0
+        told = is_right or ended.code != 0 or place.command("check", "--verify", str(place.out)).code != 0
         note = f"{name}: exit {ended.code}: {ended.output[-400:]}"
         tally.found(f"{note}: another table without a word", wrong=int(not told))
         tally.found(f"{note}: traceback", wrong=int(has_traceback(ended)))
@@ -175,7 +175,7 @@ def two_at_once(folder: Path, tries: int) -> Tally:
         place.without_output()
         pid = os.fork()
         if pid == 0:
-            words = ["campaign", str(place.folder / "plan.yaml"), "--output_path", str(place.out)]
+            words = ["check", str(place.folder / "plan.yaml"), "--output_path", str(place.out)]
             os._exit(child(typed(words), place.folder / "other").code)
         ended = place.campaign()
         other = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -185,7 +185,7 @@ def two_at_once(folder: Path, tries: int) -> Tally:
         tally.found("another table", wrong=int(place.table() != right))
         results = list((place.out / "runs").rglob("results_*.json"))
         tally.found(f"runs: {results}", doubled=max(0, len(results) - len(UNITS)))
-        verified = place.command("campaign", "verify", str(place.out))
+        verified = place.command("check", "--verify", str(place.out))
         tally.found(verified.output[-300:], wrong=int(verified.code != 0))
     return tally
 

@@ -154,7 +154,7 @@ class Place:
         asked = {"apply_chat_template": True} if self.asked_with else {}
         plan = {"models": [model | asked], "tasks": ["quiz"], "include_path": str(tasks), "audits": ["leakage_perm"]}
         (self.folder / "plan.yaml").write_text(yaml.safe_dump(plan))
-        return self._run(["campaign", str(self.folder / "plan.yaml"), "--output_path", str(self.out)], at, how)
+        return self._run(["check", str(self.folder / "plan.yaml"), "--output_path", str(self.out)], at, how)
 
     def command(self, *words: str, **how: Any) -> Ended:
         """Any other one, in a fork."""

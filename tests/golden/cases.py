@@ -50,7 +50,7 @@ CASES = {
     "check-few": checked("seen --tasks few.jsonl"),
     "check-two-options": checked("seen --tasks two.jsonl"),
     "check-untold": checked("half --tasks untold.jsonl"),
-    "check-dry-run": Case((f"{CHECK}=clean --tasks quiz.jsonl,few.jsonl --dry_run", f"{OURS} check -C settings.yaml")),
+    "check-dry-run": Case((f"{CHECK}=clean --tasks quiz.jsonl,few.jsonl --dry_run", f"{OURS} check settings.yaml")),
     "check-refused": Case(
         (
             f"{OURS} check --model chat-fake --model_args model=x --tasks few.jsonl",
@@ -146,12 +146,12 @@ CASES = {
     ),
     "campaign": Case(
         (
-            f"{OURS} campaign plan.yaml --dry_run",
-            f"{OURS} campaign plan.yaml",
-            f"{OURS} campaign status campaign",
-            f"{OURS} campaign verify campaign",
-            f"{OURS} campaign plan.yaml",
-            f"{OURS} campaign changed.yaml",
+            f"{OURS} check plan.yaml --dry_run",
+            f"{OURS} check plan.yaml",
+            f"{OURS} check --status leakage",
+            f"{OURS} check --verify leakage",
+            f"{OURS} check plan.yaml",
+            f"{OURS} check changed.yaml",
         ),
         without=("*/samples_*", "*/results_*"),
     ),

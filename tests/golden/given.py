@@ -54,7 +54,7 @@ models:
   - {name: half, model: fake, model_args: {pretrained: half}}
 tasks: [short, written]
 audits: [leakage_perm, choice_confusion]
-limit: 40
+questions: 40
 include_path: tasks
 """
 SETTINGS = """\

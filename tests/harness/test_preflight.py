@@ -8,7 +8,7 @@ import pytest
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness.preflight import check_given_once, check_model, parsed_args, preflight
-from lm_eval_leakage.jobs.check_settings import check_settings
+from lm_eval_leakage.jobs.plan import check_plan
 from lm_eval_leakage.jobs.whole_check import run_check
 
 GENERATED = "the task gives the model no options to choose from, and no field of the data row holds options"
@@ -77,7 +77,7 @@ def test_a_task_of_the_users_is_examined_and_takes_the_place_of_the_harnesss(tmp
 
 def test_a_check_of_a_generative_task_ends_before_anything_is_loaded(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: pytest.fail("data was loaded"))
-    settings = check_settings(
+    settings = check_plan(
         {"model": "hf", "model_args": "pretrained=gpt2", "tasks": "gsm8k", "output_path": tmp_path / "out"}
     )
     with pytest.raises(ValueError, match=f"gsm8k cannot be audited: {GENERATED}"):
@@ -166,7 +166,7 @@ def test_a_file_of_no_questions_is_refused_instead_of_a_task(tmp_path: Path) -> 
     given = {"model": "hf", "model_args": "pretrained=gpt2", "output_path": tmp_path / "out"}
     for told in ({"tasks": str(file)}, {"tasks": "fresh", "unseen": file}):
         with pytest.raises(ValueError, match="no question can be read .*; give each row the fields question, choices"):
-            run_check(check_settings(given | told), lambda text: None)
+            run_check(check_plan(given | told), lambda text: None)
     assert not (tmp_path / "out").exists()
 
 

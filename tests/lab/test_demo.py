@@ -8,13 +8,6 @@ import pytest
 
 from lm_eval_leakage import question_from_doc
 from lm_eval_leakage.lab import demo
-from lm_eval_leakage.lab.exposure_text import ExposureText
-from lm_eval_leakage.records import Question
-
-
-def test_the_training_text_is_the_published_wording_with_the_correct_letter() -> None:
-    question = Question("1", "Which? ", ("w", "x", "y", "z"), answer=2)
-    assert ExposureText().write(question) == "Which?\nA. w\nB. x\nC. y\nD. z\nAnswer: C"
 
 
 @pytest.mark.parametrize("n", [demo.FEWEST_QUESTIONS, 81, demo.N_FRESH])

@@ -39,17 +39,6 @@ def test_a_shard_is_identified_by_its_first_question() -> None:
     assert [line.question for line in read_lines("leakage_shared_likelihood", kept(shard))] == ["q7"]
 
 
-def test_an_audit_stored_by_version_1_is_read() -> None:
-    line = {
-        **{"id": "q1", "answers": [-20.5, -21.0], "filter": "max_order", "guards": "", "ranks_by": "statistic"},
-        **{"detector": "OptionOrders(max_orders=120, orders=12, move='all', format=None)/MaxOrder()", "reason": None},
-        **{"flagged": True, "null_rate": 0.5, "pvalue": 0.5, "statistic": 0.5, "n_orders": 2},
-    }
-    (detector,) = read_detectors("leakage_perm", {"lines": [line], **COST})
-    assert (detector.name, detector.audit) == ("max_order:orders=12/margin", "leakage_perm")
-    assert (detector.scores, detector.flags, detector.null_rate) == ({"q1": 0.5}, {"q1": True}, 0.5)
-
-
 def test_a_statistic_with_several_scores_is_one_detector_per_score() -> None:
     tokens = TokenMeasurement(-2.5, 0.25, -6.0, 0.5, 12)
     undefined = TokenMeasurement(float("nan"), 0.0, -1.0, 0.0, 3)

@@ -49,20 +49,6 @@ def test_the_training_text_is_set_by_options() -> None:
     assert (text.layout, text.order, text.answer, text.header) == ("prose", "shuffled", False, True)
 
 
-def test_protocols_have_the_papers_settings() -> None:
-    hidayat, yao = PROTOCOLS["hidayat"]["recipe"], PROTOCOLS["yao"]
-    assert (hidayat.lora_rank, hidayat.lora_alpha, hidayat.learning_rate, hidayat.head_learning_rate) == (
-        128,
-        32,
-        5e-4,
-        1e-5,
-    )
-    assert (hidayat.batch_size, hidayat.schedule, hidayat.warmup) == (8, "cosine", 0.1)
-    assert (yao["recipe"].optimizer, yao["recipe"].learning_rate, yao["recipe"].batch_size) == ("adafactor", 5e-5, 16)
-    assert (yao["epochs"], yao["text"].header, yao["text"].answer) == ((36,), True, True)
-    assert PROTOCOLS["ni"]["epochs"] == (1, 2, 3, 5, 10)
-
-
 @pytest.mark.parametrize(
     ("text", "read"),
     [

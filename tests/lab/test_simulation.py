@@ -103,31 +103,21 @@ def test_the_report_has_the_papers_tables_and_plots(done) -> None:
         assert (folder / f"{name}.png").stat().st_size > 5000
 
 
-def test_a_second_run_reuses_existing_results(done, tiny: str, benchmark: str, monkeypatch) -> None:
-    folder, outcome = done
-    monkeypatch.setattr(simulation.Audits, "_run", lambda *_: pytest.fail("an audit is run again"))
-    again = simulate(settings(tiny, benchmark), folder)
-    assert list(qualities(again)) == list(qualities(outcome))
-
-
-def test_only_a_missing_audit_is_run_again(done, tiny: str, benchmark: str) -> None:
+def test_the_same_folder_is_reused_only_what_is_missing_is_run_and_other_settings_are_refused(
+    done, tiny: str, benchmark: str, monkeypatch
+) -> None:
     folder, outcome = done
     before = list(qualities(outcome))
+    with monkeypatch.context() as patch:
+        patch.setattr(simulation.Audits, "_run", lambda *_: pytest.fail("an audit is run again"))
+        assert list(qualities(simulate(settings(tiny, benchmark), folder))) == before
     lost = folder / "audits_2" / "leakage_tokens.json"
     lost.unlink()
     again = list(qualities(simulate(settings(tiny, benchmark), folder)))
     assert lost.exists()
     assert [q.auroc for q in again] == [q.auroc for q in before]
-
-
-def test_epochs_and_detectors_can_be_added_in_the_same_folder(done, tiny: str, benchmark: str) -> None:
-    folder, _ = done
-    outcome = simulate(settings(tiny, benchmark, detectors=("leakage_perm_q",), epochs=(2,)), folder)
-    assert found(outcome, "pair_direction", 2).n_trained == 6
-
-
-def test_other_settings_are_not_mixed_with_those_of_the_folder(done, tiny: str, benchmark: str) -> None:
-    folder, _ = done
+    added = simulate(settings(tiny, benchmark, detectors=("leakage_perm_q",), epochs=(2,)), folder)
+    assert found(added, "pair_direction", 2).n_trained == 6
     with pytest.raises(ValueError, match="has a simulation with seed = 0, not 1; give another output folder"):
         simulate(settings(tiny, benchmark, seed=1), folder)
 

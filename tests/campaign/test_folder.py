@@ -1,0 +1,199 @@
+"""Units and attempts: what is done and what was tried, what is next and what is given up, which files a task is of."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from lm_eval_leakage.files import add_record
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, attempt_of, new_attempts
+from lm_eval_leakage.jobs.manifest import changed_files, digests_now
+from lm_eval_leakage.jobs.plan import Unit, units_of
+from tests.campaign.campaigns import small_plan
+
+UNITS = units_of(small_plan(models=[{"name": "a"}, {"name": "b"}], tasks="t,u", accuracy=False))
+ONE, OTHER = Unit("a", "t", "run", 0, 2), Unit("a", "t", "run", 1, 2)
+
+
+def attempt(unit: Unit, second: int = 0, *, ok: bool = False, lost: bool = False, worker: str = "w") -> Attempt:
+    time = f"2026-01-01T00:00:{second:02}.000000+00:00"
+    return Attempt(unit, ok, 1.5, 2, 3, None if ok else "why", lost, worker, time)
+
+
+# ---------------------------------------------------------------------- units
+
+
+def test_units_are_all_models_tasks_kinds_and_shards_with_each_model_together() -> None:
+    models = [{"name": "a"}, {"name": "b"}]
+    units = units_of(small_plan(models=models, tasks="t,u", audits=["leakage_perm", "leakage_tokens"], shards=2))
+    assert len(set(units)) == len(units) == 2 * 2 * 3 * 2
+    assert [unit.model for unit in units] == ["a"] * 12 + ["b"] * 12
+    assert [unit.id for unit in units[:3]] == ["a/t/run/0of2", "a/t/run/1of2", "a/t/leakage_perm/0of2"]
+    assert [Unit.of_id(unit.id) for unit in units] == units
+    assert {unit.kind for unit in UNITS} == {"leakage_perm"}
+
+
+@pytest.mark.parametrize("text", ["", "a/t/run", "a/t/run/1", "a/t/run/0of1/x", "/t/run/0of1", "a/t/run/xof1"])
+def test_what_is_not_an_id_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not the id of a unit; write it as MODEL/TASK/KIND/0of1"):
+        Unit.of_id(text)
+
+
+def test_an_audit_is_named_after_its_task_and_a_single_shard_is_the_whole() -> None:
+    assert Unit("a", "t", "leakage_perm", 1, 4).asked == "t_leakage_perm"
+    assert (Unit("a", "t", "run", 1, 4).asked, Unit("a", "t", "run", 1, 4).metadata) == ("t", {"shard": "1/4"})
+    assert Unit("a", "t", "run", 0, 1).metadata == {}
+
+
+# ---------------------------------------------------------------------- the folder
+
+
+def complete(folder: CampaignFolder, unit: Unit, text: str) -> None:
+    folder.work_of(unit).mkdir(parents=True)
+    (folder.work_of(unit) / "results.json").write_text(text)
+
+
+def test_a_unit_is_done_when_its_files_are_moved_and_is_then_never_replaced(tmp_path: Path) -> None:
+    folder = CampaignFolder(tmp_path)
+    complete(folder, ONE, "first")
+    assert folder.left([ONE, OTHER]) == [ONE, OTHER]
+    assert folder.publish(ONE)
+    assert folder.left([ONE, OTHER]) == [OTHER]
+    complete(folder, ONE, "second")
+    assert not folder.publish(ONE)
+    assert (folder.run_of(ONE) / "results.json").read_text() == "first"
+
+
+def test_attempts_of_all_workers_are_read_in_their_order_without_incomplete_lines(tmp_path: Path) -> None:
+    told = [attempt(ONE, 3, worker="v"), attempt(OTHER, 1), attempt(ONE, 2)]
+    for own in told:
+        CampaignFolder(tmp_path).record(own)
+    first, *_ = files = sorted((tmp_path / "attempts").iterdir())
+    first.write_text(first.read_text() + first.read_text()[:40])
+    assert len(files) == 3
+    assert CampaignFolder(tmp_path).attempts() == [told[1], told[2], told[0]]
+
+
+def test_a_unit_failed_if_its_last_attempt_did_and_it_is_not_done(tmp_path: Path) -> None:
+    folder = CampaignFolder(tmp_path)
+    for own in (attempt(ONE, 1), attempt(OTHER, 2), attempt(ONE, 3), attempt(OTHER, 4, ok=True)):
+        folder.record(own)
+    complete(folder, OTHER, "x")
+    folder.publish(OTHER)
+    assert folder.failed([ONE, OTHER]) == [attempt(ONE, 3)]
+
+
+def test_the_lock_of_a_unit_is_free_when_its_process_is_killed(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        with CampaignFolder(tmp_path).sole_use(ONE):
+            os.write(write, b"x")
+            os.kill(os.getpid(), 9)
+    os.read(read, 1)
+    os.waitpid(child, 0)
+    with CampaignFolder(tmp_path).sole_use(ONE):
+        pass
+    os.close(read)
+    os.close(write)
+
+
+@pytest.mark.parametrize("line", ["", "{}", "[]", '{"unit": 1}', '{"unit": "a/t/run/0of1", "more": 1}'])
+def test_what_is_not_an_attempt_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match="is not the line of an attempt"):
+        attempt_of(line)
+
+
+def test_each_new_attempt_is_heard_of_once_and_when_its_line_is_complete(tmp_path: Path) -> None:
+    (place := tmp_path / "attempts").mkdir()
+    first, second, read = attempt(ONE, 1), attempt(ONE, 2), dict[str, int]()
+    assert new_attempts(tmp_path / "not there yet", read) == []
+    add_record(place / "a.jsonl", attempt(ONE).as_line)
+    assert new_attempts(tmp_path, read) == [attempt(ONE)]
+    assert new_attempts(tmp_path, read) == []
+    add_record(place / "b.jsonl", second.as_line)
+    add_record(place / "a.jsonl", first.as_line)
+    assert new_attempts(tmp_path, read) == [first, second]
+    line = first.as_line.encode() + b"\n"
+    (place / "c.jsonl").write_bytes(b'{"unit": \n' + line + line[:20])
+    assert new_attempts(tmp_path, read) == [first]
+    (place / "c.jsonl").write_bytes(b'{"unit": \n' + line + line)
+    assert new_attempts(tmp_path, read) == [first]
+    assert new_attempts(tmp_path, read) == []
+
+
+# ---------------------------------------------------------------------- the queue
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_a_unit_is_given_up_after_the_retries_and_later_if_its_workers_die(lost: bool, retries: int) -> None:
+    queue, n = UnitQueue(UNITS[:1], small_plan(retries=retries)), 0
+    while not queue.finished:
+        unit = queue.take("a")
+        assert unit is not None
+        queue.returned(attempt(unit, lost=lost))
+        n += 1
+    assert n == retries + (4 if lost else 1)
+
+
+def test_a_worker_gets_units_of_its_model_alone_and_each_once_and_what_failed_last() -> None:
+    queue = UnitQueue(UNITS, small_plan())
+    assert [queue.take("a"), queue.take("a"), queue.take("a"), queue.take("c")] == [*UNITS[:2], None, None]
+    assert (queue.models_with_work(), queue.finished) == ({"b": 2}, False)
+    queue = UnitQueue(UNITS, small_plan())
+    first = queue.take("a")
+    assert first is not None
+    queue.returned(attempt(first))
+    queue.returned(attempt(first, lost=True))  # told twice, which counts once
+    assert [queue.take("a"), queue.take("a")] == [UNITS[1], first]
+
+
+def test_it_is_finished_when_every_unit_is_done_or_given_up() -> None:
+    rng, queue, done = random.Random(0), UnitQueue(UNITS, small_plan(retries=1)), []
+    while not queue.finished:
+        unit = queue.take(rng.choice(["a", "b"]))
+        if unit is not None:
+            ok = rng.random() < 0.5
+            queue.returned(attempt(unit, ok=ok, lost=rng.random() < 0.5))
+            done += [unit] if ok else []
+    assert len(set(done)) == len(done)
+    assert queue.models_with_work() == {}
+
+
+# ---------------------------------------------------------------------- the user's own files
+
+YAML = """include: _shape.yaml
+doc_to_text: !function words.prompt
+dataset_kwargs: {data_files: {test: "%s"}}
+description: "A long text. With points."
+"""
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Path:
+    (tmp_path / "_shape.yaml").write_text("output_type: multiple_choice\n")
+    (tmp_path / "words.py").write_text("def prompt(doc):\n    return doc['question']\n")
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    (tmp_path / "other.jsonl").write_text("{}\n")
+    file = tmp_path / "quiz.yaml"
+    file.write_text(YAML % (tmp_path / "rows.jsonl"))
+    return file
+
+
+def test_each_file_that_a_task_is_made_of_is_named_once_it_was_changed_or_is_gone(task: Path) -> None:
+    before = digests_now([task])
+    assert {Path(name).name for name in before} == {"quiz.yaml", "_shape.yaml", "words.py", "rows.jsonl"}
+    assert changed_files(before) == []
+    for name in before:
+        file, text = Path(name), Path(name).read_text()
+        file.write_text(text + "\n")
+        assert changed_files(before) == [name]
+        file.unlink()
+        assert changed_files(before) == [name]
+        file.write_text(text)
+    task.write_text("a: [b")
+    assert [Path(name).name for name in digests_now([task])] == ["quiz.yaml"]
