@@ -55,7 +55,6 @@ def test_misspelled_commands_and_options_get_the_nearest(typed, words, said) -> 
     [
         ("orders", "mmul"),
         ("ls", "mmul"),
-        ("census", "--tasks", "arc_easy,mmul"),
         ("validate", "--tasks", "mmul"),
         ("run", "--tasks", "mmul", "--model_args", "pretrained=gpt2"),
         ("--tasks", "mmul", "--model", "hf"),
