@@ -1,4 +1,4 @@
-"""`lm-eval-leakage plugin enable|disable|status|path`: whether plain `lm_eval` knows the leakage tasks and models."""
+"""`lm-eval-leakage plugin`: whether plain `lm_eval` knows the leakage tasks and models, and making it know them."""
 
 from __future__ import annotations
 

@@ -65,11 +65,6 @@ def task_settings(file: Path | str) -> dict[str, Any]:
     return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=True))
 
 
-def unresolved_settings(file: Path | str) -> dict[str, Any]:
-    """The same with functions as paths, so that nothing is imported."""
-    return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=False))
-
-
 def own_settings(file: Path | str) -> dict[str, Any]:
     """What a YAML itself says, without its includes, whose names are under `include`."""
     return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=False, recursive=False))
