@@ -22,7 +22,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	touch $@
 
 demo: install
-	$(BIN)/lm-eval-leakage enable
+	$(BIN)/lm-eval-leakage plugin enable
 	$(BIN)/python -m lm_eval_leakage.lab.demo
 
 test: unit
@@ -30,7 +30,7 @@ test: unit
 
 # The tests that need no model and no second process: a minute.
 unit: install
-	$(BIN)/lm-eval-leakage enable
+	$(BIN)/lm-eval-leakage plugin enable
 	$(BIN)/pytest -n auto -m "not model"
 
 # What a commit must pass; .pre-commit-config.yaml, .github/workflows/ci.yml and .ci/run call it.

@@ -1,4 +1,4 @@
-"""Startup time of plain `lm_eval`, with and without the hook of `lm-eval-leakage enable`.
+"""Startup time of plain `lm_eval`, with and without the hook of `lm-eval-leakage plugin enable`.
 
     python benchmarks/startup.py --runs 20
 

@@ -8,7 +8,7 @@ import platform
 import sys
 from functools import partial
 
-from lm_eval_leakage import __version__, task_configs_path
+from lm_eval_leakage import __version__
 from lm_eval_leakage.cli import of_results
 from lm_eval_leakage.cli.arguments import ARGUMENTS as OF_RESULTS
 from lm_eval_leakage.cli.check import check, check_arguments
@@ -23,73 +23,10 @@ from lm_eval_leakage.cli.ending import (
     refuse,
     say,
 )
+from lm_eval_leakage.cli.plugin_command import plugin, plugin_arguments
 from lm_eval_leakage.cli.seal_command import seal, seal_arguments
-from lm_eval_leakage.harness.seams import pth_hook as hook
 from lm_eval_leakage.harness.seams.command_line import Command, CommandLine, command_line
 from lm_eval_leakage.harness.seams.patching import REFUSED
-
-
-def path(_: argparse.Namespace | None = None) -> None:
-    """print the folder of the leakage tasks, for the harness's --include_path"""
-    print(task_configs_path())
-
-
-def enable(_: argparse.Namespace | None = None) -> None:
-    """make plain `lm_eval` in this environment know the leakage tasks and models"""
-    file = hook.hook_file()
-    if hook.harness_discovers_plugins():
-        print("nothing to do: this harness discovers the leakage tasks itself")
-        return
-    try:
-        hook.write_hook(file)
-    except OSError as error:
-        raise ValueError(
-            f"cannot write {file} ({error.strerror}); enable the hook as a user who may write to this environment, "
-            "or run `lm-eval-leakage` instead of `lm_eval`"
-        ) from error
-    print(f"enabled: plain `lm_eval` knows the leakage tasks (hook: {file})")
-
-
-def disable(_: argparse.Namespace | None = None) -> None:
-    """undo `enable`"""
-    file = hook.hook_file()
-    if not file.exists():
-        print("nothing to do: the hook is not enabled")
-        return
-    try:
-        file.unlink()
-    except OSError as error:
-        raise ValueError(
-            f"cannot remove {file} ({error.strerror}); remove it as a user who may write to this environment"
-        ) from error
-    print(f"disabled: {file} is removed")
-
-
-def status(_: argparse.Namespace | None = None) -> None:
-    """say whether plain `lm_eval` knows the leakage tasks, and how"""
-    from importlib.metadata import version
-
-    file = hook.hook_file()
-    if hook.harness_discovers_plugins():
-        how = "by the harness's own plugin discovery"
-    else:
-        how = f"by the hook {file}" if file.exists() else "no; run `lm-eval-leakage enable`"
-        if file.exists() and not hook.is_current(file):
-            how += ", written by another version; run `lm-eval-leakage enable` again"
-    print(f"lm_eval_leakage {__version__}, lm_eval {version('lm_eval')}")
-    print(f"tasks: {task_configs_path()}")
-    print(f"known to plain `lm_eval`: {how}")
-
-
-def census(args: argparse.Namespace) -> None:
-    """list every multiple-choice task with whether it can be audited, and why not"""
-    from lm_eval_leakage.harness import auditable as census_report
-    from lm_eval_leakage.harness.auditable import findings
-
-    index = census_report.task_index(args.include_path)
-    names = [name for task in args.tasks or [] for name in task.split(",")]
-    found = [one for name in names for one in census_report.findings_of(name, index)] or list(findings(index))
-    print(census_report.as_json(found) if args.format == "json" else census_report.as_markdown(found))
 
 
 def simulate(args: argparse.Namespace) -> None:
@@ -117,18 +54,12 @@ def orders(args: argparse.Namespace) -> None:
 
 def list_audits(args: argparse.Namespace) -> None:
     """list the audits of one task, or of the tasks of a group or tag"""
-    from lm_eval_leakage.harness import auditable as report
+    from lm_eval_leakage.harness.auditable import as_list, findings_of, task_index
 
     try:
-        print(report.as_list(report.findings_of(args.what, report.task_index(args.include_path))))
+        print(as_list(findings_of(args.what, task_index(args.include_path), each=True)))
     except KeyError:
         refuse(f"{args.what!r} is not a task, group or tag; `lm-eval-leakage ls tasks` lists them all")
-
-
-def _census_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tasks", nargs="+", metavar="TASK", help="only these tasks, groups or tags (default: all)")
-    _format_argument(parser)
-    _include_path_argument(parser)
 
 
 def _orders_arguments(parser: argparse.ArgumentParser) -> None:
@@ -155,9 +86,9 @@ def _include_path_argument(parser: argparse.ArgumentParser) -> None:
 
 
 OF_OURS = (ValueError, ImportError, RecursionError)  # only our own commands turn these into one sentence
-COMMANDS = (check, cost, path, enable, disable, status, census, simulate, orders, seal)
+COMMANDS = (check, cost, plugin, simulate, orders, seal)
 # commands that need lm_eval's tasks
-NAMING_TASKS = ("run", "ls", "validate", "cost", "census", "simulate", "orders")
+NAMING_TASKS = ("run", "ls", "validate", "cost", "simulate", "orders")
 
 
 def main() -> None:
@@ -172,7 +103,7 @@ def commands() -> CommandLine:
     arguments = {
         "check": check_arguments,
         "cost": cost_arguments,
-        "census": _census_arguments,
+        "plugin": plugin_arguments,
         "seal": seal_arguments,
     }
     arguments |= {"orders": _orders_arguments, "simulate": add_arguments, **OF_RESULTS}

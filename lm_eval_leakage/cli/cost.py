@@ -13,12 +13,12 @@ ALL = "all"
 
 def cost(args: argparse.Namespace) -> None:
     """count the requests and tokens of audits and tasks with a tokenizer, without a model"""
+    from lm_eval_leakage.harness.backends import backend_of, why_cannot_answer
     from lm_eval_leakage.harness.costs import AS_GIVEN, Speed, as_markdown, as_records, costs, speed_of
-    from lm_eval_leakage.harness.preflight import source_of, why_cannot_answer
     from lm_eval_leakage.texts import as_json
 
     names = [name for task in args.tasks for name in task.split(",") if name]
-    source_of(args.model)  # refuses an unknown name now
+    backend_of(args.model)  # refuses an unknown name now
     _refuse_keys(args.metadata, names)
     speed = Speed(args.tokens_per_second or 0.0, AS_GIVEN)
     if (args.parameters is None) != (args.tflops is None):

@@ -21,7 +21,7 @@ Written by `python -m lm_eval_leakage.cli.reference > docs/cli.md` from the prog
 describes one command.
 
 **Commands of lm_eval.** `run`, `ls` and `validate` are those of `lm_eval` and take its options; without a command,
-`run` is meant. `lm-eval-leakage run` knows the leakage tasks whether or not `lm-eval-leakage enable` was called.
+`run` is meant. `lm-eval-leakage run` knows the leakage tasks with `lm-eval-leakage plugin enable` or without it.
 `lm-eval-leakage ls TASK` lists the audits of a task, group or tag. Our own commands spell the options that they share
 with lm_eval in the same way (`--output_path`, `--include_path`, `--model_args`).
 

@@ -1,6 +1,6 @@
 """Integration with lm_eval: leakage audits as its tasks, their rows in its results table, our models and commands.
 
-Only `patches` touches lm_eval's private parts; docs/harness_seams.md lists which.
+Only `seams` touches lm_eval's private parts; docs/harness_seams.md lists which.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ def extend_harness(task_manager_class: type) -> None:
     """
     from lm_eval_leakage.harness.seams.command_line import check_options
     from lm_eval_leakage.harness.seams.registries import add_models
-    from lm_eval_leakage.harness.seams.tasks import find_tasks
+    from lm_eval_leakage.harness.seams.task_manager import find_tasks
 
-    find_tasks(task_manager_class, _audits)
+    find_tasks(task_manager_class, _know_audits)
     check_options(_check_before_index, _check_run)
     add_models()
 
 
-def _audits() -> Any:
-    from lm_eval_leakage.harness.tasks.audit_names import AuditsOfTasks
+def _know_audits(manager: Any) -> None:
+    from lm_eval_leakage.harness.tasks.audit_names import know_audits
 
-    return AuditsOfTasks()
+    know_audits(manager)
 
 
 def _check_before_index(config: Any) -> None:

@@ -1,19 +1,9 @@
-"""The command that runs clean tasks with the model and options of the run that they were made from.
-
-Copies what a user's own base task consists of, so that its clean task also runs where that folder does not exist.
-
-Copied are the YAML with all that it includes, the modules of its functions with what they import and name next to
-them, and local data files. Tasks of lm_eval itself are not copied: every installation has them.
-
-Writes a folder of clean tasks for plain `lm_eval`: YAMLs, lists of questions, `clean_task.py`, copies of bases.
-"""
+"""Writes a folder of clean tasks for plain `lm_eval`: YAMLs, lists of questions, `clean_task.py`; and the command that
+runs them with the model and options of the run that they were made from."""
 
 from __future__ import annotations
 
-import ast
-import glob
 import json
-import os
 import re
 import shlex
 from collections import Counter
@@ -30,12 +20,11 @@ from lm_eval.api.metrics import mean
 from lm_eval.api.registry import DEFAULT_METRIC_REGISTRY, get_metric_aggregation
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.files import atomic_binary_file, check_writable
+from lm_eval_leakage.files import atomic_write, check_writable
 from lm_eval_leakage.harness.clean_task import version_of
 from lm_eval_leakage.harness.seams import pth_hook as hook
 from lm_eval_leakage.harness.seams.registries import OUR_MODELS
-from lm_eval_leakage.harness.seams.tasks import Kind, own_settings, task_settings, unresolved_settings
-from lm_eval_leakage.harness.tasks.base_task import draws_at_random
+from lm_eval_leakage.harness.seams.tasks import kind_of, task_settings
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.clean_sets import CleanSet, clean_name, render_group, render_questions, render_task
 
@@ -97,152 +86,8 @@ def _options(results: Mapping[str, Any], config: Mapping[str, Any], shots: Colle
         yield from ("--device", str(config["device"]))
 
 
-COPIES, DATA = "base", "base/data"  # in the folder of clean tasks
-LARGEST = 100_000_000  # bytes of one data file or folder
-FUNCTION = re.compile(r"!function\s+[\"']?([\w.]+)")
-INCLUDED = re.compile(r"^include:.*(?:\n[ \t]*-.*)*", re.M)
-REMOTE = re.compile(r"\w+://")
-
-
-@dataclass(frozen=True)
-class Copied:
-    """The copies of one base task's files.
-
-    yaml: the copy of its YAML, relative to the folder of clean tasks
-    data: copies of its local data by the path in its settings, relative to the folder
-    files: contents by path relative to the folder
-    problems: what cannot be copied
-    """
-
-    yaml: str
-    data: Mapping[str, str | list[str]]
-    files: Mapping[str, Path | str]
-    problems: tuple[Problem, ...]
-
-
-def copied(task: str, yaml: Path, root: Path) -> Copied:
-    """What the base task `task` of a user consists of.
-
-    root: the folder above all base tasks of the user, whose structure the copies keep
-    """
-    problems: list[Problem] = []
-    sources = dict.fromkeys(_sources(yaml))
-    above = Path(os.path.commonpath([root, *(file.parent for file in sources)]))
-    places = {file: f"{COPIES}/{_renamed(file.relative_to(above))}" for file in sources}
-    files: dict[str, Path | str] = {
-        place: file if file.suffix == ".py" else _with_copied_includes(file, places) for file, place in places.items()
-    }
-    for file in [file for file in sources if file.suffix == ".py"]:
-        files |= {f"{Path(places[file]).parent.as_posix()}/{name}": file.parent / name for name in _named_files(file)}
-    data: dict[str, str | list[str]] = {}
-    for given, paths in _local_data(unresolved_settings(yaml)):
-        if (size := sum(path.stat().st_size for path in paths.values())) > LARGEST:
-            what = f"its data {given} ({size / 1e6:.0f} MB) are not copied, so its clean task runs only where they are"
-            problems.append(Problem(f"{task} is not portable: {what}"))
-            continue
-        folder = f"{DATA}/{_stem(task)}"
-        if any(f"{folder}/{name}" in files for name in paths):
-            folder += f"_{len(data)}"
-        own = {f"{folder}/{name}": path for name, path in paths.items()}
-        files |= own
-        data[given] = f"{folder}/{Path(given).name}" if Path(given).exists() else sorted(own)
-    return Copied(places[yaml], data, files, tuple(problems))
-
-
-def _sources(yaml: Path) -> Iterator[Path]:
-    """The YAML, those that it includes, and the modules of their functions."""
-    yield yaml
-    for spec in FUNCTION.findall(yaml.read_text(encoding="utf-8")):
-        module = (yaml.parent / f"{spec.rpartition('.')[0].replace('.', '/')}.py").resolve()
-        if module.is_file():
-            yield from _modules(module, set())
-    for name in _included(yaml):
-        yield from _sources((yaml.parent / name).resolve())  # an absolute path is not changed by this
-
-
-def _included(yaml: Path) -> Sequence[str]:
-    given = own_settings(yaml).get("include") or []
-    return [given] if isinstance(given, str) else given
-
-
-def _modules(module: Path, seen: set[Path]) -> Iterator[Path]:
-    """A module, and those next to it that it imports."""
-    if module in seen:
-        return
-    seen.add(module)
-    yield module
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or "", *(one.name for one in node.names)] if isinstance(node, ast.ImportFrom) else []
-        for name in names:
-            beside = module.parent / f"{name.replace('.', '/')}.py"
-            if name and beside.is_file():
-                yield from _modules(beside, seen)
-
-
-def _named_files(module: Path) -> Iterator[str]:
-    """The files next to a module that a text in it names, such as a word list that it reads."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and 0 < len(node.value) < 200:
-            file = module.parent / node.value
-            inside = not Path(node.value).is_absolute() and ".." not in Path(node.value).parts
-            if inside and "\0" not in node.value and file.is_file() and file.stat().st_size <= LARGEST:
-                yield Path(node.value).as_posix()
-
-
-def _local_data(settings: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Path]]]:
-    """Each local path in a task's settings, with the files there by the names that their copies get."""
-    options = settings.get("dataset_kwargs") or {}
-    for given in dict.fromkeys(
-        _texts([settings.get("dataset_path"), options.get("data_files"), options.get("data_dir")])
-    ):
-        place = Path(given).expanduser()
-        if REMOTE.match(given) or (given == settings.get("dataset_path") and "/" not in given):
-            continue  # the name of one of the builders of `datasets`, such as json
-        if place.is_file():
-            yield given, {place.name: place}
-        elif place.is_dir():
-            inside = [file for file in sorted(place.rglob("*")) if file.is_file() and "__pycache__" not in file.parts]
-            yield given, {f"{place.name}/{file.relative_to(place).as_posix()}": file for file in inside}
-        elif found := sorted(filter(os.path.isfile, glob.glob(given, recursive=True))):  # noqa: PTH207 (may be absolute)
-            above = os.path.commonpath([Path(file).parent for file in found])
-            yield given, {Path(file).relative_to(above).as_posix(): Path(file) for file in found}
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (list, tuple, Mapping)):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(part)
-
-
-def _with_copied_includes(yaml: Path, places: Mapping[Path, str]) -> str:
-    """The YAML's text, which includes the copies."""
-    here = Path(places[yaml]).parent
-
-    def rewritten(block: re.Match[str]) -> str:
-        text = block[0]
-        for name in _included(yaml):
-            copy = Path(os.path.relpath(places[(yaml.parent / name).resolve()], here)).as_posix()
-            text = re.sub(rf"(?<![\w./-]){re.escape(name)}(?![\w./-])", copy.replace("\\", r"\\"), text)
-        return text
-
-    return INCLUDED.sub(rewritten, yaml.read_text(encoding="utf-8"))
-
-
-def _renamed(file: Path) -> str:
-    """A name that lm_eval does not take for a task's."""
-    return file.with_name(f"{file.stem}_yaml").as_posix() if file.suffix == ".yaml" else file.as_posix()
-
-
-def _stem(task: str) -> str:
-    return re.sub(r"[^\w.-]", "_", task)
-
-
 HARNESS_TASKS = Path(lm_eval.tasks.__file__).resolve().parent
-KINDS = {Kind.PY_TASK: "a task with its own class", Kind.GROUP: "a group", Kind.TAG: "a tag"}
-RANDOM = "if they come out differently, its clean task ends with an error that says so"
+KINDS = {"PY_TASK": "a task with its own class", "GROUP": "a group", "TAG": "a tag"}
 
 
 class _NoCleanTask(Exception):
@@ -256,7 +101,6 @@ class _Base:
     yaml: Path
     version: Any
     metrics: tuple[str, ...]
-    random: bool
 
 
 def own_folders(results: Iterable[Mapping[str, Any]]) -> list[str] | None:
@@ -289,26 +133,19 @@ def write_clean(
     if not bases:
         reasons = "; ".join(map(str, problems)) or "no set is given"
         raise ValueError(f"there is no clean task to write ({reasons}); give runs of base tasks with their audits")
-    copies = _copies(bases, problems)
-    texts: dict[str, str | Path] = {}
+    problems += [
+        Problem(f"{task} is a task of your own, so its clean task runs only where {base.yaml} is")
+        for task, base in bases.items()
+        if not base.yaml.is_relative_to(HARNESS_TASKS)
+    ]
+    texts: dict[str, str] = {}
     for clean in sets:
         if clean.task in bases:
-            texts |= _task_files(clean, bases[clean.task], copies.get(clean.task))
+            texts |= _task_files(clean, bases[clean.task])
     texts |= _group_files(groups, bases, manager, problems)
     texts["clean_task.py"] = files(__package__).joinpath("clean_task.py").read_text(encoding="utf-8")
-    for copy in copies.values():
-        texts |= copy.files
     _write(texts, folder, overwrite)
     return problems + _strangers(folder, texts)
-
-
-def _copies(bases: Mapping[str, _Base], problems: list[Problem]) -> dict[str, Copied]:
-    """Copies of the base tasks that are not lm_eval's own."""
-    own = {task: base.yaml for task, base in bases.items() if not base.yaml.is_relative_to(HARNESS_TASKS)}
-    root = Path(os.path.commonpath([file.parent for file in own.values()])) if own else Path()
-    found = {task: copied(task, file, root) for task, file in own.items()}
-    problems += [problem for copy in found.values() for problem in copy.problems]
-    return found
 
 
 def _bases(sets: Sequence[CleanSet], manager: Any, problems: list[Problem]) -> dict[str, _Base]:
@@ -316,12 +153,9 @@ def _bases(sets: Sequence[CleanSet], manager: Any, problems: list[Problem]) -> d
     found = {}
     for clean in sets:
         try:
-            found[clean.task] = base = _base_of(clean, manager)
+            found[clean.task] = _base_of(clean, manager)
         except _NoCleanTask as reason:
             problems.append(Problem(f"no {clean.name} is written: {reason}"))
-            continue
-        if base.random:
-            problems.append(Problem(f"{clean.task} draws random numbers when it prepares its rows; {RANDOM}"))
     return found
 
 
@@ -329,11 +163,11 @@ def _base_of(clean: CleanSet, manager: Any) -> _Base:
     if not clean.kept:
         raise _NoCleanTask(f"nothing remains of the {clean.n_questions} questions ({_counts(clean)})")
     entry = manager.task_index.get(clean.task)
-    if entry is None or (entry.kind is Kind.TASK and entry.yaml_path is None):
+    if entry is None or (kind_of(entry) == "TASK" and entry.yaml_path is None):
         raise _NoCleanTask(f"the harness knows no YAML of {clean.task}; give its folder as include_path")
-    if entry.kind is not Kind.TASK:
+    if kind_of(entry) != "TASK":
         raise _NoCleanTask(
-            f"{clean.task} is {KINDS.get(entry.kind, 'no task')}, whose questions cannot be chosen from outside"
+            f"{clean.task} is {KINDS.get(kind_of(entry), 'no task')}, whose questions cannot be chosen from outside"
         )
     try:
         config = task_settings(entry.yaml_path)
@@ -342,8 +176,7 @@ def _base_of(clean: CleanSet, manager: Any) -> _Base:
     if "task_list" in config or not isinstance(config["task"], str):
         raise _NoCleanTask(f"{entry.yaml_path} is a list of tasks, not one task's settings")
     path = entry.yaml_path.expanduser().resolve()
-    random = draws_at_random(config.get("process_docs"))
-    return _Base(path, version_of(config), tuple(_means(config)), random)
+    return _Base(path, version_of(config), tuple(_means(config)))
 
 
 def _counts(clean: CleanSet) -> str:
@@ -360,11 +193,9 @@ def _means(config: Mapping[str, Any]) -> Iterator[str]:
             yield name
 
 
-def _task_files(clean: CleanSet, base: _Base, copy: Copied | None) -> Iterator[tuple[str, str]]:
-    if copy is None:
-        place: dict[str, object] = {"base_yaml": base.yaml.relative_to(HARNESS_TASKS).as_posix()}
-    else:
-        place = {"base_copy": copy.yaml} | ({"base_data": copy.data} if copy.data else {})
+def _task_files(clean: CleanSet, base: _Base) -> Iterator[tuple[str, str]]:
+    is_own = not base.yaml.is_relative_to(HARNESS_TASKS)
+    place = {"base_yaml": (base.yaml if is_own else base.yaml.relative_to(HARNESS_TASKS)).as_posix()}
     stem = _file_stem(clean.name)
     made_with = {package: version(package) for package in ("lm_eval_leakage", "lm_eval")}
     yield f"{stem}.yaml", render_task(clean, place, base.version, f"{stem}.json")
@@ -416,8 +247,7 @@ def _file_stem(name: str) -> str:
     return quote(name, safe="()+")
 
 
-def _write(texts: Mapping[str, str | Path], folder: Path, overwrite: bool) -> None:
-    """texts: by name; a Path for the contents of that file"""
+def _write(texts: Mapping[str, str], folder: Path, overwrite: bool) -> None:
     others = [name for name, text in texts.items() if _says_else(folder / name, text)]
     if others and not overwrite:
         more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
@@ -425,22 +255,15 @@ def _write(texts: Mapping[str, str | Path], folder: Path, overwrite: bool) -> No
             f"{folder / others[0]}{more} has different content, from another run; choose a new folder, or overwrite"
         )
     check_writable(folder, folder=True)
-    for name in sorted(
-        texts, key=lambda name: name.endswith(".yaml")
-    ):  # a YAML is written after the files that it refers to
-        with atomic_binary_file(folder / name) as stream:
-            stream.write(_contents(texts[name]))
+    for name in sorted(texts, key=lambda name: name.endswith(".yaml")):  # after the files that it refers to
+        atomic_write(folder / name, texts[name])
 
 
-def _says_else(file: Path, text: str | Path) -> bool:
-    return file.exists() and file.read_bytes() != _contents(text)
+def _says_else(file: Path, text: str) -> bool:
+    return file.exists() and file.read_bytes() != text.encode("utf-8", "replace")
 
 
-def _contents(text: str | Path) -> bytes:
-    return text.read_bytes() if isinstance(text, Path) else text.encode("utf-8", "replace")
-
-
-def _strangers(folder: Path, texts: Mapping[str, str | Path]) -> list[Problem]:
+def _strangers(folder: Path, texts: Mapping[str, str]) -> list[Problem]:
     """Warns of other YAMLs in the folder, since the harness reads every YAML below it."""
     return [
         Problem("a task file that this run did not write; the harness reads it too", file)

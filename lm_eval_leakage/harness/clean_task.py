@@ -3,7 +3,6 @@
 Written by `lm-eval-leakage clean`, together with task YAMLs that have this metadata:
     base: the base task
     base_yaml: its YAML, relative to the `tasks` folder of lm_eval
-    base_copy, base_data: instead of it, a copy of the YAML, and copies of data by their paths in it, next to this file
     questions: the JSON file with the kept questions, by their hashes in lm_eval's samples logs
 """
 
@@ -29,7 +28,6 @@ logger = logging.getLogger("lm_eval.clean_task")  # a logger of the harness, so 
 
 HERE = Path(__file__).parent
 TASKS = Path(lm_eval.tasks.__file__).parent
-DATA_KEYS = {"dataset_path", "dataset_kwargs"}
 NOT_INHERITED = ("task", "tag", "group", "task_list", "class")
 
 
@@ -97,26 +95,14 @@ class CleanTask(ConfigurableTask):  # type: ignore[misc]
 
 def base_config(about: Mapping[str, Any]) -> dict[str, Any]:
     """The base task's settings, as the installed lm_eval has them."""
-    file = HERE / about["base_copy"] if "base_copy" in about else TASKS / about["base_yaml"]
+    file = TASKS / about["base_yaml"]
     if not file.is_file():
         raise ValueError(
             f"the base task {about['base']} has no YAML at {file} with lm_eval {version('lm_eval')}; use the lm_eval "
             f"version that made_with in {about['questions']} names, or make the folder again with this one"
         )
     config: dict[str, Any] = load_yaml(file)
-    for key in DATA_KEYS & config.keys():
-        config[key] = with_copies(config[key], about.get("base_data") or {})
     return {key: value for key, value in config.items() if key not in NOT_INHERITED}
-
-
-def with_copies(value: Any, copies: Mapping[str, str | list[str]]) -> Any:
-    """Settings of data, with the paths of the copies in this folder."""
-    if isinstance(value, str) and value in copies:
-        found = copies[value]
-        return str(HERE / found) if isinstance(found, str) else [str(HERE / name) for name in found]
-    if isinstance(value, dict):
-        return {key: with_copies(part, copies) for key, part in value.items()}
-    return [with_copies(part, copies) for part in value] if isinstance(value, list) else value
 
 
 def metadata_of(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

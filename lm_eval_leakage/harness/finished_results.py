@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from lm_eval_leakage.harness.seams.results import on_results
@@ -141,40 +140,59 @@ def _plain(value: object) -> object:
 
 class FinishedSamples(list[dict[str, Any]]):
     """Samples of one of our tasks, each finished whenever it is read: all texts at once would need several times the
-    memory of the run.
-
-    as_collected: the same samples as the harness collected them
-    """
-
-    @property
-    def as_collected(self) -> list[dict[str, Any]]:
-        return [*super().__iter__()]
-
-    def in_parts(self) -> Iterator[tuple[object, Callable[[], dict[str, Any]], dict[str, Any]]]:
-        """Of each sample, in order: an object that is the same in all samples of a question, a function that returns
-        its texts and responses, which are the same too, and the finished sample without them."""
-        for sample in super().__iter__():
-            asked = sample["arguments"][0]
-            yield asked, partial(_texts, asked), _without_texts(sample)
+    memory of the run."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return map(finished_sample, super().__iter__())
+        return map(FinishedSample, super().__iter__())
 
     def __getitem__(self, place: Any) -> Any:
         found = super().__getitem__(place)
         return [finished_sample(sample) for sample in found] if isinstance(place, slice) else finished_sample(found)
 
     def __eq__(self, other: object) -> bool:
-        return [*self] == other
+        return [*map(finished_sample, super().__iter__())] == other
 
     def __add__(self, other: Any) -> Any:
         return [*self, *other]
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return list, ([*self],)
+        return list, ([*map(finished_sample, super().__iter__())],)
 
     def copy(self) -> list[dict[str, Any]]:
-        return [*self]
+        return [*map(finished_sample, super().__iter__())]
+
+
+LARGE = ("arguments", "resps", "filtered_resps")
+
+
+class FinishedSample(dict[str, Any]):
+    """A finished sample whose texts and responses are rendered when they are first read: who goes through all samples
+    for their hashes reads none."""
+
+    def __init__(self, sample: Mapping[str, Any]) -> None:
+        super().__init__(_without_texts(sample))
+        self._asked = sample["arguments"][0]
+
+    def __getitem__(self, key: str) -> Any:
+        if key in LARGE and self._asked is not None:
+            asked, self._asked = self._asked, None
+            self.update(_texts(asked))
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key] if key in self else default  # noqa: SIM401 (dict.get ignores __getitem__)
+
+    def items(self) -> Any:
+        self[LARGE[0]]
+        return super().items()
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self.items())
+
+    def __eq__(self, other: object) -> bool:
+        return self.copy() == (other.copy() if isinstance(other, FinishedSample) else other)
+
+    __hash__ = None
 
 
 def finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,11 +202,8 @@ def finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
 
 def _texts(asked: Any) -> dict[str, Any]:
     responses = asked.responses
-    return {
-        "arguments": [*asked.arguments],
-        "resps": [[response] for response in responses],
-        "filtered_resps": responses,
-    }
+    texts = [*asked.arguments], [[response] for response in responses], responses
+    return dict(zip(LARGE, texts, strict=True))
 
 
 def _without_texts(sample: Mapping[str, Any]) -> dict[str, Any]:

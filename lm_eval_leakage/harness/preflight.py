@@ -1,13 +1,7 @@
-"""Reads from a model's source, without importing it, which arguments it takes and which requests it cannot answer.
+"""What a command is asked for, checked in a few seconds, before data is downloaded and a model loaded.
 
-Importing `hf` takes seconds, and importing a model whose packages are missing is an error.
-
-Checks that a model exists, has its packages, takes the given arguments and can run audits, without importing it.
-
-What a command is asked for, checked in a few seconds, before data is downloaded and a model loaded.
-
-`check`, `run`, `simulate`, `cost` and `orders` all call `preflight`. What it cannot decide from names, the
-texts of YAML files and made-up rows is left to the command.
+`check`, `run`, `simulate`, `cost` and `orders` all call `preflight`. What it cannot decide from names and
+the settings of tasks is left to the command.
 
 Checks the options of a command-line run with audits: most before lm_eval indexes its tasks, all before its
 model is loaded.
@@ -15,23 +9,24 @@ model is loaded.
 
 from __future__ import annotations
 
-import ast
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import cache
-from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.detectors import probes
-from lm_eval_leakage.harness.models.question_requests import MEANING, refuses
+from lm_eval_leakage.harness.backends import (
+    Backend,
+    backend_of,
+    parameters_of,
+    refuse_without_packages,
+    why_cannot_answer,
+)
 from lm_eval_leakage.harness.seams.patching import Refusal
-from lm_eval_leakage.harness.seams.registries import class_of, model_classes
+from lm_eval_leakage.harness.seams.registries import class_of
 from lm_eval_leakage.harness.task_names import check_task_names, files_naming, may_make_its_data, task_texts
 from lm_eval_leakage.harness.tasks.metadata import SWITCHES, names_audit_or_group, refusal_of_keys, switch_of
 from lm_eval_leakage.harness.tasks.templates import (
@@ -49,115 +44,8 @@ from lm_eval_leakage.logs.run import shard_in
 from lm_eval_leakage.records import UntestableQuestion
 from lm_eval_leakage.texts import brief, did_you_mean
 
-ROOTS = ("lm_eval", "lm_eval_leakage")
-READING = {"create_from_arg_string", "create_from_arg_obj"}  # of classes that read their arguments in their own way
-AT_THE_TOP = ("LM", "TemplateLM")  # of lm_eval.api.model: every model's base classes
-
-
-@dataclass(frozen=True)
-class ModelSource:
-    """What a model's class and its base classes say.
-
-    parameters, required: arguments by name, and those without a default
-    takes_others: whether unknown arguments are passed on, to transformers for example
-    refused: methods that only raise NotImplementedError
-    classes: names of the class and its base classes
-    """
-
-    parameters: frozenset[str]
-    required: tuple[str, ...]
-    takes_others: bool
-    refused: frozenset[str]
-    classes: tuple[str, ...]
-
-
-@cache
-def model_source(target: str) -> ModelSource | None:
-    """Of a class, given as `module:Class`; None if its source cannot be found."""
-    classes = list(_lineage(*target.split(":"))) if target else []
-    if not classes or not all(isinstance(one, ast.ClassDef) for one in classes):
-        return None
-    methods: dict[str, ast.FunctionDef] = {}
-    arguments: list[ast.arguments] = []
-    for one in classes:
-        own = {node.name: node for node in one.body if isinstance(node, ast.FunctionDef)}
-        methods = own | methods
-        if "__init__" in own and (not arguments or arguments[-1].kwarg):
-            arguments.append(own["__init__"].args)
-    if READING & methods.keys():
-        arguments = []
-    return ModelSource(
-        parameters=frozenset(name for found in arguments for name in _named(found)),
-        required=tuple(dict.fromkeys(name for found in arguments for name in _required(found))),
-        takes_others=not arguments or arguments[-1].kwarg is not None,
-        refused=frozenset(name for name, method in methods.items() if _only_refuses(method)),
-        classes=tuple(one.name for one in classes),
-    )
-
-
-def _lineage(module: str, name: str) -> Iterator[ast.ClassDef]:
-    """The class and its first base classes, from the most derived."""
-    tree = _tree(module)
-    if tree is None:
-        return
-    found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name), None)
-    if found is None:
-        where = {
-            alias.asname or alias.name: (node.module, alias.name)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom) and node.module
-            for alias in node.names
-        }
-        if name in where:
-            yield from _lineage(*where[name])
-        return
-    yield found
-    for base in found.bases[:1]:
-        if isinstance(base, ast.Name) and base.id not in AT_THE_TOP:
-            yield from _lineage(module, base.id)
-
-
-@cache
-def _tree(module: str) -> ast.Module | None:
-    if module.split(".")[0] not in ROOTS:
-        return None
-    spec = find_spec(module)
-    if spec is None or spec.origin is None:
-        return None
-    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-
-
-def _named(found: ast.arguments) -> Iterator[str]:
-    yield from (one.arg for one in (*found.posonlyargs, *found.args, *found.kwonlyargs) if one.arg != "self")
-
-
-def _required(found: ast.arguments) -> Iterator[str]:
-    n_required = len(found.args) - len(found.defaults)
-    yield from (one.arg for one in found.args[:n_required] if one.arg != "self")
-
-
-def _only_refuses(method: ast.FunctionDef) -> bool:
-    first, *others = [node for node in method.body if not _is_docstring(node)] or [ast.Pass()]
-    if others or not isinstance(first, ast.Raise) or first.exc is None:
-        return False
-    raised = first.exc.func if isinstance(first.exc, ast.Call) else first.exc
-    return isinstance(raised, ast.Name) and raised.id == "NotImplementedError"
-
-
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
 logger = logging.getLogger(__name__)
 
-GIVES_TOKEN_SCORES = "HFLM"
-PACKAGES = {  # what a model's base class needs, and the extra of lm_eval that installs it
-    "HFLM": ("hf", ("torch", "transformers", "accelerate")),
-    "VLLM": ("vllm", ("vllm",)),
-    "TemplateAPI": ("api", ("requests", "aiohttp", "tenacity", "tqdm")),
-    "LiteLLMChatCompletion": ("litellm", ("litellm",)),
-}
-OF_A_SERVER = "TemplateAPI"  # whose models are named as the server names them
 PATHS = ("pretrained", "peft", "delta", "tokenizer")  # arguments that may be folders
 USUAL_DEVICE = "cuda:0"  # of lm_eval; its models take the device that there is
 CONFIGS = ("config.json", "adapter_config.json")  # without one of them, transformers loads nothing from a folder
@@ -176,13 +64,13 @@ def check_model(model: str, audits: Iterable[str], model_args: Mapping[str, Any]
     audits: such as `leakage_perm`
     """
     for audit in audits:
-        if why := why_not(model, audit):
+        if why := why_not(model, audit, model_args):
             raise ValueError(f"{audit} cannot run: {why}; leave it out, or choose another model")
-    source = source_of(model)
-    if source is not None:
-        _check_packages(model, source)
+    backend = backend_of(model)
+    if backend is not None:
+        refuse_without_packages(model, backend)
         if model_args is not None:
-            _check_arguments(model, source, model_args)
+            _check_arguments(model, backend, model_args)
 
 
 def parsed_args(text: str) -> dict[str, Any]:
@@ -215,64 +103,28 @@ def _keys_in(text: str) -> list[str]:
 
 def warn_if_one_at_a_time(model: str, model_args: Mapping[str, Any]) -> None:
     """Says that a server is asked one request at a time, if nothing else was chosen."""
-    source = source_of(model)
-    if source is not None and OF_A_SERVER in source.classes and "num_concurrent" not in model_args:
+    backend = backend_of(model)
+    if backend is not None and backend.has_server and "num_concurrent" not in model_args:
         logger.warning(
             "--model_args does not give num_concurrent, so that the server gets one request at a time; "
             "num_concurrent=16 keeps it busy"
         )
 
 
-def why_not(model: str, audit: str) -> str:
+def why_not(model: str, audit: str, model_args: Mapping[str, Any] | None = None) -> str:
     """Why the model cannot run an audit, as a sentence; empty if it may. Raises ValueError for unknown names."""
-    source_of(model)
+    backend_of(model)
     parts = parts_of(audit)
     if unknown := [part for part in parts if part not in suffixes()]:
         raise ValueError(f"{unknown[0]!r} is not an audit; choose one of: {', '.join(sorted(suffixes()))}")
-    reasons = (why_cannot_answer(model, probes.get(probe_named_by(part)).needs) for part in parts)
+    reasons = (why_cannot_answer(model, probes.get(probe_named_by(part)).needs, model_args) for part in parts)
     return next(filter(None, reasons), "")
-
-
-def why_cannot_answer(model: str, need: str) -> str:
-    """Why the backend cannot answer requests of this method, as a sentence; empty if it may. Raises ValueError for an
-    unknown backend.
-
-    A backend of lm_eval or of this package is judged by its source, without importing it. One of another package is
-    judged by its class, and if that cannot be imported, it is left to the run itself.
-    """
-    source = source_of(model)
-    if source is not None:
-        unable = GIVES_TOKEN_SCORES not in source.classes if need == "token_scores" else need in source.refused
-    else:
-        kind = class_of(model)
-        of_hf = need == "token_scores" and GIVES_TOKEN_SCORES in {one.__name__ for one in getattr(kind, "__mro__", ())}
-        unable = kind is not None and not of_hf and refuses(getattr(kind, need, None), None, [])
-    return f"{model} {MEANING[need]}" if unable else ""
-
-
-def source_of(model: str) -> ModelSource | None:
-    """What a model's source says; None for a model of another package. Raises ValueError for an unknown name."""
-    known = model_classes()
-    if model not in known:
-        nearest = did_you_mean(model, known) or f"; choose one of: {', '.join(sorted(known))}"
-        raise ValueError(f"{model!r} is not a model of lm_eval{nearest}")
-    return model_source(known[model])
-
-
-def _check_packages(model: str, source: ModelSource) -> None:
-    for of_class in source.classes:
-        extra, packages = PACKAGES.get(of_class, ("", ()))
-        if missing := [package for package in packages if find_spec(package) is None]:
-            names = ", ".join(missing)
-            raise ImportError(
-                f"--model {model} needs {names}, which is not installed; run `pip install 'lm_eval[{extra}]'`"
-            )
 
 
 def check_device(model: str, device: object) -> None:
     """Raises ValueError if torch does not have the device; what lm_eval names by default stands for any."""
-    source = source_of(model)
-    if device in (None, USUAL_DEVICE) or source is None or GIVES_TOKEN_SCORES not in source.classes:
+    backend = backend_of(model)
+    if device in (None, USUAL_DEVICE) or backend is None or not backend.is_hf:
         return
     import torch
 
@@ -289,24 +141,28 @@ def check_device(model: str, device: object) -> None:
         )
 
 
-def _check_arguments(model: str, source: ModelSource, given: Mapping[str, Any]) -> None:
+def _check_arguments(model: str, backend: Backend, given: Mapping[str, Any]) -> None:
+    check_device(model, given.get("device"))
+    if backend.is_hf and "gguf_file" not in given:
+        _check_weights(given.get("pretrained"))
+    for name in PATHS if not backend.has_server else ():
+        check_path(f"--model_args has {name}={given.get(name)}", given.get(name))
+    kind = class_of(model)
+    if kind is None:
+        return
+    parameters = parameters_of(kind)
     for name in given:
-        if name in source.parameters:
+        if name in parameters.names:
             continue
-        near = get_close_matches(name, source.parameters, n=1, cutoff=CLOSE_ARGUMENT)
-        if near or not source.takes_others:
-            nearest = f"; did you mean {near[0]}" if near else f"; choose from: {', '.join(sorted(source.parameters))}"
+        near = get_close_matches(name, parameters.names, n=1, cutoff=CLOSE_ARGUMENT)
+        if near or not parameters.takes_others:
+            nearest = f"; did you mean {near[0]}" if near else f"; choose from: {', '.join(sorted(parameters.names))}"
             raise ValueError(f"--model_args has {name!r}, which {model} does not take{nearest}")
-    if missing := [name for name in source.required if name not in given]:
+    if missing := [name for name in parameters.required if name not in given]:
         raise ValueError(f"--model_args lacks {missing[0]}, which {model} needs; add {missing[0]}=NAME_OR_FOLDER")
     for name in NUMBER_FORMATS:
-        if name in source.parameters and name in given:
+        if name in parameters.names and name in given:
             _check_number_format(name, given[name])
-    check_device(model, given.get("device"))
-    if GIVES_TOKEN_SCORES in source.classes and "gguf_file" not in given:
-        _check_weights(given.get("pretrained"))
-    for name in PATHS if OF_A_SERVER not in source.classes else ():
-        check_path(f"--model_args has {name}={given.get(name)}", given.get(name))
 
 
 def _check_weights(folder: object) -> None:
@@ -344,7 +200,7 @@ def _is_missing_folder(value: object) -> bool:
 
 
 MOST_ROWS = 2_000  # of a file that a task's own code prepares; more take seconds
-MOST_EXAMINED = 40  # tasks of a group; if none of them can be audited, the others are left to the command
+SHAPING = ("task", "output_type", "process_docs", "doc_to_text", "doc_to_choice", "doc_to_target")
 
 
 def preflight(
@@ -381,11 +237,11 @@ def preflight(
     if not asked or not all(suffix or audits for _, suffix in named.values()):
         return
     _refuse_unable([model for model, _ in models], asked)
-    index = _WrittenIndex(include_path)
+    bases, texts = [base for base, _ in named.values()], task_texts(include_path)
     if data_files is not None:
-        _refuse_file(data_files, [base for base, _ in named.values()], index)
+        _refuse_file(data_files, bases, texts)
     elif named:
-        _refuse_unauditable([base for base, _ in named.values()], index, leaves_out)
+        _refuse_unauditable(bases, texts, leaves_out)
 
 
 def _parted(task: str) -> tuple[str, str]:
@@ -404,31 +260,33 @@ def _refuse_unable(models: Sequence[str], audits: Sequence[str]) -> None:
         )
 
 
-def _refuse_file(file: object, bases: Sequence[str], index: _WrittenIndex) -> None:
+def _refuse_file(file: object, bases: Sequence[str], texts: Mapping[str, str]) -> None:
     """Raises ValueError or OSError if the file or its right answers cannot be read, or it has no question that one of
     the tasks could read."""
     rows = _questions_in(file)
-    others = [base for base in bases if base in index and not _is_own(base, index)]
+    others = [base for base in bases if files_naming(base, texts) and not _is_own(base, texts)]
     if not others:
         _refuse_without_question(file, rows)
-    elif len(others) == 1 and len(rows) <= MOST_ROWS:
-        _refuse_misfit(str(file), rows, index[others[0]])
+    elif len(others) == 1 and len(rows) <= MOST_ROWS and (settings := _settings_of(others[0], texts)):
+        _refuse_misfit(str(file), rows, settings)
 
 
-def _refuse_misfit(file: str, rows: Any, entry: Any) -> None:
+def _refuse_misfit(file: str, rows: Any, settings: Mapping[str, Any]) -> None:
     """Raises ValueError if the task can read none of the rows, which are no plain questions either."""
-    from lm_eval_leakage.harness.auditable import SentinelTask
-    from lm_eval_leakage.harness.seams.tasks import Kind
+    from lm_eval.api.task import ConfigurableTask
+    from lm_eval.config.task import TaskConfig
+
     from lm_eval_leakage.harness.tasks.data import rows_of_file
 
-    if entry.kind is not Kind.TASK:
-        return
-    try:
-        task = SentinelTask(entry.cfg)
-    except Exception:  # a task's own module may raise anything; the run says what
-        return
-    task.dataset, task.features = {}, list(rows.column_names)
-    rows_of_file(task, rows, file)
+    class WithoutData(ConfigurableTask):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._config = TaskConfig(**{key: settings[key] for key in SHAPING if key in settings})
+            self.prompt, self.OUTPUT_TYPE = None, self.config.output_type
+            self.dataset: Any = {}
+            self.features = list(rows.column_names)
+
+    if "class" not in settings:
+        rows_of_file(WithoutData(), rows, file)
 
 
 def _questions_in(file: object) -> Any:
@@ -457,10 +315,11 @@ def _refuse_without_question(file: object, rows: Any) -> None:
 # ---------------------------------------------------------------------- the kind of a task
 
 
-def _refuse_unauditable(tasks: Sequence[str], index: _WrittenIndex, leaves_out: bool) -> None:
-    """Raises ValueError if one of the tasks cannot be audited (where the command `leaves_out` such tasks: if none can
-    be), with the reason that `ls` gives."""
-    reasons = {task: reason for task in tasks if (reason := _why_unauditable(task, index))}
+def _refuse_unauditable(tasks: Sequence[str], texts: Mapping[str, str], leaves_out: bool) -> None:
+    """Raises ValueError if the settings of one of the tasks tell that it cannot be audited (where the command
+    `leaves_out` such tasks: of all of them), with the reason that `ls` gives. The others are tried on their rows, by
+    the command."""
+    reasons = {task: reason for task in tasks if (reason := _why_unauditable(task, texts))}
     if not reasons or (leaves_out and len(reasons) < len(set(tasks))):
         return
     task, reason = next(iter(reasons.items()))
@@ -470,70 +329,34 @@ def _refuse_unauditable(tasks: Sequence[str], index: _WrittenIndex, leaves_out: 
     )
 
 
-def _why_unauditable(name: str, index: _WrittenIndex) -> str:
-    """The reason of the first task in it; empty if one may be audited or the name is not in any YAML."""
-    from lm_eval_leakage.harness.auditable import NOT_AUDITED, judge, tasks_of
-
-    if name not in index or _is_own(name, index):
+def _why_unauditable(name: str, texts: Mapping[str, str]) -> str:
+    settings = {} if _is_own(name, texts) else _settings_of(name, texts)
+    if not settings:
         return ""
-    first = ""
-    leaves = list(islice(tasks_of(name, index), MOST_EXAMINED + 1))
-    for task in leaves:
-        status, reason = judge(index[task].cfg or {})
-        if status != NOT_AUDITED or len(leaves) > MOST_EXAMINED:
-            return ""
-        first = first or reason
-    return first
+    from lm_eval_leakage.harness.auditable import WRITTEN_IN_PYTHON, constant_choices
+
+    return WRITTEN_IN_PYTHON if "class" in settings else constant_choices(settings)
 
 
-def _is_own(name: str, index: _WrittenIndex) -> bool:
+def _is_own(name: str, texts: Mapping[str, str]) -> bool:
     """Whether it is one of our own data sets, whose first audit has a YAML of its own and reads plain fields."""
-    return f"{name}_{FIRST_AUDIT}" in index
+    return bool(files_naming(f"{name}_{FIRST_AUDIT}", texts))
 
 
-class _WrittenIndex(dict[str, Any]):
-    """lm_eval's index of tasks, groups and tags, read name by name from the YAML files that mention the name: building
-    the whole index takes seconds."""
+def _settings_of(name: str, texts: Mapping[str, str]) -> Mapping[str, Any]:
+    """A single task's, without building the index, which takes seconds; none for a group, a tag, or a YAML that cannot
+    be read, which lm_eval leaves out."""
+    from lm_eval_leakage.harness.seams.tasks import task_settings
 
-    def __init__(self, include_path: str | Path | None) -> None:
-        super().__init__()
-        self._texts = task_texts(include_path)
-
-    def __contains__(self, name: object) -> bool:
+    found: Mapping[str, Any] = {}
+    for file in files_naming(name, texts):
         try:
-            return isinstance(name, str) and self[name] is not None
-        except KeyError:
-            return False
-
-    def __missing__(self, name: str) -> Any:
-        from lm_eval_leakage.harness.seams.tasks import Kind
-
-        found = None
-        for entry in self._entries(name):
-            if found is not None and found.kind is Kind.TAG and entry.kind is Kind.TAG:
-                found.tags.update(entry.tags)
-            else:
-                found = entry  # files that are read later have precedence, as in lm_eval
-        if found is None:
-            raise KeyError(name)
-        self[name] = found
-        return found
-
-    def _entries(self, name: str) -> Iterator[Any]:
-        from lm_eval_leakage.harness.seams.tasks import Entry, Kind, unresolved_settings
-
-        for file in files_naming(name, self._texts):
-            try:
-                config = unresolved_settings(file)
-            except Exception:  # lm_eval leaves out a YAML that cannot be read, whatever it raises
-                continue
-            tags, task = config.get("tag") or (), config.get("task")
-            if "class" not in config and config.get("group") == name:
-                yield Entry(name, Kind.GROUP, Path(file), config)
-            elif task == name:
-                yield Entry(name, Kind.PY_TASK if "class" in config else Kind.TASK, Path(file), config)
-            elif isinstance(task, str) and name in ([tags] if isinstance(tags, str) else tags):
-                yield Entry(name, Kind.TAG, None, tags={task})
+            settings = task_settings(file)
+        except Exception as error:
+            logger.debug("%s cannot be read: %r", file, error)
+            continue
+        found = settings if settings.get("task") == name else found  # as in lm_eval, the last one counts
+    return found
 
 
 USUAL_MODEL = "hf"  # of lm_eval, without --model

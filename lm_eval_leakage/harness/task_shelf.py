@@ -12,7 +12,7 @@ from typing import Any
 from lm_eval.api.group import Group
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.harness.seams.tasks import Entry, Kind, with_metadata
+from lm_eval_leakage.harness.seams.tasks import Entry, kind_of, with_metadata
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
 from lm_eval_leakage.harness.tasks.task import LeakageTask, doc_hash, row_names
@@ -89,7 +89,7 @@ class TaskShelf:
     def _meant(self, name: str) -> Iterable[str]:
         index = self._manager.task_index
         if name in index:
-            tagged = index[name].kind is Kind.TAG
+            tagged = kind_of(index[name]) == "TAG"
             return self._manager.load([name])["tasks"] if tagged else [name]
         if set("*?[") & set(name) and (found := self._manager.match_tasks([name])):
             return [one for one in found if (split_name(one) is None) == (split_name(name) is None)]

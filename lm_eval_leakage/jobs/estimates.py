@@ -13,10 +13,11 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from lm_eval_leakage.files import check_writable
+from lm_eval_leakage.harness.backends import why_cannot_answer
 from lm_eval_leakage.harness.costs import RunSize, drawn_rows, prepare_to_count, size_of, speed_of
 from lm_eval_leakage.harness.models.model_identity import parameters_on_disk
 from lm_eval_leakage.harness.models.request_tokens import SCORED, TokenizerOnly, tokenizer_on_disk
-from lm_eval_leakage.harness.preflight import preflight, warn_if_one_at_a_time, why_cannot_answer, why_not
+from lm_eval_leakage.harness.preflight import preflight, warn_if_one_at_a_time, why_not
 from lm_eval_leakage.harness.task_shelf import LoadedTask, TaskShelf
 from lm_eval_leakage.harness.tasks.data import ENDINGS
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys

@@ -19,10 +19,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from lm_eval_leakage.harness.backends import why_cannot_answer
 from lm_eval_leakage.harness.costs import ROWS_MEASURED, needs_of, size_of
 from lm_eval_leakage.harness.models.request_tokens import TokenizerOnly, tokenizer_on_disk
 from lm_eval_leakage.harness.own_benchmark import is_file_of_questions, write_task
-from lm_eval_leakage.harness.preflight import why_cannot_answer
 from lm_eval_leakage.harness.saved_run import BATCH_SIZE, DEVICE, NamedModel
 from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf, digest_of_rows, placed_rows
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY

@@ -130,7 +130,7 @@ def _shards(run: Run, problems: list[Problem]) -> dict[str, _Asked]:
     if ignored:
         what = (
             f"was to ask a shard of {', '.join(ignored)}, but asked all questions, since lm_eval ran without this "
-            "package (`lm-eval-leakage enable` adds it); taken for a whole run"
+            "package (`lm-eval-leakage plugin enable` adds it); taken for a whole run"
         )
         problems.append(Problem(what, run.results_file))
     return found

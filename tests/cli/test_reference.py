@@ -51,7 +51,7 @@ def test_only_options_for_programs_have_a_hyphen() -> None:
     ("option", "of"),
     [
         ("--output_path", {"annotate", "clean", "report", "leaderboard", "calibrate", "identify", "simulate", "run"}),
-        ("--include_path", {"run", "ls", "validate", "census", "orders", "simulate", "clean"}),
+        ("--include_path", {"run", "ls", "validate", "orders", "simulate", "clean"}),
         ("--calibrated_by", {"annotate", "clean", "report", "leaderboard", "identify", "prevalence"}),
     ],
 )

@@ -16,7 +16,7 @@ from tests.docs.pages import PAGES, ROOT, Block, all_blocks, all_commands, block
 
 Accepted = Callable[[list[str]], bool]
 OF_THE_READER = ("my_detectors",)  # packages that a page tells its reader to write
-OUR_LANGUAGES = {"", "bash", "console", "json", "python", "text", "toml", "yaml"}
+OUR_LANGUAGES = {"", "bash", "console", "diff", "json", "python", "text", "toml", "yaml"}
 
 
 def short(value: object) -> str:

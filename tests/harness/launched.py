@@ -7,7 +7,6 @@ import socket
 
 from accelerate.state import AcceleratorState
 
-from lm_eval_leakage.harness.models import processes
 from lm_eval_leakage.harness.models import processes as ranked_hf
 
 
@@ -21,5 +20,4 @@ def launched_as(number: int, port: int, n_processes: int = 2) -> None:
     os.environ |= {"RANK": str(number), "LOCAL_RANK": "0", "WORLD_SIZE": str(n_processes), "LOCAL_WORLD_SIZE": "1"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "HF_HUB_OFFLINE": "1"}
     ranked_hf.LOCAL_RANK = "0"
-    processes.joined.cache_clear()
     AcceleratorState._reset_state(reset_partial_state=True)

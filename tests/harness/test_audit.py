@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import random
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from lm_eval_leakage import leakage_task, task_configs_path
 from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.table import known_rows, pooled
 from lm_eval_leakage.harness.tasks.audit import LeakageGroup, RefusedAudit, audit_like, template
-from lm_eval_leakage.harness.tasks.base_task import draws_at_random, refusal
+from lm_eval_leakage.harness.tasks.base_task import refusal
 from lm_eval_leakage.harness.tasks.data import ReadDoc
 from lm_eval_leakage.harness.tasks.templates import split_name
 from lm_eval_leakage.records import Question
@@ -530,25 +529,6 @@ def test_answers_that_never_move_are_noted(folder, task, caplog) -> None:
     with caplog.at_level(logging.WARNING):
         manager(folder).load(["colours_leakage_perm"])
     assert "the right option is always the third published one" in caplog.text
-
-
-def _shuffles(docs: list) -> list:
-    def one(doc: list) -> list:
-        random.shuffle(doc)
-        return doc
-
-    return [one(doc) for doc in docs]
-
-
-def _calls_it(docs: list) -> list:
-    return _shuffles(docs)
-
-
-def test_functions_that_shuffle_are_recognised() -> None:
-    assert draws_at_random(_shuffles)
-    assert draws_at_random(_calls_it)
-    assert not draws_at_random(question)
-    assert not draws_at_random("{{question}}")
 
 
 def test_a_groups_rows_are_those_of_all_verdicts_and_copies_are_bare_numbers() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import pickle
@@ -19,7 +18,6 @@ from lm_eval_leakage.harness.finished_results import FinishedSamples
 from lm_eval_leakage.harness.models import backend_answers
 from lm_eval_leakage.harness.models.portions import PairsOf
 from lm_eval_leakage.harness.models.question_requests import Broken, Logged, QuestionRequests
-from lm_eval_leakage.harness.seams.results import harness_line
 from lm_eval_leakage.harness.tasks.data import KeptDocs
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import Skipped, TokenScores, UntestableQuestion
@@ -55,23 +53,6 @@ def questions_file(questions_file):
     return lambda docs: questions_file(docs) | {"control_form": False}
 
 
-def test_a_request_takes_at_most_400_bytes_before_it_is_answered_and_30_more_after(questions_file) -> None:
-    evaluate(FakeLM(by_hash), questions_file(MANY[:2]))  # what is imported and cached once
-    traced = []
-    for n_questions in (N_QUESTIONS // 4, N_QUESTIONS):
-        lm = Reporting()
-        tracemalloc.start()
-        try:
-            evaluate(lm, questions_file(MANY[:n_questions]))
-        finally:
-            tracemalloc.stop()
-        traced.append(lm.traced[-2:])
-    n_more = (N_QUESTIONS - N_QUESTIONS // 4) * N_ORDERS
-    asked, answered = ((many - few) / n_more for few, many in zip(*traced, strict=True))
-    assert asked < 400  # with its part of the question, its key, and the lists of the harness that it is in
-    assert answered - asked < 30  # a number and a byte
-
-
 def test_a_request_has_its_digest_made_once_before_it_is_sent_and_once_as_it_is_answered(
     questions_file, monkeypatch
 ) -> None:
@@ -101,19 +82,6 @@ def test_the_texts_of_a_question_are_rendered_at_most_nine_times_and_once_more_t
     tracker.save_results_samples(TASK, results["samples"][TASK])
     # built; estimated; its keys; twice by the model; its verdict; a line for each of two statistics, the first twice
     assert max(rendered.values()) <= most
-
-
-def test_nothing_stays_left_out_of_the_search_for_garbage(questions_file) -> None:
-    evaluate(FakeLM(by_hash), questions_file([GOOD]))
-    assert gc.get_freeze_count() == 0
-
-    class Broken(FakeLM):
-        def loglikelihood(self, requests):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(Broken(by_hash), questions_file([GOOD]))
-    assert gc.get_freeze_count() == 0
 
 
 # ---------------------------------------------------------------------- rows
@@ -219,27 +187,11 @@ def test_samples_that_are_finished_when_they_are_read_are_a_list(questions_file)
     assert any(len(first["arguments"]) != len(second["arguments"]) for first, second in pairwise(samples))
 
 
-def test_a_line_is_the_same_whoever_writes_it(questions_file, tmp_path) -> None:
-    odd = GOOD | {
-        "question": 'Which "one"\\ is\tit,\u2028 Ärger, 中文?',
-        "choices": ["a\n", "b", "\U0001f98a", "d\x7f"],
-    }
-    results = evaluate(FakeLM(by_hash), questions_file([GOOD, ONE, TWINS, odd]))
-    samples = results["samples"][TASK]
-    tracker = EvaluationTracker(output_path=str(tmp_path))
-    tracker.save_results_aggregated(results, results["samples"])
-    EvaluationTracker.save_results_samples.__wrapped__(tracker, TASK, [*samples])
-    (log,) = tmp_path.rglob("samples_*.jsonl")
-    assert log.read_bytes() == "".join(map(harness_line, samples)).encode()
-
-
-def test_the_lines_of_a_harness_that_writes_differently_are_all_its_own(questions_file, tmp_path, monkeypatch) -> None:
-    results = evaluate(FakeLM(by_hash), questions_file([GOOD, TWINS]))
-    tracker = EvaluationTracker(output_path=str(tmp_path))
-    tracker.save_results_aggregated(results, results["samples"])
-    monkeypatch.setattr("lm_eval.loggers.evaluation_tracker.sanitize_list", lambda values: "other")
-    tracker.save_results_samples(TASK, results["samples"][TASK])
-    (log,) = tmp_path.rglob("samples_*.jsonl")
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    assert [line["resps"] for line in lines] == ["other"] * 4
-    assert [line["doc_id"] for line in lines] == [0, 1, 0, 1]
+def test_a_sample_that_is_read_for_its_hashes_renders_no_texts(questions_file, monkeypatch, tmp_path) -> None:
+    samples = evaluate(FakeLM(by_hash), questions_file([GOOD, TWINS]))["samples"][TASK]
+    whole = [*map(dict, (one.items() for one in samples))]
+    with monkeypatch.context() as patch:
+        patch.setattr(QuestionRequests, "arguments", property(lambda self: pytest.fail("texts were rendered")))
+        assert [one["doc_hash"] for one in samples] == [one["doc_hash"] for one in whole]
+    assert [(one.get("nothing", 1), one.get("resps") == one["resps"]) for one in samples] == [(1, True)] * len(whole)
+    assert [*samples] == whole

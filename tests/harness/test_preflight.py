@@ -11,8 +11,7 @@ from lm_eval_leakage.harness.preflight import check_given_once, check_model, par
 from lm_eval_leakage.jobs.plan import check_plan
 from lm_eval_leakage.jobs.whole_check import run_check
 
-GENERATED = "the task gives the model no options to choose from, and no field of the data row holds options"
-IN_CONTEXT = "each option is inside a context of its own; there is no list of options"
+WORDS = "the options are words of the task, the same for every question: yes, no"
 PERM = ("leakage_perm",)
 
 
@@ -21,66 +20,50 @@ def _no_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TaskManager, "__init__", lambda *_, **__: pytest.fail("the index was built"))
 
 
-@pytest.mark.parametrize(
-    ("task", "reason"),
-    [("gsm8k", GENERATED), ("wikitext", GENERATED), ("winogrande", IN_CONTEXT), ("bigbench_generate_until", "")],
-)
-def test_tasks_that_no_audit_fits_are_refused_with_the_reason_that_ls_gives(task: str, reason: str) -> None:
-    for tasks, audits in (((task,), PERM), ((f"{task}_leakage_perm",), ()), ((f"{task}_choice_confusion",), ())):
-        if reason:
-            with pytest.raises(ValueError, match=f"{task} cannot be audited: {reason}; choose another benchmark"):
-                preflight(tasks, audits=audits)
-        else:  # too many tasks to examine here
-            preflight(tasks, audits=audits)
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    (tmp_path / "mine.yaml").write_text(
+        "task: mine\noutput_type: multiple_choice\ndoc_to_text: q\ndoc_to_choice: ['yes', 'no']\n"
+    )
+    (tmp_path / "other.yaml").write_text("include: mine.yaml\ntask: arc_easy\ntag: [mine_all]\n")
+    (tmp_path / "python.yaml").write_text("task: python\nclass: !function json.JSONEncoder\n")
+    (tmp_path / "broken.yaml").write_text("task: broken\n  - [\n")
+    return tmp_path
+
+
+def test_tasks_whose_settings_no_audit_fits_are_refused_with_the_reason_that_ls_gives(mine: Path) -> None:
+    for tasks, audits in ((("mine",), PERM), (("mine_leakage_perm",), ()), (("arc_easy_choice_confusion",), ())):
+        with pytest.raises(ValueError, match=f"cannot be audited: {WORDS}; choose another benchmark"):
+            preflight(tasks, audits=audits, include_path=mine)
+    with pytest.raises(ValueError, match="python cannot be audited: it is written in Python"):
+        preflight(["python"], audits=PERM, include_path=mine)
 
 
 @pytest.mark.parametrize(
-    "tasks",
-    [
-        ("arc_easy",),
-        ("mmlu",),  # a group of groups of tags
-        ("mmlu_stem_tasks",),  # a tag
-        ("fresh",),  # one of our own data sets
-        ("mmlu_*",),
-        (),
-    ],
-    ids=str,
+    "tasks", [("arc_easy",), ("mmlu",), ("mmlu_stem_tasks",), ("fresh",), ("mmlu_*",), ()], ids=str
 )
-def test_tasks_of_which_one_may_be_audited_pass(tasks: tuple[str, ...]) -> None:
+def test_tasks_that_only_their_rows_could_tell_pass(tasks: tuple[str, ...]) -> None:
     preflight(tasks, audits=PERM)
 
 
-def test_one_task_without_options_among_others_is_refused_unless_the_command_leaves_it_out() -> None:
-    for tasks, audits in ((["piqa", "gsm8k"], PERM), (["piqa_leakage_perm", "gsm8k_leakage_perm"], ())):
-        with pytest.raises(
-            ValueError, match=r"gsm8k cannot be audited: .*; leave it out, or choose another benchmark"
-        ):
-            preflight(tasks, audits=audits)
-        preflight(tasks, audits=audits, leaves_out=True)
+def test_one_task_without_options_among_others_is_refused_unless_the_command_leaves_it_out(mine: Path) -> None:
+    for tasks, audits in ((["piqa", "mine"], PERM), (["piqa_leakage_perm", "mine_leakage_perm"], ())):
+        with pytest.raises(ValueError, match=r"mine cannot be audited: .*; leave it out, or choose another benchmark"):
+            preflight(tasks, audits=audits, include_path=mine)
+        preflight(tasks, audits=audits, include_path=mine, leaves_out=True)
 
 
-def test_a_run_of_a_generative_task_itself_is_none_of_our_business() -> None:
-    preflight(["gsm8k"], [("hf", {"pretrained": "gpt2"})])
-    preflight(["gsm8k", "gsm8k_leakage_perm"])
+def test_a_run_of_such_a_task_itself_and_a_broken_yaml_are_none_of_our_business(mine: Path) -> None:
+    preflight(["mine"], [("hf", {"pretrained": "gpt2"})], include_path=mine)
+    preflight(["mine", "mine_leakage_perm"], include_path=mine)
+    preflight(["broken"], audits=PERM, include_path=mine)
 
 
-def test_a_task_of_the_users_is_examined_and_takes_the_place_of_the_harnesss(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("task: mine\noutput_type: generate_until\ndoc_to_text: q\ndoc_to_target: a\n")
-    (tmp_path / "other.yaml").write_text("include: mine.yaml\ntask: arc_easy\ntag: [mine_all]\n")
-    (tmp_path / "broken.yaml").write_text("task: broken\n  - [\n")
-    for name in ("mine", "arc_easy", "mine_all"):
-        with pytest.raises(ValueError, match=f"{name} cannot be audited"):
-            preflight([name], audits=PERM, include_path=tmp_path)
-    preflight(["arc_easy"], audits=PERM)
-    preflight(["broken"], audits=PERM, include_path=tmp_path)
-
-
-def test_a_check_of_a_generative_task_ends_before_anything_is_loaded(tmp_path: Path, monkeypatch) -> None:
+def test_a_check_of_such_a_task_ends_before_anything_is_loaded(mine: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: pytest.fail("data was loaded"))
-    settings = check_plan(
-        {"model": "hf", "model_args": "pretrained=gpt2", "tasks": "gsm8k", "output_path": tmp_path / "out"}
-    )
-    with pytest.raises(ValueError, match=f"gsm8k cannot be audited: {GENERATED}"):
+    told = {"tasks": "mine", "include_path": mine, "output_path": tmp_path / "out"}
+    settings = check_plan({"model": "hf", "model_args": "pretrained=gpt2", **told})
+    with pytest.raises(ValueError, match=f"mine cannot be audited: {WORDS}"):
         run_check(settings, lambda text: None)
     assert not (tmp_path / "out").exists()
 

@@ -252,7 +252,7 @@ def test_an_older_vllm_is_refused_in_a_sentence_that_names_the_version(module, m
 
 def test_it_is_refused_if_the_harness_scores_in_another_way(module, model, monkeypatch) -> None:
     monkeypatch.setattr("lm_eval.api.model.TemplateLM._loglikelihood_tokens", lambda self, batch: [])
-    with pytest.raises(UnsupportedHarness, match="`--model vllm-prefix-tree` is not available; use `--model vllm`"):
+    with pytest.raises(UnsupportedHarness, match="are not available; use `hf`, `vllm`"):
         module.VLLMPrefixTreeLM(pretrained=model)
 
 

@@ -31,7 +31,7 @@ def oldest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_it_is_as_our_table_of_its_private_parts_says(oldest: dict[str, str]) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not model"]
     done = subprocess.run(
-        [*command, "tests/harness/patches"], env=oldest, cwd=ROOT, capture_output=True, text=True, check=False
+        [*command, "tests/harness/seams"], env=oldest, cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[-5000:]
 

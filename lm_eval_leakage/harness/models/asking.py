@@ -17,12 +17,11 @@ from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness.models.backend_answers import BackendAnswers
 from lm_eval_leakage.harness.models.model_identity import identity_of, named_identity
-from lm_eval_leakage.harness.models.portions import not_searched_for_garbage
 from lm_eval_leakage.harness.models.processes import are_replicas, is_first, warn_of_repeated_work
 from lm_eval_leakage.harness.models.question_requests import MEANING, REQUEST_TYPE, Broken, LeakageInstance, refuses
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
-from lm_eval_leakage.harness.seams.backends import hook_is_known, offer_request_type
+from lm_eval_leakage.harness.seams.backends import offer_request_type
 from lm_eval_leakage.harness.seams.call_frames import Evaluation
 from lm_eval_leakage.harness.seams.results import on_next_results
 from lm_eval_leakage.logs.answer_store import FOLDER, AnswerStore
@@ -99,7 +98,6 @@ def add_request_method(lm: Any) -> None:
     """Gives the model's class the method REQUEST_TYPE."""
     offer_request_type(lm, REQUEST_TYPE, ask)
     accept_valid_answers_only(type(getattr(lm, "lm", lm)))
-    hook_is_known()  # a user learns before the run that a kill would cost more
 
 
 def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[None]:
@@ -110,7 +108,7 @@ def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[None]:
         task.check_met(lm)
     warn_of_repeated_work(lm)
     resume, evaluation = any(task.resume for task in tasks), instances[0].task.evaluation
-    with not_searched_for_garbage(), kept_answers(lm, resume, evaluation) as store:
+    with kept_answers(lm, resume, evaluation) as store:
         for method in sorted({instance.of.method for instance in instances}):
             asked = [one for one in instances if one.of.method == method and one.of.skipped is None]
             BackendAnswers(lm, method, asked, store).collect()

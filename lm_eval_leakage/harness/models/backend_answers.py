@@ -28,7 +28,7 @@ from tqdm import tqdm
 from lm_eval_leakage.harness.models.announced import CountedRequest, TimeLeft, announced
 from lm_eval_leakage.harness.models.portions import Pair, WholePortions
 from lm_eval_leakage.harness.models.processes import are_replicas, from_first, most_of_all
-from lm_eval_leakage.harness.models.question_requests import Broken, RequestKeys, request_key
+from lm_eval_leakage.harness.models.question_requests import Broken, request_key
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
 from lm_eval_leakage.harness.seams.backends import Answers, answers_reported
 from lm_eval_leakage.logs.answer_store import Answer, AnswerStore
@@ -152,17 +152,18 @@ class BackendAnswers:
         self.lm = self.model if are_replicas(lm) else lm
         self._asked: list[AskedRequest] = []  # of equal requests, the first
         self._copies: list[tuple[AskedRequest, AskedRequest]] = []  # each of the others, with the first
-        self._keys = RequestKeys(len(instances))  # of those in `_asked`
+        self._places: dict[bytes, int] = {}  # of those in `_asked`, by key
         self._called: tuple[list[Any], Sequence[int]] = ([], ())  # the requests of the call, and their places
         may_keep = bytearray()
         for one in instances:
-            place = self._keys.add(request_key(method, one.args))
+            place = self._places.setdefault(request_key(method, one.args), len(self._asked))
             if place == len(self._asked):
                 self._asked.append(one)
                 may_keep.append(one.task.resume)
             else:
                 self._copies.append((one, self._asked[place]))
                 may_keep[place] |= one.task.resume
+        self._keys = list(self._places)
         self._may_keep = None if all(may_keep) else may_keep
         self._time_left: TimeLeft | None = None
 
@@ -271,7 +272,7 @@ class BackendAnswers:
     def _reported(self, method: str, arguments: Any, response: object) -> None:
         # As the harness's cache, `hf` reports windows of rolling log-likelihoods, which nobody asked for.
         if method == self.method:
-            place = self._keys.find(request_key(method, arguments))
+            place = self._places.get(request_key(method, arguments))
             if place is not None and self._asked:
                 self.receive(place, response)
 

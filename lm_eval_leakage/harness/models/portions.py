@@ -1,6 +1,4 @@
-"""Spares Python's search for garbage what a run holds until its end anyway.
-
-Requests in portions: while the model scores one, the next is tokenised and its tree is built, in a thread.
+"""Requests in portions: while the model scores one, the next is tokenised and its tree is built, in a thread.
 
 Only two portions are in memory at a time. Requests that share a prefix are usually next to each other; what two
 portions share is computed twice, which is about a hundredth of the work.
@@ -11,12 +9,10 @@ from all requests of a run, and a run that is resumed asks those that are incomp
 
 from __future__ import annotations
 
-import gc
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
@@ -24,18 +20,6 @@ import numpy as np
 
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, Texts
 from lm_eval_leakage.scoring.scorers import ScoredTexts
-
-
-@contextmanager
-def not_searched_for_garbage() -> Iterator[None]:
-    """Within the block, whatever existed before it: the search for garbage goes through all objects again and again
-    while the requests of a large benchmark are made. What is created in the block is collected as usual."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

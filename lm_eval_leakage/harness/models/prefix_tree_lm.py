@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from lm_eval.api.instance import Instance
+from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.portions import (
@@ -30,7 +31,7 @@ from lm_eval_leakage.harness.models.portions import (
 )
 from lm_eval_leakage.harness.models.processes import PATIENCE, RankedHF, least_of_all, on_all, together
 from lm_eval_leakage.harness.models.tokenising import PairEncoder, encoded_pairs
-from lm_eval_leakage.harness.seams.backends import Answers, refuse_other_hf, report_answers
+from lm_eval_leakage.harness.seams.backends import Answers, refuse_other_scoring, report_answers
 from lm_eval_leakage.scoring.prefix_tree import Text, Texts
 from lm_eval_leakage.scoring.scorers import (
     ScoredText,
@@ -186,7 +187,7 @@ class PrefixTreeLM(RankedHF):
     """
 
     def __init__(self, *args: Any, max_tokens: int | str = "auto", **kwargs: Any) -> None:
-        refuse_other_hf()
+        refuse_other_scoring(HFLM)
         if max_tokens != "auto" and not (isinstance(max_tokens, int) and max_tokens >= PROBE_BUDGET):
             raise ValueError(
                 f"max_tokens is {max_tokens!r}; give `auto`, or a whole number of at least {PROBE_BUDGET}"

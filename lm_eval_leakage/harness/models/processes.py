@@ -25,41 +25,11 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from torch import distributed
 
-from lm_eval_leakage.harness.models.lifeline import Lifeline, meet
-
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-JOINING = timedelta(minutes=10)  # within which all processes have to start
 # How long to wait for a process of the same model that computes the same at the same time, where it may have failed
 # in another way than this one: its connection is alive.
 PATIENCE = timedelta(seconds=30)
-
-
-@cache
-def joined() -> Lifeline:
-    """Waits until all processes that the launcher announces have started, and connects them. Raises RuntimeError if
-    they have not after JOINING."""
-    n_started, host = int(os.environ.get("WORLD_SIZE", 1)), os.environ.get("MASTER_ADDR")
-    if n_started == 1 or host is None or "RANK" not in os.environ or not distributed.is_available():
-        return Lifeline()
-    try:
-        store, number, n_all = next(distributed.rendezvous("env://", timeout=JOINING))  # type: ignore[attr-defined]
-    except RuntimeError as error:
-        raise RuntimeError(
-            f"not all of the {n_started} processes of this run have started within {JOINING.seconds // 60} minutes "
-            f"({str(error).splitlines()[0]}); look for the first error of the missing ones, and start all again"
-        ) from error
-    line = Lifeline(number, n_all)
-    try:
-        meet(store, line, host)
-    except OSError as error:
-        logger.warning(
-            "no connection to %s (%s): if a process of the run dies, this one may wait for it; the network has to "
-            "allow connections between the machines on all ports",
-            host,
-            error,
-        )
-    return line
 
 
 def on_all(found: bool, patience: timedelta | None = None) -> bool:
@@ -222,67 +192,44 @@ class RankedHF(HFLM):  # type: ignore[misc]
         that communicate are called from the main thread, in the same order in every process.
     """
 
+    _among: tuple[int, int] | None = None  # rank and number of ranks, once accelerate knows them
+    _n_calls = 0  # that are not complete
+
     def __init__(self, pretrained: Any, *args: Any, **kwargs: Any) -> None:
         if LOCAL_RANK is not None:
             os.environ["LOCAL_RANK"] = LOCAL_RANK
+        n_started = int(os.environ.get("WORLD_SIZE", 1))
         # objects are evaluated by whoever made them, perhaps in one process only
-        self._lifeline = joined() if isinstance(pretrained, str) else Lifeline()
-        if self._lifeline.n_processes > 1 and not torch.accelerator.is_available():
+        if isinstance(pretrained, str) and n_started > 1 and not torch.accelerator.is_available():
             os.environ.setdefault("ACCELERATE_USE_CPU", "true")  # else accelerate sees processes with GPUs only
         super().__init__(pretrained, *args, **kwargs)
         accelerator = getattr(self, "accelerator", None)
         if accelerator is not None:
-            self._rank, self._world_size = accelerator.process_index, accelerator.num_processes
+            self._among = accelerator.process_index, accelerator.num_processes
         self.is_replica = are_replicas(self)
-        self._n_calls = 0  # that are not complete
         if self.is_replica and process_number():
             # The harness would take the first process of every node for the one that saves results.
             os.environ["LOCAL_RANK"] = str(process_number())
 
+    @property
+    def rank(self) -> int:
+        """Over all nodes; that of `hf` starts at 0 on each."""
+        return int(super().rank) if self._among is None else self._among[0]
+
+    @property
+    def world_size(self) -> int:
+        """1 while this process computes, which it does without the others."""
+        if self._among is None:
+            return int(super().world_size)
+        return 1 if self._n_calls else self._among[1]
+
     @contextmanager
     def working(self) -> Iterator[None]:
-        """While this process computes. In a data-parallel run it does so without the others, whatever they compute
-        meanwhile, but its round lasts until all have gathered their results."""
-        begin = self._lifeline.wait if self.is_replica else self._lifeline.work
-        begin()
         self._n_calls += 1
-        n_ranks, self._world_size = self._world_size, 1
         try:
             yield
         finally:
-            self._world_size = n_ranks
             self._n_calls -= 1
-        if self.is_replica and not self._n_calls:  # not after an error: the others need this process's part
-            self._lifeline.rest()
-
-    def _model_call(self, *args: Any, **kwargs: Any) -> Any:
-        with self.working():
-            return super()._model_call(*args, **kwargs)
 
     loglikelihood_rolling = together(HFLM.loglikelihood_rolling)
     generate_until = together(HFLM.generate_until)
-
-    def all_gather(self, tensor: Any) -> Any:
-        with self._waiting():
-            return super().all_gather(tensor)
-
-    def barrier(self) -> None:
-        with self._waiting():
-            super().barrier()
-
-    def gather_object(self, obj: Any, dst: int = 0) -> Any:
-        """The last that the processes of a data-parallel run do together."""
-        with self._waiting():
-            gathered = super().gather_object(obj, dst)
-        if self.world_size > 1:
-            self._lifeline.rest()
-        return gathered
-
-    @contextmanager
-    def _waiting(self) -> Iterator[None]:
-        if self.world_size == 1:
-            yield
-            return
-        self._lifeline.wait()
-        yield
-        self._lifeline.work()

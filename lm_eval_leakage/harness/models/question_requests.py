@@ -50,7 +50,6 @@ NOT_ASKED: Mapping[str, Response] = {"loglikelihood": (math.nan, False), "token_
 RENDERED_AGAIN = 12  # requests; the texts of a question with fewer are kept
 NOTHING_ELSE: dict[int, Any] = {}  # shared by all questions, never changed
 KEY_SIZE = 16  # bytes
-NO_KEY = -1
 NOT_ANSWERED = 2  # beside 0 and 1, whether each token of a text was the most likely
 
 
@@ -279,42 +278,3 @@ def request_key(method: str, arguments: Sequence[Any]) -> bytes:
     parts = [part if isinstance(part, str) else json.dumps(part, sort_keys=True, default=str) for part in arguments]
     whole = f"{method} {','.join([str(len(part)) for part in parts])} {''.join(parts)}"
     return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=KEY_SIZE).digest()
-
-
-class RequestKeys:
-    """Distinct keys, numbered in the order in which they are added, in a sixth of a dictionary's memory: a hash table
-    with open addressing, whose hashes are the keys' own first bytes, since they are digests.
-
-    most: number of keys that are added at most
-    """
-
-    def __init__(self, most: int) -> None:
-        self._keys = bytearray()
-        self._mask = (1 << (2 * most).bit_length()) - 1
-        self._slots = array("i", [NO_KEY]) * (self._mask + 1)  # at most half of them full
-
-    def __len__(self) -> int:
-        return len(self._keys) // KEY_SIZE
-
-    def __getitem__(self, place: int) -> bytes:
-        return bytes(self._keys[place * KEY_SIZE : (place + 1) * KEY_SIZE])
-
-    def add(self, key: bytes) -> int:
-        """The place of a key, which is the number of those before it if it is new."""
-        slot = self._slot(key)
-        if self._slots[slot] == NO_KEY:
-            self._slots[slot] = len(self)
-            self._keys += key
-        return self._slots[slot]
-
-    def find(self, key: bytes) -> int | None:
-        place = self._slots[self._slot(key)]
-        return None if place == NO_KEY else place
-
-    def _slot(self, key: bytes) -> int:
-        """Where a key is in the table, or would be."""
-        keys, slots, mask = self._keys, self._slots, self._mask
-        slot = int.from_bytes(key[:8], "little") & mask
-        while (place := slots[slot]) != NO_KEY and keys[place * KEY_SIZE : (place + 1) * KEY_SIZE] != key:
-            slot = (slot + 1) & mask
-        return slot

@@ -27,7 +27,7 @@ from lm_eval_leakage.harness.models.backend_answers import engine_answers
 from lm_eval_leakage.harness.models.portions import AS_VLLM, FittedTexts, Pair
 from lm_eval_leakage.harness.models.prefix_tree_lm import NOISE, PROBE
 from lm_eval_leakage.harness.models.tokenising import encoded_pairs
-from lm_eval_leakage.harness.seams.patching import is_as_known
+from lm_eval_leakage.harness.seams.backends import refuse_other_scoring
 from lm_eval_leakage.scoring.engine import EngineScorer, Returned, SharedScores
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, Texts
 
@@ -144,7 +144,7 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
                 f"vllm-prefix-tree needs vLLM {FIRST_VERSION} or later, which can read its prefix cache for "
                 "log-probabilities; upgrade vllm, or use --model vllm"
             )
-        is_as_known("lm_eval.api.model:TemplateLM._loglikelihood_tokens")
+        refuse_other_scoring(VLLM)
         kwargs.setdefault("disable_log_stats", False)  # they count preempted requests
         super().__init__(*args, **kwargs)
         self._scorer: EngineScorer | None = None

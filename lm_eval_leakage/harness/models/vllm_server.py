@@ -25,7 +25,7 @@ from lm_eval.models.openai_completions import LocalCompletionsAPI
 
 from lm_eval_leakage.harness.models.backend_answers import engine_answers
 from lm_eval_leakage.harness.models.portions import Pair
-from lm_eval_leakage.harness.seams.backends import refuse_other_api
+from lm_eval_leakage.harness.seams.backends import refuse_other_scoring
 from lm_eval_leakage.scoring.engine import EngineScorer, Returned
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text
 
@@ -228,7 +228,7 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
     """
 
     def __init__(self, base_url: str | None = None, num_concurrent: int = 1, **kwargs: Any) -> None:
-        refuse_other_api()
+        refuse_other_scoring(LocalCompletionsAPI)
         if not (base_url or "").rstrip("/").endswith(COMPLETIONS):
             raise ValueError(
                 f"base_url is {base_url!r}; give the URL of a vLLM server's completions, such as "

@@ -1,6 +1,4 @@
-"""Uses of private parts of TemplateAPI, the base class of lm_eval's models behind a URL.
-
-Uses of private parts of HFLM, lm_eval's model `hf`.
+"""Uses of private parts of lm_eval's models: the scoring that ours override, the logits of `hf`.
 
 Adds a request type to a model: lm_eval calls the model's method that is named like the request's type.
 
@@ -24,20 +22,27 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from types import MethodType
 from typing import Any
 
-from lm_eval_leakage.harness.seams.patching import found, is_as_known, patched_once
+from lm_eval_leakage.harness.seams.patching import (
+    difference_of,
+    found,
+    is_as_known,
+    patched_once,
+    report_missing,
+    seam_of,
+)
 
-API = "lm_eval.models.api_models:TemplateAPI"
+SCORING = "lm_eval.api.model:TemplateLM._loglikelihood_tokens"
 COMPLETIONS = "lm_eval.models.openai_completions"
 
 
-def refuse_other_api() -> None:
-    """Raises UnsupportedHarness, before anything is sent, if `local-completions` lacks what vllm-server-prefix-tree
-    overrides."""
-    is_as_known(f"{API}._loglikelihood_tokens")
+def refuse_other_scoring(base: type) -> None:
+    """Raises UnsupportedHarness, before a model is loaded, if `base`, a model class of lm_eval, is not scored by the
+    method that our models override."""
+    if is_as_known(SCORING) and (difference := difference_of(base._loglikelihood_tokens, seam_of(SCORING))):  # type: ignore[attr-defined]
+        report_missing(seam_of(SCORING), difference)
 
 
 def before_completions(kind: Any, prepare: Callable[[Any], None]) -> None:
@@ -64,12 +69,6 @@ def before_completions(kind: Any, prepare: Callable[[Any], None]) -> None:
 HF = "lm_eval.models.huggingface:HFLM"
 
 
-def refuse_other_hf() -> None:
-    """Raises UnsupportedHarness, before a model is loaded, if `hf` lacks what hf-prefix-tree overrides."""
-    for name in ("_loglikelihood_tokens", "rank", "world_size"):
-        is_as_known(f"{HF}.{name}")
-
-
 def offer_method(lm: Any, name: str, method: Callable[..., Any]) -> bool:
     """Adds a method that reads the logits to an HFLM model. Returns whether it was added."""
     if found(f"{HF}._model_call") is None:
@@ -86,21 +85,14 @@ def logits_of(lm: Any, tokens: Any) -> Any:
 def offer_request_type(lm: Any, name: str, answer: Callable[..., list[Any]]) -> None:
     """Adds the method to the model's class, since the harness's response cache forwards unknown attributes to the
     model that it wraps."""
-    if not hasattr(type(lm), name) and is_as_known("lm_eval.api.instance:Instance"):
+    if not hasattr(type(lm), name):
         setattr(type(lm), name, answer)
 
 
-HOOK = "lm_eval.api.model:CacheHook.add_partial"
 Report = Callable[[str, Any, Any], None]  # takes the method, the arguments of the request, and the response
 Answers = Sequence[tuple[float, bool]]
 # Takes a call's requests, the places of some of them, and their answers; returns False if it does not know the call.
 ReportTogether = Callable[[Sequence[Any], Sequence[int], Answers], bool]
-
-
-@cache
-def hook_is_known() -> bool:
-    """Whether this lm_eval has the hook; otherwise the log says so, once."""
-    return is_as_known(HOOK)
 
 
 @contextmanager
@@ -113,7 +105,7 @@ def answers_reported(
     to_cache: whether responses of a method are also passed to the run's own cache
     """
     before = getattr(model, "cache_hook", None)
-    if before is None or not hasattr(model, "set_cache_hook") or not hook_is_known():
+    if before is None or not hasattr(model, "set_cache_hook"):
         yield
         return
     model.set_cache_hook(_reporting(before, report, to_cache, report_together))

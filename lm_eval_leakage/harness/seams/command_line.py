@@ -15,10 +15,11 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lm_eval_leakage.harness.seams.patching import found, is_as_known, patched_once
+from lm_eval_leakage.harness.seams.patching import is_as_known, patched_once
 from lm_eval_leakage.texts import did_you_mean
 
 GET_HASH = "lm_eval.evaluator:get_git_commit_hash"
@@ -127,7 +128,9 @@ def arguments_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 def _of_harness() -> Any:
     """lm_eval's command line; None if it is built differently from what we know."""
-    return found("lm_eval._cli:HarnessCLI")() if is_as_known("lm_eval._cli:HarnessCLI.__init__") else None
+    if not is_as_known("lm_eval._cli:HarnessCLI.__init__"):
+        return None
+    return import_module("lm_eval._cli").HarnessCLI()
 
 
 class _OwnCommandsOnly:

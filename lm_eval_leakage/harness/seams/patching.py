@@ -5,7 +5,7 @@ process ourselves would hide the exception from code that called `simple_evaluat
 prints errors meant for users without a traceback would replace this. `sys.excepthook` is documented for this purpose;
 where something else has set it before us, that is called for errors that nobody foresaw, and prints them.
 
-Applies patches to lm_eval: each once, only if its target is as `seams.py` describes it, else with a message.
+Applies patches to lm_eval: each once, only if its target is as the table describes it, else with a message.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def patched_once(target: str, wrap: Callable[[Any], Any], owner: Any = None) -> 
         return report_missing(seam, str(error))
     if hasattr(original, PATCHED):
         return True
-    if difference := _difference(original, seam):
+    if difference := difference_of(original, seam):
         return report_missing(seam, difference)
     replacement = functools.wraps(original)(wrap(original))
     setattr(replacement, PATCHED, True)
@@ -114,7 +114,7 @@ def found(target: str) -> Any:
     except (ImportError, AttributeError) as error:
         report_missing(seam, str(error))
         return None
-    if difference := _difference(there, seam):
+    if difference := difference_of(there, seam):
         report_missing(seam, difference)
         return None
     return there
@@ -149,7 +149,7 @@ def _owner_of(target: str) -> Any:
     return owner
 
 
-def _difference(there: Any, seam: Seam) -> str:
+def difference_of(there: Any, seam: Seam) -> str:
     """What the function lacks compared with the table, in words; empty if nothing. Wrappers by other packages are
     unwrapped first."""
     there = there.fget if isinstance(there, property) else inspect.unwrap(there)

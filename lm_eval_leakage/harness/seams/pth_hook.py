@@ -1,4 +1,4 @@
-"""The opt-in hook that makes our tasks available in plain `lm_eval`: one line in a `.pth` file, removed by `disable`.
+"""The opt-in hook that makes our tasks available in plain `lm_eval`: one line in a `.pth` file, for `plugin enable`.
 
 The interpreter runs that line at every start, so it imports only `sys`, and the code that is needed later is compiled
 later. It installs an import finder that waits until the harness's task manager is imported, removes itself, lets the
@@ -6,9 +6,9 @@ module load and then extends it.
 
 `site` executes lines of a `.pth` file that begin with `import` when the interpreter starts, and `sys.meta_path` is
 Python's mechanism for import hooks; both are documented. Nothing of this package is imported unless lm_eval's task
-manager is. lm_eval 0.4.13 reads no entry points for tasks and imports no plugins, so there is no other way to extend
-plain `lm_eval`; once it reads the group `lm_eval.tasks`, `harness_discovers_plugins` is true and `enable` says that
-there is nothing to do.
+manager is. lm_eval 0.4.13 reads no entry points, so there is no other way to extend plain `lm_eval`; once it finds our
+tasks by the group `lm_eval.tasks`, `harness_discovers_plugins` is true and `plugin enable` says that there is nothing
+to do.
 
 Plain `lm_eval` must work whatever is wrong with this package: any error of ours becomes one warning. If the package
 has been uninstalled (pip leaves the hook behind), there is no warning, since the command that it names is gone too.
@@ -17,13 +17,13 @@ has been uninstalled (pip leaves the hook behind), there is no warning, since th
 from __future__ import annotations
 
 import sysconfig
-from importlib.util import find_spec
 from pathlib import Path
 
 from lm_eval_leakage.files import atomic_write
 
 HOOK_NAME = "lm_eval_leakage_hook.pth"
 TARGET = "lm_eval.tasks.manager"
+FOUND_BY_PLUGINS = ("mmlu_leakage_perm", "mmlu_leakage_tokens")  # one with a YAML, one found by its name
 WHEN_IMPORTED = f'''
 import sys
 from importlib.util import find_spec
@@ -55,7 +55,7 @@ def extend(module):
 def warn(error):
     if sys.stderr is not None:
         sys.stderr.write(f"warning: lm_eval continues without leakage tasks, because of {{error!r}}; fix it, or "
-                         "turn the hook off with `lm-eval-leakage disable`\\n")
+                         "turn the hook off with `lm-eval-leakage plugin disable`\\n")
 '''
 SOURCE = f'''
 import sys
@@ -75,14 +75,10 @@ def hook_file() -> Path:
 
 
 def harness_discovers_plugins() -> bool:
-    """Whether the installed harness reads the entry-point group `lm_eval.tasks` itself (0.4.13 does not)."""
-    found = find_spec("lm_eval")
-    if found is None or found.origin is None:
-        return False
-    package = Path(found.origin).parent
-    sources = [*package.glob("*.py"), *package.glob("tasks/*.py"), *package.glob("api/*.py")]
-    texts = (source.read_text(encoding="utf-8") for source in sources)
-    return any("entry_points" in text and '"lm_eval.tasks"' in text for text in texts)
+    """Whether the installed harness finds our tasks and audits itself, by entry points (0.4.13 does not)."""
+    from lm_eval.tasks import TaskManager
+
+    return set(FOUND_BY_PLUGINS) <= set(TaskManager(include_defaults=False).match_tasks([*FOUND_BY_PLUGINS]))
 
 
 def write_hook(file: Path) -> None:

@@ -1,12 +1,10 @@
-"""Registers our models, filter and rows with lm_eval; version 0.4.13 reads no entry points for them."""
+"""Registers our models, filter and rows with lm_eval by its public registries, since 0.4.13 reads no entry points."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
-
-from lm_eval_leakage.harness.seams.patching import found
 
 OUR_MODELS = {
     "hf-prefix-tree": "lm_eval_leakage.harness.models.prefix_tree_lm:PrefixTreeLM",
@@ -14,26 +12,22 @@ OUR_MODELS = {
     "vllm-server-prefix-tree": "lm_eval_leakage.harness.models.vllm_server:VllmServerPrefixTreeLM",
 }
 REGISTRY = "lm_eval.api.registry"
-OF_METRICS = ("metric_registry", "aggregation_registry", "metric_agg_registry")
 
 
 def add_models() -> None:
     """Makes our models available to `--model`; they are imported only when used. The harness's own names are
     added first, since it adds them only to an empty registry."""
     import_module("lm_eval.models")
-    registry = found(f"{REGISTRY}:model_registry")
-    for name, target in OUR_MODELS.items() if registry is not None else ():
+    registry = import_module(REGISTRY).model_registry
+    for name, target in OUR_MODELS.items():
         if name not in registry:
             registry.register(name, target=target)
 
 
-def model_classes() -> dict[str, str]:
-    """Where the class of each model is, as `module:Class`, by name; empty for a model of another package. Imports no
-    model."""
+def model_names() -> list[str]:
+    """Of all models that `--model` knows; imports none."""
     add_models()
-    registry = found(f"{REGISTRY}:model_registry") or {}
-    mapping: Mapping[str, str] = import_module("lm_eval.models").MODEL_MAPPING
-    return {name: OUR_MODELS.get(name) or mapping.get(name, "") for name in [*mapping, *registry]}
+    return [*import_module("lm_eval.models").MODEL_MAPPING, *import_module(REGISTRY).model_registry]
 
 
 def class_of(model: str) -> Any:
@@ -47,23 +41,20 @@ def class_of(model: str) -> Any:
 
 def add_filter(name: str, target: type) -> None:
     """Registers a filter, unless lm_eval has already found it by an entry point."""
-    registry = found(f"{REGISTRY}:filter_registry")
-    if name not in registry:
-        registry.register(name, target=target)
+    registry = import_module(REGISTRY)
+    if name not in registry.filter_registry:
+        registry.register_filter(name)(target)
 
 
 def is_metric(name: str) -> bool:
-    return any(name in _of_metrics(registry) for registry in ("metric_registry", "aggregation_registry"))
+    import_module("lm_eval.api.metrics")  # lm_eval adds its own metrics only to an empty registry
+    registry = import_module(REGISTRY)
+    return name in registry.metric_registry or name in registry.aggregation_registry
 
 
 def add_metric(name: str, aggregation: Callable[..., float], higher_is_better: bool | None) -> None:
     """Registers a metric that is its own aggregation."""
-    *of_metrics, of_directions = [_of_metrics(registry) for registry in (*OF_METRICS, "higher_is_better_registry")]
-    for registry in of_metrics:
-        registry.register(name, target=aggregation)
-    of_directions.register(name, target=higher_is_better)
-
-
-def _of_metrics(registry: str) -> Any:
-    import_module("lm_eval.api.metrics")  # lm_eval adds its own metrics only to an empty registry
-    return found(f"{REGISTRY}:{registry}")
+    import_module("lm_eval.api.metrics")
+    registry = import_module(REGISTRY)
+    registry.register_aggregation(name)(aggregation)
+    registry.register_metric(metric=name, higher_is_better=higher_is_better, aggregation=name)(aggregation)

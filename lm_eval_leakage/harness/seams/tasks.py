@@ -1,6 +1,4 @@
-"""Protocol by which `task_index` and `task_manager` resolve the names of audits and build them.
-
-Reads YAML files of tasks with lm_eval's private loader.
+"""Reads YAML files of tasks with lm_eval's private loader.
 
 Patches lm_eval's Jinja environment while rows are read, so that a template is compiled once instead of per row.
 
@@ -16,30 +14,23 @@ Replaces a task manager's index and factory, so that `<any task>_leakage_perm` i
 would show them all. lm_eval has no other place to look up a name: a task manager, the members of a group and the
 command line's check all read this one mapping. An entry-point group for functions from name to task would replace both
 classes.
-
-Patches TaskManager to find our tasks, and to accept names of audits of any task.
 """
 
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-import jinja2
-import jinja2.meta
 from lm_eval.api.group import Group
 from lm_eval.tasks._factory import TaskFactory
-from lm_eval.tasks._index import Entry, Kind
 
-from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.seams.patching import found, hide_tracebacks, logger, patched_once
+from lm_eval_leakage.harness.seams.patching import found, hide_tracebacks, patched_once
 from lm_eval_leakage.harness.seams.sharded_docs import ask_shard
 from lm_eval_leakage.logs.run import shard_in
 
@@ -74,20 +65,9 @@ def task_settings(file: Path | str) -> dict[str, Any]:
     return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=True))
 
 
-def unresolved_settings(file: Path | str) -> dict[str, Any]:
-    """The same with functions as paths, so that nothing is imported."""
-    return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=False))
-
-
 def own_settings(file: Path | str) -> dict[str, Any]:
     """What a YAML itself says, without its includes, whose names are under `include`."""
     return dict(found(f"{LOADER}:load_yaml")(file, resolve_func=False, recursive=False))
-
-
-def function_named(name: str, folder: Path) -> Callable[..., Any]:
-    """The function such as `utils.process_docs` of a task whose YAML is in `folder`."""
-    imported: Callable[..., Any] = found(f"{LOADER}:_import_func_in_yml")(name, folder)
-    return imported
 
 
 @contextmanager
@@ -102,12 +82,6 @@ def templates_compiled_once() -> Iterator[None]:
         yield
     finally:
         del env.from_string
-
-
-def fields_of(template: str) -> set[str]:
-    """The names of the fields that a template uses; may raise jinja2.TemplateSyntaxError."""
-    env = _environment() or jinja2.Environment()
-    return set(jinja2.meta.find_undeclared_variables(env.parse(template)))
 
 
 @cache
@@ -138,15 +112,32 @@ def leave_out(unscored: Callable[[Any, Sequence[Any]], bool]) -> None:
     patched_once(SCORED, wrap)
 
 
-__all__ = ["AuditEntry", "AuditFactory", "AuditIndex", "Entry", "Kind", "know_audits", "with_metadata"]
+Entry = Any  # of lm_eval's index: with name, kind, yaml_path, cfg and tags
+SINGLE = ("TASK", "PY_TASK")  # names of kinds; the others are GROUP and TAG
+
+
+def kind_of(entry: Entry) -> str:
+    return str(entry.kind.name)
 
 
 @dataclass
-class AuditEntry(Entry):  # type: ignore[misc]
-    """The entry of an audit of another entry's task, group or tag."""
+class AuditEntry:
+    """The entry of an audit of another entry's task, group or tag, with the attributes of lm_eval's own entries."""
 
-    base: Entry = field(kw_only=True)
-    suffix: str = field(kw_only=True)
+    name: str
+    base: Entry
+    suffix: str
+    cfg: None = None
+    tags: frozenset[str] = frozenset()
+
+    @property
+    def kind(self) -> Any:
+        return type(self.base.kind).PY_TASK
+
+    @property
+    def yaml_path(self) -> Path | None:
+        path: Path | None = self.base.yaml_path
+        return path
 
 
 class AuditIndex(dict[str, Entry]):
@@ -161,7 +152,7 @@ class AuditIndex(dict[str, Entry]):
         if found is None:
             raise KeyError(name)
         base, suffix = found
-        return AuditEntry(name=name, kind=Kind.PY_TASK, yaml_path=base.yaml_path, base=base, suffix=suffix)
+        return AuditEntry(name, base, suffix)
 
     def _base_of(self, name: object) -> tuple[Entry, str] | None:
         """The entry that an audit's name refers to: a task of the harness, or the data in one of our own YAMLs."""
@@ -189,7 +180,7 @@ class AuditIndex(dict[str, Entry]):
         if parts is None or not set("*?[") & set(pattern):
             return []
         base, suffix = parts
-        tasks = [name for name, entry in self.items() if entry.kind in (Kind.TASK, Kind.PY_TASK)]
+        tasks = [name for name, entry in self.items() if kind_of(entry) in SINGLE]
         names = [f"{name}_{suffix}" for name in tasks if fnmatchcase(name, base) and split_name(name) is None]
         return sorted(name for name in names if not super(AuditIndex, self).__contains__(name))
 
@@ -220,7 +211,8 @@ class AuditFactory(TaskFactory):  # type: ignore[misc]
             return built
         metadata = self._meta | dict((overrides or {}).get("metadata") or {})
         if self._audits.split_name(entry.base.name) is not None:
-            config = self._load_full_config(entry.base, None)
+            config = task_settings(entry.base.yaml_path)
+            config["metadata"] = {**config["metadata"], **self._meta, "config_source": str(entry.base.yaml_path)}
             return self._audits.of_config(config, entry.name, entry.suffix, metadata)
         base = super().build(entry.base, overrides=None, registry=registry)
         return self._audits.of_task(base, entry.suffix, metadata)
@@ -245,77 +237,3 @@ def with_metadata(manager: Any, metadata: Mapping[str, Any]) -> Any:
     other.metadata = dict(metadata)
     know_audits(other, manager._index.audits)
     return other
-
-
-TASK_MANAGER = "lm_eval.tasks.manager:TaskManager"
-
-
-def find_tasks(task_manager_class: type, audits: Callable[[], AuditsByName]) -> None:
-    """Makes every task manager find our tasks, and the audits of everything that it knows.
-
-    audits: called when a task manager is created, since the hook calls this while lm_eval is still being imported
-    """
-    _search_our_folder(task_manager_class, audits)
-    _match_audits(task_manager_class)
-
-
-def _search_our_folder(task_manager_class: type, audits: Callable[[], AuditsByName]) -> None:
-    """Makes every `TaskManager` with lm_eval's own tasks also index ours; a user's `include_path` has precedence."""
-
-    def wrap(original: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(original)
-        if "include_path" not in signature.parameters:  # a wrapper by another package, with *args and **kwargs
-            signature = inspect.signature(_known_arguments)
-
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            call = signature.bind(self, *args, **kwargs)
-            call.apply_defaults()
-            asked = call.arguments["include_path"]
-            given = asked if isinstance(asked, (list, tuple)) else [asked] if asked else []
-            ours = [task_configs_path()] if call.arguments["include_defaults"] else []
-            call.arguments["include_path"] = [*ours, *given] or None
-            original(*call.args, **call.kwargs)
-            self.include_path = asked
-            _know_audits(self, audits)
-
-        return __init__
-
-    patched_once(f"{TASK_MANAGER}.__init__", wrap, task_manager_class)
-
-
-def _known_arguments(
-    self: Any,
-    verbosity: str | None = None,
-    include_path: Any = None,
-    include_defaults: bool = True,
-    metadata: Any = None,
-) -> None:
-    """The parameters of `TaskManager` in lm_eval 0.4.13."""
-
-
-def _match_audits(task_manager_class: type) -> None:
-    """Makes `match_tasks`, with which the command line checks names, also find the audits of all tasks."""
-
-    def wrap(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
-        def match_tasks(self: Any, task_list: list[str]) -> list[str]:
-            known = original(self, task_list)
-            if not hasattr(self.task_index, "audits_like"):
-                return known
-            return sorted({*known, *(name for pattern in task_list for name in self.task_index.audits_like(pattern))})
-
-        return match_tasks
-
-    patched_once(f"{TASK_MANAGER}.match_tasks", wrap, task_manager_class)
-
-
-def _know_audits(manager: Any, audits: Callable[[], AuditsByName]) -> None:
-    """Adds the audits; only warns on errors, since plain `lm_eval` must not break because of a different harness
-    version or a fault of this package."""
-    try:
-        know_audits(manager, audits())
-    except Exception as error:
-        logger.warning(
-            "audits of any task by name are not available with this lm_eval, because of %r; if this is plain "
-            "`lm_eval`, `lm-eval-leakage disable` turns the hook off",
-            error,
-        )

@@ -19,9 +19,8 @@ from lm_eval.config.group import AggMetricConfig
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.seams.tasks import task_settings
 from lm_eval_leakage.harness.table import RowValue, known_rows, pooled
-from lm_eval_leakage.harness.tasks.base_task import constant_answer, refusal
+from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, constant_answer, refusal
 from lm_eval_leakage.harness.tasks.data import (
-    QUESTIONS_TRIED,
     KeptDocs,
     RefusedAudit,
     refuse_one_file_for_many,
@@ -78,9 +77,9 @@ class TaskAudit(LeakageTask):
         docs = KeptDocs(audited.rows, audited.read)
         if not len(docs):
             raise RefusedAudit(f"{self.base.config.task} has no questions")
-        if reason := refusal([doc.reading for doc in islice(docs, QUESTIONS_TRIED)], audited.in_data):
+        if reason := refusal([doc.reading for doc in islice(docs, ROWS_TRIED)], audited.in_data):
             raise RefusedAudit(reason)
-        if (place := constant_answer([doc.reading for doc in islice(docs, QUESTIONS_TRIED)])) is not None:
+        if (place := constant_answer([doc.reading for doc in islice(docs, ROWS_TRIED)])) is not None:
             logger.warning(
                 "%s: the right option is always the %s published one, so a model that knows the answers may prefer "
                 "the published order without having seen it",

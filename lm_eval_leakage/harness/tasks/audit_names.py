@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lm_eval_leakage.harness.seams.tasks import find_tasks
+from lm_eval_leakage.harness.seams.task_manager import find_tasks
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
 
 
@@ -44,6 +44,13 @@ class AuditsOfTasks:
         return build_audits(built, suffix, metadata)
 
 
+def know_audits(manager: Any) -> None:
+    """Makes one task manager find the audits of everything that it knows."""
+    from lm_eval_leakage.harness.seams.tasks import know_audits as extend
+
+    extend(manager, AuditsOfTasks())
+
+
 def find_audits(task_manager_class: type) -> None:
     """Makes every task manager find our tasks, and audits of all tasks that it knows."""
-    find_tasks(task_manager_class, AuditsOfTasks)
+    find_tasks(task_manager_class, know_audits)

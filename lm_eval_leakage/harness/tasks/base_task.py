@@ -5,12 +5,14 @@ Reads questions from the prompts that an lm_eval task renders, and decides wheth
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from inspect import getclosurevars
-from types import CodeType, FunctionType
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
+import datasets
+import numpy as np
 from lm_eval.api.task import ConfigurableTask
 
 from lm_eval_leakage.harness.seams.tasks import templates_compiled_once
@@ -81,13 +83,15 @@ def documented(metadata: Mapping[str, Any], key: str = STATUS_KEY) -> Documented
         ) from error
 
 
+ROWS_TRIED = 50
 ENOUGH = 20  # this many equal answers are no coincidence
 
 
 def reader_of(task: ConfigurableTask) -> Callable[[Doc], Question]:
     """A function that reads a row of `task` as a question."""
     config = task.config
-    shuffled = any(map(draws_at_random, (config.process_docs, config.doc_to_text, config.doc_to_choice)))
+    has_functions = any(map(callable, (config.process_docs, config.doc_to_text, config.doc_to_choice)))
+    shuffled = has_functions and draws_at_random(task)
     offers_choices = config.output_type == "multiple_choice"
 
     def read(doc: Doc) -> Question:
@@ -144,22 +148,33 @@ def constant_answer(readings: Sequence[Question | UntestableQuestion]) -> int | 
     return answers[0] if len(answers) >= ENOUGH and len(set(answers)) == 1 else None
 
 
-def draws_at_random(function: object) -> bool:
-    """Whether a task's function, or a function of the same module that it calls, draws random numbers."""
-    return isinstance(function, FunctionType) and bool(_names_in(function) & {"shuffle", "permutation", "sample"})
+def draws_at_random(task: ConfigurableTask) -> bool:
+    """Whether the task draws random numbers when it prepares and renders its first rows: the state of Python's or
+    NumPy's generator changes, or a second time gives something else."""
+    state, numpy_state = random.getstate(), np.random.get_state()
+    try:
+        first = _rendered(task)
+        same_state = random.getstate() == state and _same(np.random.get_state(), numpy_state)
+        return not same_state or _rendered(task) != first
+    except Exception:  # a task's functions may raise anything, and then the reader of a row says so
+        return False
+    finally:
+        random.setstate(state)
+        np.random.set_state(numpy_state)
 
 
-def _names_in(function: FunctionType, seen: frozenset[FunctionType] = frozenset()) -> set[str]:
-    names = set(_names_of(function.__code__))
-    called = getclosurevars(function).globals.values()
-    for other in called:
-        if isinstance(other, FunctionType) and other.__module__ == function.__module__ and other not in seen:
-            names |= _names_in(other, seen | {function})
-    return names
+def _rendered(task: ConfigurableTask) -> list[object]:
+    config = task.config
+    docs: Any = task.dataset[config.test_split or config.validation_split or config.training_split]
+    docs = docs.select(range(min(ROWS_TRIED, len(docs)))) if hasattr(docs, "select") else docs
+    if callable(config.process_docs):
+        docs = config.process_docs(datasets.Dataset.from_list([*docs]) if hasattr(docs, "select") else docs)
+    offers_choices = config.output_type == "multiple_choice"
+    return [
+        (task.doc_to_text(doc), task.doc_to_choice(doc) if offers_choices else None)
+        for doc in islice(docs, ROWS_TRIED)
+    ]
 
 
-def _names_of(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_of(constant)
+def _same(one: Any, other: Any) -> bool:
+    return bool(one[2] == other[2] and np.array_equal(one[1], other[1]))

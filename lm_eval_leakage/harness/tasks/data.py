@@ -25,7 +25,7 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.config.task import TaskConfig
 
 from lm_eval_leakage.harness.seams.patching import Refusal
-from lm_eval_leakage.harness.tasks.base_task import reader_of, texts_before
+from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, reader_of, texts_before
 from lm_eval_leakage.questions.fields import Doc, question_from_doc, read_keys, well_formed_parts
 from lm_eval_leakage.questions.prompt_parser import texts_in
 from lm_eval_leakage.records import Question, UntestableQuestion
@@ -291,9 +291,6 @@ class KeptDocs(Sequence[ReadDoc]):
         return found
 
 
-QUESTIONS_TRIED = 50  # number of questions that decide whether a task can be audited
-
-
 class RefusedAudit(Refusal):
     """An audit that is impossible or would be meaningless; the message is the reason."""
 
@@ -351,7 +348,7 @@ def _prepared(base: ConfigurableTask, rows: Any) -> Iterator[Sequence[Mapping[st
 
 
 def _some_readable(rows: Sequence[Mapping[str, Any]], read: Callable[[Doc], Question]) -> bool:
-    return any(_reading(row, read) is None for row in islice(rows, QUESTIONS_TRIED))
+    return any(_reading(row, read) is None for row in islice(rows, ROWS_TRIED))
 
 
 def _reading(row: Mapping[str, Any], read: Callable[[Doc], Question]) -> str | None:

@@ -18,7 +18,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors import probes
 from lm_eval_leakage.harness.seams.registries import add_models
-from lm_eval_leakage.harness.seams.tasks import Kind
+from lm_eval_leakage.harness.seams.tasks import kind_of
 from lm_eval_leakage.harness.tasks.audit import Config, audit_task, template
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 from lm_eval_leakage.harness.tasks.data import ENDINGS, ReadDoc, Rows
@@ -100,7 +100,7 @@ def _audits(benchmark: str, include_path: str | None, metadata: Mapping[str, obj
             f"or a file ending in one of: {', '.join(ENDINGS)}"
         )
     known = manager.task_index.get(benchmark)
-    if known is not None and known.kind is Kind.TASK:
+    if known is not None and kind_of(known) == "TASK":
         (task,) = manager.load([benchmark])["tasks"].values()
         return [audit_task(task, FIRST_AUDIT, metadata)]
     return _loaded(manager, audit)

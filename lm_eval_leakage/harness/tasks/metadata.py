@@ -8,20 +8,16 @@ other tasks (RULER takes `max_seq_lengths`), only a key that closely resembles o
 
 from __future__ import annotations
 
-import ast
 import functools
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.detectors import Probe, probes, statistics
 from lm_eval_leakage.harness.tasks.templates import names_an_audit
 from lm_eval_leakage.logs.reference_log import ReferenceLog, read_reference
-from lm_eval_leakage.registry import detector_packages
 
 logger = logging.getLogger(__name__)
 
@@ -97,31 +93,10 @@ CLOSE = 0.8  # difflib ratio: one letter added, dropped or replaced in a word of
 
 @functools.cache
 def known_keys() -> frozenset[str]:
-    """Every key that an audit reads: our own, and the parameters of all probes and statistics. Those of this package
-    are read from the source, since importing all of it takes seconds."""
-    if detector_packages():
-        return frozenset({*OWN_KEYS, *_imported_parameters()})
-    folders = [folder for one in (probes, statistics) for folder in import_module(one.package).__path__]
-    files = [file for folder in folders for file in Path(folder).glob("*.py")]
-    return frozenset({*OWN_KEYS, *(name for file in files for name in _parameters_in(file))})
-
-
-def _imported_parameters() -> Iterator[str]:
+    """Every key that an audit reads: our own, and the parameters of all probes and statistics."""
     registered = [probes.get(name) for name in probes.names()] + [statistics.get(name) for name in statistics.names()]
     with_parameters: Any = filter(is_dataclass, registered)  # those of other packages may not be dataclasses
-    yield from (field.name for chosen in with_parameters for field in fields(chosen) if field.repr)
-
-
-def _parameters_in(file: Path) -> Iterator[str]:
-    """The fields of the classes that a module registers, without those that `repr` leaves out."""
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ClassDef) and any(".register(" in ast.unparse(one) for one in node.decorator_list):
-            own = (one for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name))
-            yield from (
-                ast.unparse(one.target)
-                for one in own
-                if "ClassVar" not in ast.unparse(one.annotation) and "repr=False" not in ast.unparse(one)
-            )
+    return frozenset({*OWN_KEYS, *(field.name for one in with_parameters for field in fields(one) if field.repr)})
 
 
 def refusal_of_keys(keys: Iterable[str], *, of_audits_only: bool) -> str | None:

@@ -32,7 +32,6 @@ from lm_eval_leakage.harness.models.asking import (
     longer_than_window,
     n_tokens_of,
 )
-from lm_eval_leakage.harness.models.portions import not_searched_for_garbage
 from lm_eval_leakage.harness.models.processes import is_first, refuse_wrong_rank
 from lm_eval_leakage.harness.models.question_requests import LeakageInstance, QuestionRequests
 from lm_eval_leakage.harness.seams.call_frames import Evaluation, current_evaluation
@@ -324,8 +323,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
             refuse_wrong_rank(rank, world_size)
         except ValueError as error:
             raise Refusal(str(error)) from error
-        with not_searched_for_garbage():
-            super().build_all_requests(rank=rank, world_size=world_size, **kwargs)
+        super().build_all_requests(rank=rank, world_size=world_size, **kwargs)
         if self.calibrator is not None:
             self.calibrator.compare(self, kwargs.get("limit"), kwargs.get("samples"))
 
@@ -408,8 +406,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         """Applies the statistics to the questions that were answered; the others stay skipped in every pipeline.
         Leaves one request per question, since the harness collects all of them in every sample."""
         firsts = [instance for instance in self.instances if instance.idx == 0]
-        with not_searched_for_garbage():
-            Judging(self, [first.of for first in firsts]).judge()
+        Judging(self, [first.of for first in firsts]).judge()
         self.instances[:] = firsts
 
     def process_results(self, doc: Doc, results: Sequence[object]) -> dict[str, object]:

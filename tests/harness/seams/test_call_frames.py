@@ -64,7 +64,7 @@ def test_the_order_of_imports_does_not_matter(tmp_path: Path) -> None:
     script = """
 from lm_eval.evaluator import evaluate
 from lm_eval.tasks import TaskManager
-from tests.harness.patches.test_call_frames import FakeLM, by_hash, loaded, LONG, GOOD, TASK
+from tests.harness.seams.test_call_frames import FakeLM, by_hash, loaded, LONG, GOOD, TASK
 import json, sys
 file = sys.argv[1]
 with open(file, "w") as rows:

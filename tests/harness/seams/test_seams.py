@@ -13,45 +13,39 @@ from types import SimpleNamespace
 
 import pytest
 from lm_eval.api.task import Task
-from lm_eval.loggers import EvaluationTracker
 
 import lm_eval_leakage
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.seams import backends as hf_model
 from lm_eval_leakage.harness.seams import patching
 from lm_eval_leakage.harness.seams import tasks as jinja_templates
-from lm_eval_leakage.harness.seams import tasks as task_manager
 from lm_eval_leakage.harness.seams.backends import (
     answers_reported,
     before_completions,
-    hook_is_known,
     models_kept,
-    offer_request_type,
 )
 from lm_eval_leakage.harness.seams.call_frames import current_evaluation
 from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories, check_options, command_line
 from lm_eval_leakage.harness.seams.patching import PATCHED, UnsupportedHarness, found, patched_once
-from lm_eval_leakage.harness.seams.registries import add_filter, add_metric, add_models, is_metric
-from lm_eval_leakage.harness.seams.results import TRACKER, on_results, watch_run_files
+from lm_eval_leakage.harness.seams.results import on_results, watch_run_files
 from lm_eval_leakage.harness.seams.sharded_docs import ask_shard
 from lm_eval_leakage.harness.seams.table import SEAMS, Seam
-from lm_eval_leakage.harness.seams.tasks import function_named, leave_out, task_settings
-from lm_eval_leakage.harness.tasks.audit_names import AuditsOfTasks, find_audits
+from lm_eval_leakage.harness.seams.tasks import leave_out, task_settings
+from lm_eval_leakage.harness.tasks.audit_names import find_audits
 from lm_eval_leakage.logs.run import RunShard
 from tests.fakes import FakeLM, by_hash
-from tests.harness.patches.test_call_frames import loaded
-from tests.harness.patches.test_task_manager import FakeManager
+from tests.harness.seams.test_call_frames import loaded
+from tests.harness.seams.test_task_manager import FakeManager
 from tests.harness.test_task import GOOD
 
 PACKAGE = Path(lm_eval_leakage.__file__).parent
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "harness_seams.md"
-WITHOUT_A_SEAM = {  # modules of `patches` that use nothing of lm_eval
+WITHOUT_A_SEAM = {  # modules of `seams` that use nothing private of lm_eval
     "__init__": "the room",
-    "seams": "the table",
+    "table": "the table",
     "patching": "how the others patch",
-    "audits_by_name": "what is handed in",
-    "exception_hook": "of Python; told in docs/harness_seams.md below the table",
+    "registries": "lm_eval's public registries",
     "pth_hook": "of Python; told in docs/harness_seams.md below the table",
 }
 
@@ -99,8 +93,8 @@ def test_the_test_that_the_table_names_exists(seam: Seam) -> None:
 
 
 def test_every_module_of_the_room_is_in_the_table() -> None:
-    room = {file.stem for file in (PACKAGE / "harness" / "patches").glob("*.py")}
-    told = {Path(seam.module).stem for seam in SEAMS if "/patches/" in seam.module}
+    room = {file.stem for file in (PACKAGE / "harness" / "seams").glob("*.py")}
+    told = {Path(seam.module).stem for seam in SEAMS if "/seams/" in seam.module}
     assert room - set(WITHOUT_A_SEAM) == told
     assert all((ROOT / seam.module).is_file() for seam in SEAMS)
 
@@ -204,7 +198,7 @@ def test_without_a_private_module_the_rest_works(caplog, monkeypatch) -> None:
 
     monkeypatch.delitem(__import__("sys").modules, "lm_eval_leakage.harness.seams.tasks")
     monkeypatch.setitem(__import__("sys").modules, "lm_eval.tasks._factory", None)
-    task_manager.find_tasks(Manager, AuditsOfTasks)
+    find_audits(Manager)
     assert Manager().searched == [task_configs_path()]
     (sentence,) = caplog.messages
     assert sentence.startswith("audits of any task by name are not available")
@@ -219,16 +213,6 @@ def test_without_the_yaml_loader_an_audit_is_refused_in_a_sentence(monkeypatch) 
         task_settings(task_configs_path() / "_leakage_perm_yaml")
 
 
-def test_without_the_import_of_functions_the_census_is_refused_in_a_sentence(monkeypatch, tmp_path) -> None:
-    from lm_eval_leakage.harness.auditable import judge
-
-    monkeypatch.delattr("lm_eval.tasks._yaml_loader._import_func_in_yml")
-    with pytest.raises(UnsupportedHarness, match="so there is no census"):
-        function_named("utils.process_docs", tmp_path)
-    with pytest.raises(UnsupportedHarness, match="so there is no census"):
-        judge({"output_type": "multiple_choice", "process_docs": f"{tmp_path}/utils.process_docs"})
-
-
 def test_without_the_check_of_options_a_run_continues_with_a_warning(caplog, monkeypatch) -> None:
     monkeypatch.delattr("lm_eval.config.evaluate_config.EvaluatorConfig.process_tasks")
     check_options(
@@ -237,34 +221,6 @@ def test_without_the_check_of_options_a_run_continues_with_a_warning(caplog, mon
     )
     (sentence,) = caplog.messages
     assert sentence.startswith("mistakes in a run's options are noticed only after the model is loaded")
-
-
-def test_without_a_registry_of_models_the_tasks_are_still_known(caplog, monkeypatch) -> None:
-    class Manager(FakeManager):
-        pass
-
-    monkeypatch.delattr("lm_eval.api.registry.model_registry")
-    lm_eval_leakage.harness.extend_harness(Manager)
-    assert [
-        text
-        for text in caplog.messages
-        if text.startswith("`--model hf-prefix-tree` and our other models are not available")
-    ]
-    assert Manager().searched == [task_configs_path()]
-    add_models()
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["filter", "metric", "aggregation", "metric_agg", "higher_is_better"],
-)
-def test_without_a_registry_that_tasks_need_they_are_refused_in_a_sentence(name: str, monkeypatch) -> None:
-    monkeypatch.delattr(f"lm_eval.api.registry.{name}_registry")
-    add = partial(add_filter, "nothing", object) if name == "filter" else partial(add_metric, "nothing", len, True)
-    with pytest.raises(UnsupportedHarness, match="no leakage task can be loaded"):
-        add()
-    monkeypatch.undo()
-    assert not is_metric("nothing")
 
 
 def test_a_simple_evaluate_with_other_parameters_loses_the_saved_answers_and_says_so(caplog, monkeypatch) -> None:
@@ -292,16 +248,6 @@ def test_an_evaluate_with_other_variables_is_refused_before_the_model_works(ques
         evaluate(FakeLM(by_hash), [task])
 
 
-def test_requests_without_a_type_are_refused_before_the_model_works(monkeypatch) -> None:
-    class Model:
-        pass
-
-    monkeypatch.setattr("lm_eval.api.instance.Instance", lambda kind, doc, arguments: None)
-    with pytest.raises(UnsupportedHarness, match="leakage tasks cannot run"):
-        offer_request_type(Model(), "leakage", lambda lm, requests: [])
-    assert not hasattr(Model, "leakage")
-
-
 def test_without_the_assembly_of_results_tasks_are_refused_in_a_sentence(monkeypatch) -> None:
     monkeypatch.setattr("lm_eval.evaluator_utils.EvalAcc._to_eval_results", lambda self: None)
     with pytest.raises(
@@ -321,26 +267,12 @@ def test_without_the_iterator_of_documents_a_shard_is_refused_in_a_sentence(name
         ask_shard(task, RunShard(0, 2))
 
 
-def test_a_tracker_that_saves_in_another_way_is_left_unchanged_with_a_warning(caplog, monkeypatch) -> None:
-    def save(self, results, samples=None):
-        self.saved = results
-
-    save.__module__ = "lm_eval.loggers.evaluation_tracker"
-    monkeypatch.setattr(EvaluationTracker, "save_results_aggregated", save)
-    watch_run_files()
-    assert EvaluationTracker.save_results_aggregated is save
-    (sentence,) = caplog.messages
-    assert sentence.startswith("it is not checked whether the files of a run's results are complete")
-    assert f"{TRACKER}.save_results_aggregated does not use output_path, date_id" in sentence
-
-
 def test_without_the_template_environment_rows_are_read_more_slowly(caplog, monkeypatch) -> None:
     monkeypatch.delattr("lm_eval.utils.env")
     jinja_templates._environment.cache_clear()
     try:
         with jinja_templates.templates_compiled_once():
             pass
-        assert jinja_templates.fields_of("{{question}} {{choices[0]}}") == {"question", "choices"}
     finally:
         jinja_templates._environment.cache_clear()
     (sentence,) = caplog.messages  # and not for every row
@@ -383,22 +315,6 @@ def test_with_another_command_line_of_the_harness_our_own_commands_remain(change
     assert sentence.startswith("`lm-eval-leakage` has its own commands only")
 
 
-def test_hf_prefix_tree_is_refused_if_hf_is_implemented_differently(monkeypatch) -> None:
-    from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
-
-    monkeypatch.setattr("lm_eval.models.huggingface.HFLM._loglikelihood_tokens", lambda self, batch: [])
-    with pytest.raises(UnsupportedHarness, match="`--model hf-prefix-tree` is not available; use `--model hf`"):
-        PrefixTreeLM(pretrained="nothing is loaded")
-
-
-def test_vllm_server_prefix_tree_is_refused_if_local_completions_is_implemented_differently(monkeypatch) -> None:
-    from lm_eval_leakage.harness.models.vllm_server import VllmServerPrefixTreeLM
-
-    monkeypatch.setattr("lm_eval.models.api_models.TemplateAPI._loglikelihood_tokens", lambda self, batch: [])
-    with pytest.raises(UnsupportedHarness, match="`--model vllm-server-prefix-tree` is not available; use"):
-        VllmServerPrefixTreeLM(base_url="http://127.0.0.1:1/v1/completions")
-
-
 def test_without_a_way_to_the_responses_of_servers_nothing_is_checked_and_that_is_said(caplog, monkeypatch) -> None:
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 
@@ -421,18 +337,6 @@ def test_without_a_way_to_the_logits_hf_offers_no_token_scores(caplog, monkeypat
     assert not hasattr(model, "token_scores")
     assert caplog.records[0].levelno == logging.WARNING
     assert caplog.messages[0].startswith("`hf` gives no next-token distribution")
-
-
-def test_without_a_cache_hook_answers_come_when_a_call_returns(caplog, monkeypatch) -> None:
-    monkeypatch.delattr("lm_eval.api.model.CacheHook.add_partial")
-    monkeypatch.setattr("lm_eval_leakage.harness.seams.backends.hook_is_known", hook_is_known.__wrapped__)
-    model, reported = FakeLM(by_hash), []
-    before = model.cache_hook
-    with answers_reported(model, lambda *response: reported.append(response), to_cache=lambda method: True):
-        assert model.cache_hook is before
-    assert not reported
-    assert caplog.records[0].levelno == logging.WARNING
-    assert caplog.messages[0].startswith("answers are saved only when a call to the model returns")
 
 
 def test_answers_are_reported_and_passed_to_the_runs_own_cache_where_that_can_use_them() -> None:
@@ -500,3 +404,26 @@ def test_a_model_is_kept_by_name_and_arguments_within_the_block_only(monkeypatch
     assert built == [{"a": 1}, {"a": 2}]
     assert prepared[:2] == [first, first]
     assert registry.get_model("counted") is Counted
+
+
+def test_a_model_of_ours_is_refused_if_the_harness_scores_in_another_way(monkeypatch) -> None:
+    from lm_eval.models.openai_completions import LocalCompletionsAPI
+
+    from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
+    from lm_eval_leakage.harness.models.vllm_server import VllmServerPrefixTreeLM
+
+    monkeypatch.setattr("lm_eval.models.huggingface.HFLM._loglikelihood_tokens", lambda self, batch: [])
+    monkeypatch.setattr(LocalCompletionsAPI, "_loglikelihood_tokens", lambda self, batch: [])
+    with pytest.raises(UnsupportedHarness, match=r"our models `\*-prefix-tree` are not available; use `hf`"):
+        PrefixTreeLM(pretrained="nothing is loaded")
+    with pytest.raises(UnsupportedHarness, match=r"our models `\*-prefix-tree` are not available; use `hf`"):
+        VllmServerPrefixTreeLM(base_url="http://127.0.0.1:1/v1/completions")
+
+
+def test_without_the_logger_of_the_tracker_a_failure_to_save_is_not_noticed_and_that_is_said(
+    caplog, monkeypatch
+) -> None:
+    monkeypatch.delattr("lm_eval.loggers.evaluation_tracker.eval_logger")
+    watch_run_files()
+    (sentence,) = caplog.messages
+    assert sentence.startswith("it is not noticed if the files of a run's results cannot be saved")

@@ -8,7 +8,7 @@ from lm_eval.loggers import EvaluationTracker
 
 from lm_eval_leakage.harness.finished_results import finish
 from lm_eval_leakage.harness.seams.patching import Refusal
-from lm_eval_leakage.harness.seams.results import NotSaved, refuse_unwritable
+from lm_eval_leakage.harness.seams.results import NotSaved, refuse_unwritable, remember_audits
 from lm_eval_leakage.harness.table import known_rows
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import GOOD, ONE, TASK, evaluate
@@ -60,7 +60,7 @@ def test_results_that_could_not_be_saved_are_an_error_and_are_printed(saved, tmp
     tracker, results, samples = saved
     (tmp_path / "out").mkdir(exist_ok=True)
     (tmp_path / "out" / tracker.general_config_tracker.model_name_sanitized).write_text("in the way")
-    with pytest.raises(NotSaved, match="the results could not be saved completely in"):
+    with pytest.raises(NotSaved, match="the results could not be saved completely"):
         tracker.save_results_aggregated(results, samples)
     assert "|flagged_rate" in capsys.readouterr().out.replace(" ", "")
 
@@ -71,14 +71,16 @@ def test_incomplete_samples_are_an_error(saved, monkeypatch) -> None:
     monkeypatch.setattr(
         "lm_eval.loggers.evaluation_tracker.sanitize_list", lambda values: (_ for _ in ()).throw(OSError("full"))
     )
-    with pytest.raises(NotSaved, match=f"the samples of {TASK} could not be saved completely"):
+    with pytest.raises(NotSaved, match="the samples could not be saved completely"):
         tracker.save_results_samples(TASK, samples[TASK])
 
 
 def test_other_runs_are_saved_as_ever(tmp_path) -> None:
     tracker = EvaluationTracker(output_path=str(tmp_path / "file"))
     (tmp_path / "file").write_text("in the way")
-    tracker.save_results_aggregated({"results": {"t": {}}, "configs": {"t": {"metadata": None}}}, None)
+    results = {"results": {"t": {}}, "configs": {"t": {"metadata": None}}}
+    remember_audits(results)
+    tracker.save_results_aggregated(results, None)
     tracker.save_results_samples("t", [])
 
 

@@ -93,7 +93,7 @@ def test_an_error_of_ours_leaves_the_harness_its_task_manager(error: Exception, 
     assert Manager().searched == [task_configs_path()]
     (record,) = caplog.records
     assert repr(error) in record.getMessage()
-    assert "`lm-eval-leakage disable`" in record.getMessage()
+    assert "`lm-eval-leakage plugin disable`" in record.getMessage()
 
 
 def test_the_harness_knows_our_model_names_and_its_own() -> None:

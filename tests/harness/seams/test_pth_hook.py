@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage import cli, task_configs_path
+from lm_eval_leakage import task_configs_path
+from lm_eval_leakage.cli import plugin_command as cli
 from lm_eval_leakage.harness.seams import pth_hook as hook
 from lm_eval_leakage.harness.seams.registries import OUR_MODELS
 from tests.limits import full_disk
@@ -135,7 +136,7 @@ def test_whatever_is_wrong_with_us_plain_lm_eval_lives_with_one_warning(tmp_path
     assert (done.returncode, done.stdout) == (0, "nothing\n")
     (warning,) = done.stderr.splitlines()
     assert f"because of {kind}(" in warning
-    assert "`lm-eval-leakage disable`" in warning
+    assert "`lm-eval-leakage plugin disable`" in warning
 
 
 def test_an_error_in_our_extending_is_one_warning(tmp_path: Path, harness: Path) -> None:
@@ -227,23 +228,11 @@ def test_half_a_hook_is_impossible(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [entry.name for entry in tmp_path.iterdir()] == [hook.HOOK_NAME]
 
 
-def test_this_harness_does_not_discover_plugins_itself() -> None:
-    # fails once lm_eval discovers plugins: the hook is then no longer needed
-    assert not hook.harness_discovers_plugins()
-
-
-def test_a_harness_that_discovers_plugins_is_recognised(harness: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (harness / "lm_eval" / "tasks" / "manager.py").write_text('entry_points(group="lm_eval.tasks")\n')
-    found = type("Spec", (), {"origin": str(harness / "lm_eval" / "__init__.py")})
-    monkeypatch.setattr(hook, "find_spec", lambda name: found)
-    assert hook.harness_discovers_plugins()
-
-
 def test_enable_status_disable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     file = tmp_path / hook.HOOK_NAME
     monkeypatch.setattr(hook, "hook_file", lambda: file)
     cli.status()
-    assert "no; run `lm-eval-leakage enable`" in capsys.readouterr().out
+    assert "no; run `lm-eval-leakage plugin enable`" in capsys.readouterr().out
     cli.enable()
     cli.enable()
     assert file.read_text().startswith("import sys;")
@@ -263,7 +252,7 @@ def test_a_hook_of_another_version_is_recognised(tmp_path: Path, monkeypatch: py
     assert "another version" not in capsys.readouterr().out
     file.write_text(file.read_text()[:40])
     cli.status()
-    assert "written by another version; run `lm-eval-leakage enable` again" in capsys.readouterr().out
+    assert "written by another version; run `lm-eval-leakage plugin enable` again" in capsys.readouterr().out
 
 
 def test_where_plugins_are_discovered_enable_does_nothing(
@@ -284,3 +273,52 @@ def test_an_environment_that_cannot_be_written_is_named_with_the_remedy(tmp_path
     monkeypatch.setattr(hook, "hook_file", lambda: tmp_path / "missing" / hook.HOOK_NAME)
     with pytest.raises(ValueError, match="cannot write .*missing.*; enable the hook as a user"):
         cli.enable()
+
+
+DISCOVERING = """
+import importlib.util, sys, tomllib
+from pathlib import Path
+import lm_eval.tasks.manager as manager
+original = manager.TaskManager.__init__
+def discover_plugin_task_paths():  # as in pull request 4015 of lm-evaluation-harness
+    points = tomllib.loads(Path(PROJECT).read_text())["project"]["entry-points"]["lm_eval.tasks"]
+    specs = [importlib.util.find_spec(value) for value in points.values()]
+    return [str((spec.submodule_search_locations or [Path(spec.origin).parent])[0]) for spec in specs]
+def __init__(self, verbosity=None, include_path=None, include_defaults=True, metadata=None):
+    given = [include_path] if isinstance(include_path, str) else include_path or []
+    original(self, verbosity, [*discover_plugin_task_paths(), *given], include_defaults, metadata)
+manager.TaskManager.__init__ = __init__
+manager.discover_plugin_task_paths = discover_plugin_task_paths
+from lm_eval.tasks import TaskManager
+"""
+FOUND = """
+names = ["mmlu_leakage_perm", "mmlu_leakage_tokens", "arc_easy_leakage_perm", "mmlu_x"]
+print(*TaskManager().match_tasks(names))
+print(TaskManager(include_defaults=False).task_index["mmlu_leakage_tokens"].suffix)
+from lm_eval_leakage.harness.seams.pth_hook import harness_discovers_plugins
+print(harness_discovers_plugins())
+"""
+HOOK = "from lm_eval_leakage.harness import extend_harness; extend_harness(TaskManager)\n"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib")
+@pytest.mark.parametrize("hook_too", [False, True])
+def test_a_harness_that_discovers_plugins_finds_tasks_and_audits_and_warns_of_nothing(
+    hook_too,
+) -> None:
+    project = Path(__file__).parents[3] / "pyproject.toml"
+    code = f"import logging; logging.basicConfig(level='INFO'); PROJECT = {str(project)!r}\n{DISCOVERING}"
+    done = subprocess.run(
+        [sys.executable, "-c", code + HOOK * hook_too + FOUND], capture_output=True, text=True, check=False
+    )
+    found, suffix, discovers = done.stdout.splitlines() or [done.stderr, "", ""]
+    assert (found, suffix) == ("arc_easy_leakage_perm mmlu_leakage_perm mmlu_leakage_tokens", "leakage_tokens")
+    assert discovers == "True"
+    assert "uplicate" not in done.stderr
+    assert "overrides" not in done.stderr
+
+
+def test_this_harness_does_not_discover_plugins_itself() -> None:
+    # fails once lm_eval discovers plugins: the hook is then no longer needed
+    code = "from lm_eval_leakage.harness.seams.pth_hook import harness_discovers_plugins as f; print(f())"
+    assert run(code) == "False"

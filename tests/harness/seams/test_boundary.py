@@ -1,4 +1,4 @@
-"""Nothing outside harness/patches/ uses private parts of lm_eval; exceptions are listed here with their reasons."""
+"""Nothing outside harness/seams/ uses private parts of lm_eval; exceptions are listed here with their reasons."""
 
 from __future__ import annotations
 
@@ -13,28 +13,19 @@ import pytest
 import lm_eval_leakage
 
 PACKAGE = Path(lm_eval_leakage.__file__).parent
-PATCHES = PACKAGE / "harness" / "patches"
+PATCHES = PACKAGE / "harness" / "seams"
 HARNESS = Path(next(iter(find_spec("lm_eval").submodule_search_locations)))
 MODULES = sorted(file for file in PACKAGE.rglob("*.py") if PATCHES not in file.parents)
 ALLOWED = {
-    ("harness/clean/clean_task.py", "_yaml_loader"): "is copied into a folder that needs lm_eval and not this package",
+    ("harness/clean_task.py", "_yaml_loader"): "is copied into a folder that needs lm_eval and not this package",
     (
         "harness/tasks/task.py",
         "_filters",
-    ): "a task's pipelines, which have no public name; a derived task may use them",
-    (
-        "harness/census/findings.py",
-        "_config",
-    ): "a task is made of its settings without the download that __init__ does",
-    ("harness/models/ranked_hf.py", "_rank"): "that of `hf` begins with 0 on each node; in the table of seams",
-    ("harness/models/ranked_hf.py", "_world_size"): "that of `hf` is 1 on CPUs; in the table of seams",
-    (
-        "harness/models/ranked_hf.py",
-        "_model_call",
-    ): "overridden to know when a process computes; in the table of seams",
+    ): "a task's pipelines, which have no public name",
+    ("harness/preflight.py", "_config"): "a task is made of its settings without the download that __init__ does",
     ("harness/models/prefix_tree_lm.py", "_loglikelihood_tokens"): "overridden; in the table of seams",
-    ("harness/models/vllm_prefix_tree_lm.py", "_loglikelihood_tokens"): "overridden; in the table of seams",
-    ("harness/models/vllm_server_lm.py", "_loglikelihood_tokens"): "overridden; in the table of seams",
+    ("harness/models/vllm_engine.py", "_loglikelihood_tokens"): "overridden; in the table of seams",
+    ("harness/models/vllm_server.py", "_loglikelihood_tokens"): "overridden; in the table of seams",
 }
 
 
@@ -106,7 +97,7 @@ def root(node: ast.AST) -> str:
 def test_no_other_module_touches_the_insides_of_the_harness(file: Path) -> None:
     here = file.relative_to(PACKAGE).as_posix()
     found = {what for what in touches(file.read_text(encoding="utf-8")) if (here, what) not in ALLOWED}
-    assert not found, f"{here} touches {sorted(found)}; move that to harness/patches/ and to its table"
+    assert not found, f"{here} touches {sorted(found)}; move that to harness/seams/ and to its table"
 
 
 def test_every_exception_is_still_needed() -> None:

@@ -1,0 +1,112 @@
+"""What lm_eval's model backends can answer, which packages they need and which arguments they take."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from importlib.util import find_spec
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from lm_eval_leakage.harness.models.question_requests import MEANING, refuses
+from lm_eval_leakage.harness.seams.registries import class_of, model_names
+from lm_eval_leakage.texts import did_you_mean
+
+BASE = "lm_eval.api.model"  # of the classes of every model, which take no arguments
+SCORES, WRITES, GIVES_TOKENS = "loglikelihood", "generate_until", "token_scores"
+OF_HF = ("torch", "transformers", "accelerate")
+OF_API = ("requests", "aiohttp", "tenacity", "tqdm")
+
+
+class Backend(NamedTuple):
+    """answers: methods by which it answers requests
+    extra, packages: of lm_eval, and what it installs; empty where lm_eval names none
+    is_hf: whether it is lm_eval's `hf` or derived from it
+    has_server: whether models are named as a server names them
+    """
+
+    answers: tuple[str, ...] = (SCORES, WRITES)
+    extra: str = ""
+    packages: tuple[str, ...] = ()
+    is_hf: bool = False
+    has_server: bool = False
+
+
+HF = Backend((SCORES, WRITES, GIVES_TOKENS), "hf", OF_HF, is_hf=True)
+API = Backend(extra="api", packages=OF_API, has_server=True)
+CHAT = API._replace(answers=(WRITES,))
+LITELLM = CHAT._replace(extra="litellm", packages=("litellm",))
+VLLM = Backend(extra="vllm", packages=("vllm",))
+KNOWN = {
+    **dict.fromkeys(("hf", "hf-auto", "huggingface", "hf-prefix-tree", "hf-multimodal", "hf-mistral3"), HF),
+    **dict.fromkeys(("hf-audiolm-qwen", "habana", "ipex", "mamba_ssm", "neuronx", "openvino", "steered"), HF),
+    **dict.fromkeys(("local-completions", "openai-completions", "sglang-generate", "vllm-server-prefix-tree"), API),
+    **dict.fromkeys(("local-chat-completions", "openai-chat-completions"), CHAT),
+    **dict.fromkeys(("anthropic-chat", "anthropic-chat-completions"), CHAT),
+    **dict.fromkeys(("litellm", "litellm-chat", "litellm-chat-completions"), LITELLM),
+    **dict.fromkeys(("vllm", "vllm-vlm", "vllm-prefix-tree"), VLLM),
+    "anthropic-completions": Backend((WRITES,)),
+    **dict.fromkeys(
+        ("dummy", "ggml", "gguf", "megatron_lm", "nemo_lm", "onnxruntime", "onnxruntime-genai"), Backend()
+    ),
+    **dict.fromkeys(("sglang", "textsynth", "trtllm", "watsonx_llm", "winml"), Backend()),
+}
+SCORING_MODELS = {"openai-completions": ("babbage-002", "davinci-002")}  # the only ones of which lm_eval scores texts
+
+
+def backend_of(model: str) -> Backend | None:
+    """What is declared of a backend; None for one of another package. Raises ValueError for an unknown name."""
+    if model in KNOWN:
+        return KNOWN[model]
+    names = model_names()
+    if model in names:
+        return None
+    nearest = did_you_mean(model, names) or f"; choose one of: {', '.join(sorted(names))}"
+    raise ValueError(f"{model!r} is not a model of lm_eval{nearest}")
+
+
+def why_cannot_answer(model: str, need: str, model_args: Mapping[str, Any] | None = None) -> str:
+    """Why the backend cannot answer requests of this method, as a sentence; empty if it may. Raises ValueError for an
+    unknown backend. One of another package is tried without requests, and left to the run if it cannot be imported."""
+    backend = backend_of(model)
+    if backend is None:
+        kind = class_of(model)
+        of_hf = need == GIVES_TOKENS and "HFLM" in {one.__name__ for one in getattr(kind, "__mro__", ())}
+        unable = kind is not None and not of_hf and refuses(getattr(kind, need, None), None, [])
+    else:
+        unable = need not in backend.answers
+    only = SCORING_MODELS.get(model, ())
+    if need == SCORES and only and model_args is not None and model_args.get("model") not in only:
+        return f"{model} {MEANING[need]}, but for {' and '.join(only)}"
+    return f"{model} {MEANING[need]}" if unable else ""
+
+
+def refuse_without_packages(model: str, backend: Backend) -> None:
+    if missing := [package for package in backend.packages if find_spec(package) is None]:
+        names = ", ".join(missing)
+        raise ImportError(
+            f"--model {model} needs {names}, which is not installed; run `pip install 'lm_eval[{backend.extra}]'`"
+        )
+
+
+class Parameters(NamedTuple):
+    """names, required: arguments, and those without a default; takes_others: whether unknown ones are passed on"""
+
+    names: frozenset[str]
+    required: tuple[str, ...]
+    takes_others: bool
+
+
+def parameters_of(kind: type) -> Parameters:
+    """The arguments of a model's class and of the base classes that it hands the others to."""
+    found: dict[str, inspect.Parameter] = {}
+    takes_others = True
+    reads_itself = "create_from_arg_string" in vars(kind)
+    for one in takewhile(lambda one: one.__module__ != BASE, kind.__mro__[:-1] if not reads_itself else ()):
+        if takes_others and "__init__" in vars(one):
+            own = [*inspect.signature(one.__init__).parameters.values()][1:]  # type: ignore[misc]
+            takes_others = any(parameter.kind is parameter.VAR_KEYWORD for parameter in own)
+            named = [one for one in own if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+            found = {parameter.name: parameter for parameter in named} | found
+    required = tuple(name for name, parameter in found.items() if parameter.default is parameter.empty)
+    return Parameters(frozenset(found), required, takes_others)

@@ -1,0 +1,111 @@
+"""What `ls TASK` says: from a task's settings, or from its first rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from lm_eval.tasks import TaskManager
+
+from lm_eval_leakage.harness import extend_harness
+from lm_eval_leakage.harness.auditable import Finding, as_list, findings_of, task_index
+from lm_eval_leakage.harness.tasks.templates import suffixes
+
+extend_harness(TaskManager)
+
+UTILS = """
+import random
+
+def as_query(docs):
+    return docs.map(lambda doc: {"query": "Q: " + doc["stem"], "options": [doc["a"] + "!", doc["b"] + "!"]})
+
+def shuffled(docs):
+    def one(doc):
+        options = [doc["a"] + "!", doc["b"] + "!", doc["c"] + "!"]
+        random.shuffle(options)
+        return {"query": "Q: " + doc["stem"], "options": options}
+    return docs.map(one)
+
+def gap(doc):
+    return {"1": 0, "2": 1}["1"]
+"""
+LETTERED = '"{{stem}}\\nA. {{a}}\\nB. {{b}}\\nAnswer:"'
+TASKS = {  # prompt, choices, and what is found
+    "letters": (LETTERED, "[A, B]", "covered", "options in the prompt"),
+    "texts": ('"Q: {{stem}}\\nA:"', '"{{[a, b]}}"', "covered", "options are the choices"),
+    "one_field": ('"{{block}}\\nAnswer:"', '["(A)", "(B)"]', "covered", "options inside one field, found by their"),
+    "as_query": ("query", "options", "covered", "options are the choices"),
+    "shuffled": ("query", "options", "refused", "the task orders or draws its options with random numbers"),
+    "words": ('"{{stem}} True or false?"', '["true", "false"]', "refused", "the options are words of the task"),
+    "shown_words": ('"{{stem}}\\nA. fine\\nB. bad\\n"', '["A", "B"]', "refused", "the options are words of the task"),
+    "sentences": ('""', '"{{[a, b]}}"', "refused", "the task asks no question"),
+    "in_context": ("!function utils.gap", '"{{[a, b]}}"', "refused", "each option is inside a context of its own"),
+    "one": ('"{{stem}}"', '"{{[a]}}"', "unknown", "the harness cannot load it"),
+    "no_module": ("!function missing.function", '["A", "B"]', "unknown", "the harness cannot load it (ImportError"),
+    "no_data": (LETTERED, "[A, B]", "unknown", "the harness cannot load it"),
+}
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("tasks")
+    (folder / "utils.py").write_text(UTILS)
+    rows = [
+        {"stem": f"Which is the {n}th?", "a": f"ash {n}", "b": f"box {n}", "c": f"cat {n}", "answer": 0}
+        | {"block": f"Which is {n}?\n(A) oak {n}\n(B) elm {n}"}
+        for n in range(30)
+    ]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, (text, choices, _, _) in TASKS.items():
+        process = f"process_docs: !function utils.{name}\n" if f"def {name}(" in UTILS else ""
+        file = folder / ("nowhere.jsonl" if name == "no_data" else "rows.jsonl")
+        (folder / f"{name}.yaml").write_text(
+            f"task: {name}\noutput_type: multiple_choice\ndataset_path: json\ntest_split: test\n"
+            f"dataset_kwargs:\n  data_files:\n    test: {file}\n"
+            f"doc_to_text: {text}\ndoc_to_choice: {choices}\ndoc_to_target: answer\n{process}"
+        )
+    (folder / "written.yaml").write_text("task: written\nclass: !function utils.gap\n")
+    (folder / "all.yaml").write_text("group: all\ntask: [letters, {group: inner, task: [words, texts]}]\n")
+    return TaskManager(include_path=str(folder), include_defaults=False).task_index
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_first_rows_tell_whether_a_task_can_be_audited(name: str, index) -> None:
+    *_, status, reason = TASKS[name]
+    (found,) = findings_of(name, index)
+    assert (found.status, found.reason[: len(reason)]) == (status, reason)
+
+
+def test_a_task_written_in_python_is_refused(index) -> None:
+    (found,) = findings_of("written", index)
+    assert (found.status, found.reason[:23]) == ("refused", "it is written in Python")
+
+
+def test_findings_on_a_group_are_those_of_its_tasks(index) -> None:
+    found = findings_of("all", index, each=True)
+    assert [(one.task, one.status) for one in found] == [
+        ("letters", "covered"),
+        ("words", "refused"),
+        ("texts", "covered"),
+    ]
+    assert [one.status for one in findings_of("all", index)] == ["covered", "unknown", "unknown"]
+    with pytest.raises(KeyError):
+        findings_of("nowhere", index)
+
+
+def test_the_list_names_the_audits_and_apart_those_that_need_a_seal() -> None:
+    found = [Finding("letters", "covered", "options in the prompt"), Finding("words", "refused", "why")]
+    first, second, _, audits, sealed = as_list(found).splitlines()
+    assert first == "letters  covered  options in the prompt"
+    assert second == "words    refused  why"
+    others = sorted({*suffixes()} - {"leakage_wording"})
+    assert audits == "audits: " + ", ".join(f"TASK_{suffix}" for suffix in others)
+    assert sealed == "if it is sealed, with --metadata seal=PRIVATE_FOLDER: TASK_leakage_seal, TASK_leakage_wording"
+    assert "letters_leakage_perm" in as_list(found[:1])
+    assert "audits" not in as_list(found[1:])
+
+
+def test_an_index_has_a_users_tasks_too(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(TaskManager, "__init__", lambda self, include_path: setattr(self, "_index", include_path))
+    assert task_index("mine") == "mine"
