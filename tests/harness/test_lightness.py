@@ -55,23 +55,6 @@ def questions_file(questions_file):
     return lambda docs: questions_file(docs) | {"control_form": False}
 
 
-def test_a_request_takes_at_most_400_bytes_before_it_is_answered_and_30_more_after(questions_file) -> None:
-    evaluate(FakeLM(by_hash), questions_file(MANY[:2]))  # what is imported and cached once
-    traced = []
-    for n_questions in (N_QUESTIONS // 4, N_QUESTIONS):
-        lm = Reporting()
-        tracemalloc.start()
-        try:
-            evaluate(lm, questions_file(MANY[:n_questions]))
-        finally:
-            tracemalloc.stop()
-        traced.append(lm.traced[-2:])
-    n_more = (N_QUESTIONS - N_QUESTIONS // 4) * N_ORDERS
-    asked, answered = ((many - few) / n_more for few, many in zip(*traced, strict=True))
-    assert asked < 400  # with its part of the question, its key, and the lists of the harness that it is in
-    assert answered - asked < 30  # a number and a byte
-
-
 def test_a_request_has_its_digest_made_once_before_it_is_sent_and_once_as_it_is_answered(
     questions_file, monkeypatch
 ) -> None:
