@@ -19,6 +19,14 @@ hypothesis.settings.register_profile("here", deadline=None, derandomize=bool(os.
 hypothesis.settings.load_profile("here")
 
 
+LONGEST = ("model/test_tutorial.py", "model/test_distribution.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """After pytest-randomly has shuffled them: the longest files first, or one core waits for the other at the end."""
+    items.sort(key=lambda item: not str(item.path).endswith(LONGEST))
+
+
 @pytest.fixture
 def questions_file(tmp_path: Path):
     """Writes docs as a local benchmark and returns the metadata that makes a task read them."""
