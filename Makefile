@@ -25,13 +25,16 @@ demo: install
 	$(BIN)/lm-eval-leakage plugin enable
 	$(BIN)/python -m lm_eval_leakage.lab.demo
 
+# What needs a real model, training or a fresh environment, on two processes: a file's tests stay together, since they
+# share what they trained, and the two longest files come first.
 test: unit
-	$(BIN)/pytest -m model
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m model
 
-# The tests that need no model and no second process: a minute.
+# The tests that need no model and no second process, in a random order (`pytest --randomly-seed=N` repeats one, and
+# `-p no:randomly` takes them as they stand in the files).
 unit: install
 	$(BIN)/lm-eval-leakage plugin enable
-	$(BIN)/pytest -n auto -m "not model"
+	$(BIN)/pytest -n auto --dist worksteal -m "not model"
 
 # What a commit must pass; .pre-commit-config.yaml, .github/workflows/ci.yml and .ci/run call it.
 check: install

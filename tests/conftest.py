@@ -19,6 +19,14 @@ hypothesis.settings.register_profile("here", deadline=None, derandomize=bool(os.
 hypothesis.settings.load_profile("here")
 
 
+LONGEST = ("model/test_tutorial.py", "model/test_distribution.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """After pytest-randomly has shuffled them: the longest files first, or one core waits for the other at the end."""
+    items.sort(key=lambda item: not str(item.path).endswith(LONGEST))
+
+
 @pytest.fixture
 def questions_file(tmp_path: Path):
     """Writes docs as a local benchmark and returns the metadata that makes a task read them."""
@@ -41,13 +49,22 @@ def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture(autouse=True)
 def _logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Commands set up lm_eval's logging for their process: its level, and a handler on a stream that pytest closes."""
+    """Commands set up logging for their process: levels of the harness's, datasets' and our loggers, and a handler on
+    a stream that pytest closes. What later tests log, and count, would depend on them."""
     logger = logging.getLogger("lm_eval")
-    level, handlers, propagate = logger.level, [*logger.handlers], logger.propagate
+    levels, handlers, propagate = levels_of_loggers(), [*logger.handlers], logger.propagate
     monkeypatch.setattr("lm_eval.utils._LOGGING_CONFIGURED", False)
     yield
-    logger.setLevel(level)
     logger.handlers[:], logger.propagate = handlers, propagate
+    for name, level in levels_of_loggers().items():
+        before = levels.get(name, logging.NOTSET if name.startswith("lm_eval") else level)
+        if level != before:
+            logging.getLogger(name).setLevel(before)
+
+
+def levels_of_loggers() -> dict[str, int]:
+    known = logging.root.manager.loggerDict
+    return {name: one.level for name, one in [*known.items()] if isinstance(one, logging.Logger)}
 
 
 @pytest.fixture

@@ -1,27 +1,24 @@
 """Generates hostile data rows, and checks that reading each of them affects no other row.
 
 `documents` makes them from pieces, `read_all` reads each in every way in which an audit does. The unit tests try some
-hundreds; `python -m tests.fuzzed_documents 20000` tries as many as it is told.
+hundreds, `make faults` 20,000; `python -m benchmarks.hostile_rows` measures how long the slowest takes.
 """
 
 from __future__ import annotations
 
-import gc
 import random
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from string import ascii_uppercase
 from typing import Any
 
-from lm_eval_leakage.detectors import Probe, probes
+from lm_eval_leakage.detectors import probes
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.questions.guards import guards_of
 from lm_eval_leakage.questions.reader import Rendered, read_question
 from lm_eval_leakage.records import Question, UntestableQuestion
 
-SECONDS = 0.5  # CPU time for one reading of one document, or for one probe's requests about it
 LONG = (10, 300, 5_000, 100_000)
 LONGEST_ROW = 2_000_000
 
@@ -163,21 +160,25 @@ def _some(options: object) -> list[Any]:
     return list(options) if isinstance(options, list) else []
 
 
-def read_all(docs: Iterable[Doc]) -> Counter[str]:
+def read_all(docs: Iterable[Doc], call: Callable[[Callable[[], Any]], Any] = lambda work: work()) -> Counter[str]:
     """Counts of questions and of refusals. Raises AssertionError if reading a document, its guards or a probe's
-    requests take too long or raise anything other than UntestableQuestion."""
+    requests raise anything other than UntestableQuestion. call: runs each of these; a benchmark measures it"""
     counts: Counter[str] = Counter()
-    chosen = {name: probes.get(name)() for name in probes.names()}
     pool = tuple(Question(f"p{i}", f"Of pool {i}?", (f"yes {i}", f"no {i}"), 0) for i in range(30))
-    chosen = {name: probe.with_pool(lambda: pool) for name, probe in chosen.items()}
+    chosen = {name: probes.get(name)().with_pool(lambda: pool) for name in probes.names()}
     for number, doc in enumerate(docs):
-        ways: list[Callable[[], Question]] = [lambda doc=doc: question_from_doc(doc)]
-        ways += [lambda doc=doc, shape=shape: read_question(doc, shape) for shape in _quietly(rendered, doc)]
+        ways: list[Callable[[], Question]] = [partial(question_from_doc, doc)]
+        ways += [partial(read_question, doc, shape) for shape in _quietly(rendered, doc)]
         for way, read in enumerate(ways):
-            question = timed(read, f"document {number}, way {way}")
+            question = _answer(partial(call, read), name := f"document {number}, way {way}")
             counts["refused" if question is None else "questions"] += 1
-            if question is not None:
-                _ask(question, chosen, f"document {number}, way {way}")
+            if question is None:
+                continue
+            str(question).encode("utf-8")
+            assert _answer(partial(call, partial(guards_of, question)), f"{name}, guards") is not None
+            for probe_name, probe in chosen.items():
+                _answer(partial(call, partial(probe.requests, question)), f"{name}, {probe_name}")
+            _answer(partial(chosen["example_order"].of_shards, [question, question]), f"{name}, shards")
     return counts
 
 
@@ -188,35 +189,13 @@ def _quietly(render: Callable[[Doc], Iterator[Rendered]], doc: Doc) -> list[Rend
         return []
 
 
-def _ask(question: Question, chosen: dict[str, Probe], name: str) -> None:
-    assert timed(lambda: guards_of(question), f"{name}, guards") is not None
-    str(question).encode("utf-8")
-    for probe_name, probe in chosen.items():
-        timed(lambda probe=probe: probe.requests(question), f"{name}, {probe_name}")
-    timed(lambda: chosen["example_order"].of_shards([question, question]), f"{name}, shards")
-
-
-def timed(work: Callable[[], Any], name: str) -> Any:
+def _answer(work: Callable[[], Any], name: str) -> Any:
     """The result of `work`; None if it raises UntestableQuestion."""
-    reason = ""
-    gc.disable()  # what other tests left would be counted
-    start = time.thread_time()
     try:
-        found = work()
+        return work()
     except UntestableQuestion as error:
-        found, reason = None, str(error)
+        if len(str(error)) > 5_000:
+            raise AssertionError(f"{name}: a reason of {len(str(error))} characters") from error
+        return None
     except Exception as error:
         raise AssertionError(f"{name}: {type(error).__name__}: {str(error)[:200]}") from error
-    finally:
-        seconds = time.thread_time() - start
-        gc.enable()
-    assert len(reason) < 5_000, f"{name}: a reason of {len(reason)} characters"
-    assert seconds < SECONDS, f"{name}: {seconds:.2f} s"
-    return found
-
-
-if __name__ == "__main__":
-    wanted, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    made = documents(random.Random(seed))
-    begun = time.perf_counter()
-    print(read_all(next(made) for _ in range(wanted)), f"{time.perf_counter() - begun:.0f} s")

@@ -30,17 +30,6 @@ from lm_eval_leakage.stats.pooling import SKIPPED
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = DOCS / "methods"
 RESULTS = PAGES / "results"
-SECTIONS = (
-    "Run it",
-    "What is computed",
-    "Null hypothesis",
-    "Parameters",
-    "Rows and keys",
-    "Cost and backends",
-    "When it fails",
-    "What was found",
-    "Source",
-)
 COMBINED = "combined_score"  # a page of a score that no audit has by itself
 WITHOUT_TEMPLATE = (COMBINED, SEAL_AUDIT)
 MEASURED_AFTER = "5"  # exposures

@@ -89,30 +89,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 # ---------------------------------------------------------------------- the files
 
 
-def test_the_page_holds_the_whole_package() -> None:
-    assert list(FILES) == [
-        "pyproject.toml",
-        "my_detectors/__init__.py",
-        "my_detectors/rotations.py",
-        "my_detectors/_leakage_rotations_yaml",
-        "my_detectors/text_likelihood.py",
-        "my_detectors/_leakage_text_likelihood_yaml",
-    ]
-
-
-def test_a_template_has_at_most_ten_lines() -> None:
-    assert all(len(text.splitlines()) <= 10 for name, text in FILES.items() if name.endswith("_yaml"))
-
-
-@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".py")])
-def test_a_module_is_in_this_projects_style(name: str) -> None:
-    settings = ["--config", ROOT / "pyproject.toml", "--stdin-filename", name, "-"]
-    for command in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
-        ruff = [sys.executable, "-m", "ruff", *command, *settings]
-        done = subprocess.run(ruff, input=FILES[name], capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout
-
-
 @pytest.mark.model
 def test_its_types_hold(tmp_path: Path) -> None:
     write(tmp_path)
@@ -147,12 +123,6 @@ def test_an_audit_of_a_task_is_made_by_the_probes_name(site: Path, tmp_path: Pat
     (tmp_path / "colours.yaml").write_text(TASK.format(data=tmp_path / "questions.jsonl"))
     (task,) = TaskManager(include_path=str(tmp_path), include_defaults=False).load(["colours"])["tasks"].values()
     assert leakage_task(task, "rotations").config.task == AUDITS[0]
-
-
-@pytest.mark.parametrize("name", ["published_rotation", "text_likelihood"])
-def test_each_module_names_its_null_hypothesis_limits_and_source(site: Path, name: str) -> None:
-    described = sys.modules[statistics.get(name).__module__].__doc__ or ""
-    assert all(word in described for word in ("ull hypothesis", "Limits", "Source"))
 
 
 def test_identical_rotations_are_asked_once(site: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter
 
-import pytest
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import question_from_doc, task_configs_path
@@ -27,16 +26,14 @@ def test_200_questions_over_at_least_ten_subjects() -> None:
     assert len({doc["subject"] for doc in DOCS}) >= 10
 
 
-@pytest.mark.parametrize("doc", DOCS, ids=lambda doc: doc["id"])
-def test_four_options_without_a_natural_order(doc: dict) -> None:
-    options = doc["choices"]
-    assert len({option.strip().lower() for option in options}) == 4
-    assert not [option for option in options if NATURAL.search(option)]
-    assert options not in (sorted(options), sorted(options, reverse=True))
-    for text in (doc["question"], *options):
-        assert text.isascii()
-        assert text == " ".join(text.split())
-    assert question_from_doc(doc).answer == doc["answer"]
+def test_four_options_without_a_natural_order() -> None:
+    for doc in DOCS:
+        options = doc["choices"]
+        assert len({option.strip().lower() for option in options}) == 4, doc
+        assert not [option for option in options if NATURAL.search(option)], doc
+        assert options not in (sorted(options), sorted(options, reverse=True)), doc
+        assert all(text.isascii() and text == " ".join(text.split()) for text in (doc["question"], *options)), doc
+        assert question_from_doc(doc).answer == doc["answer"], doc
 
 
 def test_the_correct_option_is_given_away_neither_by_place_nor_by_length() -> None:

@@ -1,4 +1,4 @@
-"""A small part of the campaign; `python -m tests.fuzzed_documents 20000` runs all of it."""
+"""A small part of what `make faults` tries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.fuzzed_documents import documents, read_all
 
 @hypothesis.settings(max_examples=8)
 @given(st.integers(0, 10**9))
-def test_a_hostile_row_affects_no_other_and_costs_half_a_second_at_most(seed: int) -> None:
+def test_a_hostile_row_affects_no_other(seed: int) -> None:
     read_all(islice(documents(random.Random(seed)), 4))
 
 

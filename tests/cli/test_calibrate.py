@@ -63,19 +63,6 @@ def test_seen_questions_are_identified_by_the_models_own_scores_of_private_ones(
     assert "questions flagged" in out
 
 
-def test_every_command_that_reads_calibrations_takes_it(folder, typed, make) -> None:
-    make()
-    by = ("--calibration", folder / "c.json")
-    code, out, _ = typed("prevalence", folder / "runs", *by, "--calibrated_by", DETECTOR)
-    assert (code, "p by calibration" in out) == (0, True)
-    code, out, err = typed(
-        "annotate", folder / "runs", *by, "--calibrated_by", DETECTOR, "--dry_run", "--format", "json"
-    )
-    assert code == 0
-    assert json.loads(out)[0]["calibrated_rate"] == pytest.approx(0.25, abs=0.08)
-    assert "not used" not in err
-
-
 def test_without_a_combined_score_the_first_detector_is_used(folder, typed, make) -> None:
     make()
     named = typed("identify", folder / "runs", "--calibration", folder / "c.json", "--calibrated_by", DETECTOR)

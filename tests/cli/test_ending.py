@@ -5,29 +5,64 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 import requests
+from tqdm import tqdm
 
 from lm_eval_leakage import cli
-from lm_eval_leakage.cli.ending import end_in_words, in_words, note, say
+from lm_eval_leakage.cli.ending import end_in_words, in_words, note, say, warn
 from lm_eval_leakage.harness.seams.patching import Refusal
+from tests.checking.conftest import GivenTasksOnly
 from tests.results.harness_files import answered, audited, row, write_run
 
 EVIL = "m\x1b[31m\x9b1m\x7f\r\n|x\u202e\u2028\ud800"
-LIGHT = "from lm_eval_leakage.cli.ending import *; import sys\n"
 
 
-def child(code: str, *, env: dict[str, str] | None = None, shell: str = "") -> subprocess.CompletedProcess[str]:
-    """Runs code in a new Python process, without the harness, whose output goes where `shell` says."""
-    command = f'"$0" -c "$1" {shell}; exit "${{PIPESTATUS[0]}}"'
-    words = ["bash", "-c", command, sys.executable, LIGHT + code]
-    return subprocess.run(words, capture_output=True, text=True, env={**os.environ, **(env or {})}, check=False)
+@dataclass(frozen=True)
+class Process:
+    code: int
+    out: str
+    err: str
+
+
+def child(
+    run: Callable[[], object], reader: str = "cat", *, encoding: str = "utf-8", together: bool = False
+) -> Process:
+    """Runs `run` as a command in a fork whose stdout is piped to `reader` in a shell; together: with stderr, by line,
+    as on a terminal."""
+    with TemporaryFile("w+") as errors:
+        shell = subprocess.Popen(["bash", "-c", reader], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                os.dup2(shell.stdin.fileno(), 1)
+                os.dup2(1 if together else errors.fileno(), 2)
+                shell.stdin.close()
+                sys.stdout = open(1, "w", 1 if together else -1, encoding=encoding, closefd=False)  # noqa: SIM115
+                sys.stderr = open(2, "w", 1, encoding=encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
+                end_in_words(run)
+                code = 0
+            except SystemExit as end:
+                code = end.code
+            finally:
+                with suppress(OSError):
+                    sys.stdout.flush()
+                os._exit(code)
+        out, _ = shell.communicate()
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        errors.seek(0)
+        return Process(code, out.decode(encoding), errors.read())
 
 
 @pytest.fixture
@@ -115,39 +150,41 @@ def test_an_incomplete_audit_is_reported_by_every_command_and_judged_by_none(fol
     assert "--fail-on does not judge incomplete logs" in err
 
 
+def many_lines(print_one: Callable[[str], object]) -> None:
+    for _ in range(5000):
+        print_one("x" * 100)
+
+
 def test_a_closed_pipe_does_not_change_the_exit_code() -> None:
-    code = "def f():\n [say('x' * 100) for _ in range(5000)]\n sys.exit(1)\nend_in_words(f)"
-    found = child(code, shell="| true")
-    assert (found.returncode, found.stderr) == (1, "")
+    found = child(lambda: (many_lines(say), sys.exit(1)), "true")
+    assert (found.code, found.err) == (1, "")
 
 
-def test_a_command_that_prints_directly_ends_quietly_when_its_pipe_is_closed() -> None:
-    code = "end_in_words(lambda: [print('x' * 100) for _ in range(5000)])"
-    for reader in ("| true", "| head -1"):
-        found = child(code, shell=reader)
-        assert (found.returncode, found.stderr) == (141, "")
-    short = child("import time\nend_in_words(lambda: (time.sleep(0.2), print('x')))", shell="| true")
-    assert short.stderr == ""
+@pytest.mark.parametrize("reader", ["true", "head -1"])
+def test_a_command_that_prints_directly_ends_quietly_when_its_pipe_is_closed(reader: str) -> None:
+    found = child(lambda: many_lines(print), reader)
+    assert (found.code, found.err) == (141, "")
 
 
 def test_notes_to_a_closed_pipe_are_no_error() -> None:
-    assert child("end_in_words(lambda: [note('x' * 100) for _ in range(5000)])", shell="2>&1 | true").returncode == 0
+    assert child(lambda: many_lines(note), "true", together=True).code == 0
 
 
 def test_a_full_disk_is_a_sentence() -> None:
-    found = child("end_in_words(lambda: print('x' * 100_000))", shell="> /dev/full")
-    assert found.returncode == 2
-    assert "No space left" in found.stderr
-    assert "Traceback" not in found.stderr
+    def fill() -> None:
+        sys.stdout = Path("/dev/full").open("w")  # noqa: SIM115
+        print("x" * 100_000)
+
+    found = child(fill)
+    assert found.code == 2
+    assert "No space left" in found.err
+    assert "Traceback" not in found.err
 
 
 def test_characters_that_the_encoding_lacks_are_replaced() -> None:
-    found = child(
-        "end_in_words(lambda: (say('a – ± \\ud800'), note('b – \\udc80')))", env={"PYTHONIOENCODING": "ascii"}
-    )
-    assert (found.returncode, found.stdout) == (0, "a ? ? ?\n")
-    assert found.stderr == "b ? \\udc80\n"
-    assert child("end_in_words(lambda: say('\\ud800'))", env={"PYTHONIOENCODING": "utf-8"}).stdout == "?\n"
+    found = child(lambda: (say("a – ± \ud800"), note("b – \udc80")), encoding="ascii")
+    assert (found.code, found.out, found.err) == (0, "a ? ? ?\n", "b ? \\udc80\n")
+    assert child(lambda: say("\ud800")).out == "?\n"
 
 
 def test_ctrl_c_is_no_traceback(capsys) -> None:
@@ -169,11 +206,13 @@ def test_ctrl_c_while_the_harness_is_imported_is_no_traceback_either(monkeypatch
 
 
 def test_a_signal_ends_a_command_with_130() -> None:
-    """Also where the shell ignores it, as for commands in the background."""
-    code = "import os, signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code += "end_in_words(lambda: (os.kill(os.getpid(), signal.SIGINT), time.sleep(9)))"
-    found = child(code)
-    assert (found.returncode, found.stderr) == (130, "interrupted\n")
+    def interrupted() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for commands in the background
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.pause()
+
+    found = child(interrupted)
+    assert (found.code, found.err) == (130, "interrupted\n")
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -269,12 +308,15 @@ def test_streams_that_are_not_files_are_not_changed(monkeypatch) -> None:
 
 
 def test_what_is_printed_beside_a_progress_bar_has_a_line_of_its_own() -> None:
-    code = (
-        "from tqdm import tqdm\nbar = tqdm(total=3, mininterval=0); bar.update(1)\n"
-        "say('8 of 300 requests'); warn('refused'); bar.update(1)"
-    )
-    lines = child(code, shell="2>&1").stdout.replace("\r", "\n").split("\n")
-    assert {"8 of 300 requests", "refused"} <= set(lines)
+    def work() -> None:
+        bar = tqdm(total=3, mininterval=0)
+        bar.update(1)
+        say("8 of 300 requests")
+        warn("refused")
+        bar.update(1)
+
+    lines = child(work, together=True).out.replace("\r", "\n").split("\n")
+    assert {"8 of 300 requests", "refused"} <= set(lines), lines
 
 
 def test_a_server_that_cannot_be_reached_is_named_with_the_reason_and_the_remedy() -> None:
@@ -286,5 +328,5 @@ def test_a_server_that_cannot_be_reached_is_named_with_the_reason_and_the_remedy
 
 
 def test_lm_evals_exit_code_1_is_none_of_a_condition_that_was_met(ended, monkeypatch) -> None:
-    monkeypatch.setattr("lm_eval.tasks.TaskManager.match_tasks", lambda *_: [])
+    monkeypatch.setattr("lm_eval.tasks.TaskManager", GivenTasksOnly)
     assert ended("validate", "--tasks", "nosuch_*")[0] == 2

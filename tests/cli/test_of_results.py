@@ -22,13 +22,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_dry_run_writes_nothing(folder, typed) -> None:
-    code, out, _ = typed("annotate", folder, "--dry_run", "--format", "json")
-    assert code == 0
-    assert json.loads(out)[0]["flagged_rate"] == pytest.approx(1 / 3)
-    assert not list(folder.rglob("*_leakage.json*"))
-
-
 @pytest.mark.parametrize(
     ("condition", "code", "said"),
     [
@@ -72,21 +65,11 @@ def test_an_alias_joins_a_model_with_its_audit_under_another_name(folder, typed)
     assert typed("annotate", folder, "--alias", "m")[0] == 2
 
 
-@pytest.mark.model  # indexes all tasks of the harness
-def test_clean_writes_a_task_of_the_unflagged_questions(folder, typed) -> None:
-    own = folder / "tasks"
-    own.mkdir()
-    (own / "bench.yaml").write_text(
-        "task: bench\ndataset_path: json\ntest_split: test\noutput_type: multiple_choice\n"
-    )
-    arguments = ("clean", folder / "runs", "--audit", folder / "audits", "--output_path", folder / "clean")
-    code, out, _ = typed(*arguments, "--include_path", own)
-    assert code == 0
-    assert "bench_clean: 16 of 24 questions kept, 0 untested" in out
-    assert "Nothing is guaranteed for the kept questions: without a calibration" in out
-    assert len(json.loads((folder / "clean" / "bench_clean.json").read_text())["kept"]) == 16
-    code, _, err = typed(*arguments[:2], "--output_path", folder / "none")
-    assert (code, "nothing remains" in err) == (2, True)
+def test_a_target_rate_that_is_no_rate_ends_in_a_sentence(folder, typed) -> None:
+    code, out, err = typed("clean", folder, "--output_path", folder / "clean", "--target_rate", "1.5")
+    assert (code, out) == (2, "")
+    assert "target_rate is 1.5; the target rate of contaminated questions among the kept must be above 0" in err
+    assert not (folder / "clean").exists()
 
 
 @pytest.mark.parametrize(

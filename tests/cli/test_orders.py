@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 import pytest
@@ -29,21 +28,6 @@ def docs(n_questions: int, *, is_sorted: bool) -> list[dict]:
 @pytest.fixture
 def file_of(questions_file):
     return lambda rows: questions_file(rows)["data_files"]
-
-
-def test_a_file_of_sorted_numbers_is_written_whatever_is_documented(file_of, typed) -> None:
-    code, out, _ = typed(file_of(docs(60, is_sorted=True)), "--documented", "random", "its README")
-    assert code == 0
-    assert "| numbers sorted | 60 | share | 1.00 | 0.08 |" in out
-    assert "`written`: the orders are not random" in out
-    assert "contradicts what is documented: `random` (its README)" in out
-
-
-def test_json_holds_the_status_and_every_test(file_of, typed) -> None:
-    code, out, _ = typed(file_of(docs(500, is_sorted=False)), "--format", "json")
-    found = json.loads(out)
-    assert (code, found["status"], found["contradicted"]) == (0, "consistent with random", False)
-    assert [found["tests"][place]["n_questions"] for place in (0, -1)] == [500, 0]
 
 
 def test_five_questions_and_single_options_get_a_sentence(file_of, typed) -> None:

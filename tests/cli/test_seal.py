@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 
 from lm_eval_leakage.files import PART, publish_files
-from lm_eval_leakage.seal.folders import commitment_record, read_seal
+from lm_eval_leakage.seal.folders import read_seal
 from lm_eval_leakage.seal.looks_file import add_looks, head_text, read_ledger
 from lm_eval_leakage.stats.looks import Look
 from tests.fakes import by_hash
@@ -55,30 +55,6 @@ def sealed(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "sealed"))
 
 
-def test_a_file_becomes_a_public_and_a_private_folder(typed, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, out, err = typed("seal", write(tmp_path / "My bench.jsonl", ROWS))
-    assert (code, err) == (0, "fields in neither folder: source\n")
-    seal = read_seal(tmp_path / "sealed" / "private")
-    assert out.splitlines() == [
-        "8 questions sealed as my_bench: 8 with drawn orders of options, 8 with a drawn wording; 0 held out, "
-        "0 rows left out",
-        "publish: sealed/public",
-        "keep secret, and keep a backup: sealed/private (if it is lost, nothing can be verified or tested)",
-        f"commitment: {seal.commitment}",
-    ]
-    assert sorted(path.name for path in (tmp_path / "sealed" / "public").iterdir()) == [
-        *(
-            "DATA_CARD.md",
-            "commitment.json",
-            "my_bench.jsonl",
-            "my_bench.parquet",
-            "my_bench.yaml",
-            "my_bench_data.py",
-        ),
-    ]
-
-
 def test_two_seals_of_one_file_have_different_keys(typed, tmp_path: Path) -> None:
     file = write(tmp_path / "mine.jsonl", ROWS)
     for name in "ab":
@@ -104,11 +80,6 @@ def test_what_is_left_out_or_not_drawn_is_named_with_its_row(typed, tmp_path: Pa
     assert told[2].startswith(
         "row 11 depends on the order of its options, so its order is kept, and it is left out of"
     )
-
-
-def test_with_quiet_lost_rows_are_named_still(typed, tmp_path: Path) -> None:
-    file = write(tmp_path / "mine.jsonl", [*ROWS, {"question": "No options?"}])
-    assert typed("seal", file, "-o", tmp_path / "sealed", "--quiet")[2].startswith("row 9 is left out: ")
 
 
 def test_held_out_questions_are_in_the_private_folder_only(typed, tmp_path: Path) -> None:
@@ -216,19 +187,12 @@ def test_before_the_key_is_revealed_rows_are_compared_with_their_digest(typed, s
     assert err == "differs: mine.jsonl: its rows do not have the digest that commitment.json says\n"
 
 
-def test_a_commitment_of_another_seal_is_named(typed, sealed: Path) -> None:
-    file = sealed / "public" / "commitment.json"
-    file.write_text(json.dumps(commitment_record(read_seal(sealed / "private")) | {"commitment": "0" * 64}))
-    code, _, err = typed("seal", "verify", sealed / "public", sealed / "private")
-    assert (code, "commitment.json says commitment '000" in err) == (1, True)
-
-
 def added(text: str) -> Callable[[Path], object]:
     return lambda file: file.write_text(file.read_text() + text)
 
 
 def replaced(old: str, new: str) -> Callable[[Path], object]:
-    return lambda file: file.write_text(file.read_text().replace(old, new))
+    return lambda file: file.write_text(re.sub(old, new, file.read_text()))
 
 
 def with_a_column(file: Path) -> None:
@@ -236,85 +200,54 @@ def with_a_column(file: Path) -> None:
     parquet.write_table(table.append_column("hint", table["question"]), file)
 
 
-TAMPERED = {
-    "mine_data.py": (added("import os; os.system('id')\n"), "line 12 was added: .*os.system"),
-    "mine.yaml": (replaced("num_fewshot: 0", "num_fewshot: 5"), "line .* is 'num_fewshot: 5.*sealed was 'num_fewshot"),
-    "DATA_CARD.md": (replaced("| questions | 8", "| questions | 9"), "line .* 9 .*sealed was .* 8 "),
-    "mine.jsonl": (replaced('{"question"', '{"hint": "A", "question"'), "line 1 is .*hint.*sealed was"),
-    "mine.parquet": (with_a_column, "its rows are as sealed, but its bytes are not: it has other columns"),
-}
-
-
-@pytest.mark.parametrize("name", TAMPERED)
-@pytest.mark.parametrize("revealed", [True, False])
-def test_a_changed_public_file_is_named_and_the_exit_code_is_1(typed, sealed: Path, name: str, revealed: bool) -> None:
-    change, said = TAMPERED[name]
-    change(sealed / "public" / name)
-    code, out, err = typed("seal", "verify", sealed / "public", *([sealed / "private"] if revealed else []))
-    if name == "DATA_CARD.md" and not revealed:
-        assert (code, "not compared before the private folder is revealed: DATA_CARD.md" in err) == (0, True)
-        return
-    assert (code, out) == (1, "")
-    assert re.search(f"^differs: {name}: {said}", err, re.MULTILINE)
-
-
-@pytest.mark.parametrize("name", ["mine_data.py", "mine.yaml", "DATA_CARD.md", "mine.jsonl", "mine.parquet"])
-def test_a_missing_public_file_is_named(typed, sealed: Path, name: str) -> None:
-    (sealed / "public" / name).unlink()
-    code, out, err = typed("seal", "verify", sealed)
-    assert (code, out, err) == (1, "", f"differs: {name} is missing\n")
-
-
-@pytest.mark.parametrize("name", ["mine_data.pyc", "utils.py", "below/other.yaml", "more.json"])
-def test_files_that_a_run_may_use_must_be_of_the_seal(typed, sealed: Path, name: str) -> None:
-    file = sealed / "public" / name
-    file.parent.mkdir(exist_ok=True)
-    file.write_text("{}")
-    for asked in (sealed, sealed / "public"):
-        code, out, err = typed("seal", "verify", asked)
-        assert (code, out) == (1, "")
-        assert f"differs: {name} is of no seal, and lm_eval or Python may use it; remove it" in err
-
-
-def test_code_that_python_cached_at_a_run_is_not_verified_until_it_is_removed(typed, sealed: Path) -> None:
-    """If time and size of the loader fit, Python runs it instead, whatever it is."""
-    loader = sealed / "public" / "mine_data.py"
-    py_compile.compile(str(loader))
-    for asked in (sealed, sealed / "public"):
-        code, _, err = typed("seal", "verify", asked)
-        assert code == 2
-        assert "cannot be compared: Python may run it instead of the loader; remove __pycache__" in err
-    shutil.rmtree(loader.parent / "__pycache__")
-    assert typed("seal", "verify", sealed)[0] == 0
-
-
-@pytest.mark.parametrize("revealed", [True, False])
-@pytest.mark.parametrize("name", ["mine.jsonl", "mine.parquet"])
-def test_a_public_file_that_cannot_be_read_is_named(typed, sealed: Path, name: str, revealed: bool) -> None:
-    file = sealed / "public" / name
+def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-100])
-    code, out, err = typed("seal", "verify", sealed if revealed else sealed / "public")
-    assert (code, out) == (1, "")
-    assert f"differs: {name}: it cannot be read (" in err
 
 
-def test_other_files_are_named_as_not_compared(typed, sealed: Path) -> None:
-    (sealed / "public" / "README.md").write_text("our benchmark")
-    (sealed / "public" / ".git").mkdir()
-    (sealed / "public" / ".git" / "hook.py").write_text("")
-    code, out, err = typed("seal", "verify", sealed)
-    assert (code, "verified" in out, err) == (0, True, "of no seal, so not compared: README.md\n")
+def made_with(text: str) -> Callable[[Path], object]:
+    def make(file: Path) -> None:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+
+    return make
 
 
-def test_a_parquet_file_that_another_arrow_wrote_is_compared_row_by_row(typed, sealed: Path) -> None:
-    file = sealed / "public" / "mine.parquet"
+def by_another_arrow(file: Path) -> None:
     content = file.read_bytes()
     found = re.search(rb"parquet-cpp-arrow version [0-9.]+", content)
-    assert found
     file.write_bytes(content.replace(found[0], found[0].replace(b"version", b"VERSION")))
-    code, out, err = typed("seal", "verify", sealed)
-    assert (code, "verified" in out) == (0, True)
-    assert "mine.parquet was compared row by row, not by its bytes: 'parquet-cpp-arrow VERSION" in err
+
+
+OF_NO_SEAL = "is of no seal, and lm_eval or Python may use it; remove it"
+CACHED = "cannot be compared: Python may run it instead of the loader; remove __pycache__"
+NAMES = ("mine_data.py", "mine.yaml", "DATA_CARD.md", "mine.jsonl", "mine.parquet")
+CHANGED = [  # file, change, exit code with the private folder and without it, what is said
+    ("mine_data.py", added("import os; os.system('id')\n"), (1, 1), "line 12 was added: .*os.system"),
+    ("mine.yaml", replaced("shot: 0", "shot: 5"), (1, 1), "line .* is 'num_fewshot: 5.*sealed was 'num_fewshot"),
+    ("DATA_CARD.md", replaced("questions . 8", "questions | 9"), (1, 0), "line .* 9 .*sealed was .* 8 "),
+    ("mine.jsonl", replaced('{"ques', '{"hint": "A", "ques'), (1, 1), "line 1 is .*hint.*sealed was"),
+    ("mine.parquet", with_a_column, (1, 1), "its rows are as sealed, but its bytes are not: it has other columns"),
+    ("mine.parquet", by_another_arrow, (0, 0), "was compared row by row, not by its bytes: 'parquet-cpp-arrow VERS"),
+    ("commitment.json", replaced('(commitment": )"[0-9a-f]{4}', r'\1"0000'), (1, 0), "says commitment '0000"),
+    *((name, Path.unlink, (1, 0 if name == "DATA_CARD.md" else 1), "is missing") for name in NAMES),
+    *((name, cut, (1, 1), r"it cannot be read \(") for name in ("mine.jsonl", "mine.parquet")),
+    # if time and size of the loader fit, Python runs its cached code instead, whatever it is
+    ("mine_data.py", lambda file: py_compile.compile(str(file)), (2, 2), CACHED),
+    *((name, made_with("{}"), (1, 1), OF_NO_SEAL) for name in ("mine_data.pyc", "utils.py", "a/b.yaml", "more.json")),
+    ("README.md", made_with("our benchmark"), (0, 0), "of no seal, so not compared: README.md"),
+    (".git/hook.py", made_with(""), (0, 0), ""),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "codes", "said"), CHANGED, ids=range(len(CHANGED)))
+def test_what_was_changed_in_the_public_folder_is_named(typed, sealed: Path, name, change, codes, said) -> None:
+    change(sealed / "public" / name)
+    with_key, without = (typed("seal", "verify", place) for place in (sealed, sealed / "public"))
+    assert (with_key[0], without[0]) == codes
+    for code, out, err in (with_key, without):
+        assert (out == "") == (code == 1)
+        assert not code or re.search(said, err)
+    assert re.search(said, with_key[2])
 
 
 @pytest.mark.parametrize("place", ["public", "public/mine.jsonl"])

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from lm_eval._cli import HarnessCLI
 
 from lm_eval_leakage.cli import commands, ending
 from lm_eval_leakage.cli.ending import SHELLS, completion, shows_colours, with_coloured_verdicts
@@ -20,17 +19,6 @@ def test_the_versions_are_ours_the_harnesss_and_pythons(typed) -> None:
     code, out, _ = typed("--version")
     assert code == 0
     assert [part.split()[0] for part in out.split(", ")] == ["lm_eval_leakage", "lm_eval", "Python"]
-
-
-@pytest.mark.parametrize("name", sorted(commands().commands))
-def test_usage_names_our_program_in_every_command(name: str) -> None:
-    command = commands().commands[name]
-    assert command.format_usage().startswith(f"usage: lm-eval-leakage {name}")
-    assert "lm-eval " not in command.format_help().replace("lm-eval-leakage", "")
-
-
-def test_the_harnesss_own_parser_does_name_itself() -> None:
-    assert "lm-eval run" in HarnessCLI()._subparsers.choices["run"].format_help()
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def simulations(tries: int, seed: int) -> Tally:
 
 
 def hostile_documents(tries: int, rng: random.Random) -> Tally:
-    """In every way in which an audit reads them; each has half a second of CPU time per reading."""
+    """In every way in which an audit reads them."""
     tally = Tally("hostile documents")
     made = documents(rng)
     for _ in range(tries):

@@ -25,7 +25,7 @@ from lm_eval_leakage.harness.task_names import check_task_names
 from lm_eval_leakage.logs import answer_store
 from lm_eval_leakage.logs.answer_store import AnswerStore
 from tests.fakes import FakeLM, by_hash
-from tests.faults.children import KILLED, Ended, child, killing
+from tests.faults.children import KILLED, Ended, child, kill_at
 from tests.faults.tally import Tally
 
 TASK = "fresh_leakage_perm"
@@ -175,12 +175,8 @@ def aimed_kills(folder: Path, right: Any, tries: int) -> Tally:
     aims = [(*aim[:3], call, after) for aim in AIMS for call in aim[3] for after in (False, True)]
     for name, owner, method, call, after in aims[:tries]:
         audit = Audit(folder / f"aimed_{method}_{call}_{after}")
-        original = getattr(owner, method)
-        setattr(owner, method, killing(original, call, after=after))
-        try:
+        with kill_at(owner, method, call, after=after):
             ended = audit.run()
-        finally:
-            setattr(owner, method, original)
         tally.tries += int(ended.code == KILLED)
         audit.finish(tally, expected, f"kill {name}, call {call}", ended.at)
     return tally

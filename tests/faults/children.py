@@ -7,9 +7,12 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import tests.forks  # noqa: F401
 
@@ -89,21 +92,25 @@ def _exit_code(run: Callable[[], object]) -> int:
     return _exit_code(lambda: hook(type(unforeseen), unforeseen, unforeseen.__traceback__)) or code
 
 
-def killing(function: Callable[..., object], at_call: int, *, after: bool) -> Callable[..., object]:
-    """`function`, with a SIGKILL before or after its so many-th call."""
-    calls = 0
+@contextmanager
+def kill_at(owner: Any, name: str, at_call: int, *, after: bool) -> Iterator[None]:
+    """Children that are forked meanwhile are killed before or after the so many-th call of `owner.name`."""
+    function, calls = getattr(owner, name), count(1)
 
     def killer(*args: object, **kwargs: object) -> object:
-        nonlocal calls
-        calls += 1
-        if calls == at_call and not after:
+        is_last = next(calls) == at_call
+        if is_last and not after:
             os.kill(os.getpid(), signal.SIGKILL)
         result = function(*args, **kwargs)
-        if calls == at_call:
+        if is_last:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
 
-    return killer
+    setattr(owner, name, killer)
+    try:
+        yield
+    finally:
+        setattr(owner, name, function)
 
 
 def has_traceback(ended: Ended) -> bool:

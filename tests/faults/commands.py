@@ -9,7 +9,8 @@ import json
 import random
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import as_markdown as board_of
 from lm_eval_leakage.results.leaderboard import leaderboard
 from lm_eval_leakage.results.tables import as_text
-from tests.faults.children import KILLED, child, has_traceback, killing
+from tests.faults.children import KILLED, child, has_traceback, kill_at
 from tests.faults.tally import Tally
 from tests.logs.test_broken_files import damage
 from tests.results.harness_files import answered, audited, confused, row, write_run
@@ -27,47 +28,10 @@ from tests.results.harness_files import answered, audited, confused, row, write_
 N_ROWS = 400
 YAML = "task: bench\ndataset_path: json\ntest_split: test\noutput_type: multiple_choice\n"
 NAMES = [
-    *(
-        "=1+1",
-        "+1",
-        "-1",
-        "@SUM(A1)",
-        "\t=1",
-        "a\x1b[31mred\x1b[0m",
-        "a\nb",
-        "a\rb",
-        "a|b",
-        "`a`",
-        "<script>a()</script>",
-    ),
-    *(
-        "a\u2028b",
-        "a\x85b",
-        "a\x7fb",
-        "\u202eright",
-        "a\x00b",
-        "..",
-        "a" * 200,
-        "*?[x]",
-        "'; --",
-        '"',
-        "\\",
-        "{{ a }}",
-    ),
-    *(
-        "\ud800",
-        "&amp;",
-        "%s%n",
-        "\ufeffa",
-        "名前",
-        "👩\u200d👩\u200d👧",
-        "- a: b",
-        "!!python/object",
-        "a: b",
-        "#a",
-        "~",
-    ),
-    *("null", "on", "${a}"),
+    *("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "a\x1b[31mred\x1b[0m", "a\nb", "a\rb", "a|b", "`a`", "{{ a }}"),
+    *("a\u2028b", "a\x85b", "a\x7fb", "\u202eright", "a\x00b", "..", "a" * 200, "*?[x]", "'; --", '"', "\\"),
+    *("\ud800", "&amp;", "%s%n", "\ufeffa", "名前", "👩\u200d👩\u200d👧", "- a: b", "!!python/object", "a: b"),
+    *("null", "on", "${a}", "#a", "~", "<script>a()</script>"),
 ]
 
 
@@ -114,25 +78,28 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 class Attacked:
-    """One command in a folder of its own, beside what it gives undisturbed."""
+    """One command in a fresh folder, beside what it gives undisturbed."""
 
     def __init__(self, folder: Path, name: str, source: Path, right: Mapping[str, str]) -> None:
-        self.folder, self.name, self.right = folder, name, right
-        shutil.copytree(source, folder)
-        self.before = digests(folder / "runs")
+        self.folder, self.name, self.right = folder / "same_for_all", name, right  # pages name their folders
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.copytree(source, self.folder)
+        self.before = digests(self.folder / "runs")
 
     def run(self, **how: Any) -> Any:
         return child(typed(commands(self.folder)[self.name]), self.folder.with_suffix(".log"), **how)
 
+    def made(self) -> dict[str, str]:
+        return digests(self.folder / "out")
+
     def check(self, tally: Tally, note: str) -> None:
         """Nothing that was there is changed; what is there of the outputs is whole; the command ends it."""
         tally.found(f"{note}: originals changed", lost=int(digests(self.folder / "runs") != self.before))
-        found = digests(self.folder / "out") if (self.folder / "out").exists() else {}
-        broken = [name for name, digest in found.items() if digest != self.right.get(name)]
+        broken = [name for name, digest in self.made().items() if digest != self.right.get(name)]
         tally.found(f"{note}: not whole: {broken}", wrong=len(broken))
         ended = self.run()
         tally.found(f"{note}: does not go on: {ended.output[-300:]}", lost=int(ended.code != 0))
-        tally.found(f"{note}: ends otherwise", wrong=int(digests(self.folder / "out") != self.right))
+        tally.found(f"{note}: ends otherwise", wrong=int(self.made() != self.right))
 
 
 def undisturbed(folder: Path) -> tuple[Path, dict[str, tuple[dict[str, str], float]]]:
@@ -140,12 +107,10 @@ def undisturbed(folder: Path) -> tuple[Path, dict[str, tuple[dict[str, str], flo
     source = folder_of_runs(folder / "source")
     found = {}
     for name in commands(source):
-        place = folder / "same_for_all"  # pages name their folders
-        shutil.rmtree(place, ignore_errors=True)
-        one = Attacked(place, name, source, {})
+        one = Attacked(folder, name, source, {})
         ended = one.run()
         assert ended.code == 0, ended.output[-2000:]
-        found[name] = digests(place / "out"), ended.seconds
+        found[name] = one.made(), ended.seconds
     return source, found
 
 
@@ -156,16 +121,10 @@ def kills(folder: Path, tries: int, rng: random.Random) -> Tally:
     for number in range(tries):
         name = list(right)[number % len(right)]
         digest, seconds = right[name]
-        place = folder / "same_for_all"
-        shutil.rmtree(place, ignore_errors=True)
-        one = Attacked(place, name, source, digest)
+        one = Attacked(folder, name, source, digest)
         if number % 2:
-            original = files.Path.replace
-            files.Path.replace = killing(original, rng.randint(1, 3), after=rng.random() < 0.5)  # type: ignore[assignment,method-assign]
-            try:
+            with kill_at(files.Path, "replace", rng.randint(1, 3), after=rng.random() < 0.5):
                 ended = one.run()
-            finally:
-                files.Path.replace = original  # type: ignore[method-assign]
         else:
             ended = one.run(kill_after=rng.uniform(0.3, 1.0) * seconds)
         tally.tries += int(ended.code == KILLED)
@@ -176,17 +135,14 @@ def kills(folder: Path, tries: int, rng: random.Random) -> Tally:
 def full_disk(folder: Path, limits: Sequence[int]) -> Tally:
     tally = Tally("full disk under annotate, report, leaderboard, clean")
     source, right = undisturbed(folder)
-    for limit in limits:
-        for name, (digest, _) in right.items():
-            place = folder / "same_for_all"
-            shutil.rmtree(place, ignore_errors=True)
-            one = Attacked(place, name, source, digest)
-            ended = one.run(size_limit=limit)
-            tally.tries += 1
-            whole = (place / "out").exists() and digests(place / "out") == digest
-            tally.found(f"{name}, {limit}: exit 0 though not whole", wrong=int(ended.code == 0 and not whole))
-            tally.found(f"{name}, {limit}: a traceback", wrong=int(has_traceback(ended)))
-            one.check(tally, f"{name}, {limit}")
+    for limit, (name, (digest, _)) in product(limits, right.items()):
+        one = Attacked(folder, name, source, digest)
+        ended = one.run(size_limit=limit)
+        tally.tries += 1
+        is_silent = ended.code == 0 and one.made() != digest
+        tally.found(f"{name}, {limit}: exit 0 though not whole", wrong=int(is_silent))
+        tally.found(f"{name}, {limit}: a traceback", wrong=int(has_traceback(ended)))
+        one.check(tally, f"{name}, {limit}")
     return tally
 
 
@@ -245,11 +201,7 @@ def damaged_files(folder: Path, tries: int, rng: random.Random) -> Tally:
     """Folders each file of which is damaged, or lost lines: what is read is right, or it is told that not all is."""
     tally = Tally("damaged files")
     source = folder_of_runs(folder / "damaged_source", n_rows=12) / "runs"
-    right = {
-        (question.task, question.doc_hash): (question.scores, question.audited and question.audited.flagged)
-        for annotation in annotate([source])
-        for question in annotation.questions
-    }
+    right = _answers(annotate([source]))
     while tally.tries < tries:
         place = folder / "damaged"
         shutil.rmtree(place, ignore_errors=True)
@@ -263,6 +215,14 @@ def damaged_files(folder: Path, tries: int, rng: random.Random) -> Tally:
             tally.tries += 1
         _read_damaged(tally, place, right)
     return tally
+
+
+def _answers(annotations: Iterable[Any]) -> dict[Any, Any]:
+    return {
+        (question.task, question.doc_hash): (question.scores, question.audited and question.audited.flagged)
+        for annotation in annotations
+        for question in annotation.questions
+    }
 
 
 def _read_damaged(tally: Tally, place: Path, right: Mapping[Any, Any]) -> None:
@@ -279,13 +239,8 @@ def _read_damaged(tally: Tally, place: Path, right: Mapping[Any, Any]) -> None:
     except Exception as error:
         tally.found(f"{note}: {error!r}", wrong=1)
         return
-    told = any(annotation.problems for annotation in annotations)
-    found = {
-        (question.task, question.doc_hash): (question.scores, question.audited and question.audited.flagged)
-        for annotation in annotations
-        for question in annotation.questions
-    }
-    tally.found(f"{note}: differs without a word", wrong=int(found != right and not told))
+    is_told = any(annotation.problems for annotation in annotations)
+    tally.found(f"{note}: differs without a word", wrong=int(_answers(annotations) != right and not is_told))
     if len(annotations) == 1:
         asked = [question.doc_hash for question in annotations[0].questions if question.task == "bench"]
         tally.found(f"{note}: questions stand twice", doubled=len(asked) - len(set(asked)))

@@ -17,7 +17,7 @@ from lm_eval_leakage.seal.drawn import Seal
 from lm_eval_leakage.seal.folders import read_seal
 from lm_eval_leakage.seal.looks_file import HEAD_FILE, LOOKS_FILE, add_looks, head_text, read_ledger
 from lm_eval_leakage.stats.looks import Look
-from tests.faults.children import KILLED, child, has_traceback, killing
+from tests.faults.children import KILLED, child, has_traceback, kill_at
 from tests.faults.commands import typed
 from tests.faults.tally import Tally
 from tests.sealed import rows
@@ -79,12 +79,8 @@ def killed_seals(folder: Path, tries: int, rng: random.Random) -> Tally:
         source = _questions(place / "mine.jsonl")
         seal = typed(["seal", str(source), "--output_path", str(place / "sealed")])
         what, name = rng.choice([(files.os, "fsync"), (files.Path, "rename")])
-        original = getattr(what, name)
-        setattr(what, name, killing(original, rng.randint(1, 8 if name == "fsync" else 1), after=rng.random() < 0.5))
-        try:
+        with kill_at(what, name, rng.randint(1, 8 if name == "fsync" else 1), after=rng.random() < 0.5):
             ended = child(seal, folder / "log")
-        finally:
-            setattr(what, name, original)
         tally.tries += int(ended.code == KILLED)
         again = child(seal, folder / "log")
         is_there = (place / "sealed" / "private" / "key.json").is_file()

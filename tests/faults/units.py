@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lm_eval_leakage import files
-from tests.faults.children import KILLED, child, has_traceback, killing
+from tests.faults.children import KILLED, child, has_traceback, kill_at
 from tests.faults.commands import typed
 from tests.faults.tally import Tally
 from tests.faults.weighed import OF_ACCURACY, OF_ORDERS, Place, killed
@@ -209,12 +209,9 @@ def kills_at_renames(folder: Path, tries: int, rng: random.Random) -> Tally:
         place.without_output()
         is_campaign = rng.random() < 0.5
         what, name = rng.choice(RENAMES)
-        call, original = rng.randint(1, 25 if name == "fsync" else 8), getattr(what, name)
-        setattr(what, name, killing(original, call, after=rng.random() < 0.5))
-        try:
+        call = rng.randint(1, 25 if name == "fsync" else 8)
+        with kill_at(what, name, call, after=rng.random() < 0.5):
             ended = place.campaign() if is_campaign else place.check()
-        finally:
-            setattr(what, name, original)
         tally.tries += int(ended.code == KILLED)
         ended = place.campaign() if is_campaign else place.check()
         note = f"{name}, call {call}: {ended.output[-400:]}"

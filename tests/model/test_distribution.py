@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -17,11 +16,6 @@ pytestmark = pytest.mark.model
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 CONSTRAINTS = ROOT / ("constraints.txt" if sys.version_info >= (3, 11) else "constraints-py310.txt")
-CARRIED = (
-    "task_configs/_leakage_perm_yaml",
-    "task_configs/mmlu/mmlu_leakage_perm.yaml",
-    "task_configs/fresh/fresh.jsonl",
-)
 
 
 def done(*command: str | Path, **options) -> str:
@@ -51,38 +45,26 @@ def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clean")
     venv.create(folder / "env", with_pip=True)
     binaries = folder / "env" / "bin"
-    done(binaries / "pip", "install", "--quiet", "-c", CONSTRAINTS, wheel, cwd=folder)
+    done(binaries / "pip", "install", "--quiet", "--no-compile", "-c", CONSTRAINTS, wheel, cwd=folder)
     return binaries
 
 
-def test_both_distributions_carry_the_tasks(built: Path, wheel: Path) -> None:
-    names = ZipFile(wheel).namelist()
-    for file in CARRIED:
-        assert f"lm_eval_leakage/{file}" in names
-    assert {"lm_eval_leakage/py.typed", "lm_eval_leakage/detectors/outlier_null.npz"} <= set(names)
-    for folder, name in ((ROOT, "lm_eval_leakage"), (ROOT / "task_configs", ".")):
-        ours = [file for file in (folder / name).rglob("*") if file.is_file() and "__pycache__" not in file.parts]
-        prefix = "" if folder == ROOT else "lm_eval_leakage/task_configs/"
-        assert {prefix + str(file.relative_to(folder)) for file in ours} <= set(names)
-    assert not [name for name in names if name.startswith(("tests", "benchmarks", "docs", "task_configs"))]
-    with tarfile.open(next(built.glob("*.tar.gz"))) as source:
-        packed = source.getnames()
-    for file in CARRIED:
-        assert [name for name in packed if name.endswith(file)]
-
-
-def test_the_checkout_and_the_source_distribution_build_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
-    tree = tmp_path / "tree"  # a copy: `build/` of a checkout may hold files that are gone
-    for name in ("lm_eval_leakage", "task_configs"):
-        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tree)
-    done(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path, tree)
-    (of_checkout,) = map(ZipFile, tmp_path.glob("*.whl"))
-    crc = {entry.filename: entry.CRC for entry in of_checkout.infolist() if not entry.filename.endswith("/RECORD")}
-    assert crc == {
-        name: entry.CRC for name, entry in ZipFile(wheel).NameToInfo.items() if not name.endswith("/RECORD")
+def test_both_distributions_carry_what_the_checkout_has_and_nothing_else(built: Path, wheel: Path) -> None:
+    ours = {
+        Path("lm_eval_leakage"): ROOT / "lm_eval_leakage",
+        Path("lm_eval_leakage/task_configs"): ROOT / "task_configs",
     }
+    files = {
+        str(place / file.relative_to(folder)): str(file.relative_to(ROOT))
+        for place, folder in ours.items()
+        for file in folder.rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    names = ZipFile(wheel).namelist()
+    assert {name for name in names if ".dist-info/" not in name} == set(files)
+    with tarfile.open(next(built.glob("*.tar.gz"))) as source:
+        packed = {name.partition("/")[2] for name in source.getnames()}
+    assert set(files.values()) <= packed
 
 
 def test_the_checks_of_a_package_index_find_nothing(built: Path, wheel: Path) -> None:
@@ -104,15 +86,8 @@ def test_the_installed_wheel_audits_a_model_without_another_install(clean: Path,
     options = [*audit, "--tasks", "fresh_leakage_perm", "--log_samples", "--output_path", "runs"]
     assert "cannot be told" in run("lm_eval", *options)
     assert "cannot be told" in run("lm-eval-leakage", "annotate", "runs")
-    run("lm-eval-leakage", "report", "runs", "--output_path", "report.html")
-    assert "cannot be told" in (elsewhere / "report.html").read_text()
     questions = (ROOT / "task_configs" / "fresh" / "fresh.jsonl").read_text(encoding="utf-8").splitlines()[:3]
     (elsewhere / "mine.jsonl").write_text("\n".join(questions), encoding="utf-8")
     assert "CANNOT BE TOLD" in run("lm-eval-leakage", "check", *audit[:4], "--tasks", "mine.jsonl")
     assert (elsewhere / "leakage" / "leakage.html").is_file()
     assert "disabled" in run("lm-eval-leakage", "disable")
-
-
-def test_importing_the_installed_package_loads_no_heavy_one(clean: Path) -> None:
-    heavy = "{'torch', 'lm_eval', 'transformers', 'sklearn', 'datasets', 'numpy', 'pandas', 'yaml'}"
-    assert done(clean / "python", "-c", f"import sys, lm_eval_leakage; print({heavy} & set(sys.modules))") == "set()\n"

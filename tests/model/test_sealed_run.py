@@ -9,6 +9,8 @@ import pytest
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
+from lm_eval_leakage.harness.sealing import sealing_of, write_sealing
+from tests.cli.conftest import typed  # noqa: F401 (a fixture)
 from tests.model.test_sharded_run import done
 
 pytestmark = pytest.mark.model
@@ -16,19 +18,12 @@ N = 20
 WITHIN = 0.02  # nats, between two ways to compute one log-likelihood in single precision
 
 
-KINDS = ("oak", "elm", "fir")
-
-
 def rows() -> list[dict]:
     """Short ones: few tokens."""
+    options = [[f"{kind} {i}" for kind in ("oak", "elm", "fir")] for i in range(N)]
     return [
-        {
-            "question": f"Tree {i}?",
-            "choices": [f"{kind} {i}" for kind in KINDS],
-            "answer": 0,
-            "wordings": [f"Kind {i}?", f"Which {i}?"],
-        }
-        for i in range(N)
+        {"question": f"Tree {i}?", "choices": own, "answer": 0, "wordings": [f"Kind {i}?", f"Which {i}?"]}
+        for i, own in enumerate(options)
     ]
 
 
@@ -36,8 +31,7 @@ def rows() -> list[dict]:
 def place(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sealed_run")
     (folder / "trees.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
-    printed = done("seal", str(folder / "trees.jsonl"), "--output_path", str(folder / "sealed"))
-    assert f"{N} questions sealed as trees" in printed
+    write_sealing(sealing_of(str(folder / "trees.jsonl"), None, "keep", None), folder / "sealed")
     options = ["--model", "hf-prefix-tree", "--model_args", f"pretrained={model},dtype=float32", "--device", "cpu"]
     options += ["--include_path", str(folder / "sealed" / "public"), "--tasks", "trees_leakage_seal"]
     options += ["--metadata", f"seal={folder / 'sealed' / 'private'}", "--log_samples"]
@@ -45,9 +39,9 @@ def place(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_model_that_cannot_have_seen_a_new_seal_is_not_claimed_to_have(place: Path) -> None:
-    private, file = str(place / "sealed" / "private"), place / "verdict.json"
-    printed = done("seal", "audit", str(place / "runs"), "--seal", private, "--output_path", str(file))
+def test_a_model_that_cannot_have_seen_a_new_seal_is_not_claimed_to_have(place: Path, typed) -> None:  # noqa: F811
+    private, file = place / "sealed" / "private", place / "verdict.json"
+    _, printed, _ = typed("seal", "audit", place / "runs", "--seal", private, "--output_path", file)
     (found,) = json.loads(file.read_text())["models"]
     assert found["word"] != "strong evidence"  # the key is new in every run: one of 20,000 would fail
     assert [(test["name"], test["n"]) for test in found["tests"]] == [

@@ -1,4 +1,4 @@
-"""One run as several processes of the real command line, with a real small model."""
+"""One run as several processes of the real command line."""
 
 from __future__ import annotations
 
@@ -6,26 +6,31 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import typed  # noqa: F401 (a fixture)
+from tests.harness.test_prefix_tree_lm import checkpoint
 from tests.harness.test_run_shards import SIZES, YAML, rows
 
 pytestmark = pytest.mark.model
 N_SHARDS = 2
-TASKS = "capitals,capitals_leakage_perm"
+Typed = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
-def runs(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`whole` and `shards`, each with what it took several processes to do."""
     place = tmp_path_factory.mktemp("tasks")
     for name in SIZES:
         (place / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(name)))
     (place / "capitals.yaml").write_text(YAML.format(task="capitals", folder=place, examples="train"))
+    model = checkpoint(place / "tiny", hidden_size=32, intermediate_size=64)
     options = ["--model", "hf", "--model_args", f"pretrained={model},dtype=float32", "--device", "cpu"]
-    options += ["--include_path", str(place), "--tasks", TASKS, "--limit", "3", "--log_samples"]
+    options += ["--include_path", str(place), "--tasks", "capitals,capitals_leakage_perm", "--limit", "3"]
+    options += ["--log_samples"]
     done("run", *options, "--output_path", str(place / "whole"))
     for index in range(N_SHARDS):
         shard = f"shard={index}/{N_SHARDS}"
@@ -42,19 +47,15 @@ def done(*arguments: str) -> str:
     return ended.stdout + ended.stderr
 
 
-def test_the_rows_of_processes_that_did_a_shard_each_are_those_of_one_process(runs: Path) -> None:
-    told = [
-        done("annotate", str(runs / name), "--dry_run", "--format", "json", "--quiet") for name in ("whole", "shards")
-    ]
+def test_the_rows_of_processes_that_did_a_shard_each_are_those_of_one_process(runs: Path, typed: Typed) -> None:  # noqa: F811
+    told = [typed("annotate", runs / name, "--dry_run", "--format", "json") for name in ("whole", "shards")]
     assert told[0] == told[1]
-    assert '"n_joined": 3' in told[0]
+    assert (told[0][0], '"n_joined": 3' in told[0][1]) == (0, True)
 
 
-def test_an_incomplete_set_is_named_and_not_judged(runs: Path) -> None:
+def test_an_incomplete_set_is_named_and_not_judged(runs: Path, typed: Typed) -> None:  # noqa: F811
     (first, _) = sorted((runs / "shards").rglob("results_*.json"))
-    program = Path(sys.executable).with_name("lm-eval-leakage")
-    command = [program, "annotate", first, "--dry_run", "--fail-on", "verdict>=evidence"]
-    ended = subprocess.run(command, capture_output=True, text=True)
-    assert ended.returncode == 2
-    assert "capitals: shard 1/2 is missing: 2 of 3 questions are here" in ended.stderr
-    assert "--fail-on does not judge incomplete logs" in ended.stderr
+    code, _, err = typed("annotate", first, "--dry_run", "--fail-on", "verdict>=evidence")
+    assert code == 2
+    assert "capitals: shard 1/2 is missing: 2 of 3 questions are here" in err
+    assert "--fail-on does not judge incomplete logs" in err
