@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from lm_eval_leakage.files import check_writable
-from lm_eval_leakage.harness.preflight import check_given_once, check_model, check_path, parsed_args, preflight
 from lm_eval_leakage.harness.seams.command_line import Command, arguments_of
 from lm_eval_leakage.harness.seams.patching import INTERRUPTED, REFUSED, Refusal, unforeseen
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT
@@ -201,6 +200,8 @@ LISTINGS = (None, "tasks", "groups", "subtasks", "tags")  # what `ls` lists
 
 def check_early(args: argparse.Namespace) -> None:
     """Raises ValueError, ImportError or OSError, with the remedy, for a command that cannot succeed."""
+    from lm_eval_leakage.harness.preflight import check_given_once, check_model, check_path, parsed_args, preflight
+
     for option, texts in _as_typed().items():
         check_given_once(option, texts or ())
     if args.command == "run":

@@ -19,9 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import expit, logit
-from scipy.stats import norm
 
 from lm_eval_leakage.stats.pooling import IN_95_PERCENT, Floats
 
@@ -104,6 +101,8 @@ def auroc_interval(trained: Sequence[float], held_out: Sequence[float]) -> Inter
     if min(n, m) < FEWEST_FOR_INTERVAL:
         return Interval(value, math.nan, math.nan)
 
+    from scipy.optimize import brentq  # takes half a second
+
     def beyond(true: float) -> float:
         """Above 0 where the test rejects this AUROC."""
         more = (n + m) / 2 - 1  # for both halves, as the variance would otherwise depend on which of them varies more
@@ -160,6 +159,8 @@ class CombinedScore:
     def probability(self, scores: Mapping[str, float], prior: float = 0.5) -> float:
         """Probability that the question was trained on if a share `prior` of such questions was. A missing score
         counts as uninformative."""
+        from scipy.special import expit, logit
+
         features = np.array([_on_scale(np.array([scores.get(d, np.nan)]), self.unseen[d])[0] for d in self.detectors])
         return float(expit(float(features @ np.array(self.weights)) + self.intercept + logit(prior)))
 
@@ -206,9 +207,11 @@ def cross_validated(scores: Mapping[str, Sequence[float]], trained: Sequence[boo
 def _on_scale(scores: Floats, unseen: Sequence[float]) -> Floats:
     """Normal scores of the ranks among the known-unseen; scores beyond their range are extended by the distance in
     standard deviations; 0 for NaN."""
+    from scipy.special import ndtri  # the quantiles of the normal distribution
+
     known = np.asarray(unseen)
     below = (np.searchsorted(known, scores, side="left") + np.searchsorted(known, scores, side="right")) / 2
-    ranked = norm.ppf((below + 0.5) / (len(known) + 1))
+    ranked = ndtri((below + 0.5) / (len(known) + 1))
     spread = max(float(np.std(known)), 1e-12)
     beyond = np.clip((scores - known[-1]) / spread, 0, 5) - np.clip((known[0] - scores) / spread, 0, 5)
     placed: Floats = np.where(np.isnan(scores), 0.0, ranked + np.nan_to_num(beyond))

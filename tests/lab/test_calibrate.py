@@ -9,6 +9,7 @@ from lm_eval_leakage.lab.calibrate import from_held_out
 from lm_eval_leakage.lab.detection import read_lines
 from lm_eval_leakage.lab.settings import Simulation
 from lm_eval_leakage.lab.simulation import Outcome
+from lm_eval_leakage.logs.audit_line import LINE_VERSION, VERSION_KEY
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS
 
@@ -22,6 +23,8 @@ def outcome() -> Outcome:
     questions = [Question(name, "Which?", ("a", "b", "c", "d")[: 3 + i % 2]) for i, name in enumerate(names)]
     lines = [
         {
+            VERSION_KEY: LINE_VERSION,
+            "benchmark": "mmlu",
             "id": name,
             "filter": "test",
             "answers": [],
