@@ -124,11 +124,11 @@ def _import(module: str) -> None:
         ) from error
 
 
-Leaves = Mapping[str, Sequence["Finding"]]  # what the census finds on the tasks in a task or group
+Leaves = Mapping[str, Sequence["Finding"]]  # what `ls` finds on the tasks in a task or group
 
 
 def _not_audited(plan: Plan, leaves: Leaves) -> Iterable[Impossible]:
-    """Tasks of which nothing can be audited, as the census judges them from their YAML files."""
+    """Tasks of which nothing can be audited, as `ls` finds them."""
     from lm_eval_leakage.harness.auditable import NOT_AUDITED
 
     for task, found in leaves.items() if plan.audits else ():
