@@ -149,7 +149,7 @@ def _refuse_twice(keys: Iterable[Any]) -> None:
 
 def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     """At most three known names that are similar to a misspelled one, the nearest first."""
-    return get_close_matches(name, list(known), cutoff=0.6)
+    return get_close_matches(name, list(dict.fromkeys(known)), cutoff=0.6)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -98,6 +98,7 @@ def _typical(values: Sequence[float]) -> float:
 EVERY_CLASS = "all"
 OWN, COPY = "own", "copy"  # whose scores a calibration holds
 COMBINED = "combined"  # stands for all detectors where a detector's name is expected
+FORMER_VALUE = "margin"  # the value by which max_order ranked questions in earlier versions
 FEWEST_OF_CLASS = 19  # known-unseen questions of a class; with fewer, no p-value reaches 5 %
 
 
@@ -205,8 +206,9 @@ class Calibration:
 
 
 def _is_value_of(name: str, detectors: Iterable[str]) -> bool:
-    """Whether a score is a value of one of the detectors."""
-    return name.rpartition("/")[0] in detectors
+    """Whether a score is a value of one of the detectors. By its margin max_order ranked in earlier versions only."""
+    detector, _, value = name.rpartition("/")
+    return value != FORMER_VALUE and detector in detectors
 
 
 @dataclass(frozen=True)
