@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from lm_eval_leakage.files import add_record, atomic_remove, atomic_write, published
+from lm_eval_leakage.files import PART, add_record, atomic_remove, atomic_write, published
 from lm_eval_leakage.jobs.plan import Plan, Unit, read_plan
 from lm_eval_leakage.texts import as_json, brief
 
@@ -32,12 +32,14 @@ CHUNK = 2**20  # bytes
 
 
 def digests_of(folder: Path, without: str = "") -> dict[str, str]:
-    """BLAKE2b digests (32 bytes, hexadecimal) of all files of a folder, by their paths within it.
+    """BLAKE2b digests (32 bytes, hexadecimal) of all files of a folder but parts of files, by their paths within it.
 
     without: a folder in it that is left out
     """
     files = sorted(
-        file for file in folder.rglob("*") if file.is_file() and file.relative_to(folder).parts[0] != without
+        file
+        for file in folder.rglob("*")
+        if file.is_file() and file.suffix != PART and file.relative_to(folder).parts[0] != without
     )
     return {file.relative_to(folder).as_posix(): digest_of(file) for file in files}
 

@@ -62,7 +62,11 @@ def _save_checkpoint(gguf: Path, scratch: Path, folder: Path) -> None:
     )
     model.save_pretrained(scratch)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(scratch)
-    atomic_move(scratch, folder)
+    try:
+        atomic_move(scratch, folder)
+    except OSError:
+        if not folder.is_dir():  # else another process has made it meanwhile
+            raise
 
 
 FEWEST_QUESTIONS, N_FRESH = 40, 200  # a verdict needs 20 questions of each half

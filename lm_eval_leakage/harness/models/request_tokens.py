@@ -14,7 +14,6 @@ import numpy as np
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 from lm_eval.models.huggingface import HFLM
-from lm_eval.models.utils import resolve_max_length
 from transformers import AutoConfig, AutoTokenizer
 
 from lm_eval_leakage.harness.models.tokenising import encoded_pairs
@@ -30,6 +29,7 @@ from lm_eval_leakage.scoring.prefix_tree import (
 
 NAMED_BY = ("tokenizer", "pretrained", "model")  # arguments of models, the first one given is taken
 OF_A_TOKENIZER = ("tokenizer_config.json", "tokenizer.json")
+UNLIMITED, DEFAULT_WINDOW = 10**9, 2048  # tokens
 
 
 class TokenizerOnly(HFLM):  # type: ignore[misc]
@@ -52,7 +52,7 @@ class TokenizerOnly(HFLM):  # type: ignore[misc]
         bos = {} if self.add_bos_token is None else {"add_bos_token": self.add_bos_token}
         fast = arguments.get("use_fast_tokenizer", True)
         self.tokenizer = AutoTokenizer.from_pretrained(name, use_fast=fast, **loading, **bos)
-        self.window = int(arguments.get("max_length") or resolve_max_length(_config(name, loading), self.tokenizer))
+        self.window = int(arguments.get("max_length") or _window(_config(name, loading), self.tokenizer))
         self.custom_prefix_token_id = arguments.get("prefix_token_id")
         self.backend, self.enable_thinking = "causal", arguments.get("enable_thinking")
         self.chat_template_args = dict(arguments.get("chat_template_args") or {})
@@ -60,6 +60,14 @@ class TokenizerOnly(HFLM):  # type: ignore[misc]
     @property
     def max_length(self) -> int:
         return self.window
+
+
+def _window(config: Any, tokenizer: Any) -> int:
+    """The longest text, in tokens, as `hf` finds it; lm_eval 0.4.12 has no function for it."""
+    config = getattr(config, "text_config", None) or config
+    told = [getattr(config, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx")]
+    limit = tokenizer.model_max_length
+    return next((window for window in told if window), limit if limit < UNLIMITED else DEFAULT_WINDOW)
 
 
 def _config(name: str, loading: Mapping[str, Any]) -> Any:
