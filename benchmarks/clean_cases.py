@@ -42,7 +42,7 @@ SIZES = (30, 100, 300, 600)
 SHARES = (0.05, 0.1, 0.3)  # of a set that is mixed into another
 MOST_ORDERS, AT_ONCE = 24, 16  # of the orders of a question, `MOST_COMPARED` are asked
 CHAT = "_chat"
-COLUMNS = ["model", "format", "set", "orders", "questions", "compared", "judged", "mean", "error", "p", "verdict"]
+COLUMNS = ["model", "format", "set", "orders", "questions", "judged", "mean", "error", "p", "verdict"]
 Row = Mapping[str, Any]
 
 
@@ -144,7 +144,7 @@ def _verdict(rows: Sequence[Row], orders: str) -> list[object]:
     found = data_verdict(answers_of(row, orders) for row in rows)
     tested = found.tested
     numbers = [f"{round(value, 2) + 0.0:.2f}" for value in (tested.mean, tested.mean_error)]  # no "-0.00"
-    return [len(rows), max(map(n_compared, rows)), found.n, *numbers, f"{tested.pvalue:.2g}", found.word]
+    return [len(rows), found.n, *numbers, f"{tested.pvalue:.2g}", found.word]
 
 
 def page(file: Path) -> str:
