@@ -17,7 +17,6 @@ from lm_eval_leakage.questions.families import each_once
 from lm_eval_leakage.results.result_types import AuditedQuestion
 from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.pooling import (
-    NAN,
     UNKNOWN,
     Estimate,
     difference_of_shares,
@@ -145,8 +144,7 @@ class Measured:
         flags, by = self.known("calibrated_flagged"), self.calibrating
         if by is None or not flags:
             return UNKNOWN
-        seen = share_of(flags, *by.calibration.detectors[by.detector].flagged(by.fpr))
-        return Estimate(seen.share, NAN, seen.low, seen.high)
+        return share_of(flags, *by.calibration.detectors[by.detector].flagged(by.fpr))
 
     def arm(self, name: str) -> list[bool]:
         """Whether each question of the choice-confusion audit was answered correctly in this arm."""

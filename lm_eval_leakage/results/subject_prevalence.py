@@ -20,10 +20,9 @@ from lm_eval_leakage.results.formatting import (
     TEXT,
     Column,
     cells_of,
-    interval,
     markdown_of,
-    number,
     percent,
+    value_in_interval,
 )
 from lm_eval_leakage.results.identify import pvalues_of, questions_of_model, refuse_withheld
 from lm_eval_leakage.results.measured import ALL_TESTED, Flags, flags_of
@@ -31,19 +30,17 @@ from lm_eval_leakage.results.published_orders import EXACT
 from lm_eval_leakage.results.result_types import AuditedQuestion
 from lm_eval_leakage.results.verdicts import audited_questions
 from lm_eval_leakage.stats.known_scores import Calibration
-from lm_eval_leakage.stats.pooling import Estimate
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 from lm_eval_leakage.stats.prevalence import (
     FEWEST_FOR_SHARE,
-    Prevalence,
-    by_subject,
-    by_subject_calibrated,
+    adjusted_by_subject,
+    calibrated_pvalue,
     exact_lower_bound,
     share_of,
 )
 from lm_eval_leakage.texts import visible
 
 ALL_SUBJECTS = "(all)"
-WITHHELD = Prevalence(math.nan, math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class SubjectShare:
     pvalue: float
     adjusted: float
     unguarded: Flags
-    share: Prevalence
+    share: Estimate
     is_calibrated: bool = False
     verdict: DataVerdict = NO_VERDICT
     n_copies: int = 0
@@ -99,20 +96,21 @@ def _of_detector(detector: str, found: Sequence[AuditedQuestion]) -> Iterator[Su
         name: data_verdict(one.orders for one in questions if one.orders is not None)
         for name, questions in whole.items()
     }
-    flags = {name: flags_of(whole[name]) for name in subjects if verdicts[name].orders in EXACT}
-    tests = by_subject(
-        {name: own.flags for name, own in flags.items()}, {name: own.null_rates for name, own in flags.items()}
+    adjusted = adjusted_by_subject(
+        {name: flags_of(whole[name]).pvalue for name in subjects if verdicts[name].orders in EXACT}
     )
     for subject, questions in whole.items():
         own, unguarded = flags_of(questions), flags_of(questions, unguarded=True)
         holds = verdicts[subject].orders in EXACT
-        adjusted = tests[subject].adjusted if subject in tests else math.nan
-        share = WITHHELD
+        share = UNKNOWN
         if holds and unguarded.n >= FEWEST_FOR_SHARE:
             share = exact_lower_bound(unguarded.n_flagged, unguarded.n, unguarded.null_rate)
         counts = (own.n, own.n_flagged, own.null_rate, own.pvalue if holds else math.nan)
         verdict, left_out = verdicts[subject], n_copies[subject]
-        yield SubjectShare(detector, subject, *counts, adjusted, unguarded, share, verdict=verdict, n_copies=left_out)
+        own_adjusted = adjusted.get(subject, math.nan)
+        yield SubjectShare(
+            detector, subject, *counts, own_adjusted, unguarded, share, verdict=verdict, n_copies=left_out
+        )
 
 
 def by_calibration(
@@ -128,8 +126,8 @@ def by_calibration(
     for name, own in pvalues.items():
         subjects[lines[name].subject].append(own <= fpr)
     flags = {ALL_SUBJECTS: [flag for own in subjects.values() for flag in own], **subjects}
-    adjusted = by_subject_calibrated(subjects, observed_fpr)
-    alone = {name: by_subject_calibrated({name: own}, observed_fpr)[name] for name, own in flags.items()}
+    alone = {name: calibrated_pvalue(own, observed_fpr) for name, own in flags.items()}
+    adjusted = adjusted_by_subject({name: alone[name] for name in subjects})
     return [
         SubjectShare(
             detector,
@@ -137,8 +135,8 @@ def by_calibration(
             len(own),
             sum(own),
             fpr,
-            alone[subject].pvalue,
-            adjusted[subject].adjusted if subject in adjusted else math.nan,
+            alone[subject],
+            adjusted.get(subject, math.nan),
             Flags((), ()),
             share_of(own, tpr, observed_fpr),
             is_calibrated=True,
@@ -150,10 +148,6 @@ def by_calibration(
 
 def _counted(n_flagged: int, n: int) -> str:
     return f"{n_flagged} of {n} ({percent(n_flagged / n)})" if n else DASH
-
-
-def _interval(share: Prevalence) -> str:
-    return f"{number(share.share, 2)} {interval(Estimate(share.share, low=share.low, high=share.high))}"
 
 
 FIRST_COLUMNS: Sequence[Column[SubjectShare]] = (
@@ -168,7 +162,7 @@ COLUMNS_BY_NULL: Sequence[Column[SubjectShare]] = (
     Column("p of flags", PVALUE, lambda row: row.pvalue),
     Column("p of flags, adjusted", PVALUE, lambda row: row.adjusted),
     Column(FLAGGED_UNGUARDED.heading, TEXT, lambda row: _counted(row.unguarded.n_flagged, row.unguarded.n)),
-    Column("seen share, no guard, 95 %", TEXT, lambda row: _interval(row.share)),
+    Column("seen share, no guard, 95 %", TEXT, lambda row: value_in_interval(row.share)),
 )
 COLUMNS_BY_CALIBRATION: Sequence[Column[SubjectShare]] = (
     *FIRST_COLUMNS,
@@ -176,7 +170,7 @@ COLUMNS_BY_CALIBRATION: Sequence[Column[SubjectShare]] = (
     Column(NULL_RATE.heading, TEXT, lambda row: percent(row.null_rate)),
     Column("p by calibration", PVALUE, lambda row: row.pvalue),
     Column("p by calibration, adjusted", PVALUE, lambda row: row.adjusted),
-    Column(f"{PREVALENCE.heading}, 95 %", TEXT, lambda row: _interval(row.share)),
+    Column(f"{PREVALENCE.heading}, 95 %", TEXT, lambda row: value_in_interval(row.share)),
 )
 
 

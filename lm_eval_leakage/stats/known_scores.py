@@ -29,8 +29,8 @@ from lm_eval_leakage.records import DeclaredRow, Described, Skipped
 from lm_eval_leakage.stats.combined import CombinedScore
 from lm_eval_leakage.stats.conformal import FEWEST_TO_NAME, conformal_pvalues, from_pvalues
 from lm_eval_leakage.stats.order_sum import NaturalPart, adjusted_by_holm
-from lm_eval_leakage.stats.pooling import Floats, Verdicts, rate_and_stderr, row_with_error
-from lm_eval_leakage.stats.prevalence import FEWEST_FOR_SHARE, Prevalence, share_of
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, Floats, Verdicts, rate_and_stderr, row_with_error
+from lm_eval_leakage.stats.prevalence import FEWEST_FOR_SHARE, share_of
 from lm_eval_leakage.texts import brief
 
 N_SPLITS = 999  # random splits, so that the smallest p-value is 1 / 1000
@@ -98,7 +98,6 @@ def _typical(values: Sequence[float]) -> float:
 EVERY_CLASS = "all"
 OWN, COPY = "own", "copy"  # whose scores a calibration holds
 COMBINED = "combined"  # stands for all detectors where a detector's name is expected
-FORMER_VALUE = "margin"  # the value by which max_order ranked questions in earlier versions
 FEWEST_OF_CLASS = 19  # known-unseen questions of a class; with fewer, no p-value reaches 5 %
 
 
@@ -196,19 +195,13 @@ class Calibration:
         """
         names = dict.fromkeys(run)
         own = [name for name in self.detectors if name != COMBINED] if detector is None else [detector]
-        if any(name in names or _is_value_of(name, names) for name in own):
+        if any(name in names or name.rpartition("/")[0] in names for name in own):
             return None
         return (
             f"the calibration of {self.model!r} has scores of {', '.join(own) or 'no detector'}, but the run has "
             f"{', '.join(names) or 'no detector'}: the same probe and statistic with the same parameters are needed, "
             "so run the audit as for the calibration, or make a calibration for this audit"
         )
-
-
-def _is_value_of(name: str, detectors: Iterable[str]) -> bool:
-    """Whether a score is a value of one of the detectors. By its margin max_order ranked in earlier versions only."""
-    detector, _, value = name.rpartition("/")
-    return value != FORMER_VALUE and detector in detectors
 
 
 @dataclass(frozen=True)
@@ -259,10 +252,10 @@ def _identified(verdicts: Verdicts) -> float:
     return rate_and_stderr(from_pvalues(pvalues, TARGET_FDR).flagged)[0]
 
 
-def _prevalence(verdicts: Verdicts) -> Prevalence:
+def _prevalence(verdicts: Verdicts) -> Estimate:
     calibrated = _calibrated(verdicts)
     if not calibrated or calibrated[0].of_seen[1] < FEWEST_FOR_SHARE:  # the row is an estimate, not a lower bound
-        return Prevalence(math.nan, math.nan, math.nan)
+        return UNKNOWN
     first = calibrated[0]
     return share_of([verdict.flagged for verdict in calibrated], first.of_seen, first.of_unseen)
 
@@ -284,7 +277,7 @@ _ROWS = (
         "prevalence",
         "Estimated share of the benchmark that was seen, from how often known-seen and known-unseen questions are "
         "flagged.",
-        lambda verdicts: _prevalence(verdicts).share,
+        lambda verdicts: _prevalence(verdicts).value,
     ),
     DeclaredRow("prevalence_low", "Lower end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).low),
     DeclaredRow("prevalence_high", "Upper end of its 95 % interval.", lambda verdicts: _prevalence(verdicts).high),

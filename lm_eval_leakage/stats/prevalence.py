@@ -20,30 +20,21 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import beta, betabinom, false_discovery_control, hypergeom
 
-from lm_eval_leakage.stats.pooling import poisson_binomial_tail
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate
 
 N_SIMULATED = 10_000
 FEWEST_FOR_SHARE = 10  # tested, known-seen or known-unseen questions; fewer give no share and no interval
 
 
-@dataclass(frozen=True)
-class Prevalence:
-    """Estimated share of seen questions, with its 95 % interval; NaN if there are too few questions to say."""
-
-    share: float
-    low: float
-    high: float
-
-
 def rogan_gladen(
     n_flagged: int, n_tested: int, tpr: tuple[int, int], fpr: tuple[int, int], *, rng: np.random.Generator
-) -> Prevalence:
+) -> Estimate:
     """(flagged rate - FPR) / (TPR - FPR), cut to [0, 1].
 
     tpr, fpr: (flagged, tested) among known-seen and known-unseen questions
@@ -65,12 +56,12 @@ def rogan_gladen(
     low, high = np.quantile(drawn, (0.025, 0.975))
     own_gain = tpr[0] / tpr[1] - fpr[0] / fpr[1]
     if own_gain <= 0:
-        return Prevalence(float("nan"), 0.0, 1.0)
+        return Estimate(low=0.0, high=1.0)
     share = float(np.clip((n_flagged / n_tested - fpr[0] / fpr[1]) / own_gain, 0, 1))
-    return Prevalence(share, float(low), float(high))
+    return Estimate(share, low=float(low), high=float(high))
 
 
-def exact_lower_bound(n_flagged: int, n_tested: int, null_rate: float) -> Prevalence:
+def exact_lower_bound(n_flagged: int, n_tested: int, null_rate: float) -> Estimate:
     """A lower bound on the share that was seen, from a test whose rate on unseen questions is known to be `null_rate`,
     such as max-order's 1 / n!: flags in excess of it are seen questions, however few of these the test finds.
 
@@ -80,23 +71,23 @@ def exact_lower_bound(n_flagged: int, n_tested: int, null_rate: float) -> Preval
         raise ValueError(f"null_rate is {null_rate!r}; it must be a rate below 1")
     rate = n_flagged / n_tested if n_tested else 0.0
     low = beta.ppf(0.025, n_flagged, n_tested - n_flagged + 1) if n_flagged else 0.0
-    return Prevalence(_in_excess(rate, null_rate), _in_excess(float(low), null_rate), 1.0)
+    return Estimate(_in_excess(rate, null_rate), low=_in_excess(float(low), null_rate), high=1.0)
 
 
-def calibrated_lower_bound(n_flagged: int, n_tested: int, fpr: tuple[int, int]) -> Prevalence:
+def calibrated_lower_bound(n_flagged: int, n_tested: int, fpr: tuple[int, int]) -> Estimate:
     """The same for a rate that is known only from unseen questions.
 
     fpr: (flagged, all) of the known-unseen questions
 
     The lower end is the smallest share of the tested questions that does not make this many flags improbable (2.5 %)
-    if all seen questions are flagged and the number of others is beta-binomial, as in `by_subject_calibrated`.
+    if all seen questions are flagged and the number of others is beta-binomial, as in `calibrated_pvalue`.
     """
     if not n_tested or not fpr[1]:
         raise ValueError(f"{n_tested} tested and {fpr[1]} known-unseen questions; a bound needs at least one of each")
     n_seen = np.arange(n_flagged + 1)
     tail = betabinom.sf(n_flagged - n_seen - 1, n_tested - n_seen, *_posterior(fpr))
     low = int(np.argmax((tail > 0.025) | (n_seen == n_flagged)))
-    return Prevalence(_in_excess(n_flagged / n_tested, fpr[0] / fpr[1]), low / n_tested, 1.0)
+    return Estimate(_in_excess(n_flagged / n_tested, fpr[0] / fpr[1]), low=low / n_tested, high=1.0)
 
 
 def _in_excess(rate: float, null_rate: float) -> float:
@@ -108,52 +99,29 @@ def _posterior(flagged: tuple[int, int]) -> tuple[float, float]:
     return flagged[0] + 0.5, flagged[1] - flagged[0] + 0.5
 
 
-@dataclass(frozen=True)
-class SubjectVerdict:
-    """pvalue: probability, without leakage, of at least as many flags in the subject
-    adjusted: the same, adjusted for the number of subjects (Benjamini-Hochberg)
-    """
-
-    n_flagged: int
-    n_tested: int
-    pvalue: float
-    adjusted: float
-
-
-def by_subject(
-    flags: Mapping[str, Sequence[bool]], null_rates: Mapping[str, Sequence[float]]
-) -> dict[str, SubjectVerdict]:
-    """Tests which subjects have more flags than chance gives. Subjects are tested instead of questions because the
-    p-value of a single question cannot be smaller than 1 / n!."""
-    return _tested(flags, lambda subject: poisson_binomial_tail(sum(flags[subject]), null_rates[subject]))
-
-
-def by_subject_calibrated(flags: Mapping[str, Sequence[bool]], fpr: tuple[int, int]) -> dict[str, SubjectVerdict]:
-    """The same for a threshold with an empirical false-positive rate.
+def calibrated_pvalue(flags: Sequence[bool], fpr: tuple[int, int]) -> float:
+    """Probability, without leakage, of at least as many flags by a threshold with an empirical false-positive rate.
 
     fpr: (flagged, all) of the known-unseen questions
 
     The number of flagged unseen questions is beta-binomial: the rate has the Beta posterior with Jeffreys' prior,
     since it is known only from those questions.
     """
-    prior = _posterior(fpr)
-    return _tested(flags, lambda name: float(betabinom.sf(sum(flags[name]) - 1, len(flags[name]), *prior)))
+    return float(betabinom.sf(sum(flags) - 1, len(flags), *_posterior(fpr)))
 
 
-def _tested(flags: Mapping[str, Sequence[bool]], pvalue: Callable[[str], float]) -> dict[str, SubjectVerdict]:
-    pvalues = {subject: pvalue(subject) for subject, found in flags.items() if len(found)}
-    adjusted = false_discovery_control([*pvalues.values()]) if pvalues else ()
-    return {
-        subject: SubjectVerdict(sum(flags[subject]), len(flags[subject]), own, float(one))
-        for (subject, own), one in zip(pvalues.items(), adjusted, strict=True)
-    }
+def adjusted_by_subject(pvalues: Mapping[str, float]) -> dict[str, float]:
+    """For the number of subjects (Benjamini-Hochberg), which are tested instead of questions because the p-value of a
+    single question cannot be smaller than 1 / n!."""
+    adjusted = false_discovery_control([*pvalues.values()]).tolist() if pvalues else []
+    return dict(zip(pvalues, adjusted, strict=True))
 
 
-def share_of(flags: Sequence[bool], tpr: tuple[int, int], fpr: tuple[int, int]) -> Prevalence:
+def share_of(flags: Sequence[bool], tpr: tuple[int, int], fpr: tuple[int, int]) -> Estimate:
     """Prevalence from flags by a rule that flags these (flagged, all) of the known-seen and -unseen questions: an
     estimate, or a lower bound if too few seen questions are known."""
     if min(len(flags), fpr[1]) < FEWEST_FOR_SHARE:
-        return Prevalence(math.nan, math.nan, math.nan)
+        return UNKNOWN
     if tpr[1] < FEWEST_FOR_SHARE:  # a control has no seen questions, so its TPR is unknown
         return calibrated_lower_bound(sum(flags), len(flags), fpr)
     return rogan_gladen(sum(flags), len(flags), tpr, fpr, rng=np.random.default_rng(0))

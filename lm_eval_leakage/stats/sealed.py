@@ -39,7 +39,7 @@ import numpy as np
 
 from lm_eval_leakage.stats.order_power import OrderPower
 from lm_eval_leakage.stats.order_sum import OrderSum, log_evalue
-from lm_eval_leakage.stats.pooling import NAN, mean_and_stderr, poisson_binomial_tail
+from lm_eval_leakage.stats.pooling import NAN, poisson_binomial_tail
 
 SEEN_LEVEL = 0.05  # error of the lower bound on the number of seen questions
 
@@ -241,9 +241,6 @@ class Ceiling:
     expected: the most hits to expect by chance, with their standard deviation
     pvalue: probability, by chance, of at least so many hits (an upper bound, reached by a model that knows all right
         options); log_evalue: logarithm of an e-value
-    n_answered: number of all questions; accuracy: on them, with its standard error
-    best: the ceiling: the highest accuracy on all questions to expect of any model that did not see the key, with the
-        standard deviation of such a model's accuracy over keys
     """
 
     n: int = 0
@@ -252,36 +249,21 @@ class Ceiling:
     expected_error: float = NAN
     pvalue: float = NAN
     log_evalue: float = NAN
-    n_answered: int = 0
-    accuracy: float = NAN
-    accuracy_error: float = NAN
-    best: float = NAN
-    best_error: float = NAN
 
 
 def ceiling(correct: Sequence[bool], n_right: Sequence[int]) -> Ceiling:
     """correct: whether each question was answered as the key says
     n_right: its number of equally right options, 1 for most
     """
-    if not correct:
+    several = [(hit, 1 / n) for hit, n in zip(correct, n_right, strict=True) if n > 1]
+    if not several:
         return Ceiling()
-    chances = [1 / n for n in n_right]
-    several = [place for place, n in enumerate(n_right) if n > 1]
-    hits, rates = [correct[place] for place in several], [chances[place] for place in several]
+    hits, rates = [hit for hit, _ in several], [rate for _, rate in several]
     return Ceiling(
         len(several),
         sum(hits),
-        math.fsum(rates) if several else NAN,
-        _deviation(rates) if several else NAN,
-        hits_pvalue(hits, rates) if several else NAN,
+        math.fsum(rates),
+        math.sqrt(math.fsum(rate * (1 - rate) for rate in rates)),
+        hits_pvalue(hits, rates),
         hits_log_evalue(hits, rates),
-        len(correct),
-        *mean_and_stderr([float(own) for own in correct]),
-        math.fsum(chances) / len(chances),
-        _deviation(chances) / len(chances),
     )
-
-
-def _deviation(chances: Sequence[float]) -> float:
-    """Standard deviation of a number of independent hits."""
-    return math.sqrt(math.fsum(chance * (1 - chance) for chance in chances))

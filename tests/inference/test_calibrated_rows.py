@@ -24,7 +24,7 @@ def test_the_prevalence_is_that_of_the_rates_of_the_rule_that_flags() -> None:
     flags = [verdict.flagged for verdict in verdicts(40, 20)]
     expected = share_of(flags, (80, 100), (5, 100))
     assert (ROWS["prevalence"](verdicts(40, 20)), ROWS["prevalence_low"](verdicts(40, 20))) == (
-        expected.share,
+        expected.value,
         expected.low,
     )
 

@@ -78,12 +78,6 @@ def test_scores_match_a_run_by_its_detectors_with_or_without_the_value_that_rank
     assert "has scores of Q" in str(found.unmatched(["p"], "Q"))
 
 
-def test_margins_of_an_earlier_version_are_not_compared_with_todays_scores() -> None:
-    margins = Calibration("M", "b", OWN, "o", {"max_order/margin": KnownScores({EVERY_CLASS: [1.0]}, [])})
-    assert "has scores of max_order/margin, but the run has max_order" in str(margins.unmatched(["max_order"]))
-    assert margins.unmatched(["max_order/margin"]) is None
-
-
 CLASSES = {"a": 0.0, "b": 1.5}  # class: mean score of its unseen questions
 
 

@@ -8,8 +8,9 @@ from scipy.stats import beta, binomtest
 
 from lm_eval_leakage.stats.conformal import conformal_pvalues
 from lm_eval_leakage.stats.known_scores import EVERY_CLASS, KnownScores
+from lm_eval_leakage.stats.pooling import poisson_binomial_tail
 from lm_eval_leakage.stats.prevalence import (
-    by_subject,
+    adjusted_by_subject,
     calibrated_lower_bound,
     exact_lower_bound,
     rogan_gladen,
@@ -19,8 +20,8 @@ from lm_eval_leakage.stats.prevalence import (
 
 def test_the_estimate_is_rogan_and_gladens() -> None:
     found = rogan_gladen(40, 100, (80, 100), (10, 100), rng=np.random.default_rng(0))
-    assert found.share == pytest.approx((0.4 - 0.1) / (0.8 - 0.1))
-    assert found.low < found.share < found.high
+    assert found.value == pytest.approx((0.4 - 0.1) / (0.8 - 0.1))
+    assert found.low < found.value < found.high
 
 
 @pytest.mark.parametrize(("n_flagged", "n_tested"), [(0, 10), (3, 10), (10, 10)])
@@ -34,9 +35,9 @@ def test_for_a_test_that_never_errs_the_interval_is_jeffreys(n_flagged: int, n_t
 def test_a_share_is_between_0_and_1() -> None:
     """Without the cut, the estimates are (0.95 - 0.1) / 0.7 = 1.21 and (0 - 0.1) / 0.7 = -0.14."""
     most = rogan_gladen(95, 100, (80, 100), (10, 100), rng=np.random.default_rng(6))
-    assert (most.share, most.high) == (1, 1)
+    assert (most.value, most.high) == (1, 1)
     least = rogan_gladen(0, 100, (80, 100), (10, 100), rng=np.random.default_rng(6))
-    assert (least.share, least.low) == (0, 0)
+    assert (least.value, least.low) == (0, 0)
 
 
 def test_its_interval_covers_at_its_level() -> None:
@@ -52,7 +53,7 @@ def test_its_interval_covers_at_its_level() -> None:
 
 def test_a_test_without_power_is_uninformative() -> None:
     found = rogan_gladen(10, 100, (5, 100), (10, 100), rng=np.random.default_rng(0))
-    assert math.isnan(found.share)
+    assert math.isnan(found.value)
     assert (found.low, found.high) == (0, 1)
 
 
@@ -60,27 +61,25 @@ def test_the_bound_is_clopper_and_pearsons() -> None:
     expected = binomtest(17, 90).proportion_ci(0.95, method="exact").low
     assert exact_lower_bound(17, 90, 0.0).low == pytest.approx(expected)
     found = exact_lower_bound(17, 90, 0.1)
-    assert found.share == pytest.approx((17 / 90 - 0.1) / 0.9)
+    assert found.value == pytest.approx((17 / 90 - 0.1) / 0.9)
     assert found.low == pytest.approx((expected - 0.1) / 0.9)
     assert found.high == 1  # a seen question may not be flagged
 
 
 def test_chance_alone_gives_no_seen_question() -> None:
-    assert exact_lower_bound(10, 240, 1 / 24).share == pytest.approx(0)
+    assert exact_lower_bound(10, 240, 1 / 24).value == pytest.approx(0)
     nothing = exact_lower_bound(0, 0, 1 / 24)
-    assert (nothing.share, nothing.low, nothing.high) == (0, 0, 1)
+    assert (nothing.value, nothing.low, nothing.high) == (0, 0, 1)
     assert exact_lower_bound(0, 50, 0.0).low == 0
 
 
 def test_subjects_are_adjusted_for_their_number() -> None:
-    flags = {"seen": [True] * 8 + [False] * 12, **{f"clean {i}": [False] * 19 + [True] for i in range(9)}, "none": []}
-    found = by_subject(flags, {name: [1 / 24] * len(flag) for name, flag in flags.items()})
-    assert "none" not in found
-    assert (found["seen"].n_flagged, found["seen"].n_tested) == (8, 20)
-    assert found["clean 3"].pvalue == pytest.approx(1 - (23 / 24) ** 20)
-    assert found["seen"].adjusted < 1e-4 < 0.05 < found["clean 0"].adjusted
-    assert found["seen"].adjusted == pytest.approx(found["seen"].pvalue * 10)
-    assert by_subject({}, {}) == {}
+    flags = {"seen": [True] * 8 + [False] * 12, **{f"clean {i}": [False] * 19 + [True] for i in range(9)}}
+    pvalues = {name: poisson_binomial_tail(sum(own), [1 / 24] * 20) for name, own in flags.items()}
+    adjusted = adjusted_by_subject(pvalues)
+    assert adjusted["seen"] < 1e-4 < 0.05 < adjusted["clean 0"]
+    assert adjusted["seen"] == pytest.approx(pvalues["seen"] * 10)
+    assert adjusted_by_subject({}) == {}
 
 
 def test_counts_of_nothing_are_refused() -> None:
@@ -120,7 +119,7 @@ def test_the_bound_holds_where_every_seen_question_is_flagged() -> None:
 def test_the_bound_with_a_well_known_rate_is_near_that_of_a_known_one() -> None:
     many = calibrated_lower_bound(60, 300, (5_000, 100_000))
     known = exact_lower_bound(60, 300, 0.05)
-    assert many.share == pytest.approx(known.share)
+    assert many.value == pytest.approx(known.value)
     assert many.low == pytest.approx(known.low, abs=0.03)
     assert many.low > known.low  # of these 300 questions, not of all that there could be
     assert calibrated_lower_bound(10, 10, (0, 99)).low > 0.5
@@ -130,7 +129,7 @@ def test_the_bound_with_a_well_known_rate_is_near_that_of_a_known_one() -> None:
 def test_too_few_questions_give_no_share() -> None:
     for flags, tpr, fpr in (([True] * 9, (9, 10), (0, 99)), ([True] * 50, (9, 10), (0, 9))):
         found = share_of(flags, tpr, fpr)
-        assert math.isnan(found.share)
+        assert math.isnan(found.value)
         assert math.isnan(found.low)
     bound = share_of([True] * 50, (9, 9), (1, 99))  # too few seen questions for an estimate
     assert (bound.high, bound) == (1, calibrated_lower_bound(50, 50, (1, 99)))

@@ -136,7 +136,7 @@ def test_where_every_question_has_a_guard_there_is_a_pvalue_and_no_share(tmp_pat
     whole, _ = by_null(tmp_path, [])
     assert whole.pvalue == pytest.approx(binom.sf(1, 9, 1 / 24))
     assert whole.unguarded.n == 0
-    assert math.isnan(whole.share.share)
+    assert math.isnan(whole.share.value)
     assert "nan" not in as_table([whole])
 
 
