@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from lm_eval.api.model import LM, CacheHook, CachingLM
@@ -45,6 +46,7 @@ class Asked:
     """The parts of a task that `ask` uses."""
 
     resume = True
+    probe = SimpleNamespace(needs="loglikelihood")
 
     def __init__(self, evaluation: Evaluation | None) -> None:
         self.evaluation = evaluation
@@ -57,7 +59,7 @@ def instances(n_requests: int, evaluation: Evaluation | None) -> list[LeakageIns
     task, found = Asked(evaluation), []
     for number in range(0, n_requests, 24):
         texts = [(f"{QUESTION}{number}", f"\nA. one\nB. two\nC. three\nD. {place}") for place in range(24)]
-        found += QuestionRequests({}, ("task", number, 1), texts, "loglikelihood", task).instances()
+        found += QuestionRequests(task, {}, ("task", number, 1), texts).instances
     return found[:n_requests]
 
 

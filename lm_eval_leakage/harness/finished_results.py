@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -90,7 +90,7 @@ def finish(results: dict[str, Any]) -> None:
     samples = results.get("samples") or {}
     audits = [task for task, lines in samples.items() if any(map(is_judged, lines))]
     for task in audits:
-        samples[task] = FinishedSamples(samples[task])
+        samples[task] = [*map(finished_sample, samples[task])]
     if audits and len(audits) < len(samples):
         add_columns(results, audits)
 
@@ -138,78 +138,11 @@ def _plain(value: object) -> object:
     return value
 
 
-class FinishedSamples(list[dict[str, Any]]):
-    """Samples of one of our tasks, each finished whenever it is read: all texts at once would need several times the
-    memory of the run."""
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return map(FinishedSample, super().__iter__())
-
-    def __getitem__(self, place: Any) -> Any:
-        found = super().__getitem__(place)
-        return [finished_sample(sample) for sample in found] if isinstance(place, slice) else finished_sample(found)
-
-    def __eq__(self, other: object) -> bool:
-        return [*map(finished_sample, super().__iter__())] == other
-
-    def __add__(self, other: Any) -> Any:
-        return [*self, *other]
-
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return list, ([*map(finished_sample, super().__iter__())],)
-
-    def copy(self) -> list[dict[str, Any]]:
-        return [*map(finished_sample, super().__iter__())]
-
-
-LARGE = ("arguments", "resps", "filtered_resps")
-
-
-class FinishedSample(dict[str, Any]):
-    """A finished sample whose texts and responses are rendered when they are first read: who goes through all samples
-    for their hashes reads none."""
-
-    def __init__(self, sample: Mapping[str, Any]) -> None:
-        super().__init__(_without_texts(sample))
-        self._asked = sample["arguments"][0]
-
-    def __getitem__(self, key: str) -> Any:
-        if key in LARGE and self._asked is not None:
-            asked, self._asked = self._asked, None
-            self.update(_texts(asked))
-        return super().__getitem__(key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return self[key] if key in self else default  # noqa: SIM401 (dict.get ignores __getitem__)
-
-    def items(self) -> Any:
-        self[LARGE[0]]
-        return super().items()
-
-    def copy(self) -> dict[str, Any]:
-        return dict(self.items())
-
-    def __eq__(self, other: object) -> bool:
-        return self.copy() == (other.copy() if isinstance(other, FinishedSample) else other)
-
-    __hash__ = None
-
-
 def finished_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
     """A sample of one of our tasks in the form in which it is logged, with the verdict as flat scalars."""
-    return _without_texts(sample) | _texts(sample["arguments"][0])
-
-
-def _texts(asked: Any) -> dict[str, Any]:
-    responses = asked.responses
-    texts = [*asked.arguments], [[response] for response in responses], responses
-    return dict(zip(LARGE, texts, strict=True))
-
-
-def _without_texts(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """All keys, but placeholders for the texts and responses."""
-    of_harness = {key: value for key, value in sample.items() if key not in sample["metrics"]}
     judged = sample["filtered_resps"][0]
+    of_harness = {key: value for key, value in sample.items() if key not in sample["metrics"]}
+    of_harness["filtered_resps"] = [response for (response,) in sample["resps"]]
     return of_harness | written_line(
         judged.verdict,
         benchmark=judged.benchmark,

@@ -41,7 +41,6 @@ from lm_eval_leakage.harness.tasks.templates import (
     suffixes,
 )
 from lm_eval_leakage.logs.run import shard_in
-from lm_eval_leakage.records import UntestableQuestion
 from lm_eval_leakage.texts import brief, did_you_mean
 
 logger = logging.getLogger(__name__)
@@ -174,8 +173,10 @@ def _check_weights(folder: object) -> None:
 
 
 def check_path(told: str, value: object) -> None:
-    """Raises ValueError for a folder that does not exist; a name of the Hub passes."""
-    if _is_missing_folder(value):
+    """Raises ValueError for a folder that does not exist; a name of the Hub passes, which has at most one slash."""
+    if not isinstance(value, str) or "://" in value:
+        return
+    if (value.startswith(("/", ".", "~")) or value.count("/") > 1) and not Path(value).exists():
         raise ValueError(
             f"{told}, but there is no such folder; check the path, or name a model of the Hugging Face Hub, "
             "such as gpt2"
@@ -190,13 +191,6 @@ def _check_number_format(name: str, value: object) -> None:
     if not isinstance(value, torch.dtype) and not isinstance(getattr(torch, str(value), None), torch.dtype):
         nearest = did_you_mean(str(value), USUAL_FORMATS) or f"; choose one of: {', '.join(USUAL_FORMATS)}"
         raise ValueError(f"--model_args has {name}={brief(value)}, which is no number format of torch{nearest}")
-
-
-def _is_missing_folder(value: object) -> bool:
-    """Whether it can only be a path (names of the Hub have at most one slash), and nothing is there."""
-    if not isinstance(value, str) or "://" in value:
-        return False
-    return (value.startswith(("/", ".", "~")) or value.count("/") > 1) and not Path(value).exists()
 
 
 MOST_ROWS = 2_000  # of a file that a task's own code prepares; more take seconds
@@ -296,20 +290,14 @@ def _questions_in(file: object) -> Any:
 
 
 def _refuse_without_question(file: object, rows: Any) -> None:
+    from lm_eval_leakage.harness.tasks.data import why_unreadable
     from lm_eval_leakage.questions.fields import question_from_doc
 
-    reason = ""
-    for doc in rows:
-        try:
-            question_from_doc(doc)
-        except UntestableQuestion as error:
-            reason = reason or str(error)
-        else:
-            return
-    raise ValueError(
-        f"in the file {str(file)!r} no question can be read ({reason}); give each row the fields question, choices "
-        "and answer"
-    )
+    if why := why_unreadable(rows, question_from_doc, n_tried=None):
+        raise ValueError(
+            f"in the file {str(file)!r} no question can be read ({why}); give each row the fields question, choices "
+            "and answer"
+        )
 
 
 # ---------------------------------------------------------------------- the kind of a task

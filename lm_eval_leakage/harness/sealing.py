@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import zip_longest
@@ -17,7 +17,7 @@ from typing import Any
 from lm_eval_leakage import __version__
 from lm_eval_leakage.files import check_writable, publish_files, try_to_write
 from lm_eval_leakage.harness.own_benchmark import is_installed, lettered_yaml, name_from_file
-from lm_eval_leakage.harness.tasks.data import ENDINGS, ReadDoc, read_file, read_questions
+from lm_eval_leakage.harness.tasks.data import ENDINGS, ReadDoc, read_file
 from lm_eval_leakage.harness.tasks.given_questions import rows_of
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import Question, UntestableQuestion
@@ -80,8 +80,9 @@ def sealing_of(what: str, name: str | None, rule: OrderRule, include_path: str |
 
     Raises ValueError or OSError, with the remedy, if nothing can be read, or rows must be corrected first.
     """
-    name = _checked_name(name) if name else _name_of(what)
-    rows = list(_rows(what, include_path))
+    usual = name_from_file(Path(what)) if what.endswith(ENDINGS) else f"{what}_sealed"
+    name = _checked_name(name or usual)
+    rows = [AuthorRow(number, doc, doc.reading) for number, doc in enumerate(rows_of(what, include_path), 1)]
     found = examined(rows, rule)
     key = new_key()
     fields = dict.fromkeys(field for row in rows for field in row.fields if field not in READ_FIELDS)
@@ -123,19 +124,6 @@ def task_files(name: str) -> dict[str, bytes]:
     }
 
 
-def _rows(what: str, include_path: str | None) -> Iterator[AuthorRow]:
-    if what.endswith(ENDINGS):
-        for number, row in enumerate(read_questions(what), 1):
-            yield AuthorRow(number, row, ReadDoc(row, question_from_doc).reading)
-        return
-    for number, doc in enumerate(rows_of(what, include_path), 1):
-        yield AuthorRow(number, doc, doc.reading)
-
-
-def _name_of(what: str) -> str:
-    return name_from_file(Path(what)) if what.endswith(ENDINGS) else f"{what}_sealed"
-
-
 def _checked_name(name: str) -> str:
     if not re.fullmatch(NAME, name):
         raise ValueError(f"name is {name!r}; use lower-case letters, digits and _, beginning with a letter")
@@ -145,6 +133,7 @@ def _checked_name(name: str) -> str:
 
 
 RUN_OR_READ = (".py", ".pyc", ".so", ".yaml", ".yml", *ENDINGS)  # by lm_eval or Python, wherever in the folder
+PUBLISHED = ("question", "choices", "answer", "subject")  # columns of the public rows
 REPOSITORY, CACHE = ".git", "__pycache__"
 UNREADABLE = "it cannot be read ({error})"
 
@@ -185,11 +174,13 @@ def compare_folder(
                 found.remarks.append(f"{name} was compared row by row, not by its bytes: {writer} wrote it")
             else:
                 found.differs += [f"{name}: {reason}" for reason in _why_not(file, content, seal)]
-    _tell_others(sorted(_others(public, set(sealed))), found)
+    _tell_others(public, sealed, found)
 
 
-def _tell_others(names: Sequence[str], found: SealVerification) -> None:
+def _tell_others(public: Path, sealed: Collection[str], found: SealVerification) -> None:
     """What is in the folder that no seal writes."""
+    files = (file.relative_to(public).as_posix() for file in public.rglob("*") if not file.is_dir())
+    names = sorted(name for name in files if name not in sealed and not name.startswith(f"{REPOSITORY}/"))
     cached = [name for name in names if CACHE in name.split("/")]
     run_or_read = [name for name in names if name.endswith(RUN_OR_READ) and name not in cached]
     if cached:
@@ -203,13 +194,6 @@ def _tell_others(names: Sequence[str], found: SealVerification) -> None:
     ]
     if left := [name for name in names if name not in (*cached, *run_or_read)]:
         found.remarks.append(f"of no seal, so not compared: {', '.join(left)}")
-
-
-def _others(public: Path, sealed: set[str]) -> Iterator[str]:
-    for file in public.rglob("*"):
-        name = file.relative_to(public).as_posix()
-        if not file.is_dir() and name not in sealed and not name.startswith(f"{REPOSITORY}/"):
-            yield name
 
 
 def _why_not(file: Path, sealed: bytes, seal: Seal | None) -> Iterable[str]:
@@ -290,42 +274,48 @@ def verified(
     """
     if private is None and (public / PUBLIC).is_dir() and (public / PRIVATE).is_dir():
         public, private = public / PUBLIC, public / PRIVATE
-    announced, announced_head = _digits("commitment", commitment), _digits("head", head)
-    files, told = _files(public), told_commitment(public)
-    if private is None:
-        if announced_head is not None:
-            raise ValueError("head is of the ledger in the private folder; name that folder, too")
-        return _before_reveal(public, files, told, announced)
-    return _after_reveal(public, files, told, private, announced, announced_head)
-
-
-# ---------------------------------------------------------------------- with the key
-
-
-def _after_reveal(
-    public: Path,
-    files: Sequence[Path],
-    told: Mapping[str, Any] | None,
-    private: Path,
-    commitment: str | None,
-    head: str | None,
-) -> SealVerification:
-    seal, found = read_seal(private), SealVerification()
-    if public.is_dir():
-        compare_folder(public, public_files(seal) | task_files(seal.name), found, seal)
+    commitment, head = _digits("commitment", commitment), _digits("head", head)
+    files, told, found = _files(public), told_commitment(public), SealVerification()
+    names = " and ".join(file.name for file in files)
+    seal = None if private is None else read_seal(private)
+    if seal is not None:
+        own = seal.commitment
+        _compare_with_key(public, told, seal, found)
+    elif head is not None:
+        raise ValueError("head is of the ledger in the private folder; name that folder, too")
+    elif told is None:
+        raise ValueError(
+            f"{str(public)!r} has no {COMMITMENT_FILE} and no private folder was named, so there is nothing to "
+            "compare it with; name the public folder, or the private one too"
+        )
     else:
-        found.differs += [f"{public.name}: {sentence}" for sentence in differences(seal, readings_of(public))]
-        found.differs += commitment_differences(seal, told) if told is not None else []
-    found.differs += _announced(commitment, seal.commitment)
+        own = str(told.get("commitment"))
+        _compare_with_itself(public, files, told, found)
+    if commitment not in (None, own):
+        found.differs.append(f"the announced commitment is {commitment}, and this one is {own}")
+    if seal is None or private is None:
+        found.holds.append(
+            f"{names}: the digest of the rows is what {COMMITMENT_FILE} says; whether the key drew them can be told "
+            f"once the private folder is revealed (commitment {own})"
+        )
+        return found
     sources = [name for name, it in ((COMMITMENT_FILE, told), ("--commitment", commitment)) if it is not None]
     found.untold += [] if sources else [NOTHING_FIXED]
     against = f", and key and all versions are what {' and '.join(sources)} fixed" if sources else ""
     found.holds.append(
-        f"{'verified' if sources else 'as sealed'}: {len(seal.questions):,} questions of {seal.name}, in "
-        f"{_names(files)}, each in the wording, order and place that the key draws{against} ({seal.commitment})"
+        f"{'verified' if sources else 'as sealed'}: {len(seal.questions):,} questions of {seal.name}, in {names}, "
+        f"each in the wording, order and place that the key draws{against} ({own})"
     )
     _check_ledger(private, seal, head, found)
     return found
+
+
+def _compare_with_key(public: Path, told: Mapping[str, Any] | None, seal: Seal, found: SealVerification) -> None:
+    if public.is_dir():
+        compare_folder(public, public_files(seal) | task_files(seal.name), found, seal)
+        return
+    found.differs += [f"{public.name}: {sentence}" for sentence in differences(seal, readings_of(public))]
+    found.differs += commitment_differences(seal, told) if told is not None else []
 
 
 def _check_ledger(private: Path, seal: Seal, head: str | None, found: SealVerification) -> None:
@@ -341,32 +331,13 @@ def _check_ledger(private: Path, seal: Seal, head: str | None, found: SealVerifi
         )
 
 
-# ---------------------------------------------------------------------- without the key
-
-
-def _before_reveal(
-    public: Path, files: Sequence[Path], told: Mapping[str, Any] | None, commitment: str | None
-) -> SealVerification:
-    if told is None:
-        raise ValueError(
-            f"{str(public)!r} has no {COMMITMENT_FILE} and no private folder was named, so there is nothing to "
-            "compare it with; name the public folder, or the private one too"
-        )
-    found = SealVerification()
-    if public.is_dir():
-        _compare_with_itself(public, told, found)
-    else:
+def _compare_with_itself(
+    public: Path, files: Sequence[Path], told: Mapping[str, Any], found: SealVerification
+) -> None:
+    """The rows with their digest; in a folder, whatever follows from rows and name by its bytes, too."""
+    if not public.is_dir():
         _rows_as_told(files, told, found)
-    found.differs += _announced(commitment, str(told.get("commitment")))
-    found.holds.append(
-        f"{_names(files)}: the digest of the rows is what {COMMITMENT_FILE} says; whether the key drew them can be "
-        f"told once the private folder is revealed (commitment {told.get('commitment')})"
-    )
-    return found
-
-
-def _compare_with_itself(public: Path, told: Mapping[str, Any], found: SealVerification) -> None:
-    """The rows with their digest, and whatever follows from rows and name by its bytes."""
+        return
     name = told.get("name")
     if not isinstance(name, str) or not re.fullmatch(NAME, name):
         found.differs.append(f"{COMMITMENT_FILE} says name {brief(name)}, which no seal has")
@@ -385,11 +356,12 @@ def _compare_with_itself(public: Path, told: Mapping[str, Any], found: SealVerif
 def _rows_as_told(
     files: Sequence[Path], told: Mapping[str, Any], found: SealVerification
 ) -> dict[Path, list[JsonRow]]:
-    """The rows of those files that have the digest which the commitment says; the others are told."""
+    """The rows of those files that have the digest which the commitment says; the others are told. Columns that no
+    seal publishes may have been added."""
     rows = dict[Path, list[JsonRow]]()
     for file in files:
         try:
-            own = _public_columns(file)
+            own = [{name: row[name] for name in PUBLISHED if name in row} for row in read_file(file)]
         except ValueError as error:
             found.differs.append(f"{file.name}: {UNREADABLE.format(error=error)}")
             continue
@@ -409,16 +381,6 @@ def _digits(name: str, told: str | None) -> str | None:
     return None if told is None else told.strip().lower()
 
 
-def _announced(announced: str | None, found: str) -> list[str]:
-    if announced in (None, found):
-        return []
-    return [f"the announced commitment is {announced}, and this one is {found}"]
-
-
-def _names(files: Iterable[Path]) -> str:
-    return " and ".join(file.name for file in files)
-
-
 def _files(public: Path) -> list[Path]:
     if not public.is_dir():
         return [public]
@@ -426,9 +388,3 @@ def _files(public: Path) -> list[Path]:
     if not found:
         raise ValueError(f"{str(public)!r} has no file of questions; name a public folder or a file of its rows")
     return found
-
-
-def _public_columns(file: Path) -> list[JsonRow]:
-    """The rows, in the columns that a seal publishes; other columns may have been added."""
-    columns = ("question", "choices", "answer", "subject")
-    return [{name: row[name] for name in columns if name in row} for row in read_file(file)]

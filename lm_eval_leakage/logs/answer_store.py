@@ -86,13 +86,8 @@ class AnswerStore:
 
     def add(self, key: bytes, answer: Answer) -> None:
         """Store an answer; it is on disk after at most SECONDS_AT_ONCE of further answers, or after `flush`."""
-        self.add_all([key], [answer])
-
-    def add_all(self, keys: Iterable[bytes], answers: Iterable[Answer]) -> None:
-        """As `add`, for many answers that come at once."""
-        for key, answer in zip(keys, answers, strict=True):
-            own, told = self._own(key), encoded(answer)
-            self._added.append((own, told, _checksum(own, told)))
+        own, told = self._own(key), encoded(answer)
+        self._added.append((own, told, _checksum(own, told)))
         if len(self._added) >= ANSWERS_AT_ONCE or time.monotonic() - self._written_at > SECONDS_AT_ONCE:
             self.flush()
 

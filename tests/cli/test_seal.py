@@ -114,6 +114,14 @@ def test_what_cannot_be_sealed_is_refused_in_a_sentence_and_nothing_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["mine.jsonl"]
 
 
+def test_a_file_whose_name_no_task_can_have_is_sealed_only_under_another(typed, tmp_path: Path) -> None:
+    file, folder = write(tmp_path / "2024.jsonl", ROWS), tmp_path / "sealed"
+    code, _, err = typed("seal", file, "-o", folder)
+    assert (code, "name is '2024'; use lower-case letters" in err, folder.exists()) == (2, True, False)
+    assert typed("seal", file, "-o", folder, "--name", "of_2024")[0] == 0
+    assert typed("seal", "verify", folder / "public")[0] == 0
+
+
 def test_a_folder_with_a_key_is_never_replaced(typed, sealed: Path, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in sealed.rglob("*.*")}
     code, _, err = typed("seal", write(tmp_path / "mine.jsonl", ROWS), "-o", sealed)

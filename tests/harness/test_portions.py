@@ -60,8 +60,8 @@ def test_only_continuations_with_more_bytes_than_the_window_are_tokenised_before
     assert not fitted.may_not_fit(("context" * 9, "eight by"))
     assert fitted.may_not_fit(("", "nine byte"))
     assert fitted.may_not_fit(("", "üüüüü"))
-    assert fitted.certainly_fits(2)
-    assert not fitted.certainly_fits(3)  # 🦊🦊🦊 could be twelve tokens
+    assert not fitted.may_not_fit(("", "🦊🦊"))
+    assert fitted.may_not_fit(("", "🦊🦊🦊"))  # which could be twelve tokens
 
 
 @pytest.mark.parametrize(("fit", "longest", "argument"), [(AS_HF, 9, "max_length"), (AS_VLLM, 7, "max_model_len")])

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -92,19 +92,6 @@ QUESTIONS_MEASURED = 60  # of these, at most; their texts are tokenised
 SECONDS_OF_TOKENISING = 0.4  # after which no further question is tokenised
 
 
-class CountedRequest(Protocol):
-    """What is needed of a request to be counted."""
-
-    @property
-    def args(self) -> tuple[Any, ...]: ...
-
-    @property
-    def task(self) -> Any: ...
-
-    @property
-    def doc_id(self) -> int | None: ...
-
-
 @dataclass(frozen=True)
 class _Work:
     """tasks: their names; n_characters, n_generated: of all requests, estimated"""
@@ -116,7 +103,7 @@ class _Work:
     n_generated: float
 
 
-def announced(lm: Any, method: str, requests: Collection[CountedRequest]) -> TimeLeft | None:
+def announced(lm: Any, method: str, requests: Collection[Any]) -> TimeLeft | None:
     """Logs what these requests amount to, and returns the clock to be told of their answers; None if nothing is said,
     as where lm_eval's notes of progress are not shown. The texts of a part of the requests are read: those of all may
     have to be rendered again."""
@@ -132,7 +119,7 @@ def announced(lm: Any, method: str, requests: Collection[CountedRequest]) -> Tim
     return TimeLeft(work.n_characters, lambda pace: _tell(pace, n_read))
 
 
-def _work(lm: Any, method: str, requests: Collection[CountedRequest]) -> _Work:
+def _work(lm: Any, method: str, requests: Collection[Any]) -> _Work:
     by_question = [[*own] for _, own in groupby(requests, key=lambda one: (id(one.task), one.doc_id))]
     drawn = random.Random(0).sample(by_question, min(len(by_question), QUESTIONS_WEIGHED))
     asked = [[one.args for one in own] for own in drawn]

@@ -11,14 +11,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness.models.backend_answers import BackendAnswers
 from lm_eval_leakage.harness.models.model_identity import identity_of, named_identity
 from lm_eval_leakage.harness.models.processes import are_replicas, is_first, warn_of_repeated_work
-from lm_eval_leakage.harness.models.question_requests import MEANING, REQUEST_TYPE, Broken, LeakageInstance, refuses
+from lm_eval_leakage.harness.models.question_requests import (
+    MEANING,
+    REQUEST_TYPE,
+    Broken,
+    LeakageInstance,
+    Response,
+    refuses,
+)
 from lm_eval_leakage.harness.models.server_responses import accept_valid_answers_only
 from lm_eval_leakage.harness.models.token_scores import offer_token_scores
 from lm_eval_leakage.harness.seams.backends import offer_request_type
@@ -80,30 +87,16 @@ def n_tokens_of(lm: object | None, text: str) -> int:
 logger = logging.getLogger(__name__)
 
 
-class AskedTask(Protocol):
-    """The interface of a task that sending its requests needs.
-
-    resume: whether answers are saved, and those of an earlier run reused
-    evaluation: the run; None before it has started
-    """
-
-    resume: bool
-    evaluation: Evaluation | None
-
-    def check_met(self, lm: object) -> None:
-        """Raises RuntimeError if the requests were not built for the model that is to answer them."""
-
-
 def add_request_method(lm: Any) -> None:
     """Gives the model's class the method REQUEST_TYPE."""
     offer_request_type(lm, REQUEST_TYPE, ask)
     accept_valid_answers_only(type(getattr(lm, "lm", lm)))
 
 
-def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[None]:
-    """Gives all requests of our tasks their answers; returns a placeholder for each, since the harness wants to hand
-    out responses itself. A question with an invalid answer is marked as skipped, with the reason."""
-    tasks: dict[AskedTask, None] = dict.fromkeys(instance.task for instance in instances)
+def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[Response]:
+    """Gives all requests of our tasks their answers; returns them in the harness's format. A question with an invalid
+    answer is marked as skipped, with the reason."""
+    tasks = dict.fromkeys(instance.task for instance in instances)
     for task in tasks:
         task.check_met(lm)
     warn_of_repeated_work(lm)
@@ -116,7 +109,7 @@ def ask(lm: Any, instances: Sequence[LeakageInstance]) -> list[None]:
         answer = one.answer
         if isinstance(answer, Broken) and one.of.skipped is None:
             one.of.skipped = Skipped(answer.reason)
-    return [None] * len(instances)
+    return [one.response for one in instances]
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from lm_eval.api.instance import Instance
@@ -25,12 +25,12 @@ from lm_eval.api.model import CachingLM
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.announced import CountedRequest, TimeLeft, announced
+from lm_eval_leakage.harness.models.announced import TimeLeft, announced
 from lm_eval_leakage.harness.models.portions import Pair, WholePortions
 from lm_eval_leakage.harness.models.processes import are_replicas, from_first, most_of_all
-from lm_eval_leakage.harness.models.question_requests import Broken, request_key
+from lm_eval_leakage.harness.models.question_requests import Broken, LeakageInstance, n_characters, request_key
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
-from lm_eval_leakage.harness.seams.backends import Answers, answers_reported
+from lm_eval_leakage.harness.seams.backends import answers_reported
 from lm_eval_leakage.logs.answer_store import Answer, AnswerStore
 from lm_eval_leakage.records import TokenScores
 from lm_eval_leakage.scoring.engine import EngineScorer
@@ -125,35 +125,17 @@ ROUNDED = "; the others' values may differ by rounding from those of a run that 
 SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
 
 
-class AskedRequest(CountedRequest, Protocol):
-    """The interface of a harness instance that sending it needs.
-
-    idx: index among the requests of its question, which `task` and `doc_id` identify
-    n_characters: of its texts
-    answer: None until there is one
-    """
-
-    @property
-    def idx(self) -> int: ...
-
-    @property
-    def n_characters(self) -> int: ...
-
-    answer: Answer | Broken | None
-
-
 class BackendAnswers:
     """Gives every request of one of the model's methods its answer."""
 
-    def __init__(self, lm: Any, method: str, instances: Sequence[AskedRequest], store: AnswerStore | None) -> None:
+    def __init__(self, lm: Any, method: str, instances: Sequence[LeakageInstance], store: AnswerStore | None) -> None:
         self.method, self.store = method, store
         self.model = lm.lm if isinstance(lm, CachingLM) else lm
         # the answer stores of a model's processes may differ, and then their requests would differ
         self.lm = self.model if are_replicas(lm) else lm
-        self._asked: list[AskedRequest] = []  # of equal requests, the first
-        self._copies: list[tuple[AskedRequest, AskedRequest]] = []  # each of the others, with the first
+        self._asked: list[LeakageInstance] = []  # of equal requests, the first
+        self._copies: list[tuple[LeakageInstance, LeakageInstance]] = []  # each of the others, with the first
         self._places: dict[bytes, int] = {}  # of those in `_asked`, by key
-        self._called: tuple[list[Any], Sequence[int]] = ([], ())  # the requests of the call, and their places
         may_keep = bytearray()
         for one in instances:
             place = self._places.setdefault(request_key(method, one.args), len(self._asked))
@@ -191,7 +173,7 @@ class BackendAnswers:
         for copy, first in self._copies:
             assert first.answer is not None, "every request has an answer by now, if only that it failed"
             copy.answer = first.answer
-        self._asked, self._called = [], ([], ())  # the hook of the backend may hold this object longer
+        self._asked = []  # the hook of the backend may hold this object longer
 
     def _found(self) -> Mapping[bytes, Answer]:
         """The stored answers."""
@@ -219,7 +201,7 @@ class BackendAnswers:
         """Whether no other process computes, or has to stay in step."""
         return bool(self.lm.world_size == 1) and not are_replicas(self.lm)
 
-    def _requests(self, places: Sequence[int]) -> list[AskedRequest]:
+    def _requests(self, places: Sequence[int]) -> list[LeakageInstance]:
         return self._asked if len(places) == len(self._asked) else [self._asked[place] for place in places]
 
     def receive(self, place: int, response: object) -> None:
@@ -227,32 +209,11 @@ class BackendAnswers:
         answer, asked = checked(self.method, response, "a request"), self._asked[place]
         if not isinstance(answer, Broken) and asked.answer != answer:
             if self._time_left is not None and asked.answer is None:
-                self._time_left.done(asked.n_characters)
+                self._time_left.done(n_characters(asked.args))
             asked.answer = answer
             may_keep = self._may_keep is None or self._may_keep[place]
             if self.store is not None and may_keep:
                 self.store.add(self._keys[place], answer)
-
-    def _receive_together(self, requests: Sequence[Any], numbers: Sequence[int], answers: Answers) -> bool:
-        """Takes numbers that come together, for some requests of the call; returns False if it is another call."""
-        called, places_of = self._called
-        if requests is not called:
-            return False
-        answered = {
-            places_of[number]: answer
-            for number, answer in zip(numbers, answers, strict=True)
-            if number < len(places_of)
-        }
-        answered = {place: answer for place, answer in answered.items() if -math.inf < answer[0] <= ROUNDING}
-        if self._time_left is not None:
-            self._time_left.done(sum([self._asked[place].n_characters for place in answered]))
-        for place, answer in answered.items():
-            self._asked[place].answer = answer
-        if self.store is not None:
-            may_keep = self._may_keep
-            kept = [place for place in answered if may_keep is None or may_keep[place]]
-            self.store.add_all(map(self._keys.__getitem__, kept), map(answered.__getitem__, kept))
-        return True
 
     def _ask(self, remaining: Sequence[int], portions: Sequence[Sequence[int]]) -> None:
         # A rank with no requests left still makes the call, since the model's processes may wait for each other.
@@ -261,7 +222,7 @@ class BackendAnswers:
             return
         # token scores are a method of ours, whose answers the harness's cache would store but never look up
         to_cache = TOKEN_SCORES.__ne__
-        with answers_reported(self.model, self._reported, to_cache, self._receive_together):
+        with answers_reported(self.model, self._reported, to_cache):
             try:
                 for call in self._portions(remaining):
                     self._ask_together(call, n_padding, portions)
@@ -355,7 +316,6 @@ class BackendAnswers:
         requests = [*self._requests(places), *padding]
         if portions:
             requests = WholePortions(map(self._requests, portions))
-        self._called = requests, places
         return getattr(self.lm, self.method)(requests)
 
     def _match(self, asked: Sequence[int], responses: Sequence[object]) -> None:

@@ -10,16 +10,14 @@ from all requests of a run, and a run that is resumed asks those that are incomp
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 
-from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, Texts
-from lm_eval_leakage.scoring.scorers import ScoredTexts
+from lm_eval_leakage.scoring.prefix_tree import Text, Texts
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -30,60 +28,18 @@ MOST_CHARACTERS = 1 << 24  # some 4 million tokens, 16 MiB
 
 @dataclass(frozen=True, eq=False)
 class Portion:
-    """Consecutive requests, from `first` on, as texts in the form that the scorer takes."""
+    """Consecutive requests, from `first` on, with their texts in the form that the scorer takes.
+
+    pairs: None for a window of a rolling log-likelihood
+    """
 
     first: int
+    pairs: Sequence[Pair | None]
     texts: Texts
 
     @property
     def longest(self) -> Text:
         return self.texts[int(self.texts.lengths.argmax())]
-
-
-class PairsOf(Sequence[Pair]):
-    """The texts of requests, which may be rendered whenever they are read: those of all requests of a benchmark would
-    need much memory."""
-
-    def __init__(self, requests: Sequence[Any]) -> None:
-        self._requests = requests
-
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    def n_characters(self) -> Iterator[int]:
-        """Of each pair; requests of ours know it without rendering their texts."""
-        for request in self._requests:
-            known: int | None = getattr(request, "n_characters", None)
-            yield sum(map(len, request.args)) if known is None else known
-
-    @overload
-    def __getitem__(self, place: int) -> Pair: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[Pair]: ...
-
-    def __getitem__(self, place: int | slice) -> Pair | list[Pair]:
-        if isinstance(place, slice):
-            return [request.args for request in self._requests[place]]
-        pair: Pair = self._requests[place].args
-        return pair
-
-
-class ScoredCall:
-    """The results of a call's requests, as numbers until the call returns; NaN where there is none."""
-
-    def __init__(self, n_requests: int) -> None:
-        self._loglikelihoods = np.full(n_requests, math.nan)
-        self._greedy = np.zeros(n_requests, np.bool_)
-
-    def __len__(self) -> int:
-        return len(self._greedy)
-
-    def take(self, places: IntArray, batch: ScoredTexts) -> None:
-        self._loglikelihoods[places], self._greedy[places] = batch.loglikelihoods, batch.greedy
-
-    def answers(self) -> list[tuple[float, bool]]:
-        return list(zip(self._loglikelihoods.tolist(), self._greedy.tolist(), strict=True))
 
 
 def in_portions(sizes: Iterable[int]) -> list[slice]:
@@ -181,14 +137,10 @@ class FittedTexts:
                 self.fit.backend,
             )
 
-    def certainly_fits(self, n_characters: int) -> bool:
-        """Whether texts of so many characters, of at most four bytes each, have no continuation with too many tokens;
-        a token has at least a byte."""
-        return 4 * n_characters < self._longest
-
     def may_not_fit(self, pair: Pair) -> bool:
-        """Whether the pair's continuation could have too many tokens."""
+        """Whether the pair's continuation could have too many tokens, each of which has at least a byte."""
         continuation = pair[1]
-        if self.certainly_fits(len(continuation)):
-            return False
-        return len(continuation.encode("utf-8", "surrogatepass")) >= self._longest
+        return (
+            4 * len(continuation) >= self._longest
+            and len(continuation.encode("utf-8", "surrogatepass")) >= self._longest
+        )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -19,19 +18,11 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.portions import (
-    FittedTexts,
-    Pair,
-    PairsOf,
-    Portion,
-    ScoredCall,
-    in_portions,
-    one_ahead,
-    portions_of,
-)
+from lm_eval_leakage.harness.models.portions import FittedTexts, Pair, Portion, in_portions, one_ahead, portions_of
 from lm_eval_leakage.harness.models.processes import PATIENCE, RankedHF, least_of_all, on_all, together
+from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.tokenising import PairEncoder, encoded_pairs
-from lm_eval_leakage.harness.seams.backends import Answers, refuse_other_scoring, report_answers
+from lm_eval_leakage.harness.seams.backends import refuse_other_scoring
 from lm_eval_leakage.scoring.prefix_tree import Text, Texts
 from lm_eval_leakage.scoring.scorers import (
     ScoredText,
@@ -216,27 +207,20 @@ class PrefixTreeLM(RankedHF):
 
     def computed_together(self, requests: Sequence[Instance]) -> list[slice]:
         """Requests whose values depend on each other by rounding, if this process has the model for itself."""
-        return in_portions(PairsOf(requests).n_characters())
+        return in_portions(n_characters(request.args) for request in requests)
 
     # ------------------------------------------------------------------ scoring
 
     @together
     def loglikelihood(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> Numbers:
-        scored = ScoredCall(len(requests))
-        left = [*range(len(requests))]
+        answers: list[tuple[float, bool] | None] = [None] * len(requests)
         if self.backend == "causal" and not self.enable_thinking:
-            report = partial(report_answers, self.cache_hook, requests)
-            left = self._score(scored, self._tokenised(requests), report, disable_tqdm)
-        answers = scored.answers()
-        if left:
-            self._left_to_hf = True
-            try:
-                found: Numbers = super().loglikelihood([requests[index] for index in left], disable_tqdm=disable_tqdm)
-            finally:
-                self._left_to_hf = False
-            for index, answer in zip(left, found, strict=True):
-                answers[index] = answer
-        return answers
+            self._score(answers, self._tokenised(requests), disable_tqdm)
+        self._left_to_hf = True
+        try:
+            return _completed(answers, requests, partial(super().loglikelihood, disable_tqdm=disable_tqdm))
+        finally:
+            self._left_to_hf = False
 
     def _loglikelihood_tokens(
         self,
@@ -245,43 +229,28 @@ class PrefixTreeLM(RankedHF):
         override_bs: int | None = None,
     ) -> Numbers:
         """Also called by rolling log-likelihoods, for their windows."""
-        scored = ScoredCall(len(requests))
-        left = [*range(len(requests))]
+        answers: list[tuple[float, bool] | None] = [None] * len(requests)
         if self.backend == "causal" and not self._left_to_hf:
-
-            def report(places: Sequence[int], answers: Answers) -> None:
-                for place, answer in zip(places, answers, strict=True):
-                    pair = requests[place][0]
-                    if pair is not None:  # a window of a rolling log-likelihood, which is cached as a whole
-                        self.cache_hook.add_partial("loglikelihood", pair, answer)
-
-            left = self._score(scored, self._of_tokens(requests), report, disable_tqdm)
-        answers = scored.answers()
-        if left:
-            asked = [requests[index] for index in left]
-            found: Numbers = super()._loglikelihood_tokens(asked, disable_tqdm, override_bs)
-            for index, answer in zip(left, found, strict=True):
-                answers[index] = answer
-        return answers
+            self._score(answers, self._of_tokens(requests), disable_tqdm)
+        stock = partial(super()._loglikelihood_tokens, disable_tqdm=disable_tqdm, override_bs=override_bs)
+        return _completed(answers, requests, stock)
 
     def _tokenised(self, requests: Sequence[Instance]) -> list[Callable[[], Portion]]:
         """What to do for each portion of the requests. Raises ValueError if one does not fit, before any is scored."""
-        pairs = PairsOf(requests)
         fitted = FittedTexts(self.max_length)
-        sizes = array("L", pairs.n_characters())
-        long = (pairs[place] for place, size in enumerate(sizes) if not fitted.certainly_fits(size))
-        suspects = [pair for pair in long if fitted.may_not_fit(pair)]
+        suspects = [request.args for request in requests if fitted.may_not_fit(request.args)]
         FittedTexts(self.max_length).texts(suspects, Texts.of_pairs(encoded_pairs(self, suspects)))
-        encoder = PairEncoder(self, len(pairs))
+        encoder = PairEncoder(self, len(requests))
 
         def task(some: slice, is_last: bool) -> Portion:
-            own = pairs[some]
+            own = [request.args for request in requests[some]]
             texts = fitted.texts(own, encoder.batch(own))
             if is_last:
                 fitted.warn_if_cut()
-            return self._portion(some, texts)
+            return self._portion(some, own, texts)
 
-        return [partial(task, some, some.stop == len(pairs)) for some in portions_of(requests, sizes)]
+        sizes = (n_characters(request.args) for request in requests)
+        return [partial(task, some, some.stop == len(requests)) for some in portions_of(requests, sizes)]
 
     def _of_tokens(self, requests: Sequence[Tokenised]) -> list[Callable[[], Portion]]:
         """The same for requests that are tokens already."""
@@ -289,36 +258,39 @@ class PrefixTreeLM(RankedHF):
 
         def task(some: slice) -> Portion:
             tokens = [(np.array(context), np.array(rest)) for _, context, rest in requests[some]]
-            return self._portion(some, fitted.texts([pair for pair, _, _ in requests[some]], Texts.of_pairs(tokens)))
+            pairs = [pair for pair, _, _ in requests[some]]
+            return self._portion(some, pairs, fitted.texts(pairs, Texts.of_pairs(tokens)))
 
         return [partial(task, some) for some in in_portions(4 * (len(a) + len(b)) for _, a, b in requests)]
 
-    def _portion(self, some: slice, texts: Texts) -> Portion:
-        return Portion(some.start, TextsOfTree(texts) if isinstance(self.choice.scorer, TreeScorer) else texts)
+    def _portion(self, some: slice, pairs: Sequence[Pair | None], texts: Texts) -> Portion:
+        return Portion(some.start, pairs, TextsOfTree(texts) if isinstance(self.choice.scorer, TreeScorer) else texts)
 
     def _score(
-        self,
-        scored: ScoredCall,
-        tasks: Sequence[Callable[[], Portion]],
-        report: Callable[[Sequence[int], Answers], None],
-        disable_tqdm: bool,
-    ) -> list[int]:
-        """Fills in the answers of all requests that a scorer other than that of `hf` is exact for; returns the
-        others."""
+        self, answers: list[tuple[float, bool] | None], tasks: Sequence[Callable[[], Portion]], disable_tqdm: bool
+    ) -> None:
+        """Fills in the answers of all requests that a scorer other than that of `hf` is exact for."""
         if self.choice.scorer is None:
-            return [*range(len(scored))]
-        left: list[int] = []
+            return
         quiet = disable_tqdm or self.rank != 0
-        with tqdm(total=len(scored), disable=quiet, desc="Running loglikelihood requests") as bar:
+        with tqdm(total=len(answers), disable=quiet, desc="Running loglikelihood requests") as bar:
             for portion in one_ahead(tasks):
                 scorer = self.choice.suited(portion.longest)
                 if scorer is None:
-                    left += range(portion.first, portion.first + len(portion.texts))
                     continue
                 with self.choice.precision():
                     for batch in scorer.batches(portion.texts):
-                        places = batch.texts + portion.first
-                        scored.take(places, batch)
-                        report(places.tolist(), batch.answers())
-                        bar.update(len(places))
-        return left
+                        for place, answer in zip(batch.texts.tolist(), batch.answers(), strict=True):
+                            answers[portion.first + place] = answer
+                            if (pair := portion.pairs[place]) is not None:  # a window is cached as a whole
+                                self.cache_hook.add_partial("loglikelihood", pair, answer)
+                        bar.update(len(batch.texts))
+
+
+def _completed(
+    answers: Sequence[tuple[float, bool] | None], requests: Sequence[Any], ask: Callable[[list[Any]], Numbers]
+) -> Numbers:
+    """The answers, those that are missing by `ask`."""
+    left = [request for request, answer in zip(requests, answers, strict=True) if answer is None]
+    found = iter(ask(left) if left else ())
+    return [next(found) if answer is None else answer for answer in answers]

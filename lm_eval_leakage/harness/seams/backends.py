@@ -19,7 +19,7 @@ another model. A `simple_evaluate` that takes a model together with its name wou
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MethodType
@@ -90,17 +90,12 @@ def offer_request_type(lm: Any, name: str, answer: Callable[..., list[Any]]) -> 
 
 
 Report = Callable[[str, Any, Any], None]  # takes the method, the arguments of the request, and the response
-Answers = Sequence[tuple[float, bool]]
-# Takes a call's requests, the places of some of them, and their answers; returns False if it does not know the call.
-ReportTogether = Callable[[Sequence[Any], Sequence[int], Answers], bool]
 
 
 @contextmanager
-def answers_reported(
-    model: Any, report: Report, to_cache: Callable[[str], bool], report_together: ReportTogether = lambda *_: False
-) -> Iterator[None]:
-    """Calls `report` with every response of the model within the `with` block, except for those that a model of ours
-    reports together. With another lm_eval, responses are known only when a call returns.
+def answers_reported(model: Any, report: Report, to_cache: Callable[[str], bool]) -> Iterator[None]:
+    """Calls `report` with every response of the model within the `with` block. With another lm_eval, responses are
+    known only when a call returns.
 
     to_cache: whether responses of a method are also passed to the run's own cache
     """
@@ -108,23 +103,14 @@ def answers_reported(
     if before is None or not hasattr(model, "set_cache_hook"):
         yield
         return
-    model.set_cache_hook(_reporting(before, report, to_cache, report_together))
+    model.set_cache_hook(_reporting(before, report, to_cache))
     try:
         yield
     finally:
         model.set_cache_hook(before)
 
 
-def report_answers(hook: Any, requests: Sequence[Any], places: Sequence[int], answers: Answers) -> None:
-    """Reports log-likelihoods of some of a call's requests, at `places`. The hook of the harness wants the texts of
-    each, which may have to be rendered for it; ours knows the requests of the call."""
-    together = getattr(hook, "add_together", None)
-    if together is None or not together(requests, places, answers):
-        for place, answer in zip(places, answers, strict=True):
-            hook.add_partial("loglikelihood", requests[place].args, answer)
-
-
-def _reporting(before: Any, report: Report, to_cache: Callable[[str], bool], report_together: ReportTogether) -> Any:
+def _reporting(before: Any, report: Report, to_cache: Callable[[str], bool]) -> Any:
     from lm_eval.api.model import CacheHook
 
     class Reporting(CacheHook):  # type: ignore[misc]
@@ -132,11 +118,6 @@ def _reporting(before: Any, report: Report, to_cache: Callable[[str], bool], rep
             if to_cache(attr):
                 before.add_partial(attr, req, res)
             report(attr, req, res)
-
-        def add_together(self, requests: Sequence[Any], places: Sequence[int], answers: Answers) -> bool:
-            """Returns False, and takes nothing, if the answers have to be reported one by one."""
-            listens = type(before) is not CacheHook or before.dbdict is not None
-            return not listens and report_together(requests, places, answers)
 
     return Reporting(None)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -316,11 +316,11 @@ def rows_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> Aud
     found = rows_of_file(base, given, str(metadata["data_files"]))
     if found.read is question_from_doc:
         logger.warning(
-            "%s cannot render the rows of data_files=%s (%s), so they are audited as plain questions, not in its "
-            "prompt",
+            "%s cannot render the rows of data_files=%s (the first row: %s), so they are audited as plain questions, "
+            "not in its prompt",
             base.config.task,
             metadata["data_files"],
-            _reason(given, reader_of(base)),
+            why_unreadable(given, reader_of(base)),
         )
     return found
 
@@ -330,10 +330,10 @@ def rows_of_file(base: ConfigurableTask, given: Any, file: str) -> AuditedRows:
     if they can be read in neither way."""
     read, in_data = reader_of(base), frozenset(texts_in(given[0]))
     for rows in _prepared(base, given):
-        if _some_readable(rows, read):
+        if not (why := why_unreadable(rows, read)):
             return AuditedRows(rows, read, in_data)
-    if not _some_readable(given, question_from_doc):
-        raise RefusedAudit(_misfit(base, given, file, read))
+    if why_unreadable(given, question_from_doc):
+        raise RefusedAudit(_misfit(base, given, file, why))
     return AuditedRows(given, question_from_doc, in_data)
 
 
@@ -347,30 +347,28 @@ def _prepared(base: ConfigurableTask, rows: Any) -> Iterator[Sequence[Mapping[st
     yield rows
 
 
-def _some_readable(rows: Sequence[Mapping[str, Any]], read: Callable[[Doc], Question]) -> bool:
-    return any(_reading(row, read) is None for row in islice(rows, ROWS_TRIED))
+def why_unreadable(
+    rows: Iterable[Mapping[str, Any]], read: Callable[[Doc], Question], n_tried: int | None = ROWS_TRIED
+) -> str:
+    """Why the first of the rows cannot be read, if none of those that are tried can; empty if one can."""
+    reasons = []
+    for row in islice(rows, n_tried):
+        try:
+            read(row)
+        except UntestableQuestion as error:
+            reasons.append(str(error))
+        else:
+            return ""
+    return reasons[0] if reasons else "there is none"
 
 
-def _reading(row: Mapping[str, Any], read: Callable[[Doc], Question]) -> str | None:
-    """Why a row cannot be read; None if it can."""
-    try:
-        read(row)
-    except UntestableQuestion as error:
-        return str(error)
-    return None
-
-
-def _reason(rows: Sequence[Mapping[str, Any]], read: Callable[[Doc], Question]) -> str:
-    return f"the first row: {_reading(rows[0], read)}"
-
-
-def _misfit(base: ConfigurableTask, rows: Any, file: str, read: Callable[[Doc], Question]) -> str:
+def _misfit(base: ConfigurableTask, rows: Any, file: str, why: str) -> str:
     split = base.config.test_split or base.config.validation_split
     own = getattr(base.dataset[split], "column_names", None) if split in (base.dataset or {}) else None
     needed = f"{base.config.task}'s own rows have {brief(own)}; " if own else ""
     return (
         f"data_files is {file!r}, whose rows have the fields {brief(list(rows.column_names))}, and {base.config.task} "
-        f"cannot read them as questions ({_reason(rows, read)}); {needed}rename the fields to those, or to question, "
+        f"cannot read them as questions (the first row: {why}); {needed}rename the fields to those, or to question, "
         "choices and answer"
     )
 

@@ -15,27 +15,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from lm_eval.api.filter import Filter
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 
-from lm_eval_leakage.detectors import Probe, Statistic, statistics
+from lm_eval_leakage.detectors import Statistic, statistics
 from lm_eval_leakage.detectors.option_recall import Ask
 from lm_eval_leakage.harness.models.processes import on_all
-from lm_eval_leakage.harness.models.question_requests import RENDERED_AGAIN, QuestionRequests, RequestsAgain, Response
+from lm_eval_leakage.harness.models.question_requests import QuestionRequests, Response
 from lm_eval_leakage.harness.seams.registries import add_filter
 from lm_eval_leakage.harness.seams.sharded_docs import all_docs
 from lm_eval_leakage.harness.table import JudgedQuestion, undecidable
 from lm_eval_leakage.logs.audit_line import score_names
 from lm_eval_leakage.logs.calibration_file import read_calibration
-from lm_eval_leakage.logs.reference_log import ReferenceLog
 from lm_eval_leakage.questions.families import described, question_key, shared_texts
-from lm_eval_leakage.questions.fields import Doc
 from lm_eval_leakage.records import (
     Answered,
-    DeclaredRow,
     Evidence,
     OrderAnswers,
     Question,
@@ -44,7 +41,6 @@ from lm_eval_leakage.records import (
     UntestableQuestion,
     Verdict,
 )
-from lm_eval_leakage.results.published_orders import NullStatus
 from lm_eval_leakage.stats.known_scores import NOT_CALIBRATED, Calibrated, Calibration, class_of, why_withheld
 from lm_eval_leakage.stats.order_scores import find_device
 
@@ -88,21 +84,6 @@ def _as_chat(judge: Any, prompt: str) -> Any:
 DEFAULT_FPR = 0.05
 
 
-class CalibratedTask(Protocol):
-    """What a calibration needs of an audit."""
-
-    config: Any
-    detectors: Mapping[str, str]
-
-    def doc_iterator(
-        self, *, rank: int, limit: int | None, world_size: int, samples: list[int] | None
-    ) -> Iterator[tuple[int, Doc]]: ...
-
-    def question(self, doc: Doc) -> Question: ...
-
-    def guards(self, doc: Doc) -> tuple[str, ...]: ...
-
-
 class Calibrator:
     """Flags questions by comparison with the scores of known-unseen questions, at a false-positive rate of `fpr`.
 
@@ -137,7 +118,7 @@ class Calibrator:
             )
         return cls(calibration, metadata.get("fpr", DEFAULT_FPR))
 
-    def meet(self, lm: object, task: CalibratedTask) -> None:
+    def meet(self, lm: object, task: Any) -> None:
         """Raises ValueError for a calibration of another model; warns if it has no scores of the task's detectors."""
         self.check_model(lm)
         if unmatched := self.unmatched(task.detectors.values()):
@@ -161,7 +142,7 @@ class Calibrator:
         """Why the file has no scores for any of these detectors; None if it has some."""
         return self.calibration.unmatched(detectors)
 
-    def compare(self, task: CalibratedTask, limit: int | None, samples: list[int] | None) -> None:
+    def compare(self, task: Any, limit: int | None, samples: list[int] | None) -> None:
         """Withholds its verdicts, and says why, if they would not tell what the model has seen of the asked questions.
 
         limit, samples: which questions the run asks, in all of its processes and shards
@@ -184,7 +165,7 @@ class Calibrator:
         return Calibrated(pvalue <= self.fpr, pvalue, self.fpr, of_seen, of_unseen)
 
 
-def _asked(task: CalibratedTask, limit: int | None, samples: list[int] | None) -> Iterator[tuple[Question, bool]]:
+def _asked(task: Any, limit: int | None, samples: list[int] | None) -> Iterator[tuple[Question, bool]]:
     """The readable questions of a run, each with whether it has a guard."""
     for _, doc in all_docs(task, limit, samples):
         try:
@@ -197,32 +178,10 @@ T = TypeVar("T")
 REASONS_SHOWN = 5  # in log messages; the samples log has the reason of every question
 
 
-class JudgedTask(Protocol):
-    """The interface of a task that computing verdicts needs."""
-
-    config: Any
-    reference: ReferenceLog | None
-    calibrator: Calibrator | None
-    pooled_probe: Probe
-    judges: Mapping[str, LeakageFilter]
-    rows: Mapping[str, DeclaredRow]
-    detectors: Mapping[str, str]
-    audited: str
-
-    @property
-    def orders(self) -> NullStatus: ...
-
-    def compare_with(self, reference: ReferenceLog | None) -> None: ...
-
-    def question(self, doc: Mapping[str, Any]) -> Question: ...
-
-    def guards(self, doc: Mapping[str, Any]) -> tuple[str, ...]: ...
-
-
 class Judging:
     """Computes the verdicts on this process's `questions` of one task."""
 
-    def __init__(self, task: JudgedTask, questions: Sequence[QuestionRequests]) -> None:
+    def __init__(self, task: Any, questions: Sequence[QuestionRequests]) -> None:
         self.task, self.questions = task, questions
         self._answered: dict[int, Answered] = {}
         self._guards: dict[int, tuple[str, ...]] = {}
@@ -244,8 +203,6 @@ class Judging:
         for pipeline, judge in self.task.judges.items():
             self._judge(pipeline, judge)
             self._orders.clear()  # the verdict on the data set is computed from them once, not for each statistic
-        for asked in self.questions:
-            asked.is_judged = True
 
     def _judge(self, pipeline: str, judge: LeakageFilter) -> None:
         detector = self.task.detectors[pipeline]
@@ -285,12 +242,12 @@ class Judging:
         return question_key(self.task.question(asked.doc))
 
     def _guards_of(self, asked: QuestionRequests) -> tuple[str, ...]:
-        return self.task.guards(asked.doc)
+        guards: tuple[str, ...] = self.task.guards(asked.doc)
+        return guards
 
     def _answered_of(self, place: int, asked: QuestionRequests) -> Answered:
         question, probe = self.task.question(asked.doc), self.task.pooled_probe
-        requests = probe.requests(question)
-        n_orders = len(requests)
+        n_orders = len(asked.requests)
         responses = asked.responses
         everything = _loglikelihoods(responses)
         own, of_control = everything[:n_orders], everything[n_orders:]
@@ -299,10 +256,10 @@ class Judging:
         if self.task.reference is not None:
             expected = tuple(self.task.reference.of(asked.arguments[:n_orders]) or ())
             loglikelihoods = tuple(own - other for own, other in zip(own, expected, strict=True))
-        answers = [asked.answer(place) for place in range(n_orders)]
+        answers = [one.answer for one in asked.instances[:n_orders]]
         answered = Answered(
             question,
-            requests if n_orders < RENDERED_AGAIN else RequestsAgain(probe, question, n_orders),
+            asked.requests,
             loglikelihoods,
             probe.gold(question),
             tuple(answer for answer in answers if isinstance(answer, TokenScores)),
@@ -327,7 +284,7 @@ class Judging:
         return answered
 
     def _calibrated(self, place: int, verdict: Verdict, detector: str) -> Calibrated | Skipped | None:
-        calibrator = self.task.calibrator
+        calibrator: Calibrator | None = self.task.calibrator
         if calibrator is None or isinstance(verdict, Skipped):
             return None
         question = self._answered[place].question

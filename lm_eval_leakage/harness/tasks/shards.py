@@ -14,7 +14,7 @@ from lm_eval_leakage.harness.tasks.judging import REASONS_SHOWN
 from lm_eval_leakage.harness.tasks.sealed import SEALED_SHARDS, by_place
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.questions.fields import Doc
-from lm_eval_leakage.records import Question, Shard, UntestableQuestion
+from lm_eval_leakage.records import Question, Request, Shard, UntestableQuestion
 from lm_eval_leakage.seal.drawn import Seal
 from lm_eval_leakage.stats.sorted_questions import told_by
 
@@ -75,10 +75,10 @@ class ShardAudit(LeakageTask):
         shard = self.shards[doc["shard"]]
         return replace(shard, options=shard.options[: self._n_shown.get(shard.id)])
 
-    def fitting_texts(self, doc: Doc, framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
+    def fitting(self, doc: Doc, framed: Callable[[str], str]) -> tuple[Sequence[Request], Sequence[tuple[str, str]]]:
         while True:
             try:
-                return super().fitting_texts(doc, framed)
+                return super().fitting(doc, framed)
             except LongerThanWindow:
                 shown = len(self.question(doc).options)
                 if shown == FEWEST_EXAMPLES:

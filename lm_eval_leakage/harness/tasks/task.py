@@ -373,41 +373,35 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
     ) -> list[LeakageInstance]:
         framed = framing(ctx, chat_template if apply_chat_template else None)
         try:
-            texts, skipped = self.fitting_texts(doc, framed), None
+            requests, texts = self.fitting(doc, framed)
         except UntestableQuestion as error:
-            texts, skipped = [NOTHING], Skipped(str(error))
+            nothing = arguments_of(self.probe, self.lm, *NOTHING)
+            return QuestionRequests(self, doc, metadata, [nothing], skipped=Skipped(str(error))).instances
         arguments = [arguments_of(self.probe, self.lm, *text) for text in texts]
-        again = partial(self.texts, doc, framed) if self.probe.needs == "loglikelihood" else None
-        return QuestionRequests(doc, metadata, arguments, self.probe.needs, self, skipped, again).instances()
+        return QuestionRequests(self, doc, metadata, arguments, requests).instances
 
-    def fitting_texts(self, doc: Doc, framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
-        """As `texts`; also raises UntestableQuestion if the model cannot answer requests about them, and
-        LongerThanWindow if they do not fit into its window."""
+    def fitting(self, doc: Doc, framed: Callable[[str], str]) -> tuple[Sequence[Request], Sequence[tuple[str, str]]]:
+        """The probe's requests about a question; and context and continuation of these and of its control form, as the
+        model reads them. Raises UntestableQuestion, with the reason; LongerThanWindow if they do not fit into the
+        model's window."""
         if self.lacking is not None:
             raise UntestableQuestion(self.lacking)
-        texts = self.texts(doc, framed)
-        if too_long := longer_than_window(self.lm, texts):
-            raise LongerThanWindow(too_long)
-        return texts
-
-    def texts(self, doc: Doc, framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
-        """Context and continuation of every request about a question; raises UntestableQuestion, with the reason."""
         question = self.question(doc)
         if self.seal is not None or self.probe.needs_drawn_orders:
             refuse_untestable(self, question)
         requests = self.pooled_probe.requests(question)
-        if self.asks_control and not self._may_have_natural_order(doc):
-            requests += self.pooled_probe.control(question)
-        return framed_texts(requests, framed)
+        asks_control = self.asks_control and not self._may_have_natural_order(doc)
+        control = self.pooled_probe.control(question) if asks_control else ()
+        texts = framed_texts([*requests, *control], framed)
+        if too_long := longer_than_window(self.lm, texts):
+            raise LongerThanWindow(too_long)
+        return requests, texts
 
     # ------------------------------------------------------------------ verdicts
 
     def apply_filters(self) -> None:
-        """Applies the statistics to the questions that were answered; the others stay skipped in every pipeline.
-        Leaves one request per question, since the harness collects all of them in every sample."""
-        firsts = [instance for instance in self.instances if instance.idx == 0]
-        Judging(self, [first.of for first in firsts]).judge()
-        self.instances[:] = firsts
+        """Applies the statistics to the questions that were answered; the others stay skipped in every pipeline."""
+        Judging(self, [*dict.fromkeys(instance.of for instance in self.instances)]).judge()
 
     def process_results(self, doc: Doc, results: Sequence[object]) -> dict[str, object]:
         """The question's contribution to each row. Its line in the samples log is written at the end of the run, by
