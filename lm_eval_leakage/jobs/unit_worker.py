@@ -280,7 +280,7 @@ class InlineEngine:
     def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
         queue = UnitQueue(units, self._plan)
         for model in queue.models_with_work():
-            name = f"inline-{model}-{os.getpid()}"
+            name = f"here-{model}"
             with UnitWorker(self._plan, model, self._folder, name) as worker:
                 while (unit := queue.take(model)) is not None:
                     begun(unit, name)
