@@ -122,9 +122,11 @@ class PresentRuns:
     n_unknown: int = 0
 
     def with_any(self, kind: str, rows: Sequence[PlacedRow]) -> tuple[Path, ...]:
-        """Files of the runs that asked any of these rows."""
+        """Files of the runs that answered any of these rows, or that have any such audit: a verdict is adjusted for
+        those of other benchmarks, too."""
         names = {name for row in rows for name in _names(kind, row)}
-        return tuple(file for run in self.runs if names & run.asked.get(kind, frozenset()) for file in run.files)
+        found = [run for run in self.runs if kind in run.asked and (kind != RUN or names & run.asked[RUN])]
+        return tuple(file for run in found for file in run.files)
 
     def exact(self, kind: str, rows: Sequence[PlacedRow], data: Mapping[str, str]) -> tuple[Path, ...]:
         """The newest run that asked exactly these rows; empty if there is none."""
