@@ -105,8 +105,8 @@ def check_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--engine",
         metavar="NAME",
-        help="what starts workers: local, ray or slurm (default for a plan with models: ray if it is installed and "
-        "there is an --address or more than one accelerator, else local; for one model: this process)",
+        help="what starts workers: inline, local, ray or slurm (default for a plan with models: ray if it is "
+        "installed and there is an --address or more than one accelerator, else local; for one model: this process)",
     )
     add(
         "--address",

@@ -8,7 +8,6 @@ Costs as a table with sentences, and as records for JSON.
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from lm_eval_leakage.harness.models.request_tokens import (
 from lm_eval_leakage.harness.seams.sharded_docs import all_docs
 from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.given_questions import NO_METADATA
-from lm_eval_leakage.harness.tasks.task import LeakageTask
+from lm_eval_leakage.harness.tasks.task import LeakageTask, drawn
 from lm_eval_leakage.questions.prompt_parser import texts_in
 from lm_eval_leakage.records import UntestableQuestion
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, duration, markdown_of
@@ -90,9 +89,22 @@ def row_lengths(task: Any, row: int) -> tuple[int, int]:
     return sum(map(len, texts_in(doc))), 0
 
 
-def drawn_rows(n_rows: int, n_drawn: int) -> list[int]:
-    """Indices of rows, drawn at random; all if there are no more."""
-    return sorted(random.Random(0).sample(range(n_rows), min(n_rows, n_drawn)))
+def size_of_chosen(
+    leaves: Mapping[str, Any],
+    samples: Mapping[str, Sequence[int]],
+    tokenizer: TokenizerOnly | None,
+    chat_template: bool | str,
+) -> RunSize:
+    """Of the chosen questions of these tasks, estimated from some of them.
+
+    samples: indices of the chosen questions by task
+    """
+    rows = [(leaves[name], row) for name, own in samples.items() for row in own]
+    if tokenizer is not None:
+        for task in leaves.values():
+            prepare_to_count(task, tokenizer)
+    chat = tokenizer.apply_chat_template if tokenizer is not None and chat_template else None
+    return size_of(drawn(rows, ROWS_MEASURED, 0), len(rows), tokenizer, chat)
 
 
 def size_of(
@@ -257,7 +269,7 @@ def _size(
     share = questions / max(1, n_asked)
     parts = []
     for task, rows in zip(tasks, asked, strict=True):
-        some = [rows[place] for place in drawn_rows(len(rows), max(FEWEST_PER_TASK, math.ceil(share * len(rows))))]
+        some = drawn(rows, max(FEWEST_PER_TASK, math.ceil(share * len(rows))), 0)
         mean = np.mean([row_lengths(task, row) for row in rows], axis=0).tolist() if len(some) < len(rows) else None
         parts.append(size_of([(task, row) for row in some], len(rows), stand_in, chat, mean))
     return size_together(parts)

@@ -11,12 +11,15 @@ from typing import Protocol
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import Plan, Unit
 
-LOCAL, RAY, SLURM = "local", "ray", "slurm"
+INLINE, LOCAL, RAY, SLURM = "inline", "local", "ray", "slurm"
 GROUP = "lm_eval_leakage.engines"  # of entry points, by which another package adds one
-CLASSES = {  # imported when used: made from the plan, the folder and the address
-    name: EntryPoint(name, f"lm_eval_leakage.jobs.{name}_engine:{name.capitalize()}Engine", GROUP)
-    for name in (LOCAL, RAY, SLURM)
-}
+PLACES = {
+    INLINE: "unit_worker:InlineEngine",
+    LOCAL: "local_engine:LocalEngine",
+    RAY: "ray_engine:RayEngine",
+    SLURM: "slurm_engine:SlurmEngine",
+}  # imported when used: made from the plan, the folder and the address
+CLASSES = {name: EntryPoint(name, f"lm_eval_leakage.jobs.{place}", GROUP) for name, place in PLACES.items()}
 EXTRAS = {RAY: "ray", SLURM: "submitit"}  # the package that an engine needs
 Tell = Callable[[Attempt], None]
 Begun = Callable[[Unit, str], None]
@@ -53,7 +56,7 @@ def entry_of(name: str, address: str | None) -> EntryPoint:
     known = {one.name: one for one in entry_points(group=GROUP)} | CLASSES
     if name not in known:
         raise ValueError(f"engine is {name!r}; choose one of: {', '.join(sorted(known))}")
-    if address is not None and name == LOCAL:
+    if address is not None and name in (INLINE, LOCAL):
         raise ValueError(f"address is {address!r}, which is for --engine ray and slurm; leave it out for this machine")
     package = EXTRAS.get(name)
     if package is not None and find_spec(package) is None:

@@ -14,22 +14,20 @@ from typing import TYPE_CHECKING
 
 from lm_eval_leakage.files import check_writable
 from lm_eval_leakage.harness.backends import why_cannot_answer
-from lm_eval_leakage.harness.costs import RunSize, drawn_rows, prepare_to_count, size_of, speed_of
+from lm_eval_leakage.harness.costs import ROWS_MEASURED, RunSize, size_of_chosen, speed_of
 from lm_eval_leakage.harness.models.model_identity import parameters_on_disk
-from lm_eval_leakage.harness.models.request_tokens import SCORED, TokenizerOnly, tokenizer_on_disk
+from lm_eval_leakage.harness.models.request_tokens import SCORED, tokenizer_on_disk
 from lm_eval_leakage.harness.preflight import preflight, warn_if_one_at_a_time, why_not
-from lm_eval_leakage.harness.task_shelf import LoadedTask, TaskShelf
+from lm_eval_leakage.harness.task_shelf import TaskShelf
 from lm_eval_leakage.harness.tasks.data import ENDINGS
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
 from lm_eval_leakage.jobs.engines import entry_of
 from lm_eval_leakage.jobs.manifest import UnitQuestions, files_of_tasks
 from lm_eval_leakage.jobs.plan import RUN, Plan, PlanModel, Unit, units_of
-from lm_eval_leakage.jobs.planning import ChosenIndices
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, markdown_of
 
 if TYPE_CHECKING:
     from lm_eval_leakage.harness.auditable import Finding
-    from lm_eval_leakage.harness.task_shelf import TaskShelf
 
 
 ANY = "*"
@@ -71,7 +69,6 @@ def checked(plan: Plan) -> CheckedPlan:
     """Raises ValueError, ImportError or OSError for what has to be changed: what `check_early` finds, and a plan of
     which no unit can be done."""
     from lm_eval_leakage.harness.auditable import findings_of
-    from lm_eval_leakage.harness.task_shelf import TaskShelf
 
     check_early(plan)
     for model in plan.models:
@@ -159,7 +156,6 @@ def _need(shelf: TaskShelf, task: str) -> str:
     return output_type if output_type in ("generate_until", "loglikelihood_rolling") else SCORED
 
 
-ROWS_COUNTED = 20  # questions of each run or audit that are tokenised; the rest is taken to be like them
 HOUR = 3600
 ESTIMATED = ("model", "units", "requests", "tokens in rows", "tokens as a tree", "tokens read", "GPU hours")
 
@@ -215,7 +211,9 @@ def estimates(prepared: CheckedPlan, say: Callable[[str], None]) -> tuple[list[M
         say(f"[{place}/{len(wholes)}] {unit.asked}, {unit.model}")
         if tokenizer is not None:
             try:
-                sizes[unit.model].append(_size(*questions[unit.model].of(unit), plan.model(unit.model), tokenizer))
+                loaded, samples = questions[unit.model].of(unit)
+                chat_template = plan.model(unit.model).apply_chat_template
+                sizes[unit.model].append(size_of_chosen(loaded.leaves, samples, tokenizer, chat_template))
             except (ValueError, OSError, KeyError) as error:
                 problems[f"{unit.asked}: {error}"] = None
     n_units = Counter(unit.model for unit in units)
@@ -224,14 +222,6 @@ def estimates(prepared: CheckedPlan, say: Callable[[str], None]) -> tuple[list[M
         for one in plan.models
     ]
     return found, list(problems)
-
-
-def _size(loaded: LoadedTask, samples: ChosenIndices, model: PlanModel, tokenizer: TokenizerOnly) -> RunSize:
-    for task in loaded.leaves.values():
-        prepare_to_count(task, tokenizer)
-    rows = [(loaded.leaves[name], row) for name, own in samples.items() for row in own]
-    some = [rows[place] for place in drawn_rows(len(rows), ROWS_COUNTED)]
-    return size_of(some, len(rows), tokenizer, tokenizer.apply_chat_template if model.apply_chat_template else None)
 
 
 def as_text(prepared: CheckedPlan, found: Sequence[ModelEstimate], problems: Sequence[str], tflops: float) -> str:
@@ -247,7 +237,7 @@ def as_text(prepared: CheckedPlan, found: Sequence[ModelEstimate], problems: Seq
     remarks = [
         f"- about {sum(known):.2g} GPU hours for {len(known)} of {counted(len(found), 'model')}: 2 operations per "
         f"parameter and token at {tflops:g} TFLOP/s (--tflops), without loading models and starting workers",
-        f"- {ROWS_COUNTED} questions of each run or audit are tokenised, the rest is taken to be like them",
+        f"- {ROWS_MEASURED} questions of each run or audit are tokenised, the rest is taken to be like them",
     ]
     remarks += [
         f"- {one.model.name}: tokens are not known, since its tokenizer is not on this machine"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_eval_leakage.harness.backends import why_cannot_answer
-from lm_eval_leakage.harness.costs import ROWS_MEASURED, needs_of, size_of
+from lm_eval_leakage.harness.costs import needs_of, size_of_chosen
 from lm_eval_leakage.harness.models.request_tokens import TokenizerOnly, tokenizer_on_disk
 from lm_eval_leakage.harness.own_benchmark import is_file_of_questions, write_task
 from lm_eval_leakage.harness.saved_run import BATCH_SIZE, DEVICE, NamedModel
@@ -28,7 +28,7 @@ from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf,
 from lm_eval_leakage.harness.tasks.base_task import STATUS_KEY
 from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.harness.tasks.templates import FIRST_AUDIT, split_name
-from lm_eval_leakage.jobs.plan import CHECKED_AUDITS, Plan, PlanModel
+from lm_eval_leakage.jobs.plan import CHECKED_AUDITS, RUN, Plan, PlanModel
 from lm_eval_leakage.logs.audit_line import AuditLine, content_of
 from lm_eval_leakage.logs.audits import lines_of_audits
 from lm_eval_leakage.logs.run import Problem, Run, identity_differences, sanitized
@@ -79,35 +79,34 @@ def samples_of(rows: Iterable[PlacedRow]) -> ChosenIndices:
 
 
 MODEL_DEFAULTS = (None, "", "main")
-Names = Mapping[str, frozenset[str]]  # hashes of questions, by task or by an audit's suffix
+Asked = Mapping[str, frozenset[str]]  # names of questions, by RUN or the suffix of an audit
+
+
+def _names(kind: str, row: PlacedRow) -> list[str]:
+    """An answer is known by its task and row, since a row of the same text may have another right answer; what an
+    audit asked is known by row or text."""
+    if kind == RUN:
+        return [f"{row.task} {row.doc_hash}"]
+    return [name for name in (row.doc_hash, row.content) if name]
 
 
 @dataclass(frozen=True)
 class PresentRun:
     """A run that is complete.
 
-    answered: of the answered questions, hashes of the rows, by task; audited: of the audited ones, by the audit's
-        suffix, hashes of the rows and of the texts
     data: digests of all rows of its tasks; empty for runs of others
     """
 
-    answered: Names
-    audited: Names
+    asked: Asked
     data: Mapping[str, str]
     files: tuple[Path, ...]
 
-    def is_of(self, rows: Sequence[PlacedRow], data: Mapping[str, str], suffix: str = "") -> bool:
+    def is_of(self, kind: str, rows: Sequence[PlacedRow], data: Mapping[str, str]) -> bool:
         """Whether it asked exactly these rows, of tasks whose rows have these digests."""
-        wanted: dict[str, set[str]] = defaultdict(set)
-        for row in rows:
-            wanted["" if suffix else row.task].add(row.doc_hash)
         if not rows or any(self.data.get(name) != data[name] for name in {row.task for row in rows}):
             return False
-        if not suffix:
-            return wanted == dict(self.answered)
-        known = {name for row in rows for name in (row.doc_hash, row.content)}
-        asked = self.audited.get(suffix, frozenset())
-        return wanted[""] <= asked <= known
+        names = [_names(kind, row) for row in rows]
+        return {first for first, *_ in names} <= self.asked.get(kind, frozenset()) <= {*chain.from_iterable(names)}
 
 
 @dataclass(frozen=True)
@@ -121,55 +120,30 @@ class PresentRuns:
     runs: tuple[PresentRun, ...] = ()
     others: tuple[str, ...] = ()
     n_unknown: int = 0
-    answered: Names = field(init=False)
-    audited: Names = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "answered", _together(run.answered for run in self.runs))
-        object.__setattr__(self, "audited", _together(run.audited for run in self.runs))
+    def with_any(self, kind: str, rows: Sequence[PlacedRow]) -> tuple[Path, ...]:
+        """Files of the runs that answered any of these rows, or that have any such audit: a verdict is adjusted for
+        those of other benchmarks, too."""
+        names = {name for row in rows for name in _names(kind, row)}
+        found = [run for run in self.runs if kind in run.asked and (kind != RUN or names & run.asked[RUN])]
+        return tuple(file for run in found for file in run.files)
 
-    @property
-    def files(self) -> tuple[Path, ...]:
-        return tuple(chain.from_iterable(run.files for run in self.runs))
-
-    def files_with(self, rows: Sequence[PlacedRow], suffix: str = "") -> tuple[Path, ...]:
-        """Of the runs that answered or audited any of these rows."""
-        tasks = {row.task for row in rows}
-        holding = [run for run in self.runs if (suffix in run.audited if suffix else tasks & run.answered.keys())]
-        return tuple(chain.from_iterable(run.files for run in holding))
-
-    def exact(self, rows: Sequence[PlacedRow], data: Mapping[str, str], suffix: str = "") -> tuple[Path, ...]:
+    def exact(self, kind: str, rows: Sequence[PlacedRow], data: Mapping[str, str]) -> tuple[Path, ...]:
         """The newest run that asked exactly these rows; empty if there is none."""
-        return next((run.files for run in reversed(self.runs) if run.is_of(rows, data, suffix)), ())
+        return next((run.files for run in reversed(self.runs) if run.is_of(kind, rows, data)), ())
 
-    def has_answers(self, rows: Iterable[PlacedRow]) -> bool:
-        """Whether each of these rows has an answer; False for no rows. By the hash of the row: one of the same text
-        may have another right answer."""
-        found = [row.doc_hash in self.answered.get(row.task, frozenset()) for row in rows]
-        return bool(found) and all(found)
+    def asked(self, kind: str, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
+        """Those of the rows that were asked."""
+        known = frozenset[str]().union(*(run.asked.get(kind, ()) for run in self.runs))
+        return [row for row in rows if not known.isdisjoint(_names(kind, row))]
 
-    def has_audits(self, suffix: str, rows: Iterable[PlacedRow]) -> bool:
-        found = [_is_among(row, self.audited.get(suffix, frozenset())) for row in rows]
-        return bool(found) and all(found)
+    def has_all(self, kind: str, rows: Sequence[PlacedRow]) -> bool:
+        return bool(rows) and len(self.asked(kind, rows)) == len(rows)
 
-    def among(self, rows: Sequence[PlacedRow], audits: Sequence[str] = (FIRST_AUDIT,)) -> list[PlacedRow]:
+    def among(self, rows: Sequence[PlacedRow]) -> list[PlacedRow]:
         """The rows that were answered and audited; if there are none, those that were either; else none."""
-        answered = [row for row in rows if row.doc_hash in self.answered.get(row.task, frozenset())]
-        asked = frozenset(name for suffix in audits for name in self.audited.get(suffix, ()))
-        both = [row for row in answered if _is_among(row, asked)]
-        return both or answered or [row for row in rows if _is_among(row, asked)]
-
-
-def _together(found: Iterable[Names]) -> Names:
-    names: dict[str, frozenset[str]] = defaultdict(frozenset)
-    for own in found:
-        for name, hashes in own.items():
-            names[name] |= hashes
-    return names
-
-
-def _is_among(row: PlacedRow, hashes: frozenset[str]) -> bool:
-    return row.doc_hash in hashes or bool(row.content and row.content in hashes)
+        answered = self.asked(RUN, rows)
+        return self.asked(FIRST_AUDIT, answered) or answered or self.asked(FIRST_AUDIT, rows)
 
 
 def name_among_runs(who: NamedModel) -> str:
@@ -220,20 +194,21 @@ def _runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
 
 def _present(runs: Sequence[Run], problems: list[Problem], needs_control: bool) -> tuple[PresentRun, ...]:
     return tuple(
-        PresentRun(_answered(run, problems), _audited(run, needs_control), run.data, run.results_files) for run in runs
+        PresentRun(_audited(run, needs_control) | {RUN: _answered(run, problems)}, run.data, run.results_files)
+        for run in runs
     )
 
 
-def _answered(run: Run, problems: list[Problem]) -> Names:
-    found: dict[str, frozenset[str]] = {}
+def _answered(run: Run, problems: list[Problem]) -> frozenset[str]:
+    found: set[str] = set()
     for one in chosen_runs([run], problems):
         answers = one.answers(problems)
         if len({answer.doc_id for answer in answers}) >= one.n_questions:
-            found[one.task] = frozenset(answer.doc_hash for answer in answers)
-    return found
+            found |= {f"{one.task} {answer.doc_hash}" for answer in answers}
+    return frozenset(found)
 
 
-def _audited(run: Run, needs_control: bool) -> Names:
+def _audited(run: Run, needs_control: bool) -> dict[str, frozenset[str]]:
     """Nothing if lines are missing: then it is run again."""
     lost: list[Problem] = []
     lines = list(lines_of_audits([run], lost))
@@ -434,7 +409,7 @@ def _refuse_without_audit(steps: Sequence[PlannedStep]) -> None:
 def _given_runs(settings: Plan, who: NamedModel) -> PresentRuns:
     """Raises ValueError if they hold no run of this model: a name that is spelled otherwise would go unnoticed."""
     given = present_runs(settings.runs, who, by_name=True, needs_control=settings.reference is None)
-    if settings.runs and not given.files:
+    if settings.runs and not given.runs:
         if given.others:
             raise ValueError(
                 f"runs has only runs of another model that is called {who.name!r}, too: {given.others[0]}; leave it "
@@ -480,28 +455,16 @@ class _PlannedTask:
     ) -> None:
         self.settings, self.who, self.shelf, self.name, self.given = settings, who, shelf, name, given
         self.tokenizers = tokenizers
-        self.output = settings.output_path / RUNS / name
-        self.own = present_runs([self.output], who)
+        self.own = present_runs([settings.output_path / RUNS / name], who)
         self.there: dict[str, list[Path]] = {RUNS: [], REFERENCES: [], UNSEEN: []}  # what is judged
         self.base = unscored or self._loaded(name)
         self.documented: dict[str, Any] = {} if settings.orders is None else {STATUS_KEY: settings.orders}
         self.orders = self._loaded(f"{name}_{FIRST_AUDIT}", None, **self.documented)
         if isinstance(self.base, str) and isinstance(self.orders, str):
             raise ValueError(self.base)
-        self.references = self._given_references()
+        folder = settings.reference
+        self.references = present_references(folder, who) if isinstance(folder, Path) else None
         self.chosen = self._chosen()
-
-    def steps(self) -> Iterator[StepAndJob]:
-        if self.settings.accuracy:
-            yield self._accuracy()
-        for suffix in self.settings.audits:
-            yield self._audit(_in_words(suffix), suffix)
-        if self.settings.reference is not None:
-            yield self._reference(self.settings.reference)
-        if self.settings.unseen is not None:
-            yield from (self._unseen(suffix, self.settings.unseen) for suffix in OF_UNSEEN)
-
-    # ------------------------------------------------------------------ which questions
 
     def _chosen(self) -> list[PlacedRow]:
         """Those of the given runs, if there are any; among them, those that the reference has, too."""
@@ -516,10 +479,6 @@ class _PlannedTask:
         self.n_questions = len(population)
         return drawn_once(population, self.settings.questions, self.settings.seed)
 
-    def _given_references(self) -> PresentRuns | None:
-        folder = self.settings.reference
-        return present_references(folder, self.who) if isinstance(folder, Path) else None
-
     @property
     def benchmarks(self) -> dict[str, str]:
         """What the audit of option orders is about; the task itself where there is none."""
@@ -527,29 +486,26 @@ class _PlannedTask:
             return {self.name: ""}
         return {task.audited: digest_of_rows(task, documented=False) for task in self.orders.leaves.values()}
 
+    def steps(self) -> Iterator[StepAndJob]:
+        if self.settings.accuracy:
+            yield self._of_model(ACCURACY_RUN, RUN)
+        for suffix in self.settings.audits:
+            yield self._of_model(_in_words(suffix), suffix)
+        if self.settings.reference is not None:
+            yield self._reference(self.settings.reference)
+        if self.settings.unseen is not None:
+            yield from (self._unseen(suffix, self.settings.unseen) for suffix in OF_UNSEEN)
+
     # ------------------------------------------------------------------ the steps
 
-    def _accuracy(self) -> StepAndJob:
-        step = PlannedStep(self.name, ACCURACY_RUN, len(self.chosen))
-        if isinstance(self.base, str):
-            return replace(step, status=NOT_POSSIBLE, note=self.base), None
-        if self.given.has_answers(self.chosen):
-            return self._there(step, self.given.files_with(self.chosen), RUNS), None
-        if files := self.own.exact(self.chosen, _data(self.base)):
-            return self._there(step, files, RUNS), None
-        return self._to_run(step, self.base, self.chosen, self.output, self.who)
-
-    def _audit(self, what: str, suffix: str) -> StepAndJob:
+    def _of_model(self, what: str, kind: str) -> StepAndJob:
         step = PlannedStep(self.name, what, len(self.chosen))
-        if self.given.has_audits(suffix, self.chosen):
-            return self._there(step, self.given.files_with(self.chosen, suffix), RUNS), None
-        loaded = self.orders if suffix == FIRST_AUDIT else self._loaded(f"{self.name}_{suffix}")
-        if isinstance(loaded, str):
-            return replace(step, status=NOT_POSSIBLE, note=loaded), None
-        rows = self._found_in(loaded)
-        if files := self.own.exact(rows, _data(loaded), suffix):
-            return self._there(step, files, RUNS), None
-        return self._to_run(step, loaded, rows, self.output, self.who)
+        if self.given.has_all(kind, self.chosen):
+            return self._there(step, self.given.with_any(kind, self.chosen), RUNS), None
+        known = {RUN: self.base, FIRST_AUDIT: self.orders}
+        loaded = known[kind] if kind in known else self._loaded(f"{self.name}_{kind}")
+        rows = self.chosen if kind == RUN else self._found_in(loaded)
+        return self._asked(step, kind, loaded, rows, RUNS, self.who, self.own)
 
     def _reference(self, reference: Path | Mapping[str, Any]) -> StepAndJob:
         step = PlannedStep(self.name, REFERENCE_RUN, len(self.chosen))
@@ -562,25 +518,56 @@ class _PlannedTask:
             note = str(reference) if found else f"{reference} has no audit of these questions by another model"
             return replace(step, n_questions=len(found), status=THERE if found else NOT_POSSIBLE, note=note), None
         other = replace(self.who, model_args=reference)
-        output = self.settings.output_path / REFERENCES / self.name
+        present = present_runs([self._output(REFERENCES)], other, needs_control=False)
         loaded = self._loaded(self.orders.name, reference, control_form=False, **self.documented)
-        assert not isinstance(loaded, str), "the same audit was loaded before"
-        rows = self._found_in(loaded)
-        if files := present_runs([output], other, needs_control=False).exact(rows, _data(loaded), FIRST_AUDIT):
-            return self._there(step, files, REFERENCES), None
-        return self._to_run(step, loaded, rows, output, other)
+        return self._asked(step, FIRST_AUDIT, loaded, self._found_in(loaded), REFERENCES, other, present)
 
     def _unseen(self, suffix: str, file: Path) -> StepAndJob:
-        step = PlannedStep(self.name, f"{UNSEEN_RUN}: {_in_words(suffix)}")
         loaded = self._loaded(f"{self.name}_{suffix}", data_files=str(file))
-        if isinstance(loaded, str):
-            return replace(step, status=NOT_POSSIBLE, note=loaded), None
-        rows, output = placed_rows(loaded), self.settings.output_path / UNSEEN / self.name
-        if files := present_runs([output], self.who).exact(rows, _data(loaded), suffix):
-            return self._there(replace(step, n_questions=len(rows)), files, UNSEEN), None
-        return self._to_run(replace(step, n_questions=len(rows)), loaded, rows, output, self.who)
+        rows = [] if isinstance(loaded, str) else placed_rows(loaded)
+        step = PlannedStep(self.name, f"{UNSEEN_RUN}: {_in_words(suffix)}", len(rows))
+        present = present_runs([self._output(UNSEEN)], self.who)
+        return self._asked(step, suffix, loaded, rows, UNSEEN, self.who, present)
 
     # ------------------------------------------------------------------ parts of a step
+
+    def _asked(
+        self,
+        step: PlannedStep,
+        kind: str,
+        loaded: LoadedTask | str,
+        rows: Sequence[PlacedRow],
+        room: str,
+        who: NamedModel,
+        present: PresentRuns,
+    ) -> StepAndJob:
+        """What is there already, else what is to be run, else why it cannot be."""
+        if isinstance(loaded, str):
+            return replace(step, status=NOT_POSSIBLE, note=loaded), None
+        if files := present.exact(kind, rows, {name: digest_of_rows(task) for name, task in loaded.leaves.items()}):
+            return self._there(step, files, room), None
+        needs = {needs_of(task) for task in loaded.leaves.values()}
+        reasons = [reason for need in sorted(needs) if (reason := why_cannot_answer(who.model, need))]
+        if reasons or not rows:
+            return replace(step, status=NOT_POSSIBLE, note=reasons[0] if reasons else "no question can be read"), None
+        samples = samples_of(rows)
+        size = size_of_chosen(loaded.leaves, samples, self.tokenizers.of(who), who.apply_chat_template)
+        if not size.n_requests:
+            reason, _ = (size.untestable.most_common(1) or [("its questions cannot be asked", 0)])[0]
+            return replace(step, n_questions=len(rows), status=NOT_POSSIBLE, note=reason), None
+        step = replace(
+            step,
+            n_questions=len(rows),
+            n_requests=size.n_requests,
+            n_tokens=size.n_read(who.model),
+            note=_of_count(step, rows),
+        )
+        is_drawn = len(self.chosen) < self.n_questions and room != UNSEEN
+        seed = self.settings.seed if is_drawn else None
+        return step, CheckJob(step, who, loaded, samples, self._output(room), size.n_characters, seed)
+
+    def _output(self, room: str) -> Path:
+        return self.settings.output_path / room / self.name
 
     def _loaded(self, name: str, model_args: Mapping[str, Any] | None = None, **metadata: object) -> LoadedTask | str:
         """The task, or why it cannot be used."""
@@ -592,39 +579,11 @@ class _PlannedTask:
 
     def _there(self, step: PlannedStep, files: Sequence[Path], room: str) -> PlannedStep:
         self.there[room] += files
-        return replace(step, status=THERE, note=_folders(files))
+        return replace(step, status=THERE, note=", ".join(dict.fromkeys(str(file.parent) for file in files)))
 
-    def _found_in(self, loaded: LoadedTask) -> list[PlacedRow]:
-        finder = RowFinder(placed_rows(loaded))
+    def _found_in(self, loaded: LoadedTask | str) -> list[PlacedRow]:
+        finder = RowFinder([] if isinstance(loaded, str) else placed_rows(loaded))
         return list(dict.fromkeys(found for row in self.chosen if (found := finder.find(row)) is not None))
-
-    def _to_run(
-        self, step: PlannedStep, loaded: LoadedTask, rows: Sequence[PlacedRow], output: Path, who: NamedModel
-    ) -> StepAndJob:
-        needs = {needs_of(task) for task in loaded.leaves.values()}
-        reasons = [reason for need in sorted(needs) if (reason := why_cannot_answer(who.model, need))]
-        if reasons or not rows:
-            return replace(step, status=NOT_POSSIBLE, note=reasons[0] if reasons else "no question can be read"), None
-        step = replace(step, n_questions=len(rows), note=_of_count(step, rows))
-        some = [(loaded.leaves[row.task], row.index) for row in drawn(rows, ROWS_MEASURED, 0)]
-        tokenizer = self.tokenizers.of(who)
-        chat = tokenizer.apply_chat_template if tokenizer is not None and who.apply_chat_template else None
-        size = size_of(some, len(rows), tokenizer, chat)
-        if not size.n_requests:
-            reason, _ = (size.untestable.most_common(1) or [("its questions cannot be asked", 0)])[0]
-            return replace(step, status=NOT_POSSIBLE, note=reason), None
-        step = replace(step, n_requests=size.n_requests, n_tokens=size.n_read(who.model))
-        is_drawn = len(self.chosen) < self.n_questions and not step.what.startswith(UNSEEN_RUN)
-        seed = self.settings.seed if is_drawn else None
-        return step, CheckJob(step, who, loaded, samples_of(rows), output, size.n_characters, seed)
-
-
-def _folders(files: Iterable[Path]) -> str:
-    return ", ".join(dict.fromkeys(str(file.parent) for file in files))
-
-
-def _data(loaded: LoadedTask) -> dict[str, str]:
-    return {name: digest_of_rows(task) for name, task in loaded.leaves.items()}
 
 
 def _of_count(step: PlannedStep, rows: Sequence[PlacedRow]) -> str:

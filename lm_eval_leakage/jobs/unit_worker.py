@@ -27,8 +27,8 @@ from lm_eval_leakage.harness.saved_run import one_loaded_model, run_saved
 from lm_eval_leakage.harness.seams.backends import KeptModels
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.harness.task_shelf import TaskShelf
-from lm_eval_leakage.jobs.engines import now
-from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, read_json
+from lm_eval_leakage.jobs.engines import Begun, Tell, now
+from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, UnitQueue, read_json
 from lm_eval_leakage.jobs.manifest import (
     IDENTITY_OF_UNIT,
     DataRows,
@@ -267,3 +267,23 @@ class _Heard:
         except Exception:  # a tokenizer's own code may raise anything; the estimate is for the user's eyes
             tokens = read // 4
         return round(self.n_characters * tokens / read)
+
+
+class InlineEngine:
+    """In this process, one model after the other, each loaded once."""
+
+    description = "in this process"
+
+    def __init__(self, plan: Plan, folder: CampaignFolder, address: str | None = None) -> None:
+        self._plan, self._folder = plan, folder
+
+    def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
+        queue = UnitQueue(units, self._plan)
+        for model in queue.models_with_work():
+            name = f"here-{model}"
+            with UnitWorker(self._plan, model, self._folder, name) as worker:
+                while (unit := queue.take(model)) is not None:
+                    begun(unit, name)
+                    attempt = worker.run(unit)
+                    queue.returned(attempt)
+                    tell(attempt)

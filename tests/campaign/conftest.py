@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,35 +12,13 @@ from lm_eval.api.registry import model_registry
 from lm_eval_leakage.harness.own_benchmark import write_task
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.jobs import driver
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
-from lm_eval_leakage.jobs.plan import Plan, Unit, plan_of
-from lm_eval_leakage.jobs.unit_worker import UnitWorker
+from lm_eval_leakage.jobs.plan import plan_of
+from lm_eval_leakage.jobs.unit_worker import InlineEngine
 from tests.campaign.campaigns import without_environment
 from tests.checking.conftest import GivenTasksOnly, questions, written
 
 N = 12
 QUIZZES = ("quiz", "riddle")
-
-
-class EngineHere:
-    """Runs units in this process, one worker per model."""
-
-    description = "in this process"
-
-    def __init__(self, plan: Plan, folder: CampaignFolder, address: str | None = None) -> None:
-        self.plan, self.folder = plan, folder
-
-    def carry_out(
-        self, units: Sequence[Unit], tell: Callable[[Attempt], None], begun: Callable[[Unit, str], None]
-    ) -> None:
-        queue = UnitQueue(units, self.plan)
-        for model in dict.fromkeys(unit.model for unit in units):
-            with UnitWorker(self.plan, model, self.folder, f"here-{model}") as worker:
-                while (unit := queue.take(model)) is not None:
-                    begun(unit, "here")
-                    attempt = worker.run(unit)
-                    queue.returned(attempt)
-                    tell(attempt)
 
 
 @pytest.fixture
@@ -72,7 +50,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., driver.CampaignOutcom
     monkeypatch.setattr("lm_eval_leakage.harness.task_shelf.TaskManager", GivenTasksOnly)
     without_environment(monkeypatch)
     monkeypatch.setitem(model_registry._objs, NAME, ScriptedModel)
-    monkeypatch.setattr(driver, "engine_of", lambda name, address, plan, folder: EngineHere(plan, folder))
+    monkeypatch.setattr(driver, "engine_of", lambda name, address, plan, folder: InlineEngine(plan, folder))
 
     def run(settings: dict[str, Any], **given: Any) -> driver.CampaignOutcome:
         return driver.run_campaign(plan_of(settings | given, "the plan"))

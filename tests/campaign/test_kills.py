@@ -30,6 +30,7 @@ from lm_eval_leakage.logs import answer_store
 from tests.campaign.scripted_model import ASKED, LOADED, lines
 from tests.campaign.test_driver import Run, model, rows
 from tests.faults.children import KILLED, _be_child, child
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.model
 KEPT = 16  # answers that are kept at once, and lost at most by a kill
@@ -100,13 +101,6 @@ def forked(settings: dict[str, Any], log: Path) -> Iterator[psutil.Process]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-
-
-def wait_for(what: Callable[[], object]) -> None:
-    until = time.monotonic() + 120
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.1)
 
 
 @pytest.mark.usefixtures("here")

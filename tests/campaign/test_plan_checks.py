@@ -117,7 +117,7 @@ def test_an_engine_of_another_package_is_found_by_its_entry_point(tmp_path: Any,
 
 
 def test_an_unknown_engine_is_refused(tmp_path: Any) -> None:
-    with pytest.raises(ValueError, match="engine is 'dask'; choose one of: local, ray, slurm"):
+    with pytest.raises(ValueError, match="engine is 'dask'; choose one of: inline, local, ray, slurm"):
         engine_of("dask", None, plan(), CampaignFolder(tmp_path))
 
 

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from lm_eval_leakage.jobs.plan import Plan, PlanModel, Unit, units_of
 from lm_eval_leakage.jobs.ray_engine import RayEngine, check_nodes, connected
 from tests.campaign.ray_nodes import a_cluster
 from tests.campaign.unloaded_worker import LOADED, UnloadedWorker, a_plan, workers_made
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.model  # starts processes of Ray
 
@@ -48,13 +48,6 @@ def carried_out(plan: Plan, folder: CampaignFolder, address: str | None) -> list
 
 def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
-
-
-def wait_until(condition, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.1)
 
 
 def test_every_unit_is_done_once_and_a_model_is_loaded_once_per_worker(address, folder) -> None:
@@ -108,7 +101,7 @@ def test_a_worker_that_takes_too_long_is_killed(address, folder, monkeypatch: py
         ("hangs_once", True, False),
     ]
     assert "minutes: 0.03" in told[0].error
-    wait_until(lambda: not any(is_alive(made["pid"]) for made in workers_made(folder)))
+    wait_for(lambda: not any(is_alive(made["pid"]) for made in workers_made(folder)))
 
 
 def test_a_model_gets_its_gpus_on_one_node_and_one_without_gpus_sees_none(address, folder) -> None:
@@ -156,7 +149,7 @@ def test_an_interrupted_driver_leaves_no_worker(address, folder) -> None:
     plan = a_plan(2, ("one", "hangs"))
     with pytest.raises(KeyboardInterrupt):
         RayEngine(plan, folder, address, UnloadedWorker).carry_out(units_of(plan), interrupt, lambda *_: None)
-    wait_until(lambda: not any(is_alive(made["pid"]) for made in workers_made(folder)))
+    wait_for(lambda: not any(is_alive(made["pid"]) for made in workers_made(folder)))
 
 
 DRIVER = """
@@ -175,12 +168,12 @@ def test_the_workers_of_a_killed_driver_end_and_its_successor_asks_what_is_missi
     where = address if place == "cluster" else ""
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, folder.path, where], stdout=subprocess.DEVNULL)
     first = folder.path / "first"
-    wait_until(lambda: len(list(first.glob("*"))) == 2, 60)
+    wait_for(lambda: len(list(first.glob("*"))) == 2)
     driver.send_signal(signal.SIGKILL)
     assert driver.wait() == -signal.SIGKILL
     pids = [made["pid"] for made in workers_made(folder)]
     assert len(pids) == 2
-    wait_until(lambda: not any(map(is_alive, pids)))
+    wait_for(lambda: not any(map(is_alive, pids)))
     told = carried_out(a_plan(2, ("one", "hangs_once")), folder, address)
     assert sorted(one.unit.id for one in told if one.ok) == [f"model{n}/hangs_once/run/0of1" for n in (0, 1)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from lm_eval_leakage.jobs.plan import Plan, Unit, units_of
 from lm_eval_leakage.jobs.slurm_engine import CONTROLLER
 from tests.campaign.campaigns import answers, begun, benchmark, plan_for, tables, without_environment
 from tests.faults.children import KILLED, child
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.model
 ROOT = Path(__file__).parents[2]
@@ -137,10 +137,7 @@ def test_jobs_on_this_machine_end_when_their_driver_is_interrupted(tmp_path: Pat
     with pytest.raises(KeyboardInterrupt):
         engine_of("slurm", "local", plan, folder).carry_out(units_of(plan), lambda attempt: None, stop)
     assert not jobs_in(tmp_path)
-    given_up = time.monotonic() + 10
-    while workers_in(folder) and time.monotonic() < given_up:
-        time.sleep(0.1)
-    assert not workers_in(folder)
+    wait_for(lambda: not workers_in(folder))
 
 
 def workers_in(folder: CampaignFolder) -> list[psutil.Process]:

@@ -14,7 +14,6 @@ from lm_eval_leakage.cli.check import check_arguments
 from lm_eval_leakage.jobs.plan import (
     MODEL_FIELDS,
     SETTING_NAMES,
-    Plan,
     PlanModel,
     as_command,
     check_plan,
@@ -207,9 +206,3 @@ def test_more_processes_than_one_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match="check runs in one process"):
         check_plan(HERE)
-
-
-def test_a_plan_cannot_be_changed_in_place() -> None:
-    plan: Plan = check_plan(HERE)
-    with pytest.raises(ValueError, match="frozen"):
-        plan.seed = 1  # type: ignore[misc]

@@ -129,6 +129,16 @@ def test_runs_that_the_user_names_are_used_and_said_to_be_unknown(fakes: type[Na
     assert any("do not say" in problem for problem in outcome.problems)
 
 
+def test_a_verdict_is_adjusted_for_the_other_benchmarks_in_runs_that_the_user_names(
+    fakes: type[NamedFake], folder: Path
+) -> None:
+    both = [str(folder / "quiz.jsonl"), str(written(folder, questions(60, seed=7), "riddle.jsonl"))]
+    checked(folder, tasks=both, output_path=folder / "earlier")
+    outcome = checked(folder, runs=folder / "earlier" / "runs")
+    assert [verdict.task for verdict in outcome.verdicts] == ["quiz"]
+    assert {row.task for one in outcome.annotations for row in one.rows} == {"quiz", "riddle"}
+
+
 def test_runs_that_the_user_names_and_that_say_another_model_are_refused(fakes: type[NamedFake], folder: Path) -> None:
     checked(folder, output_path=folder / "earlier")
     retrained(folder, fakes)

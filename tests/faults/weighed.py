@@ -24,9 +24,9 @@ from lm_eval.loggers import evaluation_tracker
 
 from lm_eval_leakage import check
 from lm_eval_leakage.jobs import driver
+from lm_eval_leakage.jobs.unit_worker import InlineEngine
 from lm_eval_leakage.logs import answer_store
 from tests.campaign.campaigns import SHAPE
-from tests.campaign.conftest import EngineHere
 from tests.checking.conftest import NamedFake, OptionOrders, normal, questions, written
 from tests.faults.children import Ended, child
 from tests.faults.commands import typed
@@ -198,7 +198,7 @@ def prepare(folder: Path) -> None:
         return
     torch.set_num_threads(1)  # a fork has none of the others, and would wait for them
     model_registry.register(NAME, target=Weighed)
-    driver.engine_of = lambda name, address, plan, folder: EngineHere(plan, folder)
+    driver.engine_of = lambda name, address, plan, folder: InlineEngine(plan, folder)
     place = Place(folder)
     check(model=NAME, model_args={"pretrained": str(place.model)}, tasks=str(place.quiz), output_path=place.out)
     shutil.rmtree(folder)
