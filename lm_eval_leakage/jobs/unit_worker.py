@@ -275,6 +275,10 @@ class InlineEngine:
     description = "in this process"
 
     def __init__(self, plan: Plan, folder: CampaignFolder, address: str | None = None) -> None:
+        if (plan.workers or 1) > 1:
+            raise ValueError(
+                f"workers is {plan.workers}, but --engine inline is this one process; leave it out, or use another engine"
+            )
         self._plan, self._folder = plan, folder
 
     def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:

@@ -127,3 +127,8 @@ def test_a_machine_with_too_few_gpus_is_told(monkeypatch: pytest.MonkeyPatch, tm
     two = plan(models=[{"name": "a", "gpus": 2}])
     with pytest.raises(ValueError, match="models has 'a' with gpus: 2, but this machine has 1"):
         engine_of("local", None, two, CampaignFolder(tmp_path))
+
+
+def test_several_workers_in_one_process_are_refused(tmp_path: Any) -> None:
+    with pytest.raises(ValueError, match="workers is 2, but --engine inline is this one process"):
+        engine_of("inline", None, plan(workers=2), CampaignFolder(tmp_path))
