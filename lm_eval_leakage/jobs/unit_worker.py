@@ -277,7 +277,8 @@ class InlineEngine:
     def __init__(self, plan: Plan, folder: CampaignFolder, address: str | None = None) -> None:
         if (plan.workers or 1) > 1:
             raise ValueError(
-                f"workers is {plan.workers}, but --engine inline is this one process; leave it out, or use another engine"
+                f"workers is {plan.workers}, but --engine inline is this one process; leave it out, or "
+                "choose another engine"
             )
         self._plan, self._folder = plan, folder
 
