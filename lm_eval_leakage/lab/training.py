@@ -90,10 +90,6 @@ def _files(checkpoint: Path) -> list[Path]:
     return [file for file in sorted(checkpoint.rglob("*")) if file.is_file() and file.name != LIST]
 
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
-BYTES_KEPT = 1 << 30  # bytes
-
-
 @dataclass(frozen=True)
 class Recipe:
     """learning_rate: of all trained weights, except the output layer if `head_learning_rate` is given
@@ -166,6 +162,8 @@ def _trainer(
         TrainingArguments,
         set_seed,
     )
+
+    from lm_eval_leakage.scoring.scorers import keep_freed_memory
 
     on_gpu = torch.cuda.is_available()
     if not on_gpu:
@@ -246,16 +244,3 @@ def _keeping(asked: dict[int, Path], tokenizer: Any) -> Any:
             atomic_move(scratch, place)
 
     return Keeping()
-
-
-def keep_freed_memory() -> None:
-    """Makes glibc keep the memory that a step frees for the next one; returning large logits to the system and
-    requesting them again takes a quarter of the CPU time. Does nothing on other systems."""
-    import ctypes
-
-    try:
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-    except (OSError, AttributeError):
-        return
-    for parameter in M_MMAP_THRESHOLD, M_TRIM_THRESHOLD:
-        mallopt(parameter, BYTES_KEPT)
