@@ -80,8 +80,8 @@ def test_the_installed_wheel_audits_a_model_without_another_install(clean: Path,
     def run(*command: str) -> str:
         return done(clean / command[0], *command[1:], env=environment, cwd=elsewhere)
 
-    assert Path(run("lm-eval-leakage", "path").strip()).is_relative_to(elsewhere)
-    assert "enabled" in run("lm-eval-leakage", "enable")
+    assert Path(run("lm-eval-leakage", "plugin", "path").strip()).is_relative_to(elsewhere)
+    assert "enabled" in run("lm-eval-leakage", "plugin", "enable")
     audit = ["--model", "hf-prefix-tree", "--model_args", f"pretrained={model},dtype=bfloat16", "--limit", "3"]
     options = [*audit, "--tasks", "fresh_leakage_perm", "--log_samples", "--output_path", "runs"]
     assert "cannot be told" in run("lm_eval", *options)
@@ -90,4 +90,4 @@ def test_the_installed_wheel_audits_a_model_without_another_install(clean: Path,
     (elsewhere / "mine.jsonl").write_text("\n".join(questions), encoding="utf-8")
     assert "CANNOT BE TOLD" in run("lm-eval-leakage", "check", *audit[:4], "--tasks", "mine.jsonl")
     assert (elsewhere / "leakage" / "leakage.html").is_file()
-    assert "disabled" in run("lm-eval-leakage", "disable")
+    assert "disabled" in run("lm-eval-leakage", "plugin", "disable")

@@ -102,7 +102,7 @@ def test_a_prefix_tree_in_bfloat16_strays_no_further_than_hf(run, model: Path) -
 
 def test_plain_lm_eval_knows_the_task_and_the_model_once_the_hook_is_enabled(model: Path) -> None:
     binaries = Path(sys.executable).parent
-    subprocess.run([binaries / "lm-eval-leakage", "enable"], check=True)
+    subprocess.run([binaries / "lm-eval-leakage", "plugin", "enable"], check=True)
     command = [binaries / "lm_eval", "--model", "hf-prefix-tree", "--tasks", "fresh_leakage_perm", "--limit", "1"]
     command += ["--model_args", f"pretrained={model},max_tokens=128"]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
