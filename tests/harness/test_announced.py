@@ -6,7 +6,6 @@ import logging
 import re
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -195,10 +194,14 @@ def test_the_time_left_is_told_in_tokens(caplog, monkeypatch) -> None:
     assert re.search(r"about \d+\.\d h left \([\d,]+ of [\d,]+ tokens in", caplog.text)
 
 
-def test_many_requests_are_counted_within_a_second() -> None:
-    asked = requests(2000, lambda i: [("word " * 100 + str(i), f" {k}") for k in range(24)])
-    begun = time.process_time()
-    time_left = announced(Bytes(), "loglikelihood", asked)
-    for _ in range(len(asked)):
-        time_left.done(600)
-    assert time.process_time() - begun < 1
+def test_of_many_questions_only_some_are_tokenised_each_with_all_its_requests(monkeypatch) -> None:
+    counted = []
+
+    def counting(lm, method, own):
+        counted.append(len(own))
+        return tokens_of(lm, method, own)
+
+    monkeypatch.setattr(module, "tokens_of", counting)
+    assert announced(Bytes(), "loglikelihood", requests(2000, orders)) is not None
+    assert 1 <= len(counted) <= 60
+    assert set(counted) == {9}

@@ -105,8 +105,7 @@ class _Work:
 
 def announced(lm: Any, method: str, requests: Collection[Any]) -> TimeLeft | None:
     """Logs what these requests amount to, and returns the clock to be told of their answers; None if nothing is said,
-    as where lm_eval's notes of progress are not shown. The texts of a part of the requests are read: those of all may
-    have to be rendered again."""
+    as where lm_eval's notes of progress are not shown. Numbers are estimated from a part of the questions."""
     if not requests or getattr(lm, "rank", None) or not is_first() or not logger.isEnabledFor(logging.INFO):
         return None
     try:
