@@ -194,7 +194,7 @@ def checked(command: Command) -> Command:
     return run
 
 
-FILES = (".json", ".jsonl", ".parquet")  # of questions, which `orders` and `simulate` take instead of a task
+FILES = (".json", ".jsonl", ".parquet")  # of questions, which `ls --orders` and `simulate` take instead of a task
 LISTINGS = (None, "tasks", "groups", "subtasks", "tags")  # what `ls` lists
 
 
@@ -207,13 +207,14 @@ def check_early(args: argparse.Namespace) -> None:
     if args.command == "run":
         _check_run(args)
         return
-    audits = getattr(args, "audits", [FIRST_AUDIT] if args.command == "orders" else ())
+    of_ls = args.command == "ls" and args.what not in LISTINGS
+    audits = getattr(args, "audits", [FIRST_AUDIT] if of_ls and args.orders else ())
     named, models, metadata = _names(args), [], getattr(args, "metadata", None) or {}
     if args.command == "simulate":
         models = [(args.model, parsed_args(text)) for text in (args.model_args, args.reference) if text]
         check_model(args.model, audits)
         check_writable(args.output_path, folder=True)
-    if args.command == "cost":
+    if of_ls and args.tokenizer is not None:
         check_path(f"--tokenizer is {args.tokenizer}", args.tokenizer)
     shard_in(metadata)
     preflight(
@@ -221,7 +222,7 @@ def check_early(args: argparse.Namespace) -> None:
         models,
         audits=audits,
         include_path=args.include_path,
-        data_files=getattr(args, "data_files", None) or metadata.get("data_files"),
+        data_files=metadata.get("data_files"),
         files=[name for name in named if name.endswith(FILES)],
     )
 
@@ -249,9 +250,7 @@ def _as_typed() -> dict[str, list[str] | None]:
 def _names(args: argparse.Namespace) -> list[str]:
     """The tasks that a command names."""
     if args.command == "ls":
-        return [] if args.what in LISTINGS else [args.what]
-    if args.command == "orders":
-        return [args.task]
+        return [] if args.what in LISTINGS else args.what.split(",")
     given = [args.tasks] if isinstance(args.tasks, str) else args.tasks or []
     named = [name for task in given for name in task.split(",")]
     return named if getattr(args, "control", None) is None else [*named, args.control]

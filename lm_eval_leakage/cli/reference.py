@@ -1,7 +1,7 @@
 """The reference of the command line, docs/cli.md: `python -m lm_eval_leakage.cli.reference > docs/cli.md`.
 
 Written from the parser, so that it says what `--help` says; a test compares the two. Options of lm_eval's own commands
-are left to lm_eval, since they change with its version.
+are left to lm_eval, since they change with its version; `ls` has further ones of ours.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ describes one command.
 
 **Commands of lm_eval.** `run`, `ls` and `validate` are those of `lm_eval` and take its options; without a command,
 `run` is meant. `lm-eval-leakage run` knows the leakage tasks with `lm-eval-leakage plugin enable` or without it.
-`lm-eval-leakage ls TASK` lists the audits of a task, group or tag. Our own commands spell the options that they share
-with lm_eval in the same way (`--output_path`, `--include_path`, `--model_args`).
+[`ls TASK`](#ls) is ours: which audits a task has, what they cost, whether its published orders are random. Our own
+commands spell the options that they share with lm_eval in the same way (`--output_path`, `--include_path`,
+`--model_args`).
 
 **Output.** Results are printed to stdout, notes and errors to stderr. `--quiet` leaves out notes of progress; errors
 and notes of questions that were lost remain. On a terminal, verdicts, notes and errors are coloured; set `NO_COLOR=1`
@@ -61,7 +62,7 @@ per installation:
 def reference() -> str:
     """The page, in Markdown."""
     cli = commands()
-    ours = [command.__name__ for command in (*COMMANDS, *COMMANDS_ON_RESULTS)]
+    ours = [*(command.__name__ for command in (*COMMANDS, *COMMANDS_ON_RESULTS)), "ls"]
     return "\n".join([INTRODUCTION, "## Commands", "", *_contents(cli, ours), *_sections(cli, ours)])
 
 

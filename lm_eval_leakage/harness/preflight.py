@@ -1,6 +1,6 @@
 """What a command is asked for, checked in a few seconds, before data is downloaded and a model loaded.
 
-`check`, `run`, `simulate`, `cost` and `orders` all call `preflight`. What it cannot decide from names and
+`check`, `run`, `simulate` and `ls TASK` all call `preflight`. What it cannot decide from names and
 the settings of tasks is left to the command.
 
 Checks the options of a command-line run with audits: most before lm_eval indexes its tasks, all before its

@@ -193,8 +193,8 @@ def notes(found: Sequence[SubjectShare]) -> Iterator[str]:
     if written:
         yield (
             f"{len(written)} of {len(found)} rows have no p-value of flags and no share: a flag has a known "
-            "probability only if the published orders are random (`lm-eval-leakage orders TASK`); read the verdict or "
-            "give a --calibration of the model's own scores"
+            "probability only if the published orders are random (`lm-eval-leakage ls TASK --orders`); read the "
+            "verdict or give a --calibration of the model's own scores"
         )
     few = [row for row in found if math.isnan(row.share.low) and row not in written]
     if few:

@@ -1,4 +1,4 @@
-"""`lm-eval-leakage cost`, called as typed."""
+"""`lm-eval-leakage ls TASK --tokenizer NAME`, called as typed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ TASK = "fresh_leakage_perm"
 
 @pytest.fixture
 def typed(typed, tmp_path, monkeypatch):
-    """Runs `cost` with a tokenizer over bytes; returns its exit code, stdout and stderr."""
+    """Runs `ls` with a tokenizer over bytes; returns its exit code, stdout and stderr."""
     monkeypatch.setattr("lm_eval_leakage.harness.task_shelf.TaskManager", GivenTasksOnly)
     tokenizer_over_bytes().save_pretrained(tmp_path / "tokenizer")
-    return lambda *words: typed("cost", *words, "--tokenizer", tmp_path / "tokenizer")
+    return lambda *words: typed("ls", *words, "--tokenizer", tmp_path / "tokenizer")
 
 
 def test_a_table_is_printed_without_a_model(typed, questions_file) -> None:

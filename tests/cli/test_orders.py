@@ -1,4 +1,4 @@
-"""`lm-eval-leakage orders`, called as typed."""
+"""`lm-eval-leakage ls TASK --orders`, called as typed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 @pytest.fixture
 def typed(typed):
-    """Runs `orders` as typed; returns its exit code, stdout and stderr."""
-    return lambda *words: typed("orders", *words)
+    """Runs `ls --orders` as typed; returns its exit code, stdout and stderr."""
+    return lambda *words: typed("ls", *words, "--orders")
 
 
 def docs(n_questions: int, *, is_sorted: bool) -> list[dict]:
@@ -42,13 +42,13 @@ def test_five_questions_and_single_options_get_a_sentence(file_of, typed) -> Non
     [
         (("FILE", "--documented", "shuffled", "README"), "the documented status is 'shuffled'; choose one of"),
         (("FILE", "--documented", "random", ""), "the documented status has no source"),
-        (("FILE", "--data_files", "FILE"), "give only one of them"),
+        (("FILE", "--metadata", "data_files=FILE"), "give only one of them"),
         (("nowhere.jsonl",), "there is no such file"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_sentence(file_of, typed, words, message) -> None:
     file = file_of(docs(5, is_sorted=True))
-    code, out, err = typed(*(file if word == "FILE" else word for word in words))
+    code, out, err = typed(*(word.replace("FILE", file) for word in words))
     assert (code, out) == (2, "")
     assert message in err
     assert "Traceback" not in err
@@ -72,5 +72,5 @@ def test_unknown_tasks_and_tasks_without_orders_are_refused(typed, tmp_path, fil
 
 @pytest.mark.model  # indexes all tasks of the harness
 def test_a_file_is_read_instead_of_the_data_of_a_task(typed, file_of) -> None:
-    code, out, _ = typed("mmlu", "--data_files", file_of(docs(60, is_sorted=True)))
+    code, out, _ = typed("mmlu", "--metadata", f"data_files={file_of(docs(60, is_sorted=True))}")
     assert (code, "| numbers sorted | 60 |" in out) == (0, True)

@@ -108,11 +108,11 @@ CASES = {
     "prevalence": Case((f"{OURS} prevalence leakage/runs/both/half", f"{OURS} prevalence leakage/runs"), "runs"),
     "orders": Case(
         (
-            f"{OURS} orders quiz.jsonl",
-            f"{OURS} orders written.jsonl",
-            f"{OURS} orders few.jsonl",
-            f"{OURS} orders written.jsonl --documented random 'its README' --format json",
-            f"{OURS} orders broken.jsonl",
+            f"{OURS} ls quiz.jsonl --orders",
+            f"{OURS} ls written.jsonl --orders",
+            f"{OURS} ls few.jsonl --orders",
+            f"{OURS} ls written.jsonl --documented random 'its README' --format json --orders",
+            f"{OURS} ls broken.jsonl --orders",
         )
     ),
     "lm-eval": Case((f"{RUN}=half --tasks mmlu_leakage_perm --limit 40 --metadata data_files=quiz.jsonl",)),

@@ -63,6 +63,9 @@ Command = Callable[[argparse.Namespace], None]
 AddArguments = Callable[[argparse.ArgumentParser], None]
 PROGRAM = "lm-eval-leakage"
 DESCRIPTION = "Leakage audits with the Language Model Evaluation Harness"
+DESCRIPTION_OF_LS = (
+    "list tasks; or say of one which audits it has, what they will ask, or whether its published orders are random"
+)
 EXAMPLE = "example:\n  lm-eval-leakage --model hf --model_args pretrained=gpt2 --tasks mmlu_leakage_perm"
 NAME_OF_HARNESS = re.compile(r"\blm-eval (?=run\b|ls\b|list\b|validate\b|--)")  # its own name, in usages and examples
 UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^\s=]+)")
@@ -91,13 +94,16 @@ class CommandLine:
 
 
 def command_line(
-    commands: Mapping[str, Command], arguments: Mapping[str, AddArguments], list_audits: Command
+    commands: Mapping[str, Command],
+    arguments: Mapping[str, AddArguments],
+    describe: Command,
+    add_to_ls: AddArguments,
 ) -> CommandLine:
     """`run`, `ls`, `validate` and the old form without a subcommand are lm_eval's.
 
     commands: our own commands by name; a command's docstring is its help text
     arguments: functions that add a command's own arguments, for the commands that have any
-    list_audits: called by `ls` with the name of a task
+    describe: called by `ls` with the name of a task; add_to_ls: adds its arguments
     """
     cli = _of_harness() or _OwnCommandsOnly()
     parser, subparsers = cli._parser, cli._subparsers
@@ -112,7 +118,7 @@ def command_line(
             arguments[name](own)
         if "--quiet" not in own._option_string_actions:
             own.add_argument("--quiet", action="store_true", help="print only the result, without notes of progress")
-    _extend_ls(subparsers, list_audits)
+    _extend_ls(subparsers, describe, add_to_ls)
     _suggest_options(parser, subparsers.choices)
     return CommandLine(cli)
 
@@ -171,7 +177,7 @@ def _suggest_options(parser: argparse.ArgumentParser, commands: Mapping[str, arg
     parser.error = with_nearest  # type: ignore[method-assign]
 
 
-def _extend_ls(subparsers: Any, list_audits: Command) -> None:
+def _extend_ls(subparsers: Any, describe: Command, add_to_ls: AddArguments) -> None:
     """Makes `ls` also accept the name of a task; argparse exposes a parser's arguments only as `_actions`."""
     parser = subparsers.choices.get("ls")
     what = next((action for action in getattr(parser, "_actions", ()) if action.dest == "what"), None)
@@ -180,5 +186,6 @@ def _extend_ls(subparsers: Any, list_audits: Command) -> None:
     of_harness, original = tuple(what.choices), parser.get_default("func")
     what.choices, what.metavar = None, f"{{{','.join(of_harness)},TASK}}"
     what.help = "what to list; or a task, group or tag, to see which audits it has and why not others"
-    parser.usage = None
-    parser.set_defaults(func=lambda args: (original if args.what in (None, *of_harness) else list_audits)(args))
+    parser.usage, parser.description = None, DESCRIPTION_OF_LS
+    parser.set_defaults(func=lambda args: (original if args.what in (None, *of_harness) else describe)(args))
+    add_to_ls(parser)
