@@ -155,7 +155,11 @@ def _check_here(plan: Plan) -> None:
     if (more := len(outcome.problems) - NAMED) > 0:
         note(f"note: and {more} more, which the page lists")
     say(f"\npage: {outcome.page}")
+    for told in outcome.unfinished:
+        warn(f"failed: {told}")
     _end(outcome.failed, outcome.unjudged)
+    if outcome.unfinished:
+        sys.exit(REFUSED)
 
 
 def _end(failed: Sequence[str], unjudged: str) -> None:

@@ -30,9 +30,7 @@ def ls_arguments(parser: argparse.ArgumentParser) -> None:
     add("--metadata", type=metadata_argument, default={}, metavar="ARGS", help="as for lm_eval: max_orders=24")
     add("--quiet", action="store_true", help="print only the result, without notes of progress")
     orders = parser.add_argument_group("are the published orders random? (from the questions alone; also of files)")
-    orders.add_argument(
-        "--orders", action="store_true", help="test whether they are"
-    )
+    orders.add_argument("--orders", action="store_true", help="test whether they are")
     orders.add_argument(
         "--documented",
         nargs=2,

@@ -185,6 +185,7 @@ class CheckOutcome:
     page: the HTML page; None if nothing was run (dry_run)
     failed: why `fail_on` is met, a sentence per verdict
     unjudged: which verdicts `fail_on` cannot judge, with reasons; empty if none, or if they are allowed
+    unfinished: which runs failed, and why, a sentence each; the verdicts rest on the others
     problems: what could not be read, joined or judged
     annotations: from which the page is made
     """
@@ -195,6 +196,7 @@ class CheckOutcome:
     page: Path | None = None
     failed: tuple[str, ...] = ()
     unjudged: str = ""
+    unfinished: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     annotations: tuple[Annotation, ...] = field(default=(), repr=False, compare=False)
 

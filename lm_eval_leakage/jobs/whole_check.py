@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr
-from itertools import groupby
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,11 @@ from lm_eval_leakage.harness.models.announced import Pace, TimeLeft
 from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.preflight import warn_if_one_at_a_time
 from lm_eval_leakage.harness.saved_run import Heard, one_loaded_model, run_saved
+from lm_eval_leakage.harness.seams.patching import unforeseen
 from lm_eval_leakage.jobs.estimates import check_early
 from lm_eval_leakage.jobs.folder import MANIFEST
 from lm_eval_leakage.jobs.plan import N_QUESTIONS, Plan, check_plan
-from lm_eval_leakage.jobs.planning import ORDERS_RUN, CheckJob
+from lm_eval_leakage.jobs.planning import ORDERS_RUN, CheckJob, PlannedStep
 from lm_eval_leakage.results.formatting import count, duration
 
 if TYPE_CHECKING:
@@ -30,20 +31,36 @@ if TYPE_CHECKING:
 TellUser = Callable[[str], None]
 
 
-def carry_out(jobs: Sequence[CheckJob], say: TellUser, *, quiet: bool = False) -> list[Path]:
-    """Runs and saves each job; returns their results files. A run that was killed is asked again from its saved
-    answers; complete ones are no longer among the jobs."""
-    files: list[Path] = []
-    numbered = list(enumerate(jobs))
-    for who, own in groupby(numbered, key=lambda pair: pair[1].who):
-        with one_loaded_model() as kept, _without_bars() if quiet else nullcontext():
-            for place, job in own:
-                say(f"\n[{place + 1}/{len(jobs)}] {job.step.task}: {job.step.what}, {who.name}")
-                later = sum(after.step.n_tokens for after in jobs[place + 1 :])
-                time_left = TimeLeft(job.n_characters, _teller(job, later, say))
-                file = run_saved(who, job.loaded, job.samples, job.output, kept, _counting(time_left), job.seed)
+def carry_out(
+    jobs: Sequence[CheckJob], say: TellUser, *, quiet: bool = False
+) -> tuple[list[Path], dict[PlannedStep, str]]:
+    """Runs and saves each job; returns the results files, and why others failed, by their steps. A run that was killed
+    is asked again from its saved answers; complete ones are no longer among the jobs.
+
+    Raises what a model raises that cannot be loaded, and any OSError: no other job would fare better.
+    """
+    files, failed = list[Path](), dict[PlannedStep, str]()
+    with _without_bars() if quiet else nullcontext(), ExitStack() as stack:
+        kept, loaded = None, None
+        for place, job in enumerate(jobs):
+            say(f"\n[{place + 1}/{len(jobs)}] {job.step.task}: {job.step.what}, {job.who.name}")
+            if kept is None or job.who != loaded:
+                stack.close()
+                kept, loaded = stack.enter_context(one_loaded_model()), job.who
+            later = sum(after.step.n_tokens for after in jobs[place + 1 :])
+            time_left = TimeLeft(job.n_characters, _teller(job, later, say))
+            try:
+                file = run_saved(job.who, job.loaded, job.samples, job.output, kept, _counting(time_left), job.seed)
+            except OSError:
+                raise
+            except Exception as error:  # whatever a task or a backend may raise
+                if not kept.models:
+                    raise
+                failed[job.step] = unforeseen(error)
+                kept = None  # what the error has left of the model may be broken
+            else:
                 files += [file] if file else []
-    return files
+    return files, failed
 
 
 def _counting(time_left: TimeLeft) -> Heard:
@@ -97,12 +114,15 @@ def _run_check(settings: Plan, say: Callable[[str], None]) -> CheckOutcome:
         return CheckOutcome((), (), planned.plan)
     for told in planned.unlike:
         say(f"note: {told}")
-    new = carry_out(planned.jobs, say, quiet=settings.quiet)
+    new, failed = carry_out(planned.jobs, say, quiet=settings.quiet)
     files = {
         room: [*there, *(file for file in new if file.is_relative_to(settings.output_path / room))]
         for room, there in planned.files.items()
     }
-    return conclude(settings, planned, files)
+    unfinished = tuple(f"{step.task}: {step.what}: {why}" for step, why in failed.items())
+    without_orders = {step.task: f"its audit failed: {failed[step]}" for step in failed if step.what == ORDERS_RUN}
+    ended = replace(planned, unjudged={**planned.unjudged, **without_orders})
+    return replace(conclude(settings, ended, files), unfinished=unfinished)
 
 
 def check(

@@ -14,6 +14,7 @@ from lm_eval_leakage.jobs.planning import NOT_POSSIBLE, THERE, TO_RUN
 from lm_eval_leakage.jobs.whole_check import check
 from tests.checking.conftest import GivenTasksOnly, NamedFake, checked, questions, statuses, written
 from tests.cli.conftest import typed  # noqa: F401 (a fixture)
+from tests.fakes import by_hash
 
 pytestmark = pytest.mark.usefixtures("only_given_tasks")
 
@@ -109,6 +110,42 @@ def test_a_larger_draw_includes_the_smaller_one(fakes: type[NamedFake], tmp_path
     outcome = checked(tmp_path, file, questions=30)
     assert outcome.verdicts[0].n == 30
     assert len([one for one in fakes.asked if "Answer" not in one[0]]) < orders_of_first
+
+
+@pytest.mark.parametrize("lost", ["accuracy", "option orders"])
+def test_a_run_that_fails_leaves_the_others_finishing_and_is_asked_again(
+    fakes: type[NamedFake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    def fails(context: str, continuation: str) -> float:
+        if ("Answer" in context) == (lost == "accuracy"):
+            raise RuntimeError("out of memory")
+        return by_hash(context, continuation)
+
+    file = written(tmp_path, questions(30))
+    with monkeypatch.context() as patch:
+        patch.setattr(fakes, "score", staticmethod(fails))
+        outcome = checked(tmp_path, file)
+    assert [told for told in outcome.unfinished if f"quiz: {lost}: RuntimeError: out of memory" in told]
+    (one,) = outcome.verdicts
+    assert ("its audit failed: RuntimeError" in one.sentence, one.accuracy is None) == (
+        lost == "option orders",
+        lost == "accuracy",
+    )
+    again = checked(tmp_path, file)
+    assert again.unfinished == ()
+    assert again.plan.to_run
+    assert again.verdicts[0].sentence == checked(tmp_path, file, "other").verdicts[0].sentence
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_check(
+    fakes: type[NamedFake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: NamedFake, **arguments: object) -> None:
+        raise RuntimeError("no room for the weights")
+
+    monkeypatch.setattr(fakes, "__init__", broken)
+    with pytest.raises(RuntimeError, match="no room"):
+        checked(tmp_path, written(tmp_path, questions(30)))
 
 
 def test_mistakes_are_told_before_anything_is_loaded(fakes: type[NamedFake], tmp_path: Path) -> None:
