@@ -221,7 +221,7 @@ def _bar(quiet: bool) -> Iterator[Any]:
 
 
 def _rates(progress: Progress) -> str:
-    left, failed = progress.seconds_left(), len(progress.failed)
+    left, failed = progress.seconds_left, len(progress.failed)
     parts = [f"{about(round(progress.tokens_per_second))} tokens/s"]
     parts += [] if left is None else [f"{duration(left)} left"]
     return ", ".join([*parts, *([f"{failed} failed"] if failed else [])])

@@ -1,8 +1,6 @@
-"""How far a campaign is: counted as attempts end, without looking at any file.
+"""Carries out a plan by workers: checks it, gives an engine what is left, tells how far it is, writes the tables.
 
-What `check --status` prints, from the status file alone.
-
-Carries out a campaign: checks the plan, gives an engine what is left, tells how far it is, writes the tables.
+How far it is is counted as attempts end, without looking at any file; `check --status` reads the status file alone.
 """
 
 from __future__ import annotations
@@ -11,8 +9,7 @@ import os
 import socket
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -44,8 +41,6 @@ from lm_eval_leakage.results.tables import benchmarks
 
 FAILURES_LISTED = 100  # in the status file
 
-ModelAndKind = tuple[str, str]
-
 
 class Progress:
     """For several threads.
@@ -54,16 +49,14 @@ class Progress:
     """
 
     def __init__(
-        self, units: Sequence[Unit], left: Iterable[Unit], clock: Callable[[], float] = time.monotonic
+        self, units: Sequence[Unit], left: Collection[Unit], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._mutex, self._clock, self._begun = threading.Lock(), clock, clock()
-        self._left = Counter((unit.model, unit.kind) for unit in left)
         self.n_units = len(units)
-        self.n_done_before = self.n_units - self._left.total()
+        self.n_done_before = self.n_units - len(left)
         self._n_done = self._n_requests = self._n_tokens = 0
         self._working: dict[Unit, tuple[str, float]] = {}
         self._failed: dict[Unit, Attempt] = {}
-        self._seconds, self._n_timed = Counter[ModelAndKind](), Counter[ModelAndKind]()
 
     def begun(self, unit: Unit, worker: str) -> None:
         with self._mutex:
@@ -71,18 +64,14 @@ class Progress:
 
     def ended(self, attempt: Attempt) -> None:
         with self._mutex:
-            unit, key = attempt.unit, (attempt.unit.model, attempt.unit.kind)
-            self._working.pop(unit, None)
+            self._working.pop(attempt.unit, None)
             self._n_requests += attempt.n_requests
             self._n_tokens += attempt.n_tokens
-            if not attempt.ok:
-                self._failed[unit] = attempt
-                return
-            self._failed.pop(unit, None)
-            self._n_done += 1
-            self._left[key] -= 1
-            self._seconds[key] += attempt.seconds  # type: ignore[assignment]
-            self._n_timed[key] += 1
+            if attempt.ok:
+                self._failed.pop(attempt.unit, None)
+                self._n_done += 1
+            else:
+                self._failed[attempt.unit] = attempt
 
     # ------------------------------------------------------------------ what is told
 
@@ -97,55 +86,41 @@ class Progress:
             return list(self._failed.values())
 
     @property
+    def seconds(self) -> float:
+        return max(1e-9, self._clock() - self._begun)
+
+    @property
     def tokens_per_second(self) -> float:
-        return self._n_tokens / max(1e-9, self._clock() - self._begun)
+        return self._n_tokens / self.seconds
 
+    @property
     def seconds_left(self) -> float | None:
-        """By the mean time of units of the same model and kind, else of the same kind, else of all; None before the
-        first is done."""
-        with self._mutex:
-            return self._seconds_left()
-
-    def _seconds_left(self) -> float | None:
-        if not self._n_done:
-            return None
-        means = {key: self._seconds[key] / n for key, n in self._n_timed.items()}
-        of_kind = {kind: _mean([mean for (_, own), mean in means.items() if own == kind]) for _, kind in means}
-        usual = _mean(list(means.values()))
-        work = sum(n * means.get(key, of_kind.get(key[1], usual)) for key, n in self._left.items())
-        worked = sum(self._seconds.values())
-        at_once = max(1.0, worked / max(1e-9, self._clock() - self._begun))
-        return work / at_once
+        """At the pace of the session so far; None before its first unit is done."""
+        return (self.n_units - self.n_done) * self.seconds / self._n_done if self._n_done else None
 
     def as_status(self) -> dict[str, Any]:
+        left, failed = self.seconds_left, self.failed
         with self._mutex:
-            seconds = max(1e-9, self._clock() - self._begun)
-            failed = list(self._failed.values())
             working = [
                 {"unit": unit.id, "worker": worker, "seconds": round(self._clock() - since, 1)}
                 for unit, (worker, since) in self._working.items()
             ]
-            left = self._seconds_left()
-            return {
-                "units": {
-                    "all": self.n_units,
-                    "done": self.n_done,
-                    "done_in_this_session": self._n_done,
-                    "failed": len(failed),
-                    "in_progress": len(working),
-                },
-                "seconds": round(seconds, 1),
-                "units_per_hour": round(3600 * self._n_done / seconds, 2),
-                "requests_per_second": round(self._n_requests / seconds, 2),
-                "tokens_per_second": round(self._n_tokens / seconds, 1),
-                "seconds_left": None if left is None else round(left),
-                "in_progress": working,
-                "failures": [attempt.as_record for attempt in failed[:FAILURES_LISTED]],
-            }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+        return {
+            "units": {
+                "all": self.n_units,
+                "done": self.n_done,
+                "done_in_this_session": self._n_done,
+                "failed": len(failed),
+                "in_progress": len(working),
+            },
+            "seconds": round(self.seconds, 1),
+            "units_per_hour": round(3600 * self._n_done / self.seconds, 2),
+            "requests_per_second": round(self._n_requests / self.seconds, 2),
+            "tokens_per_second": round(self.tokens_per_second, 1),
+            "seconds_left": None if left is None else round(left),
+            "in_progress": working,
+            "failures": [attempt.as_record for attempt in failed[:FAILURES_LISTED]],
+        }
 
 
 SILENT = 60.0  # seconds without news after which a driver that should be running is taken for killed
