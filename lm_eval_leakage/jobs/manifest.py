@@ -33,7 +33,7 @@ from lm_eval_leakage.harness.task_shelf import LoadedTask, PlacedRow, TaskShelf,
 from lm_eval_leakage.jobs.engines import now
 from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, digest_of, digests_of
 from lm_eval_leakage.jobs.plan import ALL_QUESTIONS, RUN, Plan, PlanModel, Unit
-from lm_eval_leakage.jobs.planning import ChosenIndices, RowFinder, drawn_once, named_model, samples_of
+from lm_eval_leakage.jobs.planning import ChosenIndices, drawn_once, found_among, named_model, samples_of
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.logs.run import IDENTITY, identity_differences
 from lm_eval_leakage.results.formatting import counted
@@ -159,8 +159,7 @@ class UnitQuestions:
         own = placed_rows(loaded)
         if unit.kind == RUN:
             return drawn_once(own, self._plan.questions, self._plan.seed)
-        finder = RowFinder(own)
-        found = [row for one in self._drawn(unit.task) if (row := finder.find(one)) is not None]
+        found = [row for _, row in found_among(own, self._drawn(unit.task))]
         return found or drawn_once(own, self._plan.questions, self._plan.seed)
 
     def _drawn_of(self, task: str) -> list[PlacedRow]:

@@ -1,17 +1,12 @@
-"""The looks that a check's folder has had: how often each model was looked at on each benchmark, and with what result.
+"""From the runs of a check to its verdicts, page and JSON: by `annotate` and the page, with one record per model and
+task, which has the same words and numbers on screen, on the page and as JSON.
 
-Who asks 100 questions, then 300, then 1,000 has three chances of a false alarm. So the looks at one benchmark by one
-model share one error, as those of a seal do (`inference.looks`): each has a level of its own, and the p-value is
-adjusted for it before those that are shown together are adjusted by Holm's method. The same questions asked again are
-the same look, at its own level.
-
-A model is known by what its answers depend on, a benchmark by a digest of all its rows; runs that do not say which
-model they are of have looks of their own. Limits: nothing counts looks in another folder, or without the file.
-
-What a check found: one record per model and task, with the same words and numbers on screen, on the page and as
-JSON. All of them are those of the rows that `annotate` and the page have.
-
-From the runs of a check to its verdicts, page and JSON, by `annotate` and the page.
+Verdicts are told at the level of their look. Who asks 100 questions, then 300, then 1,000 has three chances of a false
+alarm, so the looks at one benchmark by one model share one error, as those of a seal do (`stats.looks`): each has a
+level of its own, and the p-value is adjusted for it before those that are shown together are adjusted by Holm's
+method. The same questions asked again are the same look, at its own level. A model is known by what its answers depend
+on, a benchmark by a digest of all its rows; runs that do not say which model they are of have looks of their own.
+Limits: nothing counts looks in another folder, or without the file.
 """
 
 from __future__ import annotations

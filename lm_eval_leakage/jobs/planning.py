@@ -1,13 +1,8 @@
-"""Finds the drawn questions of a check in audits and runs of the same benchmark.
-
-Which questions of which tasks a model has answered already, in runs and audits on disk.
+"""Plans the check of a model: which questions are asked, what is there already, what the backend can answer, what is
+to be run. The plan is a table that is shown before a model is loaded.
 
 A run counts as one of this model only if it says so: by the identity that was written into it (weights, arguments,
 chat template), not by the model's name. Runs that the user names (`--runs`) may say nothing about it.
-
-The plan of a check: one step per task and kind of run, as a table that is shown before a model is loaded.
-
-Plans a check: which questions, what is there already, what this backend can answer, what is to be run.
 """
 
 from __future__ import annotations
@@ -56,19 +51,15 @@ def drawn_once(rows: Sequence[PlacedRow], n: int | None, seed: int) -> list[Plac
     return list(rows) if n is None or n >= len(once) else drawn(once, n, seed)
 
 
-class RowFinder:
-    """Finds questions among the rows of another task on the same benchmark: by the row's hash, else by its text."""
-
-    def __init__(self, rows: Iterable[PlacedRow]) -> None:
-        self._by_name: dict[str, list[PlacedRow]] = defaultdict(list)
-        for row in rows:
-            for name in filter(None, (row.doc_hash, row.content)):
-                self._by_name[name].append(row)
-
-    def find(self, row: PlacedRow) -> PlacedRow | None:
-        """The first that matches; in a copy of the benchmark, equal rows are the same question."""
-        found = self._by_name.get(row.doc_hash) or self._by_name.get(row.content)
-        return found[0] if found else None
+def found_among(rows: Iterable[PlacedRow], asked: Iterable[PlacedRow]) -> list[tuple[PlacedRow, PlacedRow]]:
+    """Each asked question with its row among those of another task on the same benchmark: the first with its hash,
+    else with its text, since in a copy of the benchmark equal rows are the same question. Others are left out."""
+    by_name: dict[str, PlacedRow] = {}
+    for row in rows:
+        for name in filter(None, (row.doc_hash, row.content)):
+            by_name.setdefault(name, row)
+    pairs = ((one, by_name.get(one.doc_hash) or by_name.get(one.content)) for one in asked)
+    return [(one, found) for one, found in pairs if found is not None]
 
 
 def samples_of(rows: Iterable[PlacedRow]) -> ChosenIndices:
@@ -363,7 +354,7 @@ def plan_check(settings: Plan, say: Callable[[str], None]) -> PlannedCheck:
     shelf = TaskShelf([*([str(folder)] if own else []), *settings.include_paths])
     names = [name for task in settings.tasks for name in ([own[task].name] if task in own else shelf.names([task]))]
     unscored = {one.name: one.unscored for one in own.values()}
-    tokenizers = _Tokenizers()
+    tokenizers = {who.name: tokenizer_on_disk(who.model_args)}
     planned = [
         _PlannedTask(settings, who, shelf, name, given, tokenizers, unscored.get(name, ""))
         for name in dict.fromkeys(names)
@@ -377,7 +368,7 @@ def plan_check(settings: Plan, say: Callable[[str], None]) -> PlannedCheck:
     _refuse_without_audit([step for step, _ in pairs if step.what in map(_in_words, settings.audits)])
     return PlannedCheck(
         CheckPlan(
-            who.name, who.model, settings.seed, tuple(step for step, _ in pairs), tokenizers.of(who) is not None
+            who.name, who.model, settings.seed, tuple(step for step, _ in pairs), tokenizers[who.name] is not None
         ),
         who,
         tuple(task.name for task in planned),
@@ -424,19 +415,6 @@ def _given_runs(settings: Plan, who: NamedModel) -> PresentRuns:
     return given
 
 
-class _Tokenizers:
-    """Those of the check's models that are on disk, each loaded once."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, TokenizerOnly | None] = {}
-
-    def of(self, who: NamedModel) -> TokenizerOnly | None:
-        key = repr(sorted(who.model_args.items()))
-        if key not in self._known:
-            self._known[key] = tokenizer_on_disk(who.model_args)
-        return self._known[key]
-
-
 StepAndJob = tuple[PlannedStep, CheckJob | None]
 
 
@@ -450,7 +428,7 @@ class _PlannedTask:
         shelf: TaskShelf,
         name: str,
         given: PresentRuns,
-        tokenizers: _Tokenizers,
+        tokenizers: dict[str, TokenizerOnly | None],
         unscored: str,
     ) -> None:
         self.settings, self.who, self.shelf, self.name, self.given = settings, who, shelf, name, given
@@ -470,8 +448,7 @@ class _PlannedTask:
         """Those of the given runs, if there are any; among them, those that the reference has, too."""
         base = [] if isinstance(self.base, str) else placed_rows(self.base)
         audited = [] if isinstance(self.orders, str) else placed_rows(self.orders)
-        finder = RowFinder(audited)
-        read = [replace(row, key=found.key) for row in base if (found := finder.find(row)) is not None]
+        read = [replace(row, key=found.key) for row, found in found_among(audited, base)]
         population = read or base or audited
         population = self.given.among(population) or population
         if self.references is not None:
@@ -551,7 +528,9 @@ class _PlannedTask:
         if reasons or not rows:
             return replace(step, status=NOT_POSSIBLE, note=reasons[0] if reasons else "no question can be read"), None
         samples = samples_of(rows)
-        size = size_of_chosen(loaded.leaves, samples, self.tokenizers.of(who), who.apply_chat_template)
+        if who.name not in self.tokenizers:
+            self.tokenizers[who.name] = tokenizer_on_disk(who.model_args)
+        size = size_of_chosen(loaded.leaves, samples, self.tokenizers[who.name], who.apply_chat_template)
         if not size.n_requests:
             reason, _ = (size.untestable.most_common(1) or [("its questions cannot be asked", 0)])[0]
             return replace(step, n_questions=len(rows), status=NOT_POSSIBLE, note=reason), None
@@ -582,8 +561,8 @@ class _PlannedTask:
         return replace(step, status=THERE, note=", ".join(dict.fromkeys(str(file.parent) for file in files)))
 
     def _found_in(self, loaded: LoadedTask | str) -> list[PlacedRow]:
-        finder = RowFinder([] if isinstance(loaded, str) else placed_rows(loaded))
-        return list(dict.fromkeys(found for row in self.chosen if (found := finder.find(row)) is not None))
+        rows = [] if isinstance(loaded, str) else placed_rows(loaded)
+        return list(dict.fromkeys(found for _, found in found_among(rows, self.chosen)))
 
 
 def _of_count(step: PlannedStep, rows: Sequence[PlacedRow]) -> str:

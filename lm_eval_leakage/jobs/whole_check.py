@@ -1,7 +1,4 @@
-"""Runs what a plan has found to be missing, the model loaded once, then the reference.
-
-A whole check: plan, run what is missing, conclude.
-"""
+"""The check of one model in this process: plan, run what is missing, first of the model, then of the reference."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lm_eval_leakage.harness.task_shelf import PlacedRow
 from lm_eval_leakage.harness.tasks.task import drawn
-from lm_eval_leakage.jobs.planning import RowFinder, samples_of
+from lm_eval_leakage.jobs.planning import found_among, samples_of
 
 
 def rows(n: int, task: str = "t") -> list[PlacedRow]:
@@ -38,12 +38,12 @@ def test_all_questions_are_drawn_for_none() -> None:
 def test_a_question_is_found_by_its_row_else_by_its_text() -> None:
     same_row = PlacedRow("a", 4, "hash 1", "other text")
     same_text = PlacedRow("b", 5, "other hash", "text 2")
-    finder = RowFinder([same_row, same_text])
-    assert [finder.find(row) for row in rows(4)] == [None, same_row, same_text, None]
+    asked = rows(4)
+    assert found_among([same_row, same_text], asked) == [(asked[1], same_row), (asked[2], same_text)]
 
 
 def test_rows_of_unknown_layout_do_not_match_by_their_empty_text() -> None:
-    assert RowFinder([PlacedRow("a", 0, "x", "")]).find(PlacedRow("b", 0, "y", "")) is None
+    assert found_among([PlacedRow("a", 0, "x", "")], [PlacedRow("b", 0, "y", "")]) == []
 
 
 def test_indices_are_sorted_and_counted_once() -> None:
