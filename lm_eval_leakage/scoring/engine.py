@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lm_eval_leakage.scoring.prefix_tree import BoolArray, IntArray, Text, lexicographic, shared_with_previous
-from lm_eval_leakage.scoring.scorers import ScoredText
+from lm_eval_leakage.scoring.scorers import ScoredText, disagreement
 
 DoubleArray = npt.NDArray[np.float64]
 
@@ -179,6 +179,15 @@ class EngineScorer:
             last = len(scores.texts) - 1
             before = [(scores.texts[last], scores.row(last))]
             begun += len(portion)
+
+    def disagreement(self, texts: Sequence[Text]) -> float:
+        """How far the answers to `texts` are from those of plain requests, as by `scorers.disagreement`."""
+        found, own = [*self.answers(texts)], []
+        for text, returned in zip(texts, self.engine.scores([text.tokens for text in texts], None), strict=True):
+            alone = SharedScores([text])
+            alone.receive(0, returned)
+            own.append(alone.answer(0).loglikelihood)
+        return disagreement(found, own, texts)
 
     def _scored(self, texts: Sequence[Text], before: Sequence[tuple[Text, Returned]], salt: str) -> SharedScores:
         """The scores of `before`, whose answers are known, and of `texts`."""

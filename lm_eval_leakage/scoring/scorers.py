@@ -11,10 +11,11 @@ from __future__ import annotations
 import ctypes
 import inspect
 import logging
+import math
 import os
 import platform
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar
@@ -132,6 +133,17 @@ class ScoredTexts:
     def answers(self) -> list[tuple[float, bool]]:
         """Of each text, its log-likelihood and whether its tokens were the most likely."""
         return list(zip(self.loglikelihoods.tolist(), self.greedy.tolist(), strict=True))
+
+
+def disagreement(found: Iterable[ScoredText], own: Iterable[float], texts: Sequence[Text]) -> float:
+    """Root mean square over `texts` of the difference between their log-likelihoods and the model's own, per square
+    root of a token; infinite if one is NaN."""
+    squares = [
+        (answer.loglikelihood - loglikelihood) ** 2 / text.n_scored
+        for answer, loglikelihood, text in zip(sorted(found, key=lambda one: one.text), own, texts, strict=True)
+    ]
+    error = math.sqrt(sum(squares) / len(squares))
+    return math.inf if math.isnan(error) else error
 
 
 class PathSums:

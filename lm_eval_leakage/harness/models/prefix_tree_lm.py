@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -25,12 +24,12 @@ from lm_eval_leakage.harness.models.tokenising import PairEncoder, encoded_pairs
 from lm_eval_leakage.harness.seams.backends import refuse_other_scoring
 from lm_eval_leakage.scoring.prefix_tree import Text, Texts
 from lm_eval_leakage.scoring.scorers import (
-    ScoredText,
     Scorer,
     TextsOfTree,
     TokenBudget,
     TreeScorer,
     default_max_tokens,
+    disagreement,
     keep_freed_memory,
     reference,
 )
@@ -112,7 +111,7 @@ class ScorerChoice:
                     allowed = f"more than the tolerance of {self._tolerance:.2g}"
                     trouble = f"is off by {error:.2g} nats per token, {allowed}"
             except Exception as problem:  # the model's own code may raise anything
-                trouble = f"does not suit it ({_first_line(problem)})"
+                trouble = f"does not suit it ({first_line(problem)})"
             if not self._on_all(trouble is None):
                 reasons.append(f"{self._ways.pop(0).name} {trouble or 'does not suit another process of the run'}")
                 continue
@@ -130,16 +129,9 @@ class ScorerChoice:
         return on_all(found, PATIENCE) if self.lm.is_replica else found
 
     def _disagreement(self, scorer: Scorer, texts: Sequence[Text]) -> float:
-        """Root mean square over `texts` of the difference from the model's own results, per square root of a token."""
         with self.precision():
-            found: list[ScoredText] = sorted(scorer.answers(texts), key=lambda answer: answer.text)
-            own = [reference(self.lm.model, self.lm.device, text) for text in texts]
-        errors = [
-            (answer.loglikelihood - loglikelihood) ** 2 / text.n_scored
-            for answer, (loglikelihood, _), text in zip(found, own, texts, strict=True)
-        ]
-        error = math.sqrt(sum(errors) / len(errors))
-        return math.inf if math.isnan(error) else error
+            own = [reference(self.lm.model, self.lm.device, text)[0] for text in texts]
+            return disagreement(scorer.answers(texts), own, texts)
 
     @property
     def _tolerance(self) -> float:
@@ -161,7 +153,7 @@ class ScorerChoice:
         return next((int(window) for window in windows if window), int(self.lm.max_length))
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 

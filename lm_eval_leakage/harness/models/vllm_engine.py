@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,10 +24,10 @@ from vllm import SamplingParams, TokensPrompt  # type: ignore[import-not-found,u
 
 from lm_eval_leakage.harness.models.backend_answers import engine_answers
 from lm_eval_leakage.harness.models.portions import AS_VLLM, FittedTexts, Pair
-from lm_eval_leakage.harness.models.prefix_tree_lm import NOISE, PROBE
+from lm_eval_leakage.harness.models.prefix_tree_lm import NOISE, PROBE, first_line
 from lm_eval_leakage.harness.models.tokenising import encoded_pairs
 from lm_eval_leakage.harness.seams.backends import refuse_other_scoring
-from lm_eval_leakage.scoring.engine import EngineScorer, Returned, SharedScores
+from lm_eval_leakage.scoring.engine import EngineScorer, Returned
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, Texts
 
 READS_CACHE = "skip_reading_prefix_cache"
@@ -213,9 +212,9 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
             return "this engine does not count the requests that it interrupts (disable_log_stats must be False)"
         scorer, texts = EngineScorer(engine), self._probe_texts()
         try:
-            error = _disagreement(scorer, texts)
+            error = scorer.disagreement(texts)
         except Exception as problem:  # an engine may refuse what it has not implemented
-            return f"this engine refuses what is asked of it ({_first_line(problem)})"
+            return f"this engine refuses what is asked of it ({first_line(problem)})"
         tolerance = NOISE.get(self._dtype, NOISE[torch.bfloat16])
         if not error <= tolerance:
             return f"its prefix cache is off by {error:.2g} nats per token, more than the tolerance of {tolerance:.2g}"
@@ -246,19 +245,3 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
         long = np.resize(texts[0].tokens, min(block + 8, longest))
         parts = np.concatenate([long[:block], long[block:][::-1]])
         return [*texts, Text(long, len(long) - 1), Text(parts, len(long) - 1)]
-
-
-def _disagreement(scorer: EngineScorer, texts: Sequence[Text]) -> float:
-    """Root mean square over `texts` of the difference from plain requests, per square root of a token."""
-    found = {answer.text: answer.loglikelihood for answer in scorer.answers(texts)}
-    errors = []
-    for number, returned in enumerate(scorer.engine.scores([text.tokens for text in texts], None)):
-        alone = SharedScores([texts[number]])
-        alone.receive(0, returned)
-        errors.append((found[number] - alone.answer(0).loglikelihood) ** 2 / texts[number].n_scored)
-    error = math.sqrt(sum(errors) / len(errors))
-    return math.inf if math.isnan(error) else error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
