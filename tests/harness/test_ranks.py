@@ -226,6 +226,7 @@ def test_processes_of_one_model_make_the_same_requests_whatever_each_has_saved(q
 
 
 def agree(rank: int, world_size: int, folder: str) -> None:
+    processes.PATIENCE = timedelta(seconds=2)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world_size)
     told = [least_of_all(100 - rank), from_first(f"of {rank}"), all_equal("same"), all_equal(rank), is_first()]
     try:
@@ -237,7 +238,7 @@ def agree(rank: int, world_size: int, folder: str) -> None:
     Path(folder, f"told_{rank}").write_text(json.dumps(told))
     if rank == 0:
         try:
-            least_of_all(1, timedelta(seconds=2))  # the other one does not call it
+            least_of_all(1)  # the other one does not call it
         except RuntimeError as error:
             Path(folder, "alone").write_text(str(error))
     dist.barrier()

@@ -18,7 +18,7 @@ from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.portions import FittedTexts, Pair, Portion, in_portions, one_ahead, portions_of
-from lm_eval_leakage.harness.models.processes import PATIENCE, RankedHF, least_of_all, on_all, together
+from lm_eval_leakage.harness.models.processes import RankedHF, least_of_all, on_all, together
 from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.tokenising import PairEncoder, encoded_pairs
 from lm_eval_leakage.harness.seams.backends import refuse_other_scoring
@@ -126,7 +126,7 @@ class ScorerChoice:
             logger.info("hf-prefix-tree: %s: %s agrees with `hf`", name, self.scorer.name)
 
     def _on_all(self, found: bool) -> bool:
-        return on_all(found, PATIENCE) if self.lm.is_replica else found
+        return on_all(found, in_step=True) if self.lm.is_replica else found
 
     def _disagreement(self, scorer: Scorer, texts: Sequence[Text]) -> float:
         with self.precision():
@@ -187,7 +187,7 @@ class PrefixTreeLM(RankedHF):
         # Processes that hold parts of the model must compute the same pieces of the same texts.
         self.budget = TokenBudget(fitting)
         if self.is_replica:
-            self.budget = TokenBudget(least_of_all(fitting), partial(least_of_all, patience=PATIENCE))
+            self.budget = TokenBudget(least_of_all(fitting), least_of_all)
         self.choice = ScorerChoice(self, self.budget)
         self._left_to_hf = False
         if self.backend == "causal":
