@@ -47,13 +47,6 @@ class Returned:
     logprobs: DoubleArray
     greedy: BoolArray
 
-    def __post_init__(self) -> None:
-        if len(self.logprobs) != len(self.greedy):
-            raise ValueError(
-                f"{len(self.logprobs)} log-probabilities and {len(self.greedy)} greedy flags; there must be one of "
-                "each for every returned token"
-            )
-
 
 class SharedScores:
     """Puts the log-likelihoods of texts together from what an engine returned for each of them.
@@ -160,7 +153,7 @@ class EngineScorer:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.n_tokens, self.n_cached, self.n_holes = 0, 0, 0  # of all texts sent so far
+        self.n_cached, self.n_holes = 0, 0  # tokens, of all texts sent so far
 
     def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
         """Results of the texts, portion by portion, in the order in which they were sent."""
@@ -211,7 +204,6 @@ class EngineScorer:
         if n_before is None or n_after is None or n_after > n_before:
             logger.warning("the engine interrupted requests, or does not say; asking %d texts again", len(texts))
             found = self.engine.scores(texts, None)
-        self.n_tokens += sum(map(len, texts))
         self.n_cached += sum(one.n_cached for one in found)
         return found
 

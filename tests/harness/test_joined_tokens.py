@@ -13,59 +13,10 @@ from lm_eval_leakage.harness.models.safe_cuts import safe_cuts
 from lm_eval_leakage.harness.models.tokenising import JoinedTokens, tokens_in
 from tests.harness.tokenizer_families import FAMILIES, tokenizer_of
 
-PIECES = [
-    "\n",
-    " ",
-    "\n\n",
-    "  ",
-    "\t",
-    "\r\n",
-    "\u00a0",
-    "\u2028",
-    "\u3000",
-    "▁",
-    "Ġ",
-    "Ċ",
-    "/",
-    "//",
-    "a",
-    "A",
-    "B.",
-]
-PIECES += [
-    "the",
-    "the Earth",
-    "Mars",
-    "12",
-    "345",
-    "(1)",
-    "it's",
-    "'",
-    ".",
-    "?\n",
-    "...",
-    "\nA. ",
-    "\nB. the ",
-    "I've",
-]
-PIECES += [
-    "</s>",
-    "<s>",
-    "<fim>",
-    "<|end|>",
-    "<b>",
-    "é",
-    "e\u0301",
-    "\u0301",
-    "中文",
-    "の",
-    "🦊",
-    "👩‍🚀",
-    "ſ",
-    "¨",
-    "\x1c",
-]
-PIECES += ["\u200b", "\u200d", "\x00", "İ", "ß", "ﬁ", "[UNK]", "<unk>", "<0x0A>"]
+PIECES = [*"\n \t\u00a0\u2028\u3000▁ĠĊ/aA'.é\u0301の🦊ſ¨\x1c\u200b\u200d\x00İßﬁ"]
+PIECES += ("\n\n", "  ", "\r\n", "//", "B.", "the", "the Earth", "Mars", "12", "345", "(1)", "it's", "?\n", "...")
+PIECES += ("\nA. ", "\nB. the ", "I've", "</s>", "<s>", "<fim>", "<|end|>", "<b>", "e\u0301", "中文", "👩‍🚀")
+PIECES += ("[UNK]", "<unk>", "<0x0A>")
 TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), min_size=1, max_size=14).map("".join)
 LETTERED = [f"{label}. {option}" for label in "AB" for option in ("Mars", "the Earth", "", "12 ", "</s>")]
 
@@ -118,16 +69,6 @@ def test_equal_words_and_lines_are_encoded_once() -> None:
     assert max(map(len, encoded)) <= len("a g\n")
     joined.encoded([text + "\nc f" for text in texts], None)
     assert len(encoded) == len(set(encoded))
-
-
-def test_what_others_had_padded_and_truncated_is_joined_whole() -> None:
-    tokenizer = tokenizer_of("Llama 3")
-    joined = JoinedTokens(tokenizer, safe_cuts(tokenizer))
-    tokenizer.backend_tokenizer.enable_padding(length=9)
-    tokenizer.backend_tokenizer.enable_truncation(2)
-    texts = ["the state\nof a thing that is\nhere", "a b\nc"]
-    for text, tokens in joined.encoded(texts, None).items():
-        assert tokens_in(tokens).tolist() == tokenizer(text)["input_ids"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

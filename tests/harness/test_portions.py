@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.harness.models import portions
-from lm_eval_leakage.harness.models.portions import AS_HF, AS_VLLM, FittedTexts, in_portions, one_ahead
+from lm_eval_leakage.harness.models import tokenising as portions
+from lm_eval_leakage.harness.models.tokenising import AS_HF, AS_VLLM, FittedTexts, in_portions, one_ahead
 from lm_eval_leakage.scoring.prefix_tree import Texts
-from tests.harness.test_prefix_tree_lm import MIXED, asked, assert_as_hf, checkpoint, lm_of
+from tests.harness.test_prefix_tree_lm import asked, assert_as_hf, checkpoint, lm_of
 
 
 @given(st.lists(st.integers(1, 9), max_size=30), st.integers(1, 5), st.integers(1, 20))
@@ -48,22 +48,6 @@ def test_an_error_in_the_thread_is_raised_where_its_result_is_due() -> None:
     assert [*one_ahead([])] == []
 
 
-def test_no_thread_is_left_when_the_caller_stops_early() -> None:
-    results = one_ahead(lambda number=number: number for number in range(9))
-    assert next(results) == 0
-    results.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("tokenising")]
-
-
-def test_only_continuations_with_more_bytes_than_the_window_are_tokenised_beforehand() -> None:
-    fitted = FittedTexts(8)
-    assert not fitted.may_not_fit(("context" * 9, "eight by"))
-    assert fitted.may_not_fit(("", "nine byte"))
-    assert fitted.may_not_fit(("", "üüüüü"))
-    assert not fitted.may_not_fit(("", "🦊🦊"))
-    assert fitted.may_not_fit(("", "🦊🦊🦊"))  # which could be twelve tokens
-
-
 @pytest.mark.parametrize(("fit", "longest", "argument"), [(AS_HF, 9, "max_length"), (AS_VLLM, 7, "max_model_len")])
 def test_a_window_of_eight_tokens_holds_nine_for_hf_and_seven_for_vllm(fit, longest, argument, caplog) -> None:
     fitted, tokens = FittedTexts(8, fit), np.arange(20, dtype=np.int32)
@@ -93,12 +77,9 @@ def test_any_size_of_portions_gives_the_answers_of_hf_in_order(llama, most_reque
     assert_as_hf(llama, lm_of(llama))
 
 
-def test_a_continuation_that_does_not_fit_is_named_before_the_first_portion_is_scored(llama, monkeypatch) -> None:
-    monkeypatch.setattr(portions, "MOST_REQUESTS", 1)
-    lm = lm_of(llama)
-    monkeypatch.setattr(lm.choice, "suited", lambda _: pytest.fail("a portion was scored"))
-    with pytest.raises(ValueError, match="101 of continuation"):
-        lm.loglikelihood(asked([("The sky", " is"), ("a", "z" * 101)]), disable_tqdm=True)
+def test_a_continuation_that_does_not_fit_is_named_with_the_remedy(llama) -> None:
+    with pytest.raises(ValueError, match="101 of continuation .'zzz.*window of 100: raise max_length"):
+        lm_of(llama).loglikelihood(asked([("The sky", " is"), ("a", "z" * 101)]), disable_tqdm=True)
 
 
 def test_texts_that_are_cut_are_counted_over_all_portions(llama, monkeypatch, caplog) -> None:
@@ -119,24 +100,3 @@ def test_only_the_portions_with_texts_that_are_too_long_are_left_to_hf(tmp_path:
     assert_as_hf(model, lm, [("a" * 5, "b"), ("c" * 70, "bc"), ("d" * 80, "bc"), ("a" * 5, "c")], batch_size=1)
     assert n_scored == [1, 1]
     assert caplog.text.count("rotary embedding depends on") == 1
-
-
-def test_a_scorer_that_is_given_up_between_portions_is_replaced_for_the_rest(llama, monkeypatch, caplog) -> None:
-    from lm_eval_leakage.scoring.scorers import TreeScorer
-
-    monkeypatch.setattr(portions, "MOST_REQUESTS", 4)
-    lm = lm_of(llama)
-    lm.choice.verified = 30  # the first portion has no longer text
-    monkeypatch.setattr(TreeScorer, "batches", _wrong_on_long_texts(TreeScorer.batches))
-    assert_as_hf(llama, lm, MIXED)
-    assert lm.choice.scorer.name == "a shared-prefix cache"
-    assert "tree attention is off by" in caplog.text
-
-
-def _wrong_on_long_texts(usual):
-    def batches(self, texts):
-        for found in usual(self, texts):
-            long = np.array([len(texts[text].tokens) > 60 for text in found.texts])
-            yield type(found)(found.texts, found.loglikelihoods - 9 * long, found.greedy)
-
-    return batches

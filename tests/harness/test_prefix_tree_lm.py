@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +10,7 @@ import torch
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_leakage.harness.models import prefix_tree_lm as exact_scoring
 from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
-from lm_eval_leakage.scoring import scorers as budgets
 from tests.scoring.trees import CACHED, EXCHANGEABLE, NEITHER, TINY, tiny_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -90,22 +86,6 @@ def test_rolling_loglikelihoods_go_the_same_way(llama) -> None:
     assert lm_of(llama).loglikelihood_rolling(texts, disable_tqdm=True) == pytest.approx(
         stock.loglikelihood_rolling(texts, disable_tqdm=True), abs=1e-3
     )
-
-
-def test_no_requests_have_no_answers(llama) -> None:
-    assert lm_of(llama).loglikelihood([], disable_tqdm=True) == []
-
-
-def test_texts_over_the_window_are_counted_in_one_line(llama, caplog) -> None:
-    lm_of(llama).loglikelihood(asked(), disable_tqdm=True)
-    assert "2 of 12 texts are longer than the model's window of 100 tokens" in caplog.text
-
-
-def test_a_continuation_longer_than_the_window_is_named_before_anything_is_computed(llama, monkeypatch) -> None:
-    lm = lm_of(llama)
-    monkeypatch.setattr(lm.choice, "scorer", None)  # nothing could be scored
-    with pytest.raises(ValueError, match="101 of continuation .'zzz.*window of 100: raise max_length"):
-        lm.loglikelihood(asked([("The sky", " is"), ("a", "z" * 101)]), disable_tqdm=True)
 
 
 def test_answers_are_cached_one_by_one_as_they_come(llama) -> None:
@@ -264,11 +244,6 @@ def test_a_batch_size_gets_a_warning_that_it_is_for_generation_only(llama, caplo
     assert "batch_size=16 applies to generation only" in caplog.text
 
 
-def test_the_default_batch_size_is_not_worth_a_word(llama, caplog) -> None:
-    lm_of(llama, batch_size=1)
-    assert "batch_size" not in caplog.text
-
-
 def test_half_precision_is_scored_in_float32_log_softmax(llama) -> None:
     lm = lm_of(llama, dtype="bfloat16")
     assert lm.softmax_dtype == torch.float32
@@ -289,30 +264,3 @@ def test_generation_is_that_of_hf(llama) -> None:
     request = [Instance("generate_until", {}, ("The sky", {"until": ["\n"], "max_gen_toks": 5}), 0)]
     stock = HFLM(pretrained=llama, device="cpu", max_length=100, dtype="float32")
     assert lm_of(llama).generate_until(request, disable_tqdm=True) == stock.generate_until(request, disable_tqdm=True)
-
-
-def test_the_budget_follows_free_memory(monkeypatch) -> None:
-    model = tiny_model("llama", TINY)
-    per_token = budgets.bytes_per_token(model)
-    for n_free, expected in ((0, 256), (2 * 1000 * per_token, 512), (10**15, budgets.MOST_TOKENS["cpu"])):
-        monkeypatch.setattr(budgets, "free_memory", lambda _, n_free=n_free: n_free)
-        assert budgets.default_max_tokens(model, torch.device("cpu")) == expected
-
-
-def test_the_check_at_start_up_distinguishes_rounding_noise_from_an_error(llama, monkeypatch, caplog) -> None:
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr(exact_scoring, "NOISE", dict.fromkeys(exact_scoring.NOISE, -1.0))
-    assert lm_of(llama).choice.scorer is None
-    assert "is off by" in caplog.text
-
-
-def test_the_rank_counts_the_processes_of_all_nodes(monkeypatch) -> None:
-    """`hf` takes the rank within the node, so that on two nodes of one process each, both would be the first."""
-
-    def on_the_second_node(self, *_: object, **__: object) -> None:
-        self._rank, self._world_size, self.backend = 0, 1, "seq2seq"
-        self.accelerator = SimpleNamespace(process_index=1, num_processes=2)
-
-    monkeypatch.setattr(HFLM, "__init__", on_the_second_node)
-    lm = PrefixTreeLM(pretrained="any", max_tokens=64)
-    assert (lm.rank, lm.world_size) == (1, 2)

@@ -1,10 +1,5 @@
-"""Which log-likelihoods count: of every backend, in audits as in ordinary tasks.
-
-A dummy request for a rank that has none of its own.
-
-Answers of an inference engine in the order of the requests, each reported to the harness's cache as it comes.
-
-Sends requests to a model backend: reuses saved answers, saves new ones as they come, checks every response.
+"""Sends requests to a model backend: reuses saved answers, saves new ones as they come, checks every response. Which
+log-likelihoods count is decided here, in audits as in ordinary tasks.
 
 Answers are saved when the backend reports them to its cache hook, which every backend of the harness does.
 """
@@ -26,10 +21,10 @@ from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.announced import TimeLeft, announced
-from lm_eval_leakage.harness.models.portions import Pair, WholePortions
 from lm_eval_leakage.harness.models.processes import are_replicas, from_first, most_of_all
 from lm_eval_leakage.harness.models.question_requests import Broken, LeakageInstance, n_characters, request_key
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
+from lm_eval_leakage.harness.models.tokenising import Pair
 from lm_eval_leakage.harness.seams.backends import answers_reported
 from lm_eval_leakage.logs.answer_store import Answer, AnswerStore
 from lm_eval_leakage.records import TokenScores
@@ -39,6 +34,11 @@ from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
 ROUNDING = 1e-3  # nats by which a log-likelihood may exceed 0
+IN_A_ROW = 5  # if this many randomly drawn questions fail in a row, the fault is not theirs
+REQUEST_SHOWN = 60  # characters of a request that are shown in a message
+FIRST_PORTION = 256  # requests in the first call to a backend that may report answers only at the end of a call
+SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
+ROUNDED = "; the others' values may differ by rounding from those of a run that was not interrupted"
 
 
 class NoAnswer(float):
@@ -89,6 +89,7 @@ def without_answer(task: Any, results: Sequence[Any]) -> bool:
 
 
 def stand_in(method: str) -> Instance:
+    """A dummy request for a rank that has none of its own."""
     arguments: tuple[Any, ...] = ("Skipped", " question")
     if method == "generate_until":
         arguments = ("Skipped question", {"until": [], "max_gen_toks": 1, "do_sample": False, "temperature": 0.0})
@@ -118,13 +119,6 @@ def engine_answers(
     return answers
 
 
-IN_A_ROW = 5  # if this many randomly drawn questions fail in a row, the fault is not theirs
-REQUEST_SHOWN = 60  # characters of a request that are shown in a message
-FIRST_PORTION = 256  # requests in the first call to a backend that may report answers only at the end of a call
-ROUNDED = "; the others' values may differ by rounding from those of a run that was not interrupted"
-SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
-
-
 class BackendAnswers:
     """Gives every request of one of the model's methods its answer."""
 
@@ -144,22 +138,18 @@ class BackendAnswers:
     def collect(self) -> None:
         """Equal requests are sent once."""
         found = self._found()
-        remaining = [key for key in self._asked if key not in found] if found else [*self._asked]
-        portions = self._whole_portions(found) if found and remaining else []
-        if portions:
-            remaining = list(chain.from_iterable(portions))
-            found = {key: found[key] for key in found.keys() - set(remaining)}
-        for key, answer in found.items():
-            self._asked[key].answer = answer
-        if found:
+        remaining, as_before = self._remaining(found) if found else ([*self._asked], True)
+        for key in found.keys() - set(remaining):
+            self._asked[key].answer = found[key]
+        if len(remaining) < len(self._asked):
             logger.warning(
                 "resumed: %d of %d requests were answered by an earlier run%s",
-                len(found) + sum(first.answer is not None for _, first in self._copies),
+                len(self._asked) - len(remaining) + sum(first.answer is not None for _, first in self._copies),
                 len(self._asked) + len(self._copies),
-                ROUNDED if remaining and not portions else "",
+                "" if as_before else ROUNDED,
             )
         self._time_left = announced(self.model, self.method, self._requests(remaining))
-        self._ask(remaining, portions)
+        self._ask(remaining)
         for copy, first in self._copies:
             assert first.answer is not None, "every request has an answer by now, if only that it failed"
             copy.answer = first.answer
@@ -171,15 +161,18 @@ class BackendAnswers:
         found = {} if self.store is None else self.store.find(kept)
         return from_first(found) if are_replicas(self.lm) else found
 
-    def _whole_portions(self, found: Mapping[bytes, Answer]) -> list[list[bytes]]:
-        """The portions of which some answers are missing; none if the backend does not tell what it computes
-        together."""
+    def _remaining(self, found: Mapping[bytes, Answer]) -> tuple[list[bytes], bool]:
+        """What has to be asked, and whether it is computed together as if nothing was found: if the backend tells
+        what it computes together, all of that is asked again of which an answer is missing."""
+        missing = [key for key in self._asked if key not in found]
         together = getattr(self.model, "computed_together", None)
-        if together is None or not self._is_alone or self.method != "loglikelihood":
-            return []
+        if not missing or together is None or not self._is_alone or self.method != "loglikelihood":
+            return missing, not missing
         keys = [*self._asked]
-        portions = (keys[some] for some in together([*self._asked.values()]))
-        return [portion for portion in portions if not found.keys() >= set(portion)]
+        portions = [keys[some] for some in together([*self._asked.values()])]
+        portions = [portion for portion in portions if not found.keys() >= set(portion)]
+        whole = [*chain.from_iterable(portions)]
+        return whole, [whole[some] for some in together(self._requests(whole))] == portions
 
     @property
     def _is_alone(self) -> bool:
@@ -199,7 +192,7 @@ class BackendAnswers:
             if self.store is not None and asked.task.resume:
                 self.store.add(key, answer)
 
-    def _ask(self, remaining: Sequence[bytes], portions: Sequence[Sequence[bytes]]) -> None:
+    def _ask(self, remaining: Sequence[bytes]) -> None:
         # A rank with no requests left still makes the call, since the model's processes may wait for each other.
         n_padding = most_of_all(self.lm, len(remaining)) - len(remaining)
         if not remaining and not n_padding:
@@ -209,7 +202,7 @@ class BackendAnswers:
         with answers_reported(self.model, self._reported, to_cache):
             try:
                 for call in self._calls(remaining):
-                    self._ask_together(call, n_padding, portions)
+                    self._ask_together(call, n_padding)
                     self._flush()
             finally:
                 self._flush()
@@ -239,14 +232,12 @@ class BackendAnswers:
             faster = min(SECONDS_OF_PORTION / max(time.monotonic() - begun, 1.0), 8)
             size = max(FIRST_PORTION, int(size * faster))
 
-    def _ask_together(self, remaining: Sequence[bytes], n_padding: int, portions: Sequence[Sequence[bytes]]) -> None:
-        """All in one call, as the harness does; if that fails, sends unanswered requests question by question.
-
-        portions: of `remaining`, if the backend has to keep to them"""
+    def _ask_together(self, remaining: Sequence[bytes], n_padding: int) -> None:
+        """All in one call, as the harness does; if that fails, sends unanswered requests question by question."""
         requests: list[Any] = [*self._requests(remaining)]
         requests += [requests[0] if requests else stand_in(self.method)] * n_padding
         try:
-            trouble = self._sent(remaining, WholePortions(map(self._requests, portions)) if portions else requests)
+            trouble = self._sent(remaining, requests)
         except Exception as error:
             if not self._is_alone or not self._ask_one_by_one(remaining, f"{error!r}"):
                 raise
@@ -291,8 +282,9 @@ class BackendAnswers:
         if len(responses) != len(requests):
             return f"the backend gave {len(responses)} answers to {len(requests)} requests, so they cannot be matched"
         for key, response in zip(keys, responses, strict=False):  # the others are padding
-            self.receive(key, response)
             one = self._asked[key]
+            if one.answer is not response:  # it was reported before
+                self.receive(key, response)
             if one.answer is None:
                 text = one.args[-1 if self.method == "loglikelihood" else 0]
                 one.answer = checked(self.method, response, f"request {one.idx} ({short(text)})")
@@ -314,7 +306,8 @@ def checked(method: str, response: object, request: str) -> Answer | Broken:
     if method == "loglikelihood" and isinstance(response, (tuple, list)) and len(response) == 2:
         if fault := fault_of(response[0], request):
             return Broken(fault)
-        return float(response[0]), bool(response[1])
+        answer = float(response[0]), bool(response[1])
+        return response if type(response) is tuple and response == answer else answer  # not in memory twice
     wanted = {"generate_until": "a text", "token_scores": "scores of its tokens"}.get(
         method, "a log-likelihood and a boolean"
     )

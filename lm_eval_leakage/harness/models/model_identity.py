@@ -1,6 +1,5 @@
-"""The number of parameters of a model on disk, read from its files without loading it.
-
-Identifies a model by everything that its answers depend on, to decide whether saved answers and runs can be reused.
+"""Identifies a model by everything that its answers depend on, to decide whether saved answers and runs can be reused;
+and counts the parameters of a model on disk without loading it.
 
 Files are read whole, once: their digests are remembered in the user's cache folder by path, size, times and inode.
 Not seen: what a server answers with, and edits of the hub's own cache.

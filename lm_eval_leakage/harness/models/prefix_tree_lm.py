@@ -17,14 +17,14 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.portions import FittedTexts, Pair, Portion, in_portions, one_ahead, portions_of
 from lm_eval_leakage.harness.models.processes import RankedHF, least_of_all, on_all, together
 from lm_eval_leakage.harness.models.question_requests import n_characters
-from lm_eval_leakage.harness.models.tokenising import PairEncoder, encoded_pairs
+from lm_eval_leakage.harness.models.tokenising import FittedTexts, Pair, PairEncoder, Portion, in_portions, one_ahead
 from lm_eval_leakage.harness.seams.backends import refuse_other_scoring
 from lm_eval_leakage.scoring.prefix_tree import Text, Texts
 from lm_eval_leakage.scoring.scorers import (
     Scorer,
+    SharedPrefixScorer,
     TextsOfTree,
     TokenBudget,
     TreeScorer,
@@ -33,7 +33,6 @@ from lm_eval_leakage.scoring.scorers import (
     keep_freed_memory,
     reference,
 )
-from lm_eval_leakage.scoring.shared_prefix import SharedPrefixScorer
 
 logger = logging.getLogger(__name__)
 WAYS: tuple[type[TreeScorer] | type[SharedPrefixScorer], ...] = (TreeScorer, SharedPrefixScorer)
@@ -228,11 +227,8 @@ class PrefixTreeLM(RankedHF):
         return _completed(answers, requests, stock)
 
     def _tokenised(self, requests: Sequence[Instance]) -> list[Callable[[], Portion]]:
-        """What to do for each portion of the requests. Raises ValueError if one does not fit, before any is scored."""
-        fitted = FittedTexts(self.max_length)
-        suspects = [request.args for request in requests if fitted.may_not_fit(request.args)]
-        FittedTexts(self.max_length).texts(suspects, Texts.of_pairs(encoded_pairs(self, suspects)))
-        encoder = PairEncoder(self, len(requests))
+        """What to do for each portion of the requests."""
+        fitted, encoder = FittedTexts(self.max_length), PairEncoder(self, len(requests))
 
         def task(some: slice, is_last: bool) -> Portion:
             own = [request.args for request in requests[some]]
@@ -241,8 +237,7 @@ class PrefixTreeLM(RankedHF):
                 fitted.warn_if_cut()
             return self._portion(some, own, texts)
 
-        sizes = (n_characters(request.args) for request in requests)
-        return [partial(task, some, some.stop == len(requests)) for some in portions_of(requests, sizes)]
+        return [partial(task, some, some.stop == len(requests)) for some in self.computed_together(requests)]
 
     def _of_tokens(self, requests: Sequence[Tokenised]) -> list[Callable[[], Portion]]:
         """The same for requests that are tokens already."""
@@ -272,11 +267,11 @@ class PrefixTreeLM(RankedHF):
                     continue
                 with self.choice.precision():
                     for batch in scorer.batches(portion.texts):
-                        for place, answer in zip(batch.texts.tolist(), batch.answers(), strict=True):
-                            answers[portion.first + place] = answer
+                        for place, loglikelihood, greedy in batch:
+                            answers[portion.first + place] = answer = loglikelihood, greedy
                             if (pair := portion.pairs[place]) is not None:  # a window is cached as a whole
                                 self.cache_hook.add_partial("loglikelihood", pair, answer)
-                        bar.update(len(batch.texts))
+                        bar.update(len(batch))
 
 
 def _completed(

@@ -4,7 +4,7 @@ In a data-parallel run, the harness divides the questions among processes with d
 run, all processes hold parts of one model, have rank 0 of 1, and must make the same requests in the same batches; here
 they are called replicas.
 
-The harness's `hf` on several processes: any devices, any number of nodes.
+`RankedHF` is the harness's `hf` on several processes: any devices, any number of nodes.
 """
 
 from __future__ import annotations
