@@ -284,39 +284,7 @@ def test_a_backend_that_is_gone_ends_the_run_with_its_own_error(questions_file) 
     assert lm.calls == 1 + 1 + IN_A_ROW  # the check for the method, all together, then single questions
 
 
-def test_answers_reported_before_a_failure_are_saved(named, questions_file, tmp_path, monkeypatch) -> None:
-    named.stops_after = 30
-    sound = named.loglikelihood
-
-    def broken(self, requests):
-        try:
-            return sound(self, requests)
-        except KeyboardInterrupt:
-            raise ConnectionError("server went away") from None
-
-    monkeypatch.setattr(named, "loglikelihood", broken)
-    docs = [GOOD | {"question": f"Number {i}?"} for i in range(10)]
-    with pytest.raises(ConnectionError):
-        run(questions_file(docs), tmp_path)
-    named.stops_after = None
-    run(questions_file(docs), tmp_path)
-    assert len(named.made[-1].asked) == 240 - 30
-
-
 # ---------------------------------------------------------------------- token scores
-
-
-def test_neighbouring_questions_that_all_fail_are_the_only_ones_skipped(questions_file) -> None:
-    def fails_on_mars(answers, requests, _):
-        if any("Mars" in request.args[0] for request in requests):
-            raise ArithmeticError("no Mars here")
-        return answers
-
-    docs = [
-        GOOD | {"question": f"Colour {number} on {'Mars' if 20 <= number < 30 else 'Earth'}?"} for number in range(60)
-    ]
-    results = evaluate(Misbehaving(fails_on_mars), questions_file(docs))
-    assert results["results"][TASK]["skipped,max_order"] == 10
 
 
 def test_a_backend_that_says_that_it_reports_as_it_goes_is_called_once(
@@ -354,6 +322,19 @@ def test_a_backend_that_reports_at_the_end_is_called_in_portions(named, question
     resumed = run(questions_file(docs), tmp_path)
     assert calls == [FIRST_PORTION, 8 * FIRST_PORTION, FIRST_PORTION, 2400 - 2 * FIRST_PORTION]
     assert resumed["samples"] == evaluate(FakeLM(by_hash), questions_file(docs))["samples"]
+
+
+def test_neighbouring_questions_that_all_fail_are_the_only_ones_skipped(questions_file) -> None:
+    def fails_on_mars(answers, requests, _):
+        if any("Mars" in request.args[0] for request in requests):
+            raise ArithmeticError("no Mars here")
+        return answers
+
+    docs = [
+        GOOD | {"question": f"Colour {number} on {'Mars' if 20 <= number < 30 else 'Earth'}?"} for number in range(60)
+    ]
+    results = evaluate(Misbehaving(fails_on_mars), questions_file(docs))
+    assert results["results"][TASK]["skipped,max_order"] == 10
 
 
 # ---------------------------------------------------------------------- lengths

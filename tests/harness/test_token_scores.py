@@ -57,7 +57,7 @@ def test_every_token_is_scored_against_the_models_own_distribution(model: str) -
 
 def test_neither_batches_nor_chunks_change_a_score(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = scored(loaded(model))
-    monkeypatch.setattr(token_scores, "CHUNK_ON_CPU", 1000)
+    monkeypatch.setattr(token_scores, "NUMBERS_AT_ONCE", 1000)
     for lm in (loaded(model, batch_size=3), loaded(model, PrefixTreeLM)):
         reported = []
         lm.cache_hook = SimpleNamespace(add_partial=lambda *told, to=reported: to.append(told))

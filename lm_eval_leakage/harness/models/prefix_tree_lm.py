@@ -186,7 +186,7 @@ class PrefixTreeLM(RankedHF):
         # Processes that hold parts of the model must compute the same pieces of the same texts.
         self.budget = TokenBudget(fitting)
         if self.is_replica:
-            self.budget = TokenBudget(least_of_all(fitting), least_of_all)
+            self.budget = TokenBudget(least_of_all(fitting), partial(least_of_all, in_step=True))
         self.choice = ScorerChoice(self, self.budget)
         self._left_to_hf = False
         if self.backend == "causal":

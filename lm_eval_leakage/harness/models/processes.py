@@ -79,10 +79,10 @@ def from_first(value: T) -> T:
     return told[0]  # type: ignore[no-any-return]
 
 
-def least_of_all(value: int) -> int:
-    """The smallest value of any process; all must call it. RuntimeError if others have not called it within PATIENCE,
-    for example because only this process has run out of memory; all others then end too."""
-    return min(_of_every(value, in_step=True))
+def least_of_all(value: int, in_step: bool = False) -> int:
+    """The smallest value of any process; all must call it. If they are `in_step`, RuntimeError if others have not
+    called it within PATIENCE, for example because only this process has run out of memory; all others then end too."""
+    return min(_of_every(value, in_step))
 
 
 def most_of_all(lm: Any, value: int) -> int:
