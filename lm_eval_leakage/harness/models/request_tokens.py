@@ -125,20 +125,14 @@ def size_estimated(
 
 
 def backend_name(lm: Any) -> str:
-    """The name by which READ_BY knows the backend of a model, that of the harness's own where ours has found out that
-    it must score as that does; empty if it is another one."""
+    """The name by which READ_BY knows the backend of a model, that of the harness's own where ours has found out, when
+    it was loaded or before the first request, that it must score as that does; empty if it is another one."""
     ours = {target.split(":")[1]: name for name, target in OUR_MODELS.items()}
-    found = [ours[kind.__name__] for kind in type(lm).__mro__ if kind.__name__ in ours]
-    if found:
-        return found[0] if _reads_prefixes_once(lm) else FALLS_BACK_TO[found[0]]
-    return "hf" if isinstance(lm, HFLM) else ""
-
-
-def _reads_prefixes_once(lm: Any) -> bool:
-    """Whether a model of ours scores in its own way, which it tries when it is loaded, or before the first request."""
-    if isinstance(lm, HFLM):
-        return lm.choice.scorer is not None
-    return bool(lm.reports_as_it_goes)
+    name = next((ours[kind.__name__] for kind in type(lm).__mro__ if kind.__name__ in ours), "")
+    if not name:
+        return "hf" if isinstance(lm, HFLM) else ""
+    scores_as_ours = lm.choice.scorer is not None if isinstance(lm, HFLM) else lm.reports_as_it_goes
+    return name if scores_as_ours else FALLS_BACK_TO[name]
 
 
 def has_tokenizer(lm: Any) -> bool:

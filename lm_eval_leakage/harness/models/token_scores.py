@@ -40,18 +40,14 @@ def token_scores_of_hf(lm: HFLM, requests: Sequence[Instance]) -> list[TokenScor
     longest_first = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
     answers: dict[int, TokenScores] = {}
     progress = tqdm(total=len(texts), desc="Running token_scores requests", disable=lm.rank != 0)
-    for batch in _batches(longest_first, int(lm.batch_size)):
+    size = max(1, int(lm.batch_size))
+    for batch in (longest_first[start : start + size] for start in range(0, len(texts), size)):
         for index, scores in zip(batch, _scores(lm, [texts[index] for index in batch]), strict=True):
             answers[index] = scores
             lm.cache_hook.add_partial(METHOD, requests[index].args, answers[index])
         progress.update(len(batch))
     progress.close()
     return [answers[index] for index in range(len(texts))]
-
-
-def _batches(indices: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    for start in range(0, len(indices), max(1, size)):
-        yield indices[start : start + max(1, size)]
 
 
 def _scores(lm: HFLM, texts: Sequence[Sequence[int]]) -> list[TokenScores]:
