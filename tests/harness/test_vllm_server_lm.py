@@ -74,7 +74,7 @@ def test_log_likelihoods_are_those_of_plain_requests_and_shared_blocks_are_compu
 ) -> None:
     vllm = FakeVllm(whole_lists)
     with model(vllm, monkeypatch, num_concurrent=n_concurrent) as lm:
-        assert lm._suits()
+        assert lm.reports_as_it_goes
         before = vllm.n_computed
         assert asked(lm) == [(pytest.approx(total, abs=1e-12), greedy) for total, greedy in starmap(expected, PAIRS)]
         assert vllm.n_computed - before < 0.6 * sum(len(a + b) for a, b in PAIRS)
@@ -159,12 +159,12 @@ def test_a_server_that_it_does_not_suit_is_asked_as_by_local_completions_and_one
 
 def test_a_failed_answer_during_the_check_is_not_mistaken_for_a_missing_cache(monkeypatch) -> None:
     with model(FakeVllm(fails={1: 400, 3: 400}), monkeypatch) as lm:
-        assert lm._suits()
+        assert lm.reports_as_it_goes
 
 
 def test_texts_longer_than_the_window_are_cut_as_by_local_completions(monkeypatch) -> None:
     with model(FakeVllm(), monkeypatch, max_length=33) as lm:
-        lm._is_exact = True
+        lm.reports_as_it_goes = True
         (rows, lengths, _) = lm.batch_loglikelihood_requests([[(None, list(range(1, 41)), [50, 51])]])
         ((total, _),) = lm._loglikelihood_tokens([(None, list(range(1, 41)), [50, 51])])
     assert (len(rows[0]), lengths) == (32, [30])

@@ -17,6 +17,7 @@ import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import aiohttp
@@ -237,18 +238,24 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
             timeout=self.timeout,
             verify=self.verify_certificate,
         )
-        self._is_exact: bool | None = None  # not known before the server is asked for the first time
 
-    @property
+    @cached_property
     def reports_as_it_goes(self) -> bool:
-        """Whether answers are reported before a call returns."""
-        return self._suits()
+        """Whether answers are reported before a call returns: if the server's cache gives the values of plain
+        requests, which is found out when it is asked for the first time."""
+        try:
+            reason = why_not_exact(self.server, self._probe())
+        except ServerError as error:
+            reason = str(error)
+        if reason:
+            logger.warning("vllm-server-prefix-tree: %s; scoring as `local-completions` does", reason)
+        return not reason
 
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Pair | None, list[int], list[int]]], **kwargs: Any
     ) -> list[tuple[float, bool]]:
         """Also called by rolling log-likelihoods, for their windows."""
-        if requests and not self._suits():
+        if requests and not self.reports_as_it_goes:
             stock: list[tuple[float, bool]] = super()._loglikelihood_tokens(requests, **kwargs)
             return stock
         rows, context_lengths, pairs = self.batch_loglikelihood_requests([requests])
@@ -259,18 +266,6 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
         }
         title = None if kwargs.get("disable_tqdm") else "Requesting API"
         return engine_answers(self, EngineScorer(self.server), pairs, texts, title)
-
-    def _suits(self) -> bool:
-        """Whether the server's cache gives the values of plain requests; found out once."""
-        if self._is_exact is None:
-            try:
-                reason = why_not_exact(self.server, self._probe())
-            except ServerError as error:
-                reason = str(error)
-            self._is_exact = not reason
-            if reason:
-                logger.warning("vllm-server-prefix-tree: %s; scoring as `local-completions` does", reason)
-        return self._is_exact
 
     def _probe(self) -> list[Text]:
         """Texts with a long common beginning."""
