@@ -105,8 +105,7 @@ def measure(spec: Found) -> Found:
 
 def _block_figures(lm: Any, asked: Sequence[Any], spec: Found) -> Found:
     """Numbers of tokens that an engine reads: without its cache, with it, and with blocks of the usual size."""
-    from lm_eval_leakage.harness.models.portions import AS_VLLM, FittedTexts
-    from lm_eval_leakage.harness.models.tokenising import encoded_pairs
+    from lm_eval_leakage.harness.models.tokenising import AS_VLLM, FittedTexts, encoded_pairs
     from lm_eval_leakage.scoring.prefix_tree import ENGINE_BLOCK, Texts, token_counts
 
     pairs = [request.args for request in asked]

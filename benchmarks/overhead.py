@@ -38,7 +38,7 @@ PHASES = (  # module, object, phase
     ("lm_eval_leakage.logs.answer_store", "AnswerStore.find", "answer store"),
     ("lm_eval_leakage.logs.answer_store", "AnswerStore.add", "answer store"),
     ("lm_eval_leakage.logs.answer_store", "AnswerStore.flush", "answer store"),
-    ("lm_eval_leakage.harness.models.portions", "FittedTexts.texts", TOKENISING),
+    ("lm_eval_leakage.harness.models.tokenising", "FittedTexts.texts", TOKENISING),
     ("lm_eval_leakage.scoring.scorers", "prefix_tree", "trees"),
     ("lm_eval_leakage.scoring.scorers", "TreeScorer._advance", "pieces"),
     ("lm_eval_leakage.harness.tasks.task", "LeakageTask.apply_filters", "statistics"),

@@ -115,8 +115,7 @@ def _tree_figures(lm, asked) -> dict:
     """Token counts, the cost of building the tree, and what the model does on plain rows of 128 tokens."""
     import torch
 
-    from lm_eval_leakage.harness.models.portions import FittedTexts
-    from lm_eval_leakage.harness.models.tokenising import encoded_pairs
+    from lm_eval_leakage.harness.models.tokenising import FittedTexts, encoded_pairs
     from lm_eval_leakage.scoring.prefix_tree import Texts, prefix_tree
 
     pairs = [request.args for request in asked]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -90,9 +90,17 @@ def finish(results: dict[str, Any]) -> None:
     samples = results.get("samples") or {}
     audits = [task for task, lines in samples.items() if any(map(is_judged, lines))]
     for task in audits:
-        samples[task] = [*map(finished_sample, samples[task])]
+        samples[task] = _Copied(map(finished_sample, samples[task]))
     if audits and len(audits) < len(samples):
         add_columns(results, audits)
+
+
+class _Copied(list[dict[str, Any]]):
+    """Samples, of which a loop gets copies: the harness puts other forms of requests and answers into each that it
+    writes, which would take as much memory again."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return map(dict, super().__iter__())
 
 
 def details_of(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lm_eval_leakage.scoring.prefix_tree import BoolArray, IntArray, Text, lexicographic, shared_with_previous
-from lm_eval_leakage.scoring.scorers import ScoredText
+from lm_eval_leakage.scoring.scorers import ScoredText, disagreement
 
 DoubleArray = npt.NDArray[np.float64]
 
@@ -46,13 +46,6 @@ class Returned:
     n_cached: int
     logprobs: DoubleArray
     greedy: BoolArray
-
-    def __post_init__(self) -> None:
-        if len(self.logprobs) != len(self.greedy):
-            raise ValueError(
-                f"{len(self.logprobs)} log-probabilities and {len(self.greedy)} greedy flags; there must be one of "
-                "each for every returned token"
-            )
 
 
 class SharedScores:
@@ -160,7 +153,7 @@ class EngineScorer:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.n_tokens, self.n_cached, self.n_holes = 0, 0, 0  # of all texts sent so far
+        self.n_cached, self.n_holes = 0, 0  # tokens, of all texts sent so far
 
     def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
         """Results of the texts, portion by portion, in the order in which they were sent."""
@@ -179,6 +172,15 @@ class EngineScorer:
             last = len(scores.texts) - 1
             before = [(scores.texts[last], scores.row(last))]
             begun += len(portion)
+
+    def disagreement(self, texts: Sequence[Text]) -> float:
+        """How far the answers to `texts` are from those of plain requests, as by `scorers.disagreement`."""
+        found, own = [*self.answers(texts)], []
+        for text, returned in zip(texts, self.engine.scores([text.tokens for text in texts], None), strict=True):
+            alone = SharedScores([text])
+            alone.receive(0, returned)
+            own.append(alone.answer(0).loglikelihood)
+        return disagreement(found, own, texts)
 
     def _scored(self, texts: Sequence[Text], before: Sequence[tuple[Text, Returned]], salt: str) -> SharedScores:
         """The scores of `before`, whose answers are known, and of `texts`."""
@@ -202,7 +204,6 @@ class EngineScorer:
         if n_before is None or n_after is None or n_after > n_before:
             logger.warning("the engine interrupted requests, or does not say; asking %d texts again", len(texts))
             found = self.engine.scores(texts, None)
-        self.n_tokens += sum(map(len, texts))
         self.n_cached += sum(one.n_cached for one in found)
         return found
 

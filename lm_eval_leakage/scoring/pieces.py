@@ -391,7 +391,7 @@ class Piece:
         """The indices for gathering, on the device of a layer (a model may be split over several)."""
         if device not in self._on_device:
             self._on_device[device] = Indices(
-                trunks=[_slice_or_index(trunk.keys, device) for trunk in self.trunks],
+                trunks=[index_tensor(trunk.keys, device) for trunk in self.trunks],
                 keys=[index_tensor(blocks.keys, device) for blocks in self.blocks],
                 places=[index_tensor(blocks.index, device) for blocks in self.blocks],
                 path_on=index_tensor(self._path_on, device),
@@ -418,17 +418,10 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Indices:
-    trunks: list[slice | Tensor]
+    trunks: list[Tensor]
     keys: list[Tensor]
     places: list[Tensor]
     path_on: Tensor
-
-
-def _slice_or_index(keys: IntArray, device: torch.device) -> slice | Tensor:
-    """A slice, which copies nothing, where the keys are consecutive."""
-    if len(keys) and int(keys[-1]) - int(keys[0]) + 1 == len(keys):
-        return slice(int(keys[0]), int(keys[-1]) + 1)
-    return index_tensor(keys, device)
 
 
 def index_tensor(indices: npt.NDArray[np.integer[Any]], device: torch.device) -> Tensor:

@@ -1,4 +1,5 @@
-"""Scorers: log-likelihoods of many texts, yielded as they become known in tree order; here, the one by tree attention.
+"""Scorers: log-likelihoods of many texts, yielded as they become known in tree order; by tree attention, or by the
+model's own key-value cache.
 
 How many tokens fit into a forward pass is estimated from free memory, and halved when memory runs out. By default
 glibc returns every large tensor to the system when it is freed and asks for it again, zeroed page by page, in the next
@@ -8,25 +9,26 @@ told to keep that memory.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import inspect
 import logging
+import math
 import os
 import platform
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lm_eval_leakage.scoring.pieces import Carried, Piece, index_tensor
-from lm_eval_leakage.scoring.prefix_tree import BoolArray, IntArray, PrefixTree, Text, Texts, prefix_tree
-from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy, rows_at_once
+from lm_eval_leakage.scoring.pieces import Carried, Piece, UnsuitedModelError, index_tensor
+from lm_eval_leakage.scoring.prefix_tree import PrefixTree, Text, Texts, prefix_tree
+from lm_eval_leakage.scoring.tree_model import TreeModel, logprobs_and_greedy, rows_at_once, vocabulary_size
 
 logger = logging.getLogger(__name__)
 FEWEST_TOKENS = 16
@@ -103,11 +105,7 @@ def keep_freed_memory() -> bool:
     return all(taken)
 
 
-CELLS_AT_ONCE = 2**18  # texts times depths that are summed together: 1 MiB of indices
-
-
-@dataclass(frozen=True)
-class ScoredText:
+class ScoredText(NamedTuple):
     """One text's result: summed log-likelihood of its scored tokens (nats), and whether each was the most likely."""
 
     text: int
@@ -115,23 +113,15 @@ class ScoredText:
     greedy: bool
 
 
-@dataclass(frozen=True, eq=False)
-class ScoredTexts:
-    """The same of several texts, each array `(n_texts,)`."""
-
-    texts: IntArray
-    loglikelihoods: npt.NDArray[np.float64]
-    greedy: BoolArray
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def __iter__(self) -> Iterator[ScoredText]:
-        return map(ScoredText, self.texts.tolist(), self.loglikelihoods.tolist(), self.greedy.tolist())
-
-    def answers(self) -> list[tuple[float, bool]]:
-        """Of each text, its log-likelihood and whether its tokens were the most likely."""
-        return list(zip(self.loglikelihoods.tolist(), self.greedy.tolist(), strict=True))
+def disagreement(found: Iterable[ScoredText], own: Iterable[float], texts: Sequence[Text]) -> float:
+    """Root mean square over `texts` of the difference between their log-likelihoods and the model's own, per square
+    root of a token; infinite if one is NaN."""
+    squares = [
+        (answer.loglikelihood - loglikelihood) ** 2 / text.n_scored
+        for answer, loglikelihood, text in zip(sorted(found, key=lambda one: one.text), own, texts, strict=True)
+    ]
+    error = math.sqrt(sum(squares) / len(squares))
+    return math.inf if math.isnan(error) else error
 
 
 class PathSums:
@@ -142,52 +132,24 @@ class PathSums:
 
     def __init__(self, tree: PrefixTree) -> None:
         self.tree = tree
-        self.logprobs = np.empty(len(tree.target_tokens), np.float32)
+        self.logprobs = np.empty(len(tree.target_tokens))
         self.greedy = np.empty(len(tree.target_tokens), np.bool_)
         self._path = np.zeros(int(tree.lengths.max(initial=0)), np.int32)  # at each depth, the last target so far
-        self._n_answered = 0
+        self._n_answered = self._n_targets = 0
 
-    def answers(self, n_nodes: int) -> ScoredTexts:
+    def answers(self, n_nodes: int) -> list[ScoredText]:
         """Results of the texts that are complete after the first `n_nodes` nodes and have not been returned yet."""
-        tree, first = self.tree, self._n_answered
-        stop = max(first, int(np.searchsorted(tree.nodes_until, n_nodes, side="right")))
-        self._n_answered = stop
-        totals, greedy = np.empty(stop - first, np.float64), np.empty(stop - first, np.bool_)
-        if stop > first:
-            width = int(tree.lengths[first:stop].max() - tree.scored_from[first:stop].min())
-            step = max(1, CELLS_AT_ONCE // width)
-            for begin in range(first, stop, step):
-                some = slice(begin - first, begin - first + step)
-                totals[some], greedy[some] = self._summed(begin, min(begin + step, stop))
-        return ScoredTexts(tree.order[first:stop], totals, greedy)
-
-    def _summed(self, first: int, stop: int) -> tuple[npt.NDArray[np.float64], BoolArray]:
-        """Results of the texts `first .. stop - 1`. Those with the same number of tokens are summed together, which
-        rounds as summing each alone does."""
-        begins, ends = self.tree.scored_from[first:stop], self.tree.lengths[first:stop]
-        paths, low = self._paths(first, stop, int(begins.min()), int(ends.max()))
-        totals, greedy = np.empty(stop - first, np.float64), np.empty(stop - first, np.bool_)
-        for n_scored in np.unique(ends - begins).tolist():
-            alike = np.flatnonzero(ends - begins == n_scored)
-            depths = (begins[alike] - low)[:, None] + np.arange(n_scored)
-            targets = paths[alike[:, None], depths]
-            totals[alike] = np.add.reduce(self.logprobs[targets].astype(np.float64), axis=1)
-            greedy[alike] = self.greedy[targets].all(axis=1)
-        return totals, greedy
-
-    def _paths(self, first: int, stop: int, low: int, high: int) -> tuple[IntArray, int]:
-        """At each depth from one of at most `low` on, which is also returned, the target on the path of each text."""
-        until = self.tree.targets_until
-        begin, end = int(until[first - 1]) if first else 0, int(until[stop - 1])
-        depths = self.tree.target_depths[begin:end]
-        low = min(low, int(depths.min(initial=low)))
-        paths = np.zeros((stop - first, high - low), np.int32)
-        owners = np.repeat(np.arange(stop - first), np.diff(until[first:stop], prepend=begin))
-        paths[0] = self._path[low:high]
-        paths[owners, depths - low] = np.arange(begin, end, dtype=np.int32)
-        np.maximum.accumulate(paths, axis=0, out=paths)  # a later target has a higher index
-        self._path[low:high] = paths[-1]
-        return paths, low
+        tree, found = self.tree, []
+        stop = int(np.searchsorted(tree.nodes_until, n_nodes, side="right"))
+        edges = (tree.order, tree.scored_from, tree.lengths, tree.targets_until)
+        for text, first, length, until in zip(*(one[self._n_answered : stop].tolist() for one in edges), strict=True):
+            new = np.arange(self._n_targets, until, dtype=np.int32)
+            self._path[tree.target_depths[self._n_targets : until]] = new
+            own = self._path[first:length]
+            found.append(ScoredText(text, float(self.logprobs[own].sum()), bool(self.greedy[own].all())))
+            self._n_targets = until
+        self._n_answered = max(self._n_answered, stop)
+        return found
 
 
 class Scorer(ABC):
@@ -198,7 +160,7 @@ class Scorer(ABC):
     budget: TokenBudget
 
     @abstractmethod
-    def batches(self, texts: Sequence[Text]) -> Iterator[ScoredTexts]: ...
+    def batches(self, texts: Sequence[Text]) -> Iterator[list[ScoredText]]: ...
 
     def answers(self, texts: Sequence[Text]) -> Iterator[ScoredText]:
         return chain.from_iterable(self.batches(texts))
@@ -222,7 +184,7 @@ class TreeScorer(Scorer):
         self.device = device
         self.budget = budget
 
-    def batches(self, texts: Sequence[Text]) -> Iterator[ScoredTexts]:
+    def batches(self, texts: Sequence[Text]) -> Iterator[list[ScoredText]]:
         tree = texts.tree if isinstance(texts, TextsOfTree) else prefix_tree(texts)
         sums, carried, first, n_nodes = PathSums(tree), Carried(), 0, len(tree.node_tokens)
         while first < n_nodes:
@@ -268,3 +230,114 @@ def summed(logits: Tensor, tokens: Tensor) -> tuple[float, bool]:
 
 def tokens_of(text: Text, device: torch.device) -> Tensor:
     return index_tensor(text.tokens, device)
+
+
+# ---------------------------------------------------------------------- shared prefixes
+
+LOGITS_OF_TAILS = 2**26  # values
+CACHED_PER_TOKEN = 16  # tokens in the cache, of all rows together, for each token of a forward pass
+
+
+class SharedPrefixScorer(Scorer):
+    """Computes the common prefix of a run of texts once, keeps it in the model's own key-value cache, and scores the
+    remainders as a batch. For models whose attention cannot be replaced."""
+
+    name = "a shared-prefix cache"
+
+    def __init__(self, model: Any, device: torch.device, budget: TokenBudget) -> None:
+        self.model = model
+        self.device = device
+        self.budget = budget
+        known = inspect.signature(getattr(model, "get_base_model", lambda: model)().forward).parameters
+        self._takes_positions = "position_ids" in known
+        if "past_key_values" not in known:
+            raise UnsuitedModelError("it has no key-value cache")
+
+    @torch.inference_mode()
+    def batches(self, texts: Sequence[Text]) -> Iterator[list[ScoredText]]:
+        for run in runs_with_shared_prefix(texts):
+            n_prefix = shared_prefix_length([texts[index] for index in run])
+            past = self._read_prefix(tokens_of(texts[run[0]], self.device)[:n_prefix]) if n_prefix else None
+            while run:
+                longest = max(len(texts[index].tokens) for index in run) - n_prefix
+                fitting = min(self.budget.max_tokens, self._rows_at_once) // longest
+                rows = max(1, min(fitting, CACHED_PER_TOKEN * self.budget.max_tokens // (n_prefix + longest)))
+                try:
+                    found = self._read_rests([texts[index] for index in run[:rows]], n_prefix, past)
+                except RuntimeError as error:
+                    if rows == 1:
+                        raise
+                    self.budget.lower(error)
+                    continue
+                yield [ScoredText(text, *answer) for text, answer in zip(run[:rows], found, strict=True)]
+                run = run[rows:]
+
+    @property
+    def _rows_at_once(self) -> int:
+        """How many rows of logits may be in memory at once; more than by `TreeScorer`, as layers are read so often."""
+        return max(1, LOGITS_OF_TAILS // vocabulary_size(self.model))
+
+    def _read_prefix(self, tokens: Tensor) -> Any:
+        *_, (_, _, past) = self._read(tokens[None], torch.ones_like(tokens[None]), None, cached=True)
+        if not hasattr(past, "batch_repeat_interleave"):
+            raise UnsuitedModelError(f"its cache, {type(past).__name__}, cannot be shared by several texts")
+        return past
+
+    def _read_rests(self, texts: Sequence[Text], n_prefix: int, past: Any) -> list[tuple[float, bool]]:
+        rests = [tokens_of(text, self.device)[n_prefix:] for text in texts]
+        rows = torch.nn.utils.rnn.pad_sequence([rest[:-1] for rest in rests], batch_first=True)
+        mask = torch.ones((len(texts), n_prefix + rows.shape[1]), dtype=torch.long, device=self.device)
+        for row, rest in zip(mask, rests, strict=True):
+            row[n_prefix + len(rest) - 1 :] = 0
+        if past is not None:
+            past = copy.deepcopy(past)
+            past.batch_repeat_interleave(len(texts))
+        sums, greedy = [0.0] * len(texts), [True] * len(texts)
+        for first, logits, _ in self._read(rows, mask, past, cached=past is not None):
+            for index, (text, rest, row) in enumerate(zip(texts, rests, logits, strict=True)):
+                begin = max(len(rest) - text.n_scored - 1, first)  # the token before the first scored one predicts it
+                wanted = rest[begin + 1 : first + len(row) + 1]
+                some, likeliest = summed(row[begin - first :][: len(wanted)], wanted)
+                sums[index] += some
+                greedy[index] &= likeliest
+        return list(zip(sums, greedy, strict=True))
+
+    def _read(self, rows: Tensor, mask: Tensor, past: Any, cached: bool) -> Iterator[tuple[int, Tensor, Any]]:
+        """Reads as many columns of `rows` at once as their logits fit into memory: the first column, logits, and the
+        cache after them. `mask` includes the tokens in the cache."""
+        n_past, n_columns = mask.shape[1] - rows.shape[1], rows.shape[1]
+        step = max(1, self._rows_at_once // len(rows))
+        for first in range(0, n_columns, step):
+            some = rows[:, first : first + step]
+            columns = torch.arange(n_past + first, n_past + first + some.shape[1], device=self.device)
+            further = {"position_ids": columns[None].expand_as(some)} if self._takes_positions else {}
+            output = self.model(
+                input_ids=some,
+                attention_mask=mask[:, : n_past + first + some.shape[1]],
+                past_key_values=past,
+                use_cache=cached or step < n_columns,
+                **further,
+            )
+            past = output.past_key_values
+            yield first, output.logits, past
+
+
+def runs_with_shared_prefix(texts: Sequence[Text]) -> list[list[int]]:
+    """Indices of the texts, sorted by tokens, in runs where each shares half of its tokens with the one before."""
+    runs: list[list[int]] = []
+    for index in sorted(range(len(texts)), key=lambda index: texts[index].tokens.tolist()):
+        text = texts[index]
+        if runs and 2 * shared_prefix_length([texts[runs[-1][-1]], text]) >= len(text.tokens):
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return runs
+
+
+def shared_prefix_length(texts: Sequence[Text]) -> int:
+    """Length of the common prefix of all texts that needs no logits; the token before the first scored one
+    is the first that needs them."""
+    rows = [text.tokens[: -text.n_scored - 1] for text in texts]
+    shortest = min(map(len, rows))
+    differs = np.flatnonzero((np.stack([row[:shortest] for row in rows]) != rows[0][:shortest]).any(axis=0))
+    return int(differs[0]) if len(differs) else shortest

@@ -280,10 +280,13 @@ class TreeModel:
     """
 
     def __init__(self, model: Any) -> None:
+        from transformers import AttentionInterface, AttentionMaskInterface
+
         self._parts = TwoParts(model)
         self.model, self.backbone = self._parts.model, self._parts.backbone
         self._configs = {id(part.config): part.config for part in self.model.modules() if hasattr(part, "config")}
-        _register()
+        AttentionInterface.register(ATTENTION_NAME, _attention)
+        AttentionMaskInterface.register(ATTENTION_NAME, _mask)
 
     @torch.inference_mode()
     def score(self, piece: Piece, device: torch.device) -> tuple[IntArray, FloatArray, BoolArray]:
@@ -309,7 +312,7 @@ class TreeModel:
     def _read(self, piece: Piece, device: torch.device) -> Any:
         """The backbone's output on the piece's nodes."""
         tokens, depths = (index_tensor(row, device)[None] for row in (piece.tokens, piece.depths))
-        with _reading(piece), self._our_attention():
+        with self._our_attention(piece):
             output = self.backbone(
                 input_ids=tokens,
                 position_ids=depths,
@@ -324,7 +327,8 @@ class TreeModel:
         return output
 
     @contextmanager
-    def _our_attention(self) -> Iterator[None]:
+    def _our_attention(self, piece: Piece) -> Iterator[None]:
+        token = _piece_at_hand.set(piece)
         usual = {key: getattr(config, "_attn_implementation", None) for key, config in self._configs.items()}
         try:
             for config in self._configs.values():
@@ -333,6 +337,7 @@ class TreeModel:
         finally:
             for key, config in self._configs.items():
                 config._attn_implementation = usual[key]
+            _piece_at_hand.reset(token)
 
 
 def logprobs_and_greedy(logits: Tensor, rows: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -356,25 +361,6 @@ def _is_first_maximum(logits: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
     (candidates,) = torch.where(greedy)
     greedy[candidates] = logits[rows[candidates]].float().argmax(dim=1) == tokens[candidates]
     return greedy
-
-
-@contextmanager
-def _reading(piece: Piece) -> Iterator[None]:
-    token = _piece_at_hand.set(piece)
-    try:
-        yield
-    finally:
-        _piece_at_hand.reset(token)
-
-
-def _register() -> None:
-    """Registers our attention and masks with transformers under ATTENTION_NAME."""
-    try:
-        from transformers import AttentionInterface, AttentionMaskInterface
-    except ImportError as error:
-        raise UnsuitedModelError("this version of transformers has no replaceable attention and masks") from error
-    AttentionInterface.register(ATTENTION_NAME, _attention)
-    AttentionMaskInterface.register(ATTENTION_NAME, _mask)
 
 
 def _mask(*_: object, mask_function: MaskFunction, attention_mask: Tensor, **__: object) -> TreeMask:

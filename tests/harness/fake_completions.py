@@ -9,7 +9,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from hashlib import blake2b
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -49,7 +49,7 @@ class Raw(bytes):
 
 
 class Status(int):
-    """Sent without content."""
+    """Sent without a response."""
 
 
 # ---------------------------------------------------------------------- what may be wrong
@@ -146,8 +146,11 @@ class FakeServer:
 
 
 @contextmanager
-def serving(fake: FakeServer) -> Iterator[str]:
-    """The URL of its completions."""
+def served(
+    post: Callable[[str, Response], Any], get: Callable[[str], Any] = lambda path: Status(404)
+) -> Iterator[str]:
+    """The URL of completions of a server. Both take the path, `post` also what was sent; they return what is sent as
+    JSON, a Status, or Raw."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -155,7 +158,12 @@ def serving(fake: FakeServer) -> Iterator[str]:
         disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
-            found = fake.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.say(post(self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+
+        def do_GET(self) -> None:
+            self.say(get(self.path))
+
+        def say(self, found: Any) -> None:
             content = b"{}" if isinstance(found, Status) else found
             if not isinstance(content, bytes):
                 content = json.dumps(content).encode()
@@ -177,6 +185,11 @@ def serving(fake: FakeServer) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def serving(fake: FakeServer) -> AbstractContextManager[str]:
+    """The URL of its completions."""
+    return served(lambda _, sent: fake.answer(sent))
 
 
 class ByteCompletions(LocalCompletionsAPI):

@@ -22,11 +22,7 @@ import torch
 from tests.scoring.test_engine_cache import logprob
 
 COUNTER = "vllm:num_preemptions"
-IMPORTED = (
-    "lm_eval.models.vllm_causallms",
-    "lm_eval_leakage.harness.models.vllm_engine",
-    "lm_eval_leakage.harness.models.vllm_engine",
-)
+IMPORTED = ("lm_eval.models.vllm_causallms", "lm_eval_leakage.harness.models.vllm_engine")
 PARAMETERS = {
     "temperature": 1.0,
     "prompt_logprobs": None,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.harness.fake_completions import Raw, Status, served
 
 BLOCK = 4
 LIKELIEST = -0.5  # log-probability of the most likely token everywhere
@@ -46,7 +46,7 @@ class FakeVllm:
     def n_plain(self) -> int:
         return sum(sent["sampling_params"].get("skip_reading_prefix_cache", False) for sent in self.asked)
 
-    def answer(self, sent: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def answer(self, sent: dict[str, Any]) -> Any:
         with self.lock:
             number = len(self.asked)
             self.asked.append(sent)
@@ -55,14 +55,14 @@ class FakeVllm:
             self.n_computed += len(tokens) - n_cached
             self.blocks |= {(sent["cache_salt"], *tokens[:end]) for end in range(BLOCK, len(tokens) + 1, BLOCK)}
         if number in self.fails:
-            return self.fails[number], {"error": "Out of range float values are not JSON compliant"}
+            return Status(self.fails[number])
         found = {"prompt_logprobs": self.rows(tokens, n_cached), "choices": [self.choice(sent)]}
         told = n_cached
         if number in self.preempts:
             self.n_preempted, told = self.n_preempted + 1, 0
         if self.says_cached:
             found["usage"] = {"prompt_tokens_details": {"cached_tokens": told}}
-        return 200, found
+        return found
 
     def cached(self, sent: dict[str, Any]) -> int:
         tokens, end = sent["token_ids"], 0
@@ -94,40 +94,13 @@ class FakeVllm:
         )
 
 
-@contextmanager
-def serving(vllm: FakeVllm) -> Iterator[str]:
+def serving(vllm: FakeVllm) -> AbstractContextManager[str]:
     """The URL of its completions."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1  # an answer is one packet: two would wait for each other
-        disable_nagle_algorithm = True
+    def post(path: str, sent: dict[str, Any]) -> Any:
+        return vllm.answer(sent) if vllm.has_endpoint and path == "/inference/v1/generate" else Status(404)
 
-        def do_POST(self) -> None:
-            sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            known = vllm.has_endpoint and self.path == "/inference/v1/generate"
-            self.say(*(vllm.answer(sent) if known else (404, {"detail": "Not Found"})))
+    def get(path: str) -> Any:
+        return Raw(vllm.told().encode()) if vllm.metrics and path == "/metrics" else Status(404)
 
-        def do_GET(self) -> None:
-            self.say(*((200, vllm.told()) if vllm.metrics and self.path == "/metrics" else (404, "")))
-
-        def say(self, status: int, found: Any) -> None:
-            content = (found if isinstance(found, str) else json.dumps(found)).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *told: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1/completions"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return served(post, get)

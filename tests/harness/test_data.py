@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 
 import datasets
 import pytest
 
-from lm_eval_leakage.harness.tasks.data import load_questions
+from lm_eval_leakage.harness.tasks.data import KeptDocs, load_questions
+from lm_eval_leakage.questions.fields import question_from_doc
+from lm_eval_leakage.records import UntestableQuestion
+from tests.harness.test_task import GOOD, ONE, TWINS
 
 
 def config(**fields) -> SimpleNamespace:
@@ -42,3 +46,29 @@ def test_a_file_next_to_the_yaml_is_found_from_any_working_directory(tmp_path) -
         config(dataset_path="json", dataset_kwargs={"data_files": "own.jsonl"}, metadata=source), "test"
     )
     assert rows["question"][:] == ["Q?"]
+
+
+def test_a_row_is_taken_out_of_its_table_and_read_only_once() -> None:
+    taken, read = Counter(), Counter()
+
+    class Table(list):
+        def __iter__(self):
+            for number in range(len(self)):
+                taken[number] += 1
+                yield self[number]
+
+    def reading(doc):
+        read[doc["question"]] += 1
+        return question_from_doc(doc)
+
+    docs = KeptDocs(Table([GOOD, ONE | {"choices": []}, TWINS]), reading)
+    assert docs[1] is [*docs][1]
+    assert docs[-1] == TWINS
+    assert [doc["question"] for doc in docs[:2]] == [GOOD["question"], ONE["question"]]
+    assert set(taken.values()) == {1}
+    assert all(doc.reading is doc.reading for doc in docs)
+    assert isinstance(docs[1].reading, UntestableQuestion)
+    assert set(read.values()) == {1}
+    assert list(docs.features) == list(GOOD)
+    with pytest.raises(IndexError):
+        docs[3]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import logging
+import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_leakage.harness.models import prefix_tree_lm as exact_scoring
+from lm_eval_leakage.harness.models import tokenising as portions
 from lm_eval_leakage.harness.models.prefix_tree_lm import PrefixTreeLM
-from lm_eval_leakage.scoring import scorers as budgets
+from lm_eval_leakage.harness.models.tokenising import AS_HF, AS_VLLM, FittedTexts, in_portions, one_ahead
+from lm_eval_leakage.scoring.prefix_tree import Texts
 from tests.scoring.trees import CACHED, EXCHANGEABLE, NEITHER, TINY, tiny_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -90,22 +93,6 @@ def test_rolling_loglikelihoods_go_the_same_way(llama) -> None:
     assert lm_of(llama).loglikelihood_rolling(texts, disable_tqdm=True) == pytest.approx(
         stock.loglikelihood_rolling(texts, disable_tqdm=True), abs=1e-3
     )
-
-
-def test_no_requests_have_no_answers(llama) -> None:
-    assert lm_of(llama).loglikelihood([], disable_tqdm=True) == []
-
-
-def test_texts_over_the_window_are_counted_in_one_line(llama, caplog) -> None:
-    lm_of(llama).loglikelihood(asked(), disable_tqdm=True)
-    assert "2 of 12 texts are longer than the model's window of 100 tokens" in caplog.text
-
-
-def test_a_continuation_longer_than_the_window_is_named_before_anything_is_computed(llama, monkeypatch) -> None:
-    lm = lm_of(llama)
-    monkeypatch.setattr(lm.choice, "scorer", None)  # nothing could be scored
-    with pytest.raises(ValueError, match="101 of continuation .'zzz.*window of 100: raise max_length"):
-        lm.loglikelihood(asked([("The sky", " is"), ("a", "z" * 101)]), disable_tqdm=True)
 
 
 def test_answers_are_cached_one_by_one_as_they_come(llama) -> None:
@@ -264,11 +251,6 @@ def test_a_batch_size_gets_a_warning_that_it_is_for_generation_only(llama, caplo
     assert "batch_size=16 applies to generation only" in caplog.text
 
 
-def test_the_default_batch_size_is_not_worth_a_word(llama, caplog) -> None:
-    lm_of(llama, batch_size=1)
-    assert "batch_size" not in caplog.text
-
-
 def test_half_precision_is_scored_in_float32_log_softmax(llama) -> None:
     lm = lm_of(llama, dtype="bfloat16")
     assert lm.softmax_dtype == torch.float32
@@ -291,28 +273,85 @@ def test_generation_is_that_of_hf(llama) -> None:
     assert lm_of(llama).generate_until(request, disable_tqdm=True) == stock.generate_until(request, disable_tqdm=True)
 
 
-def test_the_budget_follows_free_memory(monkeypatch) -> None:
-    model = tiny_model("llama", TINY)
-    per_token = budgets.bytes_per_token(model)
-    for n_free, expected in ((0, 256), (2 * 1000 * per_token, 512), (10**15, budgets.MOST_TOKENS["cpu"])):
-        monkeypatch.setattr(budgets, "free_memory", lambda _, n_free=n_free: n_free)
-        assert budgets.default_max_tokens(model, torch.device("cpu")) == expected
+# ---------------------------------------------------------------------- portions
 
 
-def test_the_check_at_start_up_distinguishes_rounding_noise_from_an_error(llama, monkeypatch, caplog) -> None:
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr(exact_scoring, "NOISE", dict.fromkeys(exact_scoring.NOISE, -1.0))
-    assert lm_of(llama).choice.scorer is None
-    assert "is off by" in caplog.text
+@given(st.lists(st.integers(1, 9), max_size=30), st.integers(1, 5), st.integers(1, 20))
+def test_portions_are_consecutive_and_as_large_as_allowed(sizes, most_requests, most_characters) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(portions, "MOST_REQUESTS", most_requests)
+        patch.setattr(portions, "MOST_CHARACTERS", most_characters)
+        found = in_portions(sizes)
+    assert [index for some in found for index in range(some.start, some.stop)] == [*range(len(sizes))]
+    for some, following in zip(found, [*found[1:], None][: len(found)], strict=True):
+        n_requests, total = some.stop - some.start, sum(sizes[some])
+        assert n_requests == 1 or (n_requests <= most_requests and total <= most_characters)
+        assert following is None or n_requests == most_requests or total + sizes[some.stop] > most_characters
 
 
-def test_the_rank_counts_the_processes_of_all_nodes(monkeypatch) -> None:
-    """`hf` takes the rank within the node, so that on two nodes of one process each, both would be the first."""
+def test_the_next_task_is_done_while_the_caller_works_on_one_and_no_more_than_that() -> None:
+    done = [threading.Event() for _ in range(5)]
 
-    def on_the_second_node(self, *_: object, **__: object) -> None:
-        self._rank, self._world_size, self.backend = 0, 1, "seq2seq"
-        self.accelerator = SimpleNamespace(process_index=1, num_processes=2)
+    def task(number: int):
+        return lambda: (done[number].set(), number)[1]
 
-    monkeypatch.setattr(HFLM, "__init__", on_the_second_node)
-    lm = PrefixTreeLM(pretrained="any", max_tokens=64)
-    assert (lm.rank, lm.world_size) == (1, 2)
+    for number in one_ahead(task(number) for number in range(5)):
+        if number < 4:
+            assert done[number + 1].wait(10)
+        assert not any(event.is_set() for event in done[number + 2 :])
+
+
+def test_an_error_in_the_thread_is_raised_where_its_result_is_due() -> None:
+    seen = []
+    with pytest.raises(ZeroDivisionError):
+        seen.extend(one_ahead([lambda: 1, lambda: 1 // 0, lambda: 3]))
+    assert [*one_ahead([])] == []
+
+
+@pytest.mark.parametrize(("fit", "longest", "argument"), [(AS_HF, 9, "max_length"), (AS_VLLM, 7, "max_model_len")])
+def test_a_window_of_eight_tokens_holds_nine_for_hf_and_seven_for_vllm(fit, longest, argument, caplog) -> None:
+    fitted, tokens = FittedTexts(8, fit), np.arange(20, dtype=np.int32)
+    (fits,) = fitted.texts([("", "")], Texts.of_pairs([(tokens[:1], tokens[1:longest])]))
+    assert (fits.tokens.tolist(), fits.n_scored) == ([*range(longest)], longest - 1)
+    fitted.warn_if_cut()
+    assert not caplog.messages
+    (cut,) = fitted.texts([("", "")], Texts.of_pairs([(tokens[:2], tokens[2 : longest + 1])]))
+    assert (cut.tokens.tolist(), cut.n_scored) == ([*range(1, longest + 1)], longest - 1)
+    fitted.warn_if_cut()
+    assert (
+        f"1 of 2 texts are longer than the model's window of 8 tokens, and truncated on the left as by `{fit.backend}`"
+        in caplog.text
+    )
+    with pytest.raises(ValueError, match=f"at most {longest - 1} in the model's window of 8: raise {argument}, or"):
+        fitted.texts([("", "")], Texts.of_pairs([(tokens[:1], tokens[:longest])]))
+
+
+@pytest.mark.parametrize("most_requests", [1, 5])
+def test_any_size_of_portions_gives_the_answers_of_hf_in_order(llama, most_requests, monkeypatch) -> None:
+    monkeypatch.setattr(portions, "MOST_REQUESTS", most_requests)
+    assert_as_hf(llama, lm_of(llama))
+
+
+def test_a_continuation_that_does_not_fit_is_named_with_the_remedy(llama) -> None:
+    with pytest.raises(ValueError, match="101 of continuation .'zzz.*window of 100: raise max_length"):
+        lm_of(llama).loglikelihood(asked([("The sky", " is"), ("a", "z" * 101)]), disable_tqdm=True)
+
+
+def test_texts_that_are_cut_are_counted_over_all_portions(llama, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(portions, "MOST_REQUESTS", 3)
+    lm_of(llama).loglikelihood(asked(), disable_tqdm=True)
+    assert caplog.text.count("truncated on the left") == 1
+    assert "2 of 12 texts are longer" in caplog.text
+
+
+def test_only_the_portions_with_texts_that_are_too_long_are_left_to_hf(tmp_path: Path, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(portions, "MOST_REQUESTS", 1)
+    rope = {"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 2.0}
+    model = checkpoint(tmp_path, max_position_embeddings=64, rope_parameters=rope)
+    lm = lm_of(model, batch_size=1)
+    n_scored = []
+    usual = lm.choice.scorer.batches
+    lm.choice.scorer.batches = lambda texts: n_scored.append(len(texts)) or usual(texts)
+    assert_as_hf(model, lm, [("a" * 5, "b"), ("c" * 70, "bc"), ("d" * 80, "bc"), ("a" * 5, "c")], batch_size=1)
+    assert n_scored == [1, 1]
+    assert caplog.text.count("rotary embedding depends on") == 1

@@ -1,4 +1,5 @@
-"""Batched tokenisation against the harness's own, which encodes one pair at a time."""
+"""Batched tokenisation against the harness's own, which encodes one pair at a time; and tokens joined from lines and
+words against those of the whole text, for tokenizers of all kinds."""
 
 from __future__ import annotations
 
@@ -7,17 +8,22 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness.models import tokenising
 from lm_eval_leakage.harness.models.safe_cuts import safe_cuts
-from lm_eval_leakage.harness.models.tokenising import JoinedTokens, encoded_pairs
-from tests.harness.test_joined_tokens import TEXTS as RICH_TEXTS
+from lm_eval_leakage.harness.models.tokenising import JoinedTokens, encoded_pairs, tokens_in
 from tests.harness.test_prefix_tree_lm import tokenizer_over_bytes
 from tests.harness.tokenizer_families import FAMILIES, tokenizer_of
 
+PIECES = [*"\n \t\u00a0\u2028\u3000▁ĠĊ/aA'.é\u0301の🦊ſ¨\x1c\u200b\u200d\x00İßﬁ"]
+PIECES += ("\n\n", "  ", "\r\n", "//", "B.", "the", "the Earth", "Mars", "12", "345", "(1)", "it's", "?\n", "...")
+PIECES += ("\nA. ", "\nB. the ", "I've", "</s>", "<s>", "<fim>", "<|end|>", "<b>", "e\u0301", "中文", "👩‍🚀")
+PIECES += ("[UNK]", "<unk>", "<0x0A>")
+RICH_TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), min_size=1, max_size=14).map("".join)
+LETTERED = [f"{label}. {option}" for label in "AB" for option in ("Mars", "the Earth", "", "12 ", "</s>")]
 TEXTS = st.text(st.sampled_from("ab \nä中🦊</s>"), max_size=8) | st.sampled_from(["<s>", "<s>a", "a<s>"])
 
 
@@ -94,3 +100,68 @@ def test_more_requests_than_a_batch_keep_their_order(monkeypatch) -> None:
 def test_a_context_of_spaces_alone_is_named_with_the_remedy() -> None:
     with pytest.raises(ValueError, match="the context '  ' .before 'x'. is only white space"):
         list(encoded_pairs(OnlyTokens(False, None), [("  ", "x")]))
+
+
+# ---------------------------------------------------------------------- lines and words
+
+
+def assert_joined_as_whole(tokenizer, texts: list[str]) -> None:
+    cuts = safe_cuts(tokenizer)
+    distinct = [*dict.fromkeys(text for text in texts if text)]
+    for special in (None, False):
+        asked = {} if special is None else {"add_special_tokens": special}
+        found = JoinedTokens(tokenizer, cuts).encoded(distinct, special)
+        for text in distinct:
+            assert tokens_in(found[text]).tolist() == tokenizer.encode(text, **asked), text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(max_examples=12)
+@given(texts=st.lists(RICH_TEXTS, min_size=1, max_size=5))
+@example(texts=["\n".join(lines) for lines in itertools.permutations(LETTERED, 2)])
+@example(texts=["x\nA.", "x \nA.", "x.\n/a", "x\n A.", "</s>\nA. b", "a ▁b", "<|end|> a", "a <fim>", "a\n<fim>"])
+def test_joined_tokens_are_those_of_the_whole_text(family: str, texts: list[str]) -> None:
+    assert_joined_as_whole(tokenizer_of(family), texts)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_proof_is_found_for_the_families_that_have_one(family: str) -> None:
+    cuts = safe_cuts(tokenizer_of(family))
+    assert (cuts.lines is not None, cuts.words is not None) == FAMILIES[family][1:]
+
+
+def test_equal_words_and_lines_are_encoded_once() -> None:
+    tokenizer = tokenizer_of("Llama 3")
+    encoded: list[str] = []
+
+    class Counting:
+        def __call__(self, strings, **asked):  # of guards
+            return tokenizer(strings, **asked)
+
+        @property
+        def backend_tokenizer(self):
+            return self
+
+        def encode_batch_fast(self, strings, **asked):
+            encoded.extend(strings)
+            return tokenizer.backend_tokenizer.encode_batch_fast(strings, **asked)
+
+    joined = JoinedTokens(Counting(), safe_cuts(tokenizer))
+    texts = ["a b\n" + "\n".join(lines) for lines in itertools.permutations(["c d", "e f", "g d"])]
+    joined.encoded(texts, None)
+    assert 0 < len(encoded) == len(set(encoded))
+    assert max(map(len, encoded)) <= len("a g\n")
+    joined.encoded([text + "\nc f" for text in texts], None)
+    assert len(encoded) == len(set(encoded))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_parts_that_are_forgotten_in_the_middle_of_a_batch_are_still_joined(family: str, monkeypatch) -> None:
+    monkeypatch.setattr(tokenising, "WORDS_REMEMBERED", 2)  # the sixty-five thousandth word of a benchmark
+    monkeypatch.setattr(tokenising, "LINES_REMEMBERED", 2)
+    tokenizer = tokenizer_of(family)
+    joined = JoinedTokens(tokenizer, safe_cuts(tokenizer))
+    for number in range(4):
+        texts = [f"the state's a{number} b{number}\nB. it is c{number}\nC. d d d{number} {word}" for word in "xyz"]
+        for text, tokens in joined.encoded(texts, None).items():
+            assert tokens_in(tokens).tolist() == tokenizer.encode(text), text

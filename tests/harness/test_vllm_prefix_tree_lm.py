@@ -109,13 +109,6 @@ def test_lists_without_flat_log_probabilities_are_read_too(module, model, monkey
         loaded.assert_equal(MIXED)
 
 
-def test_all_flags_of_the_most_likely_token_occur_and_a_tie_counts_as_the_most_likely(module, model) -> None:
-    loaded = Loaded(module, model, Behaviour())
-    pairs = [("", letter) for letter in "abcdefghijklmnop"]
-    loaded.assert_equal(pairs)
-    assert {greedy for _, greedy in answers(loaded.ours, pairs)} == {True, False}
-
-
 def test_requests_are_sent_in_the_order_of_their_tokens_with_a_salt_of_their_own(module, model) -> None:
     loaded = Loaded(module, model, Behaviour())
     answers(loaded.ours, ORDERS[::-1])
@@ -126,12 +119,6 @@ def test_requests_are_sent_in_the_order_of_their_tokens_with_a_salt_of_their_own
     salts = {salt for call in loaded.ours.model.calls for _, _, salt, _ in call}
     assert len(salts) == 2
     assert None not in salts
-
-
-def test_a_text_with_which_another_begins_is_not_sent_again(module, model) -> None:
-    loaded = Loaded(module, model, Behaviour())
-    answers(loaded.ours, [(STEM, "the"), (STEM, "the Nile"), (STEM, "the Nile")])
-    assert len(loaded.ours.model.calls[0]) == 1
 
 
 def test_a_token_after_the_last_cached_block_is_asked_for_alone(module, model) -> None:
@@ -181,14 +168,6 @@ def test_texts_are_asked_again_plainly_if_requests_were_interrupted(module, mode
     assert answers(loaded.ours, PARTING) != answers(loaded.stock, PARTING), "else nothing is tested here"
 
 
-def test_texts_are_asked_again_plainly_if_the_count_of_interruptions_is_gone(module, model) -> None:
-    behaviour = Behaviour()
-    loaded = Loaded(module, model, behaviour)
-    behaviour.counts = False
-    loaded.assert_equal(ORDERS)
-    assert len(loaded.ours.model.calls) >= 2
-
-
 @pytest.mark.parametrize(
     ("behaviour", "arguments", "reason"),
     [
@@ -235,12 +214,6 @@ def test_a_value_that_is_not_a_number_is_asked_for_again(module, model) -> None:
     loaded = Loaded(module, model, Behaviour(off_by=float("nan"), block=4))
     assert loaded.ours.reports_as_it_goes
     loaded.assert_equal(PARTING)
-
-
-def test_large_blocks_are_named_with_the_remedy(module, model, caplog) -> None:
-    loaded = Loaded(module, model, Behaviour(block=128))
-    assert loaded.ours.reports_as_it_goes
-    assert "block_size" in one_line(caplog)
 
 
 def test_an_older_vllm_is_refused_in_a_sentence_that_names_the_version(module, model, monkeypatch) -> None:
@@ -293,9 +266,3 @@ def test_a_continuation_that_fills_the_window_is_refused_in_a_sentence(module, m
     loaded = Loaded(module, model, Behaviour(window=50))
     with pytest.raises(ValueError, match="at most 48 in the model's window of 50: raise max_model_len"):
         answers(loaded.ours, [("a", "b" * 49)])
-
-
-def test_without_requests_nothing_is_asked(module, model) -> None:
-    loaded = Loaded(module, model, Behaviour())
-    assert loaded.ours.loglikelihood([], disable_tqdm=True) == []
-    assert not loaded.ours.model.calls

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.harness.models.safe_cuts import safe_cuts
-from tests.harness.test_joined_tokens import LETTERED, PIECES, assert_joined_as_whole
+from tests.harness.test_tokenising import LETTERED, PIECES, assert_joined_as_whole
 
 pytestmark = pytest.mark.model
 

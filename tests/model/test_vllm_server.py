@@ -87,7 +87,7 @@ def test_log_likelihoods_are_those_of_local_completions_to_the_last_bit(pairs, r
     from lm_eval_leakage.harness.models.vllm_server import VllmServerPrefixTreeLM
 
     lm = model_of_the_harness(VllmServerPrefixTreeLM, root, model)
-    assert lm._suits()
+    assert lm.reports_as_it_goes
     before = n_cached(root)
     found = lm.loglikelihood(asked("loglikelihood", pairs))
     assert n_cached(root) > before

@@ -36,16 +36,6 @@ def test_the_targets_are_the_distinct_scored_tokens_below_their_prefixes(some: l
 
 
 @given(texts(), st.integers(1, 6))
-def test_every_target_belongs_to_one_piece(some: list[Text], size: int) -> None:
-    tree = prefix_tree(some)
-    n_nodes = len(tree.node_tokens)
-    pieces = [tree.targets_below(first, min(first + size, n_nodes)) for first in range(0, n_nodes, size)]
-    assert sorted(np.concatenate(pieces)) == list(range(len(tree.target_tokens)))
-    for first, targets in zip(range(0, n_nodes, size), pieces, strict=True):
-        assert all(first <= tree.target_parents[target] < first + size for target in targets)
-
-
-@given(texts(), st.integers(1, 6))
 def test_sums_along_the_texts_do_not_depend_on_the_pieces(some: list[Text], size: int) -> None:
     def logprob(text: tuple[int, ...]) -> float:
         return -float(hash(text) % 1000)
@@ -123,10 +113,3 @@ def test_texts_in_one_array_are_the_same_texts(some: list[Text], longest: int) -
     longest += max((text.n_scored for text in some), default=0)
     cut = [Text(text.tokens[-longest:], text.n_scored) for text in some]
     assert told(joined.without_beginnings(longest)) == told(cut)
-
-
-def test_pairs_may_have_an_empty_part() -> None:
-    pairs = [([1, 2], []), ([], [3]), ([], [])]
-    found = Texts.of_pairs([(np.array(before, np.int32), np.array(after, np.int32)) for before, after in pairs])
-    assert [(before.tolist(), after.tolist()) for before, after in found.pairs()] == pairs
-    assert not len(Texts.of_pairs([]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import combinations, pairwise
 from typing import Any
 
 import hypothesis.strategies as st
@@ -15,24 +16,18 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lm_eval_leakage.scoring import pieces, shared_prefix, tree_model
-from lm_eval_leakage.scoring import pieces as attend
-from lm_eval_leakage.scoring import pieces as layout
-from lm_eval_leakage.scoring import tree_model as tree_mask
-from lm_eval_leakage.scoring import tree_model as two_parts
+from lm_eval_leakage.scoring import pieces, scorers, tree_model
 from lm_eval_leakage.scoring.pieces import (
     Carried,
     Costs,
     Piece,
     Shared,
-    TreeLayout,
     blocks_of,
     cheapest_layout,
     layout_of,
 )
 from lm_eval_leakage.scoring.prefix_tree import PrefixTree, Text, prefix_tree
-from lm_eval_leakage.scoring.scorers import TokenBudget, TreeScorer, reference
-from lm_eval_leakage.scoring.shared_prefix import SharedPrefixScorer
+from lm_eval_leakage.scoring.scorers import SharedPrefixScorer, TokenBudget, TreeScorer, reference
 from lm_eval_leakage.scoring.tree_model import TreeMask, tree_attention
 from tests.scoring.test_scorers import assert_agrees
 from tests.scoring.trees import EXCHANGEABLE, TINY, path_to, texts, tiny_model
@@ -49,7 +44,7 @@ MASKS = {
 @contextmanager
 def trunks_wherever_possible(size: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (layout, attend, tree_mask):
+        for module in (pieces, tree_model):
             patch.setattr(module, "KEYS_MULTIPLE", 1)
         patch.setattr(pieces, "cheapest_layout", lambda depths, _: layout_of(depths, size, FREE_TRUNKS))
         yield
@@ -73,7 +68,7 @@ def test_trunk_and_block_together_are_each_nodes_ancestors_once(some, size: int,
     first = data.draw(st.integers(0, len(tree.node_tokens) - 1))
     depths, carried = tree.node_depths[first:], path_to(tree, first)[:-1]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout, "KEYS_MULTIPLE", 1)
+        patch.setattr(pieces, "KEYS_MULTIPLE", 1)
         trunks, groups = blocks_of(depths, len(carried), layout_of(depths, size, FREE_TRUNKS))
     nodes = np.array([*carried, *range(first, len(tree.node_tokens))])
     of_trunk: dict[int, list[int]] = {}
@@ -157,26 +152,48 @@ def test_questions_after_a_long_prompt_share_a_trunk_and_separate_texts_do_not()
     assert not cheapest_layout(np.array([*range(60)] * 30, np.int32)).shared
 
 
-def test_for_a_long_text_a_fifth_of_what_blocks_alone_need_is_copied() -> None:
-    depths = np.arange(4096, 6144, dtype=np.int32)
-    chosen = cheapest_layout(depths)
-    trunks, groups = blocks_of(depths, 4096, chosen)
-    _, alone = blocks_of(depths, 4096, TreeLayout(chosen.size))
-    assert trunks
-    assert sum(blocks.keys.size for blocks in groups) < sum(blocks.keys.size for blocks in alone) / 5
+SMALL = Costs(masked=1.15, gathered=2, joined=1, call=200)
 
 
-@settings(max_examples=50)
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=8), st.integers(1, 4))
-def test_trunks_cost_no_more_than_any_single_one(lengths: list[int], size: int) -> None:
-    """The estimate for the chosen layout is at most that without trunks, and that of one trunk for all nodes."""
-    depths = np.concatenate([np.arange(20, 21 + length, dtype=np.int32) for length in lengths])
-    costs = Costs(masked=1.2, gathered=8, joined=5, call=50)
-    per_key = size * costs.masked + costs.gathered
-    paths = depths[::size]
-    alone = ((paths + size) * per_key).sum()
-    one = ((paths - 16 + size) * per_key).sum() + len(paths) * size * (16 + 5) + 8 * 16 + 50  # 16 of 20 are shared
-    assert layout_of(depths, size, costs).cost <= min(alone, one) + 1e-6
+@st.composite
+def long_paths(draw: st.DrawFn) -> np.ndarray:
+    """Depths of nodes in depth-first order, of few branches, so that blocks share long paths."""
+    depths = [0]
+    for back, length in draw(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 40)), min_size=1, max_size=8)):
+        begin = max(1, depths[-1] - back)
+        depths += range(begin, begin + length)
+    return np.array(depths, np.int32)
+
+
+@given(long_paths())
+def test_no_division_into_trunks_costs_less_than_the_chosen_one(depths: np.ndarray) -> None:
+    size = -(-len(depths) // 7)
+    blocks = [depths[first : first + size] for first in range(0, len(depths), size)]
+    per_key = size * SMALL.masked + SMALL.gathered
+
+    def cost(run: list[np.ndarray]) -> float:
+        length = min(int(block.min()) for block in run) // pieces.KEYS_MULTIPLE * pieces.KEYS_MULTIPLE
+        alone = sum((int(block[0]) + size) * per_key for block in run)
+        dense = len(run) * size * (length + SMALL.joined) + SMALL.gathered * length + SMALL.call
+        return min(alone, alone - len(run) * length * per_key + dense)
+
+    divisions = [
+        sum(cost(blocks[begin:end]) for begin, end in pairwise([0, *cuts, len(blocks)]))
+        for n_cuts in range(len(blocks))
+        for cuts in combinations(range(1, len(blocks)), n_cuts)
+    ]
+    found = layout_of(depths, size, SMALL)
+    assert np.isclose(found.cost, min(divisions))
+    for trunk in found.shared:
+        assert depths[trunk.first : trunk.stop].min() >= trunk.length > 0
+
+
+@given(long_paths(), st.sampled_from(["cpu", "cuda"]))
+def test_sizes_of_blocks_that_are_not_tried_cost_no_less(depths: np.ndarray, device: str) -> None:
+    several = np.tile(depths, 6)
+    sizes = {min(size, len(several)) for size in pieces.BLOCK_SIZES}
+    tried = [layout_of(several, size, pieces.COSTS[device]).cost for size in sizes]
+    assert cheapest_layout(several, device).cost == min(tried)
 
 
 # ---------------------------------------------------------------------- memory
@@ -209,8 +226,8 @@ def test_memory_for_logits_is_bounded_whatever_the_vocabulary_and_length(way, la
     """500 scored tokens of a vocabulary of 3,000 would be 1.5 million logits at once."""
     text = Text(np.random.default_rng(0).integers(3, 3000, 501), 500)
     own = reference(large_vocabulary, CPU, text)
-    monkeypatch.setattr(two_parts, "LOGITS_AT_ONCE", {"cpu": N_LOGITS})
-    monkeypatch.setattr(shared_prefix, "LOGITS_OF_TAILS", N_LOGITS)
+    monkeypatch.setattr(tree_model, "LOGITS_AT_ONCE", {"cpu": N_LOGITS})
+    monkeypatch.setattr(scorers, "LOGITS_OF_TAILS", N_LOGITS)
     monkeypatch.setattr(tree_model, "SOFTMAX_AT_ONCE", N_LOGITS)
     with trunks_wherever_possible(16), Largest() as memory:
         if way == "reference":

@@ -1,6 +1,5 @@
-"""Checks what a run's model can do: which request methods it supports, and whether a question fits its window.
-
-Sends the requests of our tasks to the model and returns its responses; saves and reuses answers.
+"""Asks a run's model: which request methods it supports, whether a question fits its window, and the requests of our
+tasks, whose answers are saved and reused.
 
 The harness calls `getattr(lm, instance.request_type)(instances)` once for all our tasks of a run; with REQUEST_TYPE,
 this is `ask`.
@@ -35,7 +34,7 @@ from lm_eval_leakage.logs.answer_store import FOLDER, AnswerStore
 from lm_eval_leakage.logs.run import IDENTITY
 from lm_eval_leakage.records import Skipped, UntestableQuestion
 
-BYTES_OF_A_CHARACTER = 4  # at most, in UTF-8
+logger = logging.getLogger(__name__)
 SPECIAL_TOKENS = 8  # more than any tokenizer adds to a text
 
 
@@ -64,11 +63,7 @@ def longer_than_window(lm: object | None, asked: Sequence[tuple[str, str]]) -> s
     if not isinstance(window, int) or encode is None:
         return None
     # a chat model behind an API takes turns instead of a text, and truncates them itself
-    texts = [
-        context + continuation
-        for context, continuation in asked
-        if isinstance(context, str) and BYTES_OF_A_CHARACTER * len(context + continuation) + SPECIAL_TOKENS > window
-    ]
+    texts = [context + continuation for context, continuation in asked if isinstance(context, str)]
     long = [text for text in texts if len(text.encode("utf-8", "replace")) + SPECIAL_TOKENS > window]
     n_tokens = max((len(encode(text)) for text in long), default=0)
     if n_tokens <= window:
@@ -82,9 +77,6 @@ def n_tokens_of(lm: object | None, text: str) -> int:
     encoded = encode(text) if encode is not None else [text]
     hidden = any(isinstance(token, str) for token in encoded)
     return 1 + len(text.encode("utf-8", "replace")) // 3 if hidden else len(encoded)
-
-
-logger = logging.getLogger(__name__)
 
 
 def add_request_method(lm: Any) -> None:

@@ -1,10 +1,5 @@
-"""Which log-likelihoods count: of every backend, in audits as in ordinary tasks.
-
-A dummy request for a rank that has none of its own.
-
-Answers of an inference engine in the order of the requests, each reported to the harness's cache as it comes.
-
-Sends requests to a model backend: reuses saved answers, saves new ones as they come, checks every response.
+"""Sends requests to a model backend: reuses saved answers, saves new ones as they come, checks every response. Which
+log-likelihoods count is decided here, in audits as in ordinary tasks.
 
 Answers are saved when the backend reports them to its cache hook, which every backend of the harness does.
 """
@@ -17,19 +12,19 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-import numpy as np
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import CachingLM
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
 from lm_eval_leakage.harness.models.announced import TimeLeft, announced
-from lm_eval_leakage.harness.models.portions import Pair, WholePortions
 from lm_eval_leakage.harness.models.processes import are_replicas, from_first, most_of_all
 from lm_eval_leakage.harness.models.question_requests import Broken, LeakageInstance, n_characters, request_key
 from lm_eval_leakage.harness.models.token_scores import METHOD as TOKEN_SCORES
+from lm_eval_leakage.harness.models.tokenising import Pair
 from lm_eval_leakage.harness.seams.backends import answers_reported
 from lm_eval_leakage.logs.answer_store import Answer, AnswerStore
 from lm_eval_leakage.records import TokenScores
@@ -39,6 +34,11 @@ from lm_eval_leakage.texts import brief
 
 logger = logging.getLogger(__name__)
 ROUNDING = 1e-3  # nats by which a log-likelihood may exceed 0
+IN_A_ROW = 5  # if this many randomly drawn questions fail in a row, the fault is not theirs
+REQUEST_SHOWN = 60  # characters of a request that are shown in a message
+FIRST_PORTION = 256  # requests in the first call to a backend that may report answers only at the end of a call
+SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
+ROUNDED = "; the others' values may differ by rounding from those of a run that was not interrupted"
 
 
 class NoAnswer(float):
@@ -89,6 +89,7 @@ def without_answer(task: Any, results: Sequence[Any]) -> bool:
 
 
 def stand_in(method: str) -> Instance:
+    """A dummy request for a rank that has none of its own."""
     arguments: tuple[Any, ...] = ("Skipped", " question")
     if method == "generate_until":
         arguments = ("Skipped question", {"until": [], "max_gen_toks": 1, "do_sample": False, "temperature": 0.0})
@@ -118,13 +119,6 @@ def engine_answers(
     return answers
 
 
-IN_A_ROW = 5  # if this many randomly drawn questions fail in a row, the fault is not theirs
-REQUEST_SHOWN = 60  # characters of a request that are shown in a message
-FIRST_PORTION = 256  # requests in the first call to a backend that may report answers only at the end of a call
-ROUNDED = "; the others' values may differ by rounding from those of a run that was not interrupted"
-SECONDS_OF_PORTION = 60.0  # length of later calls there: the most work that a kill can lose
-
-
 class BackendAnswers:
     """Gives every request of one of the model's methods its answer."""
 
@@ -133,89 +127,72 @@ class BackendAnswers:
         self.model = lm.lm if isinstance(lm, CachingLM) else lm
         # the answer stores of a model's processes may differ, and then their requests would differ
         self.lm = self.model if are_replicas(lm) else lm
-        self._asked: list[LeakageInstance] = []  # of equal requests, the first
+        self._asked: dict[bytes, LeakageInstance] = {}  # by key; of equal requests, the first
         self._copies: list[tuple[LeakageInstance, LeakageInstance]] = []  # each of the others, with the first
-        self._places: dict[bytes, int] = {}  # of those in `_asked`, by key
-        may_keep = bytearray()
         for one in instances:
-            place = self._places.setdefault(request_key(method, one.args), len(self._asked))
-            if place == len(self._asked):
-                self._asked.append(one)
-                may_keep.append(one.task.resume)
-            else:
-                self._copies.append((one, self._asked[place]))
-                may_keep[place] |= one.task.resume
-        self._keys = list(self._places)
-        self._may_keep = None if all(may_keep) else may_keep
+            first = self._asked.setdefault(request_key(method, one.args), one)
+            if first is not one:
+                self._copies.append((one, first))
         self._time_left: TimeLeft | None = None
 
     def collect(self) -> None:
         """Equal requests are sent once."""
         found = self._found()
-        places = [place for place in range(len(self._asked)) if self._keys[place] in found] if found else []
-        places, portions = self._of_whole_portions(places)
-        for place in places:
-            self._asked[place].answer = found[self._keys[place]]
-        if places:
-            n_copies = sum(first.answer is not None for _, first in self._copies)
-            n_all = len(self._asked) + len(self._copies)
+        remaining, as_before = self._remaining(found) if found else ([*self._asked], True)
+        for key in found.keys() - set(remaining):
+            self._asked[key].answer = found[key]
+        if len(remaining) < len(self._asked):
             logger.warning(
                 "resumed: %d of %d requests were answered by an earlier run%s",
-                len(places) + n_copies,
-                n_all,
-                "" if portions or len(places) == len(self._asked) else ROUNDED,
+                len(self._asked) - len(remaining) + sum(first.answer is not None for _, first in self._copies),
+                len(self._asked) + len(self._copies),
+                "" if as_before else ROUNDED,
             )
-        remaining: Sequence[int] = range(len(self._asked))
-        if places:
-            remaining = np.setdiff1d(remaining, places).tolist()
         self._time_left = announced(self.model, self.method, self._requests(remaining))
-        self._ask(remaining, portions)
+        self._ask(remaining)
         for copy, first in self._copies:
             assert first.answer is not None, "every request has an answer by now, if only that it failed"
             copy.answer = first.answer
-        self._asked = []  # the hook of the backend may hold this object longer
+        self._asked = {}  # the hook of the backend may hold this object longer
 
     def _found(self) -> Mapping[bytes, Answer]:
         """The stored answers."""
-        kept = [place for place in range(len(self._asked)) if self._may_keep is None or self._may_keep[place]]
-        found = {} if self.store is None else self.store.find(map(self._keys.__getitem__, kept))
+        kept = (key for key, one in self._asked.items() if one.task.resume)
+        found = {} if self.store is None else self.store.find(kept)
         return from_first(found) if are_replicas(self.lm) else found
 
-    def _of_whole_portions(self, places: list[int]) -> tuple[list[int], list[Sequence[int]]]:
-        """Of the places whose answers are stored, those that need not be asked again, and the portions in which the
-        others are asked; none if the backend does not tell what it computes together."""
+    def _remaining(self, found: Mapping[bytes, Answer]) -> tuple[list[bytes], bool]:
+        """What has to be asked, and whether it is computed together as if nothing was found: if the backend tells
+        what it computes together, all of that is asked again of which an answer is missing."""
+        missing = [key for key in self._asked if key not in found]
         together = getattr(self.model, "computed_together", None)
-        if not places or together is None or not self._is_alone or self.method != "loglikelihood":
-            return places, []
-        is_stored, kept, left = set(places), [], []
-        for some in together(self._asked):
-            portion = range(len(self._asked))[some]
-            if all(place in is_stored for place in portion):
-                kept += portion
-            else:
-                left.append(portion)
-        return kept, left
+        if not missing or together is None or not self._is_alone or self.method != "loglikelihood":
+            return missing, not missing
+        keys = [*self._asked]
+        portions = [keys[some] for some in together([*self._asked.values()])]
+        portions = [portion for portion in portions if not found.keys() >= set(portion)]
+        whole = [*chain.from_iterable(portions)]
+        return whole, [whole[some] for some in together(self._requests(whole))] == portions
 
     @property
     def _is_alone(self) -> bool:
         """Whether no other process computes, or has to stay in step."""
         return bool(self.lm.world_size == 1) and not are_replicas(self.lm)
 
-    def _requests(self, places: Sequence[int]) -> list[LeakageInstance]:
-        return self._asked if len(places) == len(self._asked) else [self._asked[place] for place in places]
+    def _requests(self, keys: Sequence[bytes]) -> list[LeakageInstance]:
+        return [self._asked[key] for key in keys]
 
-    def receive(self, place: int, response: object) -> None:
+    def receive(self, key: bytes, response: object) -> None:
         """Takes the response to a request; in any order, and possibly repeated."""
-        answer, asked = checked(self.method, response, "a request"), self._asked[place]
+        answer, asked = checked(self.method, response, "a request"), self._asked[key]
         if not isinstance(answer, Broken) and asked.answer != answer:
             if self._time_left is not None and asked.answer is None:
                 self._time_left.done(n_characters(asked.args))
             asked.answer = answer
-            may_keep = self._may_keep is None or self._may_keep[place]
-            if self.store is not None and may_keep:
-                self.store.add(self._keys[place], answer)
+            if self.store is not None and asked.task.resume:
+                self.store.add(key, answer)
 
-    def _ask(self, remaining: Sequence[int], portions: Sequence[Sequence[int]]) -> None:
+    def _ask(self, remaining: Sequence[bytes]) -> None:
         # A rank with no requests left still makes the call, since the model's processes may wait for each other.
         n_padding = most_of_all(self.lm, len(remaining)) - len(remaining)
         if not remaining and not n_padding:
@@ -224,24 +201,22 @@ class BackendAnswers:
         to_cache = TOKEN_SCORES.__ne__
         with answers_reported(self.model, self._reported, to_cache):
             try:
-                for call in self._portions(remaining):
-                    self._ask_together(call, n_padding, portions)
+                for call in self._calls(remaining):
+                    self._ask_together(call, n_padding)
                     self._flush()
             finally:
                 self._flush()
 
     def _reported(self, method: str, arguments: Any, response: object) -> None:
         # As the harness's cache, `hf` reports windows of rolling log-likelihoods, which nobody asked for.
-        if method == self.method:
-            place = self._places.get(request_key(method, arguments))
-            if place is not None and self._asked:
-                self.receive(place, response)
+        if method == self.method and (key := request_key(method, arguments)) in self._asked:
+            self.receive(key, response)
 
     def _flush(self) -> None:
         if self.store is not None:
             self.store.flush()
 
-    def _portions(self, remaining: Sequence[int]) -> Iterator[Sequence[int]]:
+    def _calls(self, remaining: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
         """Splits requests into calls. One call if nothing is saved, if processes must stay in step, and for backends
         that report as they go, as `hf` does batch by batch. Others may report only at the end of a call (as vLLM
         does), so their calls are about a minute long."""
@@ -250,89 +225,75 @@ class BackendAnswers:
             yield remaining
             return
         size = FIRST_PORTION
-        while portion := remaining[:size]:
+        while call := remaining[:size]:
             begun, remaining = time.monotonic(), remaining[size:]
-            yield portion
-            faster = SECONDS_OF_PORTION / max(time.monotonic() - begun, 1.0)
-            size = max(
-                FIRST_PORTION, int(size * min(faster, 8))
-            )  # limits the growth, since a few short texts overestimate the speed
+            yield call
+            # limits the growth, since a few short texts overestimate the speed
+            faster = min(SECONDS_OF_PORTION / max(time.monotonic() - begun, 1.0), 8)
+            size = max(FIRST_PORTION, int(size * faster))
 
-    def _ask_together(self, remaining: Sequence[int], n_padding: int, portions: Sequence[Sequence[int]]) -> None:
-        """All in one call, as the harness does; if that fails, sends unanswered requests question by question.
-
-        portions: of `remaining`, if the backend has to keep to them"""
-        alone = self._is_alone
-        padding = [self._asked[remaining[0]] if remaining else stand_in(self.method)] * n_padding
+    def _ask_together(self, remaining: Sequence[bytes], n_padding: int) -> None:
+        """All in one call, as the harness does; if that fails, sends unanswered requests question by question."""
+        requests: list[Any] = [*self._requests(remaining)]
+        requests += [requests[0] if requests else stand_in(self.method)] * n_padding
         try:
-            responses = self._call(remaining, padding, portions)
+            trouble = self._sent(remaining, requests)
         except Exception as error:
-            if not alone or not self._ask_one_by_one(remaining, f"{error!r}"):
+            if not self._is_alone or not self._ask_one_by_one(remaining, f"{error!r}"):
                 raise
             return
-        n_given = len(responses) if isinstance(responses, (list, tuple)) else None
-        if n_given == len(remaining) + n_padding:
-            self._match(remaining, responses)
-        elif alone:
-            self._ask_one_by_one(remaining, wrong_number(responses, len(remaining)))
-        else:
-            self._leave_out(remaining, wrong_number(responses, len(remaining) + n_padding))
+        if trouble and self._is_alone:
+            self._ask_one_by_one(remaining, trouble)
+        elif trouble:
+            self._leave_out(remaining, trouble)
 
-    def _ask_one_by_one(self, remaining: Sequence[int], trouble: str) -> bool:
+    def _ask_one_by_one(self, remaining: Sequence[bytes], trouble: str) -> bool:
         """Sends the unanswered requests one question at a time, so that only a faulty question is skipped. Stops after
         IN_A_ROW failures. Returns whether any question was answered."""
-        by_question: dict[Any, list[int]] = defaultdict(list)
-        for place in remaining:
-            one = self._asked[place]
+        by_question: dict[Any, list[bytes]] = defaultdict(list)
+        for key in remaining:
+            one = self._asked[key]
             if one.answer is None:
-                by_question[one.task, one.doc_id].append(place)
+                by_question[one.task, one.doc_id].append(key)
         logger.warning("sending the requests of %d question(s) one by one: %s", len(by_question), trouble)
         questions = list(by_question.values())
         random.Random(0).shuffle(questions)  # neighbours may fail for the same reason
         n_failed = 0
         for own in questions:
-            if n_failed == IN_A_ROW:
-                self._leave_out(own, f"not tested, since {IN_A_ROW} others failed: {trouble}")
-            else:
-                n_failed = 0 if self._ask_alone(own) else n_failed + 1
+            reason = f"not tested, since {IN_A_ROW} others failed: {trouble}"
+            if n_failed < IN_A_ROW:
+                try:
+                    reason = self._sent(own, self._requests(own))
+                except Exception as error:  # a backend may raise anything
+                    reason = f"the backend failed on it ({short(error)})"
+            if reason:
+                self._leave_out(own, reason)
+            n_failed = n_failed + 1 if reason else 0
         return n_failed < IN_A_ROW and any(
-            one.answer is not None and not isinstance(one.answer, Broken) for one in self._asked
+            one.answer is not None and not isinstance(one.answer, Broken) for one in self._asked.values()
         )
 
-    def _ask_alone(self, own: Sequence[int]) -> bool:
-        """Sends one question's requests. Returns whether the backend gave as many answers as requests."""
-        try:
-            responses = self._call(own)
-        except Exception as error:  # a backend may raise anything
-            self._leave_out(own, f"the backend failed on it ({short(error)})")
-            return False
-        if not isinstance(responses, (list, tuple)) or len(responses) != len(own):
-            self._leave_out(own, wrong_number(responses, len(own)))
-            return False
-        self._match(own, responses)
-        return True
-
-    def _call(self, places: Sequence[int], padding: Sequence[Any] = (), portions: Sequence[Sequence[int]] = ()) -> Any:
-        requests = [*self._requests(places), *padding]
-        if portions:
-            requests = WholePortions(map(self._requests, portions))
-        return getattr(self.lm, self.method)(requests)
-
-    def _match(self, asked: Sequence[int], responses: Sequence[object]) -> None:
-        for number, place in enumerate(asked):
-            one, response = self._asked[place], responses[number]
-            if as_usual(response) and response == one.answer:  # it was reported before
-                continue
-            self.receive(place, response)
+    def _sent(self, keys: Sequence[bytes], requests: Sequence[Any]) -> str:
+        """Sends the requests, of which the first have these keys, in one call. Returns why the answers cannot be
+        matched with them, or an empty text."""
+        responses = getattr(self.lm, self.method)(requests)
+        if not isinstance(responses, (list, tuple)):
+            return f"the backend gave {short(responses)} instead of a list of {len(requests)} answers"
+        if len(responses) != len(requests):
+            return f"the backend gave {len(responses)} answers to {len(requests)} requests, so they cannot be matched"
+        for key, response in zip(keys, responses, strict=False):  # the others are padding
+            one = self._asked[key]
+            if one.answer is not response:  # it was reported before
+                self.receive(key, response)
             if one.answer is None:
                 text = one.args[-1 if self.method == "loglikelihood" else 0]
-                answer = checked(self.method, response, f"request {one.idx} ({short(text)})")
-                one.answer = answer
+                one.answer = checked(self.method, response, f"request {one.idx} ({short(text)})")
+        return ""
 
-    def _leave_out(self, asked: Sequence[int], reason: str) -> None:
-        for place in asked:
-            if self._asked[place].answer is None:
-                self._asked[place].answer = Broken(reason)
+    def _leave_out(self, keys: Sequence[bytes], reason: str) -> None:
+        for one in self._requests(keys):
+            if one.answer is None:
+                one.answer = Broken(reason)
 
 
 def checked(method: str, response: object, request: str) -> Answer | Broken:
@@ -345,7 +306,8 @@ def checked(method: str, response: object, request: str) -> Answer | Broken:
     if method == "loglikelihood" and isinstance(response, (tuple, list)) and len(response) == 2:
         if fault := fault_of(response[0], request):
             return Broken(fault)
-        return float(response[0]), bool(response[1])
+        answer = float(response[0]), bool(response[1])
+        return response if type(response) is tuple and response == answer else answer  # not in memory twice
     wanted = {"generate_until": "a text", "token_scores": "scores of its tokens"}.get(
         method, "a log-likelihood and a boolean"
     )
@@ -355,14 +317,3 @@ def checked(method: str, response: object, request: str) -> Answer | Broken:
 def short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= REQUEST_SHOWN else f"{text[:REQUEST_SHOWN]}..."
-
-
-def as_usual(response: object) -> bool:
-    """Whether a response can be compared: that of a broken backend may raise whatever is done with it."""
-    return type(response) is tuple and len(response) == 2 and type(response[0]) is float
-
-
-def wrong_number(responses: object, n_asked: int) -> str:
-    if not isinstance(responses, (list, tuple)):
-        return f"the backend gave {short(responses)} instead of a list of {n_asked} answers"
-    return f"the backend gave {len(responses)} answers to {n_asked} requests, so they cannot be matched"

@@ -1,6 +1,5 @@
-"""The number of parameters of a model on disk, read from its files without loading it.
-
-Identifies a model by everything that its answers depend on, to decide whether saved answers and runs can be reused.
+"""Identifies a model by everything that its answers depend on, to decide whether saved answers and runs can be reused;
+and counts the parameters of a model on disk without loading it.
 
 Files are read whole, once: their digests are remembered in the user's cache folder by path, size, times and inode.
 Not seen: what a server answers with, and edits of the hub's own cache.
@@ -11,11 +10,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import sqlite3
 import struct
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -25,16 +23,27 @@ from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 from lm_eval.utils import simple_parse_args_string
 
+from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.harness.seams.call_frames import Evaluation
 
-SAFETENSORS, INDEX, CONFIG = "*.safetensors", "model.safetensors.index.json", "config.json"
+SAFETENSORS, INDEX = "*.safetensors", "model.safetensors.index.json"
+CONFIGURATIONS = ("config.json", "adapter_config.json", "tokenizer_config.json")  # one of them is in any model's cache
+
+
+def folder_in_cache(name: str, revision: object = None, files: Sequence[str] = CONFIGURATIONS) -> Path | None:
+    """Where the local cache of the hub has one of these files of a model; the folder is named after the commit."""
+    try:
+        found = [try_to_load_from_cache(name, file, revision=str(revision or "main")) for file in files]
+    except HFValidationError:  # the name is not one of the hub
+        return None
+    return next((Path(file).parent for file in found if isinstance(file, str)), None)
 
 
 def parameters_on_disk(arguments: Mapping[str, Any]) -> int | None:
     """Of the model that a backend's arguments name, from the headers of its safetensors files; None if it is not in a
     folder or in the cache of the hub, or has none."""
     name = str(arguments.get("pretrained") or arguments.get("model") or "")
-    folder = _folder(name, str(arguments.get("revision") or "main"))
+    folder = Path(name) if Path(name).is_dir() else folder_in_cache(name, arguments.get("revision"))
     files = sorted(folder.glob(SAFETENSORS)) if folder is not None else []
     try:
         indexed = json.loads((folder / INDEX).read_bytes()) if folder and (folder / INDEX).is_file() else {}
@@ -53,16 +62,6 @@ def _in_file(file: Path) -> int:
     return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
 
 
-def _folder(name: str, revision: str) -> Path | None:
-    if Path(name).is_dir():
-        return Path(name)
-    try:
-        found = try_to_load_from_cache(name, CONFIG, revision=revision)
-    except HFValidationError:
-        return None
-    return Path(found).parent if isinstance(found, str) else None
-
-
 # Backend arguments that affect how a model is run, but not its answers.
 HOW_IT_RUNS = frozenset(
     (
@@ -79,9 +78,8 @@ OF_A_MODEL = (  # what a folder holds that answers depend on: weights, configura
     *(".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".nemo"),
     *(".json", ".model", ".txt", ".jinja", ".py"),
 )
-CONFIGURATIONS = ("config.json", "adapter_config.json", "tokenizer_config.json")  # one of them is in any model's cache
 OWN_REVISION = ("peft", "delta")  # arguments that `revision` does not apply to
-BYTES_AT_ONCE = 2**22
+BYTES_AT_ONCE, DIGEST_SIZE = 2**22, 16
 SETTLED = 2.0  # seconds; a younger file may change again without a change of its times
 VALUES = 64  # of each tensor of a model in memory
 
@@ -135,9 +133,8 @@ def _told(name: str, value: object, arguments: Mapping[str, Any]) -> str:
             return f"{value} ({_files_digest(place, subfolder)})"
     except OSError:  # the value is not a path, for example a very long text
         return value
-    revision = None if name in OWN_REVISION else arguments.get("revision")
-    commit = _commit(value, str(revision or "main"))
-    return f"{value} ({commit})" if commit else value
+    commit = folder_in_cache(value, None if name in OWN_REVISION else arguments.get("revision"))
+    return f"{value} ({commit.name})" if commit else value
 
 
 def _files_digest(place: Path, subfolder: str) -> str:
@@ -155,66 +152,30 @@ def _of_a_model(folder: Path) -> list[Path]:
 
 def _content(file: Path) -> str:
     """A digest of all bytes of a file, computed again only if its size, times or inode are others."""
-    key = _as_it_is(file)
-    known = _remembered(key)
-    if known is not None:
+    remembered = _remembered_in(file)
+    try:
+        known = remembered.read_text()
+    except (OSError, ValueError):
+        known = ""
+    if len(known) == 2 * DIGEST_SIZE:
         return known
-    digest = blake2b(digest_size=16)
+    digest = blake2b(digest_size=DIGEST_SIZE)
     with file.open("rb") as stream:
         while part := stream.read(BYTES_AT_ONCE):
             digest.update(part)
     is_settled = time.time() - max(file.stat().st_mtime, file.stat().st_ctime) > SETTLED
-    if is_settled and _as_it_is(file) == key:
-        _remember(key, digest.hexdigest())
+    if is_settled and _remembered_in(file) == remembered:
+        with suppress(OSError):  # such as in a container without a home
+            atomic_write(remembered, digest.hexdigest())
     return digest.hexdigest()
 
 
-def _as_it_is(file: Path) -> str:
-    """What changes with a file's content."""
+def _remembered_in(file: Path) -> Path:
+    """The file of the user's cache that has the digest, named by what changes with a file's content."""
     found = file.stat()
-    return repr((str(file), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev))
-
-
-def _digests() -> sqlite3.Connection:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lm_eval_leakage"
-    folder.mkdir(parents=True, exist_ok=True)
-    database = sqlite3.connect(folder / "digests.sqlite", timeout=1.0)
-    database.execute("CREATE TABLE IF NOT EXISTS digests (key TEXT PRIMARY KEY, digest TEXT NOT NULL)")
-    return database
-
-
-def _remembered(key: str) -> str | None:
-    """None also where nothing can be remembered, such as in a container without a home."""
-    try:
-        with closing(_digests()) as database:
-            found = database.execute("SELECT digest FROM digests WHERE key = ?", (key,)).fetchone()
-    except (sqlite3.Error, OSError):
-        return None
-    return None if found is None else str(found[0])
-
-
-def _remember(key: str, digest: str) -> None:
-    try:
-        with closing(_digests()) as database, database:
-            database.execute("INSERT OR REPLACE INTO digests VALUES (?, ?)", (key, digest))
-    except (sqlite3.Error, OSError):
-        return
-
-
-def _commit(name: str, revision: str) -> str | None:
-    """The commit of a model in the hub's local cache."""
-    if name.count("/") != 1:
-        return None
-    for file in CONFIGURATIONS:
-        try:
-            from huggingface_hub import try_to_load_from_cache
-
-            found = try_to_load_from_cache(name, file, revision=revision)
-        except Exception:  # huggingface_hub is not installed, or the name is not one of the hub
-            return None
-        if isinstance(found, str):
-            return Path(found).parent.name
-    return None
+    as_it_is = (str(file), found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lm_eval_leakage" / "digests"
+    return cache / blake2b(repr(as_it_is).encode("utf-8", "surrogateescape"), digest_size=DIGEST_SIZE).hexdigest()
 
 
 def _weights(model: object) -> str | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -18,23 +17,22 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
-from lm_eval_leakage.harness.models.portions import FittedTexts, Pair, Portion, in_portions, one_ahead, portions_of
-from lm_eval_leakage.harness.models.processes import PATIENCE, RankedHF, least_of_all, on_all, together
+from lm_eval_leakage.harness.models.processes import RankedHF, least_of_all, on_all, together
 from lm_eval_leakage.harness.models.question_requests import n_characters
-from lm_eval_leakage.harness.models.tokenising import PairEncoder, encoded_pairs
+from lm_eval_leakage.harness.models.tokenising import FittedTexts, Pair, PairEncoder, Portion, in_portions, one_ahead
 from lm_eval_leakage.harness.seams.backends import refuse_other_scoring
 from lm_eval_leakage.scoring.prefix_tree import Text, Texts
 from lm_eval_leakage.scoring.scorers import (
-    ScoredText,
     Scorer,
+    SharedPrefixScorer,
     TextsOfTree,
     TokenBudget,
     TreeScorer,
     default_max_tokens,
+    disagreement,
     keep_freed_memory,
     reference,
 )
-from lm_eval_leakage.scoring.shared_prefix import SharedPrefixScorer
 
 logger = logging.getLogger(__name__)
 WAYS: tuple[type[TreeScorer] | type[SharedPrefixScorer], ...] = (TreeScorer, SharedPrefixScorer)
@@ -112,7 +110,7 @@ class ScorerChoice:
                     allowed = f"more than the tolerance of {self._tolerance:.2g}"
                     trouble = f"is off by {error:.2g} nats per token, {allowed}"
             except Exception as problem:  # the model's own code may raise anything
-                trouble = f"does not suit it ({_first_line(problem)})"
+                trouble = f"does not suit it ({first_line(problem)})"
             if not self._on_all(trouble is None):
                 reasons.append(f"{self._ways.pop(0).name} {trouble or 'does not suit another process of the run'}")
                 continue
@@ -127,19 +125,12 @@ class ScorerChoice:
             logger.info("hf-prefix-tree: %s: %s agrees with `hf`", name, self.scorer.name)
 
     def _on_all(self, found: bool) -> bool:
-        return on_all(found, PATIENCE) if self.lm.is_replica else found
+        return on_all(found, in_step=True) if self.lm.is_replica else found
 
     def _disagreement(self, scorer: Scorer, texts: Sequence[Text]) -> float:
-        """Root mean square over `texts` of the difference from the model's own results, per square root of a token."""
         with self.precision():
-            found: list[ScoredText] = sorted(scorer.answers(texts), key=lambda answer: answer.text)
-            own = [reference(self.lm.model, self.lm.device, text) for text in texts]
-        errors = [
-            (answer.loglikelihood - loglikelihood) ** 2 / text.n_scored
-            for answer, (loglikelihood, _), text in zip(found, own, texts, strict=True)
-        ]
-        error = math.sqrt(sum(errors) / len(errors))
-        return math.inf if math.isnan(error) else error
+            own = [reference(self.lm.model, self.lm.device, text)[0] for text in texts]
+            return disagreement(scorer.answers(texts), own, texts)
 
     @property
     def _tolerance(self) -> float:
@@ -161,7 +152,7 @@ class ScorerChoice:
         return next((int(window) for window in windows if window), int(self.lm.max_length))
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
@@ -195,7 +186,7 @@ class PrefixTreeLM(RankedHF):
         # Processes that hold parts of the model must compute the same pieces of the same texts.
         self.budget = TokenBudget(fitting)
         if self.is_replica:
-            self.budget = TokenBudget(least_of_all(fitting), partial(least_of_all, patience=PATIENCE))
+            self.budget = TokenBudget(least_of_all(fitting), partial(least_of_all, in_step=True))
         self.choice = ScorerChoice(self, self.budget)
         self._left_to_hf = False
         if self.backend == "causal":
@@ -236,11 +227,8 @@ class PrefixTreeLM(RankedHF):
         return _completed(answers, requests, stock)
 
     def _tokenised(self, requests: Sequence[Instance]) -> list[Callable[[], Portion]]:
-        """What to do for each portion of the requests. Raises ValueError if one does not fit, before any is scored."""
-        fitted = FittedTexts(self.max_length)
-        suspects = [request.args for request in requests if fitted.may_not_fit(request.args)]
-        FittedTexts(self.max_length).texts(suspects, Texts.of_pairs(encoded_pairs(self, suspects)))
-        encoder = PairEncoder(self, len(requests))
+        """What to do for each portion of the requests."""
+        fitted, encoder = FittedTexts(self.max_length), PairEncoder(self, len(requests))
 
         def task(some: slice, is_last: bool) -> Portion:
             own = [request.args for request in requests[some]]
@@ -249,8 +237,7 @@ class PrefixTreeLM(RankedHF):
                 fitted.warn_if_cut()
             return self._portion(some, own, texts)
 
-        sizes = (n_characters(request.args) for request in requests)
-        return [partial(task, some, some.stop == len(requests)) for some in portions_of(requests, sizes)]
+        return [partial(task, some, some.stop == len(requests)) for some in self.computed_together(requests)]
 
     def _of_tokens(self, requests: Sequence[Tokenised]) -> list[Callable[[], Portion]]:
         """The same for requests that are tokens already."""
@@ -280,11 +267,11 @@ class PrefixTreeLM(RankedHF):
                     continue
                 with self.choice.precision():
                     for batch in scorer.batches(portion.texts):
-                        for place, answer in zip(batch.texts.tolist(), batch.answers(), strict=True):
-                            answers[portion.first + place] = answer
+                        for place, loglikelihood, greedy in batch:
+                            answers[portion.first + place] = answer = loglikelihood, greedy
                             if (pair := portion.pairs[place]) is not None:  # a window is cached as a whole
                                 self.cache_hook.add_partial("loglikelihood", pair, answer)
-                        bar.update(len(batch.texts))
+                        bar.update(len(batch))
 
 
 def _completed(

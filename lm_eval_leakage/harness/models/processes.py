@@ -4,14 +4,13 @@ In a data-parallel run, the harness divides the questions among processes with d
 run, all processes hold parts of one model, have rank 0 of 1, and must make the same requests in the same batches; here
 they are called replicas.
 
-The harness's `hf` on several processes: any devices, any number of nodes.
+`RankedHF` is the harness's `hf` on several processes: any devices, any number of nodes.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,11 +31,10 @@ T = TypeVar("T")
 PATIENCE = timedelta(seconds=30)
 
 
-def on_all(found: bool, patience: timedelta | None = None) -> bool:
-    """Whether `found` is true in every process of the run; all must call it. With `patience`, RuntimeError if others
-    have not called it by then."""
-    _wait(patience)
-    return all(_of_every(found))
+def on_all(found: bool, in_step: bool = False) -> bool:
+    """Whether `found` is true in every process of the run; all must call it. If they are `in_step`, RuntimeError if
+    others have not called it within PATIENCE."""
+    return all(_of_every(found, in_step))
 
 
 def are_replicas(lm: Any) -> bool:
@@ -81,11 +79,10 @@ def from_first(value: T) -> T:
     return told[0]  # type: ignore[no-any-return]
 
 
-def least_of_all(value: int, patience: timedelta | None = None) -> int:
-    """The smallest value of any process; all must call it. With `patience`, RuntimeError if others have not called it
-    by then, for example because only this process has run out of memory; all others then end too."""
-    _wait(patience)
-    return min(_of_every(value))
+def least_of_all(value: int, in_step: bool = False) -> int:
+    """The smallest value of any process; all must call it. If they are `in_step`, RuntimeError if others have not
+    called it within PATIENCE, for example because only this process has run out of memory; all others then end too."""
+    return min(_of_every(value, in_step))
 
 
 def most_of_all(lm: Any, value: int) -> int:
@@ -127,37 +124,31 @@ def process_number() -> int:
     return distributed.get_rank() if n_processes() > 1 else 0
 
 
-def _wait(patience: timedelta | None) -> None:
-    """(A monitored barrier has a time limit on the first process only.)"""
-    if patience is None or n_processes() == 1:
-        return
-    arrival, end = distributed.barrier(group=_side_group(), async_op=True), time.monotonic() + patience.total_seconds()
-    while not arrival.is_completed():
-        if time.monotonic() > end:
-            raise RuntimeError(
-                "the processes of this model no longer compute the same: another one did not come to an agreement, "
-                "for example because only one of them has run out of memory; run again with a lower max_tokens "
-                "(answers are kept if the run has an output path)"
-            )
-        time.sleep(0.002)
-
-
-def _of_every(value: T) -> list[T]:
+def _of_every(value: T, in_step: bool = False) -> list[T]:
     if n_processes() == 1:
         return [value]
     every: list[T] = [value] * n_processes()
-    distributed.all_gather_object(every, value, group=_side_group())
+    try:
+        distributed.all_gather_object(every, value, group=_side_group(in_step))
+    except RuntimeError as error:
+        if not in_step:
+            raise
+        raise RuntimeError(
+            "the processes of this model no longer compute the same: another one did not come to an agreement, for "
+            "example because only one of them has run out of memory; run again with a lower max_tokens (answers are "
+            "kept if the run has an output path)"
+        ) from error
     return every
 
 
-def _side_group() -> Any:
+def _side_group(in_step: bool = False) -> Any:
     """A process group on the CPU, so that our messages do not interfere with those of the model's layers."""
-    return _side_group_of(distributed.group.WORLD)
+    return _side_groups(distributed.group.WORLD)[in_step]
 
 
 @cache
-def _side_group_of(_: Any) -> Any:
-    return distributed.new_group(backend="gloo")
+def _side_groups(_: Any) -> tuple[Any, Any]:
+    return distributed.new_group(backend="gloo"), distributed.new_group(backend="gloo", timeout=PATIENCE)
 
 
 LOCAL_RANK = os.environ.get("LOCAL_RANK")  # as the launcher set it

@@ -11,11 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from huggingface_hub import try_to_load_from_cache
-from huggingface_hub.errors import HFValidationError
 from lm_eval.models.huggingface import HFLM
 from transformers import AutoConfig, AutoTokenizer
 
+from lm_eval_leakage.harness.models.model_identity import folder_in_cache
 from lm_eval_leakage.harness.models.tokenising import encoded_pairs
 from lm_eval_leakage.harness.seams.registries import OUR_MODELS
 from lm_eval_leakage.scoring.prefix_tree import (
@@ -82,23 +81,15 @@ def tokenizer_on_disk(arguments: Mapping[str, Any]) -> TokenizerOnly | None:
     """The tokenizer that a model's arguments name, if it is in a folder or in the cache of the hub; None if it would
     have to be downloaded, or cannot be loaded."""
     name = next((str(arguments[key]) for key in NAMED_BY if arguments.get(key)), "")
-    folder = _folder(name, str(arguments.get("revision") or "main"))
+    folder: Path | None = Path(name)
+    if not any((Path(name) / file).is_file() for file in OF_A_TOKENIZER):
+        folder = None if Path(name).is_dir() else folder_in_cache(name, arguments.get("revision"), OF_A_TOKENIZER)
     if folder is None:
         return None
     try:
         return TokenizerOnly(str(folder), {key: value for key, value in arguments.items() if key != "revision"})
     except Exception:  # a tokenizer's own code may raise anything; the run itself will say so
         return None
-
-
-def _folder(name: str, revision: str) -> Path | None:
-    if Path(name).is_dir():
-        return Path(name) if any(Path(name, file).is_file() for file in OF_A_TOKENIZER) else None
-    try:
-        found = [try_to_load_from_cache(name, file, revision=revision) for file in OF_A_TOKENIZER]
-    except HFValidationError:
-        return None
-    return next((Path(file).parent for file in found if isinstance(file, str)), None)
 
 
 BYTES_OF_A_TOKEN = 4  # of English text, by most tokenizers
@@ -134,20 +125,14 @@ def size_estimated(
 
 
 def backend_name(lm: Any) -> str:
-    """The name by which READ_BY knows the backend of a model, that of the harness's own where ours has found out that
-    it must score as that does; empty if it is another one."""
+    """The name by which READ_BY knows the backend of a model, that of the harness's own where ours has found out, when
+    it was loaded or before the first request, that it must score as that does; empty if it is another one."""
     ours = {target.split(":")[1]: name for name, target in OUR_MODELS.items()}
-    found = [ours[kind.__name__] for kind in type(lm).__mro__ if kind.__name__ in ours]
-    if found:
-        return found[0] if _reads_prefixes_once(lm) else FALLS_BACK_TO[found[0]]
-    return "hf" if isinstance(lm, HFLM) else ""
-
-
-def _reads_prefixes_once(lm: Any) -> bool:
-    """Whether a model of ours scores in its own way, which it tries when it is loaded, or before the first request."""
-    if isinstance(lm, HFLM):
-        return lm.choice.scorer is not None
-    return bool(lm.reports_as_it_goes)
+    name = next((ours[kind.__name__] for kind in type(lm).__mro__ if kind.__name__ in ours), "")
+    if not name:
+        return "hf" if isinstance(lm, HFLM) else ""
+    scores_as_ours = lm.choice.scorer is not None if isinstance(lm, HFLM) else lm.reports_as_it_goes
+    return name if scores_as_ours else FALLS_BACK_TO[name]
 
 
 def has_tokenizer(lm: Any) -> bool:

@@ -98,10 +98,10 @@ def safe_cuts(tokenizer: Any) -> SafeCuts:
         return SafeCuts(None, None)
     if any(step["type"] == "ByteLevel" for step in splitters[:-1]) or getattr(backend.model, "dropout", None):
         return SafeCuts(None, None)  # a later step would see bytes, or tokens are random
-    crossing = _Crossing(backend, normalizers, splitters)
+    lines, words = _crossing(backend, normalizers, splitters)
     return SafeCuts(
-        _cut(backend, "\n", "", None if crossing.lines is None else (set(), crossing.lines | {NOT_AFTER_LINE_BREAK})),
-        _cut(backend, "", " ", None if crossing.words is None else (crossing.words | {SPACE}, {SPACE})),
+        None if lines is None else _cut(backend, "\n", "", set(), lines | {NOT_AFTER_LINE_BREAK}),
+        None if words is None else _cut(backend, "", " ", words | {SPACE}, {SPACE}),
     )
 
 
@@ -169,39 +169,42 @@ def _alternatives(pattern: str) -> list[str]:
 # ---------------------------------------------------------------------- tokens across a cut
 
 
-class _Crossing:
+def _crossing(
+    backend: Tokenizer, normalizers: Sequence[Step], splitters: Sequence[Step]
+) -> tuple[set[str] | None, set[str] | None]:
     """Characters beside a cut that a token could contain together with its separator: those after a line break and
     those before a space. None if it could be any."""
+    kinds = {step["type"] for step in normalizers}
+    if "BertNormalizer" in kinds:  # makes spaces of line breaks
+        return (set(), set()) if splitters and splitters[0]["type"] in SPLIT_AT_SPACE else (None, None)
+    spaces_kept = "Replace" not in kinds and not any(step["type"] == "Metaspace" for step in splitters)
+    lines: set[str] | None = None
+    words: set[str] | None = None
+    if any(map(_splits_at_cuts, splitters)):
+        lines, words = set(), set() if spaces_kept else None
+    elif kinds <= {"Replace", "Prepend"} and _only_merges(backend.model):
+        lines, words = _in_vocabulary(backend, spaces_kept, any(step["type"] == "ByteLevel" for step in splitters))
+    if spaces_kept and any(step["type"] == "Split" and "String" in step["pattern"] for step in splitters):
+        words = None  # splits after each space
+    if any(step["type"] == "Metaspace" and step["split"] for step in splitters):
+        words = set()
+    return lines, words
 
-    def __init__(self, backend: Tokenizer, normalizers: Sequence[Step], splitters: Sequence[Step]) -> None:
-        self.lines: set[str] | None = None
-        self.words: set[str] | None = None
-        kinds = {step["type"] for step in normalizers}
-        if "BertNormalizer" in kinds:  # makes spaces of line breaks
-            if splitters and splitters[0]["type"] in SPLIT_AT_SPACE:
-                self.lines, self.words = set(), set()
-            return
-        spaces_kept = "Replace" not in kinds and not any(step["type"] == "Metaspace" for step in splitters)
-        if any(map(_splits_at_cuts, splitters)):
-            self.lines, self.words = set(), set() if spaces_kept else None
-        elif kinds <= {"Replace", "Prepend"} and _only_merges(backend.model):
-            self._read_vocabulary(backend, spaces_kept, any(step["type"] == "ByteLevel" for step in splitters))
-        if spaces_kept and any(step["type"] == "Split" and "String" in step["pattern"] for step in splitters):
-            self.words = None  # splits after each space
-        if any(step["type"] == "Metaspace" and step["split"] for step in splitters):
-            self.words = set()
 
-    def _read_vocabulary(self, backend: Tokenizer, spaces_kept: bool, in_bytes: bool) -> None:
-        vocabulary = backend.get_vocab(with_added_tokens=False)
-        line_break, space = ("Ċ", "Ġ") if in_bytes else ("\n", " " if spaces_kept else SPACE)
-        if space in vocabulary:
-            self.words = _characters(rf"(<0x..>|[^{space}]){space}", vocabulary, in_bytes)
-        if line_break in vocabulary:
-            self.lines = _characters(rf"{line_break}(<0x..>|[^{line_break}])", vocabulary, in_bytes)
-        elif backend.model.byte_fallback and all(f"<0x{byte:02X}>" in vocabulary for byte in range(256)):
-            # Every byte is there, so nothing is unknown, and nothing unknown is merged with its neighbour.
-            merged = any("<0x0A>" in entry and entry != "<0x0A>" for entry in vocabulary)
-            self.lines = None if merged else set()
+def _in_vocabulary(backend: Tokenizer, spaces_kept: bool, in_bytes: bool) -> tuple[set[str] | None, set[str] | None]:
+    """The same for a tokenizer that only merges, by the entries of its vocabulary."""
+    vocabulary = backend.get_vocab(with_added_tokens=False)
+    line_break, space = ("Ċ", "Ġ") if in_bytes else ("\n", " " if spaces_kept else SPACE)
+    lines = words = None
+    if space in vocabulary:
+        words = _characters(rf"(<0x..>|[^{space}]){space}", vocabulary, in_bytes)
+    if line_break in vocabulary:
+        lines = _characters(rf"{line_break}(<0x..>|[^{line_break}])", vocabulary, in_bytes)
+    elif backend.model.byte_fallback and all(f"<0x{byte:02X}>" in vocabulary for byte in range(256)):
+        # Every byte is there, so nothing is unknown, and nothing unknown is merged with its neighbour.
+        merged = any("<0x0A>" in entry and entry != "<0x0A>" for entry in vocabulary)
+        lines = None if merged else set()
+    return lines, words
 
 
 def _characters(pattern: str, vocabulary: Iterable[str], in_bytes: bool) -> set[str] | None:
@@ -223,12 +226,9 @@ def _only_merges(model: Any) -> bool:
 # ---------------------------------------------------------------------- added tokens
 
 
-def _cut(backend: Tokenizer, before: str, after: str, crossing: tuple[set[str], set[str]] | None) -> Cut | None:
+def _cut(backend: Tokenizer, before: str, after: str, not_before: set[str], not_after: set[str]) -> Cut | None:
     """The cut beside which no added token is; those are found before everything else, and some take the white space
     beside them."""
-    if crossing is None:
-        return None
-    not_before, not_after = crossing
     across = re.compile(r"\n[^\n]|[^\n]\n$" if before else f"[^\\s{SPACE}][\\s{SPACE}]")
     for token in backend.get_added_tokens_decoder().values():
         for content in _as_found(token, backend.normalizer):

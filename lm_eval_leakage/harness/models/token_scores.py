@@ -20,10 +20,9 @@ from lm_eval_leakage.scoring.pieces import UnsuitedModelError
 from lm_eval_leakage.scoring.tree_model import TwoParts, rows_at_once
 
 METHOD = "token_scores"
-NUMBERS_AT_ONCE = 1 << 26  # values of the table of distributions that are in float32 at once
-CHUNK_ON_CPU = (
-    1 << 22
-)  # the allocator reuses memory of this size; larger blocks are requested from the system each time
+# Values of the table of distributions that are in float32 at once. A CPU's allocator reuses memory of this size;
+# larger blocks are requested from the system each time.
+NUMBERS_AT_ONCE = 1 << 22
 
 
 def offer_token_scores(lm: object) -> bool:
@@ -41,18 +40,14 @@ def token_scores_of_hf(lm: HFLM, requests: Sequence[Instance]) -> list[TokenScor
     longest_first = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
     answers: dict[int, TokenScores] = {}
     progress = tqdm(total=len(texts), desc="Running token_scores requests", disable=lm.rank != 0)
-    for batch in _batches(longest_first, int(lm.batch_size)):
+    size = max(1, int(lm.batch_size))
+    for batch in (longest_first[start : start + size] for start in range(0, len(texts), size)):
         for index, scores in zip(batch, _scores(lm, [texts[index] for index in batch]), strict=True):
             answers[index] = scores
             lm.cache_hook.add_partial(METHOD, requests[index].args, answers[index])
         progress.update(len(batch))
     progress.close()
     return [answers[index] for index in range(len(texts))]
-
-
-def _batches(indices: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    for start in range(0, len(indices), max(1, size)):
-        yield indices[start : start + max(1, size)]
 
 
 def _scores(lm: HFLM, texts: Sequence[Sequence[int]]) -> list[TokenScores]:
@@ -93,7 +88,7 @@ def _distribution_columns(logits: Tensor, targets: Tensor) -> Tensor:
     """Log-probability of each target, and mean and standard deviation of log p(v) with v drawn from p; float32,
     `(3, n)`. Computed in chunks, since several tables in float32 are needed."""
     vocabulary = logits.shape[1]
-    step = max(1, (CHUNK_ON_CPU if logits.device.type == "cpu" else NUMBERS_AT_ONCE) // vocabulary)
+    step = max(1, NUMBERS_AT_ONCE // vocabulary)
     parts = []
     for start in range(0, len(logits), step):
         logs = torch.log_softmax(logits[start : start + step].float(), dim=-1)

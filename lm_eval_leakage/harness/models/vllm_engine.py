@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,21 +23,18 @@ from lm_eval.models.vllm_causallms import VLLM
 from vllm import SamplingParams, TokensPrompt  # type: ignore[import-not-found,unused-ignore]
 
 from lm_eval_leakage.harness.models.backend_answers import engine_answers
-from lm_eval_leakage.harness.models.portions import AS_VLLM, FittedTexts, Pair
-from lm_eval_leakage.harness.models.prefix_tree_lm import NOISE, PROBE
-from lm_eval_leakage.harness.models.tokenising import encoded_pairs
+from lm_eval_leakage.harness.models.prefix_tree_lm import NOISE, PROBE, first_line
+from lm_eval_leakage.harness.models.tokenising import AS_VLLM, FittedTexts, Pair, encoded_pairs
 from lm_eval_leakage.harness.seams.backends import refuse_other_scoring
-from lm_eval_leakage.scoring.engine import EngineScorer, Returned, SharedScores
+from lm_eval_leakage.scoring.engine import EngineScorer, Returned
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text, Texts
 
+logger = logging.getLogger(__name__)
 READS_CACHE = "skip_reading_prefix_cache"
+FIRST_VERSION = "0.11.1"  # of vLLM that can read its prefix cache for log-probabilities of a prompt
+USUAL_BLOCK, LARGE_BLOCK = 16, 64  # tokens; vLLM's default on GPUs, and one that a question often fits into
 COUNTER = "vllm:num_preemptions"
 PromptEntry = Mapping[int, Any]  # at one position: the prompt's token and the most likely one
-
-
-def reads_cache() -> bool:
-    """Whether this vLLM can use its prefix cache for log-probabilities of a prompt."""
-    return hasattr(SamplingParams, READS_CACHE)
 
 
 class VllmEngine:
@@ -61,9 +57,10 @@ class VllmEngine:
         that the cache holds everything before it."""
         asked = [_parameters(logprobs=1, allowed_token_ids=[int(text[-1])]) for text in texts]
         outputs = self._generate([_prompt(text[:-1], salt) for text in texts], asked)
-        return [
-            score(output.outputs[0].logprobs[0], int(text[-1])) for text, output in zip(texts, outputs, strict=True)
-        ]
+        pairs = (
+            _score(output.outputs[0].logprobs[0], int(text[-1])) for text, output in zip(texts, outputs, strict=True)
+        )
+        return [(logprob, logprob >= most) for logprob, most in pairs]
 
     def n_preemptions(self) -> float | None:
         """How often this engine has interrupted a request so far; None if it does not count them."""
@@ -117,21 +114,11 @@ def _rows(tokens: IntArray, entries: Any) -> np.ndarray[Any, np.dtype[np.float64
     return np.array(pairs, np.float64)
 
 
-def score(entry: PromptEntry, token: int) -> tuple[float, bool]:
-    """Log-probability of a token, NaN if the entry does not hold it, and whether none is more likely."""
-    logprob, most = _score(entry, token)
-    return logprob, logprob >= most
-
-
 def _score(entry: PromptEntry | None, token: int) -> tuple[float, float]:
+    """Log-probabilities of a token and of the most likely one; NaN if the entry does not hold it."""
     if entry is None or token not in entry:
         return np.nan, np.nan
     return entry[token].logprob, max(one.logprob for one in entry.values())
-
-
-logger = logging.getLogger(__name__)
-FIRST_VERSION = "0.11.1"  # of vLLM that can read its prefix cache for log-probabilities of a prompt
-USUAL_BLOCK, LARGE_BLOCK = 16, 64  # tokens; vLLM's default on GPUs, and one that a question often fits into
 
 
 class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
@@ -139,7 +126,7 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
     generation only: vLLM packs log-likelihoods by max_num_batched_tokens and max_num_seqs."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if not reads_cache():
+        if not hasattr(SamplingParams, READS_CACHE):
             raise ImportError(
                 f"vllm-prefix-tree needs vLLM {FIRST_VERSION} or later, which can read its prefix cache for "
                 "log-probabilities; upgrade vllm, or use --model vllm"
@@ -213,21 +200,16 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
             return "this engine does not count the requests that it interrupts (disable_log_stats must be False)"
         scorer, texts = EngineScorer(engine), self._probe_texts()
         try:
-            error = _disagreement(scorer, texts)
+            error = scorer.disagreement(texts)
         except Exception as problem:  # an engine may refuse what it has not implemented
-            return f"this engine refuses what is asked of it ({_first_line(problem)})"
-        tolerance = NOISE.get(self._dtype, NOISE[torch.bfloat16])
+            return f"this engine refuses what is asked of it ({first_line(problem)})"
+        tolerance = NOISE.get(self.model.llm_engine.model_config.dtype, NOISE[torch.bfloat16])
         if not error <= tolerance:
             return f"its prefix cache is off by {error:.2g} nats per token, more than the tolerance of {tolerance:.2g}"
         if not scorer.n_cached:
             return "this engine has no prefix cache (enable_prefix_caching=False, or a recurrent model)"
         logger.info("vllm-prefix-tree: scores with the prefix cache agree with `vllm`")
         return ""
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self.model.llm_engine.model_config.dtype
-        return dtype
 
     @property
     def _block_size(self) -> int:
@@ -246,19 +228,3 @@ class VLLMPrefixTreeLM(VLLM):  # type: ignore[misc]
         long = np.resize(texts[0].tokens, min(block + 8, longest))
         parts = np.concatenate([long[:block], long[block:][::-1]])
         return [*texts, Text(long, len(long) - 1), Text(parts, len(long) - 1)]
-
-
-def _disagreement(scorer: EngineScorer, texts: Sequence[Text]) -> float:
-    """Root mean square over `texts` of the difference from plain requests, per square root of a token."""
-    found = {answer.text: answer.loglikelihood for answer in scorer.answers(texts)}
-    errors = []
-    for number, returned in enumerate(scorer.engine.scores([text.tokens for text in texts], None)):
-        alone = SharedScores([texts[number]])
-        alone.receive(0, returned)
-        errors.append((found[number] - alone.answer(0).loglikelihood) ** 2 / texts[number].n_scored)
-    error = math.sqrt(sum(errors) / len(errors))
-    return math.inf if math.isnan(error) else error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -17,6 +17,7 @@ import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import aiohttp
@@ -24,7 +25,7 @@ import numpy as np
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 
 from lm_eval_leakage.harness.models.backend_answers import engine_answers
-from lm_eval_leakage.harness.models.portions import Pair
+from lm_eval_leakage.harness.models.tokenising import Pair
 from lm_eval_leakage.harness.seams.backends import refuse_other_scoring
 from lm_eval_leakage.scoring.engine import EngineScorer, Returned
 from lm_eval_leakage.scoring.prefix_tree import IntArray, Text
@@ -36,6 +37,7 @@ PREEMPTED_TOTAL, ANSWERED_TOTAL = "vllm:num_preemptions_total", "vllm:request_su
 WORTH_REPEATING = (408, 429)  # of the statuses that blame the request
 LONGEST_WAIT = 10.0  # seconds before a failed request is repeated
 CACHE_FLAG = "skip_reading_prefix_cache"  # of vLLM's SamplingParams
+FAILURES = (aiohttp.ClientError, asyncio.TimeoutError, LookupError, TypeError, ValueError)
 CHARACTERS_SHOWN = 300  # characters of an answer in a message
 
 
@@ -66,20 +68,16 @@ class VllmServer:
     _n_answered: float = 0  # by the server, when the counters were read
 
     def scores(self, texts: Sequence[IntArray], salt: str | None) -> list[Returned]:
-        """Log-probabilities of each text's tokens. Requests start in the order of the texts. If one that reads the
-        cache fails, its text is computed anew: its tokens may be in the cache by then, while their values are lost."""
-        attempts = []
-        for text in texts:
-            shared, plain = (self._reading(text, salt, skip) for skip in (False, True))
-            attempts.append([shared] * (salt is not None) + [plain] * self.max_retries)
-        return self._answers(attempts, returned_from)
+        """Log-probabilities of each text's tokens. Requests start in the order of the texts."""
+        wanted = {"prompt_logprobs": 1, CACHE_FLAG: salt is None}
+        return self._answers([self._payload(text, salt, wanted) for text in texts], returned_from)
 
     def last_tokens(self, texts: Sequence[IntArray], salt: str) -> list[tuple[float, bool]]:
         """Log-probability of each text's last token, and whether it is the most likely one. The token is generated, so
         that the cache holds everything before it."""
         wanted = [{"logprobs": 2, "allowed_token_ids": [int(text[-1])]} for text in texts]
         payloads = [self._payload(text[:-1], salt, one) for text, one in zip(texts, wanted, strict=True)]
-        return self._answers([[payload] * self.max_retries for payload in payloads], next_token_from)
+        return self._answers(payloads, next_token_from)
 
     def n_preemptions(self) -> float | None:
         """Number of requests that the server has preempted. None if it does not say, or if its counters lack requests
@@ -90,19 +88,13 @@ class VllmServer:
         self._n_sent, self._n_answered = 0, n_answered or 0
         return None if n_sent and (n_answered or 0) - n_before < n_sent else n_preempted
 
-    def _reading(self, text: IntArray, salt: str | None, skip: bool) -> Payload:
-        return self._payload(text, salt, {"prompt_logprobs": 1, CACHE_FLAG: skip})
-
     def _payload(self, text: IntArray, salt: str | None, wanted: Mapping[str, Any]) -> Payload:
         parameters = {"max_tokens": 1, "temperature": 0, "detokenize": False, **wanted}
         return {"model": self.model, "token_ids": text.tolist(), "cache_salt": salt, "sampling_params": parameters}
 
     # ------------------------------------------------------------------ HTTP
 
-    def _answers(
-        self, asked: Sequence[Sequence[Payload]], parsed: Callable[[Payload, Payload], Answer]
-    ) -> list[Answer]:
-        """One answer for each thing asked, which are the payloads to try one after the other."""
+    def _answers(self, asked: Sequence[Payload], parsed: Callable[[Payload, Payload], Answer]) -> list[Answer]:
         found: dict[int, Answer] = {}
         places = iter(range(len(asked)))
 
@@ -120,22 +112,24 @@ class VllmServer:
         return [found[place] for place in range(len(asked))]
 
     async def _answer(
-        self, session: aiohttp.ClientSession, attempts: Sequence[Payload], parsed: Callable[[Payload, Payload], Answer]
+        self, session: aiohttp.ClientSession, sent: Payload, parsed: Callable[[Payload, Payload], Answer]
     ) -> Answer:
-        for number, sent in enumerate(attempts):
-            rest = attempts[number + 1 :]
+        """What reads the cache and fails is computed anew: its tokens may be in the cache by then, while their values
+        are lost."""
+        if sent["sampling_params"].get(CACHE_FLAG) is False:
             try:
                 return parsed(sent, await self._post(session, sent))
-            except ServerError:
-                if all(other is sent for other in rest):
-                    raise
-            except (aiohttp.ClientError, asyncio.TimeoutError, LookupError, TypeError, ValueError) as error:
-                if not rest:
-                    raise ServerError(f"{self.root} failed {number + 1} times, now with {error!r}") from error
-                if rest[0] is sent:
-                    logger.warning("%s failed with %r; sending the request again", self.root, error)
-                    await asyncio.sleep(min(0.5 * 2**number, LONGEST_WAIT))
-        raise AssertionError("the last attempt returns or raises")
+            except (ServerError, *FAILURES):
+                sent = {**sent, "sampling_params": {**sent["sampling_params"], CACHE_FLAG: True}}
+        for number in range(1, self.max_retries + 1):
+            try:
+                return parsed(sent, await self._post(session, sent))
+            except FAILURES as error:
+                if number == self.max_retries:
+                    raise ServerError(f"{self.root} failed {number} times, now with {error!r}") from error
+                logger.warning("%s failed with %r; sending the request again", self.root, error)
+                await asyncio.sleep(min(0.5 * 2**number, LONGEST_WAIT))
+        raise AssertionError("max_retries is at least 1")
 
     async def _post(self, session: aiohttp.ClientSession, sent: Payload) -> Payload:
         async with session.post(f"{self.root}/inference/v1/generate", json=sent, headers=self.headers) as response:
@@ -244,18 +238,24 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
             timeout=self.timeout,
             verify=self.verify_certificate,
         )
-        self._is_exact: bool | None = None  # not known before the server is asked for the first time
 
-    @property
+    @cached_property
     def reports_as_it_goes(self) -> bool:
-        """Whether answers are reported before a call returns."""
-        return self._suits()
+        """Whether answers are reported before a call returns: if the server's cache gives the values of plain
+        requests, which is found out when it is asked for the first time."""
+        try:
+            reason = why_not_exact(self.server, self._probe())
+        except ServerError as error:
+            reason = str(error)
+        if reason:
+            logger.warning("vllm-server-prefix-tree: %s; scoring as `local-completions` does", reason)
+        return not reason
 
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Pair | None, list[int], list[int]]], **kwargs: Any
     ) -> list[tuple[float, bool]]:
         """Also called by rolling log-likelihoods, for their windows."""
-        if requests and not self._suits():
+        if requests and not self.reports_as_it_goes:
             stock: list[tuple[float, bool]] = super()._loglikelihood_tokens(requests, **kwargs)
             return stock
         rows, context_lengths, pairs = self.batch_loglikelihood_requests([requests])
@@ -266,18 +266,6 @@ class VllmServerPrefixTreeLM(LocalCompletionsAPI):  # type: ignore[misc]
         }
         title = None if kwargs.get("disable_tqdm") else "Requesting API"
         return engine_answers(self, EngineScorer(self.server), pairs, texts, title)
-
-    def _suits(self) -> bool:
-        """Whether the server's cache gives the values of plain requests; found out once."""
-        if self._is_exact is None:
-            try:
-                reason = why_not_exact(self.server, self._probe())
-            except ServerError as error:
-                reason = str(error)
-            self._is_exact = not reason
-            if reason:
-                logger.warning("vllm-server-prefix-tree: %s; scoring as `local-completions` does", reason)
-        return self._is_exact
 
     def _probe(self) -> list[Text]:
         """Texts with a long common beginning."""
@@ -301,15 +289,7 @@ def why_not_exact(server: VllmServer, texts: Sequence[Text]) -> str:
             "the server does not say that it read tokens from its cache (start it with "
             "--enable-prompt-tokens-details, and on CPUs with --block-size 32)"
         )
-    texts = [*texts, _with_a_hole(text, n_cached)]
-    shared = {answer.text: answer.loglikelihood for answer in EngineScorer(server).answers(texts)}
-    errors = []
-    for number, (text, returned) in enumerate(
-        zip(texts, server.scores([text.tokens for text in texts], None), strict=True)
-    ):
-        own = float(returned.logprobs[-text.n_scored :].sum())
-        errors.append((shared[number] - own) ** 2 / text.n_scored)
-    error = math.sqrt(sum(errors) / len(errors))
+    error = EngineScorer(server).disagreement([*texts, _with_a_hole(text, n_cached)])
     if not error <= TOLERATED_NOISE:
         return f"its prefix cache changes log-likelihoods by {error:.2g} nats per token"
     logger.info("vllm-server-prefix-tree: the prefix cache changes log-likelihoods by %.2g nats per token", error)
