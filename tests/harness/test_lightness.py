@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from lm_eval_leakage.harness.models import backend_answers
-from lm_eval_leakage.harness.tasks.data import KeptDocs
+from lm_eval_leakage.harness.tasks.data import docs_of
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import UntestableQuestion
 from tests.fakes import FakeLM, by_hash
@@ -64,7 +64,7 @@ def test_a_row_is_taken_out_of_its_table_and_read_only_once() -> None:
         read[doc["question"]] += 1
         return question_from_doc(doc)
 
-    docs = KeptDocs(Table([GOOD, ONE | {"choices": []}, TWINS]), reading)
+    docs = docs_of(Table([GOOD, ONE | {"choices": []}, TWINS]), reading)
     assert docs[1] is [*docs][1]
     assert docs[-1] == TWINS
     assert [doc["question"] for doc in docs[:2]] == [GOOD["question"], ONE["question"]]

@@ -69,30 +69,10 @@ def _bos(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
-def _gpt2() -> Tokenizer:
-    return _byte_level(regex=True)
-
-
-def _gpt2_with_prefix_space() -> Tokenizer:
-    return _byte_level(regex=True, prefix_space=True)
-
-
-def _llama3() -> Tokenizer:
-    return _bos(_byte_level(_split(LLAMA3), ignore_merges=True))
-
-
 def _qwen() -> Tokenizer:
     tokenizer = _byte_level(_split(LLAMA3.replace("{1,3}", "")))
     tokenizer.normalizer = normalizers.NFC()
     return tokenizer
-
-
-def _gpt4o() -> Tokenizer:
-    return _byte_level(_split(GPT4O))
-
-
-def _deepseek() -> Tokenizer:
-    return _bos(_byte_level(*map(_split, DEEPSEEK)))
 
 
 def _starcoder() -> Tokenizer:
@@ -118,10 +98,6 @@ def _gemma() -> Tokenizer:
     return _bos(tokenizer)
 
 
-def _words_of_metaspace() -> Tokenizer:
-    return _sentencepiece(None, pre.Metaspace("▁", prepend_scheme="always", split=True))
-
-
 def _t5() -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC()])
@@ -142,33 +118,31 @@ def _bert() -> Tokenizer:
     return tokenizer
 
 
-def _bytes_without_a_pattern() -> Tokenizer:
-    """Its vocabulary has entries across line breaks and spaces, beside bytes of other scripts too."""
-    return _byte_level()
-
-
-def _unknown_pattern() -> Tokenizer:
-    """Its words may begin with a line break."""
-    return _byte_level(_split(r"\s?\p{L}+|\s?[^\s\p{L}]+|\s+"))
-
-
 # which cuts are known to be safe for them: of lines, of words
 FAMILIES = {
-    "GPT-2": (_gpt2, True, True),
-    "GPT-2 with a prefix space": (_gpt2_with_prefix_space, True, True),
-    "Llama 3": (_llama3, True, True),
+    "GPT-2": (lambda: _byte_level(regex=True), True, True),
+    "GPT-2 with a prefix space": (lambda: _byte_level(regex=True, prefix_space=True), True, True),
+    "Llama 3": (lambda: _bos(_byte_level(_split(LLAMA3), ignore_merges=True)), True, True),
     "Qwen": (_qwen, True, True),
-    "GPT-4o": (_gpt4o, True, True),
-    "DeepSeek V3": (_deepseek, True, True),
+    "GPT-4o": (lambda: _byte_level(_split(GPT4O)), True, True),
+    "DeepSeek V3": (lambda: _bos(_byte_level(*map(_split, DEEPSEEK))), True, True),
     "StarCoder": (_starcoder, True, False),  # one of its added tokens has a space
     "Llama 2": (_llama2, True, True),
-    "Mistral": (_mistral, True, True),
+    "Mistral": (
+        lambda: _bos(
+            _sentencepiece(None, pre.Metaspace("▁", prepend_scheme="first", split=False), with_line_breaks=False)
+        ),
+        True,
+        True,
+    ),
     "Gemma": (_gemma, True, True),
-    "Metaspace": (_words_of_metaspace, True, True),
+    "Metaspace": (lambda: _sentencepiece(None, pre.Metaspace("▁", prepend_scheme="always", split=True)), True, True),
     "T5": (_t5, False, True),
     "BERT": (_bert, True, True),
-    "bytes without a pattern": (_bytes_without_a_pattern, False, True),
-    "another pattern": (_unknown_pattern, False, False),
+    # its vocabulary has entries across line breaks and spaces, beside bytes of other scripts too
+    "bytes without a pattern": (lambda: _byte_level(), False, True),
+    # its words may begin with a line break
+    "another pattern": (lambda: _byte_level(_split(r"\s?\p{L}+|\s?[^\s\p{L}]+|\s+")), False, False),
 }
 
 

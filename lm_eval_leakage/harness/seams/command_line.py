@@ -1,8 +1,6 @@
 """Keeps git quiet where there is no repository: lm_eval asks git for a commit at the end of every run, and git then
 prints `fatal: not a git repository`, which reads like the failure of a check.
 
-Patches EvaluatorConfig.process_tasks to also check a run's options, before its model is loaded.
-
 Adds our commands to lm_eval's command line, through its private argument parser.
 
 lm_eval 0.4.13 builds its parser within `HarnessCLI` and offers no way to add a command; entry points for commands
@@ -36,27 +34,6 @@ def _quiet(original: Callable[[], str | None]) -> Callable[[], str | None]:
         return original() if any((folder / ".git").exists() for folder in (here, *here.parents)) else None
 
     return get_git_commit_hash
-
-
-def check_options(check_before_index: Callable[[Any], None], check: Callable[[Any, Mapping[str, Any]], None]) -> None:
-    """Registers checks of the run's options; they may raise Refusal. After this point, the keys of `--metadata` and
-    the model's arguments are mixed.
-
-    check_before_index: called with lm_eval's EvaluatorConfig, before the index of tasks is built, which takes seconds
-    check: called with it and the index
-    """
-
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def process_tasks(self: Any, *args: Any, **kwargs: Any) -> Any:
-            check_before_index(self)
-            manager = original(self, *args, **kwargs)
-            if hasattr(manager.task_index, "audits_like"):
-                check(self, manager.task_index)
-            return manager
-
-        return process_tasks
-
-    patched_once("lm_eval.config.evaluate_config:EvaluatorConfig.process_tasks", wrap)
 
 
 Command = Callable[[argparse.Namespace], None]
