@@ -74,13 +74,6 @@ def test_a_model_that_saw_the_benchmark_is_flagged(folder, task) -> None:
     assert row["flagged_rate,max_order"] == 1
 
 
-def test_a_users_static_audit_wins_over_the_dynamic_one(folder, task) -> None:
-    task("colours", LETTERED)
-    task("colours_leakage_perm", TEXTS)
-    results = run(folder, "colours_leakage_perm")
-    assert "acc,none" in results["results"]["colours_leakage_perm"]
-
-
 # ---------------------------------------------------------------------- groups and tags
 
 
@@ -116,10 +109,6 @@ def test_members_that_cannot_be_audited_are_named_and_the_others_run(folder, tas
         "words is not audited: the options are words of the task, the same for every question: true, false"
         in caplog.text
     )
-
-
-def test_a_group_of_none_is_refused(folder, task) -> None:
-    task("words", WORDS)
     write_group(folder, "words")
     with pytest.raises(RefusedAudit, match="none of the 1 members of everything"):
         run(folder, "everything_leakage_perm")
@@ -268,16 +257,6 @@ def test_a_model_that_writes_the_options_of_one_question_is_seen(folder, task) -
     context, options = lm.asked[0]
     assert context == "Which is colour number 0 here?\nA."
     assert options["max_gen_toks"] == len(MANY[0]["choices"][0].split()) + 1
-
-
-def test_ngram_accuracy_and_steps_run_through_the_harness(folder, task) -> None:
-    task("colours", LETTERED, MANY)
-    row = run(folder, "colours_leakage_ngram_accuracy", lm=Writer())["results"]["colours_leakage_ngram_accuracy"]
-    assert row["ngram_accuracy,ngram_accuracy"] == 0
-    lm = FakeLM(by_hash)
-    row = run(folder, "colours_leakage_ngram_steps", lm=lm)["results"]["colours_leakage_ngram_steps"]
-    assert len(lm.asked) == 8 * 9
-    assert row["null_rate,stepwise"] == pytest.approx(1 / 24)
 
 
 # ---------------------------------------------------------------------- data_files
@@ -437,11 +416,3 @@ def test_answers_that_never_move_are_noted(folder, task, caplog) -> None:
     with caplog.at_level(logging.WARNING):
         manager(folder).load(["colours_leakage_perm"])
     assert "the right option is always the third published one" in caplog.text
-
-
-def test_an_audit_knows_what_it_audits(folder, task) -> None:
-    task("colours", LETTERED)
-    (audit,) = manager(folder).load(["colours_leakage_perm"])["tasks"].values()
-    ours = TaskManager(include_path=str(task_configs_path()), include_defaults=False)
-    (static,) = ours.load(["fresh_leakage_tokens"])["tasks"].values()
-    assert (audit.audited, static.audited) == ("colours", "fresh")

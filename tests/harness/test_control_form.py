@@ -21,7 +21,7 @@ from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.table import known_rows, pooled
 from lm_eval_leakage.harness.tasks.given_questions import audit_of, audits_shards
 from lm_eval_leakage.harness.tasks.templates import WORDING_AUDIT, suffixes
-from lm_eval_leakage.logs.audit_line import OF_ORDERS, AuditLine, as_logged, read_line
+from lm_eval_leakage.logs.audit_line import AuditLine, as_logged, read_line
 from lm_eval_leakage.logs.reference_log import write_reference
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import OrderAnswers, Question
@@ -171,16 +171,6 @@ def test_questions_with_a_natural_order_are_not_asked_in_the_control_form(questi
         assert len(line["resps"]) == N_ORDERS + (0 if line["guards"] else N_CONTROL)
 
 
-def test_with_a_reference_the_control_form_is_not_asked(questions_file, tmp_path: Path) -> None:
-    metadata = questions_file(DOCS)
-    elder = evaluate(FakeLM(fond_of_natural), metadata | {"control_form": False})
-    write_reference(tmp_path / "elder", "elder", elder["samples"][TASK])
-    lm = FakeLM(lambda *texts: with_memory(*texts) + by_hash(*reversed(texts)))
-    found = verdict(evaluate(lm, metadata | {"reference_log": str(tmp_path / "elder")}))
-    assert not any(is_control(context) for context, _ in lm.asked)
-    assert (found["basis"], found["word"], found["n"]) == ("reference", "strong evidence", len(DOCS))
-
-
 def test_only_the_audit_of_all_orders_asks_the_control_form_and_papers_are_asked_as_they_ask() -> None:
     questions = [question_from_doc(doc) for doc in DOCS]
     asking = set()
@@ -274,13 +264,6 @@ def sentences(caplog) -> dict[str, str]:
     return dict(sentence.split(": ", 1) for sentence in told)
 
 
-def test_the_sentence_is_logged_once_for_a_benchmark(questions_file, caplog) -> None:
-    with caplog.at_level(logging.WARNING):
-        results = evaluate(FakeLM(with_memory), questions_file(DOCS))
-    assert sentences(caplog) == {TASK: verdict(results)["sentence"]}
-    assert len([record for record in caplog.records if "strong evidence" in record.getMessage()]) == 1
-
-
 def test_the_sentence_is_logged_for_a_group_instead_of_its_members(group, caplog) -> None:
     with caplog.at_level(logging.WARNING):
         results = group(FakeLM(with_memory))
@@ -332,9 +315,3 @@ def test_a_log_is_read_back_as_the_answers_that_the_verdict_was_computed_from(
     again = data_verdict(found)
     assert (again.word, again.n) == (verdict(results)["word"], verdict(results)["n"])
     assert again.pvalue == pytest.approx(verdict(results)["pvalue"], rel=0.1)
-
-
-def test_only_the_lines_of_the_first_statistic_hold_what_the_verdict_needs(questions_file) -> None:
-    results = evaluate(FakeLM(by_hash), questions_file(DOCS[:2]))
-    assert all(line["published_orders"] == "too few to say" for line in lines(results, "max_order"))
-    assert not any(set(OF_ORDERS) & set(line) for line in lines(results, "outlier"))

@@ -13,12 +13,11 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors import Statistic, statistics
 from lm_eval_leakage.detectors.option_orders import MaxOrderEvidence
 from lm_eval_leakage.harness import table as rows_of_harness
-from lm_eval_leakage.harness.table import known_rows, names_of
+from lm_eval_leakage.harness.table import known_rows
 from lm_eval_leakage.harness.tasks.audit import LeakageGroup
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Skipped
-from lm_eval_leakage.stats.known_scores import CALIBRATED_ROWS
-from lm_eval_leakage.stats.pooling import SKIPPED, mean_row
+from lm_eval_leakage.stats.pooling import mean_row
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import FIVE, GOOD, ONE, inline, lines
 
@@ -35,20 +34,6 @@ def test_rows_of_a_small_data_set() -> None:
     by_hand = (1 / 6) ** 2 + 2 * (1 / 6) * (5 / 6) * (1 / 24)
     assert math.isclose(rows["dataset_pvalue"](VERDICTS), by_hand)
     assert rows["skipped"](VERDICTS) == 1
-
-
-def test_every_declared_row_is_registered_with_the_harness_with_its_direction() -> None:
-    from lm_eval.api.registry import get_aggregation, get_metric, get_metric_aggregation, is_higher_better
-
-    known = known_rows()
-    declared = [row for name in statistics.names() for row in statistics.get(name).rows]
-    for row in (*declared, SKIPPED, *CALIBRATED_ROWS):
-        for name in names_of(row):
-            assert get_metric(name) is get_aggregation(name) is get_metric_aggregation(name) is known[name]
-            assert is_higher_better(name) is row.higher_is_better
-    assert {"flagged_rate": False, "accuracy_whole": True, "skipped": None}.items() <= {
-        name: is_higher_better(name) for name in known
-    }.items()
 
 
 # ---------------------------------------------------------------------- a statistic of another package

@@ -12,7 +12,7 @@ from lm_eval.models import MODEL_MAPPING
 from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness import backends as foreseen
-from lm_eval_leakage.harness.backends import KNOWN, parameters_of, why_cannot_answer
+from lm_eval_leakage.harness.backends import KNOWN, why_cannot_answer
 from lm_eval_leakage.harness.models.question_requests import refuses
 from lm_eval_leakage.harness.preflight import (
     check_before_index,
@@ -34,26 +34,6 @@ def test_what_is_declared_of_a_model_is_what_its_class_does(name: str) -> None:
     assert backend.is_hf == issubclass(kind, HFLM)
     for need in ("loglikelihood", "generate_until"):
         assert (need in backend.answers) == (not refuses(getattr(kind, need), None, []))
-
-
-def test_arguments_are_those_of_a_class_and_of_those_that_it_hands_the_rest_to() -> None:
-    class Base:
-        def __init__(self, pretrained, dtype="auto", **rest) -> None: ...
-
-    class Own(Base):
-        def __init__(self, *args, max_tokens=1, **rest) -> None: ...
-
-    class Closed(Base):
-        def __init__(self, name, *, dtype) -> None: ...
-
-    class ReadsItself(Base):
-        @classmethod
-        def create_from_arg_string(cls, text): ...
-
-    assert parameters_of(Own) == (frozenset({"pretrained", "dtype", "max_tokens"}), ("pretrained",), True)
-    assert parameters_of(Closed) == (frozenset({"name", "dtype"}), ("name", "dtype"), False)
-    assert parameters_of(ReadsItself) == (frozenset(), (), True)
-    assert parameters_of(class_of("hf-prefix-tree")).names == parameters_of(HFLM).names | {"max_tokens"}
 
 
 def test_a_model_of_another_package_is_left_to_it(monkeypatch) -> None:

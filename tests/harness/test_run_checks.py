@@ -62,7 +62,6 @@ def test_a_misspelled_key_ends_the_run_in_one_sentence_with_the_nearest_known_on
     ("metadata", "sentence"),
     [
         ({"control_form": "no"}, "control_form is 'no'; give true, or false not to ask the control form"),
-        ({"control_form": 0}, "control_form is 0; give true, or false not to ask the control form"),
         ({"resume": "no"}, "resume is 'no'; give true, or false to save no answers and reuse none"),
         (
             {"published_orders": "random"},

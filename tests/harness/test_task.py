@@ -236,11 +236,6 @@ def test_a_filter_that_makes_no_sense_ends_the_run_before_the_model_works(questi
         LeakageTask(config=inline(questions_file, function))
 
 
-def test_a_local_file_in_our_own_layout_serves_a_task_that_processes_the_hubs(questions_file) -> None:
-    results = evaluate(FakeLM(by_hash), questions_file([GOOD]), tasks=["hellaswag_leakage_perm"])
-    assert len(lines(results, "max_order", "hellaswag_leakage_perm")) == 1
-
-
 def test_the_request_cache_cannot_serve_another_probes_requests(questions_file, monkeypatch, tmp_path, caplog) -> None:
     import lm_eval.caching.cache as cache
 

@@ -14,7 +14,6 @@ CORPUS = [
     "Ein süßes Öl?\nA. die Hälfte\nB. zwei  Drittel\n\tC. def f(x):\n    return x\n",
     "中文の選択肢。\nＡ. 一つ\nB. 二つ\n🦊 fox\n/path/to\n//file.\n/ ... </s> <b> x",
 ] * 3
-GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
@@ -128,19 +127,13 @@ FAMILIES = {
     "DeepSeek V3": (lambda: _bos(_byte_level(*map(_split, DEEPSEEK))), True, True),
     "StarCoder": (_starcoder, True, False),  # one of its added tokens has a space
     "Llama 2": (_llama2, True, True),
-    "Mistral": (
-        lambda: _bos(
-            _sentencepiece(None, pre.Metaspace("▁", prepend_scheme="first", split=False), with_line_breaks=False)
-        ),
-        True,
-        True,
-    ),
+    "Mistral": (_mistral, True, True),
     "Gemma": (_gemma, True, True),
     "Metaspace": (lambda: _sentencepiece(None, pre.Metaspace("▁", prepend_scheme="always", split=True)), True, True),
     "T5": (_t5, False, True),
     "BERT": (_bert, True, True),
     # its vocabulary has entries across line breaks and spaces, beside bytes of other scripts too
-    "bytes without a pattern": (lambda: _byte_level(), False, True),
+    "bytes without a pattern": (_byte_level, False, True),
     # its words may begin with a line break
     "another pattern": (lambda: _byte_level(_split(r"\s?\p{L}+|\s?[^\s\p{L}]+|\s+")), False, False),
 }

@@ -6,8 +6,8 @@ prints errors meant for users without a traceback would replace this. `sys.excep
 where something else has set it before us, that is called for errors that nobody foresaw, and prints them.
 
 Applies patches to lm_eval: each once, only if its target is as the table describes it, else with a message. `SEAMS` is
-the table of everything in lm_eval that this package patches or uses although private (docs/harness_seams.md). Each
-entry is compared with the installed lm_eval by tests/harness/seams/test_seams.py, and here before the object is used.
+the table of everything in lm_eval that this package patches or uses although private; docs/harness_seams.md says why.
+Each entry is compared with the installed lm_eval by tests/harness/seams/test_seams.py, and here before it is used.
 """
 
 from __future__ import annotations
@@ -79,18 +79,14 @@ KNOWN_VERSION = "0.4.13"  # the version of lm_eval that the table describes
 class Seam(NamedTuple):
     """One object of lm_eval that is patched, or used although it is private.
 
-    module: the module of `seams` that patches or uses it
     target: `module:Class.attribute` in lm_eval
-    why: what it is needed for, as lm_eval has no public way
     without: what is lost if lm_eval has no such object; the message to the user begins with it
     refuses: whether that is an error, raised before the model has done any work; else a warning, and the run continues
     parameters: parameters that the function must have
     names: variables and attributes that the function's code must use
     """
 
-    module: str
     target: str
-    why: str
     without: str
     refuses: bool = False
     parameters: tuple[str, ...] = ()
@@ -103,157 +99,107 @@ class Seam(NamedTuple):
 
 SEAMS = (
     Seam(
-        "task_manager",
         "lm_eval.tasks.manager:TaskManager.__init__",
-        "adds the folder of our YAMLs to the search path; lm_eval reads no entry points for tasks",
         "leakage tasks are found only with `--include_path $(lm-eval-leakage plugin path)`",
         parameters=("include_path", "include_defaults", "metadata"),
     ),
     Seam(
-        "task_manager",
         "lm_eval.tasks.manager:TaskManager.match_tasks",
-        "the command line checks task names with it; it must also accept names such as `arc_easy_leakage_perm`",
         "the command line knows only the audits that have a YAML of their own",
         parameters=("task_list",),
     ),
     Seam(
-        "tasks",
         "lm_eval.tasks.manager:TaskManager._load_spec",
-        "looks names up in `_index`, whose entries have kind, YAML and settings, and builds tasks with `_factory`; "
-        "both are replaced by ours: an audit of any of 14,000 tasks is found by its name without being listed",
         "audits of any task by name are not available",
         names=("_index", "_factory", "build"),
     ),
     Seam(
-        "tasks",
         "lm_eval.tasks._factory:TaskFactory.build",
-        "is also called for audits, which are made from the task that it builds",
         "audits of any task by name are not available",
         parameters=("entry", "overrides", "registry"),
         names=("_build_task",),
     ),
     Seam(
-        "tasks",
         "lm_eval.tasks._yaml_loader:load_yaml",
-        "reads our YAMLs and those of a clean task's base as lm_eval does, with `include` and `!function`",
         "YAML files of tasks cannot be read, so no audit can be made",
         refuses=True,
         parameters=("path", "resolve_func"),
     ),
     Seam(
-        "task_manager",
         "lm_eval.config.evaluate_config:EvaluatorConfig.process_tasks",
-        "is the only place before the model is loaded where the keys of `--metadata` and the model's arguments are "
-        "still separate",
         "mistakes in a run's options are noticed only after the model is loaded",
         parameters=("metadata",),
     ),
     Seam(
-        "call_frames",
         "lm_eval.evaluator:evaluate",
-        "its local variables hold the model and the run's tasks; lm_eval passes neither to a task before its requests "
-        "are built",
         "a leakage task cannot find the model that will answer its requests",
         refuses=True,
         names=("lm", "eval_tasks", "build_all_requests"),
     ),
     Seam(
-        "call_frames",
         "lm_eval.evaluator:simple_evaluate",
-        "its arguments hold the output path, the model's name and the seed; lm_eval passes none of them to a task",
         "answers are not saved for resuming a run, and the output path is not checked before the run",
         parameters=("model", "model_args", "evaluation_tracker", "random_seed"),
     ),
     Seam(
-        "backends",
         "lm_eval.api.registry:get_model",
-        "`simple_evaluate` builds its model by it on every call; during `check` it hands out the model that is loaded "
-        "already. A model given as an object would be missing from the results file",
         "the model is loaded again for every step of `check`",
         parameters=("model_name",),
     ),
     Seam(
-        "command_line",
         "lm_eval.evaluator:get_git_commit_hash",
-        "makes git print an error outside of a repository; `check` asks git in repositories only",
         "`fatal: not a git repository` is printed after every step of `check` outside of a repository",
     ),
     Seam(
-        "results",
         "lm_eval.evaluator_utils:EvalAcc._to_eval_results",
-        "is the only place where results and samples of a run are together before they are printed and saved",
         "the results of leakage tasks cannot be post-processed",
         refuses=True,
         parameters=("samples",),
     ),
-    *(
-        Seam(
-            "sharded_docs",
-            f"lm_eval.api.task:Task.{name}",
-            why,
-            "a shard of a run (`--metadata shard=i/n`) cannot be asked",
-            refuses=True,
-            parameters=("rank", "limit", "world_size", "samples"),
-        )
-        for name, why in (
-            ("doc_iterator", "gives the questions of a run; with a shard, every n-th of them"),
-            (
-                "build_all_requests",
-                "draws the few-shot examples question by question; with a shard, also for the questions in between. "
-                "It raises an error without questions, where a shard may have none",
-            ),
-        )
+    Seam(
+        "lm_eval.api.task:Task.doc_iterator",
+        "a shard of a run (`--metadata shard=i/n`) cannot be asked",
+        refuses=True,
+        parameters=("rank", "limit", "world_size", "samples"),
     ),
     Seam(
-        "results",
+        "lm_eval.api.task:Task.build_all_requests",
+        "a shard of a run (`--metadata shard=i/n`) cannot be asked",
+        refuses=True,
+        parameters=("rank", "limit", "world_size", "samples"),
+    ),
+    Seam(
         "lm_eval.loggers.evaluation_tracker:eval_logger",
-        "gets a warning `Could not save ...` where EvaluationTracker turns an error while saving into a message and "
-        "lets the run exit with 0; a filter makes it an error again",
         "it is not noticed if the files of a run's results cannot be saved",
     ),
     Seam(
-        "tasks",
         "lm_eval.utils:env",
-        "compiles every template once per row; while an audit reads rows, its `from_string` is cached",
         "rows of tasks are read more slowly",
     ),
     Seam(
-        "command_line",
         "lm_eval._cli:HarnessCLI.__init__",
-        "builds the parser of `lm-eval` in `_parser` and `_subparsers`, to which we add our commands",
         "`lm-eval-leakage` has its own commands only; run audits by `lm_eval`, after `lm-eval-leakage plugin enable`",
         names=("_parser", "_subparsers"),
     ),
     Seam(
-        "backends",
         "lm_eval.api.model:TemplateLM._loglikelihood_tokens",
-        "is overridden by our models: everything that `hf`, `vllm` and `local-completions` score passes through it, "
-        "including rolling log-likelihoods",
         "our models `*-prefix-tree` are not available; use `hf`, `vllm` or `local-completions`",
         refuses=True,
         parameters=("requests",),
     ),
     Seam(
-        "backends",
         "lm_eval.models.openai_completions:LocalCompletionsAPI._loglikelihood_tokens",
-        "before it is called first, the model's `model_call`, `parse_logprobs` and `batch_loglikelihood_requests` are "
-        "replaced by those of an object that checks every response",
         "what a server answers is not checked, so that wrong answers may count",
         parameters=("requests",),
         names=("model_call", "parse_logprobs", "batch_loglikelihood_requests", "get_batched_requests"),
     ),
     Seam(
-        "tasks",
         "lm_eval.api.task:ConfigurableTask.process_results",
-        "scores one question of an ordinary task; one whose answers are no log-likelihoods gets no metrics",
         "a question without valid log-likelihoods counts in the accuracy of ordinary tasks",
         parameters=("doc", "results"),
     ),
     Seam(
-        "backends",
         "lm_eval.models.huggingface:HFLM._model_call",
-        "returns the logits of every token, in the model's precision and on its device; we add the method "
-        "`token_scores` to models of this class",
         "`hf` gives no next-token distribution, so audits by token scores are skipped",
         parameters=("inps",),
     ),

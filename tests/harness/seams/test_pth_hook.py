@@ -11,7 +11,6 @@ import pytest
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.cli import plugin_command as cli
 from lm_eval_leakage.harness.seams import pth_hook as hook
-from tests.limits import full_disk
 
 MANAGER = """
 class TaskManager:
@@ -134,16 +133,6 @@ def test_a_harness_module_that_is_missing_or_broken_is_so_as_before(tmp_path: Pa
     done, bare = (plain_lm_eval(line, harness, then=then) for line in (start(tmp_path / hook.HOOK_NAME), ""))
     assert done.returncode == bare.returncode == 1
     assert done.stderr.splitlines()[-1] == bare.stderr.splitlines()[-1]
-
-
-def test_half_a_hook_is_impossible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / hook.HOOK_NAME
-    before = start(file)
-    monkeypatch.setattr(hook, "SOURCE", "x" * 100_000)
-    with full_disk(1 << 12), pytest.raises(OSError, match="too large"):
-        hook.write_hook(file)
-    assert file.read_text() == before
-    assert [entry.name for entry in tmp_path.iterdir()] == [hook.HOOK_NAME]
 
 
 def test_enable_status_disable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
