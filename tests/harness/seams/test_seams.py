@@ -79,9 +79,6 @@ def test_the_page_tells_of_each_why_it_is_needed_and_what_is_lost_without_it() -
     }
 
 
-# ---------------------------------------------------------------------- patched once
-
-
 # ---------------------------------------------------------------------- what happens with another lm_eval
 
 
