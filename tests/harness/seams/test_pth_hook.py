@@ -72,8 +72,9 @@ def test_the_hook_is_one_line_that_imports_nothing_but_sys(tmp_path: Path) -> No
     assert run(code) == "[]"
 
 
-def test_an_ordinary_install_of_the_harness_finds_our_tasks(tmp_path: Path, harness: Path) -> None:
-    line = start(tmp_path / hook.HOOK_NAME)
+@pytest.mark.parametrize("n_hooks", [1, 2])  # two where an environment is built on another one
+def test_an_ordinary_install_of_the_harness_finds_our_tasks(tmp_path: Path, harness: Path, n_hooks: int) -> None:
+    line = n_hooks * start(tmp_path / hook.HOOK_NAME)
     assert run(f"{line}\nimport sys; sys.path.insert(0, {str(harness)!r})\n{REPORT}") == str(task_configs_path())
 
 
