@@ -16,8 +16,8 @@ from __future__ import annotations
 import logging
 import pkgutil
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from hashlib import blake2b
 from importlib import import_module
@@ -151,8 +151,8 @@ def _module(item: object) -> str:
 
 OUTSIDE_ID = MappingProxyType({"in_id": False})  # field metadata: the parameter affects no question's verdict
 NAME = re.compile(r"[A-Za-z0-9_.+/-]+")  # of a model; other names are replaced by a digest
-REFERENCE = re.compile(r"[:,]reference=[^,]*$")  # `compose` writes it last
-PLAIN = re.compile(r"[A-Za-z0-9_.+/-]{1,24}")
+REFERENCE = re.compile(r"[:,]reference=[^,]*$")  # `detector_id` writes it last
+MOST_CHARACTERS = 24  # of a parameter's value
 
 
 def detector_id(probe: object, statistic: object, reference: str | None = None) -> str:
@@ -160,23 +160,12 @@ def detector_id(probe: object, statistic: object, reference: str | None = None) 
 
     reference: name of the reference model whose log-likelihoods are subtracted
     """
-    return compose(
-        registered_name(type(statistic)),
-        registered_name(type(probe)),
-        made_for=getattr(statistic, "probe", ""),
-        parameters=_changed(probe) | _changed(statistic),
-        reference=reference,
-    )
-
-
-def compose(
-    statistic: str, probe: str, *, made_for: str, parameters: Mapping[str, str], reference: str | None = None
-) -> str:
-    """An id from its parts; the values of `parameters` are already formatted by `spelled`."""
-    shown = [f"{name}={value}" for name, value in sorted(parameters.items())]
+    who, of_probe = registered_name(type(statistic)), registered_name(type(probe))
+    if of_probe != getattr(statistic, "probe", ""):
+        who += f"@{of_probe}"
+    shown = [f"{name}={value}" for name, value in sorted((_changed(probe) | _changed(statistic)).items())]
     if reference is not None:
         shown.append(f"reference={reference if NAME.fullmatch(reference) else spelled(reference)}")
-    who = statistic if probe == made_for else f"{statistic}@{probe}"
     return f"{who}:{','.join(shown)}" if shown else who
 
 
@@ -192,7 +181,7 @@ def spelled(value: object) -> str:
     if isinstance(value, (int, float)):
         return f"{value:.12g}"
     text = value if isinstance(value, str) else repr(value)
-    if PLAIN.fullmatch(text):
+    if NAME.fullmatch(text) and len(text) <= MOST_CHARACTERS:
         return text
     return "#" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
@@ -200,12 +189,8 @@ def spelled(value: object) -> str:
 def _changed(part: object) -> dict[str, str]:
     """The parameters of a probe or statistic that are not at their defaults."""
     own = fields(part) if is_dataclass(part) and not isinstance(part, type) else ()
-    return {
-        field.name: spelled(getattr(part, field.name))
-        for field in own
-        if field.metadata.get("in_id", True) and getattr(part, field.name) != _default(field)
+    values = {field.name: getattr(part, field.name) for field in own if field.metadata.get("in_id", True)}
+    defaults = {
+        field.name: field.default if field.default_factory is MISSING else field.default_factory() for field in own
     }
-
-
-def _default(field: Field[Any]) -> object:
-    return field.default if field.default_factory is MISSING else field.default_factory()
+    return {name: spelled(value) for name, value in values.items() if value != defaults[name]}

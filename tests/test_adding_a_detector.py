@@ -19,17 +19,14 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import make_table
 
-from lm_eval_leakage import cli, leakage_task, registry
-from lm_eval_leakage.detectors import probes, statistics
-from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.tasks.templates import suffixes
-from lm_eval_leakage.records import Answered, Question, UntestableQuestion
+from lm_eval_leakage import cli, registry
+from lm_eval_leakage.detectors import statistics
+from lm_eval_leakage.records import Answered, Question
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.columns import FLAGGED
-from lm_eval_leakage.results.formatting import whole_percent
 from lm_eval_leakage.results.page import render
 from tests.fakes import FakeLM, by_hash, fond_of
-from tests.scratch_packages import forget, install, site_of_strangers
+from tests.scratch_packages import install, site_of_strangers
+from tests.written_tasks import LETTERED, published, write_task
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -49,19 +46,6 @@ DOCS = [
     {"question": f"Which is colour {i}?", "choices": [f"{c} {i}" for c in COLOURS], "answer": i % 4} for i in range(12)
 ]
 SEEN = DOCS[:8]
-TASK = """task: colours
-output_type: multiple_choice
-dataset_path: json
-test_split: test
-dataset_kwargs:
-  data_files:
-    test: {data}
-doc_to_text: "{{{{question}}}}\\nA. {{{{choices[0]}}}}\\nB. {{{{choices[1]}}}}\\nC. {{{{choices[2]}}}}\\nD. {{{{choices[3]}}}}\\nAnswer:"
-doc_to_choice: ["A", "B", "C", "D"]
-doc_to_target: answer
-"""  # noqa: E501
-
-extend_harness(TaskManager)
 
 
 def write(folder: Path) -> None:
@@ -69,11 +53,6 @@ def write(folder: Path) -> None:
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-
-
-def published(doc: dict) -> str:
-    options = "".join(f"\n{letter}. {option}" for letter, option in zip("ABCD", doc["choices"], strict=True))
-    return doc["question"] + options
 
 
 @pytest.fixture(scope="module")
@@ -112,32 +91,6 @@ def test_what_pip_would_install_has_the_templates_and_the_entry_point(tmp_path: 
 # ---------------------------------------------------------------------- the pieces
 
 
-def test_both_detectors_and_their_audits_are_found(site: Path) -> None:
-    assert {"leakage_rotations", "leakage_text_likelihood"} <= set(suffixes())
-    assert {"rotations", "whole_question"} <= set(probes.names())
-    assert {"published_rotation", "text_likelihood"} <= set(statistics.names())
-
-
-def test_an_audit_of_a_task_is_made_by_the_probes_name(site: Path, tmp_path: Path) -> None:
-    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in DOCS))
-    (tmp_path / "colours.yaml").write_text(TASK.format(data=tmp_path / "questions.jsonl"))
-    (task,) = TaskManager(include_path=str(tmp_path), include_defaults=False).load(["colours"])["tasks"].values()
-    assert leakage_task(task, "rotations").config.task == AUDITS[0]
-
-
-def test_identical_rotations_are_asked_once(site: Path) -> None:
-    probe = probes.get("rotations")()
-
-    def asked(*options: str) -> list[str]:
-        return [request.continuation for request in probe.requests(Question("q", "Which?", options))]
-
-    assert asked("a", "b", "c") == ["\nA. a\nB. b\nC. c", "\nA. b\nB. c\nC. a", "\nA. c\nB. a\nC. b"]
-    assert asked("a", "b", "a", "b") == ["\nA. a\nB. b\nC. a\nD. b", "\nA. b\nB. a\nC. b\nD. a"]
-    for alike in (("a",), ("a", "a"), ()):
-        with pytest.raises(UntestableQuestion, match=f"all rotations of its {len(alike)} options are the same"):
-            asked(*alike)
-
-
 @pytest.mark.parametrize(
     ("answers", "flagged", "pvalue", "margin"),
     [
@@ -162,8 +115,7 @@ def test_the_rotation_test_by_hand(site: Path, answers, flagged: bool, pvalue: f
 def run(site: Path, tmp_path_factory: pytest.TempPathFactory):
     """A run of the task and its two audits, with a model that has seen the first eight questions, and its folder."""
     folder = tmp_path_factory.mktemp("run")
-    (folder / "questions.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in DOCS))
-    (folder / "colours.yaml").write_text(TASK.format(data=folder / "questions.jsonl"))
+    write_task(folder, "colours", DOCS, **LETTERED)
     tracker = EvaluationTracker(output_path=str(folder / "out"))
     results = simple_evaluate(
         model=FakeLM(fond_of(*map(published, SEEN))),
@@ -238,54 +190,12 @@ def test_annotate_puts_the_evidence_next_to_the_tasks_accuracy(run, capsys, monk
     assert {one.benchmark for one in annotation.audited_questions} == {"colours"}
 
 
-def test_the_page_shows_the_evidence(run) -> None:
-    _, samples, out = run
-    page = render(annotate([out]))
-    assert "published_rotation" in page
-    share = whole_percent(mean(flags(samples)))
-    assert f"{share} of 12 questions flagged ({whole_percent(1 / 4)} expected by chance)" in page
-
-
-@pytest.fixture
-def uninstalled(site: Path) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [place for place in sys.path if place != str(site)])
-        for own in registry.Registry._all:
-            known = own._objects.items()
-            patch.setattr(own, "_objects", {name: i for name, i in known if not i.__module__.startswith("my_det")})
-        forget()
-        yield
-    forget()
-
-
-def test_runs_are_annotated_where_the_package_is_not_installed(run, uninstalled) -> None:
-    _, samples, out = run
-    assert "published_rotation" not in statistics.names()
-    (annotation,) = annotate([out])
-    assert annotation.detector == "published_rotation"
-    assert not annotation.problems
-    assert {FLAGGED.of(row).value for row in annotation.rows if row.task == "colours"} == {mean(flags(samples))}
-
-
 def test_annotate_and_the_page_show_what_the_measurement_measured(run, capsys, monkeypatch) -> None:
     _, _, out = run
     row = annotated(out, capsys, monkeypatch)
     told = {key: number for key, number in row.items() if "text_likelihood" in key and "nats_per_character" in key}
     assert pytest.approx(mean(map(value, DOCS))) in told.values()
     assert "nats_per_character" in render(annotate([out])).replace("<wbr>", "")
-
-
-def test_on_questions_that_nobody_has_seen_it_flags_no_more_than_chance(site: Path) -> None:
-    results = simple_evaluate(
-        model=FakeLM(by_hash),
-        tasks=["fresh_leakage_rotations"],
-        task_manager=TaskManager(include_path=str(ROOT / "task_configs" / "fresh"), include_defaults=False),
-        bootstrap_iters=0,
-    )
-    details = results["leakage_details"]["fresh_leakage_rotations"]
-    assert details["dataset_pvalue,published_rotation"] > 0.01
-    row = results["results"]["fresh_leakage_rotations"]
-    assert row["skipped,published_rotation"] == 0
 
 
 # ---------------------------------------------------------------------- a simulation

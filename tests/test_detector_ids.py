@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field, make_dataclass
 
 import pytest
 
@@ -10,7 +10,6 @@ from lm_eval_leakage.detectors.outlier import Outlier
 from lm_eval_leakage.detectors.pairs import OptionPairs
 from lm_eval_leakage.harness.tasks.audit import suffixes, template
 from lm_eval_leakage.harness.tasks.metadata import probe_of, with_parameters
-from lm_eval_leakage.logs.audit_line import score_names
 from lm_eval_leakage.registry import OUTSIDE_ID, _name_of, detector_id, registered_name, spelled
 
 REGISTERED = [
@@ -74,21 +73,6 @@ def test_a_new_parameter_with_a_default_changes_no_id(part: type, monkeypatch: p
     assert "later=8" in (detector_id(changed, other) if issubclass(part, Probe) else detector_id(other, changed))
 
 
-@pytest.mark.parametrize("part", REGISTERED)
-def test_every_parameter_has_a_default_so_that_the_plain_id_is_the_plain_audit(part: type) -> None:
-    assert all(one.default is not MISSING or one.default_factory is not MISSING for one in fields(part))
-
-
-@pytest.mark.parametrize("part", REGISTERED)
-def test_no_parameter_of_an_id_is_named_as_its_reference(part: type) -> None:
-    assert "reference" not in {one.name for one in fields(part) if one.metadata.get("in_id", True)}
-
-
-@pytest.mark.parametrize("name", statistics.names())
-def test_a_statistic_names_a_probe_that_exists(name: str) -> None:
-    assert statistics.get(name).probe in probes.names()
-
-
 def test_parameters_that_change_no_verdict_are_not_in_the_id() -> None:
     @dataclass(frozen=True)
     class Asking:
@@ -113,9 +97,3 @@ def test_a_value_that_would_hide_where_it_ends_is_a_digest(value: object) -> Non
     assert spelled(value).startswith("#")
     assert len(spelled(value)) == 9
     assert spelled(value) != spelled(f"{value} ")
-
-
-def test_scores_are_named_by_the_id_and_by_the_value_where_there_are_several() -> None:
-    assert score_names("max_order", ("statistic",)) == {"statistic": "max_order"}
-    assert score_names("t", ("a", "b")) == {"a": "t/a", "b": "t/b"}
-    assert score_names("t", ()) == {}

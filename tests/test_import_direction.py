@@ -23,7 +23,6 @@ HARNESS_TIERS = [  # within harness/, whose own modules may import all of them
     {"plugin"},
     {""},
     {"tasks"},
-    {"finished_results"},
     {"models", "table"},
     {"seams"},
 ]
@@ -90,7 +89,7 @@ def test_no_import_within_the_harness_points_up() -> None:
 def _check_direction_within_the_harness(file: Path) -> None:
     def tier_of(name: str) -> int:
         own = [*name.split("."), "", ""][2]
-        own = own if (PACKAGE / "harness" / own).is_dir() or own in {"table", "finished_results"} else ""
+        own = own if (PACKAGE / "harness" / own).is_dir() or own == "table" else ""
         return next(index for index, rooms in enumerate(HARNESS_TIERS) if own in rooms)
 
     here = module_name(file)

@@ -72,11 +72,6 @@ def test_a_notebook_shows_the_verdicts_of_all_models_the_most_suspicious_first()
     assert repr(run) == "<LoadedRun: 0 questions, 2 models: clean, <b>>"
 
 
-def test_a_notebook_shows_a_dash_where_nothing_was_tested() -> None:
-    run = LoadedRun([annotation(rows=(row(n_tested=0),))])
-    assert cells(run._repr_html_())[1] == ["M", "mmlu", "100", "–", "–"]
-
-
 def test_the_plot_is_one_call_away(runs: Path) -> None:
     plot = load_run("runs", "audits").plot()
     assert "bench" in plot._repr_svg_()

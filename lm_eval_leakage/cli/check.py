@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NAMED = 5  # problems that are told
 FAILURES_NAMED = 20
 BAR_FORMAT = "{n_fmt}/{total_fmt} units |{bar}| {elapsed}{postfix}"
-TOLD_AT_THE_END = "lm_eval_leakage.harness.finished_results"  # logs the verdict on every single audit
+TOLD_AT_THE_END = "lm_eval_leakage.harness.table"  # logs the verdict on every single audit
 
 
 def check(args: argparse.Namespace) -> None:

@@ -15,9 +15,8 @@ def extend_harness(task_manager_class: type) -> None:
     Do not move or rename this function: the hooks that users have enabled import it by name and must still find it
     after an upgrade. They call it while lm_eval is being imported, so other imports are delayed until they are needed.
     """
-    from lm_eval_leakage.harness.seams.command_line import check_options
     from lm_eval_leakage.harness.seams.registries import add_models
-    from lm_eval_leakage.harness.seams.task_manager import find_tasks
+    from lm_eval_leakage.harness.seams.task_manager import check_options, find_tasks
 
     find_tasks(task_manager_class, _know_audits)
     check_options(_check_before_index, _check_run)

@@ -12,7 +12,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.harness.seams.tasks import Entry, kind_of, task_settings
 from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, refusal, refusal_of_constant
-from lm_eval_leakage.harness.tasks.data import KeptDocs, ReadDoc, rows_to_audit
+from lm_eval_leakage.harness.tasks.data import ReadDoc, rows_to_audit
 from lm_eval_leakage.harness.tasks.templates import SEAL_AUDIT, SEAL_KEY, needs_seal, suffixes
 from lm_eval_leakage.questions.prompt_parser import labels_among
 from lm_eval_leakage.records import Question
@@ -65,15 +65,15 @@ def judge(entry: Entry) -> tuple[str, str]:
             return NOT_AUDITED, reason
         loaded = TaskManager(include_defaults=False).load(str(entry.yaml_path) if entry.yaml_path else settings)
         (task,) = loaded["tasks"].values()
-        rows = rows_to_audit(task, {})
+        rows, read, in_data = rows_to_audit(task, {})
     except Refusal:
         raise
     except Exception as error:  # a task's own module, or the loading of its data, may raise anything
         return UNKNOWN, f"the harness cannot load it ({type(error).__name__}: {brief(_without_paths(str(error)))})"
-    docs = [*islice(KeptDocs(rows.rows, rows.read), ROWS_TRIED)]
+    docs = [ReadDoc(row, read) for row in islice(rows, ROWS_TRIED)]
     if not docs:
         return NOT_AUDITED, "it has no questions"
-    why = refusal([doc.reading for doc in docs], rows.in_data)
+    why = refusal([doc.reading for doc in docs], in_data)
     return (NOT_AUDITED, why) if why else (COVERED, _how(docs))
 
 

@@ -10,10 +10,9 @@ Questions whose right option the file does not tell cannot be scored: then there
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_uppercase
+from typing import NamedTuple
 
 import lm_eval.tasks
 
@@ -80,8 +79,7 @@ def is_file_of_questions(task: str) -> bool:
     return task.endswith(ENDINGS)
 
 
-@dataclass(frozen=True)
-class OwnTask:
+class OwnTask(NamedTuple):
     """unscored: why there is no accuracy; empty if there is one"""
 
     name: str
@@ -98,54 +96,39 @@ def write_task(file: Path, folder: Path) -> OwnTask:
     rows = folder / f"{name}.jsonl"
     atomic_write(rows, "".join(f"{as_json(_row(question))}\n" for question in questions.values()))
     scored, audit_only = folder / f"{name}.yaml", folder / f"{name}_{FIRST_AUDIT}.yaml"
-    unscored = _why_unscored(questions)
-    if unscored:
-        scored.unlink(missing_ok=True)  # of the file as it was before
-        atomic_write(audit_only, _audit_only(name, file, rows))
-    else:
-        audit_only.unlink(missing_ok=True)
-        data = SCORED_DATA.format(rows=as_yaml(str(rows.resolve())))
-        comment = SCORED_COMMENT.format(source=as_yaml(file.name))
-        atomic_write(scored, lettered_yaml(name, data, comment))
-    return OwnTask(name, unscored)
-
-
-def _why_unscored(questions: Mapping[int, Question]) -> str:
     without = [row for row, question in questions.items() if question.answer is None]
     if not without:
-        return ""
-    rows = ", ".join(map(str, without[:ROWS_NAMED])) + (", ..." if len(without) > ROWS_NAMED else "")
-    return (
-        f"{len(without):,} of {len(questions):,} questions have no right answer, or several (row {rows}); give each "
-        "one, or leave these rows out"
-    )
-
-
-def _audit_only(name: str, file: Path, rows: Path) -> str:
-    return AUDIT_ONLY_YAML.format(
-        source=as_yaml(file.name),
-        name=name,
-        rows=as_yaml(rows.name),
-        template=as_yaml(str(task_configs_path() / f"_{FIRST_AUDIT}_yaml")),
-        audit=FIRST_AUDIT,
+        audit_only.unlink(missing_ok=True)  # of the file as it was before
+        data = SCORED_DATA.format(rows=as_yaml(str(rows.resolve())))
+        atomic_write(scored, lettered_yaml(name, data, SCORED_COMMENT.format(source=as_yaml(file.name))))
+        return OwnTask(name, "")
+    scored.unlink(missing_ok=True)
+    template = as_yaml(str(task_configs_path() / f"_{FIRST_AUDIT}_yaml"))
+    given = {"source": as_yaml(file.name), "name": name, "rows": as_yaml(rows.name), "template": template}
+    atomic_write(audit_only, AUDIT_ONLY_YAML.format(**given, audit=FIRST_AUDIT))
+    shown = ", ".join(map(str, without[:ROWS_NAMED])) + (", ..." if len(without) > ROWS_NAMED else "")
+    return OwnTask(
+        name,
+        f"{len(without):,} of {len(questions):,} questions have no right answer, or several (row {shown}); give each "
+        "one, or leave these rows out",
     )
 
 
 def _questions(file: Path) -> dict[int, Question]:
     """The questions of the rows, counted from 1, that can be read."""
-    found, reason = {}, ""
+    found, reasons = {}, []
     for row, doc in enumerate(read_questions(file), 1):
         try:
             question = question_from_doc(doc)
         except UntestableQuestion as error:
-            reason = reason or str(error)
+            reasons.append(str(error))
             continue
         if len(question.options) <= len(ascii_uppercase):
             found[row] = question
     if not found:
         raise ValueError(
-            f"tasks has the file {str(file)!r}, in which no question can be read ({reason or 'too many options'}); "
-            "give each row the fields question, choices and answer"
+            f"tasks has the file {str(file)!r}, in which no question can be read "
+            f"({reasons[0] if reasons else 'too many options'}); give each row the fields question, choices and answer"
         )
     return found
 

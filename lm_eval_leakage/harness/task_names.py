@@ -108,23 +108,12 @@ def _candidates(name: str, known: set[str]) -> Iterable[str]:
     """Names that may be meant: audits, if it ends like the name of one."""
     if split_name(name) is None and "leak" not in name and "confus" not in name:
         return known
-    found = [f"{base}_{suffix}" for head, suffix in _parted(name) for base in _bases(head, known)]
-    return found or known
-
-
-def _bases(head: str, known: set[str]) -> list[str]:
-    return [head] if head in known else nearest_names(head, known)
-
-
-def _parted(name: str) -> Iterator[tuple[str, str]]:
-    """The ways to read a name as a task and an audit, whose suffix may be misspelled."""
-    exact = split_name(name)
-    if exact is not None:
-        yield exact
-        return
+    found = []
     for place in (mark.start() for mark in re.finditer("_", name)):
-        close = get_close_matches(name[place + 1 :], suffixes(), n=1, cutoff=CLOSE_SUFFIX)
-        yield from ((name[:place], suffix) for suffix in close)
+        for suffix in get_close_matches(name[place + 1 :], suffixes(), n=1, cutoff=CLOSE_SUFFIX):
+            head = name[:place]
+            found += [f"{base}_{suffix}" for base in ([head] if head in known else nearest_names(head, known))]
+    return found or known
 
 
 def _names(texts: Iterable[str]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import blake2b
@@ -147,23 +147,15 @@ def digest_of_rows(task: Any, *, documented: bool = True) -> str:
     return digest.hexdigest()
 
 
-def only_tasks(built: Iterable[Any], wanted: Iterable[str]) -> list[Any]:
+def only_tasks(built: Iterable[Any], wanted: Collection[str]) -> list[Any]:
     """The same without other tasks than the wanted ones: the harness would ask a task without chosen questions as a
     whole. Groups are changed."""
-    return list(_only_tasks(built, frozenset(wanted)))
-
-
-def _only_tasks(built: Iterable[Any], wanted: frozenset[str]) -> Iterator[Any]:
+    kept = []
     for one in built:
         if isinstance(one, Group):
-            for name, child in [(_name(child), child) for child in one]:
-                if not list(_only_tasks([child], wanted)):
-                    one.pop(name)
-            if len(one):
-                yield one
-        elif one.task_name in wanted:
-            yield one
-
-
-def _name(item: Any) -> str:
-    return str(item.name if isinstance(item, Group) else item.task_name)
+            for child in [*one]:
+                if not only_tasks([child], wanted):
+                    one.pop(str(child.name if isinstance(child, Group) else child.task_name))
+        if len(one) if isinstance(one, Group) else one.task_name in wanted:
+            kept.append(one)
+    return kept

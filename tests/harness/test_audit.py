@@ -14,13 +14,12 @@ from lm_eval.utils import make_table
 
 from lm_eval_leakage import leakage_task, task_configs_path
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.table import known_rows, pooled
-from lm_eval_leakage.harness.tasks.audit import LeakageGroup, RefusedAudit, audit_like, template
+from lm_eval_leakage.harness.tasks.audit import RefusedAudit
 from lm_eval_leakage.harness.tasks.base_task import refusal
 from lm_eval_leakage.harness.tasks.data import ReadDoc
-from lm_eval_leakage.harness.tasks.templates import split_name
 from lm_eval_leakage.records import Question
 from tests.fakes import FakeLM, by_hash, fond_of
+from tests.written_tasks import LETTERED, published, write_task
 
 extend_harness(TaskManager)
 
@@ -28,21 +27,8 @@ COLOURS = ["red", "blue", "lime", "grey"]
 ROWS = [
     {"question": f"Which is colour {i}?", "choices": [f"{c} {i}" for c in COLOURS], "answer": i % 4} for i in range(3)
 ]
-LETTERED = """
-doc_to_text: "{{question}}\\nA. {{choices[0]}}\\nB. {{choices[1]}}\\nC. {{choices[2]}}\\nD. {{choices[3]}}\\nAnswer:"
-doc_to_choice: ["A", "B", "C", "D"]
-doc_to_target: answer
-"""
-TEXTS = """
-doc_to_text: "Question: {{question}}\\nAnswer:"
-doc_to_choice: "{{choices}}"
-doc_to_target: answer
-"""
-WORDS = """
-doc_to_text: "{{question}} True or false?"
-doc_to_choice: ["true", "false"]
-doc_to_target: 0
-"""
+TEXTS: dict[str, str] = {}
+WORDS = {"text": '"{{question}} True or false?"', "choices": '["true", "false"]'}
 
 
 @pytest.fixture
@@ -55,14 +41,8 @@ def folder(tmp_path: Path) -> Path:
 def task(folder: Path):
     """Writes a task's YAML and its data."""
 
-    def write(name: str, shape: str, docs: list[dict] = ROWS, **more: str) -> None:
-        data = folder / f"{name}.jsonl"
-        data.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
-        extra = "".join(f"{key}: {value}\n" for key, value in more.items())
-        (folder / f"{name}.yaml").write_text(
-            f"task: {name}\noutput_type: multiple_choice\ndataset_path: json\ntest_split: test\n"
-            f"dataset_kwargs:\n  data_files:\n    test: {data}\n{shape}{extra}"
-        )
+    def write(name: str, shape: dict[str, str], docs: list[dict] = ROWS, more: str = "") -> None:
+        write_task(folder, name, docs, **shape, more=more)
 
     return write
 
@@ -75,8 +55,9 @@ def run(folder: Path, *names: str, lm: FakeLM | None = None, **options):
     return simple_evaluate(model=lm or FakeLM(by_hash), tasks=list(names), task_manager=manager(folder), **options)
 
 
-def test_any_task_has_an_audit_by_name_in_its_own_prompt(folder, task) -> None:
-    task("colours", LETTERED)
+@pytest.mark.parametrize("shape", [LETTERED, TEXTS], ids=["in its own prompt", "with the usual block"])
+def test_any_task_has_an_audit_by_name(folder, task, shape) -> None:
+    task("colours", shape)
     lm = FakeLM(by_hash)
     results = run(folder, "colours_leakage_perm", lm=lm)
     assert len(lm.asked) == 3 * (24 + 2 * 12)  # every order, and the compared ones in each control form
@@ -85,44 +66,12 @@ def test_any_task_has_an_audit_by_name_in_its_own_prompt(folder, task) -> None:
     assert results["configs"]["colours_leakage_perm"]["metadata"]["audit_of"] == "colours"
 
 
-def test_a_task_that_shows_no_options_is_audited_with_the_usual_block(folder, task) -> None:
-    task("colours", TEXTS)
-    lm = FakeLM(by_hash)
-    run(folder, "colours_leakage_perm", lm=lm)
-    assert lm.asked[0] == ("Which is colour 0?", "\nA. red 0\nB. blue 0\nC. lime 0\nD. grey 0")
-
-
 def test_a_model_that_saw_the_benchmark_is_flagged(folder, task) -> None:
     task("colours", LETTERED)
-    blocks = ["".join(f"\n{x}. {o}" for x, o in zip("ABCD", row["choices"], strict=True)) for row in ROWS]
-    seen = [row["question"] + block for row, block in zip(ROWS, blocks, strict=True)]
-    row = run(folder, "colours_leakage_perm", lm=FakeLM(fond_of(*seen)))["results"]["colours_leakage_perm"]
-    assert row["flagged_rate,max_order"] == 1
-
-
-def test_the_logged_rows_are_the_base_tasks_own(folder, task) -> None:
-    task("colours", LETTERED)
-    audit = run(folder, "colours_leakage_perm")["samples"]["colours_leakage_perm"]
-    base = run(folder, "colours")["samples"]["colours"]
-    hashes = [line["doc_hash"] for line in audit if line["filter"] == "max_order"]
-    assert hashes == [line["doc_hash"] for line in base]
-
-
-def test_parameters_of_the_probe_reach_it(folder, task) -> None:
-    task("colours", LETTERED)
-    lm = FakeLM(by_hash)
-    simple_evaluate(model=lm, tasks=["colours_leakage_perm"], task_manager=manager(folder, orders=6))
-    orders = [
-        continuation for _, continuation in lm.asked if continuation.startswith("\nA. ") and continuation[4].islower()
+    row = run(folder, "colours_leakage_perm", lm=FakeLM(fond_of(*map(published, ROWS))))["results"][
+        "colours_leakage_perm"
     ]
-    assert len(orders) == 3 * 6
-
-
-def test_a_users_static_audit_wins_over_the_dynamic_one(folder, task) -> None:
-    task("colours", LETTERED)
-    task("colours_leakage_perm", TEXTS)
-    results = run(folder, "colours_leakage_perm")
-    assert "acc,none" in results["results"]["colours_leakage_perm"]
+    assert row["flagged_rate,max_order"] == 1
 
 
 # ---------------------------------------------------------------------- groups and tags
@@ -136,8 +85,7 @@ def test_a_group_counts_every_question_of_its_members_once(folder, task) -> None
     task("few", LETTERED, ROWS[:1])
     task("more", LETTERED, [row | {"question": row["question"] + " Really?"} for row in ROWS])
     write_group(folder, "few", "more")
-    seen = "Which is colour 0?\nA. red 0\nB. blue 0\nC. lime 0\nD. grey 0"
-    results = run(folder, "everything_leakage_perm", lm=FakeLM(fond_of(seen)))
+    results = run(folder, "everything_leakage_perm", lm=FakeLM(fond_of(published(ROWS[0]))))
     row, few, more = (results["results"][f"{name}_leakage_perm"] for name in ("everything", "few", "more"))
     assert few["flagged_rate,max_order"] == 1
     flagged = 1 + 3 * more["flagged_rate,max_order"]
@@ -161,26 +109,16 @@ def test_members_that_cannot_be_audited_are_named_and_the_others_run(folder, tas
         "words is not audited: the options are words of the task, the same for every question: true, false"
         in caplog.text
     )
-
-
-def test_a_group_of_none_is_refused(folder, task) -> None:
-    task("words", WORDS)
     write_group(folder, "words")
     with pytest.raises(RefusedAudit, match="none of the 1 members of everything"):
         run(folder, "everything_leakage_perm")
 
 
 def test_a_tag_is_the_audits_of_its_tasks(folder, task) -> None:
-    task("colours", LETTERED, tag="hues")
-    task("shades", TEXTS, tag="hues")
+    task("colours", LETTERED, more="tag: hues\n")
+    task("shades", TEXTS, more="tag: hues\n")
     results = run(folder, "hues_leakage_perm")
     assert set(results["results"]) == {"colours_leakage_perm", "shades_leakage_perm"}
-
-
-def test_a_users_group_may_list_audits(folder, task) -> None:
-    task("colours", LETTERED)
-    write_group(folder, "colours_leakage_perm")
-    assert "colours_leakage_perm" in run(folder, "everything")["results"]
 
 
 def test_the_tasks_of_a_group_share_the_shards_and_its_tests_are_of_all_of_them(folder, task) -> None:
@@ -206,23 +144,13 @@ def test_the_tasks_of_a_group_share_the_shards_and_its_tests_are_of_all_of_them(
 
 def test_names_are_matched_as_the_command_line_does(folder, task) -> None:
     for name in ("colours", "shades"):
-        task(name, LETTERED, tag="hues")
+        task(name, LETTERED, more="tag: hues\n")
     known = manager(folder)
     assert known.match_tasks(["colours_leakage_perm"]) == ["colours_leakage_perm"]
     assert known.match_tasks(["*s_leakage_perm"]) == ["colours_leakage_perm", "shades_leakage_perm"]
     assert known.match_tasks(["hues_leakage_perm", "shades"]) == ["hues_leakage_perm", "shades"]
     assert known.match_tasks(["nothing_leakage_perm", "colours_leakage_perm_leakage_perm"]) == []
     assert "colours_leakage_perm" not in known.all_tasks  # not listed, since every task has one
-
-
-def test_an_unknown_name_is_unknown_as_before(folder) -> None:
-    with pytest.raises(KeyError, match="nothing_leakage_perm"):
-        manager(folder).load(["nothing_leakage_perm"])
-
-
-def test_audit_names_end_with_the_name_of_a_template() -> None:
-    assert split_name("arc_easy_leakage_perm") == ("arc_easy", "leakage_perm")
-    assert split_name("arc_easy") is None
 
 
 # ---------------------------------------------------------------------- other audits
@@ -318,8 +246,7 @@ class Writer(FakeLM):
 
 def test_a_model_that_writes_the_options_of_one_question_is_seen(folder, task) -> None:
     task("colours", LETTERED, MANY)
-    text = MANY[2]["question"] + "".join(f"\n{x}. {o}" for x, o in zip("ABCD", MANY[2]["choices"], strict=True))
-    lm = Writer(text)
+    lm = Writer(published(MANY[2]))
     results = run(folder, "colours_leakage_ngram", lm=lm)
     row = results["results"]["colours_leakage_ngram"]
     assert row["reproduced_rate,reproduction"] == 1 / 8
@@ -332,32 +259,7 @@ def test_a_model_that_writes_the_options_of_one_question_is_seen(folder, task) -
     assert options["max_gen_toks"] == len(MANY[0]["choices"][0].split()) + 1
 
 
-def test_ngram_accuracy_and_steps_run_through_the_harness(folder, task) -> None:
-    task("colours", LETTERED, MANY)
-    row = run(folder, "colours_leakage_ngram_accuracy", lm=Writer())["results"]["colours_leakage_ngram_accuracy"]
-    assert row["ngram_accuracy,ngram_accuracy"] == 0
-    lm = FakeLM(by_hash)
-    row = run(folder, "colours_leakage_ngram_steps", lm=lm)["results"]["colours_leakage_ngram_steps"]
-    assert len(lm.asked) == 8 * 9
-    assert row["null_rate,stepwise"] == pytest.approx(1 / 24)
-
-
-def test_benchmarks_of_ours_have_the_other_audits_too() -> None:
-    known = TaskManager(include_path=str(task_configs_path()), include_defaults=False)
-    lm = FakeLM(by_hash)
-    results = simple_evaluate(model=lm, tasks=["fresh_choice_confusion"], task_manager=known, limit=5)
-    assert results["results"]["fresh_choice_confusion"]["skipped,paired_accuracy"] == 0
-    assert len(lm.asked) == 5 * 16
-
-
 # ---------------------------------------------------------------------- data_files
-
-PROCESSED = """
-doc_to_text: "{{query}}\\nAnswer:"
-doc_to_choice: "{{choices}}"
-doc_to_target: answer
-process_docs: !function prepare.prepare
-"""
 
 
 @pytest.fixture
@@ -383,7 +285,7 @@ MINE = {"question": "Which is mine?", "choices": ["oak", "elm", "ash", "yew"], "
 
 
 def test_a_users_file_is_audited_in_the_tasks_own_prompt(folder, task, mine) -> None:
-    task("colours", LETTERED.replace("{{question}}", "Pick: {{question}}"))
+    task("colours", LETTERED | {"text": LETTERED["text"].replace("{{question}}", "Pick: {{question}}")})
     first, second = asked(folder, "colours_leakage_perm", mine(MINE))
     assert first == ("Pick: Which is mine?", "\nA. oak\nB. elm\nC. ash\nD. yew")
     assert second[0] == first[0]
@@ -393,7 +295,7 @@ def test_a_users_file_is_prepared_as_the_tasks_own_data_are(folder, task, mine) 
     (folder / "prepare.py").write_text(
         "def prepare(docs):\n    return docs.map(lambda doc: {'query': doc['question'].upper()})\n"
     )
-    task("colours", PROCESSED)
+    task("colours", {"text": '"{{query}}\\nAnswer:"'}, more="process_docs: !function prepare.prepare\n")
     (audit,) = manager(folder, data_files=mine(MINE)).load(["colours_leakage_perm"])["tasks"].values()
     assert [question.prompt for question in audit.benchmark()] == ["WHICH IS MINE?\nAnswer:"]
 
@@ -401,7 +303,7 @@ def test_a_users_file_is_prepared_as_the_tasks_own_data_are(folder, task, mine) 
 def test_a_users_file_that_the_task_cannot_render_is_audited_as_plain_questions_with_a_warning(
     folder, task, mine, caplog
 ) -> None:
-    task("colours", TEXTS.replace("question", "stem"), [{"stem": row["question"]} | row for row in ROWS])
+    task("colours", {"text": '"{{stem}}"'}, [{"stem": row["question"]} | row for row in ROWS])
     with caplog.at_level(logging.WARNING):
         found = asked(folder, "colours_leakage_perm", mine(MINE))
     assert found[0] == ("Which is mine?", "\nA. oak\nB. elm\nC. ash\nD. yew")
@@ -430,21 +332,16 @@ def test_a_users_file_of_other_fields_is_refused_with_those_that_it_has_and_thos
 
 def test_one_file_is_not_audited_once_per_task_of_a_group_or_tag(folder, task, mine) -> None:
     for name in ("few", "more"):
-        task(name, LETTERED, tag="hues")
+        task(name, LETTERED, more="tag: hues\n")
     write_group(folder, "few", "more")
     for name in ("everything_leakage_perm", "hues_leakage_perm"):
         with pytest.raises(RefusedAudit, match="2 tasks, each of which would audit that one file; name one of"):
             asked(folder, name, mine(MINE))
     assert asked(folder, "few_leakage_perm", mine(MINE))[0][0] == "Which is mine?"
-
-
-def test_one_file_is_not_audited_once_per_benchmark_of_our_own_group(mine) -> None:
-    known = TaskManager(
-        include_path=str(task_configs_path()), include_defaults=False, metadata={"data_files": mine(MINE)}
-    )
+    metadata = {"data_files": mine(MINE)}
+    known = TaskManager(include_path=str(task_configs_path()), include_defaults=False, metadata=metadata)
     with pytest.raises(RefusedAudit, match="leakage_perm has 7 tasks"):
         known.load(["leakage_perm"])
-    assert "mmlu_leakage_perm" in known.load(["mmlu_leakage_perm"])["tasks"]
 
 
 def test_shards_of_a_users_file_are_made_of_its_rows(folder, task, mine) -> None:
@@ -496,21 +393,11 @@ def test_options_that_are_the_tasks_own_words_are_refused_and_the_benchmarks_own
     )
 
 
-def test_a_row_that_cannot_be_read_is_skipped_and_counted(folder, task) -> None:
-    bad = ROWS[0] | {"choices": ["red", " ", "lime", "grey"]}
-    task("colours", TEXTS, [*ROWS, bad])
-    results = run(folder, "colours_leakage_perm")
-    assert results["results"]["colours_leakage_perm"]["skipped,max_order"] == 1
-    reasons = [line["reason"] for line in results["samples"]["colours_leakage_perm"] if line["reason"]]
-    assert reasons == ["choice 1 is empty; it must have text"] * 2
-
-
 def test_with_two_options_the_pooled_test_is_shown_instead_of_a_rate(folder, task, caplog) -> None:
     pairs = [row | {"choices": row["choices"][:2], "answer": i % 2} for i, row in enumerate(ROWS)]
     task("pairs", TEXTS, pairs)
-    seen = [f"{row['question']}\nA. {row['choices'][0]}\nB. {row['choices'][1]}" for row in pairs]
     with caplog.at_level(logging.WARNING):
-        results = run(folder, "pairs_leakage_perm", lm=FakeLM(fond_of(*seen)))
+        results = run(folder, "pairs_leakage_perm", lm=FakeLM(fond_of(*map(published, pairs))))
     row = results["results"]["pairs_leakage_perm"]
     assert row["flagged_rate,max_order"] == "2 options: no rate"
     assert results["leakage_details"]["pairs_leakage_perm"]["dataset_pvalue,max_order"] == pytest.approx(1 / 8)
@@ -529,30 +416,3 @@ def test_answers_that_never_move_are_noted(folder, task, caplog) -> None:
     with caplog.at_level(logging.WARNING):
         manager(folder).load(["colours_leakage_perm"])
     assert "the right option is always the third published one" in caplog.text
-
-
-def test_a_groups_rows_are_those_of_all_verdicts_and_copies_are_bare_numbers() -> None:
-    import copy
-
-    from lm_eval_leakage.records import Skipped
-
-    skipped = known_rows()["skipped"]
-    values = [skipped([Skipped("a")]), skipped([Skipped("b"), Skipped("c")])]
-    assert pooled(values) == 3
-    assert f"{pooled(values):.4f}" == "3"
-    assert type(copy.deepcopy(values[0])) is float
-    assert LeakageGroup("g").has_aggregation
-
-
-def test_an_audit_knows_what_it_audits_whatever_its_suffix(folder, task, mine, monkeypatch) -> None:
-    task("colours", LETTERED)
-    (audit,) = manager(folder).load(["colours_leakage_perm"])["tasks"].values()
-    assert audit.audited == "colours"
-    shape = template("leakage_tokens")
-    monkeypatch.setattr("lm_eval_leakage.harness.tasks.audit.template", lambda suffix: shape)
-    metadata = {"data_files": mine(MINE)}
-    ours = TaskManager(include_path=str(task_configs_path()), include_defaults=False, metadata=metadata)
-    (static,) = ours.load(["fresh_leakage_perm"])["tasks"].values()
-    assert static.audited == "fresh"
-    config = {"dataset_path": "json", "test_split": "test", "metadata": {"config_source": "fresh.yaml"}}
-    assert audit_like(config, "fresh_sideways", "sideways", metadata).audited == "fresh"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.auditable import Finding, as_list, findings_of, task_index
+from lm_eval_leakage.harness.auditable import Finding, as_list, findings_of
 from lm_eval_leakage.harness.tasks.templates import suffixes
 
 extend_harness(TaskManager)
@@ -77,11 +76,6 @@ def test_the_first_rows_tell_whether_a_task_can_be_audited(name: str, index) -> 
     assert (found.status, found.reason[: len(reason)]) == (status, reason)
 
 
-def test_a_task_written_in_python_is_refused(index) -> None:
-    (found,) = findings_of("written", index)
-    assert (found.status, found.reason[:23]) == ("refused", "it is written in Python")
-
-
 def test_findings_on_a_group_are_those_of_its_tasks(index) -> None:
     found = findings_of("all", index, each=True)
     assert [(one.task, one.status) for one in found] == [
@@ -104,8 +98,3 @@ def test_the_list_names_the_audits_and_apart_those_that_need_a_seal() -> None:
     assert sealed == "if it is sealed, with --metadata seal=PRIVATE_FOLDER: TASK_leakage_seal, TASK_leakage_wording"
     assert "letters_leakage_perm" in as_list(found[:1])
     assert "audits" not in as_list(found[1:])
-
-
-def test_an_index_has_a_users_tasks_too(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(TaskManager, "__init__", lambda self, include_path: setattr(self, "_index", include_path))
-    assert task_index("mine") == "mine"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from lm_eval.tasks import TaskManager
 
-from lm_eval_leakage.files import PART
 from lm_eval_leakage.harness.clean_files import write_clean
 from lm_eval_leakage.results.clean_sets import CleanSet, Kept
 from tests.limits import full_disk
@@ -58,13 +56,3 @@ def test_a_task_is_there_only_with_all_that_it_names(tmp_path: Path, manager: Ta
     monkeypatch.setattr(Path, "replace", watched)
     write_clean(SETS, {}, tmp_path / "clean", manager)
     assert at_yaml == [{"clean_task.py", "colours_clean.json"}]
-
-
-def test_what_a_kill_left_half_written_is_no_task(tmp_path: Path, manager: TaskManager) -> None:
-    folder = tmp_path / "clean"
-    folder.mkdir()
-    (folder / f".colours_clean.yaml.{os.getpid() + 1}{PART}").write_text("task: colo")
-    (problem,) = write_clean(SETS, {}, folder, manager)
-    assert "colours is a task of your own, so its clean task runs only where" in str(problem)
-    known = TaskManager(include_path=str(folder), include_defaults=False).task_index
-    assert list(known) == ["colours_clean"]

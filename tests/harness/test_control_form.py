@@ -13,17 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lm_eval import simple_evaluate
-from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 from scipy.stats import chisquare
 
-from lm_eval_leakage.detectors import probes
 from lm_eval_leakage.detectors.option_orders import OptionOrders
 from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.table import known_rows, pooled
 from lm_eval_leakage.harness.tasks.given_questions import audit_of, audits_shards
 from lm_eval_leakage.harness.tasks.templates import WORDING_AUDIT, suffixes
-from lm_eval_leakage.logs.audit_line import OF_ORDERS, AuditLine, as_logged, read_line
+from lm_eval_leakage.logs.audit_line import AuditLine, as_logged, read_line
 from lm_eval_leakage.logs.reference_log import write_reference
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import OrderAnswers, Question
@@ -33,6 +31,7 @@ from lm_eval_leakage.results.published_orders import EXACT
 from lm_eval_leakage.stats.order_power import CONTROL_FORMS
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import ABOVE, ONE, TASK, evaluate, lines
+from tests.written_tasks import write_task
 
 extend_harness(TaskManager)
 
@@ -96,13 +95,6 @@ def test_half_of_the_orders_are_asked_again_in_words_and_in_capitals(questions_f
         answer = "ABCD".index(line["doc"]["answer"])
         right = list(map(int, line["right_places"].split(",")))
         assert (right[0], [right.count(place) for place in range(4)]) == (answer, [6] * 4)
-
-
-def test_where_the_right_option_is_unknown_its_places_are_not_logged(questions_file) -> None:
-    lm = FakeLM(by_hash)
-    results = evaluate(lm, questions_file([{k: value for k, value in doc.items() if k != "answer"} for doc in DOCS]))
-    assert len(lm.asked) == len(DOCS) * (N_ORDERS + N_CONTROL)
-    assert not any("right_places" in line for line in lines(results, "max_order"))
 
 
 @pytest.mark.parametrize(
@@ -179,16 +171,6 @@ def test_questions_with_a_natural_order_are_not_asked_in_the_control_form(questi
         assert len(line["resps"]) == N_ORDERS + (0 if line["guards"] else N_CONTROL)
 
 
-def test_with_a_reference_the_control_form_is_not_asked(questions_file, tmp_path: Path) -> None:
-    metadata = questions_file(DOCS)
-    elder = evaluate(FakeLM(fond_of_natural), metadata | {"control_form": False})
-    write_reference(tmp_path / "elder", "elder", elder["samples"][TASK])
-    lm = FakeLM(lambda *texts: with_memory(*texts) + by_hash(*reversed(texts)))
-    found = verdict(evaluate(lm, metadata | {"reference_log": str(tmp_path / "elder")}))
-    assert not any(is_control(context) for context, _ in lm.asked)
-    assert (found["basis"], found["word"], found["n"]) == ("reference", "strong evidence", len(DOCS))
-
-
 def test_only_the_audit_of_all_orders_asks_the_control_form_and_papers_are_asked_as_they_ask() -> None:
     questions = [question_from_doc(doc) for doc in DOCS]
     asking = set()
@@ -201,13 +183,6 @@ def test_only_the_audit_of_all_orders_asks_the_control_form_and_papers_are_asked
     of_paper = audit_of(questions, "leakage_perm_r", questions, {"control_form": True})
     assert not of_paper.asks_control, "12 orders that are no random choice have no verdict"
     assert audit_of(questions, "leakage_perm_r", questions, {"control_form": True, "orders": 0.5}).asks_control
-
-
-def test_a_probe_without_a_control_form_asks_none() -> None:
-    question = question_from_doc(DOCS[0])
-    for name in probes.names():
-        probe = probes.get(name)()
-        assert bool(probe.control(question)) == probe.asks_orders, name
 
 
 # ---------------------------------------------------------------------- the verdict
@@ -234,39 +209,6 @@ def test_without_a_null_hypothesis_there_is_a_ratio_and_no_pvalue(questions_file
     assert (found["pvalue"], found["ratio"]) == (None, 24)
 
 
-@pytest.mark.parametrize("value", [math.nan, -math.inf])
-def test_a_broken_control_answer_skips_its_question_with_the_reason_and_no_other(questions_file, value) -> None:
-    def score(context: str, continuation: str) -> float:
-        broken = continuation == " first birch n2, then alder n2, then cedar n2, then apple n2"
-        return value if broken else with_memory(context, continuation)
-
-    results = evaluate(FakeLM(score), questions_file(DOCS))
-    reasons = [line["reason"] for line in lines(results, "max_order")]
-    assert reasons[2].startswith("the backend answered request ")
-    number = int(reasons[2].split()[4])
-    assert N_ORDERS < number <= N_ORDERS + N_CONTROL
-    assert reasons[2].endswith(f") with {value}; it must be finite and at most 0")
-    assert [reason for place, reason in enumerate(reasons) if place != 2] == [None] * (len(DOCS) - 1)
-    assert results["results"][TASK]["skipped,max_order"] == results["results"][TASK]["skipped,outlier"] == 1
-    assert (verdict(results)["n"], verdict(results)["word"]) == (len(DOCS) - 1, "strong evidence")
-
-
-def test_a_missing_control_answer_skips_its_question_with_the_reason_and_no_other(questions_file) -> None:
-    class Lossy(FakeLM):
-        def loglikelihood(self, requests):
-            answers = super().loglikelihood(requests)
-            return [
-                None if is_control(request.args[0]) and " n2, then" in request.args[1] else answer
-                for request, answer in zip(requests, answers, strict=True)
-            ]
-
-    results = evaluate(Lossy(by_hash), questions_file(DOCS))
-    reasons = [line["reason"] for line in lines(results, "max_order")]
-    assert reasons[2].startswith("the backend answered request ")
-    assert sum(reason is not None for reason in reasons) == 1
-    assert verdict(results)["n"] == len(DOCS) - 1
-
-
 # ---------------------------------------------------------------------- groups, results file, messages
 
 
@@ -276,13 +218,7 @@ def group(tmp_path: Path):
 
     def run(lm: FakeLM, name: str = "trees_leakage_perm", **metadata):
         for member, docs in (("few", DOCS[:19]), ("more", DOCS[19:])):
-            file = tmp_path / f"{member}.jsonl"
-            file.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
-            (tmp_path / f"{member}.yaml").write_text(
-                f"task: {member}\noutput_type: multiple_choice\ndataset_path: json\ntest_split: test\n"
-                f"dataset_kwargs:\n  data_files:\n    test: {file}\n"
-                'doc_to_text: "{{question}}"\ndoc_to_choice: "{{choices}}"\ndoc_to_target: answer\n'
-            )
+            write_task(tmp_path, member, docs, text='"{{question}}"')
         (tmp_path / "trees.yaml").write_text("group: trees\ntask:\n  - few\n  - more\n")
         (tmp_path / "listed.yaml").write_text(
             "group: listed\ntask:\n  - few_leakage_perm\n  - more_leakage_perm\n"
@@ -323,16 +259,9 @@ def test_the_weakest_status_of_its_members_is_the_groups(statuses, weakest) -> N
 
 def sentences(caplog) -> dict[str, str]:
     """What was logged about data sets, by the task's name."""
-    told = [record.getMessage() for record in caplog.records if "finished_results" in record.name]
+    told = [record.getMessage() for record in caplog.records if record.name.endswith("harness.table")]
     assert len(told) == len(set(told))
     return dict(sentence.split(": ", 1) for sentence in told)
-
-
-def test_the_sentence_is_logged_once_for_a_benchmark(questions_file, caplog) -> None:
-    with caplog.at_level(logging.WARNING):
-        results = evaluate(FakeLM(with_memory), questions_file(DOCS))
-    assert sentences(caplog) == {TASK: verdict(results)["sentence"]}
-    assert len([record for record in caplog.records if "strong evidence" in record.getMessage()]) == 1
 
 
 def test_the_sentence_is_logged_for_a_group_instead_of_its_members(group, caplog) -> None:
@@ -340,32 +269,10 @@ def test_the_sentence_is_logged_for_a_group_instead_of_its_members(group, caplog
         results = group(FakeLM(with_memory))
     own = results["leakage_details"]["trees_leakage_perm"]["verdict"]["sentence"]
     assert sentences(caplog) == {"trees_leakage_perm": own}
-
-
-def test_members_of_a_group_that_has_no_verdict_keep_their_sentences(group, caplog) -> None:
+    caplog.clear()
     with caplog.at_level(logging.WARNING):
-        group(FakeLM(with_memory), "listed")
+        group(FakeLM(with_memory), "listed")  # has no verdict of its own
     assert set(sentences(caplog)) == {"few_leakage_perm", "more_leakage_perm"}
-
-
-@pytest.mark.parametrize("metadata", [{}, {"control_form": False}, {ORDERS: "sealed: ours"}])
-@pytest.mark.parametrize("docs", [DOCS, DOCS[:3], [ONE]], ids=["enough", "too few", "none"])
-def test_the_saved_results_are_strict_json_with_the_sentence(questions_file, tmp_path, docs, metadata) -> None:
-    tracker = EvaluationTracker(output_path=str(tmp_path / "out"))
-    results = evaluate(FakeLM(with_memory), questions_file(docs) | metadata, evaluation_tracker=tracker)
-    results.pop("samples")
-    tracker.save_results_aggregated(results)
-    (file,) = (tmp_path / "out").rglob("results_*.json")
-    saved = json.loads(file.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    found = saved["leakage_details"][TASK]
-    assert found == results["leakage_details"][TASK]
-    if docs == [ONE]:
-        assert "verdict" not in found
-        return
-    word = found["verdict"]["word"]
-    assert found["verdict"]["sentence"].startswith(f"{word}: ")
-    assert saved["results"][TASK]["evidence,max_order"] == word
-    assert (word == "strong evidence") == (docs == DOCS and "control_form" not in metadata)
 
 
 # ---------------------------------------------------------------------- the log
@@ -408,9 +315,3 @@ def test_a_log_is_read_back_as_the_answers_that_the_verdict_was_computed_from(
     again = data_verdict(found)
     assert (again.word, again.n) == (verdict(results)["word"], verdict(results)["n"])
     assert again.pvalue == pytest.approx(verdict(results)["pvalue"], rel=0.1)
-
-
-def test_only_the_lines_of_the_first_statistic_hold_what_the_verdict_needs(questions_file) -> None:
-    results = evaluate(FakeLM(by_hash), questions_file(DOCS[:2]))
-    assert all(line["published_orders"] == "too few to say" for line in lines(results, "max_order"))
-    assert not any(set(OF_ORDERS) & set(line) for line in lines(results, "outlier"))

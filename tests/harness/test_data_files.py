@@ -3,11 +3,12 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import datasets
 import pytest
 
-from lm_eval_leakage.harness.tasks.data import Rows, read_file, read_questions
+from lm_eval_leakage.harness.tasks.data import Rows, load_questions, read_file, read_questions
 
 ROW = {"question": "Which é?", "choices": ["red", "blue"], "answer": 1}
 LINE = json.dumps(ROW, ensure_ascii=False)
@@ -21,17 +22,15 @@ READ = {
 }
 
 
-@pytest.mark.parametrize("ending", [".json", ".jsonl"])
 @pytest.mark.parametrize("text", READ.values(), ids=READ.keys())
-def test_json_is_read_in_the_forms_in_which_it_comes(tmp_path: Path, text: str, ending: str) -> None:
-    file = tmp_path / f"mine{ending}"
+def test_json_is_read_in_the_forms_in_which_it_comes(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "mine.jsonl"
     file.write_bytes(text.encode())
     assert [dict(row) for row in read_file(file)] == [ROW, ROW]
-
-
-def test_one_object_over_several_lines_is_one_row(tmp_path: Path) -> None:
-    (tmp_path / "mine.json").write_text(json.dumps(ROW, indent=2))
-    assert [dict(row) for row in read_file(tmp_path / "mine.json")] == [ROW]
+    (tmp_path / "one.json").write_text(json.dumps(ROW, indent=2))
+    assert [dict(row) for row in read_file(tmp_path / "one.json")] == [ROW]
+    datasets.Dataset.from_list([ROW]).to_parquet(tmp_path / "mine.parquet")
+    assert read_file(tmp_path / "mine.parquet")[0] == ROW
 
 
 def test_columns_of_mixed_types_are_read_as_they_stand(tmp_path: Path) -> None:
@@ -44,16 +43,6 @@ def test_columns_of_mixed_types_are_read_as_they_stand(tmp_path: Path) -> None:
     assert [
         row["question"] for row in found.filter(lambda row: "id" not in row).map(lambda row: {"question": "Q"})
     ] == ["Q"] * 4
-
-
-def test_a_field_that_only_later_rows_have_is_kept(tmp_path: Path) -> None:
-    (tmp_path / "mine.jsonl").write_text('{"question": "Q?"}\n{"question": "R?", "answer": 1}')
-    assert read_file(tmp_path / "mine.jsonl")["answer"][:] == [None, 1]
-
-
-def test_dates_stay_texts(tmp_path: Path) -> None:
-    (tmp_path / "mine.jsonl").write_text('{"question": "When?", "choices": ["1999-01-01", "2000-01-01"]}')
-    assert read_file(tmp_path / "mine.jsonl")[0]["choices"] == ["1999-01-01", "2000-01-01"]
 
 
 def test_numbers_of_thousands_of_digits_and_half_surrogate_pairs_are_texts_that_can_be_written(tmp_path: Path) -> None:
@@ -120,11 +109,6 @@ def test_an_invalid_path_is_refused(given: object) -> None:
         read_file(given)
 
 
-def test_a_parquet_file_is_read(tmp_path: Path) -> None:
-    datasets.Dataset.from_list([ROW]).to_parquet(tmp_path / "mine.parquet")
-    assert read_file(tmp_path / "mine.parquet")[0] == ROW
-
-
 def test_right_answers_of_a_file_become_indices_and_the_log_says_how(tmp_path: Path, caplog) -> None:
     file, documented = tmp_path / "mine.jsonl", tmp_path / "documented.jsonl"
     choices = ["red", "blue", "grey"]
@@ -142,3 +126,42 @@ def test_a_file_with_wrong_right_answers_is_refused_by_name(tmp_path: Path) -> N
     )
     with pytest.raises(ValueError, match=r"data_files is '.*mine.jsonl', whose right answers cannot .* row 2 has 2"):
         read_questions(tmp_path / "mine.jsonl")
+
+
+# ---------------------------------------------------------------------- data of the hub
+
+
+def config(**fields) -> SimpleNamespace:
+    return SimpleNamespace(**({"metadata": {}, "dataset_path": "hub/set", "dataset_name": None} | fields))
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub with one data set, whose subsets have two questions each."""
+
+    def load_dataset(path: str, name: str | None, split: str) -> datasets.Dataset:
+        assert path == "hub/set"
+        return datasets.Dataset.from_list([{"question": f"{name} {split} {i}", "choices": ["a", "b"]} for i in (1, 2)])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+
+
+def test_subjects_are_concatenated_with_a_column_that_names_them(hub) -> None:
+    rows = load_questions(config(dataset_name=["law", "art"]), "val")
+    assert rows["question"][:] == ["law val 1", "law val 2", "art val 1", "art val 2"]
+    assert rows["subject"][:] == ["law", "law", "art", "art"]
+
+
+def test_one_subset_is_read_as_it_stands(hub) -> None:
+    rows = load_questions(config(dataset_name="all"), "test")
+    assert rows.column_names == ["question", "choices"]
+    assert rows["question"][0] == "all test 1"
+
+
+def test_a_file_next_to_the_yaml_is_found_from_any_working_directory(tmp_path) -> None:
+    (tmp_path / "own.jsonl").write_text('{"question": "Q?", "choices": ["a", "b"]}\n')
+    source = {"config_source": str(tmp_path / "own.yaml")}
+    rows = load_questions(
+        config(dataset_path="json", dataset_kwargs={"data_files": "own.jsonl"}, metadata=source), "test"
+    )
+    assert rows["question"][:] == ["Q?"]

@@ -13,13 +13,11 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors import Statistic, statistics
 from lm_eval_leakage.detectors.option_orders import MaxOrderEvidence
 from lm_eval_leakage.harness import table as rows_of_harness
-from lm_eval_leakage.harness.table import known_rows, metric_list, names_of
+from lm_eval_leakage.harness.table import known_rows
 from lm_eval_leakage.harness.tasks.audit import LeakageGroup
 from lm_eval_leakage.harness.tasks.task import LeakageTask
-from lm_eval_leakage.logs.audit_line import written_line
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Skipped
-from lm_eval_leakage.stats.known_scores import CALIBRATED_ROWS
-from lm_eval_leakage.stats.pooling import SKIPPED, mean_row
+from lm_eval_leakage.stats.pooling import mean_row
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import FIVE, GOOD, ONE, inline, lines
 
@@ -36,28 +34,6 @@ def test_rows_of_a_small_data_set() -> None:
     by_hand = (1 / 6) ** 2 + 2 * (1 / 6) * (5 / 6) * (1 / 24)
     assert math.isclose(rows["dataset_pvalue"](VERDICTS), by_hand)
     assert rows["skipped"](VERDICTS) == 1
-
-
-def test_every_declared_row_is_registered_with_the_harness_with_its_direction() -> None:
-    from lm_eval.api.registry import get_aggregation, get_metric, get_metric_aggregation, is_higher_better
-
-    known = known_rows()
-    declared = [row for name in statistics.names() for row in statistics.get(name).rows]
-    for row in (*declared, SKIPPED, *CALIBRATED_ROWS):
-        for name in names_of(row):
-            assert get_metric(name) is get_aggregation(name) is get_metric_aggregation(name) is known[name]
-            assert is_higher_better(name) is row.higher_is_better
-    assert {"flagged_rate": False, "accuracy_whole": True, "skipped": None}.items() <= {
-        name: is_higher_better(name) for name in known
-    }.items()
-
-
-def test_an_undefined_number_of_a_question_is_none_in_its_line() -> None:
-    evidence = MaxOrderEvidence(
-        flagged=False, pvalue=math.nan, null_rate=0.5, fixed_z=math.inf, margin=math.inf, best_order=0, n_orders=2
-    )
-    line = written_line(evidence, benchmark="b", detector="max_order", contributions={"null_rate": 0.5})
-    assert (line["pvalue"], line["margin"], line["null_rate"]) == (None, None, 0.5)
 
 
 # ---------------------------------------------------------------------- a statistic of another package
@@ -140,32 +116,6 @@ def test_a_statistic_without_rows_is_refused_before_the_model_works(registered, 
         ValueError, match="the statistic 'silent' declares no rows, so nothing would be printed for it"
     ):
         evaluated(questions_file, [GOOD], "silent")
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("flagged_rate", "'flagged_rate' is declared twice"), ("acc", "'acc' has the name of a metric of the harness")],
-)
-def test_a_row_under_a_name_that_is_taken_is_refused(registered, name: str, message: str) -> None:
-    known_rows()
-
-    @dataclass(frozen=True)
-    class Other(Lengths):
-        rows: ClassVar[tuple[DeclaredRow, ...]] = (mean_row(name, "Something else"),)
-
-    registered("other", Other)
-    with pytest.raises(ValueError, match=message):
-        known_rows()
-
-
-def test_a_row_that_two_statistics_declare_is_listed_once() -> None:
-    pipelines = [{"filter": [{"function": "leakage", "statistic": name}]} for name in ("max_order", "outlier")]
-    names = [entry["metric"] for entry in metric_list(pipelines)]
-    assert names == [
-        *("flagged_rate", "flagged_rate_stderr", "flagged_rate_guarded", "flagged_rate_guarded_stderr"),
-        *("flagged_rate_unguarded", "flagged_rate_unguarded_stderr", "null_rate", "dataset_pvalue"),
-        *("dataset_pvalue_unguarded", "skipped"),
-    ]
 
 
 def test_a_metric_list_of_the_users_own_is_kept(questions_file) -> None:

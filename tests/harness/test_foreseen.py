@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +12,7 @@ from lm_eval.models import MODEL_MAPPING
 from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness import backends as foreseen
-from lm_eval_leakage.harness.backends import KNOWN, parameters_of, why_cannot_answer
+from lm_eval_leakage.harness.backends import KNOWN, why_cannot_answer
 from lm_eval_leakage.harness.models.question_requests import refuses
 from lm_eval_leakage.harness.preflight import (
     check_before_index,
@@ -23,8 +21,7 @@ from lm_eval_leakage.harness.preflight import (
     why_not,
 )
 from lm_eval_leakage.harness.seams.registries import OUR_MODELS, class_of
-from lm_eval_leakage.harness.tasks.audit import template
-from lm_eval_leakage.harness.tasks.templates import probe_named_by, suffixes
+from lm_eval_leakage.harness.tasks.templates import suffixes
 
 
 def test_every_model_of_the_harness_and_ours_is_declared() -> None:
@@ -39,45 +36,9 @@ def test_what_is_declared_of_a_model_is_what_its_class_does(name: str) -> None:
         assert (need in backend.answers) == (not refuses(getattr(kind, need), None, []))
 
 
-def test_arguments_are_those_of_a_class_and_of_those_that_it_hands_the_rest_to() -> None:
-    class Base:
-        def __init__(self, pretrained, dtype="auto", **rest) -> None: ...
-
-    class Own(Base):
-        def __init__(self, *args, max_tokens=1, **rest) -> None: ...
-
-    class Closed(Base):
-        def __init__(self, name, *, dtype) -> None: ...
-
-    class ReadsItself(Base):
-        @classmethod
-        def create_from_arg_string(cls, text): ...
-
-    assert parameters_of(Own) == (frozenset({"pretrained", "dtype", "max_tokens"}), ("pretrained",), True)
-    assert parameters_of(Closed) == (frozenset({"name", "dtype"}), ("name", "dtype"), False)
-    assert parameters_of(ReadsItself) == (frozenset(), (), True)
-    assert parameters_of(class_of("hf-prefix-tree")).names == parameters_of(HFLM).names | {"max_tokens"}
-
-
-def test_only_two_models_of_openai_completions_score_texts() -> None:
-    for name, is_refused in (("gpt-3.5-turbo-instruct", True), ("davinci-002", False)):
-        why = why_not("openai-completions", "leakage_perm", {"model": name})
-        assert ("but for babbage-002 and davinci-002" in why) == is_refused
-
-
 def test_a_model_of_another_package_is_left_to_it(monkeypatch) -> None:
     monkeypatch.setitem(model_registry._objs, "theirs", "no_such_package:Model")
     check_model("theirs", ["leakage_perm"], {"anything": 1})
-
-
-def test_a_model_behind_a_server_may_be_named_by_a_path_there(monkeypatch) -> None:
-    monkeypatch.setattr(foreseen, "find_spec", lambda name: True)
-    check_model("local-completions", [], {"pretrained": "/models/llama", "base_url": "http://localhost/v1"})
-
-
-def test_templates_name_the_probes_that_the_harness_reads() -> None:
-    for suffix in suffixes():
-        assert probe_named_by(suffix) == template(suffix)["metadata"]["probe"]
 
 
 def test_chat_models_can_run_only_audits_that_generate() -> None:
@@ -111,16 +72,6 @@ def test_a_model_of_another_package_is_judged_by_its_class(monkeypatch) -> None:
     ]
     for name in ("theirs-hf", "broken"):
         assert {why_cannot_answer(name, need) for need in needs} == {""}
-
-
-def test_a_method_refuses_if_it_is_missing_or_says_so() -> None:
-    def needs_a_model(requests):
-        raise AttributeError
-
-    def says_so(requests):
-        raise NotImplementedError
-
-    assert [refuses(method, []) for method in (None, says_so, needs_a_model, len)] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -234,19 +185,3 @@ def test_keys_of_tasks_that_make_their_data_wait_for_the_index(tmp_path) -> None
         check_before_index(options(["mmlu_leakage_perm"], metadata={"max_order": 4}))
     given.include_path = str(tmp_path)
     check_before_index(given)
-
-
-def test_nothing_slow_is_imported_for_a_misspelled_name() -> None:
-    code = (
-        "import sys; from types import SimpleNamespace as N\n"
-        "from lm_eval_leakage.harness.preflight import check_before_index as check\n"
-        "given = {'include_path': None, 'device': None, 'metadata': {}, 'model_args': {}}\n"
-        "for model, task in (('hff', 'mmlu_leakage_perm'), ('hf', 'mmlu_leakag_perm')):\n"
-        "    try: check(N(model=model, tasks=[task], **given))\n"
-        "    except ValueError as error: print(str(error).partition(';')[2])\n"
-        "print([name for name in ('datasets', 'torch', 'transformers') if name in sys.modules])"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    *told, imported = found.stdout.splitlines()
-    assert ["did you mean" in sentence for sentence in told] == [True, True]
-    assert imported == "[]"

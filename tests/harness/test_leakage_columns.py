@@ -1,43 +1,22 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 from lm_eval.utils import make_table
 
 from lm_eval_leakage.harness import extend_harness
-from lm_eval_leakage.harness.finished_results import add_columns
+from lm_eval_leakage.harness.table import add_columns
 from tests.fakes import FakeLM, fond_of
+from tests.written_tasks import LETTERED, published, write_task
 
-YAML = """
-task: capitals
-dataset_path: json
-dataset_kwargs:
-  data_files:
-    test: {file}
-test_split: test
-output_type: multiple_choice
-doc_to_text: "{{{{question}}}}\\nA. {{{{choices[0]}}}}\\nB. {{{{choices[1]}}}}\\nC. {{{{choices[2]}}}}\\nAnswer:"
-doc_to_choice: [A, B, C]
-doc_to_target: "{{{{answer}}}}"
-metric_list:
-  - metric: acc
-    aggregation: mean
-    higher_is_better: true
-metadata:
-  version: 1
-"""
-ROWS = [{"question": f"Capital {i}?", "choices": [f"p{i}", f"q{i}", f"r{i}"], "answer": 0} for i in range(8)]
+ROWS = [{"question": f"Capital {i}?", "choices": [f"p{i}", f"q{i}", f"r{i}", f"s{i}"], "answer": 0} for i in range(8)]
 SEEN = 3
 
 
 @pytest.fixture
 def tasks(tmp_path):
-    file = tmp_path / "rows.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    (tmp_path / "capitals.yaml").write_text(YAML.format(file=file))
+    write_task(tmp_path, "capitals", ROWS, **LETTERED)
     extend_harness(TaskManager)
     return TaskManager(include_path=str(tmp_path), include_defaults=False)
 
@@ -45,15 +24,8 @@ def tasks(tmp_path):
 @pytest.fixture
 def model():
     """A model that has seen the first questions with their options as published, and knows their answers."""
-    texts = []
-    for row in ROWS[:SEEN]:
-        shown = "".join(f"\n{letter}. {option}" for letter, option in zip("ABC", row["choices"], strict=True))
-        texts += [
-            f"{row['question']}{shown}",
-            f"{row['question']}{shown}\nAnswer:",
-            f"{row['question']}{shown}\nAnswer: A",
-        ]
-    return FakeLM(fond_of(*texts))
+    endings = ("", "\nAnswer:", "\nAnswer: A")
+    return FakeLM(fond_of(*(published(row) + ending for row in ROWS[:SEEN] for ending in endings)))
 
 
 def test_a_task_in_the_same_run_as_its_audit_shows_the_columns_in_its_own_rows(tasks, model) -> None:

@@ -14,19 +14,11 @@ from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.logs.run import SHARD
 from tests.fakes import FakeLM, by_hash
+from tests.written_tasks import write_task
 
 extend_harness(TaskManager)
 
 N = 40  # questions of each of two subjects
-TASK = """task: {name}
-output_type: multiple_choice
-dataset_path: json
-test_split: test
-dataset_kwargs: {{data_files: {{test: {data}}}}}
-doc_to_text: "{{{{question}}}}\\nAnswer:"
-doc_to_choice: "{{{{choices}}}}"
-doc_to_target: answer
-"""
 PERM, CONFUSION = "quiz_leakage_perm", "quiz_choice_confusion"
 
 
@@ -39,9 +31,7 @@ def folder(tmp_path: Path) -> Path:
         for i in range(N)
     ]
     for name, own in (("rivers", rows[:N]), ("trees", rows[N:]), ("quiz", rows)):
-        data = tmp_path / f"{name}.jsonl"
-        data.write_text("".join(json.dumps(row) + "\n" for row in own))
-        (tmp_path / f"{name}.yaml").write_text(TASK.format(name=name, data=data))
+        write_task(tmp_path, name, own)
     (tmp_path / "subjects.yaml").write_text("group: subjects\ntask: [rivers, trees]\n")
     return tmp_path
 
@@ -122,8 +112,7 @@ def test_beside_the_tasks_of_its_subjects_an_audit_draws_among_their_questions(f
 def test_where_other_tasks_ask_too_few_of_its_questions_it_is_said_of_how_many_the_columns_are(
     folder: Path, caplog
 ) -> None:
-    (folder / "few.jsonl").write_text("".join((folder / "quiz.jsonl").read_text().splitlines(keepends=True)[:6]))
-    (folder / "few.yaml").write_text(TASK.format(name="few", data=folder / "few.jsonl"))
+    write_task(folder, "few", [*map(json.loads, (folder / "quiz.jsonl").read_text().splitlines()[:6])])
     found = run(folder, "few", PERM, limit=20)
     rows = drawn(range(2 * N), 20, 0)
     assert asked(found, PERM) == rows

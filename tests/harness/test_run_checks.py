@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.seams.patching import Refusal
-from lm_eval_leakage.harness.tasks.metadata import OWN_KEYS, known_keys, refusal_of_keys
 
 extend_harness(TaskManager)
 
@@ -60,16 +58,10 @@ def test_a_misspelled_key_ends_the_run_in_one_sentence_with_the_nearest_known_on
     assert str(ended.value) == f"--metadata has the key {key!r}, which no audit knows; did you mean {nearest!r}"
 
 
-def test_a_key_that_is_like_none_is_refused_with_all_that_are_known(chosen) -> None:
-    with pytest.raises(Refusal, match=re.escape("'zzz', which no audit knows; choose from: audit_of, benchmark, ")):
-        chosen("fresh_leakage_perm", {"zzz": 1})
-
-
 @pytest.mark.parametrize(
     ("metadata", "sentence"),
     [
         ({"control_form": "no"}, "control_form is 'no'; give true, or false not to ask the control form"),
-        ({"control_form": 0}, "control_form is 0; give true, or false not to ask the control form"),
         ({"resume": "no"}, "resume is 'no'; give true, or false to save no answers and reuse none"),
         (
             {"published_orders": "random"},
@@ -110,21 +102,6 @@ def test_in_a_run_with_ordinary_tasks_a_key_that_resembles_ours_is_refused(chose
     chosen("colours", {"max_order": 4})
 
 
-def test_every_parameter_of_a_probe_or_statistic_is_known_and_what_only_code_sets_is_not() -> None:
-    assert {
-        "max_orders",
-        "orders",
-        "move",
-        "format",
-        "judge_model",
-        "delta",
-        "tasks_of_group",
-        *OWN_KEYS,
-    } <= known_keys()
-    assert not {"pool", "ask"} & known_keys()
-    assert all(refusal_of_keys([key], of_audits_only=True) is None for key in known_keys())
-
-
 def test_from_python_a_misspelled_key_is_warned_of(tmp_path, caplog) -> None:
     for metadata in ({"max_order": 4, "pretrained": "x"}, {"max_orders": 4, "pretrained": "x", "dtype": "auto"}):
         known = TaskManager(include_path=str(task_configs_path()), include_defaults=False, metadata=metadata)
@@ -132,19 +109,3 @@ def test_from_python_a_misspelled_key_is_warned_of(tmp_path, caplog) -> None:
     assert [record.message for record in caplog.records if "no audit knows" in record.message] == [
         "metadata has the key 'max_order', which no audit knows; did you mean 'max_orders'"
     ]
-
-
-def test_a_data_file_that_cannot_be_read_ends_the_run(chosen, tmp_path) -> None:
-    (tmp_path / "broken.jsonl").write_text('{"question": "Q?"\n')
-    for name, said in (("none.jsonl", "there is no such file"), ("broken.jsonl", "line 1")):
-        with pytest.raises(Refusal, match=said):
-            chosen("fresh_leakage_perm", {"data_files": str(tmp_path / name)})
-    chosen("fresh_leakage_perm", {"data_files": str(tmp_path / "data.jsonl")})
-    chosen("colours", {"data_files": str(tmp_path / "none.jsonl")})  # no audit of ours
-
-
-def test_an_output_path_that_cannot_be_written_ends_the_run(chosen, tmp_path) -> None:
-    with pytest.raises(Refusal, match="where nothing can be written"):
-        chosen("fresh_leakage_perm", {}, output=tmp_path / "data.jsonl" / "below")
-    chosen("fresh_leakage_perm", {}, output=tmp_path / "new")
-    chosen("colours", {}, output=tmp_path / "data.jsonl" / "below")

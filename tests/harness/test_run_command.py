@@ -45,15 +45,6 @@ def test_the_options_that_change_answers_are_repeated() -> None:
     assert (found.apply_chat_template, found.system_instruction) == (True, "Don't guess")
 
 
-def test_tasks_with_different_numbers_of_examples_keep_their_own() -> None:
-    found = of({"config": {"model": "hf", "model_args": {}, "device": "cuda:0"}}, ("0", "5"))
-    assert (found.num_fewshot, found.device, found.model_args) == (None, None, None)
-
-
-def test_results_without_a_model_give_no_command() -> None:
-    assert run_command({}, (), FOLDER, ["x"]) == run_command({"config": {}}, (), FOLDER, ["x"]) == ""
-
-
 @pytest.mark.parametrize(
     ("model", "enabled", "program"),
     [("hf", False, "lm_eval"), ("hf-prefix-tree", False, "lm-eval-leakage"), ("hf-prefix-tree", True, "lm_eval")],

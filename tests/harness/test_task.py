@@ -108,28 +108,10 @@ def test_guarded_and_unguarded_questions_have_rates_of_their_own_in_the_details(
     assert [line["flagged_rate_unguarded"] for line in logged] == [1.0, 0.0, None, None, None]
 
 
-def test_without_guarded_questions_their_rate_is_undefined_and_not_zero(questions_file) -> None:
-    results = evaluate(FakeLM(by_hash), questions_file([GOOD, FIVE]))
-    found = details(results)
-    assert not [key for key in found if key.startswith("flagged_rate_guarded")]
-    assert found["flagged_rate_unguarded,max_order"] == results["results"][TASK]["flagged_rate,max_order"]
-
-
 def test_templates_are_counted_over_the_whole_benchmark_not_over_the_run(questions_file) -> None:
     docs = [GOOD | {"question": f"Colour {i}?"} for i in range(5)]
     results = evaluate(FakeLM(by_hash), questions_file(docs), limit=1)
     assert [line["guards"] for line in lines(results, "max_order")] == ["templated"]
-
-
-def test_with_move_movable_only_movable_options_change_place(questions_file) -> None:
-    lm = FakeLM(by_hash)
-    results = evaluate(lm, questions_file([ABOVE]) | {"move": "movable"})
-    assert len(lm.asked) == 6
-    assert all(continuation.endswith("D. all of the above") for _, continuation in lm.asked)
-    control = OptionOrders(move="movable").control(question_from_doc(ABOVE))
-    assert len(control) == 2 * 6
-    assert all(request.continuation.lower().endswith("all of the above") for request in control)
-    assert results["results"][TASK]["null_rate,max_order"] == pytest.approx(1 / 6)
 
 
 def test_the_samples_log_has_flat_keys_for_each_question(questions_file) -> None:
@@ -144,22 +126,6 @@ def test_the_samples_log_has_flat_keys_for_each_question(questions_file) -> None
     assert outlier["outlier_score"] < -0.2
     assert 0 < outlier["pvalue"] < 0.01
     json.dumps(seen)
-
-
-def test_the_harness_loggers_read_the_samples(questions_file) -> None:
-    from lm_eval.loggers.wandb_logger import WandbLogger
-
-    results = evaluate(FakeLM(fond_of(published(GOOD))), questions_file([GOOD, ONE, FIVE]))
-    frame = WandbLogger._generate_dataset(None, lines(results, "max_order"), results["configs"][TASK])
-    assert frame["flagged_rate"].tolist() == [1, pytest.approx(math.nan, nan_ok=True), 0]
-    assert frame["skipped"].tolist() == [0, 1, 0]
-    assert len(frame) == 3
-
-
-def test_the_doc_is_the_benchmarks_row_so_that_runs_can_be_joined(questions_file) -> None:
-    (line,) = lines(evaluate(FakeLM(by_hash), questions_file([GOOD])), "max_order")
-    assert line["doc"] == GOOD
-    assert line["target"] == "blue"
 
 
 def test_bad_questions_are_skipped_with_their_reason_and_the_run_continues(questions_file) -> None:
@@ -185,14 +151,6 @@ def test_each_reason_is_logged_once(questions_file, caplog) -> None:
         "at least 2 different options are needed",
         "mmlu_leakage_perm, max_order: 1 question(s) skipped: question is empty; it must have text",
     ]
-
-
-def test_a_data_set_of_bad_questions_has_undefined_rates(questions_file) -> None:
-    results = evaluate(FakeLM(by_hash), questions_file([ONE, EMPTY]))
-    rows = {key for key in results["results"][TASK] if "," in key and "_stderr," not in key}
-    assert rows == {"skipped,max_order", "skipped,outlier"}
-    assert results["results"][TASK]["skipped,max_order"] == 2
-    assert details(results) == {}
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
@@ -223,18 +181,14 @@ def test_parameters_of_the_probe_come_from_metadata(questions_file) -> None:
     assert lm.asked[0] == ("Which colour has the sky?:", "\nA:red\nB:blue\nC:lime\nD:grey")
 
 
-def test_a_system_instruction_stands_before_the_question(questions_file) -> None:
-    lm = FakeLM(by_hash)
-    evaluate(lm, questions_file([GOOD]), system_instruction="Be brief.")
-    assert lm.asked[0][0] == "Be brief.\n\nWhich colour has the sky?"
-
-
 def test_under_a_chat_template_the_question_is_the_users_turn(questions_file) -> None:
     lm = FakeLM(by_hash)
     lm.apply_chat_template = lambda turns: "".join(f"<{turn['role']}>{turn['content']}" for turn in turns) + "<bot>"
     type(lm).tokenizer_name = "fake"
     evaluate(lm, questions_file([GOOD]), apply_chat_template=True, system_instruction="Be brief.")
     assert lm.asked[0][0] == "<system>Be brief.<user>Which colour has the sky?<bot>"
+    evaluate(plain := FakeLM(by_hash), questions_file([GOOD]), system_instruction="Be brief.")
+    assert plain.asked[0][0] == "Be brief.\n\nWhich colour has the sky?"
 
 
 @pytest.mark.parametrize(
@@ -243,12 +197,7 @@ def test_under_a_chat_template_the_question_is_the_users_turn(questions_file) ->
         ({"probe": "optionorders"}, r"unknown probe 'optionorders'; choose one of: .*option_orders"),
         ({"max_orders": 1}, "max_orders is 1; it must be"),
         ({"format": "tex"}, "format is 'tex'"),
-        ({"control_form": "no"}, "control_form is 'no'; give true, or false not to ask the control form"),
-        ({"published_orders": "random"}, "published_orders is 'random'; write STATUS: SOURCE, with one of random"),
-        ({"published_orders": "chance: the paper"}, "published_orders is 'chance: the paper'; write STATUS: SOURCE"),
         ({"published_orders": False}, "published_orders is False; write STATUS: SOURCE"),
-        ({"data_files": "nowhere.jsonl"}, "'nowhere.jsonl', but there is no such file"),
-        ({"data_files": "questions.xlsx"}, "must end in one of: .json, .jsonl, .parquet"),
     ],
 )
 def test_a_parameter_that_makes_no_sense_ends_the_run_before_the_model_works(
@@ -287,64 +236,6 @@ def test_a_filter_that_makes_no_sense_ends_the_run_before_the_model_works(questi
         LeakageTask(config=inline(questions_file, function))
 
 
-def test_a_delta_can_be_set_in_the_yaml(questions_file) -> None:
-    config = inline(questions_file, {"statistic": "outlier", "delta": -0.01})
-    manager = TaskManager(include_defaults=False)
-    results = simple_evaluate(FakeLM(by_hash), tasks=[LeakageTask(config=config)], task_manager=manager)
-    (line,) = results["samples"]["inline"]
-    assert line["null_rate"] > 0.99
-
-
-def test_output_only_mode_logs_the_verdicts_without_rows(questions_file) -> None:
-    results = evaluate(FakeLM(by_hash), questions_file([GOOD]), predict_only=True)
-    assert lines(results, "max_order")[0]["flagged"] is False
-    assert not [key for key in results["results"][TASK] if key.startswith("flagged_rate")]
-
-
-def test_a_config_without_a_probe_is_refused(questions_file) -> None:
-    config = inline(questions_file, {"statistic": "max_order"}) | {"metadata": questions_file([GOOD])}
-    with pytest.raises(ValueError, match="metadata names no probe; add `probe:` with one of: .*option_orders"):
-        LeakageTask(config=config)
-
-
-def test_an_empty_data_set_is_refused(tmp_path) -> None:
-    import datasets
-
-    file = tmp_path / "none.parquet"
-    features = datasets.Features(
-        {"question": datasets.Value("string"), "choices": datasets.List(datasets.Value("string"))}
-    )
-    datasets.Dataset.from_dict({"question": [], "choices": []}, features=features).to_parquet(file)
-    with pytest.raises(ValueError, match=r"none.parquet', which cannot be read as a table of questions"):
-        evaluate(FakeLM(by_hash), {"data_files": str(file)})
-
-
-def test_a_parquet_file_serves_as_well(tmp_path) -> None:
-    import datasets
-
-    file = tmp_path / "questions.parquet"
-    datasets.Dataset.from_list([GOOD, TWINS]).to_parquet(file)
-    results = evaluate(FakeLM(by_hash), {"data_files": str(file)})
-    assert [line["n_orders"] for line in lines(results, "max_order")] == [24, 12]
-
-
-def test_a_local_file_in_our_own_layout_serves_a_task_that_processes_the_hubs(questions_file) -> None:
-    results = evaluate(FakeLM(by_hash), questions_file([GOOD]), tasks=["hellaswag_leakage_perm"])
-    assert len(lines(results, "max_order", "hellaswag_leakage_perm")) == 1
-
-
-def test_a_users_own_process_docs_is_kept_on_a_data_set_with_a_question_column(questions_file, tmp_path) -> None:
-    config = inline(questions_file, {"statistic": "max_order"})
-    source = config["metadata"].pop("data_files")
-    config |= {
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": source},
-        "process_docs": lambda docs: docs.select([0]),
-    }
-    config["metadata"]["config_source"] = str(tmp_path / "own.yaml")
-    assert LeakageTask(config=config).config.process_docs is not None
-
-
 def test_the_request_cache_cannot_serve_another_probes_requests(questions_file, monkeypatch, tmp_path, caplog) -> None:
     import lm_eval.caching.cache as cache
 
@@ -365,12 +256,6 @@ def test_the_response_cache_serves_a_second_run(questions_file, tmp_path) -> Non
         len(first.asked) == 24 + 2 * 12
     )  # the orders of the only testable question, and the compared ones in each control form
     assert not second.asked
-
-
-def test_chosen_samples_are_tested_alone(questions_file) -> None:
-    metadata = questions_file([GOOD, FIVE, TWINS])
-    results = evaluate(FakeLM(by_hash), metadata, samples={TASK: [1, 2]})
-    assert [line["n_orders"] for line in lines(results, "max_order")] == [120, 12]
 
 
 def test_fewer_questions_than_processes_are_refused(questions_file) -> None:

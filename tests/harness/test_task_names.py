@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from lm_eval_leakage.harness.task_names import check_task_names, names_in, task_texts
-from lm_eval_leakage.texts import did_you_mean
 
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [
-        ("mmul", "mmlu"),
         ("hellaswg", "hellaswag"),
         ("mmlu_leakag_perm", "mmlu_leakage_perm"),
         ("arc_esay_leakage_perm", "arc_easy_leakage_perm"),
         ("arc_easy_leakge_tokens", "arc_easy_leakage_tokens"),
-        ("fresch_leakage_perm", "fresh_leakage_perm"),
         ("arc_easy_choice_confusoin", "arc_easy_choice_confusion"),
     ],
 )
@@ -70,26 +65,6 @@ def test_a_users_own_names_are_known_with_their_folder(tmp_path: Path, text: str
     check_task_names(names, tmp_path)
     with pytest.raises(ValueError, match="did you mean farbtonx"):
         check_task_names(["fabrtonx"], tmp_path)
-
-
-def test_a_folder_of_tasks_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"include_path is '.*nowhere', but there is no such folder"):
-        check_task_names(["mmlu"], tmp_path / "nowhere")
-
-
-def test_suggestions_are_a_list_in_words() -> None:
-    assert did_you_mean("anotate", ["annotate", "run"]) == "; did you mean annotate"
-    assert did_you_mean("mmul", ["mmlu", "mmmu", "mmuu"]).count(" or ") == 1
-    assert did_you_mean("x", ["annotate"]) == ""
-
-
-def test_names_are_looked_up_without_importing_the_harness() -> None:
-    code = (
-        "import sys; from lm_eval_leakage.harness.task_names import check_task_names as check\n"
-        "check(['mmlu', 'arc_easy_leakage_perm']); print('lm_eval' in sys.modules, 'torch' in sys.modules)"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["False", "False"]
 
 
 @pytest.mark.model  # indexes all tasks of the harness

@@ -14,7 +14,6 @@ CORPUS = [
     "Ein süßes Öl?\nA. die Hälfte\nB. zwei  Drittel\n\tC. def f(x):\n    return x\n",
     "中文の選択肢。\nＡ. 一つ\nB. 二つ\n🦊 fox\n/path/to\n//file.\n/ ... </s> <b> x",
 ] * 3
-GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"

@@ -1,8 +1,6 @@
 """Keeps git quiet where there is no repository: lm_eval asks git for a commit at the end of every run, and git then
 prints `fatal: not a git repository`, which reads like the failure of a check.
 
-Patches EvaluatorConfig.process_tasks to also check a run's options, before its model is loaded.
-
 Adds our commands to lm_eval's command line, through its private argument parser.
 
 lm_eval 0.4.13 builds its parser within `HarnessCLI` and offers no way to add a command; entry points for commands
@@ -38,27 +36,6 @@ def _quiet(original: Callable[[], str | None]) -> Callable[[], str | None]:
     return get_git_commit_hash
 
 
-def check_options(check_before_index: Callable[[Any], None], check: Callable[[Any, Mapping[str, Any]], None]) -> None:
-    """Registers checks of the run's options; they may raise Refusal. After this point, the keys of `--metadata` and
-    the model's arguments are mixed.
-
-    check_before_index: called with lm_eval's EvaluatorConfig, before the index of tasks is built, which takes seconds
-    check: called with it and the index
-    """
-
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def process_tasks(self: Any, *args: Any, **kwargs: Any) -> Any:
-            check_before_index(self)
-            manager = original(self, *args, **kwargs)
-            if hasattr(manager.task_index, "audits_like"):
-                check(self, manager.task_index)
-            return manager
-
-        return process_tasks
-
-    patched_once("lm_eval.config.evaluate_config:EvaluatorConfig.process_tasks", wrap)
-
-
 Command = Callable[[argparse.Namespace], None]
 AddArguments = Callable[[argparse.ArgumentParser], None]
 PROGRAM = "lm-eval-leakage"
@@ -72,12 +49,21 @@ UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (-[^\s=]+)")
 
 
 class CommandLine:
-    """lm_eval's command line with our commands."""
+    """lm_eval's command line with our commands; only ours, if it is built differently from what we know."""
 
-    def __init__(self, cli: Any) -> None:
-        self._cli = cli
-        self.parser: argparse.ArgumentParser = cli._parser
-        self.commands: Mapping[str, argparse.ArgumentParser] = cli._subparsers.choices
+    parser: argparse.ArgumentParser
+
+    def __init__(self) -> None:
+        cli: Any = None
+        if is_as_known("lm_eval._cli:HarnessCLI.__init__"):
+            cli = import_module("lm_eval._cli").HarnessCLI()
+            self.parser, self.subparsers = cli._parser, cli._subparsers
+        else:
+            self.parser = argparse.ArgumentParser(prog=PROGRAM, formatter_class=argparse.RawDescriptionHelpFormatter)
+            self.parser.set_defaults(func=lambda args: self.parser.print_help())
+            self.subparsers = self.parser.add_subparsers(dest="command", metavar="COMMAND")
+        self._parse = (cli or self.parser).parse_args
+        self.commands: Mapping[str, argparse.ArgumentParser] = self.subparsers.choices
 
     def parse_args(self) -> argparse.Namespace:
         """The command as typed; exits with a sentence for a misspelled command or option."""
@@ -86,11 +72,11 @@ class CommandLine:
             return self.parser.parse_args()  # lm_eval would take it for an option of `run`
         if first and not first.startswith("-") and first not in self.commands:
             self.parser.error(f"{first!r} is not a command{did_you_mean(first, self.commands)}")
-        parsed: argparse.Namespace = self._cli.parse_args()
+        parsed: argparse.Namespace = self._parse()
         return parsed
 
     def execute(self, args: argparse.Namespace) -> None:
-        self._cli.execute(args)
+        args.func(args)
 
 
 def command_line(
@@ -105,8 +91,8 @@ def command_line(
     arguments: functions that add a command's own arguments, for the commands that have any
     describe: called by `ls` with the name of a task; add_to_ls: adds its arguments
     """
-    cli = _of_harness() or _OwnCommandsOnly()
-    parser, subparsers = cli._parser, cli._subparsers
+    cli = CommandLine()
+    parser, subparsers = cli.parser, cli.subparsers
     parser.prog, parser.description, parser.epilog = PROGRAM, DESCRIPTION, EXAMPLE
     for name, of_harness in subparsers.choices.items():
         _name_after_us(of_harness, name)
@@ -119,8 +105,8 @@ def command_line(
         if "--quiet" not in own._option_string_actions:
             own.add_argument("--quiet", action="store_true", help="print only the result, without notes of progress")
     _extend_ls(subparsers, describe, add_to_ls)
-    _suggest_options(parser, subparsers.choices)
-    return CommandLine(cli)
+    _suggest_options(parser, cli.commands)
+    return cli
 
 
 def arguments_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
@@ -132,33 +118,11 @@ def arguments_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
                 yield from arguments_of(command)
 
 
-def _of_harness() -> Any:
-    """lm_eval's command line; None if it is built differently from what we know."""
-    if not is_as_known("lm_eval._cli:HarnessCLI.__init__"):
-        return None
-    return import_module("lm_eval._cli").HarnessCLI()
-
-
-class _OwnCommandsOnly:
-    """The part of HarnessCLI's interface that is needed here."""
-
-    def __init__(self) -> None:
-        self._parser = argparse.ArgumentParser(prog=PROGRAM, formatter_class=argparse.RawDescriptionHelpFormatter)
-        self._parser.set_defaults(func=lambda args: self._parser.print_help())
-        self._subparsers = self._parser.add_subparsers(dest="command", metavar="COMMAND")
-
-    def parse_args(self) -> argparse.Namespace:
-        return self._parser.parse_args()
-
-    def execute(self, args: argparse.Namespace) -> None:
-        args.func(args)
-
-
 def _name_after_us(parser: argparse.ArgumentParser, name: str) -> None:
     """Makes lm_eval's own command show our program's name, so that what its help prints runs as printed."""
     parser.prog = f"{PROGRAM} {name}"
-    parser.usage = None if parser.usage is None else NAME_OF_HARNESS.sub(f"{PROGRAM} ", parser.usage)
-    parser.epilog = None if parser.epilog is None else NAME_OF_HARNESS.sub(f"{PROGRAM} ", parser.epilog)
+    parser.usage = parser.usage and NAME_OF_HARNESS.sub(f"{PROGRAM} ", parser.usage)
+    parser.epilog = parser.epilog and NAME_OF_HARNESS.sub(f"{PROGRAM} ", parser.epilog)
     for action in parser._actions:
         action.help = action.help and NAME_OF_HARNESS.sub(f"{PROGRAM} ", action.help)
 

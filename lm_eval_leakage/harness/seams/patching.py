@@ -5,7 +5,9 @@ process ourselves would hide the exception from code that called `simple_evaluat
 prints errors meant for users without a traceback would replace this. `sys.excepthook` is documented for this purpose;
 where something else has set it before us, that is called for errors that nobody foresaw, and prints them.
 
-Applies patches to lm_eval: each once, only if its target is as the table describes it, else with a message.
+Applies patches to lm_eval: each once, only if its target is as the table describes it, else with a message. `SEAMS` is
+the table of everything in lm_eval that this package patches or uses although private; docs/harness_seams.md says why.
+Each entry is compared with the installed lm_eval by tests/harness/seams/test_seams.py, and here before it is used.
 """
 
 from __future__ import annotations
@@ -21,11 +23,10 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.harness.seams.table import KNOWN_VERSION, SEAMS, Seam
 from lm_eval_leakage.texts import in_one_sentence
 
 ENDS_IN_SENTENCES = "_ends_in_sentences_of_lm_eval_leakage"
@@ -72,6 +73,138 @@ def unforeseen(error: BaseException) -> str:
 
 logger = logging.getLogger(__name__)
 
+KNOWN_VERSION = "0.4.13"  # the version of lm_eval that the table describes
+
+
+class Seam(NamedTuple):
+    """One object of lm_eval that is patched, or used although it is private.
+
+    target: `module:Class.attribute` in lm_eval
+    without: what is lost if lm_eval has no such object; the message to the user begins with it
+    refuses: whether that is an error, raised before the model has done any work; else a warning, and the run continues
+    parameters: parameters that the function must have
+    names: variables and attributes that the function's code must use
+    """
+
+    target: str
+    without: str
+    refuses: bool = False
+    parameters: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def attribute(self) -> str:
+        return self.target.rpartition(".")[2].rpartition(":")[2]
+
+
+SEAMS = (
+    Seam(
+        "lm_eval.tasks.manager:TaskManager.__init__",
+        "leakage tasks are found only with `--include_path $(lm-eval-leakage plugin path)`",
+        parameters=("include_path", "include_defaults", "metadata"),
+    ),
+    Seam(
+        "lm_eval.tasks.manager:TaskManager.match_tasks",
+        "the command line knows only the audits that have a YAML of their own",
+        parameters=("task_list",),
+    ),
+    Seam(
+        "lm_eval.tasks.manager:TaskManager._load_spec",
+        "audits of any task by name are not available",
+        names=("_index", "_factory", "build"),
+    ),
+    Seam(
+        "lm_eval.tasks._factory:TaskFactory.build",
+        "audits of any task by name are not available",
+        parameters=("entry", "overrides", "registry"),
+        names=("_build_task",),
+    ),
+    Seam(
+        "lm_eval.tasks._yaml_loader:load_yaml",
+        "YAML files of tasks cannot be read, so no audit can be made",
+        refuses=True,
+        parameters=("path", "resolve_func"),
+    ),
+    Seam(
+        "lm_eval.config.evaluate_config:EvaluatorConfig.process_tasks",
+        "mistakes in a run's options are noticed only after the model is loaded",
+        parameters=("metadata",),
+    ),
+    Seam(
+        "lm_eval.evaluator:evaluate",
+        "a leakage task cannot find the model that will answer its requests",
+        refuses=True,
+        names=("lm", "eval_tasks", "build_all_requests"),
+    ),
+    Seam(
+        "lm_eval.evaluator:simple_evaluate",
+        "answers are not saved for resuming a run, and the output path is not checked before the run",
+        parameters=("model", "model_args", "evaluation_tracker", "random_seed"),
+    ),
+    Seam(
+        "lm_eval.api.registry:get_model",
+        "the model is loaded again for every step of `check`",
+        parameters=("model_name",),
+    ),
+    Seam(
+        "lm_eval.evaluator:get_git_commit_hash",
+        "`fatal: not a git repository` is printed after every step of `check` outside of a repository",
+    ),
+    Seam(
+        "lm_eval.evaluator_utils:EvalAcc._to_eval_results",
+        "the results of leakage tasks cannot be post-processed",
+        refuses=True,
+        parameters=("samples",),
+    ),
+    Seam(
+        "lm_eval.api.task:Task.doc_iterator",
+        "a shard of a run (`--metadata shard=i/n`) cannot be asked",
+        refuses=True,
+        parameters=("rank", "limit", "world_size", "samples"),
+    ),
+    Seam(
+        "lm_eval.api.task:Task.build_all_requests",
+        "a shard of a run (`--metadata shard=i/n`) cannot be asked",
+        refuses=True,
+        parameters=("rank", "limit", "world_size", "samples"),
+    ),
+    Seam(
+        "lm_eval.loggers.evaluation_tracker:eval_logger",
+        "it is not noticed if the files of a run's results cannot be saved",
+    ),
+    Seam(
+        "lm_eval.utils:env",
+        "rows of tasks are read more slowly",
+    ),
+    Seam(
+        "lm_eval._cli:HarnessCLI.__init__",
+        "`lm-eval-leakage` has its own commands only; run audits by `lm_eval`, after `lm-eval-leakage plugin enable`",
+        names=("_parser", "_subparsers"),
+    ),
+    Seam(
+        "lm_eval.api.model:TemplateLM._loglikelihood_tokens",
+        "our models `*-prefix-tree` are not available; use `hf`, `vllm` or `local-completions`",
+        refuses=True,
+        parameters=("requests",),
+    ),
+    Seam(
+        "lm_eval.models.openai_completions:LocalCompletionsAPI._loglikelihood_tokens",
+        "what a server answers is not checked, so that wrong answers may count",
+        parameters=("requests",),
+        names=("model_call", "parse_logprobs", "batch_loglikelihood_requests", "get_batched_requests"),
+    ),
+    Seam(
+        "lm_eval.api.task:ConfigurableTask.process_results",
+        "a question without valid log-likelihoods counts in the accuracy of ordinary tasks",
+        parameters=("doc", "results"),
+    ),
+    Seam(
+        "lm_eval.models.huggingface:HFLM._model_call",
+        "`hf` gives no next-token distribution, so audits by token scores are skipped",
+        parameters=("inps",),
+    ),
+)
+
 PATCHED = "_patched_by_lm_eval_leakage"
 
 
@@ -85,19 +218,13 @@ def patched_once(target: str, wrap: Callable[[Any], Any], owner: Any = None) -> 
 
     owner: the object whose attribute the function is, if the caller already has it
     """
-    seam = seam_of(target)
-    try:
-        owner = _owner_of(target) if owner is None else owner
-        original = getattr(owner, seam.attribute)
-    except (ImportError, AttributeError) as error:
-        return report_missing(seam, str(error))
-    if hasattr(original, PATCHED):
-        return True
-    if difference := difference_of(original, seam):
-        return report_missing(seam, difference)
-    replacement = functools.wraps(original)(wrap(original))
-    setattr(replacement, PATCHED, True)
-    setattr(owner, seam.attribute, replacement)
+    original = found(target, owner)
+    if original is None:
+        return False
+    if not hasattr(original, PATCHED):
+        replacement = functools.wraps(original)(wrap(original))
+        setattr(replacement, PATCHED, True)
+        setattr(_owner_of(target) if owner is None else owner, seam_of(target).attribute, replacement)
     return True
 
 
@@ -106,15 +233,15 @@ def is_as_known(target: str) -> bool:
     return found(target) is not None
 
 
-def found(target: str) -> Any:
+def found(target: str, owner: Any = None) -> Any:
     """The object itself if it is as the table says, else None, with a log message or UnsupportedHarness."""
     seam = seam_of(target)
     try:
-        there = getattr(_owner_of(target), seam.attribute)
+        there = getattr(_owner_of(target) if owner is None else owner, seam.attribute)
+        difference = difference_of(there, seam)
     except (ImportError, AttributeError) as error:
-        report_missing(seam, str(error))
-        return None
-    if difference := difference_of(there, seam):
+        there, difference = None, str(error)
+    if difference:
         report_missing(seam, difference)
         return None
     return there

@@ -1,8 +1,7 @@
 """The opt-in hook that makes our tasks available in plain `lm_eval`: one line in a `.pth` file, for `plugin enable`.
 
-The interpreter runs that line at every start, so it imports only `sys`, and the code that is needed later is compiled
-later. It installs an import finder that waits until the harness's task manager is imported, removes itself, lets the
-module load and then extends it.
+The interpreter runs that line at every start, so it imports only `sys`. It installs an import finder that waits until
+the harness's task manager is imported, lets the other finders find it and the module load, and then extends it.
 
 `site` executes lines of a `.pth` file that begin with `import` when the interpreter starts, and `sys.meta_path` is
 Python's mechanism for import hooks; both are documented. Nothing of this package is imported unless lm_eval's task
@@ -24,47 +23,38 @@ from lm_eval_leakage.files import atomic_write
 HOOK_NAME = "lm_eval_leakage_hook.pth"
 TARGET = "lm_eval.tasks.manager"
 FOUND_BY_PLUGINS = ("mmlu_leakage_perm", "mmlu_leakage_tokens")  # one with a YAML, one found by its name
-WHEN_IMPORTED = f'''
-import sys
-from importlib.util import find_spec
-
-def extended_spec(hook):
-    sys.meta_path.remove(hook)
-    spec = find_spec("{TARGET}")
-    if spec is None or spec.loader is None:
-        sys.meta_path.insert(0, hook)
-        return None
-    try:
-        load = spec.loader.exec_module
-        spec.loader.exec_module = lambda module: (load(module), extend(module))
-    except AttributeError as error:
-        warn(error)
-    return spec
-
-def extend(module):
-    try:
-        from lm_eval_leakage.harness import extend_harness
-        extend_harness(module.TaskManager)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        is_gone = isinstance(error, ModuleNotFoundError) and error.name == "lm_eval_leakage"
-        if not is_gone:
-            warn(error)
-
-def warn(error):
-    if sys.stderr is not None:
-        sys.stderr.write(f"warning: lm_eval continues without leakage tasks, because of {{error!r}}; fix it, or "
-                         "turn the hook off with `lm-eval-leakage plugin disable`\\n")
-'''
 SOURCE = f'''
 import sys
+
 class LmEvalLeakageHook:
     def find_spec(self, name, path=None, target=None):
-        if name == "{TARGET}":
-            known = {{}}
-            exec({WHEN_IMPORTED!r}, known)
-            return known["extended_spec"](self)
+        if name != "{TARGET}":
+            return None
+        others = [one for one in sys.meta_path if type(one).__name__ != "LmEvalLeakageHook"]  # there may be two hooks
+        spec = next((spec for one in others if (spec := one.find_spec(name, path, target)) is not None), None)
+        try:
+            if spec is not None and spec.loader is not None:
+                load = spec.loader.exec_module
+                spec.loader.exec_module = lambda module: (load(module), self.extend(module))
+        except AttributeError as error:
+            self.warn(error)
+        return spec
+
+    def extend(self, module):
+        try:
+            from lm_eval_leakage.harness import extend_harness
+            extend_harness(module.TaskManager)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if not isinstance(error, ModuleNotFoundError) or error.name != "lm_eval_leakage":
+                self.warn(error)
+
+    def warn(self, error):
+        if sys.stderr is not None:
+            sys.stderr.write(f"warning: lm_eval continues without leakage tasks, because of {{error!r}}; fix it, or "
+                             "turn the hook off with `lm-eval-leakage plugin disable`\\n")
+
 sys.meta_path.insert(0, LmEvalLeakageHook())
 '''
 
@@ -91,4 +81,4 @@ def is_current(file: Path) -> bool:
 
 
 def _line() -> str:
-    return f"import sys; exec({SOURCE!r})\n"
+    return f"import sys; exec({SOURCE!r}, {{}})\n"

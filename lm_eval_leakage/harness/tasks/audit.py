@@ -1,6 +1,4 @@
-"""A group of audits: its rows are computed over all questions of its members, each counted once.
-
-Builds the leakage audit of any lm_eval task or group: its questions, read from the prompts that it renders.
+"""Builds the leakage audit of any lm_eval task, group or tag: its questions, read from the prompts that it renders.
 
 `<task>_<suffix>` is the audit of `<task>` that the template `_<suffix>_yaml` describes.
 """
@@ -10,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from lm_eval.api.group import Group
@@ -20,16 +19,12 @@ from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.seams.tasks import task_settings
 from lm_eval_leakage.harness.table import RowValue, known_rows, pooled
 from lm_eval_leakage.harness.tasks.base_task import ROWS_TRIED, constant_answer, refusal
-from lm_eval_leakage.harness.tasks.data import (
-    KeptDocs,
-    RefusedAudit,
-    refuse_one_file_for_many,
-    rows_to_audit,
-)
+from lm_eval_leakage.harness.tasks.data import RefusedAudit, docs_of, rows_to_audit
 from lm_eval_leakage.harness.tasks.sealed import seal_in
 from lm_eval_leakage.harness.tasks.shards import of_shards
 from lm_eval_leakage.harness.tasks.task import LeakageTask
 from lm_eval_leakage.harness.tasks.templates import (
+    FIRST_AUDIT,
     PARTS_OF_SEAL,
     SEAL_AUDIT,
     SEAL_KEY,
@@ -38,6 +33,16 @@ from lm_eval_leakage.harness.tasks.templates import (
     suffixes,
     templates,
 )
+
+logger = logging.getLogger(__name__)
+
+Config = dict[str, Any]
+DATA_KEYS = ("dataset_path", "dataset_name", "dataset_kwargs", "test_split", "validation_split", "process_docs")
+ORDINALS = ("first", "second", "third")
+
+
+def template(suffix: str) -> Config:
+    return task_settings(templates()[suffix]) | {"class": None}
 
 
 class LeakageGroup(Group):  # type: ignore[misc]
@@ -57,14 +62,6 @@ class LeakageGroup(Group):  # type: ignore[misc]
         return {"alias": self.alias or self.name, "name": self.name, "sample_len": sum(sizes), **together}
 
 
-logger = logging.getLogger(__name__)
-
-Config = dict[str, Any]
-Built = LeakageTask | LeakageGroup | list[LeakageTask]
-DATA_KEYS = ("dataset_path", "dataset_name", "dataset_kwargs", "test_split", "validation_split", "process_docs")
-ORDINALS = ("first", "second", "third")
-
-
 class TaskAudit(LeakageTask):
     """Audits `base`'s questions, in `base`'s own prompts, with the probe and statistics of `config`."""
 
@@ -73,13 +70,14 @@ class TaskAudit(LeakageTask):
         super().__init__(config)
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **_: object) -> None:
-        audited = rows_to_audit(self.base, self.config.metadata or {})
-        docs = KeptDocs(audited.rows, audited.read)
-        if not len(docs):
+        rows, read, in_data = rows_to_audit(self.base, self.config.metadata or {})
+        docs = docs_of(rows, read)
+        if not docs:
             raise RefusedAudit(f"{self.base.config.task} has no questions")
-        if reason := refusal([doc.reading for doc in islice(docs, ROWS_TRIED)], audited.in_data):
+        first = [doc.reading for doc in islice(docs, ROWS_TRIED)]
+        if reason := refusal(first, in_data):
             raise RefusedAudit(reason)
-        if (place := constant_answer([doc.reading for doc in islice(docs, ROWS_TRIED)])) is not None:
+        if (place := constant_answer(first)) is not None:
             logger.warning(
                 "%s: the right option is always the %s published one, so a model that knows the answers may prefer "
                 "the published order without having seen it",
@@ -114,51 +112,54 @@ def audit_task(base: Task, suffix: str, metadata: Mapping[str, object]) -> Leaka
     return of_shards(TaskAudit(base, config), config)
 
 
-def audit_like(static: Config, name: str, suffix: str, metadata: Mapping[str, object]) -> LeakageTask | LeakageGroup:
+def audit_of_yaml(file: Path, name: str, suffix: str, metadata: Mapping[str, object]) -> LeakageTask | LeakageGroup:
     """The audit `suffix` of the data set in one of our YAMLs, which describes another audit of it."""
+    base = name.removesuffix(f"_{suffix}")
     if suffix == SEAL_AUDIT:
-        base = name.removesuffix(suffix)
-        return _seal_group(base, metadata, lambda part: audit_like(static, base + part, part, metadata))
-    config = {key: value for key, value in static.items() if key in DATA_KEYS}
-    source = {"config_source": static["metadata"]["config_source"], "audit_of": name.removesuffix(f"_{suffix}")}
+        return _seal_group(f"{base}_", metadata, lambda part: audit_of_yaml(file, f"{base}_{part}", part, metadata))
     shape = template(suffix)
-    config |= shape | {"task": name, "metadata": {**shape["metadata"], **metadata, **source}}
+    config = {key: value for key, value in task_settings(file).items() if key in DATA_KEYS} | shape
+    source = {"config_source": str(file), "audit_of": base}
+    config |= {"task": name, "metadata": {**shape["metadata"], **metadata, **source}}
     return of_shards(LeakageTask(config), config)
 
 
-def build_audits(built: Task | Group | Sequence[Task], suffix: str, metadata: Mapping[str, object]) -> Built:
-    """The audits of what an lm_eval name denotes: a task, a group, or the tasks of a tag.
+def build_audits(built: Task | Group | Sequence[Task], suffix: str, metadata: Mapping[str, object]) -> Any:
+    """The audits of what an lm_eval name denotes: a LeakageTask of a task, a LeakageGroup of a group, a list of a tag.
 
     A member that cannot be audited is left out, and the log says why; raises RefusedAudit if none can be audited.
     """
+    name = built.name if isinstance(built, Group) else built.config.task if isinstance(built, Task) else ""
     if suffix == SEAL_AUDIT:
-        base = "" if not isinstance(built, (Task, Group)) else f"{_name_of(built)}_"
+        base = f"{name}_" if name else ""
         return _seal_group(base, metadata, lambda part: build_audits(built, part, metadata))
     if isinstance(built, Task):
         return audit_task(built, suffix, metadata)
+    tasks = built.get_all_tasks() if isinstance(built, Group) else built
+    refuse_one_file_for_many(name or "the tag", len(tasks), metadata, suffix)
     if isinstance(built, Group):
-        refuse_one_file_for_many(built.name, len(built.get_all_tasks()), metadata, suffix)
-        return _audit_group(built, suffix, metadata)
-    refuse_one_file_for_many("the tag", len(built), metadata, suffix)
-    members = [audit for task in built if (audit := _or_refused(task, suffix, metadata)) is not None]
-    if not members:
-        raise RefusedAudit("none of its tasks can be audited; the log says why for each")
-    return [member for member in members if isinstance(member, LeakageTask)]
+        metadata = {"tasks_of_group": len(tasks), **metadata}
+    audits = []
+    for member in built:
+        try:
+            audits.append(build_audits(member, suffix, metadata))
+        except RefusedAudit as error:
+            of_member = member.name if isinstance(member, Group) else member.config.task
+            logger.warning("%s is not audited: %s", of_member, error)
+    if not audits:
+        which = f"the {len(built)} members of {name}" if name else "its tasks"
+        raise RefusedAudit(f"none of {which} can be audited; the log says why")
+    return _group(f"{name}_{suffix}", audits) if name else audits
 
 
-def _audit_group(group: Group, suffix: str, metadata: Mapping[str, object]) -> LeakageGroup:
-    audited = LeakageGroup(f"{group.name}_{suffix}")
-    metadata = {"tasks_of_group": len(group.get_all_tasks()), **metadata}
-    for member in group:
-        audit = _or_refused(member, suffix, metadata)
-        if audit is not None:
-            audited.add(audit)
-    if not len(audited):
-        raise RefusedAudit(f"none of the {len(group)} members of {group.name} can be audited; the log says why")
-    return audited
+def _group(name: str, audits: Sequence[LeakageTask | LeakageGroup]) -> LeakageGroup:
+    group = LeakageGroup(name)
+    for audit in audits:
+        group.add(audit)
+    return group
 
 
-def _seal_group(base: str, metadata: Mapping[str, object], build: Callable[[str], Built]) -> LeakageGroup:
+def _seal_group(base: str, metadata: Mapping[str, object], build: Callable[[str], Any]) -> LeakageGroup:
     """All audits that a seal allows, under one name.
 
     base: the audited name with a separator, empty for a tag
@@ -167,32 +168,27 @@ def _seal_group(base: str, metadata: Mapping[str, object], build: Callable[[str]
     if metadata.get(SEAL_KEY) is None:
         raise ValueError(no_seal(f"{base}{SEAL_AUDIT}"))
     has_wordings = any(len(question.wordings) > 1 for question in seal_in(metadata[SEAL_KEY]).questions)
-    audited = LeakageGroup(f"{base}{SEAL_AUDIT}")
+    audits: list[LeakageTask | LeakageGroup] = []
     for part in PARTS_OF_SEAL:
         if part == WORDING_AUDIT and not has_wordings:
             logger.info("%s%s is left out: its author gave no other wordings", base, part)
             continue
         built = build(part)
-        for audit in built if isinstance(built, list) else [built]:
-            audited.add(audit)
-    return audited
+        audits += built if isinstance(built, list) else [built]
+    return _group(f"{base}{SEAL_AUDIT}", audits)
 
 
-def _name_of(built: Task | Group) -> str:
-    return str(built.name if isinstance(built, Group) else built.config.task)
+def refuse_one_file_for_audits(name: str, built: object, metadata: Mapping[str, object]) -> None:
+    """Raises RefusedAudit if one file would be audited once per audit of a group that lists audits."""
+    if isinstance(built, Group):
+        n_audits = sum(isinstance(task, LeakageTask) for task in built.get_all_tasks())
+        refuse_one_file_for_many(name, n_audits, metadata, FIRST_AUDIT)
 
 
-def _or_refused(
-    member: Task | Group, suffix: str, metadata: Mapping[str, object]
-) -> LeakageTask | LeakageGroup | None:
-    try:
-        audit = build_audits(member, suffix, metadata)
-    except RefusedAudit as error:
-        logger.warning("%s is not audited: %s", _name_of(member), error)
-        return None
-    assert not isinstance(audit, list)
-    return audit
-
-
-def template(suffix: str) -> Config:
-    return task_settings(templates()[suffix]) | {"class": None}
+def refuse_one_file_for_many(name: str, n_tasks: int, metadata: Mapping[str, object], suffix: str) -> None:
+    """Raises RefusedAudit if one file would be audited once per task of a group or tag."""
+    if n_tasks > 1 and "data_files" in metadata:
+        raise RefusedAudit(
+            f"data_files is {metadata['data_files']!r}, but {name} has {n_tasks} tasks, each of which would "
+            f"audit that one file; name one of the tasks, or fresh_{suffix}, which audits plain questions"
+        )

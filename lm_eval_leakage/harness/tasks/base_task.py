@@ -152,15 +152,20 @@ def draws_at_random(task: ConfigurableTask) -> bool:
     """Whether the task draws random numbers when it prepares and renders its first rows: the state of Python's or
     NumPy's generator changes, or a second time gives something else."""
     state, numpy_state = random.getstate(), np.random.get_state()
+    before = _states()
     try:
         first = _rendered(task)
-        same_state = random.getstate() == state and _same(np.random.get_state(), numpy_state)
-        return not same_state or _rendered(task) != first
+        return _states() != before or _rendered(task) != first
     except Exception:  # a task's functions may raise anything, and then the reader of a row says so
         return False
     finally:
         random.setstate(state)
         np.random.set_state(numpy_state)
+
+
+def _states() -> tuple[object, ...]:
+    numpy_state: Any = np.random.get_state()
+    return random.getstate(), numpy_state[1].tobytes(), numpy_state[2]
 
 
 def _rendered(task: ConfigurableTask) -> list[object]:
@@ -174,7 +179,3 @@ def _rendered(task: ConfigurableTask) -> list[object]:
         (task.doc_to_text(doc), task.doc_to_choice(doc) if offers_choices else None)
         for doc in islice(docs, ROWS_TRIED)
     ]
-
-
-def _same(one: Any, other: Any) -> bool:
-    return bool(one[2] == other[2] and np.array_equal(one[1], other[1]))

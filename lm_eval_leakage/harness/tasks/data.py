@@ -10,14 +10,13 @@ Chooses the rows that an audit of an lm_eval task tests: its own, or those of a 
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import datasets
 import pyarrow as pa
@@ -65,7 +64,14 @@ def read_file(given: object) -> datasets.Dataset | Rows:
     Raises ValueError or OSError with a one-sentence message.
     """
     file = existing_file(given)
-    rows = _parquet(file) if file.suffix == ".parquet" else _table(_json_rows(file))
+    try:
+        rows = _parquet(file) if file.suffix == ".parquet" else _table(_json_rows(file.read_bytes()))
+    except ValueError as error:
+        raise ValueError(f"data_files is {str(file)!r}, {error}") from None
+    except OSError as error:
+        raise OSError(
+            f"data_files is {str(file)!r}, which cannot be read ({error.strerror}); check the file"
+        ) from error
     if not len(rows):
         raise ValueError(f"data_files is {str(file)!r}, which has no questions; give it one row per question")
     return rows
@@ -91,7 +97,7 @@ def read_questions(given: object) -> datasets.Dataset | Rows:
     return Rows({**row, **keys.changed.get(place, {})} for place, row in enumerate(rows))
 
 
-@functools.cache
+@cache
 def _say_once(sentence: str) -> None:
     """A command reads its file several times."""
     logger.warning("%s", sentence)
@@ -118,8 +124,7 @@ def _parquet(file: Path) -> datasets.Dataset:
         return datasets.load_dataset("parquet", data_files=str(file), split="train")
     except (ValueError, OSError, pa.ArrowException, datasets.exceptions.DatasetGenerationError) as error:
         raise ValueError(
-            f"data_files is {str(file)!r}, which cannot be read as a table of questions ({brief(error)}); give one "
-            "row per question"
+            f"which cannot be read as a table of questions ({brief(error)}); give one row per question"
         ) from error
 
 
@@ -131,85 +136,51 @@ def _table(rows: list[FileRow]) -> datasets.Dataset | Rows:
         return Rows(rows)
 
 
-# ---------------------------------------------------------------------- JSON
-
-
-def _json_rows(file: Path) -> list[FileRow]:
-    """The JSON objects of a file: one per line, a list of them, or a single one."""
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise OSError(
-            f"data_files is {str(file)!r}, which cannot be read ({error.strerror}); check the file"
-        ) from error
-    text = _decoded(data, file)
+def _json_rows(data: bytes) -> list[FileRow]:
+    """The JSON objects of a file: one per line, a list of them, or a single one over several lines."""
+    text = _decoded(data)
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if text.lstrip().startswith("["):
-        parsed = _parsed(text, file, 1)
-        numbered = [(f"entry {number}", row) for number, row in enumerate(parsed, 1)]
+        found = [(f"entry {number}", row) for number, row in enumerate(_parsed(text, 1), 1)]
+    elif len(lines) > 1 and lines[0][1].strip() == "{":
+        found = [("line 1", _parsed(text, 1))]
     else:
-        numbered = [(f"line {number}", row) for number, row in _lines(text, file)]
-    return [_row(value, place, file) for place, value in numbered]
+        found = [(f"line {number}", _parsed(line, number)) for number, line in lines]
+    return [_row(value, place) for place, value in found]
 
 
-def _decoded(data: bytes, file: Path) -> str:
+def _decoded(data: bytes) -> str:
     if data.startswith(b"\x1f\x8b"):
-        raise ValueError(f"data_files is {str(file)!r}, which is compressed; unpack it with gunzip")
+        raise ValueError("which is compressed; unpack it with gunzip")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"data_files is {str(file)!r}, whose line {line} is not UTF-8 (byte {data[error.start]:#04x}); save the "
-            "file as UTF-8"
-        ) from error
+        byte = f"{data[error.start]:#04x}"
+        raise ValueError(f"whose line {line} is not UTF-8 (byte {byte}); save the file as UTF-8") from error
 
 
-def _lines(text: str, file: Path) -> Iterator[tuple[int, object]]:
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    if len(lines) > 1 and lines[0][1].strip() == "{":  # a single object over several lines
-        yield 1, _parsed(text, file, 1)
-        return
-    for number, line in lines:
-        yield number, _parsed(line, file, number)
-
-
-def _parsed(text: str, file: Path, line: int) -> Any:
+def _parsed(text: str, line: int) -> Any:
     try:
-        return json.loads(text, parse_int=_number)
+        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) <= MOST_DIGITS else digits)
     except json.JSONDecodeError as error:
         place, why = line + error.lineno - 1, f"{error.msg}, column {error.colno}"
     except RecursionError:
         place, why = line, "too deeply nested lists"
-    raise ValueError(
-        f"data_files is {str(file)!r}, whose line {place} is not valid JSON ({why}); fix or remove that line"
-    )
+    raise ValueError(f"whose line {place} is not valid JSON ({why}); fix or remove that line")
 
 
-def _number(digits: str) -> int | str:
-    return int(digits) if len(digits) <= MOST_DIGITS else digits
-
-
-def _row(value: object, place: str, file: Path) -> FileRow:
+def _row(value: object, place: str) -> FileRow:
     if not isinstance(value, dict):
-        raise ValueError(
-            f"data_files is {str(file)!r}, whose {place} is {brief(value)}; each must be an object with the fields of "
-            "one question"
-        )
-    if _depth(value) > DEEPEST:
-        raise ValueError(
-            f"data_files is {str(file)!r}, whose {place} has lists nested more than {DEEPEST} deep; fix or remove it"
-        )
-    row: FileRow = well_formed_parts(value)
-    return row
-
-
-def _depth(value: object) -> int:
-    """Nesting depth of lists and objects, counted up to DEEPEST + 1."""
+        raise ValueError(f"whose {place} is {brief(value)}; each must be an object with the fields of one question")
     level, depth = [value], 0
     while level and depth <= DEEPEST:
         parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, (dict, list))]
         level, depth = [inner for part in parts for inner in part], depth + 1
-    return depth
+    if depth > DEEPEST:
+        raise ValueError(f"whose {place} has lists nested more than {DEEPEST} deep; fix or remove it")
+    row: FileRow = well_formed_parts(value)
+    return row
 
 
 FILE_TYPES = ("json", "parquet")
@@ -241,80 +212,46 @@ def _read_subjects(path: str, subjects: Sequence[str], split: str) -> datasets.D
 class ReadDoc(dict[str, Any]):
     """A row of a task's data, read as a question only once."""
 
-    __slots__ = ("_read", "_reading")
-
     def __init__(self, row: Mapping[str, Any], read: Callable[[Doc], Question]) -> None:
         super().__init__(well_formed_parts(row))
         self._read = read
-        self._reading: Question | UntestableQuestion | None = None
 
-    @property
+    @cached_property
     def reading(self) -> Question | UntestableQuestion:
-        if self._reading is None:
-            try:
-                self._reading = self._read(self)
-            except UntestableQuestion as error:
-                self._reading = error.with_traceback(None)
-        return self._reading
+        try:
+            return self._read(self)
+        except UntestableQuestion as error:
+            return error.with_traceback(None)
 
 
-class KeptDocs(Sequence[ReadDoc]):
-    """The rows of a task, which the harness goes through several times: each is taken out of its table once, when it
-    is first needed, and then kept."""
+class Docs(list[ReadDoc]):
+    """The rows of a task, which the harness goes through several times. `features` has the columns' names."""
 
-    def __init__(self, rows: Any, read: Callable[[Doc], Question]) -> None:
-        self._rows, self._read = rows, read
-        self._left: Iterator[Mapping[str, Any]] = iter(rows)
-        self._taken: list[ReadDoc] = []
+    features: Mapping[str, Any]
 
-    def __len__(self) -> int:
-        return len(self._rows)
 
-    @overload
-    def __getitem__(self, place: int) -> ReadDoc: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[ReadDoc]: ...
-
-    def __getitem__(self, place: int | slice) -> ReadDoc | list[ReadDoc]:
-        wanted = range(len(self))[place]
-        if isinstance(wanted, range):
-            return [self[one] for one in wanted]
-        while len(self._taken) <= wanted:
-            self._taken.append(ReadDoc(next(self._left), self._read))
-        return self._taken[wanted]
-
-    @property
-    def features(self) -> Mapping[str, Any]:
-        """The names of the columns, where the harness looks for them."""
-        found: Mapping[str, Any] = getattr(self._rows, "features", None) or dict.fromkeys(self[0])
-        return found
+def docs_of(rows: Any, read: Callable[[Doc], Question]) -> Docs:
+    docs = Docs(ReadDoc(row, read) for row in rows)
+    docs.features = getattr(rows, "features", None) or dict.fromkeys(docs[0] if docs else ())
+    return docs
 
 
 class RefusedAudit(Refusal):
     """An audit that is impossible or would be meaningless; the message is the reason."""
 
 
-@dataclass(frozen=True)
-class AuditedRows:
-    """rows: as the harness hashes and logs them
-    read: reads a row as a question
-    in_data: texts of a row before the task processed it
-    """
-
-    rows: Sequence[Mapping[str, Any]]
-    read: Callable[[Doc], Question]
-    in_data: Collection[str]
+AuditedRows = tuple[Sequence[Mapping[str, Any]], Callable[[Doc], Question], Collection[str]]
 
 
 def rows_to_audit(base: ConfigurableTask, metadata: Mapping[str, object]) -> AuditedRows:
-    """`base`'s rows, or those of the file that `data_files` names: in `base`'s own prompt if it can render them,
-    else as plain questions, with a warning. Raises RefusedAudit if the file's rows can be read in neither way."""
+    """`base`'s rows, or those of the file that `data_files` names, as the harness hashes and logs them; what reads one
+    as a question; and texts of a row before the task processed it. A file's rows are read in `base`'s own prompt if it
+    can render them, else as plain questions, with a warning; raises RefusedAudit if neither is possible."""
     if "data_files" not in metadata:
-        return AuditedRows(base.eval_docs, reader_of(base), texts_before(base))
+        return base.eval_docs, reader_of(base), texts_before(base)
     given = read_questions(metadata["data_files"])
     found = rows_of_file(base, given, str(metadata["data_files"]))
-    if found.read is question_from_doc:
+    if found[1] is question_from_doc:
         logger.warning(
             "%s cannot render the rows of data_files=%s (the first row: %s), so they are audited as plain questions, "
             "not in its prompt",
@@ -329,22 +266,18 @@ def rows_of_file(base: ConfigurableTask, given: Any, file: str) -> AuditedRows:
     """The rows `given` of a user's file, as `base` reads them if it can, else as plain questions. Raises RefusedAudit
     if they can be read in neither way."""
     read, in_data = reader_of(base), frozenset(texts_in(given[0]))
-    for rows in _prepared(base, given):
-        if not (why := why_unreadable(rows, read)):
-            return AuditedRows(rows, read, in_data)
-    if why_unreadable(given, question_from_doc):
-        raise RefusedAudit(_misfit(base, given, file, why))
-    return AuditedRows(given, question_from_doc, in_data)
-
-
-def _prepared(base: ConfigurableTask, rows: Any) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """The rows after the task's own preprocessing, if that works, and then without it."""
+    ways = [given]
     if callable(base.config.process_docs):
         try:
-            yield base.config.process_docs(rows)
+            ways = [base.config.process_docs(given), given]
         except Exception as error:  # a task's function may raise anything on unknown fields
             logger.debug("%s cannot prepare these rows: %r", base.config.task, error)
-    yield rows
+    for rows in ways:
+        if not (why := why_unreadable(rows, read)):
+            return rows, read, in_data
+    if why_unreadable(given, question_from_doc):
+        raise RefusedAudit(_misfit(base, given, file, why))
+    return given, question_from_doc, in_data
 
 
 def why_unreadable(
@@ -371,12 +304,3 @@ def _misfit(base: ConfigurableTask, rows: Any, file: str, why: str) -> str:
         f"cannot read them as questions (the first row: {why}); {needed}rename the fields to those, or to question, "
         "choices and answer"
     )
-
-
-def refuse_one_file_for_many(name: str, n_tasks: int, metadata: Mapping[str, object], suffix: str) -> None:
-    """Raises RefusedAudit if one file would be audited once per task of a group or tag."""
-    if n_tasks > 1 and "data_files" in metadata:
-        raise RefusedAudit(
-            f"data_files is {metadata['data_files']!r}, but {name} has {n_tasks} tasks, each of which would "
-            f"audit that one file; name one of the tasks, or fresh_{suffix}, which audits plain questions"
-        )

@@ -12,19 +12,20 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cache, partial
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeVar
 
 from lm_eval.api.filter import Filter
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 
-from lm_eval_leakage.detectors import Statistic, statistics
+from lm_eval_leakage.detectors import statistics
 from lm_eval_leakage.detectors.option_recall import Ask
 from lm_eval_leakage.harness.models.processes import on_all
-from lm_eval_leakage.harness.models.question_requests import QuestionRequests, Response
+from lm_eval_leakage.harness.models.question_requests import QuestionRequests
 from lm_eval_leakage.harness.seams.registries import add_filter
 from lm_eval_leakage.harness.seams.sharded_docs import all_docs
 from lm_eval_leakage.harness.table import JudgedQuestion, undecidable
@@ -92,7 +93,7 @@ class Calibrator:
 
     withheld: str | None = None
 
-    def __init__(self, calibration: Calibration, fpr: float = DEFAULT_FPR) -> None:
+    def __init__(self, calibration: Calibration, fpr: float) -> None:
         if isinstance(fpr, bool) or not isinstance(fpr, (int, float)) or not 0 < fpr < 1:
             raise ValueError(f"fpr is {fpr!r}; it is a false-positive rate, above 0 and below 1")
         self.calibration, self.fpr = calibration, fpr
@@ -119,13 +120,8 @@ class Calibrator:
         return cls(calibration, metadata.get("fpr", DEFAULT_FPR))
 
     def meet(self, lm: object, task: Any) -> None:
-        """Raises ValueError for a calibration of another model; warns if it has no scores of the task's detectors."""
-        self.check_model(lm)
-        if unmatched := self.unmatched(task.detectors.values()):
-            logger.warning("%s: %s", task.config.task, unmatched)
-
-    def check_model(self, lm: object) -> None:
-        """Raises ValueError for a calibration of another model; warns if the model's name is not known."""
+        """Raises ValueError for a calibration of another model; warns if the model's name is not known, or if the file
+        has no scores of the task's detectors."""
         names = [getattr(lm, key, None) for key in ("pretrained", "model")]
         name = next((name for name in names if isinstance(name, str)), None)
         if name is None:
@@ -137,17 +133,19 @@ class Calibrator:
                 f"the calibration is of the model {self.calibration.model!r}, but this run's model is {name!r}; "
                 "scores of one say nothing about the other, so make a calibration of this model, or leave it out"
             )
-
-    def unmatched(self, detectors: Iterable[str]) -> str | None:
-        """Why the file has no scores for any of these detectors; None if it has some."""
-        return self.calibration.unmatched(detectors)
+        if unmatched := self.calibration.unmatched(task.detectors.values()):
+            logger.warning("%s: %s", task.config.task, unmatched)
 
     def compare(self, task: Any, limit: int | None, samples: list[int] | None) -> None:
         """Withholds its verdicts, and says why, if they would not tell what the model has seen of the asked questions.
 
         limit, samples: which questions the run asks, in all of its processes and shards
         """
-        self.withheld = why_withheld(self.calibration, described(_asked(task, limit, samples)))
+        asked = []
+        for _, doc in all_docs(task, limit, samples):
+            with suppress(UntestableQuestion):
+                asked.append((task.question(doc), bool(task.guards(doc))))
+        self.withheld = why_withheld(self.calibration, described(asked))
         if self.withheld is not None:
             logger.warning("%s: calibrated rates are withheld: %s", task.config.task, self.withheld)
 
@@ -161,177 +159,135 @@ class Calibrator:
         if known is None or known.compared_with(of_class) is None:
             return None
         pvalue = known.pvalue(float(getattr(verdict, key)), of_class)
-        of_seen, of_unseen = known.flagged(self.fpr)
-        return Calibrated(pvalue <= self.fpr, pvalue, self.fpr, of_seen, of_unseen)
-
-
-def _asked(task: Any, limit: int | None, samples: list[int] | None) -> Iterator[tuple[Question, bool]]:
-    """The readable questions of a run, each with whether it has a guard."""
-    for _, doc in all_docs(task, limit, samples):
-        try:
-            yield task.question(doc), bool(task.guards(doc))
-        except UntestableQuestion:
-            continue
+        return Calibrated(pvalue <= self.fpr, pvalue, self.fpr, *known.flagged(self.fpr))
 
 
 T = TypeVar("T")
 REASONS_SHOWN = 5  # in log messages; the samples log has the reason of every question
 
 
-class Judging:
-    """Computes the verdicts on this process's `questions` of one task."""
+@dataclass
+class _Prepared:
+    """What all statistics read of one question; answered is None if it is skipped."""
 
-    def __init__(self, task: Any, questions: Sequence[QuestionRequests]) -> None:
-        self.task, self.questions = task, questions
-        self._answered: dict[int, Answered] = {}
-        self._guards: dict[int, tuple[str, ...]] = {}
-        self._keys: dict[int, str] = {}
-        self._orders: dict[int, OrderAnswers] = {}
+    key: str
+    guards: tuple[str, ...]
+    answered: Answered | None = None
+    orders: OrderAnswers | None = None
 
-    def judge(self) -> None:
-        """Fills each pipeline's filtered responses; the verdict is the first response of a question."""
-        self._drop_unused_reference()
-        for place, asked in enumerate(self.questions):
-            self._keys[place] = self._or_skipped(asked, "the search for copies", self._key_of, "")
-            self._guards[place] = self._or_skipped(asked, "the search for natural orders", self._guards_of, ())
-            if asked.skipped is None:
-                asked.skipped = self._without_reference(asked)
-            if asked.skipped is None:
-                answered = self._or_skipped(asked, "reading its answers", partial(self._answered_of, place), None)
-                if answered is not None:
-                    self._answered[place] = answered
-        for pipeline, judge in self.task.judges.items():
-            self._judge(pipeline, judge)
-            self._orders.clear()  # the verdict on the data set is computed from them once, not for each statistic
 
-    def _judge(self, pipeline: str, judge: LeakageFilter) -> None:
-        detector = self.task.detectors[pipeline]
-        verdicts: dict[int, Verdict] = dict(
-            zip(self._answered, judge.apply(None, list(self._answered.values())), strict=True)
+def judge_questions(task: Any, questions: Sequence[QuestionRequests]) -> None:
+    """Computes the verdicts on this process's questions of one task, and fills each pipeline's filtered responses: the
+    verdict is the first response of a question."""
+    reference = task.reference
+    if reference is not None and on_all(all(reference.of(asked.arguments) is None for asked in questions)):
+        logger.warning(
+            "%s: the log of %s has no texts of this audit, which is judged without a reference",
+            task.config.task,
+            reference.model,
         )
-        for place, asked in enumerate(self.questions):
-            verdict = asked.skipped or verdicts[place]
-            calibrated = self._calibrated(place, verdict, detector)
+        task.compare_with(None)
+    prepared = [_prepared(task, asked) for asked in questions]
+    answered = [one.answered for one in prepared if one.answered is not None]
+    for pipeline, judge in task.judges.items():
+        detector = task.detectors[pipeline]
+        verdicts = iter(judge.apply(None, answered))
+        for asked, one in zip(questions, prepared, strict=True):
+            found: Any = None if one.answered is None else next(verdicts)
+            verdict, calibrated = found if asked.skipped is None else asked.skipped, None
+            if task.calibrator is not None and not isinstance(verdict, Skipped) and one.answered is not None:
+                calibrated = task.calibrator.judge(verdict, detector, one.answered.question, bool(one.guards))
             judged = JudgedQuestion(
                 verdict,
                 detector,
-                self._guards[place],
+                one.guards,
                 calibrated,
-                self.task.audited,
-                orders=None if isinstance(verdict, Skipped) else self._orders.get(place),
-                key=self._keys[place],
+                task.audited,
+                orders=None if isinstance(verdict, Skipped) else one.orders,
+                key=one.key,
                 number=asked.metadata[1] or 0,
             )
-            asked.judged[pipeline] = judged.with_contributions(self.task.rows)
-        self._report(pipeline)
+            asked.judged[pipeline] = judged.with_contributions(task.rows)
+        _report(task, pipeline, [asked.judged[pipeline].verdict for asked in questions])
+        for one in prepared:
+            one.orders = None  # the verdict on the data set is computed from them once, not for each statistic
 
-    def _or_skipped(
-        self, asked: QuestionRequests, what: str, compute: Callable[[QuestionRequests], T], otherwise: T
-    ) -> T:
+
+def _prepared(task: Any, asked: QuestionRequests) -> _Prepared:
+    def or_skipped(what: str, compute: Callable[[], T], otherwise: T) -> T:
         try:
-            return compute(asked)
+            return compute()
         except UntestableQuestion:
             return otherwise  # its reason was recorded when its requests were built
         except Exception as error:  # one question must not lose hours of the model's work
             asked.skipped = asked.skipped or Skipped(f"{what} failed on it ({error!r})")
             return otherwise
 
-    # ------------------------------------------------------------------ of one question
+    found = _Prepared(
+        or_skipped("the search for copies", lambda: question_key(task.question(asked.doc)), ""),
+        or_skipped("the search for natural orders", lambda: task.guards(asked.doc), ()),
+    )
+    if asked.skipped is None and task.reference is not None and task.reference.of(asked.arguments) is None:
+        asked.skipped = Skipped("the reference log does not have all of its texts")
+    if asked.skipped is None:
+        or_skipped("reading its answers", lambda: _read_answers(task, asked, found), None)
+    return found
 
-    def _key_of(self, asked: QuestionRequests) -> str:
-        return question_key(self.task.question(asked.doc))
 
-    def _guards_of(self, asked: QuestionRequests) -> tuple[str, ...]:
-        guards: tuple[str, ...] = self.task.guards(asked.doc)
-        return guards
-
-    def _answered_of(self, place: int, asked: QuestionRequests) -> Answered:
-        question, probe = self.task.question(asked.doc), self.task.pooled_probe
-        n_orders = len(asked.requests)
-        responses = asked.responses
-        everything = _loglikelihoods(responses)
-        own, of_control = everything[:n_orders], everything[n_orders:]
-        expected: tuple[float, ...] = ()
-        loglikelihoods = own
-        if self.task.reference is not None:
-            expected = tuple(self.task.reference.of(asked.arguments[:n_orders]) or ())
-            loglikelihoods = tuple(own - other for own, other in zip(own, expected, strict=True))
-        answers = [one.answer for one in asked.instances[:n_orders]]
-        answered = Answered(
-            question,
-            asked.requests,
-            loglikelihoods,
-            probe.gold(question),
-            tuple(answer for answer in answers if isinstance(answer, TokenScores)),
-            tuple(response for response in responses[:n_orders] if isinstance(response, str)),
+def _read_answers(task: Any, asked: QuestionRequests, found: _Prepared) -> None:
+    question, probe = task.question(asked.doc), task.pooled_probe
+    n_orders = len(asked.requests)
+    responses = asked.responses
+    everything = tuple(response[0] for response in responses if isinstance(response, tuple))
+    own, of_control = everything[:n_orders], everything[n_orders:]
+    expected: tuple[float, ...] = ()
+    loglikelihoods = own
+    if task.reference is not None:
+        expected = tuple(task.reference.of(asked.arguments[:n_orders]) or ())
+        loglikelihoods = tuple(own - other for own, other in zip(own, expected, strict=True))
+    answers = [one.answer for one in asked.instances[:n_orders]]
+    found.answered = Answered(
+        question,
+        asked.requests,
+        loglikelihoods,
+        probe.gold(question),
+        tuple(answer for answer in answers if isinstance(answer, TokenScores)),
+        tuple(response for response in responses[:n_orders] if isinstance(response, str)),
+        expected,
+        probe.fixed_places(question),
+        probe.candidates(question),
+    )
+    if probe.asks_orders:
+        asked.skipped = _not_finite(of_control, begin=n_orders)
+        found.orders = OrderAnswers(
+            own,
+            task.orders.status,
+            bool(found.guards),
+            of_control,
             expected,
-            probe.fixed_places(question),
-            probe.candidates(question),
+            shared_texts(question),
+            probe.compared(question),
+            probe.right_places(question),
         )
-        if probe.asks_orders:
-            status = self.task.orders.status
-            asked.skipped = _not_finite(of_control, begin=n_orders)
-            self._orders[place] = OrderAnswers(
-                own,
-                status,
-                bool(self._guards[place]),
-                of_control,
-                expected,
-                shared_texts(question),
-                probe.compared(question),
-                probe.right_places(question),
-            )
-        return answered
-
-    def _calibrated(self, place: int, verdict: Verdict, detector: str) -> Calibrated | Skipped | None:
-        calibrator: Calibrator | None = self.task.calibrator
-        if calibrator is None or isinstance(verdict, Skipped):
-            return None
-        question = self._answered[place].question
-        return calibrator.judge(verdict, detector, question, bool(self._guards[place]))
-
-    # ------------------------------------------------------------------ the reference
-
-    def _drop_unused_reference(self) -> None:
-        reference = self.task.reference
-        if reference is not None and on_all(all(map(self._without_reference, self.questions))):
-            logger.warning(
-                "%s: the log of %s has no texts of this audit, which is judged without a reference",
-                self.task.config.task,
-                reference.model,
-            )
-            self.task.compare_with(None)
-
-    def _without_reference(self, asked: QuestionRequests) -> Skipped | None:
-        reference = self.task.reference
-        if reference is None or reference.of(asked.arguments) is not None:
-            return None
-        return Skipped("the reference log does not have all of its texts")
-
-    # ------------------------------------------------------------------ messages
-
-    def _report(self, pipeline: str) -> None:
-        """Logs what the table has no room for: why questions were skipped, and why a rate may be missing."""
-        name = self.task.config.task
-        verdicts = [asked.judged[pipeline].verdict for asked in self.questions]
-        evidence = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
-        if undecidable(evidence) and any(row.withheld_if_undecidable for row in self.task.rows.values()):
-            logger.warning(
-                "%s, %s: with 2 options no question's p-value is below 1/2, so a flag means little and no rate is "
-                "shown; %d of %d questions meet the criterion, %d would by chance: see dataset_pvalue in the section "
-                "leakage_details of the results",
-                name,
-                pipeline,
-                sum(verdict.flagged for verdict in evidence),
-                len(evidence),
-                round(sum(verdict.null_rate for verdict in evidence)),
-            )
-        reasons = Counter(verdict.reason for verdict in verdicts if isinstance(verdict, Skipped))
-        for reason, count in reasons.most_common(REASONS_SHOWN):
-            logger.warning("%s, %s: %d question(s) skipped: %s", name, pipeline, count, reason)
 
 
-# ---------------------------------------------------------------------- the harness's filter
+def _report(task: Any, pipeline: str, verdicts: Sequence[Verdict]) -> None:
+    """Logs what the table has no room for: why questions were skipped, and why a rate may be missing."""
+    evidence = [verdict for verdict in verdicts if isinstance(verdict, Evidence)]
+    if undecidable(evidence) and any(row.withheld_if_undecidable for row in task.rows.values()):
+        logger.warning(
+            "%s, %s: with 2 options no question's p-value is below 1/2, so a flag means little and no rate is shown; "
+            "%d of %d questions meet the criterion, %d would by chance: see dataset_pvalue in the section "
+            "leakage_details of the results",
+            task.config.task,
+            pipeline,
+            sum(verdict.flagged for verdict in evidence),
+            len(evidence),
+            round(sum(verdict.null_rate for verdict in evidence)),
+        )
+    reasons = Counter(verdict.reason for verdict in verdicts if isinstance(verdict, Skipped))
+    for reason, count in reasons.most_common(REASONS_SHOWN):
+        logger.warning("%s, %s: %d question(s) skipped: %s", task.config.task, pipeline, count, reason)
 
 
 class LeakageFilter(Filter):  # type: ignore[misc]
@@ -343,13 +299,14 @@ class LeakageFilter(Filter):  # type: ignore[misc]
     """
 
     def __init__(self, statistic: str, device: str = "auto", **parameters: object) -> None:
-        chosen = statistics.get(statistic)
+        chosen: Any = statistics.get(statistic)
         try:
             self.statistic = chosen(**parameters)
         except TypeError as error:
             raise ValueError(f"parameters {parameters!r} do not fit the statistic {statistic!r}: {error}") from error
         if getattr(self.statistic, "judge_model", None) is not None:
-            self.statistic = _with_judge(self.statistic)
+            ask = load_judge(self.statistic.judge_model, self.statistic.judge_args)
+            self.statistic = replace(self.statistic, ask=ask)
         find_device(device)
         self.device = device
 
@@ -371,7 +328,8 @@ class LeakageFilter(Filter):  # type: ignore[misc]
         """Judges all at once; if the statistic raises, one by one, so that only the offending questions are skipped.
         If it raises on every one of several, the error is the statistic's own and is raised."""
         try:
-            return self.statistic.judge(sound, self.device) if sound else []
+            judged: Sequence[Verdict] = self.statistic.judge(sound, self.device) if sound else []
+            return judged
         except Exception:  # one question must not lose the model's work
             verdicts = [self._judged_alone(question) for question in sound]
             if len(sound) > 1 and all(isinstance(verdict, Skipped) for verdict in verdicts):
@@ -380,10 +338,10 @@ class LeakageFilter(Filter):  # type: ignore[misc]
 
     def _judged_alone(self, question: Answered) -> Verdict:
         try:
-            (verdict,) = self.statistic.judge([question], self.device)
+            verdict: Verdict = self.statistic.judge([question], self.device)[0]
+            return verdict
         except Exception as error:
             return Skipped(f"{type(self.statistic).__name__} failed on it ({error!r})")
-        return verdict
 
 
 def only_filter(filters: Sequence[T]) -> T:
@@ -392,15 +350,6 @@ def only_filter(filters: Sequence[T]) -> T:
     if len(filters) != 1:
         raise ValueError(f"a pipeline of a leakage task has {len(filters)} filters; give it one, `leakage`")
     return filters[0]
-
-
-def _with_judge(statistic: Any) -> Statistic:
-    judged: Statistic = replace(statistic, ask=load_judge(statistic.judge_model, statistic.judge_args))
-    return judged
-
-
-def _loglikelihoods(responses: Sequence[Response]) -> tuple[float, ...]:
-    return tuple(response[0] for response in responses if isinstance(response, tuple))
 
 
 def _not_finite(scores: Sequence[float], begin: int = 0) -> Skipped | None:

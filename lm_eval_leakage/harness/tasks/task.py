@@ -1,11 +1,7 @@
-"""A request as the model's methods take it: in the frame of system instruction and chat template, with arguments.
+"""A leakage audit as an lm_eval task: a probe makes its requests, and statistics (as filters) compute its rows.
 
-Draws the questions that an audit asks within `--limit`; the harness would take the first rows of a benchmark, which
-are of one subject or of one source.
-
-Completes an audit's configuration: the rows of its table, the parameters of its statistics, its seal.
-
-A leakage audit as an lm_eval task: a probe makes its requests, and statistics (as filters) compute its rows.
+Within `--limit`, an audit draws its questions; the harness would take the first rows of a benchmark, which are of one
+subject or of one source.
 """
 
 from __future__ import annotations
@@ -14,7 +10,6 @@ import json
 import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -24,7 +19,6 @@ from lm_eval.evaluator_utils import get_sample_size
 from lm_eval.utils import handle_non_serializable, hash_string
 
 from lm_eval_leakage.detectors import Probe
-from lm_eval_leakage.harness.finished_results import finish_results
 from lm_eval_leakage.harness.models.asking import (
     LongerThanWindow,
     add_request_method,
@@ -36,12 +30,12 @@ from lm_eval_leakage.harness.models.processes import is_first, refuse_wrong_rank
 from lm_eval_leakage.harness.models.question_requests import LeakageInstance, QuestionRequests
 from lm_eval_leakage.harness.seams.call_frames import Evaluation, current_evaluation
 from lm_eval_leakage.harness.seams.patching import Refusal, hide_tracebacks
-from lm_eval_leakage.harness.seams.results import refuse_unwritable, watch_run_files
+from lm_eval_leakage.harness.seams.results import on_results, refuse_unwritable, watch_run_files
 from lm_eval_leakage.harness.seams.sharded_docs import all_docs
-from lm_eval_leakage.harness.table import JudgedQuestion, entries_of, known_rows, metric_list, row_of
+from lm_eval_leakage.harness.table import JudgedQuestion, entries_of, finish, known_rows, metric_list, row_of
 from lm_eval_leakage.harness.tasks.base_task import documented, status_of
-from lm_eval_leakage.harness.tasks.data import KeptDocs, ReadDoc, load_questions
-from lm_eval_leakage.harness.tasks.judging import Calibrator, Judging, only_filter
+from lm_eval_leakage.harness.tasks.data import Docs, ReadDoc, docs_of, load_questions
+from lm_eval_leakage.harness.tasks.judging import Calibrator, judge_questions, only_filter
 from lm_eval_leakage.harness.tasks.metadata import probe_of, reference_of, switch_of, with_parameters
 from lm_eval_leakage.harness.tasks.sealed import refuse_foreign, refuse_untestable, seal_of, sealed_status, wordings_of
 from lm_eval_leakage.logs.audit_line import benchmark_of, content_of
@@ -52,32 +46,36 @@ from lm_eval_leakage.questions.guards import guards_of, shared_option_sets
 from lm_eval_leakage.records import DeclaredRow, Question, Request, Skipped, UntestableQuestion
 from lm_eval_leakage.registry import detector_id
 from lm_eval_leakage.results.published_orders import EXACT, NullStatus
-from lm_eval_leakage.seal.drawn import COMMITMENT_KEY, Seal
+from lm_eval_leakage.seal.drawn import COMMITMENT_KEY
 from lm_eval_leakage.stats.known_scores import CALIBRATED_ROWS
 
 ChatTemplate = Callable[..., str]  # for a chat model behind an API, it returns the turns as JSON in a tuple
+Row = TypeVar("Row")
+
+logger = logging.getLogger(__name__)
+limit_logger = logging.getLogger("lm_eval.leakage_limit")  # a logger of the harness, so that messages are shown
+
+SEED = 0  # lm_eval's own `--seed`, and that of `check`
+DEFAULTS: dict[str, Any] = {"output_type": "loglikelihood", "num_fewshot": 0}  # for keys that a task's YAML leaves out
+NOTHING = ("", "")  # arguments of a placeholder request that is never sent to the model
 
 
 def framing(system: str, chat_template: ChatTemplate | None) -> Callable[[str], str]:
-    """Turns a request's context into what the model reads."""
-    return _plain_frame(system) if chat_template is None else _chat_frame(chat_template, system)
+    """Turns a request's context into what the model reads. Under a chat template it is the user's turn, so that the
+    continuation is scored as the assistant's."""
 
+    def framed(context: str) -> str:
+        if chat_template is None:
+            return f"{system}\n\n{context}" if system else context
+        before = [{"role": "system", "content": system}] if system else []
+        return chat_template([*before, {"role": "user", "content": context}])
 
-def _plain_frame(system: str) -> Callable[[str], str]:
-    return lambda context: f"{system}\n\n{context}" if system else context
-
-
-def _chat_frame(chat_template: ChatTemplate, system: str) -> Callable[[str], str]:
-    """Puts the context into the user's turn, so that the continuation is scored as the assistant's."""
-    before = [{"role": "system", "content": system}] if system else []
-    return lambda context: chat_template([*before, {"role": "user", "content": context}])
+    return framed
 
 
 def framed_texts(requests: Sequence[Request], framed: Callable[[str], str]) -> Sequence[tuple[str, str]]:
     """Context and continuation of each request as the model reads them; each distinct context is framed once."""
     frames = {context: framed(context) for context in {request.context for request in requests}}
-    if all(own is context for context, own in frames.items()):
-        return requests
     return [(frames[context], continuation) for context, continuation in requests]
 
 
@@ -90,12 +88,6 @@ def arguments_of(probe: Probe, lm: object, context: str, continuation: str) -> t
         wanted = n_tokens_of(lm, continuation) + 1 if n_tokens is None else n_tokens
         return context, {"until": [*probe.stops], "max_gen_toks": wanted, "do_sample": False, "temperature": 0.0}
     return context, continuation
-
-
-limit_logger = logging.getLogger("lm_eval.leakage_limit")  # a logger of the harness, so that messages are shown
-
-SEED = 0  # lm_eval's own `--seed`, and that of `check`
-Row = TypeVar("Row")
 
 
 def drawn(rows: Sequence[Row], n: int | None, seed: int) -> list[Row]:
@@ -116,81 +108,36 @@ def doc_hash(doc: Any) -> str:
     return str(hash_string(json.dumps(doc, indent=2, default=handle_non_serializable, ensure_ascii=False)))
 
 
-@dataclass(frozen=True)
-class LimitedRows:
-    """rows: indices of the drawn questions, in the benchmark's order
-    n_beside: how many of the benchmark's questions the run's tasks that are no audits ask
-    n_joined: how many of the drawn ones these ask, too
-    """
-
-    rows: Sequence[int]
-    n_beside: int
-    n_joined: int
-
-
-def limited_rows(docs: Sequence[Doc], n: int, evaluation: Evaluation | None, ordinary: Sequence[Any]) -> LimitedRows:
-    """Draws `n` questions with the run's seed, from all rows: the same for every audit of a benchmark. If other tasks
-    of the run ask at least as many of them, from those, so that accuracy and audit are of the same questions.
-
-    ordinary: the run's tasks that are no audits
-    """
-    seed = SEED if evaluation is None else evaluation.seed
-    limit = None if evaluation is None else evaluation.limit
-    names = {name for task in ordinary for doc in _asked(task, limit) for name in row_names(doc) if name}
-    beside = [row for row, doc in enumerate(docs) if names.intersection(row_names(doc))] if names else []
-    rows = drawn(beside if len(beside) >= n else range(len(docs)), n, seed)
-    return LimitedRows(rows, len(beside), len({*beside} & {*rows}))
-
-
-def tell_limit(task: str, found: LimitedRows, n_rows: int, evaluation: Evaluation | None) -> None:
-    """Says which questions are asked, and how many of them have an accuracy in the same run."""
+def limited_rows(task: str, docs: Sequence[Doc], n: int, evaluation: Evaluation | None) -> list[int]:
+    """The places of `n` questions, drawn with the run's seed from all rows: the same for every audit of a benchmark.
+    If tasks of the run that are no audits ask at least as many of them, from those, so that accuracy and audit are of
+    the same questions. Says which questions are asked, and how many of them have an accuracy in the same run."""
+    run = Evaluation(None, seed=SEED) if evaluation is None else evaluation
+    asked = set()
+    for other in run.tasks.values():
+        if not isinstance(other, LeakageTask):
+            of_other = all_docs(other, get_sample_size(other, run.limit), None)
+            asked |= {name for _, doc in of_other for name in row_names(doc) if name}
+    beside = [row for row, doc in enumerate(docs) if not asked.isdisjoint(row_names(doc))] if asked else []
+    rows = drawn(beside if len(beside) >= n else range(len(docs)), n, run.seed)
+    n_joined = len({*beside} & {*rows})
     if not is_first():
-        return
-    n, seed = len(found.rows), SEED if evaluation is None else evaluation.seed
-    if found.n_joined == n:
+        return rows
+    if n_joined == n:
         limit_logger.warning(
             "%s: %d of the %d questions that other tasks of this run ask, which are the first of each; run the audit "
             "without them to draw from all %d",
-            task,
-            n,
-            found.n_beside,
-            n_rows,
+            *(task, n, len(beside), len(docs)),
         )
-        return
-    limit_logger.info("%s: %d of %d questions, drawn at random with seed %d", task, n, n_rows, seed)
-    if found.n_beside:
+        return rows
+    limit_logger.info("%s: %d of %d questions, drawn at random with seed %d", task, n, len(docs), run.seed)
+    if beside:
         limit_logger.warning(
             "%s: %d of the %d questions that other tasks of this run ask are among the %d that it audits; leakage "
             "columns of those tasks are of these",
-            task,
-            found.n_joined,
-            found.n_beside,
-            n,
+            *(task, n_joined, len(beside), n),
         )
-
-
-def _asked(task: Any, limit: float | None) -> Iterator[Doc]:
-    return (doc for _, doc in all_docs(task, get_sample_size(task, limit), None))
-
-
-def completed(
-    config: dict[str, Any], probe: Probe, seal: Seal | None = None, *, is_calibrated: bool = False
-) -> dict[str, Any]:
-    """A task's configuration with the rows of its table, its statistics' parameters and its seal's commitment."""
-    metadata, rows = config["metadata"], config.get("metric_list")
-    if rows is None:
-        rows = metric_list(config["filter_list"], with_verdict=probe.asks_orders)
-    return config | {
-        "metric_list": [*rows, *(entries_of(CALIBRATED_ROWS) if is_calibrated else ())],
-        "filter_list": [with_parameters(entry, metadata) for entry in config["filter_list"]],
-        "metadata": metadata if seal is None else metadata | {COMMITMENT_KEY: seal.commitment},
-    }
-
-
-logger = logging.getLogger(__name__)
-
-DEFAULTS: dict[str, Any] = {"output_type": "loglikelihood", "num_fewshot": 0}  # for keys that a task's YAML leaves out
-NOTHING = ("", "")  # arguments of a placeholder request that is never sent to the model
+    return rows
 
 
 class LeakageTask(ConfigurableTask):  # type: ignore[misc]
@@ -212,13 +159,24 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         self.seal = seal_of(config["metadata"], self.probe)
         reference = reference_of(config["metadata"], self.probe)
         self.calibrator = Calibrator.of(config["metadata"], config["task"])
-        self._drawn: dict[int, LimitedRows] = {}  # by limit
+        self._drawn: dict[int, list[int]] = {}  # places of questions, by limit
         self._rows = {name: row_of(name) for name in known_rows()}  # registers them with the harness, too
-        super().__init__(config=completed(config, self.probe, self.seal, is_calibrated=self.calibrator is not None))
+        super().__init__(config=self._completed(config))
         self.audited = str(config["metadata"].get("audit_of") or benchmark_of(config["task"]))
         self.judges = {ensemble.name: only_filter(ensemble.filters)() for ensemble in self._filters}
         self.compare_with(reference)
         refuse_foreign(self.seal, config["task"], self.benchmark())
+
+    def _completed(self, config: dict[str, Any]) -> dict[str, Any]:
+        """The configuration with the rows of the table, the statistics' parameters and the seal's commitment."""
+        metadata, rows = config["metadata"], config.get("metric_list")
+        if rows is None:
+            rows = metric_list(config["filter_list"], with_verdict=self.probe.asks_orders)
+        return config | {
+            "metric_list": [*rows, *(entries_of(CALIBRATED_ROWS) if self.calibrator is not None else ())],
+            "filter_list": [with_parameters(entry, metadata) for entry in config["filter_list"]],
+            "metadata": metadata if self.seal is None else metadata | {COMMITMENT_KEY: self.seal.commitment},
+        }
 
     def compare_with(self, reference: ReferenceLog | None) -> None:
         """Sets the reference model's log, or none. It is part of the detector ids: scores with and without differ."""
@@ -273,9 +231,9 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         """No few-shot examples: the audit scores the benchmark's own text."""
 
     @cached_property
-    def eval_docs(self) -> KeptDocs:
+    def eval_docs(self) -> Docs:
         rows = super().eval_docs
-        return rows if isinstance(rows, KeptDocs) else KeptDocs(rows, question_from_doc)
+        return rows if isinstance(rows, Docs) else docs_of(rows, question_from_doc)
 
     def question(self, doc: Doc) -> Question:
         """The question in `doc`; raises UntestableQuestion, with the reason, if there is none."""
@@ -342,16 +300,10 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
                 rank=rank, limit=None, world_size=world_size, samples=samples
             )
             return iterator
-        rows = self._limited(n_questions).rows
+        if n_questions not in self._drawn:
+            self._drawn[n_questions] = limited_rows(self.config.task, self.eval_docs, n_questions, self.evaluation)
+        rows = self._drawn[n_questions]
         return ((row, self.eval_docs[row]) for row in islice(rows, int(rank), None, int(world_size)))
-
-    def _limited(self, n: int) -> LimitedRows:
-        if n not in self._drawn:
-            tasks = {} if self.evaluation is None else self.evaluation.tasks
-            ordinary = [task for task in tasks.values() if not isinstance(task, LeakageTask)]
-            self._drawn[n] = limited_rows(self.eval_docs, n, self.evaluation, ordinary)
-            tell_limit(self.config.task, self._drawn[n], len(self.eval_docs), self.evaluation)
-        return self._drawn[n]
 
     def fewshot_context(
         self,
@@ -401,7 +353,7 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
     def apply_filters(self) -> None:
         """Applies the statistics to the questions that were answered; the others stay skipped in every pipeline."""
-        Judging(self, [*dict.fromkeys(instance.of for instance in self.instances)]).judge()
+        judge_questions(self, [*dict.fromkeys(instance.of for instance in self.instances)])
 
     def process_results(self, doc: Doc, results: Sequence[object]) -> dict[str, object]:
         """The question's contribution to each row. Its line in the samples log is written at the end of the run, by
@@ -455,4 +407,4 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
 
 
 watch_run_files()
-finish_results()
+on_results(finish)

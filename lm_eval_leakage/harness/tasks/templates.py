@@ -1,6 +1,5 @@
-"""Finds the audit templates, files `_<suffix>_yaml`, of this package and of installed detector packages.
-
-Recognises audit names, `<task>_<suffix>`.
+"""Finds the audit templates, files `_<suffix>_yaml`, of this package and of installed detector packages; recognises
+audit names, `<task>_<suffix>`.
 
 Plain `lm_eval` with the hook calls this for every task that it runs, so nothing slow may be imported here.
 """

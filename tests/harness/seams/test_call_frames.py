@@ -10,7 +10,6 @@ from lm_eval.loggers import EvaluationTracker
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage import task_configs_path
-from lm_eval_leakage.harness.seams.call_frames import current_evaluation
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import GOOD, TASK, evaluate
 
@@ -19,15 +18,6 @@ LONG = GOOD | {"question": "Why " + "very " * 60 + "long?"}
 
 def loaded(metadata):
     return TaskManager(include_path=task_configs_path(), include_defaults=False, metadata=metadata).load([TASK])
-
-
-def test_outside_of_a_run_there_is_none() -> None:
-    assert current_evaluation() is None
-
-
-def test_the_harnesss_own_evaluate_is_left_as_it_is() -> None:
-    assert evaluate_of_the_harness.__module__ == "lm_eval.evaluator"
-    assert "lm_eval_leakage" not in str(evaluate_of_the_harness.__code__.co_filename)
 
 
 def test_evaluate_alone_checks_the_window_too(questions_file) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import inspect
 import logging
 import subprocess
@@ -14,23 +13,21 @@ from types import SimpleNamespace
 import pytest
 from lm_eval.api.task import Task
 
-import lm_eval_leakage
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness.seams import backends as hf_model
 from lm_eval_leakage.harness.seams import patching
 from lm_eval_leakage.harness.seams import tasks as jinja_templates
 from lm_eval_leakage.harness.seams.backends import (
     answers_reported,
-    before_completions,
     models_kept,
 )
 from lm_eval_leakage.harness.seams.call_frames import current_evaluation
-from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories, check_options, command_line
-from lm_eval_leakage.harness.seams.patching import PATCHED, UnsupportedHarness, found, patched_once
+from lm_eval_leakage.harness.seams.command_line import ask_git_only_in_repositories, command_line
+from lm_eval_leakage.harness.seams.patching import SEAMS, Seam, UnsupportedHarness, found
 from lm_eval_leakage.harness.seams.results import on_results, watch_run_files
 from lm_eval_leakage.harness.seams.sharded_docs import ask_shard
-from lm_eval_leakage.harness.seams.table import SEAMS, Seam
-from lm_eval_leakage.harness.seams.tasks import leave_out, task_settings
+from lm_eval_leakage.harness.seams.task_manager import check_options
+from lm_eval_leakage.harness.seams.tasks import task_settings
 from lm_eval_leakage.harness.tasks.audit_names import find_audits
 from lm_eval_leakage.logs.run import RunShard
 from tests.fakes import FakeLM, by_hash
@@ -38,16 +35,8 @@ from tests.harness.seams.test_call_frames import loaded
 from tests.harness.seams.test_task_manager import FakeManager
 from tests.harness.test_task import GOOD
 
-PACKAGE = Path(lm_eval_leakage.__file__).parent
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "harness_seams.md"
-WITHOUT_A_SEAM = {  # modules of `seams` that use nothing private of lm_eval
-    "__init__": "the room",
-    "table": "the table",
-    "patching": "how the others patch",
-    "registries": "lm_eval's public registries",
-    "pth_hook": "of Python; told in docs/harness_seams.md below the table",
-}
 
 
 def ids(seam: Seam) -> str:
@@ -81,54 +70,13 @@ def test_a_lm_eval_without_it_is_a_sentence_with_the_loss_and_the_remedy(seam: S
     assert "install lm_eval 0.4.13 or a newer lm_eval_leakage" in sentence
 
 
-def test_each_object_of_lm_eval_stands_in_the_table_once() -> None:
-    assert len({seam.target for seam in SEAMS}) == len(SEAMS)
-
-
-@pytest.mark.parametrize("seam", SEAMS, ids=ids)
-def test_the_test_that_the_table_names_exists(seam: Seam) -> None:
-    file, _, name = seam.test.partition("::")
-    functions = [node.name for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, ast.FunctionDef)]
-    assert name in functions
-
-
-def test_every_module_of_the_room_is_in_the_table() -> None:
-    room = {file.stem for file in (PACKAGE / "harness" / "seams").glob("*.py")}
-    told = {Path(seam.module).stem for seam in SEAMS if "/seams/" in seam.module}
-    assert room - set(WITHOUT_A_SEAM) == told
-    assert all((ROOT / seam.module).is_file() for seam in SEAMS)
-
-
-def as_row(seam: Seam) -> str:
-    what = f"{Path(seam.module).stem}<br>`{seam.target.partition(':')[2]}`"
-    happens = f"{'refused' if seam.refuses else 'a warning'}: {seam.without}"
-    return f"| {what} | {seam.why} | {seam.test.partition('::')[2]} | {happens} |"
-
-
-def test_the_page_shows_the_table() -> None:
-    rows = [line for line in PAGE.read_text().splitlines() if "<br>`" in line]
-    assert rows == [as_row(seam) for seam in SEAMS], "paste these:\n" + "\n".join(map(as_row, SEAMS))
-
-
-# ---------------------------------------------------------------------- patched once
-
-
-def test_a_function_is_patched_once_and_says_so() -> None:
-    class Manager(FakeManager):
-        pass
-
-    target, wraps = "lm_eval.tasks.manager:TaskManager.match_tasks", []
-
-    def wrap(original):
-        wraps.append(original)
-        return lambda self, task_list: ["ours", *original(self, task_list)]
-
-    assert patched_once(target, wrap, Manager)
-    assert patched_once(target, wrap, Manager)
-    assert len(wraps) == 1
-    assert Manager().match_tasks(["a"]) == ["ours", "a"]
-    assert hasattr(Manager.match_tasks, PATCHED)
-    assert Manager.match_tasks.__name__ == "match_tasks"
+def test_the_page_tells_of_each_why_it_is_needed_and_what_is_lost_without_it() -> None:
+    rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if "<br>`" in line]
+    told = {what.partition("<br>")[2].strip("`"): (bool(why), lost) for what, why, lost in rows}
+    assert told == {
+        seam.target.partition(":")[2]: (True, f"{'refused' if seam.refuses else 'a warning'}: {seam.without}")
+        for seam in SEAMS
+    }
 
 
 # ---------------------------------------------------------------------- what happens with another lm_eval
@@ -150,17 +98,6 @@ def test_a_task_manager_with_other_parameters_is_left_unchanged_with_a_warning(c
     assert "has no parameter include_path, include_defaults, metadata" in sentence
 
 
-def test_a_task_manager_with_further_parameters_keeps_them() -> None:
-    class Manager(FakeManager):
-        def __init__(self, include_path=None, *, include_defaults=True, metadata=None, depth=1) -> None:
-            super().__init__(None, include_path)
-            self.depth = depth
-
-    find_audits(Manager)
-    made = Manager("mine", depth=3)
-    assert (made.depth, made.searched) == (3, [task_configs_path(), "mine"])
-
-
 def test_a_task_manager_that_another_package_has_wrapped_is_extended_too() -> None:
     class Manager(FakeManager):
         def __init__(self, *args, **kwargs) -> None:
@@ -170,26 +107,58 @@ def test_a_task_manager_that_another_package_has_wrapped_is_extended_too() -> No
     assert Manager(include_path="mine").searched == [task_configs_path(), "mine"]
 
 
-def test_without_match_tasks_the_command_line_knows_fewer_names_and_says_so(caplog) -> None:
-    class Manager:
-        def __init__(self, include_path=None, include_defaults=True, metadata=None) -> None:
-            self.searched = include_path
-
-    find_audits(Manager)
-    (sentence,) = caplog.messages
-    assert sentence.startswith("the command line knows only the audits that have a YAML of their own")
-    assert Manager().searched == [task_configs_path()]
-
-
-def test_without_an_index_to_extend_there_is_one_warning(caplog) -> None:
-    class Manager(FakeManager):
+def keeping_models() -> None:
+    with models_kept():
         pass
 
-    find_audits(Manager)
-    assert Manager().searched == [task_configs_path()]
+
+@pytest.mark.parametrize(
+    ("target", "use", "said"),
+    [
+        (
+            "lm_eval.config.evaluate_config.EvaluatorConfig.process_tasks",
+            lambda: check_options(pytest.fail, pytest.fail),
+            "mistakes in a run's options are noticed only after the model is loaded",
+        ),
+        ("lm_eval.api.registry.get_model", keeping_models, "the model is loaded again for every step of `check`"),
+        (
+            "lm_eval.evaluator.get_git_commit_hash",
+            ask_git_only_in_repositories,
+            "`fatal: not a git repository` is printed",
+        ),
+        (
+            "lm_eval.loggers.evaluation_tracker.eval_logger",
+            watch_run_files,
+            "it is not noticed if the files of a run's results cannot be saved",
+        ),
+    ],
+)
+def test_without_what_is_patched_there_is_a_warning_of_what_is_lost(target, use, said, caplog, monkeypatch) -> None:
+    monkeypatch.delattr(target)
+    use()
     (sentence,) = caplog.messages
-    assert sentence.startswith("audits of any task by name are not available")
-    assert "_index" in sentence
+    assert sentence.startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("target", "use", "said"),
+    [
+        (
+            "lm_eval.tasks._yaml_loader.load_yaml",
+            lambda: task_settings(task_configs_path() / "_leakage_perm_yaml"),
+            "YAML files of tasks cannot be read, so no audit can be made: the lm_eval",
+        ),
+        (
+            "lm_eval.evaluator_utils.EvalAcc._to_eval_results",
+            lambda: on_results(lambda results: None),
+            "the results of leakage tasks cannot be post-processed",
+        ),
+    ],
+)
+def test_without_what_audits_need_they_are_refused_in_a_sentence(target, use, said, monkeypatch) -> None:
+    monkeypatch.delattr(target)
+    with pytest.raises(UnsupportedHarness, match=said):
+        use()
 
 
 def test_without_a_private_module_the_rest_works(caplog, monkeypatch) -> None:
@@ -203,24 +172,6 @@ def test_without_a_private_module_the_rest_works(caplog, monkeypatch) -> None:
     (sentence,) = caplog.messages
     assert sentence.startswith("audits of any task by name are not available")
     assert "lm_eval.tasks._factory" in sentence
-
-
-def test_without_the_yaml_loader_an_audit_is_refused_in_a_sentence(monkeypatch) -> None:
-    monkeypatch.delattr("lm_eval.tasks._yaml_loader.load_yaml")
-    with pytest.raises(
-        UnsupportedHarness, match="YAML files of tasks cannot be read, so no audit can be made: the lm_eval"
-    ):
-        task_settings(task_configs_path() / "_leakage_perm_yaml")
-
-
-def test_without_the_check_of_options_a_run_continues_with_a_warning(caplog, monkeypatch) -> None:
-    monkeypatch.delattr("lm_eval.config.evaluate_config.EvaluatorConfig.process_tasks")
-    check_options(
-        lambda config: pytest.fail("there is nothing to check"),
-        lambda config, index: pytest.fail("there is nothing to check"),
-    )
-    (sentence,) = caplog.messages
-    assert sentence.startswith("mistakes in a run's options are noticed only after the model is loaded")
 
 
 def test_a_simple_evaluate_with_other_parameters_loses_the_saved_answers_and_says_so(caplog, monkeypatch) -> None:
@@ -248,18 +199,12 @@ def test_an_evaluate_with_other_variables_is_refused_before_the_model_works(ques
         evaluate(FakeLM(by_hash), [task])
 
 
-def test_without_the_assembly_of_results_tasks_are_refused_in_a_sentence(monkeypatch) -> None:
-    monkeypatch.setattr("lm_eval.evaluator_utils.EvalAcc._to_eval_results", lambda self: None)
-    with pytest.raises(
-        UnsupportedHarness, match="the results of leakage tasks cannot be post-processed.*has no parameter samples"
-    ):
-        on_results(lambda results: None)
-
-
 @pytest.mark.parametrize("name", ["doc_iterator", "build_all_requests"])
 def test_without_the_iterator_of_documents_a_shard_is_refused_in_a_sentence(name, monkeypatch) -> None:
     monkeypatch.setattr(Task, name, lambda self, rank: None)
-    task = SimpleNamespace(config=SimpleNamespace(metadata=None), doc_iterator=lambda **_: iter(()))
+    task = SimpleNamespace(
+        config=SimpleNamespace(metadata=None), doc_iterator=lambda rank, limit, world_size, samples: iter(())
+    )
     setattr(task, name, partial(getattr(Task, name), task))
     with pytest.raises(
         UnsupportedHarness, match=f"a shard of a run .* cannot be asked.*{name} has no parameter limit"
@@ -315,21 +260,6 @@ def test_with_another_command_line_of_the_harness_our_own_commands_remain(change
     assert sentence.startswith("`lm-eval-leakage` has its own commands only")
 
 
-def test_without_a_way_to_the_responses_of_servers_nothing_is_checked_and_that_is_said(caplog, monkeypatch) -> None:
-    from lm_eval.models.openai_completions import LocalCompletionsAPI
-
-    monkeypatch.setattr(LocalCompletionsAPI, "_loglikelihood_tokens", lambda self, batch: [])
-    before_completions(LocalCompletionsAPI, print)
-    assert caplog.messages[0].startswith("what a server answers is not checked, so that wrong answers may count")
-
-
-def test_without_the_scoring_of_questions_invalid_answers_count_and_that_is_said(caplog, monkeypatch) -> None:
-    monkeypatch.setattr("lm_eval.api.task.ConfigurableTask.process_results", lambda self, row: {})
-    leave_out(lambda task, results: True)
-    (sentence,) = caplog.messages
-    assert sentence.startswith("a question without valid log-likelihoods counts in the accuracy of ordinary tasks")
-
-
 def test_without_a_way_to_the_logits_hf_offers_no_token_scores(caplog, monkeypatch) -> None:
     monkeypatch.delattr("lm_eval.models.huggingface.HFLM._model_call")
     model = SimpleNamespace()
@@ -337,33 +267,6 @@ def test_without_a_way_to_the_logits_hf_offers_no_token_scores(caplog, monkeypat
     assert not hasattr(model, "token_scores")
     assert caplog.records[0].levelno == logging.WARNING
     assert caplog.messages[0].startswith("`hf` gives no next-token distribution")
-
-
-def test_answers_are_reported_and_passed_to_the_runs_own_cache_where_that_can_use_them() -> None:
-    model, reported, cached = FakeLM(by_hash), [], []
-    before = SimpleNamespace(add_partial=lambda *response: cached.append(response))
-    model.set_cache_hook(before)
-    with answers_reported(model, lambda *response: reported.append(response), to_cache=lambda method: method == "a"):
-        for method in ("a", "b"):
-            model.cache_hook.add_partial(method, ("text",), 1.0)
-    assert reported == [("a", ("text",), 1.0), ("b", ("text",), 1.0)]
-    assert cached == [("a", ("text",), 1.0)]
-    assert model.cache_hook is before
-
-
-def test_without_get_model_a_model_is_built_for_every_run(caplog, monkeypatch) -> None:
-    monkeypatch.delattr("lm_eval.api.registry.get_model")
-    with models_kept():
-        pass
-    (sentence,) = caplog.messages
-    assert sentence.startswith("the model is loaded again for every step of `check`")
-
-
-def test_without_the_commit_hash_git_may_print_and_that_is_said(caplog, monkeypatch) -> None:
-    monkeypatch.delattr("lm_eval.evaluator.get_git_commit_hash")
-    ask_git_only_in_repositories()
-    (sentence,) = caplog.messages
-    assert sentence.startswith("`fatal: not a git repository` is printed")
 
 
 def test_git_is_asked_for_the_commit_in_repositories_only(tmp_path, capfd, monkeypatch) -> None:
@@ -420,10 +323,13 @@ def test_a_model_of_ours_is_refused_if_the_harness_scores_in_another_way(monkeyp
         VllmServerPrefixTreeLM(base_url="http://127.0.0.1:1/v1/completions")
 
 
-def test_without_the_logger_of_the_tracker_a_failure_to_save_is_not_noticed_and_that_is_said(
-    caplog, monkeypatch
-) -> None:
-    monkeypatch.delattr("lm_eval.loggers.evaluation_tracker.eval_logger")
-    watch_run_files()
-    (sentence,) = caplog.messages
-    assert sentence.startswith("it is not noticed if the files of a run's results cannot be saved")
+def test_answers_are_reported_and_passed_to_the_runs_own_cache_where_that_can_use_them() -> None:
+    model, reported, cached = FakeLM(by_hash), [], []
+    before = SimpleNamespace(add_partial=lambda *response: cached.append(response))
+    model.set_cache_hook(before)
+    with answers_reported(model, lambda *response: reported.append(response), to_cache=lambda method: method == "a"):
+        for method in ("a", "b"):
+            model.cache_hook.add_partial(method, ("text",), 1.0)
+    assert reported == [("a", ("text",), 1.0), ("b", ("text",), 1.0)]
+    assert cached == [("a", ("text",), 1.0)]
+    assert model.cache_hook is before
