@@ -22,7 +22,6 @@ from typing import Any
 
 import tests.forks  # noqa: F401
 from lm_eval_leakage.files import PART
-from lm_eval_leakage.lab.training import LIST
 
 WRITES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "shutil.move")
 TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -120,9 +119,8 @@ def result(folder: Path) -> dict[str, str]:
     found = {}
     for file in sorted(folder.glob("model/epoch_*/*.safetensors")):
         found[str(file.relative_to(folder))] = hashlib.sha256(file.read_bytes()).hexdigest()
-    for file in sorted(folder.glob("audits_*/*.json")):
-        lines = json.dumps(json.loads(file.read_text())["lines"])
-        found[str(file.relative_to(folder))] = hashlib.sha256(lines.encode()).hexdigest()
+    for file in sorted(folder.glob("audits_*/*/samples_*.jsonl")):
+        found[str(file.parent.relative_to(folder))] = hashlib.sha256(file.read_bytes()).hexdigest()
     return found
 
 
@@ -135,7 +133,7 @@ def trial(settings: Any, folder: Path, whole: dict[str, str], kill: Callable[[Pa
     """One kill, followed by the same simulation again."""
     killed = kill(folder)
     state = folder / "model" / "state"
-    at = {entry.name: (entry / LIST).exists() for entry in state.glob("checkpoint-*")}
+    at = sorted(entry.name for entry in state.glob("*"))
     epochs = len(list(folder.glob("model/epoch_?")))
     again = ended(start(settings, folder))
     log = (folder.parent / f"{folder.name}.log").read_text()
@@ -173,7 +171,7 @@ def campaign(n_trials: int, seed: int, folder: Path) -> Iterator[dict[str, Any]]
         process, to_wait = start(settings, place), rng.randrange(5)
         seen: set[str] = set()
         while os.waitpid(process, os.WNOHANG) == (0, 0):
-            saving = [entry for entry in place.glob("model/state/checkpoint-*") if not (entry / LIST).exists()]
+            saving = list(place.glob("model/state/checkpoint-*"))
             seen |= {entry.name for entry in saving if entry.suffix != PART}
             if saving and len(seen) > to_wait:
                 time.sleep(rng.uniform(0, 0.05))

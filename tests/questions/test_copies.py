@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.questions.families import distinct, each_once, left_out_in_words, question_key
+from lm_eval_leakage.questions.families import distinct, each_once, question_key
 from lm_eval_leakage.records import Question, Shard
 
 CAFE = Question("q", "Où est le café de la Gare ?", ("à gauche", "à droite", "nulle part"))
@@ -66,9 +66,3 @@ def test_the_lowest_place_counts_and_the_order_stays(items: list[tuple[str, int]
     assert len(once) == len({name for name, _ in items})
     firsts = [items.index(item) for item in once]
     assert firsts == sorted(firsts)
-
-
-def test_what_is_left_out_is_said_in_words() -> None:
-    assert left_out_in_words(0) == ""
-    assert left_out_in_words(1) == "1 copy of a question was left out"
-    assert left_out_in_words(1200) == "1,200 copies of questions were left out"

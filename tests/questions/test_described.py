@@ -38,8 +38,3 @@ def test_a_digest_ignores_case_punctuation_white_space_and_the_order_of_options(
 def test_options_of_signs_alone_are_told_apart() -> None:
     plus, minus = (Question("x", "Which sign?", (sign, "=")) for sign in ("+", "-"))
     assert text_digest(plus) != text_digest(minus)
-
-
-def test_no_questions_have_no_properties() -> None:
-    assert len(described([])) == 0
-    assert described([]).properties[STEM] == ()

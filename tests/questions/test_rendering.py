@@ -21,8 +21,3 @@ def test_the_papers_format_ends_stem_and_label_with_a_colon() -> None:
 def test_more_options_than_letters_are_refused() -> None:
     with pytest.raises(UntestableQuestion, match="27 options"):
         option_block(["x"] * 27, option_format("usual"))
-
-
-def test_an_unknown_format_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="format is 'latex'; choose one of: usual, papers"):
-        option_format("latex")

@@ -55,11 +55,6 @@ def test_many_trees_of_scikit_learn_agree(n_orders: int, n_trees: int, within: f
     assert score(row) == pytest.approx(forest_score(row, n_trees), abs=within)
 
 
-@pytest.mark.parametrize("row", [[-1.0, -1.0, -1.0, -2.0, -2.0], [-3.0, -3.0, -9.0, -9.0, -9.0, -5.0]])
-def test_tied_scores_agree_with_scikit_learn(row: list[float]) -> None:
-    assert score(row) == pytest.approx(forest_score(row, 500), abs=0.012)
-
-
 @given(
     st.lists(st.integers(-400, 0), min_size=2, max_size=24, unique=True),
     st.floats(0.1, 10),

@@ -18,10 +18,6 @@ def test_rows_of_different_lengths_share_a_batch() -> None:
     assert scores.loglikelihoods.dtype == torch.float64
 
 
-def test_an_empty_batch_is_possible() -> None:
-    assert OrderScores.from_rows([]).loglikelihoods.shape == (0, 2)
-
-
 def test_one_order_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="row 1 has 1 orders; at least 2"):
         OrderScores.from_rows([[-1.0, -2.0], [-1.0]])
@@ -31,12 +27,6 @@ def test_one_order_cannot_be_compared() -> None:
 def test_scores_that_are_not_finite_are_refused(value: float) -> None:
     with pytest.raises(ValueError, match="row 1 holds a log-likelihood that is not finite"):
         OrderScores.from_rows([[-1.0, -2.0], [value, -1.0]])
-
-
-def test_a_device_can_be_given_or_found() -> None:
-    assert find_device("cpu").type == "cpu"
-    assert find_device().type != "mps"
-    assert OrderScores.from_rows([[-1.0, -2.0]]).loglikelihoods.device.type == find_device().type
 
 
 def test_scores_are_computed_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
