@@ -43,8 +43,7 @@ class OptionCompletions(Probe):
     format: str | None = None
 
     def __post_init__(self) -> None:
-        if self.format is not None:
-            option_format(self.format)
+        option_format(self.format)
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         refuse_few_options(question)

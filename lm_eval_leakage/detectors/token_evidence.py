@@ -42,8 +42,7 @@ class PublishedText(Probe):
     format: str | None = None
 
     def __post_init__(self) -> None:
-        if self.format is not None:
-            option_format(self.format)
+        option_format(self.format)
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         if not question.options:

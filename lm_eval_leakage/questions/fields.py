@@ -248,6 +248,8 @@ def _listed(doc: Doc, stem: str, choices: str) -> Raw:
     options = doc[choices]
     if not isinstance(options, Mapping):
         return Raw(doc[stem], options)
+    if "text" not in options:  # TruthfulQA
+        return Raw(doc[stem], options["choices"])
     return Raw(doc[stem], options["text"], labels=[str(label) for label in options["label"]])
 
 
@@ -272,10 +274,6 @@ def _math_qa(doc: Doc, stem: str, choices: str) -> Raw:
     return Raw(doc[stem], [text.rstrip().rstrip(" ,") for text in texts], labels=labels)
 
 
-def _truthful_qa(doc: Doc, stem: str, targets: str) -> Raw:
-    return Raw(doc[stem], doc[targets]["choices"])
-
-
 # Columns of data sets that name options by their role.
 GPQA = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
 SCIQ = ("distractor3", "distractor1", "distractor2", "correct_answer")
@@ -292,7 +290,7 @@ LAYOUTS = (
     Layout(("question", *SCIQ), _columns, right=3),
     Layout(("question", "opa", "opb", "opc", "opd"), _columns, ("cop",)),
     Layout(("goal", "sol1", "sol2", "label"), _columns, ("label",)),
-    Layout(("question", "mc1_targets"), _truthful_qa, right=0),
+    Layout(("question", "mc1_targets"), _listed, right=0),
     Layout(("question", "choices"), _listed, ("answer",)),
 )
 

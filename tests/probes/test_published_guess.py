@@ -104,18 +104,6 @@ def test_the_number_of_hits_has_the_distribution_that_the_p_value_takes_it_to_ha
 # ---------------------------------------------------------------------- what is asked
 
 
-def test_a_model_that_recalls_the_published_text_is_right() -> None:
-    for form in CHAT_FORMS:
-        found = guess(PublishedGuess(form), QUESTION, lambda prompt, left: "")
-        assert not found.flagged
-        probe = PublishedGuess(form)
-        (request,) = probe.requests(QUESTION)
-        answered = Answered(
-            QUESTION, (request,), (), texts=(request.continuation,), candidates=probe.candidates(QUESTION)
-        )
-        assert PublishedGuessed().judge([answered])[0].flagged
-
-
 def test_the_next_option_is_asked_for_up_to_its_label() -> None:
     (request,) = PublishedGuess("next", shown=1).requests(QUESTION)
     assert request.context.endswith("\n\nWhich one?\nA. a red hat\nB.")
