@@ -53,6 +53,12 @@ def context_and_block(
     return stem_text(question, style), partial(option_block, style=style)
 
 
+def whole_text(question: Question, format_name: str | None = None) -> str:
+    """The question with its options in the published order; format_name as above."""
+    context, block = context_and_block(question, format_name)
+    return context + block(question.options)
+
+
 def context_and_markers(question: Question, format_name: str | None = None) -> tuple[str, Sequence[str]]:
     """The text before the options, and what stands before the option in each place; format_name as above."""
     if format_name is None and question.frame is not None:
