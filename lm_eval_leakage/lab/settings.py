@@ -21,7 +21,6 @@ from lm_eval_leakage.records import Question
 TRAINING = ("transformers", "accelerate")
 REPORT = ("matplotlib", "sklearn")
 LORA = ("peft",)
-SMOLLM2 = ("gguf",)
 INSTALLED_AS = {"sklearn": "scikit-learn"}
 
 

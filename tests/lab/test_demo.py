@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.lab import demo
+from benchmarks import demo
 
 
 @pytest.mark.parametrize("n", [demo.FEWEST_QUESTIONS, 81, demo.N_FRESH])
