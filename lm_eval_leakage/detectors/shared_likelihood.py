@@ -170,11 +170,8 @@ class SharedLikelihood(Statistic):
     """level: a shard is flagged at this p-value or below"""
 
     probe: ClassVar[str] = "example_order"
-    rows: ClassVar[tuple[DeclaredRow, ...]] = (
-        *ORDER_ROWS,
-        FLAGGED_RATE,
-        NULL_RATE_ROW,
-    )  # no row about guards, which apply to single questions
+    # no row about guards, which apply to single questions
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (*ORDER_ROWS, FLAGGED_RATE, NULL_RATE_ROW)
     level: float = SHARD_LEVEL
 
     def __post_init__(self) -> None:
