@@ -288,9 +288,6 @@ def as_json(outcome: Outcome, found: Sequence[Quality]) -> dict[str, object]:
 
 def write_plots(outcome: Outcome, found: Sequence[Quality], folder: Path) -> None:
     """Writes `auroc.png` and, for K exposures, `roc_K.png`, `scores_K.png` and, for orders, `orders_K.png`."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
     _save(_curves(outcome, found), folder / "auroc.png")
     for exposures in sorted(outcome.audits):
         _save(_roc(outcome, exposures), folder / f"roc_{exposures}.png")
@@ -301,24 +298,23 @@ def write_plots(outcome: Outcome, found: Sequence[Quality], folder: Path) -> Non
 
 
 def _figure(columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
-    from matplotlib import pyplot as plt
+    """A figure and its axes, row by row."""
+    from matplotlib.figure import Figure
 
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(5.5 * columns, 3.6 * rows), squeeze=False, layout="constrained"
-    )
-    return figure, axes
+    figure = Figure(figsize=(5.5 * columns, 3.6 * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False).flat
 
 
 def _save(figure: Any, file: Path) -> None:
-    from matplotlib import pyplot as plt
-
+    for axes in figure.axes:
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize="x-small")
     with atomic_binary_file(file) as stream:
         figure.savefig(stream, dpi=120, format="png")
-    plt.close(figure)
 
 
 def _curves(outcome: Outcome, found: Sequence[Quality]) -> Any:
-    figure, ((axes,),) = _figure()
+    figure, (axes,) = _figure()
     last = max(outcome.audits)
     for colour, name in zip(COLOURS, best(outcome, last, DETECTORS_SHOWN), strict=False):
         own = [quality for quality in found if quality.detector == name]
@@ -328,12 +324,11 @@ def _curves(outcome: Outcome, found: Sequence[Quality]) -> Any:
         axes.fill_between(exposures, low, high, color=colour, alpha=0.12)
     axes.axhline(0.5, color="grey", linestyle=":")
     axes.set(xlabel="exposures", ylabel="AUROC", title="trained versus held-out questions")
-    axes.legend(fontsize="x-small")
     return figure
 
 
 def _roc(outcome: Outcome, exposures: int) -> Any:
-    figure, ((axes,),) = _figure()
+    figure, (axes,) = _figure()
     scores = {detector.name: detector.scores for detector in outcome.detectors[exposures]}
     for colour, name in zip(COLOURS, best(outcome, exposures, DETECTORS_SHOWN), strict=False):
         points = list(sweep(scores[name], outcome))
@@ -345,7 +340,6 @@ def _roc(outcome: Outcome, exposures: int) -> Any:
         ylabel="share of trained questions flagged",
         title=counted(exposures, "exposure"),
     )
-    axes.legend(fontsize="x-small")
     return figure
 
 
@@ -353,11 +347,10 @@ def _distributions(outcome: Outcome, exposures: int) -> Any:
     names = best(outcome, exposures, 4)
     scores = {detector.name: detector.scores for detector in outcome.detectors[exposures]}
     figure, axes = _figure(2, max(1, -(-len(names) // 2)))
-    for place, name in zip(axes.flat, names, strict=False):
+    for place, name in zip(axes, names, strict=False):
         own, others = halves(scores[name], outcome.trained, outcome.held_out)
         place.hist([own, others], bins=20, color=COLOURS[1::-1], label=["trained", "held out"])
         place.set(title=name, xlabel="score", ylabel="questions")
-        place.legend(fontsize="x-small")
     return figure
 
 
@@ -366,13 +359,12 @@ def _orders(outcome: Outcome, lines: Sequence[AuditLine], exposures: int) -> Any
     orders = {line.question: line.loglikelihoods for line in lines if not line.reason}
     chosen = [next((name for name in half if name in orders), None) for half in (outcome.trained, outcome.held_out)]
     figure, axes = _figure(2)
-    for place, name, half in zip(axes.flat, chosen, ("trained", "held out"), strict=True):
+    for place, name, half in zip(axes, chosen, ("trained", "held out"), strict=True):
         if name is None:
             continue
         published, *_ = answers = orders[name]
         place.plot(answers, "o-", color=COLOURS[0], markersize=3, linewidth=0.8)
         place.plot(0, published, "D", color=COLOURS[1], label="published order")
         place.set(title=f"{half}: {name}"[:60], xlabel="order", ylabel="log-likelihood, nats")
-        place.legend(fontsize="x-small")
     figure.suptitle(counted(exposures, "exposure"))
     return figure
