@@ -209,7 +209,10 @@ def check_claim(settings: Simulation, folder: Path) -> None:
     file = folder / CLAIM
     if not file.exists():
         return
-    there, wanted = json.loads(file.read_text(encoding="utf-8")), _claim_of(settings)
+    try:
+        there, wanted = dict(json.loads(file.read_text(encoding="utf-8"))), _claim_of(settings)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{file} is damaged ({error}); give another output folder, or remove that one") from error
     for key in {**there, **wanted}:
         if there.get(key) != wanted.get(key):
             raise ValueError(

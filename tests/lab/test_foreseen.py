@@ -12,7 +12,7 @@ import pytest
 from lm_eval_leakage import cli
 from lm_eval_leakage.files import sole_use
 from lm_eval_leakage.lab import simulation
-from lm_eval_leakage.lab.settings import Simulation
+from lm_eval_leakage.lab.settings import CLAIM, Simulation
 from lm_eval_leakage.lab.training import Recipe
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -108,6 +108,14 @@ def test_a_users_mistake_is_a_sentence_on_stderr_and_exit_code_2(
 
 
 # ---------------------------------------------------------------------- the folder
+
+
+@pytest.mark.parametrize("damaged", ["", '{"model_args": "pre', "7", "[]"])
+def test_results_of_unknown_settings_are_not_mixed_with_others(settings: Simulation, tmp_path: Path, damaged) -> None:
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / CLAIM).write_text(damaged)
+    with pytest.raises(ValueError, match="give another output folder, or remove that one"):
+        simulation.simulate(settings, tmp_path / "lab")
 
 
 def test_two_simulations_in_one_folder_are_refused_in_a_sentence(settings: Simulation, tmp_path: Path) -> None:
