@@ -23,7 +23,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 demo: install
 	$(BIN)/lm-eval-leakage plugin enable
-	$(BIN)/python -m lm_eval_leakage.lab.demo
+	$(BIN)/python benchmarks/demo.py
 
 # What needs a real model, training or a fresh environment, on two processes: a file's tests stay together, since they
 # share what they trained, and the two longest files come first.

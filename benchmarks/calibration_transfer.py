@@ -95,9 +95,7 @@ def read(lab: Path) -> tuple[dict[str, dict[int, Scores]], Classes]:
     classes: dict[str, str] = {}
     for exposures, folder in sorted(folders.items()):
         for audit in AUDITS:
-            file = folder / f"{audit}.json"
-            lines = read_lines(audit, json.loads(file.read_text(encoding="utf-8"))) if file.exists() else []
-            for line in lines:
+            for line in read_lines(folder / audit) if (folder / audit).exists() else []:
                 classes[line.question] = line.of_class
                 for name, score in line.scores.items():
                     found.setdefault(name, {}).setdefault(exposures, {})[line.question] = score

@@ -27,10 +27,11 @@ from typing import Any
 
 from clean_sets import own_set
 from lm_eval.api.instance import Instance
+from models import load_model
 from tqdm import tqdm
 
 from lm_eval_leakage.detectors.option_orders import MOST_COMPARED, OptionOrders, Order
-from lm_eval_leakage.harness.tasks.given_questions import load_model, questions_of
+from lm_eval_leakage.harness.tasks.given_questions import questions_of
 from lm_eval_leakage.questions.families import distinct, shared_texts
 from lm_eval_leakage.questions.guards import guards_of, shared_option_sets
 from lm_eval_leakage.records import OrderAnswers, Question, Request

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from demo import smollm2
 
 from lm_eval_leakage.detectors.choice_confusion import difference
-from lm_eval_leakage.lab.demo import smollm2
 from lm_eval_leakage.lab.outcome_report import Quality, qualities, shown
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import Outcome, simulate

@@ -16,10 +16,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from demo import smollm2
+
 from lm_eval_leakage.detectors.choice_confusion import difference
 from lm_eval_leakage.files import atomic_file
 from lm_eval_leakage.harness.tasks.templates import suffixes
-from lm_eval_leakage.lab.demo import smollm2
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.outcome_report import Quality, qualities
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation

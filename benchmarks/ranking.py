@@ -65,8 +65,8 @@ def _computed(line: AuditLine) -> float:
 
 
 def _lines(lab: Path, exposures: int, audit: str) -> list[AuditLine]:
-    file = lab / f"audits_{exposures}" / f"{audit}.json"
-    return read_lines(audit, json.loads(file.read_text(encoding="utf-8"))) if file.exists() else []
+    folder = lab / f"audits_{exposures}" / audit
+    return read_lines(folder) if folder.exists() else []
 
 
 def table(lab: Path, exposures: int, *, unguarded: bool) -> Iterator[str]:

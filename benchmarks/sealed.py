@@ -24,14 +24,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from demo import smollm2
 from lm_eval.api.instance import Instance
+from models import load_model
 from scipy.stats import binom
 from transformers import AutoTokenizer
 
 from lm_eval_leakage.detectors.shared_likelihood import BETWEEN, published_text
 from lm_eval_leakage.files import atomic_binary_file, atomic_write
-from lm_eval_leakage.harness.tasks.given_questions import load_model, questions_of
-from lm_eval_leakage.lab.demo import smollm2
+from lm_eval_leakage.harness.tasks.given_questions import questions_of
 from lm_eval_leakage.lab.exposure_text import ExposureText, documents
 from lm_eval_leakage.lab.settings import pretrained_of
 from lm_eval_leakage.lab.training import Recipe, train

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 from lm_eval.api.instance import Instance
+from models import load_model
 from scipy.stats import binom
 from sealed import drawn_questions, key_of, question_of, version
 from transformers import AutoTokenizer
 
 from lm_eval_leakage.detectors.guesses import PublishedGuess
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.harness.tasks.given_questions import load_model
 from lm_eval_leakage.harness.tasks.task import arguments_of, framed_texts, framing
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.settings import pretrained_of

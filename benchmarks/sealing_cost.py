@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from lm_eval.api.instance import Instance
+from models import load_model
 
 from lm_eval_leakage.detectors.shared_likelihood import published_text
-from lm_eval_leakage.harness.tasks.given_questions import load_model, questions_of
+from lm_eval_leakage.harness.tasks.given_questions import questions_of
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.results.formatting import markdown_of
 from lm_eval_leakage.seal.drawn import Original, new_key, order_dependence, published_questions

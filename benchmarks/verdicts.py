@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from demo import smollm2
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
+from models import load_model
 from scipy.stats import binomtest
 
 from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.harness.tasks.given_questions import audit_of, load_model, questions_of
-from lm_eval_leakage.lab.demo import smollm2
+from lm_eval_leakage.harness.tasks.given_questions import audit_of, questions_of
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.settings import pretrained_of
 from lm_eval_leakage.lab.training import Recipe, train

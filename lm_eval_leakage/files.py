@@ -259,14 +259,6 @@ def to_disk(folder: Path) -> None:
                 os.fsync(stream.fileno())
 
 
-def set_aside(place: Path, why: str) -> Path:
-    """Renames an unusable file or folder to `<why>-<name>`, so that nothing reads it and nothing is lost; replaces an
-    earlier one of that name."""
-    aside = place.with_name(f"{why}-{place.name}")
-    atomic_remove(aside)
-    return place.rename(aside)
-
-
 def atomic_remove(folder: Path) -> None:
     """Removes a folder if it exists. It is renamed first: a kill halfway leaves no incomplete one under its name."""
     if not folder.parent.is_dir():

@@ -20,7 +20,6 @@ from lm_eval_leakage.files import (
     atomic_write,
     check_writable,
     publish_files,
-    set_aside,
     try_to_write,
     write_once,
 )
@@ -103,13 +102,6 @@ def test_a_finished_folder_takes_its_place_with_nothing_beside_it(tmp_path: Path
     atomic_move(folder_with(tmp_path / "made"), tmp_path / "there")
     assert [file.name for file in tmp_path.iterdir()] == ["there"]
     assert (tmp_path / "there" / "file").read_text() == "text"
-
-
-def test_what_is_set_aside_replaces_only_what_was_set_aside_before(tmp_path: Path) -> None:
-    for text in ("first", "second"):
-        set_aside(folder_with(tmp_path / "a", text), "broken")
-    assert [file.name for file in tmp_path.iterdir()] == ["broken-a"]
-    assert (tmp_path / "broken-a" / "file").read_text() == "second"
 
 
 def test_what_is_removed_is_gone_with_nothing_left_and_what_is_not_there_is_no_error(tmp_path: Path) -> None:

@@ -22,14 +22,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from lm_eval_leakage.detectors import Probe, Statistic, check_choice, probes, refuse_few_options, statistics
 from lm_eval_leakage.detectors.tail_answered import margin_and_rank
 from lm_eval_leakage.questions.rendering import asked_for_letter
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
 from lm_eval_leakage.registry import OUTSIDE_ID
-from lm_eval_leakage.stats.pooling import Verdicts, rate_and_stderr, row_with_error, value_of
+from lm_eval_leakage.stats.pooling import Verdicts, mean_and_stderr, rate_and_stderr, row_with_error, value_of
 from lm_eval_leakage.texts import brief
 
 SCOPES = ("subject", "all")
@@ -173,11 +173,11 @@ def _accuracy(arm: str, options: str) -> DeclaredRow:
 
 
 def _delta(name: str, arm: str, meaning: str) -> DeclaredRow:
-    def gained(verdicts: Verdicts) -> tuple[float, float]:
-        found = _change(verdicts, arm)
-        return found.value, found.stderr
-
-    return row_with_error(name, f"accuracy_{arm} - accuracy_original, paired: {meaning}.", gained)
+    return row_with_error(
+        name,
+        f"accuracy_{arm} - accuracy_original, paired: {meaning}.",
+        lambda verdicts: _change(verdicts, arm)[:2],
+    )
 
 
 @statistics.register("paired_accuracy")
@@ -250,8 +250,7 @@ def delta_of_run(reference: str) -> tuple[float, float]:
     return float(row[DELTA]), float(row[DELTA_STDERR])
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """Accuracy after minus accuracy before, on the same questions; NaN if undefined.
 
     stderr: standard error of the paired difference
@@ -264,19 +263,14 @@ class Difference:
 
 
 def difference(before: Sequence[bool], after: Sequence[bool]) -> Difference:
-    """The change between two arms. The standard error is the sample standard deviation of the differences per question
-    (-1, 0, 1) over sqrt n; the p-value is that of a binomial test on the questions whose correctness changed."""
+    """The change between two arms; the p-value is of a binomial test on the questions whose correctness changed."""
     from scipy.stats import binomtest
 
-    n = len(before)
-    lost = sum(b and not a for b, a in zip(before, after, strict=True))
-    won = sum(a and not b for b, a in zip(before, after, strict=True))
-    if n == 0:
-        return Difference(math.nan, math.nan, math.nan)
-    mean = (won - lost) / n
-    stderr = math.sqrt(((won + lost) / n - mean**2) / (n - 1)) if n > 1 else math.nan
-    pvalue = float(binomtest(won, won + lost).pvalue) if won + lost else 1.0
-    return Difference(mean, stderr, pvalue)
+    changes = [int(now) - int(then) for then, now in zip(before, after, strict=True)]
+    won, n_changed = changes.count(1), sum(map(abs, changes))
+    unchanged = 1.0 if changes else math.nan
+    pvalue = float(binomtest(won, n_changed).pvalue) if n_changed else unchanged
+    return Difference(*mean_and_stderr(changes), pvalue)
 
 
 def below_reference(found: Difference, reference: float, reference_stderr: float) -> float:
@@ -284,6 +278,4 @@ def below_reference(found: Difference, reference: float, reference_stderr: float
     from scipy.stats import norm
 
     error = math.hypot(found.stderr, reference_stderr)
-    if not error > 0:
-        return math.nan
-    return float(norm.cdf((found.value - reference) / error))
+    return float(norm.cdf((found.value - reference) / error)) if error > 0 else math.nan

@@ -35,7 +35,7 @@ from lm_eval_leakage.detectors import (
     refuse_few_options,
     statistics,
 )
-from lm_eval_leakage.questions.rendering import context_and_block, context_and_markers, named, plain
+from lm_eval_leakage.questions.rendering import context_and_block, context_and_markers, named, plain, whole_text
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, UntestableQuestion
 from lm_eval_leakage.stats.pooling import NULL_RATE_ROW, Verdicts, rate_and_stderr, row_with_error
 from lm_eval_leakage.stats.sealed import fewest_seen, hits_log_evalue, hits_pvalue
@@ -90,19 +90,16 @@ class PublishedGuess(Probe):
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         right, *_ = self.candidates(question)
-        before, block = context_and_block(question)
+        before, markers = context_and_markers(question)
         if self.chat_form == "pair":
             first, second = (listing.strip("\n") for listing in _listings(question))
             texts = {"question": before.strip(), "first": first, "second": second}
             return (Request(filled(self.instruction or PAIR_INSTRUCTION, **texts), f" {right}"),)
-        _, markers = context_and_markers(question)
         place = self._n_shown(question)
-        label = markers[place]
-        texts_shown = map(str.__add__, markers[:place], question.options[:place])
-        begun = before + "".join(texts_shown) + label
-        rest = (before + block(question.options))[len(begun) :]
-        bare = begun.rstrip(" ") if label.strip() else begun
-        return (Request(filled(self.instruction or NEXT_INSTRUCTION, question=bare), begun[len(bare) :] + rest),)
+        begun = before + "".join(map(str.__add__, markers, question.options[:place])) + markers[place]
+        bare = begun.rstrip(" ") if markers[place].strip() else begun
+        rest = whole_text(question)[len(bare) :]
+        return (Request(filled(self.instruction or NEXT_INSTRUCTION, question=bare), rest),)
 
     def candidates(self, question: Question) -> tuple[str, ...]:
         refuse_alike(question)

@@ -67,8 +67,7 @@ class OptionOrders(Probe):
     format: str | None = None
 
     def __post_init__(self) -> None:
-        if self.format is not None:
-            option_format(self.format)
+        option_format(self.format)
         check_choice("move", self.move, MOVES)
         check_counts(2, max_orders=self.max_orders)
         share = isinstance(self.orders, float) and 0 < self.orders <= 1

@@ -108,8 +108,7 @@ class PairDirection(Statistic):
 def _gains(loglikelihoods: Sequence[float], n_options: int) -> NDArray[np.float64]:
     """`(n_options, n_options)`: log-likelihood of option i before j minus that of j before i, nats."""
     ordered = np.zeros((n_options, n_options))
-    for (i, j), score in zip(permutations(range(n_options), 2), loglikelihoods, strict=True):
-        ordered[i, j] = score
+    ordered[~np.eye(n_options, dtype=bool)] = loglikelihoods  # row by row, as `permutations` has the pairs
     # rounded, so that sums that differ only by floating-point error are ties
     gains: NDArray[np.float64] = np.round(ordered - ordered.T, 9)
     return gains

@@ -23,7 +23,7 @@ from typing import ClassVar
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors import Statistic, probes, statistics
 from lm_eval_leakage.detectors.token_evidence import PublishedText
-from lm_eval_leakage.questions.rendering import context_and_block
+from lm_eval_leakage.questions.rendering import whole_text
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, Skipped
 from lm_eval_leakage.stats.pooling import mean_row
 
@@ -69,11 +69,9 @@ def unseen_before(question: Question) -> str:
 @cache
 def _unseen() -> tuple[tuple[str, str], ...]:
     lines = (task_configs_path() / "fresh" / "fresh.jsonl").read_text(encoding="utf-8").splitlines()[: N_UNSEEN + 1]
-    found = []
-    for row in map(json.loads, lines):
-        context, block = context_and_block(Question(row["id"], row["question"], tuple(row["choices"])), None)
-        found.append((row["question"], context + block(row["choices"])))
-    return tuple(found)
+    rows = map(json.loads, lines)
+    questions = [Question(row["id"], row["question"], tuple(row["choices"])) for row in rows]
+    return tuple((question.stem, whole_text(question)) for question in questions)
 
 
 NO_NATS = -1e-6  # a log-likelihood above this is too close to 0 to divide by

@@ -25,7 +25,7 @@ from lm_eval_leakage.detectors import (
     refuse_few_options,
     statistics,
 )
-from lm_eval_leakage.questions.rendering import context_and_block, option_format, up_to_label
+from lm_eval_leakage.questions.rendering import option_format, up_to_label, whole_text
 from lm_eval_leakage.records import Answered, DeclaredRow, Measurement, Question, Request, UntestableQuestion
 from lm_eval_leakage.stats.pooling import mean_row
 
@@ -43,8 +43,7 @@ class OptionCompletions(Probe):
     format: str | None = None
 
     def __post_init__(self) -> None:
-        if self.format is not None:
-            option_format(self.format)
+        option_format(self.format)
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         refuse_few_options(question)
@@ -70,8 +69,7 @@ class PrefixCompletions(Probe):
         check_counts(1, starts=self.starts, n=self.n)
 
     def requests(self, question: Question) -> tuple[Request, ...]:
-        context, block = context_and_block(question)
-        text = context + block(question.options)
+        text = whole_text(question)
         ends = [word.end() for word in re.finditer(r"\S+", text)]
         if len(ends) <= self.starts:
             raise UntestableQuestion(f"its text has {len(ends)} words; more than {self.starts} starts are needed")

@@ -26,7 +26,7 @@ from typing import ClassVar
 from lm_eval_leakage.detectors import Probe, Statistic, check_counts, check_shares, probes, statistics
 from lm_eval_leakage.detectors.option_orders import distinct_orders, drawn_orders
 from lm_eval_leakage.detectors.tail_answered import margin_and_rank
-from lm_eval_leakage.questions.rendering import context_and_block
+from lm_eval_leakage.questions.rendering import whole_text
 from lm_eval_leakage.records import Answered, DeclaredRow, Evidence, Question, Request, Shard, UntestableQuestion
 from lm_eval_leakage.registry import OUTSIDE_ID
 from lm_eval_leakage.stats.order_sum import version_sum
@@ -110,11 +110,10 @@ class ExampleOrder(Probe):
 
 def published_text(question: Question) -> str:
     """The question with its options as published, or the question alone if there are more options than labels."""
-    context, block = context_and_block(question)
     try:
-        return (context + block(question.options)).strip()
+        return whole_text(question).strip()
     except UntestableQuestion:
-        return context.strip()
+        return question.stem.strip()
 
 
 SHARD_LEVEL = 0.05
@@ -171,11 +170,8 @@ class SharedLikelihood(Statistic):
     """level: a shard is flagged at this p-value or below"""
 
     probe: ClassVar[str] = "example_order"
-    rows: ClassVar[tuple[DeclaredRow, ...]] = (
-        *ORDER_ROWS,
-        FLAGGED_RATE,
-        NULL_RATE_ROW,
-    )  # no row about guards, which apply to single questions
+    # no row about guards, which apply to single questions
+    rows: ClassVar[tuple[DeclaredRow, ...]] = (*ORDER_ROWS, FLAGGED_RATE, NULL_RATE_ROW)
     level: float = SHARD_LEVEL
 
     def __post_init__(self) -> None:

@@ -33,8 +33,7 @@ class OptionSteps(Probe):
     format: str | None = None
 
     def __post_init__(self) -> None:
-        if self.format is not None:
-            option_format(self.format)
+        option_format(self.format)
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         options = question.options

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from lm_eval_leakage.detectors import Probe, Statistic, check_shares, probes, statistics
-from lm_eval_leakage.questions.rendering import context_and_block, option_format
+from lm_eval_leakage.questions.rendering import option_format, whole_text
 from lm_eval_leakage.records import (
     Answered,
     DeclaredRow,
@@ -42,14 +42,12 @@ class PublishedText(Probe):
     format: str | None = None
 
     def __post_init__(self) -> None:
-        if self.format is not None:
-            option_format(self.format)
+        option_format(self.format)
 
     def requests(self, question: Question) -> tuple[Request, ...]:
         if not question.options:
             raise UntestableQuestion("it has no options")
-        context, block = context_and_block(question, self.format)
-        return (Request("", context + block(question.options)),)
+        return (Request("", whole_text(question, self.format)),)
 
 
 K = 20.0  # percent of a text's tokens, in the range of both papers

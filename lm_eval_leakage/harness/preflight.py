@@ -72,11 +72,11 @@ def check_model(model: str, audits: Iterable[str], model_args: Mapping[str, Any]
             _check_arguments(model, backend, model_args)
 
 
-def parsed_args(text: str) -> dict[str, Any]:
+def parsed_args(text: str, option: str = "model_args") -> dict[str, Any]:
     """`pretrained=M,dtype=bfloat16` as lm_eval reads it. Raises ValueError for a key that is given twice."""
     from lm_eval.utils import simple_parse_args_string  # slow to import, and tests of what is slow import this module
 
-    check_given_once("model_args", [text])
+    check_given_once(option, [text])
     return dict(simple_parse_args_string(text))
 
 

@@ -42,6 +42,12 @@ class LoadedTask:
     manager: Any
 
 
+def in_memory(audit: LeakageTask) -> LoadedTask:
+    """An audit of given questions."""
+    name = str(audit.config.task)
+    return LoadedTask(name, (audit,), {name: audit}, TaskManager(include_defaults=False))
+
+
 @dataclass(frozen=True)
 class PlacedRow:
     """The place of a question in a task, and its `row_names`.

@@ -35,15 +35,14 @@ def from_control(audits: Audits, outcome: Outcome) -> Calibration:
 
 
 def known_scores(
-    audits: Audits, outcome: Outcome, unseen: Iterable[str], seen: Iterable[str], whose: str, origin: str
+    audits: Audits, outcome: Outcome, unseen: Sequence[str], seen: Sequence[str], whose: str, origin: str
 ) -> Calibration:
     """The known scores of every detector of single questions and, if seen questions are known, of all combined."""
-    unseen, seen = list(unseen), list(seen)
     scores, guarded = _answers(audits, outcome.settings.detectors)
-    n_options = {question.id: len(question.options) for question in audits.questions}
-    classes = {name: class_of(count, name in guarded) for name, count in n_options.items()}
-    together, out_of_fold = _together(scores, seen, unseen)
-    scores = scores | ({COMBINED: out_of_fold} if together is not None else {})
+    classes = {one.id: class_of(len(one.options), one.id in guarded) for one in audits.questions}
+    together = None
+    if (found := combined_scores(scores, seen, unseen)) is not None:
+        together, scores[COMBINED] = found
     detectors = {
         detector: KnownScores(
             by_class({name: own[name] for name in unseen if name in own}, classes),
@@ -58,34 +57,32 @@ def known_scores(
     return Calibration(settings.pretrained, settings.benchmark, whose, origin, detectors, together, kinds)
 
 
-def _together(
+def combined_scores(
     scores: Mapping[str, Mapping[str, float]], seen: Sequence[str], unseen: Sequence[str]
-) -> tuple[CombinedScore | None, dict[str, float]]:
+) -> tuple[CombinedScore, dict[str, float]] | None:
     """The combined score, and each question's combined score by cross-validation, fitted without its own label; None
     if too few questions have scores."""
+    names, labels = [*seen, *unseen], [True] * len(seen) + [False] * len(unseen)
     if min(len(unseen), len(seen)) < FOLDS:
-        return None, {}
-    labels = [True] * len(seen) + [False] * len(unseen)
-    rows = {detector: [own.get(name, math.nan) for name in [*seen, *unseen]] for detector, own in scores.items()}
+        return None
+    rows = {detector: [own.get(name, math.nan) for name in names] for detector, own in scores.items()}
     try:
         out_of_fold = cross_validated(rows, labels).tolist()
-        return fit(rows, labels), dict(zip([*seen, *unseen], out_of_fold, strict=True))
+        return fit(rows, labels), dict(zip(names, out_of_fold, strict=True))
     except ValueError as error:
         logger.warning("no combined score: %s", error)
-        return None, {}
+        return None
 
 
 def _answers(audits: Audits, suffixes: Iterable[str]) -> tuple[dict[str, dict[str, float]], set[str]]:
-    """Scores by detector and question, and the ids of the questions that have a guard."""
+    """Scores by detector and question, and the ids of the questions that have a guard. Tests of question order, which
+    are of shards, have none."""
     from lm_eval_leakage.harness.tasks.given_questions import audits_shards
 
     scores: dict[str, dict[str, float]] = {}
     guarded: set[str] = set()
-    for suffix in suffixes:
-        if audits_shards(suffix):
-            continue  # it tests shards, not single questions
-        for line in audits.lines(suffix):
-            guarded |= {line.question} if line.guarded else set()
-            for name, score in line.scores.items():
-                scores.setdefault(name, {})[line.question] = score
+    for line in [line for suffix in suffixes if not audits_shards(suffix) for line in audits.lines(suffix)]:
+        guarded |= {line.question} if line.guarded else set()
+        for name, score in line.scores.items():
+            scores.setdefault(name, {})[line.question] = score
     return scores, guarded

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 from dataclasses import fields, replace
 from pathlib import Path
@@ -78,23 +77,16 @@ def settings(args: argparse.Namespace) -> Simulation:
 
 
 def metadata_argument(text: str) -> dict[str, Any]:
-    """As for lm_eval: JSON, or pairs whose values are read as Python's if they can be."""
+    """As for lm_eval: JSON, or pairs."""
+    from lm_eval_leakage.harness.preflight import parsed_args
+
     if text.lstrip().startswith("{"):
         found: dict[str, Any] = json.loads(text)
         return found
     pairs = [part.partition("=") for part in text.split(",")]
     if wrong := [key for key, is_pair, _ in pairs if not (key and is_pair)]:
         raise argparse.ArgumentTypeError(f"{wrong[0]!r} is no key=value; write key=value,key2=value2, or JSON")
-    return {key: _value(text) for key, _, text in pairs}
-
-
-def _value(text: str) -> object:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
+    return parsed_args(text, "metadata")
 
 
 def _numbers(text: str) -> tuple[int, ...]:

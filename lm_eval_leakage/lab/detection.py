@@ -1,25 +1,24 @@
-"""Runs audits of given questions with one model, and caches each in a file, so that a kill loses at most one audit."""
+"""Audits of given questions with one model, each saved as `lm_eval run --log_samples` saves it and run once."""
 
 from __future__ import annotations
 
 import json
-import logging
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.lab.settings import pretrained_of
-from lm_eval_leakage.logs.audit_line import AuditLine, loglikelihoods, read_line
+from lm_eval_leakage.files import atomic_move, atomic_remove, atomic_write
+from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.records import Question
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:  # the harness takes seconds to import
+    from lm_eval_leakage.harness.seams.backends import KeptModels
+    from lm_eval_leakage.harness.tasks.task import LeakageTask
 
-KEPT_ASIDE = frozenset(
-    ("arguments", "doc", "doc_hash", "doc_id", "filtered_resps", "prompt_hash", "resps", "target", "target_hash")
-)
+COST = "cost.json"  # tokens and seconds per question
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Detector:
 
 
 class Audits:
-    """Audits of `questions` with one model; each is run once, and read from `folder` after that.
+    """Audits of `questions` with one model, each in a folder of its own in `folder`.
 
     model, model_args: as for lm_eval; the model is loaded only if an audit is missing
     block: number of neighbouring questions that were drawn together; they form one shard in tests of question order
@@ -72,121 +71,83 @@ class Audits:
         self.questions, self.pool, self.block = questions, pool, block
         self.metadata: dict[str, object] = {"control_form": False, **(metadata or {})}
         self.references = references or {}
-        self._lm: Any = None
-
-    def detectors(self, suffixes: Sequence[str]) -> list[Detector]:
-        return [detector for suffix in suffixes for detector in read_detectors(suffix, self.audit(suffix))]
-
-    def lines(self, suffix: str) -> list[AuditLine]:
-        """The lines of one audit, one per question and statistic."""
-        return read_lines(suffix, self.audit(suffix))
-
-    def audit(self, suffix: str) -> dict[str, Any]:
-        """One audit as stored in its file: lines, one per question and statistic, and its cost."""
-        file = self.folder / f"{suffix}.json"
-        if (kept := _kept(file)) is not None:
-            return kept
-        atomic_write(file, json.dumps(self._run(suffix)))
-        answers: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return answers
-
-    def answered(self, suffixes: Sequence[str]) -> Audits:
-        """Runs all these audits and unloads the model."""
-        for suffix in suffixes:
-            self.audit(suffix)
-        self.unload()
-        return self
 
     def foresee(self, suffixes: Sequence[str]) -> None:
         """Raises ValueError for anything that would end one of these audits and is known before a model is loaded."""
-        from lm_eval_leakage.harness.tasks.given_questions import audit_of
-
         for suffix in suffixes:
-            questions, metadata = self._asked(suffix)
-            audit_of(questions, suffix, self.pool, metadata)
+            self._task(suffix)
 
-    def answer_as_reference(self, folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
-        """Writes the model's answers to each audit as a log in a sub-folder, as a reference for other models; existing
-        logs are reused."""
-        from lm_eval_leakage.harness.tasks.given_questions import load_model, run_audit
-        from lm_eval_leakage.logs.reference_log import write_reference
+    def answered(self, suffixes: Sequence[str]) -> Audits:
+        """Runs those of these audits that are missing. The model is loaded once, and its memory is free afterwards. A
+        kill loses at most the answers that the model is giving."""
+        from lm_eval_leakage.harness.saved_run import one_loaded_model
 
-        logs = {suffix: folder / suffix for suffix in suffixes}
-        for suffix, log in logs.items():
-            if not any(log.glob("samples_*.jsonl")):
-                if self._lm is None:
-                    self._lm = load_model(self.model, self.model_args)
-                done = run_audit(self._lm, suffix, self.questions, self.pool, self.metadata)
-                write_reference(log, pretrained_of(self.model_args), done.samples)
-        self.unload()
-        return logs
+        if missing := [suffix for suffix in suffixes if not (self.folder / suffix).exists()]:
+            with one_loaded_model() as kept:
+                for suffix in missing:
+                    self._run(suffix, kept)
+        return self
 
-    def unload(self) -> None:
-        """Frees the model's memory."""
-        self._lm = None
+    def lines(self, suffix: str) -> list[AuditLine]:
+        """The lines of an answered audit, one per question and statistic."""
+        return read_lines(self.folder / suffix)
 
-    def _run(self, suffix: str) -> dict[str, Any]:
-        from lm_eval_leakage.harness.tasks.given_questions import load_model, run_audit
+    def detectors(self, suffixes: Sequence[str]) -> list[Detector]:
+        """Those of answered audits."""
+        return [detector for suffix in suffixes for detector in read_detectors(self.folder / suffix)]
 
-        if self._lm is None:
-            self._lm = load_model(self.model, self.model_args)
-        questions, metadata = self._asked(suffix)
+    def _run(self, suffix: str, kept: KeptModels) -> None:
+        from lm_eval_leakage.harness.preflight import parsed_args
+        from lm_eval_leakage.harness.saved_run import BATCH_SIZE, DEVICE, NamedModel, run_saved
+        from lm_eval_leakage.harness.task_shelf import in_memory
+        from lm_eval_leakage.harness.tasks.given_questions import n_tokens_asked
+
+        task, work = self._task(suffix), self.folder / f"{suffix}_unfinished"
+        for file in work.rglob("samples_*.jsonl"):  # of a run that was killed while it was saved
+            file.unlink()
+        arguments = parsed_args(self.model_args)
+        how = arguments.pop("batch_size", BATCH_SIZE), arguments.pop("device", DEVICE)
+        begun, loading = time.perf_counter(), kept.seconds_of_loading
+        who, asked = NamedModel(self.model, arguments, *how), {suffix: range(len(task.eval_docs))}
+        results = run_saved(who, in_memory(task), asked, work, kept)
+        seconds = time.perf_counter() - begun - (kept.seconds_of_loading - loading)
+        assert results is not None, "a simulation is one process"
+        n_questions = len(self.questions)
+        cost = [n_tokens_asked(task) / n_questions, seconds / n_questions]
+        atomic_write(results.with_name(COST), json.dumps(cost))
+        atomic_move(results.parent, self.folder / suffix)
+        atomic_remove(work)
+
+    def _task(self, suffix: str) -> LeakageTask:
+        """For tests of question order, every block has its own subject, which makes it a shard."""
+        from lm_eval_leakage.harness.tasks.given_questions import audit_of, audits_shards
+
+        questions, metadata = self.questions, self.metadata
         if suffix in self.references:
             metadata = metadata | {"reference_log": str(self.references[suffix])}
-        done = run_audit(self._lm, suffix, questions, self.pool, metadata)
-        lines = [_stored(sample) for sample in done.samples]
-        return {
-            "lines": lines,
-            "n_tokens": done.n_tokens,
-            "seconds": done.seconds,
-            "n_questions": len(questions),
-        }
-
-    def _asked(self, suffix: str) -> tuple[Sequence[Question], dict[str, object]]:
-        from lm_eval_leakage.harness.tasks.given_questions import audits_shards
-
-        if not audits_shards(suffix):
-            return self.questions, self.metadata
-        return _blocks_as_subjects(self.questions, self.block), self.metadata | self._of_shards()
-
-    def _of_shards(self) -> dict[str, object]:
-        return {"shards": max(2, len(self.questions)), "examples": self.block}
+        if audits_shards(suffix):
+            questions = [replace(one, subject=f"block {i // self.block}") for i, one in enumerate(questions)]
+            metadata = metadata | {"shards": max(2, len(questions)), "examples": self.block}
+        return audit_of(questions, suffix, self.pool, metadata)
 
 
-def _kept(file: Path) -> dict[str, Any] | None:
-    """A cached audit; None if there is none or it cannot be read."""
-    if not file.exists():
-        return None
-    try:
-        answers = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:
-        answers = None
-    if isinstance(answers, dict) and "lines" in answers:
-        return answers
-    logger.warning("%s is truncated or damaged; its audit is run again", file)
-    return None
+def read_lines(audit: Path) -> list[AuditLine]:
+    """Of the folder of one audit; `question` is the question's id (for a shard, that of its first question)."""
+    (log,) = audit.glob("samples_*.jsonl")
+    with log.open(encoding="utf-8") as lines:
+        samples = map(json.loads, lines)
+        return [replace(read_line(one, audit.name), question=_name(one["doc"])) for one in samples]
 
 
-def read_lines(suffix: str, audit: Mapping[str, Any]) -> list[AuditLine]:
-    """The lines of one audit; `question` is the question's id (for a shard, that of its first question)."""
-    return [
-        read_line(
-            {
-                **line,
-                "doc": {"id": line["id"]},
-                "doc_hash": line["id"],
-                "resps": [[[answer]] for answer in line["answers"]],
-            },
-            suffix,
-        )
-        for line in audit["lines"]
-    ]
+def _name(doc: Mapping[str, Any]) -> str:
+    """The questions of a shard are all in one half, so that it counts once."""
+    return str(doc["members"][0] if "members" in doc else doc["id"])
 
 
-def read_detectors(suffix: str, audit: Mapping[str, Any]) -> Iterator[Detector]:
+def read_detectors(audit: Path) -> Iterator[Detector]:
     """The detectors of one audit, computed from its lines."""
-    cost = (audit["n_tokens"] / audit["n_questions"], audit["seconds"] / audit["n_questions"])
-    whole = read_lines(suffix, audit)
+    cost = json.loads((audit / COST).read_text(encoding="utf-8"))
+    whole = read_lines(audit)
     for detector in dict.fromkeys(line.detector for line in whole):
         lines = {line.question: line for line in whole if line.detector == detector}
         skipped = {name: line.reason for name, line in lines.items() if line.reason}
@@ -196,19 +157,4 @@ def read_detectors(suffix: str, audit: Mapping[str, Any]) -> Iterator[Detector]:
         null_rate = math.fsum(nulls) / len(nulls) if nulls else None
         for title in dict.fromkeys(title for line in tested.values() for title in line.scores):
             scores = {name: line.scores.get(title, math.nan) for name, line in tested.items()}
-            yield Detector(title, suffix, scores, flags or None, null_rate, skipped, *cost)
-
-
-def _blocks_as_subjects(questions: Sequence[Question], size: int) -> list[Question]:
-    """Gives every block its own subject, which makes it a shard, since shards never span two subjects."""
-    return [replace(question, subject=f"block {index // size}") for index, question in enumerate(questions)]
-
-
-def _stored(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """The stored part of a sample: all but the row and the texts, which follow from the simulation's settings."""
-    doc = sample["doc"]
-    kept = {key: value for key, value in sample.items() if key not in KEPT_ASIDE}
-    name = (
-        doc["members"][0] if "members" in doc else doc["id"]
-    )  # a shard, whose questions are all in one half, counts once
-    return {**kept, "id": name, "answers": loglikelihoods(sample)}
+            yield Detector(title, audit.name, scores, flags or None, null_rate, skipped, *cost)

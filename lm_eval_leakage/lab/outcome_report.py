@@ -1,9 +1,5 @@
-"""Plots of a simulation: curves over exposures, ROC curves, distributions of scores, orders of single questions.
-
-How well each detector separates trained from held-out questions (AUROC, TPR at fixed FPR), as a table.
-
-Reports the outcome of a simulation as JSON, Markdown and plots.
-"""
+"""Reports the outcome of a simulation as JSON, Markdown and plots: how well each detector separates trained from
+held-out questions (AUROC, TPR at fixed FPR)."""
 
 from __future__ import annotations
 
@@ -12,26 +8,33 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from lm_eval_leakage.files import atomic_binary_file, atomic_write
-from lm_eval_leakage.lab.calibrate import from_control, from_held_out
+from lm_eval_leakage.lab.calibrate import combined_scores, from_control, from_held_out
 from lm_eval_leakage.lab.detection import Audits, Detector
 from lm_eval_leakage.lab.simulation import Outcome
 from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.logs.calibration_file import write_calibration
 from lm_eval_leakage.questions.families import described
-from lm_eval_leakage.results.formatting import DASH, counted, number, plus_minus, pvalue, value_in_interval
+from lm_eval_leakage.results.formatting import (
+    DASH,
+    Cells,
+    counted,
+    markdown_of,
+    number,
+    plus_minus,
+    pvalue,
+    value_in_interval,
+)
 from lm_eval_leakage.stats.combined import (
     FEWEST_FOR_INTERVAL,
-    FOLDS,
     Confusion,
     Interval,
     auroc,
     auroc_interval,
-    cross_validated,
     tpr_interval,
 )
 from lm_eval_leakage.stats.known_scores import exchangeability
@@ -43,99 +46,10 @@ DETECTORS_SHOWN = 6  # detectors per plot
 ORDERS = "leakage_perm"
 
 
-def write_plots(outcome: Outcome, found: Sequence[Quality], folder: Path) -> None:
-    """Writes `auroc.png` and, for K exposures, `roc_K.png`, `scores_K.png` and, for orders, `orders_K.png`."""
-    import matplotlib as mpl
+T = TypeVar("T")
 
-    mpl.use("Agg")
-    _save(_curves(outcome, found), folder / "auroc.png")
-    for exposures in sorted(outcome.audits):
-        _save(_roc(outcome, exposures), folder / f"roc_{exposures}.png")
-        _save(_distributions(outcome, exposures), folder / f"scores_{exposures}.png")
-        if ORDERS in outcome.settings.detectors:
-            lines = outcome.audits[exposures].lines(ORDERS)
-            _save(_orders(outcome, lines, exposures), folder / f"orders_{exposures}.png")
-
-
-def _figure(columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(5.5 * columns, 3.6 * rows), squeeze=False, layout="constrained"
-    )
-    return figure, axes
-
-
-def _save(figure: Any, file: Path) -> None:
-    from matplotlib import pyplot as plt
-
-    with atomic_binary_file(file) as stream:
-        figure.savefig(stream, dpi=120, format="png")
-    plt.close(figure)
-
-
-def _curves(outcome: Outcome, found: Sequence[Quality]) -> Any:
-    figure, ((axes,),) = _figure()
-    last = max(outcome.audits)
-    for colour, name in zip(COLOURS, best(outcome, last, DETECTORS_SHOWN), strict=False):
-        own = [quality for quality in found if quality.detector == name]
-        exposures = [quality.exposures for quality in own]
-        axes.plot(exposures, [quality.auroc.value for quality in own], "o-", color=colour, label=name)
-        low, high = [quality.auroc.low for quality in own], [quality.auroc.high for quality in own]
-        axes.fill_between(exposures, low, high, color=colour, alpha=0.12)
-    axes.axhline(0.5, color="grey", linestyle=":")
-    axes.set(xlabel="exposures", ylabel="AUROC", title="trained versus held-out questions")
-    axes.legend(fontsize="x-small")
-    return figure
-
-
-def _roc(outcome: Outcome, exposures: int) -> Any:
-    figure, ((axes,),) = _figure()
-    scores = {detector.name: detector.scores for detector in outcome.detectors[exposures]}
-    for colour, name in zip(COLOURS, best(outcome, exposures, DETECTORS_SHOWN), strict=False):
-        points = list(sweep(scores[name], outcome))
-        x, y = [0.0, *(point["fpr"] for point in points)], [0.0, *(point["tpr"] for point in points)]
-        axes.step(x, y, where="post", color=colour, label=name)
-    axes.plot([0, 1], [0, 1], ":", color="grey")
-    axes.set(
-        xlabel="share of held-out questions flagged",
-        ylabel="share of trained questions flagged",
-        title=counted(exposures, "exposure"),
-    )
-    axes.legend(fontsize="x-small")
-    return figure
-
-
-def _distributions(outcome: Outcome, exposures: int) -> Any:
-    names = best(outcome, exposures, 4)
-    scores = {detector.name: detector.scores for detector in outcome.detectors[exposures]}
-    figure, axes = _figure(2, max(1, -(-len(names) // 2)))
-    for place, name in zip(axes.flat, names, strict=False):
-        own, others = halves(scores[name], outcome)
-        place.hist([own, others], bins=20, color=COLOURS[1::-1], label=["trained", "held out"])
-        place.set(title=name, xlabel="score", ylabel="questions")
-        place.legend(fontsize="x-small")
-    return figure
-
-
-def _orders(outcome: Outcome, lines: Sequence[AuditLine], exposures: int) -> Any:
-    """The papers' dot-line plot: log-likelihood of every order of a question, with the published order marked."""
-    orders = {line.question: line.loglikelihoods for line in lines if not line.reason}
-    chosen = [next((name for name in half if name in orders), None) for half in (outcome.trained, outcome.held_out)]
-    figure, axes = _figure(2)
-    for place, name, half in zip(axes.flat, chosen, ("trained", "held out"), strict=True):
-        if name is None:
-            continue
-        published, *_ = answers = orders[name]
-        place.plot(answers, "o-", color=COLOURS[0], markersize=3, linewidth=0.8)
-        place.plot(0, published, "D", color=COLOURS[1], label="published order")
-        place.set(title=f"{half}: {name}"[:60], xlabel="order", ylabel="log-likelihood, nats")
-        place.legend(fontsize="x-small")
-    figure.suptitle(counted(exposures, "exposure"))
-    return figure
-
-
-FPRS = (0.01, 0.05)
+FPRS = LOW_FPR, FPR_SHOWN = 0.01, 0.05
+HALF = 0.5
 COMBINED_HEADING = "combined (cross-validated)"
 
 
@@ -163,65 +77,31 @@ class Quality:
 def qualities(outcome: Outcome) -> Iterator[Quality]:
     """The quality of every detector, and of all combined, after every number of exposures."""
     for exposures, detectors in sorted(outcome.detectors.items()):
-        together = combined(detectors, outcome.trained, outcome.held_out)
-        for detector in detectors if together is None else [*detectors, together]:
+        for detector in [*detectors, *combined(detectors, outcome.trained, outcome.held_out)]:
             yield quality(detector, exposures, outcome.trained, outcome.held_out)
 
 
-def combined(detectors: Sequence[Detector], trained: Sequence[str], held_out: Sequence[str]) -> Detector | None:
-    """The cross-validated combined score of all detectors of single questions; None if there is only one, or too few
-    questions for cross-validation."""
-    scores, labels = scores_of_all(detectors, trained, held_out)
-    if len(scores) < 2 or min(len(trained), len(held_out)) < FOLDS:
-        return None
-    try:
-        probabilities = cross_validated(scores, labels)
-    except ValueError:  # too few questions have a score
-        return None
-    costs = {detector.audit: (detector.n_tokens, detector.seconds) for detector in detectors}
-    return Detector(
-        COMBINED_HEADING,
-        "",
-        dict(zip((*trained, *held_out), probabilities.tolist(), strict=True)),
-        None,
-        None,
-        {},
-        sum(n_tokens for n_tokens, _ in costs.values()),
-        sum(seconds for _, seconds in costs.values()),
-    )
-
-
-def scores_of_all(
-    detectors: Sequence[Detector], trained: Sequence[str], held_out: Sequence[str]
-) -> tuple[dict[str, list[float]], list[bool]]:
-    """Scores by detector, in the given order of the questions, and which of these were trained on. NaN if a question
-    could not be tested; tests of question order, which have no score per question, are left out."""
-    names = (*trained, *held_out)
-    scores = {
-        detector.name: [detector.scores.get(name, math.nan) for name in names]
-        for detector in detectors
-        if len(detector.scores) + len(detector.skipped) == len(names)
-    }
-    return scores, [True] * len(trained) + [False] * len(held_out)
+def combined(detectors: Sequence[Detector], trained: Sequence[str], held_out: Sequence[str]) -> Iterator[Detector]:
+    """The cross-validated combined score of all detectors of single questions, if there are two of them and enough
+    questions. Tests of question order have no score per question."""
+    n_questions = len(trained) + len(held_out)
+    scores = {one.name: one.scores for one in detectors if len(one.scores) + len(one.skipped) == n_questions}
+    found = combined_scores(scores, trained, held_out) if len(scores) > 1 else None
+    if found is not None:
+        costs = {one.audit: (one.n_tokens, one.seconds) for one in detectors}
+        yield Detector(COMBINED_HEADING, "", found[1], None, None, {}, *map(sum, zip(*costs.values(), strict=True)))
 
 
 def quality(detector: Detector, exposures: int, trained: Sequence[str], held_out: Sequence[str]) -> Quality:
-    own = [detector.scores[name] for name in trained if name in detector.scores]
-    others = [detector.scores[name] for name in held_out if name in detector.scores]
+    own, others = halves(detector.scores, trained, held_out)
     rng = np.random.default_rng(0)
-    rule = None
-    if detector.flags is not None:
-        flags = detector.flags
-        rule = Confusion.of(
-            [flags[name] for name in trained if name in flags], [flags[name] for name in held_out if name in flags]
-        )
     return Quality(
         detector.name,
         exposures,
         len(own),
         len(others),
         len(detector.skipped),
-        rule,
+        None if detector.flags is None else Confusion.of(*halves(detector.flags, trained, held_out)),
         detector.null_rate,
         auroc_interval(own, others),
         {fpr: tpr_interval(own, others, fpr, rng=rng) for fpr in FPRS},
@@ -230,49 +110,14 @@ def quality(detector: Detector, exposures: int, trained: Sequence[str], held_out
     )
 
 
-TOO_FEW = (
-    f"A dash instead of an AUROC or TPR means that fewer than {FEWEST_FOR_INTERVAL} questions of either half have a "
-    "score; draw more."
-)
-HEAD = (
-    "| method | n | skipped | flagged, trained | flagged, held out | null rate | AUROC | TPR at 5 % FPR | "
-    "tokens per question | seconds per question |\n|---|---|---|---|---|---|---|---|---|---|"
-)
-
-
-def methods_table(found: Sequence[Quality]) -> str:
-    """One row per method: rates flagged by the published rule in both halves, how scores rank them, and the cost."""
-    return "\n".join([HEAD, *map(_row, found)])
-
-
-def shown(found: Interval) -> str:
-    """`0.90 [0.80, 0.95]`; a dash without an interval, since the value alone would say too much."""
-    return DASH if math.isnan(found.low) else value_in_interval(found)
-
-
-def _row(found: Quality) -> str:
-    rule = found.rule
-    trained, held_out = DASH, DASH
-    if rule is not None:
-        trained = _rate(rule.true_positives, rule.false_negatives)
-        held_out = _rate(rule.false_positives, rule.true_negatives)
-    null = number(found.null_rate, 2)
-    n_questions = f"{found.n_trained} + {found.n_held_out}"
-    power = f"{shown(found.auroc)} | {shown(found.tpr[0.05])}"
-    return (
-        f"| `{found.detector}` | {n_questions} | {found.n_skipped} | {trained} | {held_out} | {null} "
-        f"| {power} | {found.n_tokens:,.0f} | {found.seconds:.2f} |"
-    )
-
-
-def _rate(flagged: int, others: int) -> str:
-    rate, error = rate_and_stderr([True] * flagged + [False] * others)
-    return plus_minus(Estimate(rate, error), 2)
+def halves(found: Mapping[str, T], trained: Sequence[str], held_out: Sequence[str]) -> tuple[list[T], list[T]]:
+    """What was found about the trained and about the held-out questions."""
+    return [found[name] for name in trained if name in found], [found[name] for name in held_out if name in found]
 
 
 def sweep(scores: Mapping[str, float], outcome: Outcome) -> Iterator[dict[str, float]]:
     """TPR and FPR of flagging scores at or above each threshold, from the highest to the lowest."""
-    own, others = halves(scores, outcome)
+    own, others = map(np.array, halves(scores, outcome.trained, outcome.held_out))
     for threshold in np.unique(np.concatenate([own, others]))[::-1].tolist():
         yield {
             "threshold": threshold,
@@ -281,34 +126,101 @@ def sweep(scores: Mapping[str, float], outcome: Outcome) -> Iterator[dict[str, f
         }
 
 
-def halves(scores: Mapping[str, float], outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of the trained and of the held-out questions."""
-    own, others = ([scores[n] for n in names if n in scores] for names in (outcome.trained, outcome.held_out))
-    return np.array(own), np.array(others)
-
-
 def best(outcome: Outcome, exposures: int, count: int) -> list[str]:
     """The `count` detectors with the highest AUROC."""
-    found = {d.name: auroc(*halves(d.scores, outcome)) for d in outcome.detectors[exposures]}
+    found = {
+        detector.name: auroc(*map(np.array, halves(detector.scores, outcome.trained, outcome.held_out)))
+        for detector in outcome.detectors[exposures]
+    }
     return sorted(found, key=lambda name: -found[name])[:count]
 
 
-HALF = 0.5
-LOW_FPR, FPR_SHOWN = FPRS
+def powers(found: Sequence[Quality]) -> dict[str, float | None]:
+    """Exposures at which the TPR at 5 % FPR reaches one half, linearly interpolated; None if it never does."""
+    return {
+        name: reaches_half([(q.exposures, q.tpr[FPR_SHOWN].value) for q in found if q.detector == name])
+        for name in dict.fromkeys(quality.detector for quality in found)
+    }
 
 
-def write(outcome: Outcome, folder: Path) -> str:
-    """Writes `quality.json`, `report.md`, calibration files and plots to `folder`; returns the Markdown."""
-    found = list(qualities(outcome))
-    text = markdown(outcome, found)
-    atomic_write(folder / "report.md", text)
-    atomic_write(folder / "quality.json", json.dumps(as_json(outcome, found), indent=1))
-    for exposures in outcome.settings.epochs:
-        write_calibration(folder / f"calibration_{exposures}.json", from_held_out(outcome, exposures))
-    if outcome.control is not None:
-        write_calibration(folder / "calibration_control.json", from_control(outcome.control, outcome))
-    write_plots(outcome, found, folder)
-    return text
+def reaches_half(curve: Sequence[tuple[int, float]]) -> float | None:
+    """The first crossing of 1/2 by a curve of (exposures, TPR)."""
+    x, y = math.nan, math.nan
+    for exposures, tpr in sorted(curve):
+        if tpr >= HALF:
+            return float(exposures) if math.isnan(y) else x + (HALF - y) / (tpr - y) * (exposures - x)
+        x, y = exposures, tpr
+    return None
+
+
+# ---------------------------------------------------------------------- tables
+
+TOO_FEW = (
+    f"A dash instead of an AUROC or TPR means that fewer than {FEWEST_FOR_INTERVAL} questions of either half have a "
+    "score; draw more."
+)
+HEAD = [
+    *("method", "n", "skipped", "flagged, trained", "flagged, held out", "null rate", "AUROC", "TPR at 5 % FPR"),
+    *("tokens per question", "seconds per question"),
+]
+
+
+def methods_table(found: Sequence[Quality]) -> str:
+    """One row per method: rates flagged by the published rule in both halves, how scores rank them, and the cost."""
+    return markdown_of([HEAD, *map(_row, found)])
+
+
+def _row(found: Quality) -> list[str]:
+    rule = found.rule
+    return [
+        f"`{found.detector}`",
+        f"{found.n_trained} + {found.n_held_out}",
+        str(found.n_skipped),
+        DASH if rule is None else _rate(rule.true_positives, rule.false_negatives),
+        DASH if rule is None else _rate(rule.false_positives, rule.true_negatives),
+        number(found.null_rate, 2),
+        shown(found.auroc),
+        shown(found.tpr[FPR_SHOWN]),
+        f"{found.n_tokens:,.0f}",
+        f"{found.seconds:.2f}",
+    ]
+
+
+def shown(found: Interval) -> str:
+    """`0.90 [0.80, 0.95]`; a dash without an interval, since the value alone would say too much."""
+    return DASH if math.isnan(found.low) else value_in_interval(found)
+
+
+def _rate(flagged: int, others: int) -> str:
+    rate, error = rate_and_stderr([True] * flagged + [False] * others)
+    return plus_minus(Estimate(rate, error), 2)
+
+
+def _by_exposures(found: Sequence[Quality], shown: Callable[[Quality], str]) -> str:
+    exposures = sorted({quality.exposures for quality in found})
+    cells = {(quality.detector, quality.exposures): shown(quality) for quality in found}
+    names = dict.fromkeys(quality.detector for quality in found)
+    rows = [[f"`{name}`", *(cells.get((name, count), "") for count in exposures)] for name in names]
+    return markdown_of([["detector", *map(str, exposures)], *rows])
+
+
+def _rule(quality: Quality) -> str:
+    rule = quality.rule
+    assert rule is not None, "detectors without a rule have no row here"
+    return " / ".join(number(x, 2) for x in (rule.precision, rule.recall, rule.f1, rule.fpr))
+
+
+def _powers(found: Sequence[Quality]) -> Cells:
+    rows = [[f"`{name}`", "not reached" if at is None else f"{at:.1f}"] for name, at in powers(found).items()]
+    return [["detector", "exposures"], *rows]
+
+
+def _kinds(outcome: Outcome, control: Audits) -> Cells:
+    """Whether control questions are exchangeable with the benchmark's, in properties that leakage cannot change."""
+    both = [described((question, False) for question in one.questions) for one in (control, outcome.audits[0])]
+    found = exchangeability(*(one.properties for one in both), rng=np.random.default_rng(0))
+    rows = [[one.name, f"{one.unseen:.3g}", f"{one.asked:.3g}", pvalue(one.adjusted)] for one in found]
+    return [["property", "control", "benchmark", "p"], *rows]
 
 
 def markdown(outcome: Outcome, found: Sequence[Quality]) -> str:
@@ -327,74 +239,36 @@ def markdown(outcome: Outcome, found: Sequence[Quality]) -> str:
         "## The published rules: precision / recall / F1 / FPR",
         _by_exposures([quality for quality in found if quality.rule is not None], _rule),
         "## Exposures at which half of the trained questions would be flagged at 5 % FPR",
-        _powers(found),
+        markdown_of(_powers(found)),
     ]
     if outcome.control is not None:
-        parts += [f"## Is {settings.control} similar to the benchmark?", _kinds(outcome, outcome.control)]
-    for exposures in sorted(outcome.audits):
         parts += [
-            f"## After {counted(exposures, 'exposure')}",
-            methods_table([q for q in found if q.exposures == exposures]),
+            f"## Is {settings.control} similar to the benchmark?",
+            "Medians (of shares: means) and permutation p-values, adjusted for the number of properties. A small one "
+            "means that the control differs from the benchmark, so that `calibration_control.json` is not used.",
+            markdown_of(_kinds(outcome, outcome.control)),
         ]
+    for exposures in sorted(outcome.audits):
+        table = methods_table([quality for quality in found if quality.exposures == exposures])
+        parts += [f"## After {counted(exposures, 'exposure')}", table]
     return "\n\n".join(parts) + "\n"
 
 
-def _by_exposures(found: Sequence[Quality], shown: Callable[[Quality], str]) -> str:
-    exposures = sorted({quality.exposures for quality in found})
-    cells = {(quality.detector, quality.exposures): shown(quality) for quality in found}
-    head = f"| detector | {' | '.join(map(str, exposures))} |\n" + "|---" * (len(exposures) + 1) + "|"
-    rows = [
-        f"| `{name}` | " + " | ".join(cells.get((name, count), "") for count in exposures) + " |"
-        for name in dict.fromkeys(quality.detector for quality in found)
-    ]
-    return "\n".join([head, *rows])
+# ---------------------------------------------------------------------- files
 
 
-def _rule(quality: Quality) -> str:
-    rule = quality.rule
-    assert rule is not None, "detectors without a rule have no row here"
-    return " / ".join(number(x, 2) for x in (rule.precision, rule.recall, rule.f1, rule.fpr))
-
-
-def powers(found: Sequence[Quality]) -> dict[str, float | None]:
-    """Exposures at which the TPR at 5 % FPR reaches one half, linearly interpolated; None if it never does."""
-    return {
-        name: reaches_half([(q.exposures, q.tpr[FPR_SHOWN].value) for q in found if q.detector == name])
-        for name in dict.fromkeys(quality.detector for quality in found)
-    }
-
-
-def reaches_half(curve: Sequence[tuple[int, float]]) -> float | None:
-    """The first crossing of 1/2 by a curve of (exposures, TPR)."""
-    before: tuple[int, float] | None = None
-    for exposures, tpr in sorted(curve):
-        if tpr >= HALF:
-            if before is None or math.isnan(before[1]):
-                return float(exposures)
-            (x, y) = before
-            return x + (HALF - y) / (tpr - y) * (exposures - x)
-        before = (exposures, tpr)
-    return None
-
-
-def _kinds(outcome: Outcome, control: Audits) -> str:
-    """Whether control questions are exchangeable with the benchmark's, in properties that leakage cannot change."""
-    both = [described((question, False) for question in one.questions) for one in (control, outcome.audits[0])]
-    found = exchangeability(*(one.properties for one in both), rng=np.random.default_rng(0))
-    rows = [f"| {one.name} | {one.unseen:.3g} | {one.asked:.3g} | {pvalue(one.adjusted)} |" for one in found]
-    return "\n".join(
-        [
-            "Medians (of shares: means) and permutation p-values, adjusted for the number of properties. A small one "
-            "means that the control differs from the benchmark, so that `calibration_control.json` is not used.\n",
-            "| property | control | benchmark | p |\n|---|---|---|---|",
-            *rows,
-        ]
-    )
-
-
-def _powers(found: Sequence[Quality]) -> str:
-    rows = [f"| `{name}` | {'not reached' if at is None else f'{at:.1f}'} |" for name, at in powers(found).items()]
-    return "\n".join(["| detector | exposures |\n|---|---|", *rows])
+def write(outcome: Outcome, folder: Path) -> str:
+    """Writes `quality.json`, `report.md`, calibration files and plots to `folder`; returns the Markdown."""
+    found = list(qualities(outcome))
+    text = markdown(outcome, found)
+    atomic_write(folder / "report.md", text)
+    atomic_write(folder / "quality.json", json.dumps(as_json(outcome, found), indent=1))
+    for exposures in outcome.settings.epochs:
+        write_calibration(folder / f"calibration_{exposures}.json", from_held_out(outcome, exposures))
+    if outcome.control is not None:
+        write_calibration(folder / "calibration_control.json", from_control(outcome.control, outcome))
+    write_plots(outcome, found, folder)
+    return text
 
 
 def as_json(outcome: Outcome, found: Sequence[Quality]) -> dict[str, object]:
@@ -410,3 +284,87 @@ def as_json(outcome: Outcome, found: Sequence[Quality]) -> dict[str, object]:
             for exposures, detectors in outcome.detectors.items()
         },
     }
+
+
+def write_plots(outcome: Outcome, found: Sequence[Quality], folder: Path) -> None:
+    """Writes `auroc.png` and, for K exposures, `roc_K.png`, `scores_K.png` and, for orders, `orders_K.png`."""
+    _save(_curves(outcome, found), folder / "auroc.png")
+    for exposures in sorted(outcome.audits):
+        _save(_roc(outcome, exposures), folder / f"roc_{exposures}.png")
+        _save(_distributions(outcome, exposures), folder / f"scores_{exposures}.png")
+        if ORDERS in outcome.settings.detectors:
+            lines = outcome.audits[exposures].lines(ORDERS)
+            _save(_orders(outcome, lines, exposures), folder / f"orders_{exposures}.png")
+
+
+def _figure(columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
+    """A figure and its axes, row by row."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.5 * columns, 3.6 * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False).flat
+
+
+def _save(figure: Any, file: Path) -> None:
+    for axes in figure.axes:
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize="x-small")
+    with atomic_binary_file(file) as stream:
+        figure.savefig(stream, dpi=120, format="png")
+
+
+def _curves(outcome: Outcome, found: Sequence[Quality]) -> Any:
+    figure, (axes,) = _figure()
+    last = max(outcome.audits)
+    for colour, name in zip(COLOURS, best(outcome, last, DETECTORS_SHOWN), strict=False):
+        own = [quality for quality in found if quality.detector == name]
+        exposures = [quality.exposures for quality in own]
+        axes.plot(exposures, [quality.auroc.value for quality in own], "o-", color=colour, label=name)
+        low, high = [quality.auroc.low for quality in own], [quality.auroc.high for quality in own]
+        axes.fill_between(exposures, low, high, color=colour, alpha=0.12)
+    axes.axhline(0.5, color="grey", linestyle=":")
+    axes.set(xlabel="exposures", ylabel="AUROC", title="trained versus held-out questions")
+    return figure
+
+
+def _roc(outcome: Outcome, exposures: int) -> Any:
+    figure, (axes,) = _figure()
+    scores = {detector.name: detector.scores for detector in outcome.detectors[exposures]}
+    for colour, name in zip(COLOURS, best(outcome, exposures, DETECTORS_SHOWN), strict=False):
+        points = list(sweep(scores[name], outcome))
+        x, y = [0.0, *(point["fpr"] for point in points)], [0.0, *(point["tpr"] for point in points)]
+        axes.step(x, y, where="post", color=colour, label=name)
+    axes.plot([0, 1], [0, 1], ":", color="grey")
+    axes.set(
+        xlabel="share of held-out questions flagged",
+        ylabel="share of trained questions flagged",
+        title=counted(exposures, "exposure"),
+    )
+    return figure
+
+
+def _distributions(outcome: Outcome, exposures: int) -> Any:
+    names = best(outcome, exposures, 4)
+    scores = {detector.name: detector.scores for detector in outcome.detectors[exposures]}
+    figure, axes = _figure(2, max(1, -(-len(names) // 2)))
+    for place, name in zip(axes, names, strict=False):
+        own, others = halves(scores[name], outcome.trained, outcome.held_out)
+        place.hist([own, others], bins=20, color=COLOURS[1::-1], label=["trained", "held out"])
+        place.set(title=name, xlabel="score", ylabel="questions")
+    return figure
+
+
+def _orders(outcome: Outcome, lines: Sequence[AuditLine], exposures: int) -> Any:
+    """The papers' dot-line plot: log-likelihood of every order of a question, with the published order marked."""
+    orders = {line.question: line.loglikelihoods for line in lines if not line.reason}
+    chosen = [next((name for name in half if name in orders), None) for half in (outcome.trained, outcome.held_out)]
+    figure, axes = _figure(2)
+    for place, name, half in zip(axes, chosen, ("trained", "held out"), strict=True):
+        if name is None:
+            continue
+        published, *_ = answers = orders[name]
+        place.plot(answers, "o-", color=COLOURS[0], markersize=3, linewidth=0.8)
+        place.plot(0, published, "D", color=COLOURS[1], label="published order")
+        place.set(title=f"{half}: {name}"[:60], xlabel="order", ylabel="log-likelihood, nats")
+    figure.suptitle(counted(exposures, "exposure"))
+    return figure

@@ -1,11 +1,5 @@
-"""Checks, before any work, that the optional packages of the lab are installed.
-
-Settings of a simulation, and the protocols of the papers.
-
-Selects the questions that a copy of the model is trained on, and those that are held out.
-
-Reserves a simulation's output folder for one set of settings.
-"""
+"""Settings of a simulation, the protocols of the papers, the draw of the questions that a copy of the model is trained
+on, and what is checked before any work."""
 
 from __future__ import annotations
 
@@ -16,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from lm_eval_leakage.files import LOCK, atomic_write
+from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.lab.exposure_text import ExposureText
 from lm_eval_leakage.lab.training import Recipe
 from lm_eval_leakage.questions.families import distinct
@@ -27,7 +21,6 @@ from lm_eval_leakage.records import Question
 TRAINING = ("transformers", "accelerate")
 REPORT = ("matplotlib", "sklearn")
 LORA = ("peft",)
-SMOLLM2 = ("gguf",)
 INSTALLED_AS = {"sklearn": "scikit-learn"}
 
 
@@ -154,14 +147,13 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 FEWEST_DRAWN = 4  # two trained and two held out, the minimum for a variance
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """trained, held_out: questions in the benchmark's order, in whole blocks of neighbours
     n_eligible: number of questions from which they were drawn
     """
 
-    trained: tuple[Question, ...]
-    held_out: tuple[Question, ...]
+    trained: list[Question]
+    held_out: list[Question]
     n_eligible: int
 
 
@@ -192,12 +184,9 @@ def split(
             "ask for fewer, or raise max_tokens"
         )
     chosen = rng.sample(range(len(blocks)), n_blocks)
-    trained, held_out = sorted(chosen[: n_blocks // 2]), sorted(chosen[n_blocks // 2 :])
-    return Split(
-        tuple(question for place in trained for question in blocks[place]),
-        tuple(question for place in held_out for question in blocks[place]),
-        len(blocks) * block,
-    )
+    halves = sorted(chosen[: n_blocks // 2]), sorted(chosen[n_blocks // 2 :])
+    trained, held_out = ([question for place in half for question in blocks[place]] for half in halves)
+    return Split(trained, held_out, len(blocks) * block)
 
 
 def _blocks(
@@ -220,14 +209,10 @@ def check_claim(settings: Simulation, folder: Path) -> None:
     file = folder / CLAIM
     if not file.exists():
         return
-    there, wanted = _read_claim(file), _claim_of(settings)
-    if there is None and {entry.name for entry in folder.iterdir()} <= {CLAIM, LOCK}:
-        return  # no results belong to it
-    if there is None:
-        raise ValueError(
-            f"{file} does not say which settings the results next to it have (it is truncated or damaged); give "
-            "another output folder, or remove that one"
-        )
+    try:
+        there, wanted = dict(json.loads(file.read_text(encoding="utf-8"))), _claim_of(settings)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{file} is damaged ({error}); give another output folder, or remove that one") from error
     for key in {**there, **wanted}:
         if there.get(key) != wanted.get(key):
             raise ValueError(
@@ -238,8 +223,7 @@ def check_claim(settings: Simulation, folder: Path) -> None:
 
 def claim(settings: Simulation, folder: Path) -> None:
     """Records the settings of the results in `folder`."""
-    if _read_claim(folder / CLAIM) is None:
-        atomic_write(folder / CLAIM, json.dumps(_claim_of(settings), indent=1))
+    atomic_write(folder / CLAIM, json.dumps(_claim_of(settings), indent=1))
 
 
 def _claim_of(settings: Simulation) -> dict[str, Any]:
@@ -248,12 +232,3 @@ def _claim_of(settings: Simulation) -> dict[str, Any]:
     if settings.recipe.schedule != "constant":
         fixed["last epoch"] = max(settings.epochs)  # the learning-rate schedule ends there
     return fixed
-
-
-def _read_claim(file: Path) -> dict[str, Any] | None:
-    """The recorded settings; None if there are none or the file is incomplete."""
-    try:
-        there = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return there if isinstance(there, dict) else None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 
 from lm_eval_leakage.files import sole_use
 from lm_eval_leakage.lab.detection import Audits, Detector
@@ -59,23 +61,12 @@ def simulate(settings: Simulation, folder: Path) -> Outcome:
     need_packages([*TRAINING, *REPORT, *(() if settings.recipe.lora_rank is None else LORA)])
     with sole_use(folder):
         check_claim(settings, folder)
-        return _outcome(settings, folder, _foresee(settings, folder))
+        return _outcome(settings, folder, *_foresee(settings, folder))
 
 
-@dataclass(frozen=True)
-class _Material:
-    """pool: the benchmark's questions
-    drawn: the trained and held-out questions, drawn at random from the pool
-    control: known-unseen questions
-    """
-
-    pool: Sequence[Question]
-    drawn: Split
-    control: Sequence[Question]
-
-
-def _foresee(settings: Simulation, folder: Path) -> _Material:
-    """Loads the questions, and checks everything that the simulation will need."""
+def _foresee(settings: Simulation, folder: Path) -> tuple[list[Question], Split, list[Question]]:
+    """Checks everything that the simulation will need. Returns the benchmark's questions, the trained and held-out
+    ones, drawn at random from them, and the known-unseen ones."""
     from lm_eval_leakage.harness.preflight import check_model
     from lm_eval_leakage.harness.tasks.given_questions import questions_of
 
@@ -88,13 +79,14 @@ def _foresee(settings: Simulation, folder: Path) -> _Material:
     if settings.select == "random":
         training_texts(settings, drawn.trained)
     _audits(settings, folder, [*drawn.trained, *drawn.held_out], pool).foresee(settings.detectors)
-    return _Material(pool, drawn, control)
+    return pool, drawn, control
 
 
-def _outcome(settings: Simulation, folder: Path, material: _Material) -> Outcome:
+def _outcome(
+    settings: Simulation, folder: Path, pool: Sequence[Question], drawn: Split, control: Sequence[Question]
+) -> Outcome:
     claim(settings, folder)
-    pool = material.pool
-    halves = material.drawn if settings.select == "random" else _hard_halves(settings, pool, folder)
+    halves = drawn if settings.select == "random" else _hard_halves(settings, pool, folder)
     texts = training_texts(settings, halves.trained)
     questions = [*halves.trained, *halves.held_out]
     references = _references(settings, folder, questions, pool)
@@ -104,11 +96,12 @@ def _outcome(settings: Simulation, folder: Path, material: _Material) -> Outcome
         return audits.answered(settings.detectors)
 
     found = {0: after(0)}  # before the training, which takes the longest
-    control = None if settings.control is None else _control(settings, folder / "control", material.control)
+    unseen = None if settings.control is None else _control(settings, folder / "control", control)
     model = folder / "model"
     trained = train(settings.pretrained, model, texts, settings.recipe, settings.epochs, seed=settings.seed)
     found |= {epoch: after(epoch, checkpoint) for epoch, checkpoint in trained.items()}
-    return Outcome(settings, _ids(halves.trained), _ids(halves.held_out), halves.n_eligible, found, control)
+    trained_ids, held_out = (tuple(question.id for question in half) for half in (halves.trained, halves.held_out))
+    return Outcome(settings, trained_ids, held_out, halves.n_eligible, found, unseen)
 
 
 def _audits(
@@ -139,8 +132,9 @@ def _references(
     if settings.reference is None:
         return {}
     wanted = [suffix for suffix in settings.against_reference if suffix in settings.detectors]
-    answers = Audits(folder, settings.model, settings.reference, questions, pool, metadata=settings.metadata)
-    return answers.answer_as_reference(folder / "reference", wanted)
+    answers = _audits(replace(settings, model_args=settings.reference), folder / "reference", questions, pool)
+    answers.answered(wanted)
+    return {suffix: answers.folder / suffix for suffix in wanted}
 
 
 def _control(settings: Simulation, folder: Path, questions: Sequence[Question]) -> Audits:
@@ -163,10 +157,6 @@ def training_texts(settings: Simulation, trained: Sequence[Question]) -> list[st
     return texts
 
 
-def _ids(questions: Sequence[Question]) -> tuple[str, ...]:
-    return tuple(question.id for question in questions)
-
-
 def with_checkpoint(settings: Simulation, checkpoint: Path) -> str:
     """The model's arguments for a trained copy: another `pretrained`, or the original with a LoRA adapter."""
     if settings.recipe.lora_rank is not None:
@@ -177,11 +167,11 @@ def with_checkpoint(settings: Simulation, checkpoint: Path) -> str:
 
 def _unique(questions: Sequence[Question]) -> list[Question]:
     """Makes ids distinct that occur in several tasks of a group."""
-    seen: dict[str, int] = {}
+    seen: Counter[str] = Counter()
     named = []
     for question in questions:
-        n_before = seen.get(question.id, 0)
-        seen[question.id] = n_before + 1
+        n_before = seen[question.id]
+        seen[question.id] += 1
         named.append(replace(question, id=f"{question.id}#{n_before}") if n_before else question)
     return named
 
@@ -190,7 +180,7 @@ def _hard_halves(settings: Simulation, pool: Sequence[Question], folder: Path) -
     fits = _fits(settings)
     rng = random.Random(settings.seed)
     candidates = rng.sample([q for q in pool if fits(q)], min(len(pool), CANDIDATES * settings.n_questions))
-    hard = set(_hard(settings, candidates, pool, folder))
+    hard = _hard(settings, candidates, pool, folder)
     return split(pool, settings.n_questions, eligible=lambda q: q.id in hard, block=settings.together, rng=rng)
 
 
@@ -204,16 +194,12 @@ def _fits(settings: Simulation) -> Callable[[Question], bool]:
     return lambda question: len(tokenizer(settings.text.write(question))["input_ids"]) <= most
 
 
-def _hard(
-    settings: Simulation, candidates: Sequence[Question], pool: Sequence[Question], folder: Path
-) -> Iterator[str]:
+def _hard(settings: Simulation, candidates: Sequence[Question], pool: Sequence[Question], folder: Path) -> set[str]:
     """Questions that the model answers incorrectly, with a perplexity above the mean of such questions."""
     audits = Audits(folder / "candidates", settings.model, settings.model_args, candidates, pool)
+    audits.answered(HARD_AUDITS)
     answers, likelihoods = HARD_AUDITS
     wrong = {line.question for line in audits.lines(answers) if line.values.get("whole") == 0}
     tokens = [line for line in audits.lines(likelihoods) if line.question in wrong and line.reason is None]
     found = {line.question: line.values["mean_loglikelihood"] for line in tokens}
-    if not found:
-        return
-    mean = sum(found.values()) / len(found)
-    yield from (name for name, loglikelihood in found.items() if loglikelihood < mean)
+    return {name for name, loglikelihood in found.items() if loglikelihood < fmean(found.values())}

@@ -1,14 +1,11 @@
-"""Checkpoints from which an interrupted training resumes; incomplete ones are not used.
+"""Trains a causal language model further on given texts: full fine-tuning or LoRA, resumable.
 
-The trainer writes a checkpoint file by file. A list of its files, with their sizes, is written after all of them are
-on disk, and only then is the previous checkpoint removed: after the first, there is always a complete one.
-
-Trains a causal language model further on given texts: full fine-tuning or LoRA, resumable.
+The trainer writes a checkpoint file by file. Once all of it is on disk it is renamed, and only then is the previous
+one removed: after the first epoch, there is always a complete one, and no incomplete one under such a name.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import sys
@@ -18,76 +15,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.files import atomic_move, atomic_remove, atomic_write, set_aside, to_disk
+from lm_eval_leakage.files import atomic_move, atomic_remove, published
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-LIST = "files_of_checkpoint.json"
+COMPLETE = re.compile(r"epoch_(\d+)")
 
 
-def newest_whole(state: Path, before: int) -> Path | None:
-    """The newest complete checkpoint after fewer than `before` epochs; incomplete ones are renamed."""
-    for checkpoint in _checkpoints(state):
-        if _epoch(checkpoint) is None:
-            aside = set_aside(checkpoint, "broken")
-            logger.warning("%s was not saved completely; it is renamed to %s", checkpoint, aside.name)
-    found = {epoch: checkpoint for epoch, checkpoint in _whole(state).items() if epoch < before}
-    if not found:
-        return None
-    logger.warning("the training resumes after epoch %d, from %s", max(found), found[max(found)])
-    return found[max(found)]
+def complete_checkpoints(state: Path) -> dict[int, Path]:
+    """Those from which a training can resume, by the number of epochs after which they were saved."""
+    found = {place: COMPLETE.fullmatch(place.name) for place in state.glob("*")}
+    return {int(name[1]): place for place, name in found.items() if name}
+
+
+def keep_checkpoint(checkpoint: Path, epoch: int) -> None:
+    """Renames a checkpoint that the trainer has written, once all of it is on disk, and removes all others."""
+    complete = checkpoint.with_name(f"epoch_{epoch}")
+    published(checkpoint, complete)
+    for other in list(complete.parent.glob("[!.]*")):
+        if other != complete:
+            atomic_remove(other)
 
 
 def remove_used(state: Path, up_to: int) -> None:
     """Removes the checkpoints of a finished training of `up_to` epochs, but not those of a longer one."""
-    if max(_whole(state), default=0) <= up_to:
+    if max(complete_checkpoints(state), default=0) <= up_to:
         atomic_remove(state)
-
-
-def seal(checkpoint: Path, epoch: int) -> None:
-    """Marks `checkpoint` as complete, once all of it is on disk, and removes the other checkpoints."""
-    to_disk(checkpoint)
-    sizes = {file.relative_to(checkpoint).as_posix(): file.stat().st_size for file in _files(checkpoint)}
-    atomic_write(checkpoint / LIST, json.dumps({"epoch": epoch, "files": sizes}))
-    for other in _checkpoints(checkpoint.parent):
-        if other != checkpoint:
-            atomic_remove(other)
-
-
-def sealing() -> Any:
-    """A trainer callback that seals every checkpoint that the trainer saves."""
-    from transformers import TrainerCallback
-
-    class Sealing(TrainerCallback):  # type: ignore[misc]
-        def on_save(self, args: Any, state: Any, control: Any, **_: object) -> None:
-            if state.is_world_process_zero:
-                seal(Path(args.output_dir) / f"checkpoint-{state.global_step}", round(state.epoch))
-
-    return Sealing()
-
-
-def _checkpoints(state: Path) -> list[Path]:
-    return [entry for entry in sorted(state.glob("*")) if CHECKPOINT.fullmatch(entry.name)]
-
-
-def _whole(state: Path) -> dict[int, Path]:
-    """The complete checkpoints, by epoch."""
-    return {epoch: place for place in _checkpoints(state) if (epoch := _epoch(place)) is not None}
-
-
-def _epoch(checkpoint: Path) -> int | None:
-    """The number of epochs after which a checkpoint was saved; None if it is incomplete."""
-    try:
-        sealed = json.loads((checkpoint / LIST).read_text(encoding="utf-8"))
-        whole = all((checkpoint / name).stat().st_size == size for name, size in sealed["files"].items())
-        return int(sealed["epoch"]) if whole else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def _files(checkpoint: Path) -> list[Path]:
-    return [file for file in sorted(checkpoint.rglob("*")) if file.is_file() and file.name != LIST]
 
 
 @dataclass(frozen=True)
@@ -137,8 +90,10 @@ def train(
         tokenizer.pad_token = tokenizer.eos_token
     trainer = _trainer(source, state, tokenizer, texts, recipe, max(epochs), seed)
     trainer.add_callback(_keeping(asked, tokenizer))
-    trainer.add_callback(sealing())
-    last = newest_whole(state, before=min(missing))
+    resumable = {epoch: place for epoch, place in complete_checkpoints(state).items() if epoch < min(missing)}
+    last = resumable[max(resumable)] if resumable else None
+    if last is not None:
+        logger.warning("the training resumes after epoch %d, from %s", max(resumable), last)
     try:
         with redirect_stdout(sys.stderr):  # the trainer prints its log; stdout is for the caller's results
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
@@ -185,7 +140,7 @@ def _trainer(
         use_cpu=not on_gpu,
         seed=seed,
         save_strategy="epoch",
-        save_total_limit=None,  # `sealing` removes the previous one once the next is complete
+        save_total_limit=None,  # `keep_checkpoint` removes the previous one once the next is complete
         report_to=[],
         dataloader_pin_memory=on_gpu,
     )
@@ -229,10 +184,14 @@ def _optimizer(model: Any, recipe: Recipe) -> Any:
 
 
 def _keeping(asked: dict[int, Path], tokenizer: Any) -> Any:
-    """A trainer callback that saves the model, atomically, at the end of each requested epoch."""
+    """A trainer callback that saves the model, atomically, at the end of each requested epoch, and keeps each complete
+    checkpoint until the next one."""
     from transformers import TrainerCallback
 
     class Keeping(TrainerCallback):  # type: ignore[misc]
+        def on_save(self, args: Any, state: Any, control: Any, **_: object) -> None:
+            keep_checkpoint(Path(args.output_dir) / f"checkpoint-{state.global_step}", round(state.epoch))
+
         def on_epoch_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: object) -> None:
             place = asked.get(round(state.epoch))
             if place is None or place.exists():

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
-from lm_eval_leakage.files import atomic_write
-from lm_eval_leakage.logs.audit_line import as_logged, scored_texts
+from lm_eval_leakage.logs.audit_line import scored_texts
 
 logger = logging.getLogger(__name__)
 
@@ -64,13 +62,6 @@ def read_reference(place: str) -> ReferenceLog:
             "output folder of a run of the same task with --log_samples"
         )
     return ReferenceLog(found, _model_of(path) or place)
-
-
-def write_reference(folder: Path, model: str, samples: Iterable[Mapping[str, Any]]) -> None:
-    """Writes in-memory samples as a log, as a run with --log_samples would."""
-    lines = [json.dumps(as_logged(sample)) for sample in samples]
-    atomic_write(folder / "results_reference.json", json.dumps({"model_name": model}))
-    atomic_write(folder / "samples_reference.jsonl", "\n".join(lines))  # last: it marks the reference as complete
 
 
 def _model_of(place: Path) -> str | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from hashlib import blake2b
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -26,8 +25,12 @@ def question_key(question: Question) -> str:
     invisible characters. Empty, so that it has no copies, for a shard."""
     if isinstance(question, Shard):
         return ""
-    parts = [_comparable(question.stem), *sorted(map(_comparable, question.options))]
-    return hashlib.sha256("\x1f".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return hashlib.sha256(_joined(question, _comparable)).hexdigest()[:16]
+
+
+def _joined(question: Question, read: Callable[[str], str]) -> bytes:
+    """Stem and options, in an order that does not depend on the published one."""
+    return "\x1f".join([read(question.stem), *sorted(map(read, question.options))]).encode("utf-8", "surrogatepass")
 
 
 def _comparable(text: str) -> str:
@@ -125,8 +128,7 @@ def described(questions: Iterable[tuple[Question, bool]]) -> Described:
 
 def text_digest(question: Question) -> str:
     """Equal for questions that differ only in case, punctuation, white space or the order of their options."""
-    parts = [_normalised(question.stem), *sorted(map(_normalised, question.options))]
-    return blake2b("\x1f".join(parts).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    return hashlib.blake2b(_joined(question, _normalised), digest_size=12).hexdigest()
 
 
 def _normalised(text: str) -> str:

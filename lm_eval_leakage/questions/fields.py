@@ -114,45 +114,37 @@ def _changed(keys: Sequence[_Key], reading: str) -> dict[int, dict[str, int | li
 
 def _reading_of(keys: Sequence[_Key]) -> tuple[str, str]:
     """The reading of all keys, and the doubt that is left. Raises ValueError as `read_keys`."""
-    fitting = [reading for reading in READINGS if all(key.read_as(reading) is not None for key in keys)]
+    found = {reading: [key.read_as(reading) for key in keys] for reading in READINGS}
+    fitting = [reading for reading, places in found.items() if None not in places]
     if not fitting:
-        raise ValueError(_unread(keys))
+        raise ValueError(_unread(keys, found))
     first, *others = fitting
     if first == BY_LABEL and all(key.labels is not None for key in keys):
         return first, ""
-    differing = {other: found for other in others if (found := _differing(keys, first, other))}
+    differing = {
+        other: [key for key, one, two in zip(keys, found[first], found[other], strict=True) if one != two]
+        for other in others
+        if found[other] != found[first]
+    }
     if not differing:
         return first, ""
-    named = f"{' and '.join([first, *differing])}, which mean different options"
-    if not _is_documented(keys, first) or _chance_of_doubt(keys) < BY_CHANCE:
+    # of indices, only numbers are documented: digits in quotes may be anything
+    in_quotes = any(isinstance(value, str) for key in keys for value in key.values)
+    is_documented = first == BY_LABEL or (first == FROM_0 and not in_quotes)
+    # that right answers at random places are never at the first, as those that could be counted from 0 and from 1
+    chance = math.prod(1 - 1 / len(key.options) for key in keys)
+    if not is_documented or chance < BY_CHANCE:
+        named = f"{' and '.join([first, *differing])}, which mean different options"
         other, rows = next(iter(differing.items()))
         shown = "; ".join(f"{key}: {key.meant_by(first)}, {key.meant_by(other)}" for key in rows[:ROWS_NAMED])
         raise ValueError(f"right answers can be read as {named} ({shown}); {REMEDY}")
     return first, f"right answers are read as {first}, as documented, but could be {', '.join(differing)}; {REMEDY}"
 
 
-def _is_documented(keys: Sequence[_Key], reading: str) -> bool:
-    """Of indices, only numbers are: digits in quotes may be anything."""
-    return reading == BY_LABEL or (
-        reading == FROM_0 and not any(isinstance(value, str) for key in keys for value in key.values)
-    )
-
-
-def _differing(keys: Sequence[_Key], reading: str, other: str) -> list[_Key]:
-    return [key for key in keys if key.read_as(reading) != key.read_as(other)]
-
-
-def _chance_of_doubt(keys: Sequence[_Key]) -> float:
-    """The probability that right answers at random places are never at the first, as those that could be counted from
-    0 and from 1."""
-    return math.prod(1 - 1 / len(key.options) for key in keys)
-
-
-def _unread(keys: Sequence[_Key]) -> str:
+def _unread(keys: Sequence[_Key], found: Mapping[str, Sequence[Places | None]]) -> str:
     """Which rows do not fit the reading that fits most."""
-    unfit = {reading: [key for key in keys if key.read_as(reading) is None] for reading in READINGS}
-    best = min(unfit, key=lambda reading: len(unfit[reading]))
-    rows = unfit[best]
+    best = min(found, key=lambda reading: found[reading].count(None))
+    rows = [key for key, places in zip(keys, found[best], strict=True) if places is None]
     shown = ", ".join(f"{key} (of {len(key.options)} options)" for key in rows[:ROWS_NAMED])
     more = f" and {len(rows) - ROWS_NAMED} more" if len(rows) > ROWS_NAMED else ""
     fit = f"those of {len(keys) - len(rows)} of {len(keys)} rows are {best}, but " if len(rows) < len(keys) else ""
@@ -248,6 +240,8 @@ def _listed(doc: Doc, stem: str, choices: str) -> Raw:
     options = doc[choices]
     if not isinstance(options, Mapping):
         return Raw(doc[stem], options)
+    if "text" not in options:  # TruthfulQA
+        return Raw(doc[stem], options["choices"])
     return Raw(doc[stem], options["text"], labels=[str(label) for label in options["label"]])
 
 
@@ -272,10 +266,6 @@ def _math_qa(doc: Doc, stem: str, choices: str) -> Raw:
     return Raw(doc[stem], [text.rstrip().rstrip(" ,") for text in texts], labels=labels)
 
 
-def _truthful_qa(doc: Doc, stem: str, targets: str) -> Raw:
-    return Raw(doc[stem], doc[targets]["choices"])
-
-
 # Columns of data sets that name options by their role.
 GPQA = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
 SCIQ = ("distractor3", "distractor1", "distractor2", "correct_answer")
@@ -292,7 +282,7 @@ LAYOUTS = (
     Layout(("question", *SCIQ), _columns, right=3),
     Layout(("question", "opa", "opb", "opc", "opd"), _columns, ("cop",)),
     Layout(("goal", "sol1", "sol2", "label"), _columns, ("label",)),
-    Layout(("question", "mc1_targets"), _truthful_qa, right=0),
+    Layout(("question", "mc1_targets"), _listed, right=0),
     Layout(("question", "choices"), _listed, ("answer",)),
 )
 

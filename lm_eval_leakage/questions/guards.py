@@ -2,7 +2,7 @@
 
 A guard is a reason to doubt a flag on the question. Each is a function of the options alone, except `mentioned` and
 `passage`, which need the question's text, and `templated`, which needs the other questions. They are recognised by
-wording: "all of the above" and "cannot be determined" in thirteen languages (`questions.sayings`), the others in
+wording: "all of the above" and "cannot be determined" in thirteen languages (`sayings.yaml`), the others in
 English and Chinese.
 Limits: a question without a guard may still have a natural order.
 """
@@ -14,17 +14,20 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from pathlib import Path
+
+import yaml
 
 from lm_eval_leakage.questions.natural_orders import Options, in_order_of_mention, is_growing, is_sorted
-from lm_eval_leakage.questions.sayings import LANGUAGES
 from lm_eval_leakage.records import Question
 
 MANY = 5  # a set of options that so many questions share is a template
 OPTIONS_AT_ONCE = 64  # remembered, since several guards of one question ask the same about each option
 LONGEST_SAYING = 1000  # characters; longer options are not matched as a whole
 
-_OTHERS = re.compile(rf"^\W*(?:{'|'.join(own.others for own in LANGUAGES.values())})\W*$", re.VERBOSE)
-_NO_ANSWER = [re.compile(own.no_answer, re.VERBOSE) for own in LANGUAGES.values()]  # quicker than one pattern
+_SAYINGS = yaml.safe_load(Path(__file__).with_name("sayings.yaml").read_text(encoding="utf-8")).values()
+_OTHERS = re.compile(rf"^\W*(?:{'|'.join(own['others'] for own in _SAYINGS)})\W*$", re.VERBOSE)
+_NO_ANSWER = [re.compile(own["no_answer"], re.VERBOSE) for own in _SAYINGS]  # quicker than one pattern
 # Unambiguous: with two ways to match, the time would double with every letter of a list. Not a part of a word: "Core".
 _LETTER = r"\(?(?<![A-Z])[A-J](?![A-Z])\)?"
 _LETTERS = re.compile(
@@ -158,7 +161,8 @@ TEMPLATED = "templated"
 PASSAGE = "passage"  # a text with as many parts as there are options, which they may follow in other words
 _SENTENCE_END = r"[.!?…؟][\"'”’)\]]*(?=\s|$)|[。！？।]"
 _SENTENCES = re.compile(_SENTENCE_END)
-_PARTS = re.compile("|".join([_SENTENCE_END, r"[,;:](?=\s)|[，、；：،؛]", *(own.joins for own in LANGUAGES.values())]))
+_JOINS = [own["signs"] if "signs" in own else rf"(?<!\S)(?:{own['words']})(?!\S)" for own in _SAYINGS]
+_PARTS = re.compile("|".join([_SENTENCE_END, r"[,;:](?=\s)|[，、；：،؛]", *_JOINS]))
 MENTIONED = "mentioned"  # the question's text names options in the order in which they are published
 
 

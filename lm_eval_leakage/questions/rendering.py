@@ -32,7 +32,9 @@ FORMATS = {
 }
 
 
-def option_format(name: str) -> OptionFormat:
+def option_format(name: str | None) -> OptionFormat:
+    """One of FORMATS, the usual one for None; raises ValueError for another name."""
+    name = "usual" if name is None else name
     if name not in FORMATS:
         raise ValueError(f"format is {name!r}; choose one of: {', '.join(FORMATS)}")
     return FORMATS[name]
@@ -47,15 +49,21 @@ def context_and_block(
     """
     if format_name is None and question.frame is not None:
         return question.frame.before, question.frame.block
-    style = option_format(format_name or "usual")
+    style = option_format(format_name)
     return stem_text(question, style), partial(option_block, style=style)
+
+
+def whole_text(question: Question, format_name: str | None = None) -> str:
+    """The question with its options in the published order; format_name as above."""
+    context, block = context_and_block(question, format_name)
+    return context + block(question.options)
 
 
 def context_and_markers(question: Question, format_name: str | None = None) -> tuple[str, Sequence[str]]:
     """The text before the options, and what stands before the option in each place; format_name as above."""
     if format_name is None and question.frame is not None:
         return question.frame.before, question.frame.markers
-    style = option_format(format_name or "usual")
+    style = option_format(format_name)
     return stem_text(question, style), _labels(style, len(question.options))
 
 
@@ -134,8 +142,6 @@ def asked_for_letter(question: Question, options: Sequence[str], stem: str | Non
 
 def _letters(question: Question, n_options: int) -> Sequence[str]:
     if question.frame is None:
-        if n_options > len(ascii_uppercase):
-            raise UntestableQuestion(f"{n_options} options, but labels end at Z; the limit is 26")
         return ascii_uppercase[:n_options]
     labels = [re.findall(r"\w+", marker) for marker in question.frame.markers]
     if not all(labels):
@@ -145,14 +151,6 @@ def _letters(question: Question, n_options: int) -> Sequence[str]:
 
 def up_to_label(question: Question, place: int, format_name: str | None = None) -> str:
     """Question and options before `place`, ending with the label of `place` and no white space after it."""
-    before, block = context_and_block(question, format_name)
-    left = len(question.options) - place
-    shown = block([*question.options[:place], *[""] * left])
-    mark = next((character for character in map(chr, PRIVATE_USE) if character not in shown), None)
-    if mark is None:
-        raise UntestableQuestion("its text uses every character that could serve as a marker")
-    following = block([*question.options[:place], mark, *[""] * (left - 1)])
-    return (before + shown[: following.index(mark)]).rstrip()
-
-
-PRIVATE_USE = range(0xE000, 0xF900)  # Unicode's private-use area, unlikely in any text
+    context, markers = context_and_markers(question, format_name)
+    before = "".join(map(str.__add__, markers, question.options[:place]))
+    return (context + before + markers[place]).rstrip()

@@ -21,8 +21,7 @@ from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.table import known_rows, pooled
 from lm_eval_leakage.harness.tasks.given_questions import audit_of, audits_shards
 from lm_eval_leakage.harness.tasks.templates import WORDING_AUDIT, suffixes
-from lm_eval_leakage.logs.audit_line import AuditLine, as_logged, read_line
-from lm_eval_leakage.logs.reference_log import write_reference
+from lm_eval_leakage.logs.audit_line import AuditLine, read_line
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import OrderAnswers, Question
 from lm_eval_leakage.results import data_verdict as verdict_rows
@@ -31,6 +30,7 @@ from lm_eval_leakage.results.published_orders import EXACT
 from lm_eval_leakage.stats.order_power import CONTROL_FORMS
 from tests.fakes import FakeLM, by_hash
 from tests.harness.test_task import ABOVE, ONE, TASK, evaluate, lines
+from tests.logs.test_reference_log import log
 from tests.written_tasks import write_task
 
 extend_harness(TaskManager)
@@ -171,6 +171,16 @@ def test_questions_with_a_natural_order_are_not_asked_in_the_control_form(questi
         assert len(line["resps"]) == N_ORDERS + (0 if line["guards"] else N_CONTROL)
 
 
+def test_with_a_reference_the_control_form_is_not_asked(questions_file, tmp_path: Path) -> None:
+    metadata = questions_file(DOCS)
+    elder = evaluate(FakeLM(fond_of_natural), metadata | {"control_form": False})
+    log(elder, tmp_path / "elder", TASK)
+    lm = FakeLM(lambda *texts: with_memory(*texts) + by_hash(*reversed(texts)))
+    found = verdict(evaluate(lm, metadata | {"reference_log": str(tmp_path / "elder")}))
+    assert not any(is_control(context) for context, _ in lm.asked)
+    assert (found["basis"], found["word"], found["n"]) == ("reference", "strong evidence", len(DOCS))
+
+
 def test_only_the_audit_of_all_orders_asks_the_control_form_and_papers_are_asked_as_they_ask() -> None:
     questions = [question_from_doc(doc) for doc in DOCS]
     asking = set()
@@ -280,10 +290,7 @@ def test_the_sentence_is_logged_for_a_group_instead_of_its_members(group, caplog
 
 def read(results) -> list[AuditLine]:
     """The lines of the first statistic, as they are read from the saved log."""
-    return [
-        read_line(json.loads(json.dumps(line | as_logged(line), default=str)), TASK)
-        for line in lines(results, "max_order")
-    ]
+    return [read_line(json.loads(json.dumps(line, default=str)), TASK) for line in lines(results, "max_order")]
 
 
 @pytest.mark.parametrize("with_reference", [False, True])
@@ -293,7 +300,7 @@ def test_a_log_is_read_back_as_the_answers_that_the_verdict_was_computed_from(
     metadata = questions_file([*DOCS, ONE, ABOVE])
     if with_reference:
         elder = evaluate(FakeLM(fond_of_natural), metadata)
-        write_reference(tmp_path / "elder", "elder", elder["samples"][TASK])
+        log(elder, tmp_path / "elder", TASK)
         metadata |= {"reference_log": str(tmp_path / "elder")}
     given: list[tuple[OrderAnswers, ...]] = []
     monkeypatch.setattr(

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from lm_eval_leakage.lab.calibrate import from_held_out
-from lm_eval_leakage.lab.detection import read_lines
 from lm_eval_leakage.lab.settings import Simulation
 from lm_eval_leakage.lab.simulation import Outcome
-from lm_eval_leakage.logs.audit_line import LINE_VERSION, VERSION_KEY
+from lm_eval_leakage.logs.audit_line import LINE_VERSION, VERSION_KEY, read_line
 from lm_eval_leakage.records import Question
 from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS
 
@@ -25,9 +24,10 @@ def outcome() -> Outcome:
         {
             VERSION_KEY: LINE_VERSION,
             "benchmark": "mmlu",
-            "id": name,
+            "doc": {"id": name},
+            "doc_hash": name,
             "filter": "test",
-            "answers": [],
+            "resps": [],
             "detector": "test",
             "ranks_by": "statistic,other" if i else "",
             "guards": "in_order" if i % 5 == 0 else "",
@@ -36,7 +36,7 @@ def outcome() -> Outcome:
         }
         for i, name in enumerate(names)
     ]
-    audits = SimpleNamespace(questions=questions, lines=lambda suffix: read_lines(suffix, {"lines": lines}))
+    audits = SimpleNamespace(questions=questions, lines=lambda suffix: [read_line(one, suffix) for one in lines])
     settings = Simulation("pretrained=M", "mmlu", detectors=("leakage_perm",), epochs=(3,))
     return Outcome(settings, tuple(names[:N]), tuple(names[N:]), 2 * N, {3: audits})
 

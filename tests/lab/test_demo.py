@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage import question_from_doc
-from lm_eval_leakage.lab import demo
+from benchmarks import demo
 
 
 @pytest.mark.parametrize("n", [demo.FEWEST_QUESTIONS, 81, demo.N_FRESH])
@@ -17,16 +16,6 @@ def test_each_question_is_in_one_half_and_each_half_can_be_judged(n: int) -> Non
     assert sorted(json.dumps(row) for part in parts.values() for row in part) == sorted(map(json.dumps, rows))
     assert min(map(len, parts.values())) >= 20
     assert abs(len(parts[demo.TRAINED]) - len(parts[demo.HELD_OUT])) <= 1
-
-
-def test_each_half_is_a_file_of_questions(tmp_path: Path) -> None:
-    demo.write_halves(tmp_path, demo.halves(demo.fresh_rows()))
-    questions = [
-        question_from_doc(json.loads(line))
-        for half in (demo.TRAINED, demo.HELD_OUT)
-        for line in (tmp_path / f"{half}.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    assert len({question.id for question in questions}) == demo.N_FRESH
 
 
 def test_the_conclusion_has_each_verdict_next_to_what_is_true(tmp_path: Path) -> None:

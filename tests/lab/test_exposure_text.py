@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from lm_eval_leakage.lab.exposure_text import ExposureText, documents, in_other_words, ordinary_texts
+from lm_eval_leakage.lab.exposure_text import ExposureText, in_other_words, ordinary_texts
 from lm_eval_leakage.records import Frame, Question
 
 QUESTION = Question("1", "Which? ", ("w", "x", "y", "z"), answer=2, subject="high_school_physics")
@@ -31,21 +31,9 @@ def test_the_letter_follows_the_right_option_when_options_are_shuffled() -> None
         assert f"\n{letter}. y" in text
 
 
-def test_a_shuffled_order_is_the_same_each_time() -> None:
-    assert ExposureText(order="shuffled").write(QUESTION) == ExposureText(order="shuffled").write(QUESTION)
-
-
-def test_prose_has_no_letters() -> None:
-    assert ExposureText(layout="prose").write(QUESTION) == "Which? w. x. y. z.\nAnswer: y"
-
-
 def test_the_header_names_the_subject() -> None:
     text = ExposureText(header=True, answer=False).write(QUESTION)
     assert text.startswith("The following is a multiple choice question about high school physics.\n\nWhich?")
-
-
-def test_neighbours_make_one_document() -> None:
-    assert documents(["a", "b", "c"], 2) == ["a\n\nb", "c"]
 
 
 @pytest.mark.parametrize("name", ["order", "layout"])

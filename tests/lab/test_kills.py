@@ -19,7 +19,7 @@ def test_a_killed_simulation_resumes_to_the_result_of_an_uninterrupted_one() -> 
     )
     assert done.returncode == 0, done.stderr
     trials = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(trials) == 6
+    assert len(trials) == 4
     for trial in trials:
         assert (trial["resumed"], trial["same"], trial["left"]) == (True, True, []), trial
     assert any(trial["killed"] for trial in trials)

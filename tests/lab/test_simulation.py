@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lm_eval_leakage.lab import outcome_report as report
-from lm_eval_leakage.lab import simulation
-from lm_eval_leakage.lab.outcome_report import methods_table, qualities
+from lm_eval_leakage.lab.detection import read_lines
+from lm_eval_leakage.lab.outcome_report import qualities
 from lm_eval_leakage.lab.settings import PROTOCOLS, Simulation
 from lm_eval_leakage.lab.simulation import simulate, with_checkpoint
 from lm_eval_leakage.lab.training import Recipe
@@ -78,41 +79,16 @@ def test_the_test_of_question_order_counts_shards_and_the_others_questions(done)
     assert (found(outcome, "max_order", 2).n_trained, len(outcome.trained)) == (6, 6)
 
 
-def test_the_table_has_one_row_per_detector_with_its_cost(done) -> None:
-    _, outcome = done
-    table = methods_table([q for q in qualities(outcome) if q.exposures == 30])
-    assert table.count("\n") == 1 + 4 + 2 + 1
-    assert "| `max_order` | 6 + 6 | 0 |" in table
-    assert found(outcome, "max_order", 30).n_tokens > 20 * found(outcome, "token_evidence/min_k", 30).n_tokens
-
-
-def test_the_report_has_the_papers_tables_and_plots(done) -> None:
-    folder, outcome = done
-    text = report.write(outcome, folder)
-    assert "| `max_order` |" in text
-    assert "## After 30 exposures" in text
-    quality = json.loads((folder / "quality.json").read_text())
-    rates = quality["thresholds"]["30"]["token_evidence/mean_loglikelihood"]
-    assert (rates[-1]["tpr"], rates[-1]["fpr"]) == (1, 1)
-    calibration = read_calibration(str(folder / "calibration_30.json"))
-    assert calibration.whose == "copy"
-    assert calibration.combined is None  # six questions per half are too few for cross-validation
-    (key,) = [key for key in calibration.detectors if key == "max_order"]
-    assert len(calibration.detectors[key].unseen["all"]) == len(calibration.detectors[key].seen) == 6
-    for name in ("auroc", "roc_30", "scores_30", "orders_30"):
-        assert (folder / f"{name}.png").stat().st_size > 5000
-
-
 def test_the_same_folder_is_reused_only_what_is_missing_is_run_and_other_settings_are_refused(
     done, tiny: str, benchmark: str, monkeypatch
 ) -> None:
     folder, outcome = done
     before = list(qualities(outcome))
     with monkeypatch.context() as patch:
-        patch.setattr(simulation.Audits, "_run", lambda *_: pytest.fail("an audit is run again"))
+        patch.setattr("lm_eval_leakage.harness.saved_run.run_saved", lambda *_: pytest.fail("an audit is run again"))
         assert list(qualities(simulate(settings(tiny, benchmark), folder))) == before
-    lost = folder / "audits_2" / "leakage_tokens.json"
-    lost.unlink()
+    lost = folder / "audits_2" / "leakage_tokens"
+    shutil.rmtree(lost)
     again = list(qualities(simulate(settings(tiny, benchmark), folder)))
     assert lost.exists()
     assert [q.auroc for q in again] == [q.auroc for q in before]
@@ -126,7 +102,7 @@ def test_a_killed_training_resumes_from_its_last_epoch(tiny: str, benchmark: str
     from transformers import Trainer
 
     whole = settings(tiny, benchmark, epochs=(1, 4), detectors=("leakage_tokens",))
-    expected = simulate(whole, tmp_path / "whole").audits[4].audit("leakage_tokens")["lines"]
+    expected = simulate(whole, tmp_path / "whole").audits[4].lines("leakage_tokens")
 
     class KilledError(Exception):
         pass
@@ -150,10 +126,10 @@ def test_a_killed_training_resumes_from_its_last_epoch(tiny: str, benchmark: str
             "training_step",
             lambda self, *a, **k: (steps.append(self.state.global_step), original(self, *a, **k))[1],
         )
-        again = simulate(whole, tmp_path / "killed").audits[4].audit("leakage_tokens")["lines"]
+        again = simulate(whole, tmp_path / "killed").audits[4].lines("leakage_tokens")
     assert steps == [2, 3]
-    assert [line["mean_loglikelihood"] for line in again] == pytest.approx(
-        [line["mean_loglikelihood"] for line in expected], abs=1e-4
+    assert [line.values["mean_loglikelihood"] for line in again] == pytest.approx(
+        [line.values["mean_loglikelihood"] for line in expected], abs=1e-4
     )
 
 
@@ -188,12 +164,10 @@ def test_a_reference_is_run_once_and_its_log_likelihoods_are_compared(
     (untrained,) = [d for d in outcome.detectors[0] if d.name == over_reference]
     assert max(map(abs, untrained.scores.values())) < 1e-4
     assert found(outcome, over_reference, 30).auroc.value > 0.9
-    lines = {suffix: outcome.audits[30].audit(suffix)["lines"] for suffix in wanted.detectors}
-    assert all(line["detector"].endswith(f":reference={tiny}") for line in lines["leakage_relative"])
-    assert not any("reference" in line["detector"] for line in lines["leakage_perm"])
-    monkeypatch.setattr(
-        "lm_eval_leakage.harness.tasks.given_questions.load_model", lambda *_: pytest.fail("a model is loaded")
-    )
+    lines = {suffix: outcome.audits[30].lines(suffix) for suffix in wanted.detectors}
+    assert all(line.detector.endswith(f":reference={tiny}") for line in lines["leakage_relative"])
+    assert not any("reference" in line.detector for line in lines["leakage_perm"])
+    monkeypatch.setattr("lm_eval_leakage.harness.saved_run.run_saved", lambda *_: pytest.fail("a model is loaded"))
     assert simulate(wanted, tmp_path).detectors[30] == outcome.detectors[30]
 
 
@@ -218,17 +192,15 @@ def test_hard_questions_are_answered_incorrectly_and_less_likely_than_the_mean(
 ) -> None:
     hard = settings(tiny, benchmark, select="hard", n_questions=4, epochs=(1,), block=1, detectors=("leakage_tokens",))
     outcome = simulate(hard, tmp_path)
-    lines = {
-        name: {
-            line["id"]: line for line in json.loads((tmp_path / "candidates" / f"{name}.json").read_text())["lines"]
-        }
+    values = {
+        name: {line.question: line.values for line in read_lines(tmp_path / "candidates" / name)}
         for name in ("leakage_semihalf", "leakage_tokens")
     }
-    wrong = [name for name, line in lines["leakage_semihalf"].items() if not line["whole"]]
-    mean = sum(lines["leakage_tokens"][name]["mean_loglikelihood"] for name in wrong) / len(wrong)
+    wrong = [name for name, own in values["leakage_semihalf"].items() if not own["whole"]]
+    mean = sum(values["leakage_tokens"][name]["mean_loglikelihood"] for name in wrong) / len(wrong)
     for name in (*outcome.trained, *outcome.held_out):
         assert name in wrong
-        assert lines["leakage_tokens"][name]["mean_loglikelihood"] < mean
+        assert values["leakage_tokens"][name]["mean_loglikelihood"] < mean
 
 
 @pytest.mark.parametrize(
@@ -245,15 +217,3 @@ def test_hard_questions_are_answered_incorrectly_and_less_likely_than_the_mean(
 def test_invalid_settings_are_named(tiny: str, benchmark: str, change, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         settings(tiny, benchmark, **change)
-
-
-def test_an_unknown_benchmark_is_named(tiny: str, tmp_path: Path, monkeypatch) -> None:
-    from lm_eval.tasks import TaskManager
-
-    from lm_eval_leakage.harness.tasks import given_questions
-
-    monkeypatch.setattr(
-        given_questions, "TaskManager", lambda **options: TaskManager(**options, include_defaults=False)
-    )
-    with pytest.raises(ValueError, match="benchmark is 'mnlu'; it must be a task, group or tag of the harness"):
-        simulate(settings(tiny, "mnlu"), tmp_path)

@@ -13,7 +13,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.tasks.metadata import probe_of, reference_of
-from lm_eval_leakage.logs.reference_log import read_reference, write_reference
+from lm_eval_leakage.logs.reference_log import read_reference
 from tests.fakes import FakeLM, by_hash
 
 extend_harness(TaskManager)
@@ -107,18 +107,12 @@ def test_scores_against_a_reference_are_not_those_without(questions_file, tmp_pa
     assert results["samples"][TASK][0]["detector"] == "max_order:reference=elder"
 
 
-def test_what_is_written_in_this_process_reads_as_a_run_does(questions_file, tmp_path) -> None:
-    results = audit(by_hash, questions_file(DOCS))
-    write_reference(tmp_path / "ours", "elder", results["samples"][TASK])
-    ours, run = read_reference(str(tmp_path / "ours")), read_reference(str(log(results, tmp_path / "run")))
-    assert (ours.model, len(ours)) == ("elder", len(run))
-    assert ours._loglikelihoods == run._loglikelihoods
-
-
 def test_a_folder_with_logs_of_two_models_is_refused_and_copies_of_annotate_are_not_read(tmp_path, caplog) -> None:
-    sample = {"arguments": [("Which?", " A")], "resps": [[(-1.0, False)]]}
+    sample = {"arguments": {"gen_args_0": {"arg_0": "Which?", "arg_1": " A"}}, "resps": [[[-1.0, False]]]}
     for model in ("elder", "younger"):
-        write_reference(tmp_path / model, model, [sample])
+        (tmp_path / model).mkdir()
+        (tmp_path / model / "samples_reference.jsonl").write_text(json.dumps(sample))
+        (tmp_path / model / "results_reference.json").write_text(json.dumps({"model_name": model}))
     (tmp_path / "elder" / "samples_reference_leakage.jsonl").write_text('{"flagged": true}\n')
     assert read_reference(str(tmp_path / "elder")).model == "elder"
     assert not caplog.messages

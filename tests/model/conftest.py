@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_eval_leakage.lab.demo import smollm2
+from benchmarks.demo import smollm2
 
 
 @pytest.fixture(scope="session")

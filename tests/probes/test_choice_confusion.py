@@ -46,11 +46,6 @@ def test_when_shuffled_the_right_option_is_in_every_place_equally_often() -> Non
     assert all(70 < places.count(place) < 130 for place in range(4))
 
 
-def test_a_run_on_a_subset_draws_the_same_from_the_same_pool() -> None:
-    assert probe().requests(COLOUR) == probe().requests(COLOUR)
-    assert probe().arms(COLOUR) != probe().arms(replace(COLOUR, id="other"))
-
-
 def test_replacements_differ_in_words_from_the_right_option_and_each_other() -> None:
     alike = [
         Question(str(i), "?", (text,) * 2, answer=0, subject="art") for i, text in enumerate(["Blue ", "x", "X", "y"])
@@ -87,12 +82,6 @@ def test_texts_are_scored_where_the_task_shows_no_options() -> None:
     assert probe(score="texts").requests(COLOUR)[0].context == "Question: Which colour?\nAnswer:"
 
 
-@pytest.mark.parametrize(("name", "value"), [("scope", "world"), ("score", "pixels")])
-def test_unknown_parameters_name_the_known_ones(name: str, value: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} is '{value}'; choose one of"):
-        ChoiceConfusion(**{name: value})
-
-
 def test_a_prompt_that_ends_in_white_space_gets_no_additional_space() -> None:
     frame = Frame("Which?", ("\n(A) ", "\n(B) "), "\nAnswer: ")
     requests = asked_for_letter(Question("q", "Which?", ("x", "y"), frame=frame), ("x", "y"))
@@ -122,5 +111,3 @@ def test_pairs_are_all_ordered_pairs() -> None:
     assert [request.continuation for request in asked[:2]] == ["\nA. red\nB. blue", "\nA. red\nB. lime"]
     with pytest.raises(UntestableQuestion, match="two of its options are identical"):
         OptionPairs().requests(replace(COLOUR, options=("red", "red ", "x", "y")))
-    with pytest.raises(ValueError, match="words is 0"):
-        QuestionTail(words=0)

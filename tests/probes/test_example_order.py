@@ -70,9 +70,3 @@ def test_a_shard_with_identical_examples_is_untestable() -> None:
     (shard,) = ExampleOrder().of_shards([question, question])
     with pytest.raises(UntestableQuestion, match="two of its examples are identical"):
         ExampleOrder().requests(shard)
-
-
-@pytest.mark.parametrize(("name", "value"), [("shards", 1), ("examples", 1), ("permutations", 0), ("shards", "all")])
-def test_a_parameter_out_of_range_is_named(name: str, value: object) -> None:
-    with pytest.raises(ValueError, match=rf"{name} is {value!r}; it must be a whole number"):
-        ExampleOrder(**{name: value})

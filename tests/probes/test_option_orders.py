@@ -37,17 +37,9 @@ def test_four_options_as_the_harness_shows_them() -> None:
     assert second.continuation == "\nA. w\nB. x\nC. z\nD. y"
 
 
-def test_the_papers_format_by_parameter() -> None:
-    first, *_ = OptionOrders(format="papers").requests(question("x", "y"))
-    assert (first.context, first.continuation) == ("Which?:", "\nA:x\nB:y")
-
-
 def test_orders_that_read_the_same_are_scored_once() -> None:
-    assert len(OptionOrders().requests(question("x", "x", "y", "z"))) == 12
-
-
-def test_white_space_alone_does_not_make_an_order() -> None:
     assert len(OptionOrders().requests(question("x", "x ", "y"))) == 3
+    assert len(OptionOrders().requests(question("x", "x", "y", "z"))) == 12
 
 
 @pytest.mark.parametrize(("orders", "n"), [(12, 12), (0.5, 12), (1.0, 24), (99, 24), (0.01, 2), (2, 2)])
@@ -91,18 +83,6 @@ def test_a_question_without_two_different_options_is_untestable(options: tuple[s
         OptionOrders().requests(question(*options))
 
 
-@pytest.mark.parametrize("max_orders", [1, 0, -3, 2.5, "120", True, None])
-def test_a_max_orders_that_makes_no_sense_is_refused(max_orders: object) -> None:
-    with pytest.raises(ValueError, match="max_orders is .*; it must be a whole number of at least 2"):
-        OptionOrders(max_orders=max_orders)
-
-
-@pytest.mark.parametrize("orders", [1, 0, -2, 0.0, 1.5, float("nan"), "12", True])
-def test_an_orders_that_makes_no_sense_is_refused(orders: object) -> None:
-    with pytest.raises(ValueError, match="orders is .*; give a whole number of at least 2, a share"):
-        OptionOrders(orders=orders)
-
-
 def test_options_that_refer_to_others_keep_their_place() -> None:
     probe = OptionOrders(move="movable")
     above = Question("q", "Which?", ("red", "blue", "lime", "none of the above"))
@@ -127,8 +107,3 @@ def test_a_question_whose_options_all_keep_their_place_is_untestable_and_says_so
     with pytest.raises(UntestableQuestion, match="4 of its 4 options keep their place, as they refer to others"):
         OptionOrders(move="movable").chosen_orders(held)
     assert len(OptionOrders().chosen_orders(held)) == 24
-
-
-def test_an_unknown_move_is_refused() -> None:
-    with pytest.raises(ValueError, match="move is 'some'; choose one of: all, movable"):
-        OptionOrders(move="some")

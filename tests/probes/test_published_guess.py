@@ -13,7 +13,6 @@ import pytest
 
 from lm_eval_leakage.detectors.guesses import CHAT_FORMS, GuessEvidence, PublishedGuess, PublishedGuessed
 from lm_eval_leakage.harness.tasks.task import arguments_of
-from lm_eval_leakage.questions.rendering import named
 from lm_eval_leakage.records import Answered, Frame, Question, UntestableQuestion
 from lm_eval_leakage.stats.sealed import hits_pvalue
 
@@ -105,18 +104,6 @@ def test_the_number_of_hits_has_the_distribution_that_the_p_value_takes_it_to_ha
 # ---------------------------------------------------------------------- what is asked
 
 
-def test_a_model_that_recalls_the_published_text_is_right() -> None:
-    for form in CHAT_FORMS:
-        found = guess(PublishedGuess(form), QUESTION, lambda prompt, left: "")
-        assert not found.flagged
-        probe = PublishedGuess(form)
-        (request,) = probe.requests(QUESTION)
-        answered = Answered(
-            QUESTION, (request,), (), texts=(request.continuation,), candidates=probe.candidates(QUESTION)
-        )
-        assert PublishedGuessed().judge([answered])[0].flagged
-
-
 def test_the_next_option_is_asked_for_up_to_its_label() -> None:
     (request,) = PublishedGuess("next", shown=1).requests(QUESTION)
     assert request.context.endswith("\n\nWhich one?\nA. a red hat\nB.")
@@ -165,21 +152,3 @@ def test_an_option_of_several_lines_cannot_be_written_in_one() -> None:
     with pytest.raises(UntestableQuestion, match="several lines"):
         PublishedGuess("next").requests(question)
     assert PublishedGuess("pair").requests(question)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"chat_form": "quiz"}, "chat_form is 'quiz'; choose one of: next, pair"),
-        ({"shown": -1}, "shown is -1; it must be a whole number of at least 0"),
-        ({"instruction": "{{ first }}"}, "its variables are question$"),
-        ({"instruction": "{{ third }}", "chat_form": "pair"}, "its variables are question, first, second"),
-    ],
-)
-def test_parameters_that_cannot_be_are_refused(parameters: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PublishedGuess(**parameters)
-
-
-def test_named_is_what_decides() -> None:
-    assert named("grey", PublishedGuess("next").candidates(QUESTION)) is None

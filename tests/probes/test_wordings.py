@@ -16,11 +16,6 @@ def test_every_wording_is_scored_alone_the_public_one_first() -> None:
     assert asked("Which tree is it?", " What tree? ") == (("", "Which tree is it?"), ("", "What tree?"))
 
 
-def test_no_request_shows_an_option_so_that_nothing_depends_on_their_order() -> None:
-    texts = "".join(map("".join, asked("Which?", "What?", stem_prefix="Question:")))
-    assert not any(option in texts for option in QUESTION.options)
-
-
 def test_what_stands_before_is_the_same_for_all_wordings() -> None:
     assert asked("Which?", "What?", stem_prefix="Question:") == (("Question:", " Which?"), ("Question:", " What?"))
     assert asked("Which?", "What?", stem_prefix="Question:\n") == (("Question:\n", "Which?"), ("Question:\n", "What?"))
@@ -42,8 +37,3 @@ def test_a_question_whose_wordings_cannot_be_told_apart_is_untestable_with_the_r
 def test_without_a_seal_the_remedy_is_told() -> None:
     with pytest.raises(UntestableQuestion, match="give --metadata seal=PRIVATE_FOLDER"):
         Wordings().requests(QUESTION)
-
-
-def test_a_text_before_the_stem_that_is_no_text_is_refused() -> None:
-    with pytest.raises(ValueError, match="stem_prefix is 3; give a text"):
-        Wordings(3)  # type: ignore[arg-type]

@@ -1,13 +1,30 @@
+"""Copies, families and descriptions of questions."""
+
 from __future__ import annotations
 
 import random
+import unicodedata
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.questions.families import families, shared_texts
-from lm_eval_leakage.records import Question
+from lm_eval_leakage.questions.families import (
+    GUARDED,
+    N_OPTIONS,
+    OPTION,
+    SCRIPT,
+    STEM,
+    described,
+    distinct,
+    each_once,
+    families,
+    question_key,
+    shared_texts,
+    text_digest,
+)
+from lm_eval_leakage.records import Question, Shard
 
 LONG = "The mill stood by the river for three hundred years, and every spring the water rose to its third step. " * 2
 
@@ -60,3 +77,96 @@ def test_a_long_chain_is_one_family() -> None:
     links = [(str(n), str(n + 1)) for n in range(5_000)]
     random.Random(0).shuffle(links)
     assert set(families(links)) == {0}
+
+
+CAFE = Question("q", "Où est le café de la Gare ?", ("à gauche", "à droite", "nulle part"))
+
+
+def of(stem: str = CAFE.stem, *options: str) -> Question:
+    return Question("another id", stem, options or CAFE.options)
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        of(CAFE.stem.upper()),
+        of(f"  {CAFE.stem}\n".replace(" ", "\t ")),
+        of(unicodedata.normalize("NFD", CAFE.stem)),
+        of(CAFE.stem.replace("café", "ca\u200bfé")),
+        of(CAFE.stem, "nulle part", "à gauche", "à droite"),
+        of(CAFE.stem, *(unicodedata.normalize("NFD", option).title() for option in CAFE.options)),
+        replace(CAFE, answer=1, subject="geography"),
+    ],
+    ids=["case", "white space", "NFD", "zero width", "order of options", "options", "answer and subject"],
+)
+def test_a_question_that_reads_the_same_is_a_copy(copy: Question) -> None:
+    assert question_key(copy) == question_key(CAFE)
+    assert distinct([CAFE, copy, CAFE]) == [CAFE]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        of("Où est la gare ?"),
+        of(CAFE.stem, "à gauche", "à droite", "en haut"),
+        of(CAFE.stem, "à gauche", "à droite"),
+        of(CAFE.stem, "à gauche", "à droite", "nulle part", "nulle part"),
+    ],
+    ids=["stem", "one option", "fewer options", "an option twice"],
+)
+def test_another_stem_or_other_options_make_another_question(other: Question) -> None:
+    assert question_key(other) != question_key(CAFE)
+
+
+def test_x2_and_x_squared_are_different_options() -> None:
+    assert question_key(of("?", "x²", "y")) != question_key(of("?", "x2", "y"))
+
+
+def test_a_shard_has_no_copies() -> None:
+    assert question_key(Shard("s", "", ("a", "b"), members=("1", "2"))) == ""
+    assert each_once(["", "", "a", "a"], str) == ["", "", "a"]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3))))
+def test_the_lowest_place_counts_and_the_order_stays(items: list[tuple[str, int]]) -> None:
+    once = each_once(items, lambda item: item[0], lambda item: item[1])
+    assert {name for name, _ in once} == {name for name, _ in items}
+    assert all(place == min(p for name, p in items if name == own) for own, place in once)
+    assert len(once) == len({name for name, _ in items})
+    firsts = [items.index(item) for item in once]
+    assert firsts == sorted(firsts)
+
+
+PLAIN = Question("1", " Which metal is liquid? ", ("gold", "iron ", "mercury"))
+
+
+def test_properties_are_lengths_numbers_guards_and_script() -> None:
+    chinese = Question("2", "哪种金属是液体", ("汞", "Au"))
+    found = described([(PLAIN, False), (chinese, True)])
+    assert found.properties == {
+        STEM: (22.0, 7.0),
+        OPTION: (5.0, 1.5),
+        N_OPTIONS: (3.0, 2.0),
+        GUARDED: (0.0, 1.0),
+        SCRIPT: (0.0, pytest.approx(8 / 10)),
+    }
+    assert list(found.stems.values()) == [PLAIN.stem, chinese.stem]
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize(
+    ("stem", "options", "same"),
+    [
+        ("which metal is liquid", ("Gold", "iron", "mercury."), True),
+        ("Which metal is liquid?", ("mercury", "gold", "iron"), True),
+        ("Which metal is liquid?", ("gold", "iron", "silver"), False),
+        ("Which metal is solid?", ("gold", "iron", "mercury"), False),
+    ],
+)
+def test_a_digest_ignores_case_punctuation_white_space_and_the_order_of_options(stem, options, same) -> None:
+    assert (text_digest(Question("x", stem, options)) == text_digest(PLAIN)) is same
+
+
+def test_options_of_signs_alone_are_told_apart() -> None:
+    plus, minus = (Question("x", "Which sign?", (sign, "=")) for sign in ("+", "-"))
+    assert text_digest(plus) != text_digest(minus)

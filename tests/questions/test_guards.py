@@ -127,11 +127,18 @@ def test_options_referred_to_by_letter_keep_their_place_too() -> None:
         ["Monday", "Wednesday", "Friday"],
         ["-3", "-2", "0"],
         ["第十", "第八", "第六"],
+        ["Sunday", "Monday", "Tuesday", "Wednesday"],
+        ["Friday", "Saturday", "Sunday"],
+        ["about 10 seconds.", "about 30 seconds.", "about 1 minute.", "about 4 minutes."],
+        ["1 nm", "1 μm", "1 mm", "1 m"],
+        ["0.168", "0.843", "0.915", "The answer cannot be determined without the size."],
     ],
 )
 def test_rising_and_falling_options_are_in_order(options: list[str]) -> None:
     assert in_order(options)
-    assert in_order(options[::-1]) or "above" in options[-1]
+    is_week, has_no_number = "Sunday" in options, options[-1][-1] == "." or "above" in options[-1]
+    assert in_order(options[::-1]) or is_week or has_no_number
+    assert not in_order([options[1], options[0], *options[2:]]) or len(options) < 3
 
 
 @pytest.mark.parametrize(
@@ -164,7 +171,8 @@ def test_of_all_orders_of_numbers_only_two_are_in_order(numbers: list[int], form
 @pytest.mark.parametrize(
     "option",
     [
-        *("It cannot be determined", "Can’t say", "There is not enough information.", "无法判断"),
+        *("The answer cannot be determined from this.", "Can’t say", "There is not enough information.", "无法判断"),
+        *("Need more information.", "It is impossible to say", "无法确定"),
         *("Das kann nicht bestimmt werden", "No se puede determinar", "On ne peut pas le déterminer"),
         *("Non si può determinare", "Não é possível determinar", "Невозможно определить", "ไม่สามารถระบุได้"),
         *("判断できない", "알 수 없다", "لا يمكن تحديد ذلك", "निर्धारित नहीं किया जा सकता"),
@@ -191,10 +199,7 @@ def test_options_that_answer_are_not(option: str) -> None:
 )
 def test_verdicts_are_true_or_false(options: list[str]) -> None:
     assert true_or_false(options)
-
-
-def test_a_verdict_with_its_reason_is_not() -> None:
-    assert not true_or_false(["Yes, because it is red", "No"])
+    assert not true_or_false([*options, "Yes, because it is red"])
 
 
 @pytest.mark.parametrize(
@@ -205,11 +210,14 @@ def test_a_verdict_with_its_reason_is_not() -> None:
         ["①②", "①③④", "②④"],
         ["abd", "acd", "bcd", "abc"],
         ["None", "III only", "I and II only"],
+        ["(I)", "(I) and (II)", "(II) (III)"],
+        ["1) and 2)", "(1) 2)"],
+        ["①②", "①和③"],
     ],
 )
 def test_lists_of_statements_are_found(options: list[str]) -> None:
     assert of_statements(options)
-    assert not of_statements([*options, "red"])
+    assert not any(of_statements([*options, other]) for other in ("red", "(I) x", "1", "I and"))
 
 
 def test_combining_options_are_found_by_their_content() -> None:
@@ -250,36 +258,9 @@ def test_options_that_extend_each_other_are_cumulative() -> None:
     assert not cumulative(ribs[:2])
 
 
-@pytest.mark.parametrize(
-    "option",
-    ["The answer cannot be determined from this.", "Need more information.", "It is impossible to say", "无法确定"],
-)
-def test_options_that_give_up_are_found(option: str) -> None:
-    assert gives_up(option)
-    assert "no_answer" in guards_of(question("3", "7", "5", option))
-
-
 @pytest.mark.parametrize("option", ["The judge could not be bribed.", "more informed voters", "不是"])
 def test_other_denials_do_not_give_up(option: str) -> None:
     assert not gives_up(option)
-
-
-def test_an_option_that_gives_up_is_no_part_of_the_order() -> None:
-    assert in_order(["0.168", "0.843", "0.915", "The answer cannot be determined without the size."])
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["Sunday", "Monday", "Tuesday", "Wednesday"],
-        ["Friday", "Saturday", "Sunday"],
-        ["about 10 seconds.", "about 30 seconds.", "about 1 minute.", "about 4 minutes."],
-        ["1 nm", "1 μm", "1 mm", "1 m"],
-    ],
-)
-def test_weeks_and_scales_are_orders(options: list[str]) -> None:
-    assert in_order(options)
-    assert not in_order([options[1], options[0], *options[2:]])
 
 
 # ---------------------------------------------------------------------- texts that no question has
@@ -302,13 +283,6 @@ HOSTILE = {
 def test_guards_judge_any_option_in_linear_time(text: str) -> None:
     guards_of(question(text, f"{text} 2", "red", f"{text} 3"))
     guards_of(question(text, f"{text} "))
-
-
-def test_statements_in_brackets_are_statements() -> None:
-    for options in (["(I)", "(I) and (II)", "(II) (III)"], ["1) and 2)", "(1) 2)"], ["①②", "①和③"], ["I", "II only"]):
-        assert of_statements(options), options
-    for options in (["(I) x", "I"], ["1", "2"], ["I and", "II"]):
-        assert not of_statements(options), options
 
 
 @pytest.mark.parametrize(

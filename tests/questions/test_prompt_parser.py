@@ -72,10 +72,6 @@ def test_signs_that_the_row_has_belong_to_options() -> None:
     assert shown("Which?\nA. acetate,\nB. butyrate,\nC. lactate\nAnswer:", fields=options).options == options
 
 
-def test_full_stops_belong_to_options() -> None:
-    assert shown("Which?\nA. red.\nB. blue.\nC. lime.").options == ("red.", "blue.", "lime.")
-
-
 def test_a_prompt_without_options_shows_none() -> None:
     assert options_after_labels("Question: What did A. Turing say to B?\nAnswer:") is None
     assert options_after_labels("Which?\nA.\nB.\nC.\nAnswer:") is None

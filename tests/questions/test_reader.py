@@ -35,14 +35,6 @@ def test_with_unknown_fields_the_prompt_without_its_last_line_is_the_question() 
     assert (read.stem, read.options, read.answer) == ("Frage: Welche Farbe?", ("rot", "blau"), 1)
 
 
-@pytest.mark.parametrize(
-    "options", [["3", "4", "6", "8"], ["1", "2", "3", "4"], ["+2", "+1", "-1", "-2"], ["C", "Co"]]
-)
-def test_short_options_are_not_taken_for_labels(options: list[str]) -> None:
-    doc = {"question": "How many?", "choices": {"text": options, "label": list("ABCD")}, "answerKey": "A"}
-    assert read_question(doc, Rendered("Question: How many?\nAnswer:", options, 0)).options == tuple(options)
-
-
 def test_letters_instead_of_options_are_labels() -> None:
     doc = {"query": "Which?\n0) red\n1) blue\nAnswer:", "choices": ["0", "1"], "gold": 1}
     read = read_question(doc, Rendered(doc["query"], ["0", "1"], 1))
@@ -99,14 +91,6 @@ def test_a_generative_task_is_read_by_its_fields() -> None:
     assert (read.options, read.answer) == (("red", "blue", "lime"), 1)
     assert read.frame is not None
     assert read.frame.after == "\nAnswer: think"
-
-
-def test_choices_without_labels_in_a_list_keep_their_frame() -> None:
-    doc = {"question": "Which?", "choices_list": ["red", "blue"], "label": 0}
-    prompt = "Choose:\n- red\n- blue\nInput:\nWhich?\nAnswer:"
-    read = read_question(doc, Rendered(prompt, ["red", "blue"], 0))
-    assert read.frame is not None
-    assert read.frame.text(("blue", "red")) == "Choose:\n- blue\n- red\nInput:\nWhich?\nAnswer:"
 
 
 @pytest.mark.parametrize(

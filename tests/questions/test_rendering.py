@@ -1,8 +1,14 @@
+"""Questions as text, and which candidate a reply names."""
+
 from __future__ import annotations
 
-import pytest
+from itertools import permutations
 
-from lm_eval_leakage.questions.rendering import option_block, option_format, stem_text
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lm_eval_leakage.questions.rendering import named, option_block, option_format, stem_text
 from lm_eval_leakage.records import Question, UntestableQuestion
 
 QUESTION = Question("1", " Which?\n", ("red", "blue "))
@@ -23,6 +29,67 @@ def test_more_options_than_letters_are_refused() -> None:
         option_block(["x"] * 27, option_format("usual"))
 
 
-def test_an_unknown_format_names_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="format is 'latex'; choose one of: usual, papers"):
-        option_format("latex")
+ANIMALS = ("a cat", "a cat on a mat", "two dogs", "10", "100")
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("two dogs", "two dogs"),
+        ("  Two  DOGS.\nC. three hens", "two dogs"),
+        ("\n\nB. two dogs", "two dogs"),
+        ("(B) two dogs", "two dogs"),
+        ("**two dogs**", "two dogs"),
+        ("“Two dogs.”", "two dogs"),
+        ("two dogs, since dogs come in pairs", "two dogs"),
+        ("The next option is: two dogs.", "two dogs"),
+        ("a cat", "a cat"),
+        ("a cat on a mat", "a cat on a mat"),
+        ("10", "10"),
+        ("100", "100"),
+    ],
+)
+def test_a_reply_that_is_a_candidate_or_begins_or_ends_with_one_names_it(reply: str, expected: str) -> None:
+    assert ANIMALS[named(reply, ANIMALS)] == expected
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *("", " \n \n", "I'm sorry, but I can't help with that.", "two dogs or a cat", "10 and 100"),
+        *("a cat, two dogs, 10, 100",),
+        "a cat on a mat is what it says",  # two candidates, one in the other
+        "two dogsbodies",
+        "see two dogs here",
+        "1000",
+        "two\ndogs",
+        "E",
+    ],
+)
+def test_a_reply_that_names_none_or_several_is_no_guess(reply: str) -> None:
+    assert named(reply, ANIMALS) is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [("1", 0), (" 2\n\nListing", 1), ("**2**", 1), ("Listing 2.", 1), ("1. Since", 0), ("The published one is 2.", 1)],
+)
+def test_a_listing_is_named_by_its_number(reply: str, expected: int) -> None:
+    assert named(reply, ("1", "2")) == expected
+
+
+@pytest.mark.parametrize("reply", ["1 or 2", "12", "3", "1, not 2", "neither", "Listing 2 or 1."])
+def test_both_numbers_or_none_are_no_listing(reply: str) -> None:
+    assert named(reply, ("1", "2")) is None
+
+
+texts = st.text("ab1 .A\n(", max_size=12)
+
+
+@given(texts, st.sets(st.sampled_from(["a", "b", "ab", "a b", "1", "a. b", "ab1"]), min_size=2, max_size=4))
+def test_which_candidate_a_reply_names_does_not_depend_on_their_order(reply: str, candidates: set[str]) -> None:
+    found = set()
+    for order in permutations(candidates):
+        place = named(reply, order)
+        found.add(None if place is None else order[place])
+    assert len(found) == 1

@@ -36,14 +36,6 @@ def row_values(verdict) -> dict[str, float | None]:
     return {row.name: row.per_question(verdict) for row in MaskedOptionWritten.rows}
 
 
-@pytest.mark.parametrize("instruction", ["{{ question", "{{ nothing }}"])
-def test_an_instruction_that_cannot_be_rendered_is_refused_at_once(instruction: str) -> None:
-    with pytest.raises(ValueError, match="cannot be rendered .* its variables are benchmark, mask, question"):
-        MaskedOption(instruction=instruction)
-    with pytest.raises(ValueError, match="hides is 'all'; choose one of: wrong, right, any"):
-        MaskedOption(hides="all")
-
-
 @pytest.mark.parametrize(
     ("written", "exact"),
     [(" Two dogs in  the rain.\nbecause", True), ("\ntwo dogs in the rain", True), ("two dogs", False), ("", False)],
@@ -122,11 +114,6 @@ def test_a_failing_judge_loses_only_its_own_opinions(monkeypatch: pytest.MonkeyP
 def test_a_judge_that_cannot_be_loaded_ends_the_run_before_it_begins() -> None:
     with pytest.raises(ValueError, match="judge_model 'a-judge' with judge_args 'broken' cannot be used: no server"):
         LeakageFilter("masked_option", judge_model="a-judge", judge_args="broken")
-
-
-def test_a_judges_prompt_that_cannot_be_rendered_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="its variables are question, option, written"):
-        MaskedOptionWritten(judge_prompt="{{ answer }}")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, norm, ttest_rel
 
-from lm_eval_leakage.detectors.choice_confusion import PairedAccuracy, below_reference, difference
+from lm_eval_leakage.detectors.choice_confusion import ArmsMeasurement, PairedAccuracy, below_reference, difference
 from lm_eval_leakage.detectors.tail_answered import TailAnswered, margin_and_rank
 from lm_eval_leakage.records import Answered, Question
 
@@ -32,55 +32,30 @@ def test_confusion_is_the_margin_in_the_original_minus_that_in_the_generalized_a
     assert (measured.reference, measured.reference_stderr) == (0.25, 0.03)
 
 
-pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=60)
-
-
-@given(pairs)
-def test_the_difference_is_that_of_paired_answers(answers: list[tuple[bool, bool]]) -> None:
-    before, after = ([*column] for column in zip(*answers, strict=True))
-    found = difference(before, after)
-    changes = np.array(after, dtype=float) - np.array(before, dtype=float)
-    assert found.value == pytest.approx(changes.mean())
-    assert found.stderr == pytest.approx(changes.std(ddof=1) / math.sqrt(len(changes)))
-    if found.stderr > 0:
-        t = ttest_rel(np.array(after, dtype=float), np.array(before, dtype=float)).statistic
-        assert found.value / found.stderr == pytest.approx(t)
-
-
-@given(pairs)
-def test_mcnemar_is_the_binomial_test_of_the_answers_that_changed(answers: list[tuple[bool, bool]]) -> None:
-    before, after = ([*column] for column in zip(*answers, strict=True))
-    won = sum(a > b for b, a in answers)
-    changed = sum(a != b for b, a in answers)
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=60))
+def test_delta_and_its_tests_are_those_of_paired_answers(answers: list[tuple[bool, bool]]) -> None:
+    measured = [ArmsMeasurement(before, True, False, after, 0.0) for before, after in answers]
+    rows = {row.name: row for row in PairedAccuracy.rows}
+    before, after = (np.array(column, dtype=float) for column in zip(*answers, strict=True))
+    delta, stderr = rows["delta"].compute(measured), rows["delta"].error(measured)
+    assert delta == pytest.approx(after.mean() - before.mean())
+    if stderr > 0:
+        assert delta / stderr == pytest.approx(ttest_rel(after, before).statistic)
+    won, changed = int((after > before).sum()), int((after != before).sum())
     expected = binomtest(won, changed, 0.5).pvalue if changed else 1.0
-    assert difference(before, after).pvalue == pytest.approx(expected)
+    assert rows["mcnemar_pvalue"].compute(measured) == pytest.approx(expected)
 
 
 def test_without_questions_every_value_is_undefined() -> None:
-    nothing = difference([], [])
-    assert math.isnan(nothing.value)
-    assert math.isnan(nothing.stderr)
-    assert math.isnan(nothing.pvalue)
-    assert math.isnan(below_reference(nothing, 0.1, 0.0))
-
-
-def test_a_change_without_an_error_is_not_compared() -> None:
-    """Every answer was lost, so that the sample's own spread is 0."""
-    lost = difference([True] * 4, [False] * 4)
-    assert (lost.value, lost.stderr) == (-1, 0)
-    assert math.isnan(below_reference(lost, 0.0, 0.0))
+    assert all(math.isnan(row.compute([])) for row in PairedAccuracy.rows)
 
 
 def test_a_delta_is_judged_against_that_of_a_clean_model() -> None:
     found = difference([True] * 60 + [False] * 40, [False] * 20 + [True] * 40 + [False] * 40)
-    assert found.value == -0.2
+    assert found.value == pytest.approx(-0.2)
     assert below_reference(found, -0.2, 0.0) == pytest.approx(0.5)
     assert below_reference(found, 0.1, 0.03) == pytest.approx(norm.cdf(-0.3 / math.hypot(found.stderr, 0.03)))
-    for possible in (-1, 1):
-        assert PairedAccuracy(reference=possible).reference == possible
-    for impossible in (-1.01, 1.01):
-        with pytest.raises(ValueError, match=f"reference is {impossible}; it is a difference of accuracies"):
-            PairedAccuracy(reference=impossible)
+    assert math.isnan(below_reference(difference([True] * 4, [False] * 4), 0.0, 0.0))  # it has no spread
 
 
 def test_the_tail_is_judged_by_the_right_letter_and_the_result_on_the_whole_question_is_reported() -> None:

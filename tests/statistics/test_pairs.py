@@ -5,7 +5,7 @@ from math import factorial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lm_eval_leakage.detectors.pairs import PairDirection, PairPublished
@@ -56,17 +56,6 @@ def test_length_misleads_the_published_statistic_but_not_the_corrected_one() -> 
     mended = np.mean([evidence.flagged for evidence in PairDirection().judge(rows)])
     assert published == pytest.approx(1 / 2, abs=0.05)  # against 1 in 12 without leakage
     assert mended == pytest.approx(1 / 24, abs=0.02)
-
-
-@settings(max_examples=10)
-@given(st.integers(0, 100), st.floats(0.1, 50))
-def test_a_pair_that_gains_in_its_published_direction_never_lowers_the_statistic(seed: int, boost: float) -> None:
-    question = drawn(4, np.random.default_rng(seed))
-    stronger = Answered(question.question, (), (question.answers[0] + boost, *question.answers[1:]))
-    for judge in (PairPublished().judge, PairDirection().judge):
-        (before,), (after,) = judge([question]), judge([stronger])
-        assert after.statistic >= before.statistic - 1e-6
-        assert after.pvalue <= before.pvalue
 
 
 def test_with_many_options_orders_are_drawn_and_their_number_is_reported() -> None:

@@ -72,9 +72,3 @@ def test_the_unseen_questions_before_a_question_never_include_itself() -> None:
     again = unseen_before(Question("f", first, ("a", "b")))
     assert first not in again
     assert again.count("\nA. ") == unseen_before(QUESTION).count("\nA. ") == 5
-
-
-def test_scripts_without_capitals_read_the_same_in_upper_case() -> None:
-    question = Question("c", "水是什么?", ("氧", "氢"))
-    published, upper, *_ = AlteredText(format="usual").requests(question)
-    assert published.continuation == upper.continuation

@@ -75,14 +75,6 @@ def test_options_in_other_scripts_are_compared_by_their_beginning() -> None:
     assert rouge_l("√", "") == 0.0
 
 
-@pytest.mark.parametrize("name", ["rouge", "share"])
-def test_thresholds_are_shares(name: str) -> None:
-    for wrong in (0, 1.5, True):
-        with pytest.raises(ValueError, match=f"{name} is {wrong}; it must be above 0"):
-            Reproduction(**{name: wrong})
-    assert getattr(Reproduction(**{name: 1}), name) == 1
-
-
 def test_completions_follow_the_true_options_before_them() -> None:
     asked = OptionCompletions().requests(QUESTION)
     assert asked[0] == Request("Which animals are seen there?\nA.", OPTIONS[0])

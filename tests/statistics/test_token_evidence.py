@@ -35,9 +35,3 @@ def test_a_token_that_the_model_is_certain_of_scores_zero() -> None:
 
 def test_a_text_without_tokens_is_skipped_with_the_reason() -> None:
     assert measured(TokenScores((), (), ())) == Skipped("its text has no scored token")
-
-
-@pytest.mark.parametrize("k", [0, -1, 100.5, True, "20"])
-def test_a_percentage_that_makes_no_sense_is_named(k: object) -> None:
-    with pytest.raises(ValueError, match=f"k is {k!r}; it must be above 0 and at most 100"):
-        TokenEvidence(k)  # type: ignore[arg-type]

