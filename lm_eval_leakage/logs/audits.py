@@ -13,13 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.logs.audit_line import (
-    AuditLine,
-    audit_lines,
-    benchmark_of,
-    looks_like_audit_line,
-    with_repeated_rows,
-)
+from lm_eval_leakage.logs.audit_line import VERSION_KEY, AuditLine, audit_lines, benchmark_of, with_repeated_rows
 from lm_eval_leakage.logs.run import Problem, Run, ShardSet, n_told, sanitized
 from lm_eval_leakage.logs.runs import find_runs, json_lines
 from lm_eval_leakage.stats.pooling import SKIPPED
@@ -221,13 +215,15 @@ def audited_task(run: Run, audit: str) -> str | None:
 
 
 def is_audit_log(task: str, file: Path) -> bool:
-    """Whether a log is that of an audit, judged by its first lines, or by its name if it is empty."""
+    """Whether a log is that of an audit, judged by its first lines, which may be truncated, or by its name if it is
+    empty. Quotation marks within the texts of a line are escaped."""
     try:
         with file.open("rb") as lines:
             first = list(islice(lines, FIRST_LINES))
     except OSError:  # its reader will say so
         return False
-    return any(map(looks_like_audit_line, first)) if first else benchmark_of(task) != task
+    key = f'"{VERSION_KEY}"'.encode()
+    return any(key in line for line in first) if first else benchmark_of(task) != task
 
 
 def with_audits(runs: Sequence[Run]) -> list[Run]:

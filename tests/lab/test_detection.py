@@ -81,7 +81,8 @@ def test_the_control_form_is_asked_only_if_the_user_wants_it(lm, tmp_path, metad
     (line, *_) = audits.lines("leakage_perm")
     assert len(lm.asked) == n_requests
     assert len(line.loglikelihoods) == metadata.get("orders", 6)
-    assert len(line.control) == (2 * 6 if metadata.get("control_form") else 0)
+    assert line.orders is not None
+    assert len(line.orders.control) == (2 * 6 if metadata.get("control_form") else 0)
     assert audits.metadata == {"control_form": False} | metadata
 
 
@@ -93,4 +94,4 @@ def test_a_reference_is_not_asked_in_the_control_form_either(lm, tmp_path) -> No
     (line, *_) = against.lines("leakage_perm")
     assert line.orders is not None
     assert line.orders.reference == line.orders.loglikelihoods
-    assert not line.control
+    assert not line.orders.control
