@@ -50,15 +50,14 @@ def lines_of_one_model(
 
     Raises ValueError if the folder holds no audit, only those of other models, or those of several models.
     """
-    return lines_of_audits(_runs_of_one_model(folder, problems, model), problems)
+    _, lines = audits_of_one_model(folder, problems, model)
+    return lines
 
 
-def model_of_audits(folder: Places, problems: list[Problem]) -> str:
-    """The name, without a revision, of the one model whose audits a folder holds; raises ValueError as above."""
-    return _runs_of_one_model(folder, problems, None)[0].model.partition(" revision=")[0]
-
-
-def _runs_of_one_model(folder: Places, problems: list[Problem], model: str | None) -> list[Run]:
+def audits_of_one_model(
+    folder: Places, problems: list[Problem], model: str | None = None
+) -> tuple[str, Iterator[tuple[str, AuditLine]]]:
+    """The model's name, without a revision, and the same lines."""
     by_model: dict[str, list[Run]] = defaultdict(list)
     for run in find_runs([folder] if isinstance(folder, Path) else folder, problems):
         if audit_logs_of(run):
@@ -76,7 +75,7 @@ def _runs_of_one_model(folder: Places, problems: list[Problem], model: str | Non
     if len(by_model) > 1:
         raise ValueError(f"{folder} holds audits of {len(by_model)} models ({names}); name the folder of one")
     (runs,) = by_model.values()
-    return runs
+    return runs[0].model.partition(" revision=")[0], lines_of_audits(runs, problems)
 
 
 def _is_of(model: str, runs: Collection[Run]) -> bool:

@@ -128,8 +128,7 @@ def _shards(run: Run, problems: list[Problem]) -> dict[str, tuple[RunShard, int,
 
 
 def _settings_of_call(results: Mapping[str, Any]) -> str:
-    config = results.get("config")
-    config = config if isinstance(config, Mapping) else {}
+    config = results.get("config") or {}
     told = [[results.get(key) for key in OF_CALL], [config.get(key) for key in OF_CONFIG]]
     return _as_text([*told, _without(arguments_of(config.get("model_args")), OF_PLACE)])
 
@@ -255,7 +254,9 @@ def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
     if not isinstance(found, dict) or not isinstance(found.get("results"), dict):
         return None
     sections = {key: _in_shape(found, key, shape, file, problems) for key, shape in SHAPES.items()}
-    return found | sections | {"group_subtasks": _groups(sections["group_subtasks"], file, problems)}
+    sections["group_subtasks"] = _groups(sections["group_subtasks"], file, problems)
+    config = found.get("config")
+    return found | sections | {"config": config if isinstance(config, dict) else {}}
 
 
 def _groups(groups: Mapping[str, Any], file: Path, problems: list[Problem]) -> dict[str, list[str]]:
@@ -285,8 +286,7 @@ def _in_shape(
 
 
 def _model(results: Mapping[str, Any]) -> str:
-    config = results.get("config")
-    config = config if isinstance(config, Mapping) else {}
+    config = results["config"]
     arguments = arguments_of(config.get("model_args"))
     name = results.get("model_name") or arguments.get("pretrained") or arguments.get("model") or config.get("model")
     told = [f"{key}={arguments[key]}" for key in OF_IDENTITY if arguments.get(key) not in (None, "", "main")]

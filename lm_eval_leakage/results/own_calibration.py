@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lm_eval_leakage.logs.audits import Places, lines_of_one_model, model_of_audits
+from lm_eval_leakage.logs.audits import Places, audits_of_one_model
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.records import Described
 from lm_eval_leakage.results.data_verdict import natural_part
@@ -50,10 +50,9 @@ def own_calibration(
 
     Raises ValueError, with the remedy, for unseen questions that cannot speak for those of the benchmark.
     """
-    model = model_of_audits(folder, problems)
-    asked = _questions(folder, problems)
-    unseen = _questions(unseen_folder, problems, model)
-    seen = [] if seen_folder is None else _questions(seen_folder, problems, model)
+    model, asked = _questions(folder, problems)
+    _, unseen = _questions(unseen_folder, problems, model)
+    _, seen = (model, []) if seen_folder is None else _questions(seen_folder, problems, model)
     if weights is not None and weights.combined is None:
         raise ValueError(
             f"the calibration of {weights.model!r} ({weights.origin}) has no combined score; give one of `simulate`, "
@@ -78,9 +77,10 @@ def own_calibration(
     return made, exchangeability(kinds.properties, others.properties, rng=np.random.default_rng(0))
 
 
-def _questions(folder: Places, problems: list[Problem], model: str | None = None) -> list[AskedOnce]:
-    """The questions that can be read; a shard is no question."""
-    return asked_once(line for _, line in lines_of_one_model(folder, problems, model) if line.read is not None)
+def _questions(folder: Places, problems: list[Problem], model: str | None = None) -> tuple[str, list[AskedOnce]]:
+    """The model, and the questions that can be read; a shard is no question."""
+    found, lines = audits_of_one_model(folder, problems, model)
+    return found, asked_once(line for _, line in lines if line.read is not None)
 
 
 def _detectors(
@@ -117,7 +117,7 @@ def _with_perplexity(
     folder: Path, model: str, groups: Sequence[tuple[Described, Sequence[AskedOnce]]], problems: list[Problem]
 ) -> tuple[Described, Described]:
     """Both groups with the reference's nats per character of the options, given the question, as a property."""
-    other = model_of_audits(folder, problems)
+    other, lines = audits_of_one_model(folder, problems)
     if other == model:
         raise ValueError(
             f"the reference is {other!r}, the audited model itself, whose perplexity changes with what it has seen; "
@@ -125,7 +125,7 @@ def _with_perplexity(
         )
     nats = {
         line.question: -line.loglikelihoods[0] / max(1, sum(map(len, line.read.options)))
-        for _, line in lines_of_one_model(folder, problems)
+        for _, line in lines
         if line.read is not None and line.loglikelihoods
     }
     name = f"nats per character of the options under {other}"

@@ -111,15 +111,13 @@ def _general(found: OrderTests) -> list[OrderTest]:
 
 
 def _written(found: OrderTests, against: Sequence[OrderTest], documented: Documented | None) -> NullStatus:
+    status = PATTERNED_ORDERS if found.pattern >= PATTERN else WRITTEN_ORDERS
     shown = "; ".join(f"{test.name}, {_numbers(test)}" for test in against)
     reason = (
-        f"`{WRITTEN_ORDERS}`: the orders are not random ({shown}), so a model may prefer the published ones without "
-        "having seen them."
+        f"`{status}`: the orders are not random ({shown}), so a model may prefer the published ones without having "
+        "seen them."
     )
-    status = WRITTEN_ORDERS
-    if found.pattern >= PATTERN:
-        status = PATTERNED_ORDERS
-        reason = reason.replace(f"`{WRITTEN_ORDERS}`", f"`{PATTERNED_ORDERS}`", 1)
+    if status == PATTERNED_ORDERS:
         reason += (
             f" They follow a pattern of length or likeness: {number(found.pattern, 2)} standard deviations per "
             f"question without a guard, {PATTERN} or more."

@@ -143,8 +143,7 @@ def provenances(runs: Sequence[Run]) -> dict[str, Provenance]:
 
 def provenance_of(run: Run) -> Provenance:
     told = provenance_of_model(run.named, run.identity)
-    config = run.results.get("config")
-    commit = config.get("model_sha") if isinstance(config, Mapping) else None  # by the harness
+    commit = (run.results.get("config") or {}).get("model_sha")  # by the harness
     return replace(
         told,
         revision=told.revision or (f"revision {commit}" if isinstance(commit, str) and commit else ""),

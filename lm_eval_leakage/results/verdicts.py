@@ -170,10 +170,8 @@ def _with_calibration(
     none."""
     calibration, detector = calibrating.calibration, calibrating.detector
     own = [one for one in asked if is_part(one.first.benchmark, calibration.benchmark)]
-    for benchmark in sorted({one.benchmark for one in found} - {one.first.benchmark for one in own}):
-        what = (
-            f"the calibration of {calibration.benchmark!r} is not used for {benchmark!r}, which is another benchmark"
-        )
+    for other in sorted({one.benchmark for one in found} - {one.first.benchmark for one in own}):
+        what = f"the calibration of {calibration.benchmark!r} is not used for {other!r}, which is another benchmark"
         problems.append(Problem(what))
     try:
         refuse_withheld(calibration, [line for one in own for line in one.lines.values()])
