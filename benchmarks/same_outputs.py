@@ -17,7 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.logs.audit_line import AuditLine, looks_like_audit_line, read_line
+from lm_eval_leakage.logs.audit_line import VERSION_KEY, AuditLine, read_line
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.logs.runs import Run, find_runs
 
@@ -50,7 +50,7 @@ def _of_logs(old: Run, new: Run, counts: dict[str, int]) -> Iterator[str]:
         if len(first) != len(second):
             yield f"{task}: {len(first)} lines and {len(second)}"
         for number, (one, other) in enumerate(zip(first, second, strict=False), 1):
-            of_audit = looks_like_audit_line(json.dumps(one).encode())
+            of_audit = VERSION_KEY in one
             counts["lines of audits" if of_audit else "other lines"] += 1
             yield from _of_line(f"{task}, line {number}", one, other, of_audit)
 

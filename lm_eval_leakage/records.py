@@ -137,7 +137,7 @@ class OrderAnswers:
     """A model's answers to all orders of one question's options, for the verdict on the data set.
 
     loglikelihoods: of each order, the published one first, nats, `(n_orders,)`
-    orders: the status of the benchmark's published orders, as `results.null_status` names it; empty if unknown
+    orders: the status of the benchmark's published orders, as `results.null_status` names it
     guarded: whether the options have a natural order, or are a set that many questions share
     compared: the places of the orders that are asked in the control forms, too, 0 first; empty for all
     control: the model's log-likelihoods of the compared orders in each control form, one form after the other; empty
@@ -148,7 +148,7 @@ class OrderAnswers:
     """
 
     loglikelihoods: tuple[float, ...]
-    orders: str = ""
+    orders: str = "too few to say"
     guarded: bool = False
     control: tuple[float, ...] = ()
     reference: tuple[float, ...] = ()

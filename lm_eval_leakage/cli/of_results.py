@@ -31,11 +31,11 @@ def calibrate(args: argparse.Namespace) -> None:
 
     problems: list[Problem] = []
     weights = None if args.combined is None else read_calibration(args.combined)
-    made = own_calibration(
+    calibration, compared = own_calibration(
         args.run, args.unseen, problems, seen_folder=args.seen, reference=args.reference, weights=weights
     )
-    write_calibration(args.output_path, made.calibration)
-    say(summary(made))
+    write_calibration(args.output_path, calibration)
+    say(summary(calibration, compared))
     note(f"written: {args.output_path}")
     tell_problems(("", problem) for problem in problems)
 

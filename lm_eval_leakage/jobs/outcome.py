@@ -340,7 +340,7 @@ def _calibrations(files: FilesByRoom) -> tuple[list[Calibrating], list[str]]:
     if not files[UNSEEN]:
         return [], []
     try:
-        made = own_calibration(files[RUNS], files[UNSEEN], []).calibration
+        made, _ = own_calibration(files[RUNS], files[UNSEEN], [])
     except ValueError as error:
         return [], [f"the unseen questions are not used: {error}"]
     write_calibration(files[UNSEEN][0].parent / CALIBRATION, made)

@@ -216,9 +216,12 @@ def _audited(run: Run, needs_control: bool) -> dict[str, frozenset[str]]:
 def _says_enough(lines: Sequence[AuditLine], needs_control: bool) -> bool:
     """Whether a verdict can be computed from an audit of option orders. Questions with a natural order, or with one
     order that could be compared, are never asked in the control forms."""
-    tested = [line for line in lines if line.reason is None and not line.guards and len(line.compared) != 1]
+    asked = [line.orders for line in lines if line.orders is not None]
+    open_ones = [line for line in lines if line.reason is None and not line.guards]
+    tested = [line for line in open_ones if line.orders is None or len(line.orders.compared) != 1]
     known = [line for line in lines if line.published_orders is not None]
-    is_compared = any(line.is_controlled or line.reference or line.published_orders in EXACT for line in lines)
+    is_compared = any(line.published_orders in EXACT for line in lines)
+    is_compared |= any(one.control or one.reference for one in asked)
     return bool(known) and (is_compared or not tested or not needs_control)
 
 

@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "leakage_answers"  # below a run's output folder
 DATABASE_SUFFIX = ".sqlite"
-JOURNAL_SUFFIX = "-journal"  # SQLite's, of a transaction that is not complete
 ANSWERS_AT_ONCE = 16384
 SECONDS_AT_ONCE = 2.0  # lost at most when the process is killed
 KEYS_OF_A_QUERY = 500
@@ -179,10 +178,9 @@ def _read(file: Path, keys: Sequence[bytes]) -> Iterator[tuple[bytes, Answer]]:
 
 
 def _connected(file: Path) -> sqlite3.Connection:
-    """To read. A process that was killed while it committed leaves a journal, and SQLite must undo what that holds
-    before anybody can read the file: it needs write access to do so, and leaves a living process's journal alone."""
-    left_by_a_kill = file.with_name(file.name + JOURNAL_SUFFIX).exists()
-    return sqlite3.connect(f"{file.resolve().as_uri()}?mode={'rw' if left_by_a_kill else 'ro'}", uri=True)
+    """To read. If a process was killed while it committed, SQLite must undo what its journal holds before anybody can
+    read the file: it needs write access to do so, and leaves a living process's journal alone."""
+    return sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True)
 
 
 def _identity(file: Path) -> dict[str, str] | None:

@@ -14,7 +14,6 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
 from pathlib import Path
 from sys import intern
 from types import MappingProxyType
@@ -91,21 +90,15 @@ class AuditLine:
     guards: which natural orders its options have
     flagged, null_rate, pvalue: by the published rule; None where there is no rule, or no rate
     reason: why it was not tested, in words; None where it was
-    margin: nats by which the published form beats the best other one; None for statistics without a margin
     loglikelihoods: of the orders that were asked, published first, nats; empty for other probes
-    arms: None for other audits
-    calibrated_flagged, calibrated_pvalue: by the calibration that the run had; None without one
+    calibrated_flagged: by the calibration that the run had; None without one
     values: every number of the statistic by name: what goes into its rows, and what else it measured
     row_names: of the task's rows, some of which are among `values`
     published_orders: the status of the benchmark's orders; None in lines that say nothing about it
-    control: log-likelihoods of the compared orders in each control form, nats; empty if they were not asked
-    reference: the reference model's log-likelihoods of the orders, nats; empty without one
+    orders: what the verdict on the data set is computed from; None without two orders or their status
     versions: log-likelihoods of a question's wordings, or of a shard in different orders, the published version first,
         nats; empty for other probes
     question_key: as of `questions.copies`; empty where the row could not be read
-    shared_texts: as of `questions.families`; empty where the line has no orders
-    compared: places of the orders that were asked in the control forms; empty if they were not asked there
-    right: of each order, the place of the right option; empty where it is not known
     is_repeated: whether the same row, to the letter, stands earlier in the same audit
     """
 
@@ -123,38 +116,26 @@ class AuditLine:
     null_rate: float | None
     pvalue: float | None
     reason: str | None
-    margin: float | None
     loglikelihoods: array[float]
-    arms: Arms | None
     calibrated_flagged: bool | None
     values: Mapping[str, float]
     row_names: tuple[str, ...] = ()
-    calibrated_pvalue: float | None = None
     published_orders: str | None = None
-    control: array[float] = field(default_factory=lambda: array("f"))
-    reference: array[float] = field(default_factory=lambda: array("f"))
+    orders: OrderAnswers | None = None
     versions: array[float] = field(default_factory=lambda: array("d"))
     question_key: str = ""
-    shared_texts: tuple[str, ...] = ()
-    compared: tuple[int, ...] = ()
-    right: tuple[int, ...] = ()
     is_repeated: bool = False
 
     @property
-    def orders(self) -> OrderAnswers | None:
-        """What the verdict on the data set is computed from; None without orders or their status."""
-        if len(self.loglikelihoods) < 2 or self.published_orders is None:
-            return None
-        own, control, reference = map(tuple, (self.loglikelihoods, self.control, self.reference))
-        status = intern(self.published_orders)
-        return OrderAnswers(
-            own, status, self.guarded, control, reference, self.shared_texts, self.compared, self.right
-        )
+    def margin(self) -> float | None:
+        """Nats by which the published form beats the best other one; None for statistics without a margin."""
+        return self.values.get("margin")
 
     @property
-    def is_controlled(self) -> bool:
-        """Whether the compared orders were asked in every control form."""
-        return bool(self.compared) and len(self.control) == len(CONTROL_FORMS) * len(self.compared)
+    def arms(self) -> Arms | None:
+        """None for other audits."""
+        names = [arm.name for arm in fields(Arms)]
+        return Arms(*(bool(self.values[name]) for name in names)) if self.values.keys() >= {*names} else None
 
     @property
     def guarded(self) -> bool:
@@ -175,12 +156,6 @@ class AuditLine:
     def of_class(self) -> str:
         """As of `known_scores`."""
         return class_of(0 if self.read is None else len(self.read.options), self.guarded)
-
-
-def looks_like_audit_line(line: bytes) -> bool:
-    """Whether a raw line of a samples log, which may be truncated, is that of an audit. Quotation marks within its
-    texts are escaped."""
-    return f'"{VERSION_KEY}"'.encode() in line
 
 
 def score_names(detector: str, ranks_by: Sequence[str]) -> dict[str, str]:
@@ -227,22 +202,13 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
     if version != LINE_VERSION or isinstance(version, bool):
         raise ValueError(f"{VERSION_KEY} is {version!r}; this package reads version {LINE_VERSION}")
     detector = intern(_text(sample, "detector"))
-    keys = tuple(key for key in sample["ranks_by"].split(",") if key)
+    keys = [key for key in sample["ranks_by"].split(",") if key]
+    guards = tuple(guard for guard in sample["guards"].split(",") if guard)
     read, _ = content_of(sample["doc"])
-    n_asked, margin = sample.get("n_orders"), sample.get("margin")  # another statistic may use them for anything
-    compared = _places(
-        sample,
-        COMPARED_ORDERS,
-        lambda own: 0 == own[0] <= max(own) < sample["n_orders"] and len({*own}) == len(own),
-        f"places among {n_asked} orders, 0 first",
-    )
-    orders, control = _orders(sample, compared)
-    right = _places(
-        sample,
-        RIGHT_PLACES,
-        lambda own: not orders or (len(own) == len(orders) and min(own) >= 0),
-        f"the places of the right option in {len(orders)} orders",
-    )
+    loglikelihoods, orders = _orders(sample, bool(guards))
+    names = score_names(detector, keys).items()
+    versions = (sample.get("resps") or []) if sample.keys() & OF_VERSIONS else []
+    numbers = {key: value for key, value in sample.items() if isinstance(value, (bool, int, float))}
     return AuditLine(
         question=_text(sample, "doc_hash"),
         doc_id=_typed(sample, "doc_id", int),
@@ -252,37 +218,20 @@ def read_line(sample: Mapping[str, Any], task: str) -> AuditLine:
         benchmark=intern(_text(sample, "benchmark")),
         detector=detector,
         filter=intern(sample["filter"]),
-        scores={
-            intern(name): float(sample[key])
-            for key, name in score_names(detector, keys).items()
-            if sample[key] is not None
-        },
-        guards=tuple(guard for guard in sample["guards"].split(",") if guard),
+        scores={intern(name): float(sample[key]) for key, name in names if sample[key] is not None},
+        guards=guards,
         flagged=_typed(sample, "flagged", bool),
         null_rate=_number(sample, "null_rate"),
         pvalue=_number(sample, "pvalue"),
         reason=_typed(sample, "reason", str),
-        margin=float(margin) if isinstance(margin, (int, float)) and not isinstance(margin, bool) else None,
-        loglikelihoods=orders,
-        arms=_arms(sample),
+        loglikelihoods=loglikelihoods,
         calibrated_flagged=_typed(sample, "calibrated_flagged", bool),
-        calibrated_pvalue=_number(sample, "calibrated_pvalue"),
+        values={intern(key): float(value) for key, value in numbers.items() if key not in NO_VALUES},
+        row_names=tuple(map(intern, sample.get("metrics") or ())),
         published_orders=_typed(sample, "published_orders", str),
-        control=control,
-        reference=_reference(sample, len(orders)),
-        versions=array("d", (float(one[0][0]) for one in sample.get("resps") or []))
-        if sample.keys() & OF_VERSIONS
-        else array("d"),
-        values={
-            intern(key): float(value)
-            for key, value in sample.items()
-            if key not in NO_VALUES and isinstance(value, (bool, int, float))
-        },
-        row_names=_once(tuple(sample.get("metrics") or ())),
+        orders=orders,
+        versions=array("d", (float(one[0][0]) for one in versions)),
         question_key=_typed(sample, QUESTION_KEY, str) or "",
-        shared_texts=tuple((_typed(sample, SHARED_TEXTS, str) or "").split()),
-        compared=compared,
-        right=right if orders else (),
     )
 
 
@@ -294,12 +243,6 @@ def content_of(doc: Mapping[str, Any]) -> tuple[Question | None, str]:
     except (UntestableQuestion, TypeError):
         return None, ""
     return question, content_id(question.stem, question.options)
-
-
-@cache
-def _once(names: tuple[str, ...]) -> tuple[str, ...]:
-    """One tuple for all lines of an audit, which have the same names."""
-    return tuple(map(intern, names))
 
 
 def _text(sample: Mapping[str, Any], key: str) -> str:
@@ -322,42 +265,41 @@ def _typed(sample: Mapping[str, Any], key: str, kind: Any) -> Any:
     return found
 
 
-def _orders(sample: Mapping[str, Any], compared: Sequence[int]) -> tuple[array[float], array[float]]:
-    """Log-likelihoods of the orders, and of the compared ones in each control form unless those were not asked. In
-    single precision, since 14,042 questions with 24 orders each are held in memory."""
-    n_orders = sample.get("n_orders")
+def _orders(sample: Mapping[str, Any], guarded: bool) -> tuple[array[float], OrderAnswers | None]:
+    """Log-likelihoods of the orders, and what the verdict on the data set is computed from. In single precision, since
+    14,042 questions with 24 orders each are held in memory."""
+    n_orders = sample.get("n_orders")  # another statistic may use it for anything
     responses = sample.get("resps") or []
-    of_loglikelihoods = all(isinstance(one[0], (list, tuple)) for one in responses)
-    if not isinstance(n_orders, int) or not of_loglikelihoods:
-        return array("f"), array("f")
-    if len(responses) - n_orders not in (0, len(CONTROL_FORMS) * len(compared)):
-        return array("f"), array("f")
+    compared = tuple(_listed(sample, COMPARED_ORDERS, int))
+    if compared and not (0 == compared[0] <= max(compared) < sample["n_orders"] and len({*compared}) == len(compared)):
+        raise ValueError(f"{COMPARED_ORDERS} is {compared}, which are not places among {n_orders} orders, 0 first")
+    fitting = isinstance(n_orders, int) and len(responses) - n_orders in (0, len(CONTROL_FORMS) * len(compared))
+    if not fitting or not all(isinstance(one[0], (list, tuple)) for one in responses):
+        n_orders, responses = 0, []
     found = array("f", (float(response[0][0]) for response in responses))
-    return found[:n_orders], found[n_orders:]
+    own, control = found[:n_orders], found[n_orders:]
+    right = tuple(_listed(sample, RIGHT_PLACES, int))
+    if own and right and (len(right) != len(own) or min(right) < 0):
+        raise ValueError(
+            f"{RIGHT_PLACES} is {right}, which are not the places of the right option in {n_orders} orders"
+        )
+    reference = array("f", _listed(sample, "reference_loglikelihoods", float))
+    if len(reference) not in (0, len(own)):
+        raise ValueError(f"reference_loglikelihoods has {len(reference)} numbers for {len(own)} orders")
+    shared = tuple((_typed(sample, SHARED_TEXTS, str) or "").split())
+    status = _typed(sample, "published_orders", str)
+    if status is None or len(own) < 2:
+        return own, None
+    asked = OrderAnswers(
+        tuple(own), intern(status), guarded, tuple(control), tuple(reference), shared, compared, right
+    )
+    return own, asked
 
 
-def _places(
-    sample: Mapping[str, Any], key: str, rule: Callable[[tuple[int, ...]], bool], told: str
-) -> tuple[int, ...]:
-    """Raises ValueError for places that break the rule."""
+def _listed(sample: Mapping[str, Any], key: str, kind: Callable[[str], float]) -> Iterator[Any]:
+    """The numbers of a text, separated by commas."""
     found = _typed(sample, key, str)
-    places = tuple(map(int, found.split(","))) if found else ()
-    if places and not rule(places):
-        raise ValueError(f"{key} is {found}, which are not {told}")
-    return places
-
-
-def _reference(sample: Mapping[str, Any], n_orders: int) -> array[float]:
-    found = _typed(sample, "reference_loglikelihoods", str)
-    values = array("f", map(float, found.split(","))) if found else array("f")
-    if len(values) not in (0, n_orders):
-        raise ValueError(f"reference_loglikelihoods has {len(values)} numbers for {n_orders} orders")
-    return values
-
-
-def _arms(sample: Mapping[str, Any]) -> Arms | None:
-    arms = [sample.get(arm.name) for arm in fields(Arms)]
-    return Arms(*map(bool, arms)) if all(isinstance(right, bool) for right in arms) else None
+    return map(kind, found.split(",") if found else ())
 
 
 def written_line(

@@ -13,13 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from lm_eval_leakage.logs.audit_line import (
-    AuditLine,
-    audit_lines,
-    benchmark_of,
-    looks_like_audit_line,
-    with_repeated_rows,
-)
+from lm_eval_leakage.logs.audit_line import VERSION_KEY, AuditLine, audit_lines, benchmark_of, with_repeated_rows
 from lm_eval_leakage.logs.run import Problem, Run, ShardSet, n_told, sanitized
 from lm_eval_leakage.logs.runs import find_runs, json_lines
 from lm_eval_leakage.stats.pooling import SKIPPED
@@ -56,15 +50,14 @@ def lines_of_one_model(
 
     Raises ValueError if the folder holds no audit, only those of other models, or those of several models.
     """
-    return lines_of_audits(_runs_of_one_model(folder, problems, model), problems)
+    _, lines = audits_of_one_model(folder, problems, model)
+    return lines
 
 
-def model_of_audits(folder: Places, problems: list[Problem]) -> str:
-    """The name, without a revision, of the one model whose audits a folder holds; raises ValueError as above."""
-    return _runs_of_one_model(folder, problems, None)[0].model.partition(" revision=")[0]
-
-
-def _runs_of_one_model(folder: Places, problems: list[Problem], model: str | None) -> list[Run]:
+def audits_of_one_model(
+    folder: Places, problems: list[Problem], model: str | None = None
+) -> tuple[str, Iterator[tuple[str, AuditLine]]]:
+    """The model's name, without a revision, and the same lines."""
     by_model: dict[str, list[Run]] = defaultdict(list)
     for run in find_runs([folder] if isinstance(folder, Path) else folder, problems):
         if audit_logs_of(run):
@@ -82,7 +75,7 @@ def _runs_of_one_model(folder: Places, problems: list[Problem], model: str | Non
     if len(by_model) > 1:
         raise ValueError(f"{folder} holds audits of {len(by_model)} models ({names}); name the folder of one")
     (runs,) = by_model.values()
-    return runs
+    return runs[0].model.partition(" revision=")[0], lines_of_audits(runs, problems)
 
 
 def _is_of(model: str, runs: Collection[Run]) -> bool:
@@ -221,13 +214,15 @@ def audited_task(run: Run, audit: str) -> str | None:
 
 
 def is_audit_log(task: str, file: Path) -> bool:
-    """Whether a log is that of an audit, judged by its first lines, or by its name if it is empty."""
+    """Whether a log is that of an audit, judged by its first lines, which may be truncated, or by its name if it is
+    empty. Quotation marks within the texts of a line are escaped."""
     try:
         with file.open("rb") as lines:
             first = list(islice(lines, FIRST_LINES))
     except OSError:  # its reader will say so
         return False
-    return any(map(looks_like_audit_line, first)) if first else benchmark_of(task) != task
+    key = f'"{VERSION_KEY}"'.encode()
+    return any(key in line for line in first) if first else benchmark_of(task) != task
 
 
 def with_audits(runs: Sequence[Run]) -> list[Run]:

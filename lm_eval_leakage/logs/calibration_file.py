@@ -3,19 +3,59 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.records import Described
 from lm_eval_leakage.stats.combined import CombinedScore
-from lm_eval_leakage.stats.known_scores import COMBINED, COPY, EVERY_CLASS, OWN, Calibration, KnownScores
+from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS, Calibration, KnownScores
 from lm_eval_leakage.stats.order_power import CONTROL_FORMS
 from lm_eval_leakage.stats.order_sum import NaturalPart
 
 CALIBRATION_VERSION = 3
+
+
+class _Unseen(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    properties: dict[str, tuple[float, ...]]
+    digests: list[str]
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)  # of the dataclasses within, too
+    calibration: Literal[CALIBRATION_VERSION]  # type: ignore[valid-type]
+    model: str
+    benchmark: str
+    whose: Literal["own", "copy"]
+    origin: str
+    detectors: dict[str, KnownScores]
+    combined: CombinedScore | None
+    unseen: _Unseen | None
+    natural: NaturalPart | None = None
+
+    @model_validator(mode="after")
+    def _fit(self) -> _File:
+        for name, known in self.detectors.items():
+            _check(EVERY_CLASS in known.unseen, f"{name} has no scores of {EVERY_CLASS!r} unseen questions")
+            _check(len(known.seen_classes) in (0, len(known.seen)), f"{name} lacks one class per seen question")
+        if (one := self.combined) is not None:
+            _check(len(one.weights) == len(one.detectors), "the combined score lacks one weight per detector")
+            _check(all(map(one.unseen.get, one.detectors)), "the combined score lacks unseen questions of a detector")
+        _check(COMBINED not in self.detectors or one is not None, "combined scores, but not how they are computed")
+        if self.natural is not None:
+            n_numbers = {len(self.natural.means), len(self.natural.errors)}
+            _check(self.natural.n > 0, "its natural part is of no question")
+            _check(n_numbers == {len(CONTROL_FORMS)}, "its natural part lacks numbers of a control form")
+        return self
+
+
+def _check(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)
 
 
 def write_calibration(file: Path, calibration: Calibration) -> None:
@@ -34,83 +74,18 @@ def write_calibration(file: Path, calibration: Calibration) -> None:
 def read_calibration(file: str) -> Calibration:
     """Raises ValueError, with the remedy, for a file of another kind or version."""
     try:
-        found = json.loads(Path(file).expanduser().read_text(encoding="utf-8"))
-        version = found.pop("calibration")
-        if version == CALIBRATION_VERSION and not isinstance(version, bool):
-            return _calibration(**found)
+        found = _File.model_validate_json(Path(file).expanduser().read_bytes())
     except OSError as error:
         raise ValueError(f"calibration is {file!r}, which cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
         raise ValueError(
-            f"calibration is {file!r}, which is not a calibration file ({error!r}); make one with "
-            "`lm-eval-leakage calibrate`"
+            f"calibration is {file!r}, which is not a calibration file of version {CALIBRATION_VERSION} "
+            f"({': '.join(filter(None, [where, first['msg']]))}); make one with `lm-eval-leakage calibrate`"
         ) from error
-    raise ValueError(
-        f"calibration is {file!r}, of version {version!r}; this package reads {CALIBRATION_VERSION}: make it again"
-    )
-
-
-def _calibration(
-    model: Any,
-    benchmark: Any,
-    whose: Any,
-    origin: Any,
-    detectors: Any,
-    combined: Any,
-    unseen: Any,
-    natural: Any = None,
-) -> Calibration:
-    """A calibration from its JSON. Raises TypeError or ValueError for invalid content."""
-    for name, value in (("model", model), ("benchmark", benchmark), ("origin", origin)):
-        _check(isinstance(value, str), f"its {name} is {value!r}, which is not a text")
-    _check(whose in (OWN, COPY), f"its scores are of {whose!r}, which is neither {OWN!r} nor {COPY!r}")
-    known = {name: _known_scores(name, **scores) for name, scores in detectors.items()}
-    _check(COMBINED not in known or combined is not None, "it has combined scores but not how they are computed")
-    together = None if combined is None else _combined(combined)
-    described = None if unseen is None else _described(**unseen)
-    measured = None if natural is None else _natural_part(**natural)
-    return Calibration(model, benchmark, whose, origin, known, together, described, measured)
-
-
-def _natural_part(n: Any, means: Any, errors: Any) -> NaturalPart:
-    _check(isinstance(n, int) and n > 0, f"its natural part is of {n!r} questions")
-    fitting = _are_numbers(means) and _are_numbers(errors) and len(means) == len(errors) == len(CONTROL_FORMS)
-    _check(fitting, "its natural part lacks a mean and an error for each control form")
-    return NaturalPart(n, tuple(means), tuple(errors))
-
-
-def _described(properties: Any, digests: Any) -> Described:
-    _check(all(map(_are_numbers, properties.values())), "a property of its unseen questions is not finite numbers")
-    _check(all(isinstance(digest, str) for digest in digests), "a digest of its unseen questions is not a text")
-    return Described({name: tuple(values) for name, values in properties.items()}, dict.fromkeys(digests, ""))
-
-
-def _known_scores(name: str, unseen: Any, seen: Any, seen_classes: Any = ()) -> KnownScores:
-    _check(EVERY_CLASS in unseen, f"{name} has no scores of {EVERY_CLASS!r} unseen questions")
-    for own in (seen, *unseen.values()):
-        _check(_are_numbers(own), f"{name} has scores that are not finite numbers")
-    _check(len(seen_classes) in (0, len(seen)), f"{name} lacks one class per seen question")
-    _check(all(isinstance(one, str) for one in seen_classes), f"a class of {name} is not a text")
-    return KnownScores(unseen, seen, seen_classes or ())
-
-
-def _combined(stored: Any) -> CombinedScore:
-    together = CombinedScore.of(stored)
-    _check(all(isinstance(name, str) for name in together.detectors), "a detector of the combined score is not a text")
-    _check(len(together.weights) == len(together.detectors), "the combined score lacks one weight per detector")
-    for name in together.detectors:
-        _check(len(together.unseen[name]) > 0, f"the combined score has no unseen questions of {name}")
-    numbers = [together.weights, [together.intercept], *together.unseen.values()]
-    _check(all(map(_are_numbers, numbers)), "the combined score holds numbers that are not finite")
-    return together
-
-
-def _are_numbers(values: Any) -> bool:
-    return isinstance(values, (list, tuple)) and all(
-        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) for value in values
-    )
-
-
-def _check(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise ValueError(otherwise)
+    parts = dict(found)
+    del parts["calibration"]
+    if found.unseen is not None:
+        parts["unseen"] = Described(found.unseen.properties, dict.fromkeys(found.unseen.digests, ""))
+    return Calibration(**parts)

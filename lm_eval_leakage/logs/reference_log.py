@@ -6,14 +6,15 @@ that has not seen the benchmark (an earlier, a smaller or another one) leaves wh
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
 from lm_eval_leakage.logs.audit_line import scored_texts
+from lm_eval_leakage.logs.run import NOT_AS_WRITTEN, Problem
+from lm_eval_leakage.logs.runs import json_lines, results_of
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +55,15 @@ def read_reference(place: str) -> ReferenceLog:
             "name the folder of one"
         )
     found: dict[bytes, float] = {}
+    problems: list[Problem] = []
     for file in files:
-        found.update(_read(file))
+        for number, sample in json_lines(file, problems):
+            try:
+                found.update((_key(*texts), loglikelihood) for *texts, loglikelihood in scored_texts(sample))
+            except NOT_AS_WRITTEN as error:
+                problems.append(Problem(f"left out: not a line of a samples log ({error!r})", file, number))
+    for problem in problems:
+        logger.warning("%s", problem)
     if not found:
         raise ValueError(
             f"reference_log is {place!r}, which holds no log-likelihoods in {len(files)} samples log(s); give the "
@@ -67,22 +75,9 @@ def read_reference(place: str) -> ReferenceLog:
 def _model_of(place: Path) -> str | None:
     """The model's name from the newest readable results file next to the logs; None if there is none."""
     folder = place.parent if place.is_file() else place
-    for results in sorted(folder.rglob("results_*.json"), reverse=True):
-        try:
-            return str(json.loads(results.read_text(encoding="utf-8"))["model_name"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            logger.warning("%s names no model: %r", results, error)
-    return None
-
-
-def _read(file: Path) -> Iterator[tuple[bytes, float]]:
-    with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                for context, continuation, loglikelihood in scored_texts(json.loads(line)):
-                    yield _key(context, continuation), loglikelihood
-            except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-                logger.warning("%s, line %d is left out: %r", file, number, error)
+    newest_first = sorted(folder.rglob("results_*.json"), reverse=True)
+    names = (results_of(file).get("model_name") for file in newest_first)
+    return next((str(name) for name in names if name), None)
 
 
 def _key(context: str, continuation: str) -> bytes:

@@ -173,12 +173,6 @@ class Run:
         """The seed by which its questions were drawn; empty if they were not, or nobody wrote it down."""
         return self.results.get(DRAW) or {}
 
-    @property
-    def names_shards(self) -> bool:
-        """Whether it was to ask shards of some tasks."""
-        configs = (self.results.get("configs") or {}).values()
-        return any(SHARD in metadata for one in configs if isinstance(metadata := one.get("metadata"), Mapping))
-
     def logs_of(self, task: str) -> tuple[Path, ...]:
         """A task's samples logs: several if it was done in shards."""
         if task in self.shards:

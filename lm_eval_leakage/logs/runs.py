@@ -36,7 +36,6 @@ OF_CALL = ("system_instruction_sha", "chat_template_sha", "fewshot_as_multiturn"
 OF_CONFIG = ("model", "limit", "gen_kwargs", "random_seed", "numpy_seed", "torch_seed", "fewshot_seed")
 OF_PLACE = ("device", "batch_size", "max_batch_size", "config_source")  # may differ between shards
 ADDRESS = re.compile(r"0x[0-9a-f]+")  # of a function, which results files name by it
-NAMED_BY_TASK = ("n-shot", "configs")
 
 
 def pooled_runs(runs: Sequence[Run], problems: list[Problem]) -> list[Run]:
@@ -49,72 +48,64 @@ def pooled_runs(runs: Sequence[Run], problems: list[Problem]) -> list[Run]:
             whole.append(without_tasks(run, shards))
         if shards:
             alike = families[run.key, _settings_of_call(run.results)]
-            family = next((one for one in alike if one.fits(shards)), None)
+            told = {task: (shard.n, *others) for task, (shard, *others) in shards.items()}
+            family = next((one for one in alike if one.fits(told)), None)
             if family is None:
                 alike.append(family := _Family())
-            family.add(run, shards)
+            family.told = told | family.told
+            family.runs.append(run)
+            for task, (shard, *_) in shards.items():
+                family.found[task][shard.index].append(run)
     pooled = [family.as_run() for alike in families.values() for family in alike]
     return sorted([*whole, *pooled], key=lambda run: run.time)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What one run asked of a task: its shard, how many questions all shards have, the task's settings."""
-
-    shard: RunShard
-    n_questions: int
-    settings: str
-
-    def goes_with(self, other: _Asked) -> bool:
-        return replace(self, shard=other.shard) == other and self.shard.n == other.shard.n
-
-
 @dataclass
 class _Family:
-    """Runs of one model with the same options. `found`: of each task, the runs by the number of their shard."""
+    """Runs of one model with the same options. `told`: of each task, the number of shards, of their questions, and its
+    settings; `found`: the runs by the number of their shard."""
 
     runs: list[Run] = field(default_factory=list)
-    asked: dict[str, _Asked] = field(default_factory=dict)
+    told: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     found: dict[str, dict[int, list[Run]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
 
-    def fits(self, shards: Mapping[str, _Asked]) -> bool:
-        n_shards = {own.shard.n for own in (*self.asked.values(), *shards.values())}
-        return len(n_shards) == 1 and all(own.goes_with(self.asked.get(t, own)) for t, own in shards.items())
-
-    def add(self, run: Run, shards: Mapping[str, _Asked]) -> None:
-        self.runs.append(run)
-        for task, own in shards.items():
-            self.asked.setdefault(task, own)
-            self.found[task][own.shard.index].append(run)
+    def fits(self, told: Mapping[str, tuple[Any, ...]]) -> bool:
+        n_shards = {n for n, *_ in (*self.told.values(), *told.values())}
+        return len(n_shards) == 1 and all(self.told.get(task, own) == own for task, own in told.items())
 
     def as_run(self) -> Run:
-        sets = {task: self._set(task) for task in self.asked}
-        sections: dict[str, Any] = {
-            "results": {task: _keys(task, own) for task, own in sets.items()},
-            "group_subtasks": _joined(self.runs, "group_subtasks"),
-            "n-samples": {task: _counts(task, own) for task, own in sets.items()},
-            **{name: self.runs[-1].results.get(name) for name in ("lm_eval_version", IDENTITY, DRAW)},
+        sets = {task: self._set(task) for task in self.told}
+        newest, first = self.runs[-1], {task: next(iter(own.found.values())) for task, own in sets.items()}
+        counts = {task: (run.results.get("n-samples") or {}).get(task, {}) for task, run in first.items()}
+        sections = {name: newest.results.get(name) for name in ("lm_eval_version", IDENTITY, DRAW)}
+        for section in ("group_subtasks", "n-shot", "configs"):
+            parts = [run.results.get(section) or {} for run in self.runs]
+            sections[section] = {name: value for part in parts for name, value in part.items()}
+        sections |= {
+            # the names of metrics alone: the values of single shards say nothing about the run
+            "results": {
+                task: dict.fromkeys(key for one in own.found.values() for key in one.results["results"].get(task, {}))
+                for task, own in sets.items()
+            },
+            "n-samples": {task: {**counts[task], "effective": own.n_asked} for task, own in sets.items()},
         }
-        for section in NAMED_BY_TASK:
-            sections[section] = _joined(self.runs, section)
         logs = {task: own.logs[0] for task, own in sets.items() if own.logs}
-        newest = self.runs[-1]
-        first = next(iter(next(iter(sets.values())).found.values()))
-        return Run(newest.model, newest.time, sections, first.results_file, logs, sets)
+        results_file = next(iter(first.values())).results_file
+        return Run(newest.model, newest.time, sections, results_file, logs, sets)
 
     def _set(self, task: str) -> ShardSet:
         """Of several attempts of one shard, the newest complete one counts."""
-        best = {
+        found = {
             index: max(own, key=lambda run: (_is_complete(run, task), run.time))
-            for index, own in self.found[task].items()
+            for index, own in sorted(self.found[task].items())
         }
-        found = {index: best[index] for index in sorted(best)}
-        return ShardSet(task, self.asked[task].shard.n, self.asked[task].n_questions, found)
+        n, n_questions, _ = self.told[task]
+        return ShardSet(task, n, n_questions, found)
 
 
-def _shards(run: Run, problems: list[Problem]) -> dict[str, _Asked]:
-    """The tasks of which a run asked a shard, in the order of its results. A plain lm_eval knows no shards, and asks
-    all questions."""
+def _shards(run: Run, problems: list[Problem]) -> dict[str, tuple[RunShard, int, str]]:
+    """The tasks of which a run asked a shard, in the order of its results, each with the shard, how many questions all
+    shards have, and its settings. A plain lm_eval knows no shards, and asks all questions."""
     found, ignored, configs = {}, [], run.results.get("configs") or {}
     for task in (name for name in run.results.get("results") or () if name in configs):
         metadata = configs[task].get("metadata")
@@ -124,7 +115,7 @@ def _shards(run: Run, problems: list[Problem]) -> dict[str, _Asked]:
         except ValueError:
             continue  # a key of another package
         if shard is not None and isinstance(n_questions, int) and run.results_file is not None:
-            found[task] = _Asked(shard, n_questions, _settings(run, task, configs[task]))
+            found[task] = shard, n_questions, _settings(run, task, configs[task])
         elif shard is not None:
             ignored.append(task)
     if ignored:
@@ -137,22 +128,19 @@ def _shards(run: Run, problems: list[Problem]) -> dict[str, _Asked]:
 
 
 def _settings_of_call(results: Mapping[str, Any]) -> str:
-    config = results.get("config")
-    config = config if isinstance(config, Mapping) else {}
+    config = results.get("config") or {}
     told = [[results.get(key) for key in OF_CALL], [config.get(key) for key in OF_CONFIG]]
-    return _as_text([*told, _without_place(arguments_of(config.get("model_args")))])
+    return _as_text([*told, _without(arguments_of(config.get("model_args")), OF_PLACE)])
 
 
 def _settings(run: Run, task: str, config: Mapping[str, Any]) -> str:
-    metadata = _without_place(config.get("metadata") or {})
-    told = {key: value for key, value in metadata.items() if key != SHARD}
+    told = _without(config.get("metadata") or {}, (*OF_PLACE, SHARD))
     n_shot = (run.results.get("n-shot") or {}).get(task)
     return ADDRESS.sub("", _as_text([{**config, "metadata": told}, n_shot]))
 
 
-def _without_place(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what says where and how fast a model is run."""
-    return {key: value for key, value in arguments.items() if key not in OF_PLACE}
+def _without(section: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in section.items() if name not in names}
 
 
 def _as_text(value: object) -> str:
@@ -161,16 +149,10 @@ def _as_text(value: object) -> str:
 
 def without_tasks(run: Run, tasks: Collection[str]) -> Run:
     """The run with its other tasks only."""
-    if not tasks:
-        return run
     own = {
-        key: {name: value for name, value in section.items() if name not in tasks}
-        if isinstance(section, dict)
-        else section
-        for key, section in run.results.items()
+        key: _without(section, tasks) if isinstance(section, dict) else section for key, section in run.results.items()
     }
-    logs = {task: log for task, log in run.logs.items() if task not in tasks}
-    return replace(run, results=own, logs=logs, shards={t: one for t, one in run.shards.items() if t not in tasks})
+    return replace(run, results=own, logs=_without(run.logs, tasks), shards=_without(run.shards, tasks))
 
 
 def _is_complete(run: Run, task: str) -> bool:
@@ -184,21 +166,6 @@ def _is_complete(run: Run, task: str) -> bool:
             return sum(line.endswith(b"\n") for line in lines) >= (n_told(run, task) or 0) * max(1, len(filters))
     except OSError:
         return False
-
-
-def _keys(task: str, own: ShardSet) -> dict[str, None]:
-    """The names of a task's metrics; the values of single shards say nothing about the run."""
-    rows = (one.results["results"].get(task, {}) for one in own.found.values())
-    return dict.fromkeys(key for row in rows for key in row)
-
-
-def _counts(task: str, own: ShardSet) -> dict[str, Any]:
-    first = next(iter(own.found.values()))
-    return {**(first.results.get("n-samples") or {}).get(task, {}), "effective": own.n_asked}
-
-
-def _joined(runs: Sequence[Run], section: str) -> dict[str, Any]:
-    return {name: value for run in runs for name, value in (run.results.get(section) or {}).items()}
 
 
 TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
@@ -242,8 +209,7 @@ def find_runs(places: Iterable[Path], problems: list[Problem]) -> list[Run]:
         raise ValueError(
             f"no run of lm_eval is in {', '.join(map(str, places))}; name the folder that was its --output_path"
         )
-    runs = sorted(_by_identity(runs), key=lambda run: run.time)
-    return pooled_runs(runs, problems) if any(run.names_shards for run in runs) else runs
+    return pooled_runs(sorted(_by_identity(runs), key=lambda run: run.time), problems)
 
 
 def _by_identity(runs: Sequence[Run]) -> list[Run]:
@@ -288,7 +254,9 @@ def _results(file: Path, problems: list[Problem]) -> dict[str, Any] | None:
     if not isinstance(found, dict) or not isinstance(found.get("results"), dict):
         return None
     sections = {key: _in_shape(found, key, shape, file, problems) for key, shape in SHAPES.items()}
-    return found | sections | {"group_subtasks": _groups(sections["group_subtasks"], file, problems)}
+    sections["group_subtasks"] = _groups(sections["group_subtasks"], file, problems)
+    config = found.get("config")
+    return found | sections | {"config": config if isinstance(config, dict) else {}}
 
 
 def _groups(groups: Mapping[str, Any], file: Path, problems: list[Problem]) -> dict[str, list[str]]:
@@ -318,8 +286,7 @@ def _in_shape(
 
 
 def _model(results: Mapping[str, Any]) -> str:
-    config = results.get("config")
-    config = config if isinstance(config, Mapping) else {}
+    config = results["config"]
     arguments = arguments_of(config.get("model_args"))
     name = results.get("model_name") or arguments.get("pretrained") or arguments.get("model") or config.get("model")
     told = [f"{key}={arguments[key]}" for key in OF_IDENTITY if arguments.get(key) not in (None, "", "main")]

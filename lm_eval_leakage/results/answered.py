@@ -124,8 +124,6 @@ def answers(
 ) -> list[AnnotatedQuestion]:
     """The answers in one task's numbered samples. The harness writes a line per filter, which are merged here; a
     question that is in the log twice (one run may append to the log of another) counts once."""
-    scores: dict[tuple[int, str], dict[str, float]] = {}
-    filters: dict[tuple[int, str], set[str]] = {}
     found: dict[tuple[int, str], dict[str, Any]] = {}
     for number, sample in lines:
         try:
@@ -134,18 +132,16 @@ def answers(
             if key not in found:
                 read, content = content_of(doc)
                 length = sum(map(len, _texts(doc)))
-                found[key] = {"content": content, "subject": subject_of(doc), "length": length}
-                found[key] |= {"key": "" if read is None else question_key(read)}
-            scores.setdefault(key, {}).update(_scores(sample))
-            filters.setdefault(key, set()).add(intern(str(sample.get("filter", "none"))))
+                found[key] = {"content": content, "subject": subject_of(doc), "length": length, "scores": {}}
+                found[key] |= {"key": "" if read is None else question_key(read), "filters": set()}
+            found[key]["scores"].update(_scores(sample))
+            found[key]["filters"].add(intern(str(sample.get("filter", "none"))))
         except NOT_AS_WRITTEN as error:
             problems.append(Problem(f"left out: not a line of a samples log ({error!r})", file, number))
-    name = "" if file is None else str(file)
+    log = "" if file is None else str(file)
     return [
-        AnnotatedQuestion(
-            "", *key, scores=scores.get(key, {}), filters=frozenset(filters.get(key, ())), log=name, **rest
-        )
-        for key, rest in found.items()
+        AnnotatedQuestion("", *key, **one | {"filters": frozenset(one["filters"])}, log=log)
+        for key, one in found.items()
     ]
 
 
@@ -209,20 +205,20 @@ def metrics_of_shards(task: str, shards: ShardSet, answers: Sequence[AnnotatedQu
     by_log: dict[str, list[AnnotatedQuestion]] = defaultdict(list)
     for answer in answers:
         by_log[answer.log].append(answer)
-    asked = [
-        (n, _row(one, task), by_log[str(one.logs.get(task))])
-        for one in shards.found.values()
-        if (n := n_told(one, task))
-    ]
-    keys = dict.fromkeys(key for _, row, _ in asked for key in _metrics(row))
-    whole = [(row, own) for n, row, own in asked if len(own) == n]  # others say nothing about the rule
+    asked = [one for one in shards.found.values() if n_told(one, task)]
+    keys = dict.fromkeys(key for one in asked for key in _metrics(_row(one, task)))
+    held = [(one, by_log[str(one.logs.get(task))]) for one in asked]
+    # those that lost answers say nothing about the rule
+    whole = [(_row(one, task), own) for one, own in held if len(own) == n_told(one, task)]
     return PooledMetrics({key: _pooled(key, answers, whole) for key in keys}, shards.n_asked)
 
 
-_Answered = tuple[Mapping[str, Any], Sequence[AnnotatedQuestion]]  # a task's row in the results file, and its answers
-
-
-def _pooled(key: str, answers: Sequence[AnnotatedQuestion], parts: Sequence[_Answered]) -> Estimate:
+def _pooled(
+    key: str,
+    answers: Sequence[AnnotatedQuestion],
+    parts: Sequence[tuple[Mapping[str, Any], Sequence[AnnotatedQuestion]]],
+) -> Estimate:
+    """parts: of each shard, the task's row in its results file, and its answers"""
     values = _values(key, answers)
     told = [(row, own) for row, answered in parts if (own := _values(key, answered))]
     if not told or any(row.get(key) != _mean(own) for row, own in told):
@@ -244,7 +240,6 @@ def metrics_of_group(
     tasks = [task for task, _ in members]
     found = {id(one.results): one for task in tasks for one in shards[task].found.values()}
     shown = [one for one in found.values() if _row(one, group)]
-    keys = dict.fromkeys(key for one in shown for key in _metrics(_row(one, group)))
 
     def agree(key: str, mean: Mean) -> bool:
         """Whether the group's value in each shard, if it has one, is this mean of its tasks' values."""
@@ -256,19 +251,19 @@ def metrics_of_group(
                 return False
         return True
 
-    return {key: _of_members(key, [own for _, own in members], agree) for key in keys}
-
-
-def _of_members(key: str, members: Sequence[PooledMetrics], agree: Callable[[str, Mean], bool]) -> Estimate:
-    found = [(own.told[key], own.n) for own in members if key in own.told]
-    if not found or not all(one for one, _ in found):
-        return UNKNOWN
-    values, errors, sizes = [one.value for one, _ in found], [one.stderr for one, _ in found], [n for _, n in found]
-    fitting = [(mean, error) for mean, error in MEANS if agree(key, mean)]
-    for mean, error in fitting:
-        if agree(_stderr_of(key), error):
+    def pooled(key: str) -> Estimate:
+        own = [(one.told[key], one.n) for _, one in members if key in one.told]
+        if not own or not all(estimate for estimate, _ in own):
+            return UNKNOWN
+        values, errors, sizes = zip(*((estimate.value, estimate.stderr, n) for estimate, n in own), strict=True)
+        fitting = [(mean, error) for mean, error in MEANS if agree(key, mean)]
+        known = [(mean, error) for mean, error in fitting if agree(_stderr_of(key), error)]
+        if known:
+            mean, error = known[0]
             return normal(mean(values, sizes), error(errors, sizes))
-    return normal(fitting[0][0](values, sizes), NAN) if fitting else UNKNOWN
+        return normal(fitting[0][0](values, sizes), NAN) if fitting else UNKNOWN
+
+    return {key: pooled(key) for key in dict.fromkeys(key for one in shown for key in _metrics(_row(one, group)))}
 
 
 # ---------------------------------------------------------------------- in the harness's order of operations

@@ -9,7 +9,7 @@ The files of a clean set, as text: the list of its questions, its task and its g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 
@@ -56,7 +56,12 @@ def by_target_rate(annotations: Sequence[Annotation], target_rate: float) -> tup
     known-seen scores, if there are too few questions, or if nothing can be kept.
     """
     check_target_rate(target_rate)
-    _check_known_seen(annotations)
+    if without := [one.model for one in annotations if one.n_known_seen < FEWEST_SEEN]:
+        raise ValueError(
+            f"target_rate needs {FEWEST_SEEN} or more known-seen scores of every model, but there are fewer of "
+            f"{', '.join(without)}; give a calibration with them for each model (`calibrate --seen`), "
+            "or leave out the target rate"
+        )
     asked = {question.doc_hash: question.content for one in annotations for question in one.questions}
     found = [_seen_pvalues(annotation, asked) for annotation in annotations]
     scored = [name for name in asked if all(name in own for own in found)]
@@ -96,16 +101,6 @@ def reflagged(annotation: Annotation, detector: str, flag: Callable[[AuditedQues
     return replace(annotation, detector=detector, questions=tuple(questions), audited_questions=audited)
 
 
-def _check_known_seen(annotations: Sequence[Annotation]) -> None:
-    without = [one.model for one in annotations if one.n_known_seen < FEWEST_SEEN]
-    if without:
-        raise ValueError(
-            f"target_rate needs {FEWEST_SEEN} or more known-seen scores of every model, but there are fewer of "
-            f"{', '.join(without)}; give a calibration with them for each model (`calibrate --seen`), "
-            "or leave out the target rate"
-        )
-
-
 def _guarantee(kept: KeptQuestions, annotations: Sequence[Annotation]) -> Guarantee:
     models = " or ".join(annotation.model for annotation in annotations)
     return Guarantee(
@@ -134,7 +129,6 @@ def _seen_pvalues(annotation: Annotation, asked: Mapping[str, str]) -> dict[str,
 
 RULES = {"weak": "flagged", "strong": "flagged and answered correctly"}
 WHY_FLAGGED, UNSCORED, UNTESTED = "flagged", "flagged, answer unknown", "untested"
-GRAVEST_FIRST = (WHY_FLAGGED, UNSCORED, UNTESTED)
 
 
 @dataclass(frozen=True)
@@ -239,35 +233,35 @@ class _View:
 
     def __init__(self, annotation: Annotation) -> None:
         self.annotation = annotation
-        self._asked: dict[str, dict[str, list[AnnotatedQuestion]]] = {}
+        self.copies: dict[str, dict[str, list[AnnotatedQuestion]]] = {}  # in the model's runs, by task and hash
         self._by_key: dict[tuple[str, str], list[AnnotatedQuestion]] = {}
         rows = {(question.task, question.doc_id): question for question in reversed(annotation.questions)}
         for question in sorted(rows.values(), key=lambda question: question.doc_id):  # once, with few examples or many
-            self._asked.setdefault(question.task, {}).setdefault(question.doc_hash, []).append(question)
+            self.copies.setdefault(question.task, {}).setdefault(question.doc_hash, []).append(question)
             if question.audited is not None and question.audited.key:
                 self._by_key.setdefault((question.task, question.audited.key), []).append(question)
         self._by_hash = {audited.doc_hash: audited for audited in annotation.audited_questions}
         self._by_content = {audited.content: audited for audited in annotation.audited_questions if audited.content}
 
-    def copies(self, task: str) -> Mapping[str, Sequence[AnnotatedQuestion]]:
-        """The questions of the model's run of the task, by hash; some benchmarks repeat rows."""
-        return self._asked.get(task, {})
-
     def knows(self, task: str, hashes: Iterable[str]) -> bool:
         """Whether its audits tested anything in the task; a run that was not audited is not consulted."""
-        asked = (question.audited for copies in self.copies(task).values() for question in copies)
+        asked = (question.audited for copies in self.copies.get(task, {}).values() for question in copies)
         return any(one is not None and one.flagged is not None for one in (*asked, *map(self._by_hash.get, hashes)))
 
     def why_not(self, question: AnnotatedQuestion, rule: str) -> str | None:
         """Why it is left out, by the most serious reason among its copies; None if it is kept."""
-        copies = self.copies(question.task).get(question.doc_hash)
+        copies = self.copies.get(question.task, {}).get(question.doc_hash)
         if copies:
             others = (self._by_key.get((question.task, copy.audited.key), []) for copy in copies if copy.audited)
             found = {_why_not(copy.audited, copy.scores, rule) for copy in (*copies, *chain.from_iterable(others))}
         else:  # audited, but not answered in a run
             audited = self._by_hash.get(question.doc_hash) or self._by_content.get(question.content)
             found = {_why_not(audited, {}, rule)}
-        return next((why for why in GRAVEST_FIRST if why in found), None)
+        return _gravest(found)
+
+
+def _gravest(reasons: Collection[str | None]) -> str | None:
+    return next((why for why in (WHY_FLAGGED, UNSCORED, UNTESTED) if why in reasons), None)
 
 
 def _why_not(audited: AuditedQuestion | None, scores: Mapping[str, float], rule: str) -> str | None:
@@ -280,19 +274,29 @@ def _why_not(audited: AuditedQuestion | None, scores: Mapping[str, float], rule:
 
 
 def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool) -> CleanSet:
-    rows = _rows(view.copies(task) for view in views)
+    rows: dict[tuple[str, int], AnnotatedQuestion] = {}  # as many copies as the run with the most copies has
+    for view in views:
+        for doc_hash, copies in view.copies.get(task, {}).items():
+            for number, question in enumerate(copies):
+                rows.setdefault((doc_hash, number), question)
     hashes = {doc_hash for doc_hash, _ in rows}
     knowing = [view for view in views if view.knows(task, hashes)] or views  # tested by none, it is untested
-    verdicts = {doc_hash: _verdict(question, views, knowing, rule) for (doc_hash, _), question in rows.items()}
-    speaking = {model for verdict in verdicts.values() for models in verdict.values() for model in models}
+    against: dict[str, dict[str, tuple[str, ...]]] = {}  # of each question, the models that give a reason, by reason
+    for (doc_hash, number), question in rows.items():
+        own = against.setdefault(doc_hash, {})
+        for view in views if number == 0 else ():
+            why = view.why_not(question, rule)
+            if why is not None and (why != UNTESTED or view in knowing):
+                own[why] = (*own.get(why, ()), view.annotation.model)
+    speaking = {model for reasons in against.values() for models in reasons.values() for model in models}
     heard = [view.annotation for view in views if view in knowing or view.annotation.model in speaking]
     kept, left_out = [], []
     for (doc_hash, _), question in sorted(rows.items(), key=lambda row: row[1].doc_id):
-        why = next((why for why in GRAVEST_FIRST if why in verdicts[doc_hash]), None)
+        why = _gravest(against[doc_hash])
         if why is None or (why == UNTESTED and keep_untested):
             kept.append(Kept(question.doc_id, doc_hash))
         else:
-            left_out.append(LeftOut(question.doc_id, doc_hash, why, verdicts[doc_hash][why]))
+            left_out.append(LeftOut(question.doc_id, doc_hash, why, against[doc_hash][why]))
     return CleanSet(
         task=task,
         rule=rule,
@@ -300,32 +304,8 @@ def _clean_set(task: str, views: Sequence[_View], rule: str, keep_untested: bool
         models=tuple(dict.fromkeys(annotation.model for annotation in heard)),
         kept=tuple(kept),
         left_out=tuple(left_out),
-        n_untested=sum(UNTESTED in verdicts[doc_hash] for doc_hash, _ in rows),
+        n_untested=sum(UNTESTED in against[doc_hash] for doc_hash, _ in rows),
     )
-
-
-def _rows(
-    runs: Iterable[Mapping[str, Sequence[AnnotatedQuestion]]],
-) -> dict[tuple[str, int], AnnotatedQuestion]:
-    """Rows by hash and number of the copy: as many copies of a question as the run with the most copies has."""
-    rows: dict[tuple[str, int], AnnotatedQuestion] = {}
-    for run in runs:
-        for doc_hash, copies in run.items():
-            for number, question in enumerate(copies):
-                rows.setdefault((doc_hash, number), question)
-    return rows
-
-
-def _verdict(
-    question: AnnotatedQuestion, views: Sequence[_View], knowing: Sequence[_View], rule: str
-) -> dict[str, tuple[str, ...]]:
-    """The models that give a reason to leave the question out, by reason."""
-    verdict: dict[str, tuple[str, ...]] = {}
-    for view in views:
-        why = view.why_not(question, rule)
-        if why is not None and (why != UNTESTED or view in knowing):
-            verdict[why] = (*verdict.get(why, ()), view.annotation.model)
-    return verdict
 
 
 def render_questions(clean: CleanSet, made_with: Mapping[str, str]) -> str:

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -100,7 +100,7 @@ NOT_TESTED, NO_RATIO, NOTHING_SEEN = OrderSum(0), OrderRatio(0), SeenBound()
 @dataclass(frozen=True)
 class DataVerdict:
     """basis: BY_ORDERS, BY_REFERENCE, BY_CONTROL or BY_RATIO; empty if no orders were asked
-    orders: status of the published orders
+    orders: status of the published orders; empty if no orders were asked
     n: number of questions that the p-value covers; n_asked: of all whose orders were asked
     tested: the test; its numbers are NaN where no null hypothesis holds, or for too few questions
     ratio: of the questions without a guard; NaN where they are too few
@@ -236,15 +236,14 @@ def _cached(questions: tuple[OrderAnswers, ...], natural: NaturalPart | None) ->
 
 
 def _by_draws(questions: Sequence[OrderAnswers], orders: str) -> DataVerdict:
-    basis, asked = BY_ORDERS, questions
-    if orders == DRAWN_ORDERS and any(one.reference for one in questions):
-        basis, asked = BY_REFERENCE, [one for one in questions if one.reference]
-    compared = asked
-    if basis == BY_REFERENCE:
+    basis, compared = BY_ORDERS, questions
+    asked = [one for one in questions if one.reference]
+    if orders == DRAWN_ORDERS and asked:
+        basis, questions = BY_REFERENCE, asked
         scored = _scored(basis, asked, equally=True)
         compared = [replace(one.answers, loglikelihoods=tuple(one.scores[0].tolist())) for one in scored]
     independent = [compared[family] for family in dict.fromkeys(_families(compared))]
-    return replace(_tested(basis, asked, equally=True), seen=best_bound(order_hits(independent)))
+    return replace(_tested(basis, questions, equally=True), seen=best_bound(order_hits(independent)))
 
 
 def _families(questions: Sequence[OrderAnswers]) -> list[int]:
@@ -253,10 +252,9 @@ def _families(questions: Sequence[OrderAnswers]) -> list[int]:
 
 
 def _weakest(questions: Sequence[OrderAnswers]) -> str:
-    """The status that holds for all of them: a group may have tasks with drawn orders and tasks with written ones. One
-    that this version does not know is unknown."""
-    found = {one.orders for one in questions}
-    return min(found & {*WEAKEST_FIRST} if found <= {*WEAKEST_FIRST} else {""}, key=WEAKEST_FIRST.index)
+    """The status that holds for all of them: a group may have tasks with drawn orders and tasks with written ones."""
+    known = {one.orders if one.orders in WEAKEST_FIRST else UNDECIDED_ORDERS for one in questions}
+    return min(known, key=WEAKEST_FIRST.index)
 
 
 def order_hits(questions: Sequence[OrderAnswers]) -> tuple[Hits, ...]:
@@ -380,9 +378,10 @@ def _scored(basis: str, questions: Sequence[OrderAnswers], *, equally: bool = Fa
     Beside its question a model may prefer one place for the right option, and a stronger model more, so that orders
     are as likely to be published as the right options of all these questions stand in that place.
     """
-    found, counts = [], Counter(_place(one) for one in questions if one.right)
+    counts = Counter((max(one.right), one.right[0]) for one in questions if one.right)
+    found = []
     for one in questions:
-        places = [*range(len(one.loglikelihoods))] if equally else _compared(basis, one)
+        places = [*(range(len(one.loglikelihoods)) if equally else _compared(basis, one))]
         own = np.array(one.loglikelihoods)[places]
         others: list[Floats | None] = [None]
         if basis == BY_REFERENCE:
@@ -400,18 +399,12 @@ def _scored(basis: str, questions: Sequence[OrderAnswers], *, equally: bool = Fa
     return found
 
 
-def _place(one: OrderAnswers) -> tuple[int, int]:
-    """Of the right option, and the last of its places."""
-    return max(one.right), one.right[0]
-
-
-def _compared(basis: str, one: OrderAnswers) -> list[int]:
-    """The places of the orders that are compared. Where it is not known how the right option stands in them, as in
-    lines of earlier versions, only those that have it in its published place were marked."""
+def _compared(basis: str, one: OrderAnswers) -> Sequence[int]:
+    """The places of the orders that are compared. Where it is not known how the right option stands in them, only
+    those that have it in its published place were marked."""
     every = range(len(one.loglikelihoods))
-    return (
-        list(one.compared or every) if basis == BY_CONTROL or (basis == BY_REFERENCE and not one.right) else [*every]
-    )
+    is_marked = basis == BY_CONTROL or (basis == BY_REFERENCE and not one.right)
+    return one.compared or every if is_marked else every
 
 
 # ---------------------------------------------------------------------- in words
@@ -438,36 +431,23 @@ def pvalue_in_words(verdict: DataVerdict) -> str:
     return ", ".join(filter(None, pvalue_parts(verdict)))
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """How a comparison is told: to what the published orders are preferred, in the whole sentence and in short; what
-    the short one says where nothing is found, what a sentence to copy says, and which questions it needs."""
-
-    prefers: str
-    in_short: str
-    none: str
-    cited: str
-    needs: str
-
-
+# To what the published orders are preferred, in the whole sentence; of none found, in short; what a sentence to copy
+# says of it; and which questions it needs.
 COMPARED = {
-    BY_ORDERS: _Compared(
-        "to other orders of the same options",
+    BY_ORDERS: (
         "to other orders of the same options",
         "No significant preference for the published orders",
         "compared with other orders of the same options",
         "with orders that differ in likelihood",
     ),
-    BY_REFERENCE: _Compared(
-        "more than the reference model does",
+    BY_REFERENCE: (
         "more than the reference model does",
         "No significantly stronger preference for the published orders than the reference model has",
         "compared with a reference model",
         "without a natural order that the reference answered too",
     ),
-    BY_CONTROL: _Compared(
+    BY_CONTROL: (
         "more than it does in both control forms, which break memory",
-        "more than in both control forms, which break memory",
         "No significantly stronger preference for the published orders than in both control forms",
         "compared with the model's own control forms",
         "without a natural order whose orders differ in likelihood from those in both control forms",
@@ -480,31 +460,28 @@ RESTS_ON = {
     WRITTEN_ORDERS: "orders written by people",
     PATTERNED_ORDERS: "orders written by people",
     UNDECIDED_ORDERS: "orders that may have been written by people",
-    "": "orders of unknown status",
 }
-
-
-NATURAL_USUALLY = "natural on clean benchmarks"
 
 
 def in_words(verdict: DataVerdict, *, short: bool = False) -> str:
     """What the word rests on: one sentence without its full stop or, in short, one or two; empty without a verdict."""
     if verdict.word in ("", CANNOT_TELL):
         return _why_not_told(verdict, short) if verdict.word else ""
-    compared, is_found, p = COMPARED[verdict.basis], verdict.word != NONE_FOUND, pvalue_in_words(verdict)
+    prefers, none, *_ = COMPARED[verdict.basis]
+    is_found, p = verdict.word != NONE_FOUND, pvalue_in_words(verdict)
     size = f"by {number(verdict.tested.mean, 2)} ± {number(verdict.tested.mean_error, 2)} standard deviations"
     if short and is_found:
-        return f"Prefers the published orders {compared.in_short}, {size} ({p})."
+        return f"Prefers the published orders {prefers.replace('more than it does in', 'more than in')}, {size} ({p})."
     if short:
-        return f"{compared.none} ({p}).{_had_it_seen(verdict.detectable)}"
+        return f"{none} ({p}).{_had_it_seen(verdict.detectable)}"
     if verdict.basis == BY_CONTROL:
         mean, spread = (number(value, 2) for value in verdict.natural)
-        by = f"natural by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else NATURAL_USUALLY
-        size += f", of which {mean} ± {spread} are {by}"
-    prefers = "prefers" if is_found else "does not significantly prefer"
+        by = f"by {counted(verdict.n_unseen, 'unseen question')}" if verdict.n_unseen else "on clean benchmarks"
+        size += f", of which {mean} ± {spread} are natural {by}"
     return (
-        f"on {_covered(verdict)} with {RESTS_ON[verdict.orders]}, the model {prefers} the published orders "
-        f"{compared.prefers} ({size}, {p}){_found_or_not(verdict)}"
+        f"on {_covered(verdict)} with {RESTS_ON[verdict.orders]}, the model "
+        f"{'prefers' if is_found else 'does not significantly prefer'} the published orders {prefers} ({size}, {p})"
+        f"{_found_or_not(verdict)}"
     )
 
 
@@ -512,9 +489,9 @@ def cited(verdict: DataVerdict) -> str:
     """What a sentence to copy says in brackets."""
     if verdict.word == CANNOT_TELL:
         return verdict.reason
+    _, _, compared, _ = COMPARED[verdict.basis]
     which = "" if verdict.orders in EXACT else " without a natural order"
-    told = f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {COMPARED[verdict.basis].cited}"
-    return f"{told}{_found_or_not(verdict)}"
+    return f"{pvalue_in_words(verdict)}; {counted(verdict.n)}{which}, {compared}{_found_or_not(verdict)}"
 
 
 def _found_or_not(verdict: DataVerdict) -> str:
@@ -524,38 +501,29 @@ def _found_or_not(verdict: DataVerdict) -> str:
 
 def _why_not_told(verdict: DataVerdict, short: bool) -> str:
     if verdict.basis == BY_RATIO:
-        return _by_ratio_in_short(verdict) if short else _by_ratio(verdict)
-    few = f"{verdict.n} of {counted(verdict.n_asked)}"
+        return _by_ratio(verdict, short)
     if verdict.doubt or verdict.basis == BY_NOTHING:
         return f"{verdict.doubt[:1].upper()}{verdict.doubt[1:]}." if short else verdict.doubt
+    few = f"{verdict.n} of {counted(verdict.n_asked)}"
     if short:
         return f"Only {few} can be tested; at least {FEWEST_JUDGED} are needed."
-    return f"the audit has {few} {COMPARED[verdict.basis].needs}; at least {FEWEST_JUDGED} are needed"
+    *_, needs = COMPARED[verdict.basis]
+    return f"the audit has {few} {needs}; at least {FEWEST_JUDGED} are needed"
 
 
-def _by_ratio(verdict: DataVerdict) -> str:
+def _by_ratio(verdict: DataVerdict, short: bool) -> str:
     ratio, n = verdict.ratio, counted(verdict.ratio.n)
-    why = (
-        f"these are {RESTS_ON[verdict.orders]}, which a model may prefer without having seen them, and the audit has "
-        "neither a control nor a reference"
-    )
-    if not verdict.orders:
-        why = "the log does not say whether the published orders are random; run the audit again with this version"
-    if math.isnan(ratio.value):
+    nothing_else = "and the audit has neither a control nor a reference"
+    often = "" if math.isnan(ratio.value) else f"{number(ratio.value, 1)} times as often as by chance"
+    if short:
+        wrote = "People wrote" if verdict.orders in (WRITTEN_ORDERS, PATTERNED_ORDERS) else "People may have written"
+        told = f" The published order is the most likely one {often}; natural preference may explain that."
+        return f"{wrote} these orders, {nothing_else}.{told if often else ''}"
+    why = f"these are {RESTS_ON[verdict.orders]}, which a model may prefer without having seen them, {nothing_else}"
+    if not often:
         return f"{why}; {n} without a natural order are too few for a ratio ({FEWEST_JUDGED} are needed)"
-    often = f"{number(ratio.value, 1)} times as often as by chance (at least {number(ratio.low, 1)})"
+    often += f" (at least {number(ratio.low, 1)})"
     return f"{why}; the published order of {n} without a natural order is the most likely one {often}"
-
-
-def _by_ratio_in_short(verdict: DataVerdict) -> str:
-    wrote = "People wrote" if verdict.orders in (WRITTEN_ORDERS, PATTERNED_ORDERS) else "People may have written"
-    why = f"{wrote} these orders, and the audit has neither a control nor a reference."
-    if not verdict.orders:
-        why = "The log does not say whether the published orders are random. Run the audit again with this version."
-    if math.isnan(verdict.ratio.value):
-        return why
-    often = f"{number(verdict.ratio.value, 1)} times as often as by chance"
-    return f"{why} The published order is the most likely one {often}; natural preference may explain that."
 
 
 def seen_in_words(bound: SeenBound) -> str:
@@ -614,27 +582,30 @@ def _ratio_of_verdict(verdicts: Verdicts) -> float:
     return InWords(ratio.value, f"{number(ratio.value, 2)}, at least {number(ratio.low, 2)}")
 
 
-def _value(of: Callable[[DataVerdict], float]) -> Callable[[Verdicts], float]:
-    return lambda verdicts: of(verdict_on(verdicts))
-
-
-_ROWS = (
-    DeclaredRow("evidence", "The verdict on the data set in words.", _evidence, higher_is_better=False),
+VERDICT_ROWS = (
+    DeclaredRow(
+        "evidence",
+        "The verdict on the data set in words.",
+        _evidence,
+        higher_is_better=False,
+        questions="orders",
+    ),
     DeclaredRow(
         "evidence_pvalue",
         "Its p-value: probability, without leakage, of such a preference for the published orders. Withheld where no "
         "null hypothesis holds.",
-        _value(lambda found: found.pvalue),
+        lambda verdicts: verdict_on(verdicts).pvalue,
         higher_is_better=True,
+        questions="orders",
     ),
     DeclaredRow(
         "order_ratio",
         "Without a p-value: how many times as often as by chance the published order is the most likely one, among "
         "questions without a guard, with a one-sided 95 % confidence bound.",
         _ratio_of_verdict,
+        questions="orders",
     ),
 )
-VERDICT_ROWS = tuple(replace(row, questions="orders") for row in _ROWS)
 
 
 def details(verdict: DataVerdict) -> Mapping[str, object]:

@@ -51,15 +51,7 @@ DRAWN_ORDERS, SEALED_ORDERS, WRITTEN_ORDERS = "drawn", "sealed", "written"
 PASSED_ORDERS, UNDECIDED_ORDERS = "consistent with random", "too few to say"
 PATTERNED_ORDERS = "patterned"
 EXACT = (DRAWN_ORDERS, SEALED_ORDERS)  # the null hypothesis holds whatever the model knows
-WEAKEST_FIRST = (
-    "",
-    PATTERNED_ORDERS,
-    WRITTEN_ORDERS,
-    UNDECIDED_ORDERS,
-    PASSED_ORDERS,
-    DRAWN_ORDERS,
-    SEALED_ORDERS,
-)  # "" if unknown
+WEAKEST_FIRST = (PATTERNED_ORDERS, WRITTEN_ORDERS, UNDECIDED_ORDERS, PASSED_ORDERS, DRAWN_ORDERS, SEALED_ORDERS)
 DOCUMENTED = {"random": DRAWN_ORDERS, "written": WRITTEN_ORDERS, "sealed": SEALED_ORDERS}  # by what the builder says
 LEVEL = 0.01  # one random benchmark in 100 is called written and loses an exact test, the cheaper of the two mistakes
 POWER = 0.8
@@ -86,7 +78,7 @@ class Documented:
 
 @dataclass(frozen=True)
 class NullStatus:
-    """status: one of WEAKEST_FIRST, not the first
+    """status: one of WEAKEST_FIRST
     reason: the status and what it rests on, in a sentence or two
     contradicted: whether the tests contradict what the builder documents
     """
@@ -119,15 +111,13 @@ def _general(found: OrderTests) -> list[OrderTest]:
 
 
 def _written(found: OrderTests, against: Sequence[OrderTest], documented: Documented | None) -> NullStatus:
+    status = PATTERNED_ORDERS if found.pattern >= PATTERN else WRITTEN_ORDERS
     shown = "; ".join(f"{test.name}, {_numbers(test)}" for test in against)
     reason = (
-        f"`{WRITTEN_ORDERS}`: the orders are not random ({shown}), so a model may prefer the published ones without "
-        "having seen them."
+        f"`{status}`: the orders are not random ({shown}), so a model may prefer the published ones without having "
+        "seen them."
     )
-    status = WRITTEN_ORDERS
-    if found.pattern >= PATTERN:
-        status = PATTERNED_ORDERS
-        reason = reason.replace(f"`{WRITTEN_ORDERS}`", f"`{PATTERNED_ORDERS}`", 1)
+    if status == PATTERNED_ORDERS:
         reason += (
             f" They follow a pattern of length or likeness: {number(found.pattern, 2)} standard deviations per "
             f"question without a guard, {PATTERN} or more."
@@ -141,18 +131,17 @@ def _written(found: OrderTests, against: Sequence[OrderTest], documented: Docume
 
 
 def _numbers(test: OrderTest) -> str:
+    observed, by_chance = _figures(test)
     return (
-        f"{test.measure} {_observed(test)} where {_expected(test)} is expected, {counted(test.n_questions)}, "
+        f"{test.measure} {observed} where {by_chance} is expected, {counted(test.n_questions)}, "
         f"adjusted {pvalue_equation(test.adjusted)}"
     )
 
 
-def _observed(test: OrderTest) -> str:
-    return number(test.observed, 2 if test.measure == "share" else 1)
-
-
-def _expected(test: OrderTest) -> str:
-    return number(test.expected, 2 if test.measure == "share" else 0)
+def _figures(test: OrderTest) -> tuple[str, str]:
+    """What was observed, and what is expected by chance."""
+    decimals = (2, 2) if test.measure == "share" else (1, 0)
+    return number(test.observed, decimals[0]), number(test.expected, decimals[1])
 
 
 def _nothing_found(found: OrderTests) -> str:
@@ -196,7 +185,7 @@ def as_markdown(found: OrderTests, status: NullStatus) -> str:
 
 def _cells(test: OrderTest) -> list[str]:
     error = f" ± {test.pvalue_error:.1g}" if test.pvalue_error else ""
-    shown = [_observed(test), _expected(test), pvalue(test.pvalue) + error, pvalue(test.adjusted)]
+    shown = [*_figures(test), pvalue(test.pvalue) + error, pvalue(test.adjusted)]
     return [test.name, f"{test.n_questions:,}", test.measure, *shown]
 
 
@@ -258,14 +247,15 @@ def order_tests(questions: Iterable[Question]) -> OrderTests:
         return OrderTests(len(kept), n_left_out, ())
     rng = _rng(kept)
     orders = [orders_of(len(question.options), rng) for question in kept]
-    likeness, lengths = neighbours_alike(kept, orders), length_trends(kept, orders)
+    likeness = neighbours_alike(kept, orders)
+    lengths = _trends([[len(option.strip()) for option in question.options] for question in kept], orders)
     tests = (
         sorted_quantities(kept),
         _sum_test("likeness of neighbours", likeness, rng),
         _sum_test("length trend", lengths, rng),
-        alphabet_trend(kept, orders, rng),
-        frequency_trend(kept, orders, rng),
-        order_of_mention(kept, orders, rng),
+        _sum_test("alphabetical trend", _trends(alphabet_places(kept), orders), rng),
+        _sum_test("frequency trend", _trends(frequencies(kept), orders), rng),
+        _sum_test("order of mention", _trends(places_of_mention(kept), orders), rng),
         right_places(kept, rng),
         referring_last(kept),
     )
@@ -353,11 +343,9 @@ def neighbours_alike(questions: Sequence[Question], orders: Sequence[Places]) ->
     builders group similar options, but may also alternate between them. Limits: cannot act on two options, nor if all
     pairs of options are equally alike.
     """
-    values = []
-    for question, places in zip(questions, orders, strict=True):
-        alike = _likeness(question.options)
-        values.append(alike[places[:, :-1], places[:, 1:]].sum(axis=1))
-    return values
+    likeness = [_likeness(question.options) for question in questions]
+    pairs = zip(likeness, orders, strict=True)
+    return [alike[places[:, :-1], places[:, 1:]].sum(axis=1) for alike, places in pairs]
 
 
 def _likeness(options: Sequence[str]) -> Floats:
@@ -377,34 +365,27 @@ def _pieces(option: str) -> set[str]:
     return {text[start : start + PIECE] for start in range(len(text) - PIECE + 1)}
 
 
-def length_trends(questions: Sequence[Question], orders: Sequence[Places]) -> list[Floats]:
-    """Do options get longer, or shorter, from the first to the last, in characters? Cannot act on equal lengths."""
-    return _trends([[len(option.strip()) for option in question.options] for question in questions], orders)
-
-
-def alphabet_trend(questions: Sequence[Question], orders: Sequence[Places], rng: np.random.Generator) -> OrderTest:
+def alphabet_places(questions: Sequence[Question]) -> list[list[int]]:
     """Are options in alphabetical order, or against it, by the code points of their small letters?"""
     texts = [[option.strip().casefold() for option in question.options] for question in questions]
-    return _trend_test("alphabetical trend", [[sorted(own).index(text) for text in own] for own in texts], orders, rng)
+    return [[sorted(own).index(text) for text in own] for own in texts]
 
 
-def frequency_trend(questions: Sequence[Question], orders: Sequence[Places], rng: np.random.Generator) -> OrderTest:
+def frequencies(questions: Sequence[Question]) -> list[list[float]]:
     """Do options get rarer, or more usual, from the first to the last? By the mean logarithm of how often their words
     (in Chinese, Japanese and Thai: their characters) occur in all questions together."""
     words = [[_WORDS.findall(option.casefold()) for option in question.options] for question in questions]
     counts = Counter(chain.from_iterable(chain.from_iterable(words)))
     for question in questions:
         counts.update(_WORDS.findall(question.stem.casefold()))
-    usual = [[_mean_log(counts[word] for word in option) for option in own] for own in words]
-    return _trend_test("frequency trend", usual, orders, rng)
+
+    def usual(option: Sequence[str]) -> float:
+        return math.fsum(math.log(counts[word]) for word in option) / len(option) if option else 0.0
+
+    return [list(map(usual, own)) for own in words]
 
 
-def _mean_log(counts: Iterable[int]) -> float:
-    logs = [math.log(count) for count in counts]
-    return math.fsum(logs) / len(logs) if logs else 0.0
-
-
-def order_of_mention(questions: Sequence[Question], orders: Sequence[Places], rng: np.random.Generator) -> OrderTest:
+def places_of_mention(questions: Sequence[Question]) -> list[list[float]]:
     """Do options that the question's text names stand in the order in which it names them, or against it? Limits: acts
     on two or more named options, as `questions.mentions` reads them."""
     places = []
@@ -413,25 +394,18 @@ def order_of_mention(questions: Sequence[Question], orders: Sequence[Places], rn
         named = sorted(place for place in found if place is not None)
         middle = (len(named) - 1) / 2
         places.append([0.0 if place is None else named.index(place) - middle for place in found])
-    return _trend_test("order of mention", places, orders, rng)
-
-
-def _trend_test(
-    name: str, numbers: Iterable[Sequence[float]], orders: Sequence[Places], rng: np.random.Generator
-) -> OrderTest:
-    return _sum_test(name, _trends(numbers, orders), rng)
+    return places
 
 
 def _trends(numbers: Iterable[Sequence[float]], orders: Sequence[Places]) -> list[Floats]:
-    """Do the options' numbers rise, or fall, from the first option to the last more than in other orders?
+    """Do the options' numbers (for the length trend, of their characters) rise, or fall, from the first option to the
+    last more than in other orders?
 
     An order's value is the sum of place x number, standardised over the question's orders, that is their correlation
     up to a factor. Null: the published order's value is any of them. Two-sided. Cannot act where all are equal.
     """
-    values = []
-    for own, places in zip(numbers, orders, strict=True):
-        values.append(np.asarray(own, dtype=float)[places] @ np.arange(len(own), dtype=float))
-    return values
+    pairs = zip(numbers, orders, strict=True)
+    return [np.asarray(own, dtype=float)[places] @ np.arange(len(own), dtype=float) for own, places in pairs]
 
 
 def _sum_test(name: str, values: Iterable[Floats], rng: np.random.Generator) -> OrderTest:

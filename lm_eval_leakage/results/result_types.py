@@ -94,17 +94,12 @@ def _over_questions(detector: str, name: str, found: Sequence[Values]) -> Detect
     numbers = [values[name] for values in found if name in values]
     null_rates = [values[NULL_RATE_ROW.name] for values in found if NULL_RATE_ROW.name in values]
     if name != FLAGGED_RATE.name or not null_rates:
-        return DetectorValue(detector, name, len(numbers), _mean(numbers))
+        mean = share(numbers) if {*numbers} <= {0.0, 1.0} else normal(*mean_and_stderr(numbers))
+        return DetectorValue(detector, name, len(numbers), mean)
     decidable = [values[name] for values in found if values[NULL_RATE_ROW.name] < 0.5]  # not with 2 options
     rate = share(decidable)
     pvalue = poisson_binomial_tail(round(sum(numbers)), null_rates)
     return DetectorValue(detector, name, len(numbers), rate, mean_and_stderr(null_rates)[0], pvalue)
-
-
-def _mean(numbers: Sequence[float]) -> Estimate:
-    if set(numbers) <= {0.0, 1.0}:
-        return share(numbers)
-    return normal(*mean_and_stderr(numbers))
 
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -148,9 +143,10 @@ def provenances(runs: Sequence[Run]) -> dict[str, Provenance]:
 
 def provenance_of(run: Run) -> Provenance:
     told = provenance_of_model(run.named, run.identity)
+    commit = (run.results.get("config") or {}).get("model_sha")  # by the harness
     return replace(
         told,
-        revision=told.revision or _commit_by_harness(run.results),
+        revision=told.revision or (f"revision {commit}" if isinstance(commit, str) and commit else ""),
         seed=run.draw.get("seed"),
         lm_eval=str(run.results.get("lm_eval_version") or ""),
         date=run.time[: len("2026-01-31")],
@@ -158,31 +154,18 @@ def provenance_of(run: Run) -> Provenance:
 
 
 def provenance_of_model(name: str, identity: Mapping[str, str]) -> Provenance:
-    """Of a model that has answered nothing yet."""
-    return Provenance(name, _revision(identity), _asked_as(identity))
-
-
-def _revision(identity: Mapping[str, str]) -> str:
-    """Of the model, then of what it was asked with, such as an adapter."""
-    found = {name: match for name, told in identity.items() if (match := WITH_DIGEST.fullmatch(told))}
-    told = {
-        name: f"{'revision' if COMMIT.fullmatch(digest) else 'files with digest'} {digest}"
-        for name, digest in ((name, match["digest"]) for name, match in found.items())
-    }
-    own = [told[name] for name in OF_NAME if name in told]
-    return ", ".join([*own, *(f"{name} {one}" for name, one in told.items() if name not in OF_NAME)])
-
-
-def _commit_by_harness(results: Mapping[str, Any]) -> str:
-    config = results.get("config")
-    commit = config.get("model_sha") if isinstance(config, Mapping) else None
-    return f"revision {commit}" if isinstance(commit, str) and commit else ""
-
-
-def _asked_as(identity: Mapping[str, str]) -> str:
-    others = {name: told for name, told in identity.items() if name not in OF_NAME and name != "backend"}
-    told = [f"{name}={value}" for name, value in others.items() if not WITH_DIGEST.fullmatch(value)]
-    return ", ".join(filter(None, [identity.get("backend", ""), *told]))
+    """Of a model that has answered nothing yet. The revision is that of the model, then of what it was asked with,
+    such as an adapter."""
+    revisions, others = dict[str, str](), [identity.get("backend", "")]
+    for argument, told in identity.items():
+        if match := WITH_DIGEST.fullmatch(told):
+            digest = match["digest"]
+            revisions[argument] = f"{'revision' if COMMIT.fullmatch(digest) else 'files with digest'} {digest}"
+        elif argument not in (*OF_NAME, "backend"):
+            others.append(f"{argument}={told}")
+    own = [revisions.pop(argument) for argument in OF_NAME if argument in revisions]
+    revision = ", ".join([*own, *(f"{argument} {one}" for argument, one in revisions.items())])
+    return Provenance(name, revision, ", ".join(filter(None, others)))
 
 
 @dataclass(frozen=True)
@@ -381,47 +364,36 @@ class AskedOnce:
         return sum(self.n_rows.values()) - 1
 
 
-@dataclass
-class _Row:
-    lines: dict[str, AuditLine] = field(default_factory=dict)
-    repeated: set[int | None] = field(default_factory=set)
-
-    @property
-    def key(self) -> str:
-        """As an audit wrote it; the hash of a row that could not be read, or of a shard."""
-        written = (line.question_key for line in self.lines.values() if line.question_key)
-        return next(written, next(iter(self.lines.values())).question)
-
-    @property
-    def place(self) -> tuple[str, float]:
-        """The task and the number of the row; unknown numbers last."""
-        first = next(iter(self.lines.values()))
-        return first.benchmark, math.inf if first.doc_id is None else first.doc_id
-
-
 def asked_once(lines: Iterable[AuditLine], *, by_task: bool = False) -> list[AskedOnce]:
     """The questions of one model's lines, oldest first; if a detector judged a row twice, the later line counts.
 
     by_task: whether what two tasks ask counts once for each
     """
-    rows: dict[str, _Row] = {}
+    rows: dict[str, dict[str, AuditLine]] = {}
+    repeated: dict[str, set[int | None]] = {}
     for line in lines:
-        row = rows.setdefault(line.question, _Row())
-        if line.is_repeated and line.detector in row.lines:
-            row.repeated.add(line.doc_id)
+        row = rows.setdefault(line.question, {})
+        if line.is_repeated and line.detector in row:
+            repeated.setdefault(line.question, set()).add(line.doc_id)
         else:
-            row.lines[line.detector] = line
-    found: dict[tuple[str, str], dict[str, _Row]] = {}
-    for name, row in rows.items():
-        task = row.place[0] if by_task else ""
-        found.setdefault((task, row.key), {})[name] = row
-    return [_asked(key, own) for (_, key), own in found.items()]
+            row[line.detector] = line
+    first = {name: next(iter(own.values())) for name, own in rows.items()}
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, own in rows.items():
+        # as an audit wrote it; the hash of a row that could not be read, or of a shard
+        key = next((line.question_key for line in own.values() if line.question_key), name)
+        found.setdefault((first[name].benchmark if by_task else "", key), []).append(name)
 
+    def place(name: str) -> tuple[str, float]:
+        """The task and the number of the row; unknown numbers last."""
+        number = first[name].doc_id
+        return first[name].benchmark, math.inf if number is None else number
 
-def _asked(key: str, rows: Mapping[str, _Row]) -> AskedOnce:
-    ordered = dict(sorted(rows.items(), key=lambda pair: pair[1].place))
-    return AskedOnce(
-        key,
-        {name: row.lines for name, row in ordered.items()},
-        {name: 1 + len(row.repeated) for name, row in ordered.items()},
-    )
+    return [
+        AskedOnce(
+            key,
+            {name: rows[name] for name in sorted(names, key=place)},
+            {name: 1 + len(repeated.get(name, ())) for name in names},
+        )
+        for (_, key), names in found.items()
+    ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
+from typing import TypeVar
 
 from lm_eval_leakage.logs.audits import lines_of_one_model
 from lm_eval_leakage.logs.run import Problem
@@ -41,6 +42,7 @@ from lm_eval_leakage.stats.prevalence import (
 from lm_eval_leakage.texts import visible
 
 ALL_SUBJECTS = "(all)"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -74,43 +76,44 @@ def by_null(folder: Path, problems: list[Problem]) -> list[SubjectShare]:
     """By every statistic with a null hypothesis, where it holds: where the published orders were drawn. Its power is
     unknown, so that the share has only a lower bound."""
     lines = list(lines_of_one_model(folder, problems))
-    detectors = dict.fromkeys(
-        line.detector for _, line in lines if line.flagged is not None and line.null_rate is not None
-    )
+    known = (line.detector for _, line in lines if line.flagged is not None and line.null_rate is not None)
+    detectors = list(dict.fromkeys(known))
     if not detectors:
         raise ValueError(
             f"{folder} holds no verdict of a statistic with a null hypothesis; run leakage_perm, or give a calibration"
         )
-    return [share for name in detectors for share in _of_detector(name, audited_questions(lines, [], name).found)]
+    return [row for name in detectors for row in _of_detector(name, audited_questions(lines, [], name).found)]
 
 
-def _of_detector(detector: str, found: Sequence[AuditedQuestion]) -> Iterator[SubjectShare]:
-    subjects: dict[str, list[AuditedQuestion]] = defaultdict(list)
-    for one in found:
-        if one.null_rate is not None:
-            subjects[one.subject].append(one)
-    rows = {ALL_SUBJECTS: list(chain.from_iterable(subjects.values())), **subjects}
-    whole = {name: each_once(own, lambda one: one.key, lambda one: one.benchmark) for name, own in rows.items()}
-    n_copies = {name: sum(one.n_rows for one in own) - len(whole[name]) for name, own in rows.items()}
-    verdicts = {
-        name: data_verdict(one.orders for one in questions if one.orders is not None)
-        for name, questions in whole.items()
-    }
-    adjusted = adjusted_by_subject(
-        {name: flags_of(whole[name]).pvalue for name in subjects if verdicts[name].orders in EXACT}
-    )
-    for subject, questions in whole.items():
-        own, unguarded = flags_of(questions), flags_of(questions, unguarded=True)
-        holds = verdicts[subject].orders in EXACT
-        share = UNKNOWN
+def _of_detector(detector: str, found: Sequence[AuditedQuestion]) -> list[SubjectShare]:
+    rows = []
+    for subject, own in _with_all([one for one in found if one.null_rate is not None], lambda one: one.subject):
+        once = each_once(own, lambda one: one.key, lambda one: one.benchmark)
+        n_copies = sum(one.n_rows for one in own) - len(once)
+        verdict = data_verdict(one.orders for one in once if one.orders is not None)
+        flags, unguarded = flags_of(once), flags_of(once, unguarded=True)
+        holds, share = verdict.orders in EXACT, UNKNOWN
         if holds and unguarded.n >= FEWEST_FOR_SHARE:
             share = exact_lower_bound(unguarded.n_flagged, unguarded.n, unguarded.null_rate)
-        counts = (own.n, own.n_flagged, own.null_rate, own.pvalue if holds else math.nan)
-        verdict, left_out = verdicts[subject], n_copies[subject]
-        own_adjusted = adjusted.get(subject, math.nan)
-        yield SubjectShare(
-            detector, subject, *counts, own_adjusted, unguarded, share, verdict=verdict, n_copies=left_out
-        )
+        counts = (flags.n, flags.n_flagged, flags.null_rate, flags.pvalue if holds else math.nan)
+        row = SubjectShare(detector, subject, *counts, math.nan, unguarded, share, verdict=verdict, n_copies=n_copies)
+        rows.append(row)
+    return _adjusted(rows)
+
+
+def _with_all(found: Sequence[T], subject_of: Callable[[T], str]) -> Iterator[tuple[str, Sequence[T]]]:
+    """All together, and those of each subject."""
+    subjects: dict[str, list[T]] = defaultdict(list)
+    for one in found:
+        subjects[subject_of(one)].append(one)
+    yield ALL_SUBJECTS, list(chain.from_iterable(subjects.values()))
+    yield from subjects.items()
+
+
+def _adjusted(rows: Sequence[SubjectShare]) -> list[SubjectShare]:
+    alone = {row.subject: row.pvalue for row in rows if row.subject != ALL_SUBJECTS and not math.isnan(row.pvalue)}
+    adjusted = adjusted_by_subject(alone)
+    return [replace(row, adjusted=adjusted.get(row.subject, math.nan)) for row in rows]
 
 
 def by_calibration(
@@ -118,60 +121,43 @@ def by_calibration(
 ) -> list[SubjectShare]:
     """By one detector of a calibration, at the threshold that flags `fpr` of the known-unseen questions."""
     asked = questions_of_model(folder, calibration, problems)
-    lines = {one.name: one.first for one in asked}
-    refuse_withheld(calibration, [*lines.values()])
+    refuse_withheld(calibration, [one.first for one in asked])
     pvalues = pvalues_of(asked, calibration, detector, problems)
     tpr, observed_fpr = calibration.detectors[detector].flagged(fpr)
-    subjects: dict[str, list[bool]] = defaultdict(list)
-    for name, own in pvalues.items():
-        subjects[lines[name].subject].append(own <= fpr)
-    flags = {ALL_SUBJECTS: [flag for own in subjects.values() for flag in own], **subjects}
-    alone = {name: calibrated_pvalue(own, observed_fpr) for name, own in flags.items()}
-    adjusted = adjusted_by_subject({name: alone[name] for name in subjects})
-    return [
-        SubjectShare(
-            detector,
-            subject,
-            len(own),
-            sum(own),
-            fpr,
-            alone[subject],
-            adjusted.get(subject, math.nan),
-            Flags((), ()),
-            share_of(own, tpr, observed_fpr),
-            is_calibrated=True,
-            n_copies=sum(one.n_copies for one in asked if subject in (ALL_SUBJECTS, lines[one.name].subject)),
-        )
-        for subject, own in flags.items()
-    ]
+    subjects = {one.name: one.first.subject for one in asked}
+    rows = []
+    for subject, names in _with_all([*pvalues], subjects.__getitem__):
+        flags = [pvalues[name] <= fpr for name in names]
+        counts = (len(flags), sum(flags), fpr, calibrated_pvalue(flags, observed_fpr))
+        share = share_of(flags, tpr, observed_fpr)
+        n_copies = sum(one.n_copies for one in asked if subject in (ALL_SUBJECTS, subjects[one.name]))
+        nothing = (math.nan, Flags((), ()))
+        rows.append(SubjectShare(detector, subject, *counts, *nothing, share, is_calibrated=True, n_copies=n_copies))
+    return _adjusted(rows)
 
 
 def _counted(n_flagged: int, n: int) -> str:
     return f"{n_flagged} of {n} ({percent(n_flagged / n)})" if n else DASH
 
 
-FIRST_COLUMNS: Sequence[Column[SubjectShare]] = (
-    Column("subject", TEXT, lambda row: row.subject),
-    Column(f"n, {ALL_TESTED}", TEXT, lambda row: str(row.n)),
-)
-COLUMNS_BY_NULL: Sequence[Column[SubjectShare]] = (
-    *FIRST_COLUMNS,
-    Column(VERDICT.heading, TEXT, lambda row: row.verdict.word),
-    Column(f"{FLAGGED.heading}, {ALL_TESTED}", TEXT, lambda row: _counted(row.n_flagged, row.n)),
-    Column(NULL_RATE.heading, TEXT, lambda row: percent(row.null_rate)),
-    Column("p of flags", PVALUE, lambda row: row.pvalue),
-    Column("p of flags, adjusted", PVALUE, lambda row: row.adjusted),
-    Column(FLAGGED_UNGUARDED.heading, TEXT, lambda row: _counted(row.unguarded.n_flagged, row.unguarded.n)),
-    Column("seen share, no guard, 95 %", TEXT, lambda row: value_in_interval(row.share)),
-)
-COLUMNS_BY_CALIBRATION: Sequence[Column[SubjectShare]] = (
-    *FIRST_COLUMNS,
-    Column(f"{CALIBRATED.heading}, {ALL_TESTED}", TEXT, lambda row: _counted(row.n_flagged, row.n)),
-    Column(NULL_RATE.heading, TEXT, lambda row: percent(row.null_rate)),
-    Column("p by calibration", PVALUE, lambda row: row.pvalue),
-    Column("p by calibration, adjusted", PVALUE, lambda row: row.adjusted),
-    Column(f"{PREVALENCE.heading}, 95 %", TEXT, lambda row: value_in_interval(row.share)),
-)
+def _columns(is_calibrated: bool) -> list[Column[SubjectShare]]:
+    heading, p = (CALIBRATED.heading, "p by calibration") if is_calibrated else (FLAGGED.heading, "p of flags")
+    columns: list[Column[SubjectShare]] = [
+        Column("subject", TEXT, lambda row: row.subject),
+        Column(f"n, {ALL_TESTED}", TEXT, lambda row: str(row.n)),
+        Column(f"{heading}, {ALL_TESTED}", TEXT, lambda row: _counted(row.n_flagged, row.n)),
+        Column(NULL_RATE.heading, TEXT, lambda row: percent(row.null_rate)),
+        Column(p, PVALUE, lambda row: row.pvalue),
+        Column(f"{p}, adjusted", PVALUE, lambda row: row.adjusted),
+    ]
+    if is_calibrated:
+        return [*columns, Column(f"{PREVALENCE.heading}, 95 %", TEXT, lambda row: value_in_interval(row.share))]
+    columns.insert(2, Column(VERDICT.heading, TEXT, lambda row: row.verdict.word))
+    return [
+        *columns,
+        Column(FLAGGED_UNGUARDED.heading, TEXT, lambda row: _counted(row.unguarded.n_flagged, row.unguarded.n)),
+        Column("seen share, no guard, 95 %", TEXT, lambda row: value_in_interval(row.share)),
+    ]
 
 
 def as_table(found: Sequence[SubjectShare]) -> str:
@@ -180,8 +166,8 @@ def as_table(found: Sequence[SubjectShare]) -> str:
     tables = []
     for detector, own in groupby(rows, key=lambda row: row.detector):
         lines = list(own)
-        columns = COLUMNS_BY_CALIBRATION if lines[0].is_calibrated else COLUMNS_BY_NULL
-        tables.append(f"`{visible(detector)}`\n\n{markdown_of(cells_of(lines, columns))}")
+        table = markdown_of(cells_of(lines, _columns(lines[0].is_calibrated)))
+        tables.append(f"`{visible(detector)}`\n\n{table}")
     return "\n\n".join(tables)
 
 

@@ -71,17 +71,18 @@ def told_verdicts(annotations: Iterable[Annotation]) -> list[ToldVerdict]:
 
 
 def told_verdict(row: Row) -> ToldVerdict:
-    verdict = row.verdict
-    reasons = (
-        _reasons(verdict) if verdict.word not in ("", CANNOT_TELL) else "",
-        _unguarded(row),
-        _gap(row),
-    )
-    copies = left_out_in_words(row.n_copies)
-    figures = " ".join(part for part in (_flags(row), copies and f"{copies}.", _accuracy(row)) if part)
-    sentence = in_words(verdict, short=True) if verdict.word else _without_verdict(row)
+    verdict, reasons = row.verdict, [_unguarded(row), _gap(row)]
     if verdict.word == CANNOT_TELL:
-        sentence = f"{sentence} {verdict.remedy or _usual_remedy(row)}"
+        sentence = f"{in_words(verdict, short=True)} {verdict.remedy or _usual_remedy(row)}"
+    elif verdict.word:
+        sentence, reason = in_words(verdict, short=True), verdict.reason
+        reasons = [f"{reason[:1].upper()}{reason[1:]}.", *reasons]
+    elif row.n_tested or row.n_joined:
+        sentence = "Audited without option orders, so there is no verdict."
+    else:
+        sentence = "No audit of this model covers it, so there is no verdict."
+    copies = left_out_in_words(row.n_copies)
+    figures = " ".join(filter(None, (_flags(row), copies and f"{copies}.", _accuracy(row))))
     told = tuple(filter(None, reasons))
     return ToldVerdict(row.model, row.name, row.n, verdict.word, sentence, figures, told, sentence_to_copy(row))
 
@@ -126,17 +127,6 @@ def _usual_remedy(row: Row) -> str:
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     usual = ["lm-eval-leakage", "check", "--model_args", f"pretrained={row.model}", "--tasks", row.task]
     return remedy_by(shlex.join([*usual, *words]))
-
-
-def _reasons(verdict: DataVerdict) -> str:
-    reason = verdict.reason
-    return f"{reason[:1].upper()}{reason[1:]}." if reason else ""
-
-
-def _without_verdict(row: Row) -> str:
-    if row.n_tested or row.n_joined:
-        return "Audited without option orders, so there is no verdict."
-    return "No audit of this model covers it, so there is no verdict."
 
 
 # ---------------------------------------------------------------------- accuracy and flags

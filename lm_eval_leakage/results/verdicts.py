@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,15 +64,12 @@ def audited_questions(
     found = [_audited_question(one, chosen) for one in asked]
     if calibrating is not None:
         found, calibrating = _with_calibration(found, asked, calibrating, problems)
-    rows = (row for one, audited in zip(asked, found, strict=True) for row in _rows_of(one, audited))
+    rows = (
+        replace(audited, **_texts(name, next(iter(own.values()))), n_rows=one.n_rows[name])
+        for one, audited in zip(asked, found, strict=True)
+        for name, own in one.rows.items()
+    )
     return AuditedQuestions(chosen[0] or "", tuple(rows), calibrating)
-
-
-def _rows_of(asked: AskedOnce, audited: AuditedQuestion) -> Iterator[AuditedQuestion]:
-    """The question as each of its rows has it, with the verdict on the first."""
-    for name, lines in asked.rows.items():
-        of_row = _texts(name, next(iter(lines.values())))
-        yield replace(audited, **of_row, n_rows=asked.n_rows[name])
 
 
 _Chosen = tuple[str | None, str | None, str | None]  # the ids of those whose flags, outliers and arms columns show
@@ -81,40 +78,32 @@ _Chosen = tuple[str | None, str | None, str | None]  # the ids of those whose fl
 def _chosen(lines: Sequence[AuditLine], wanted: str | None, problems: list[Problem]) -> _Chosen:
     counts = Counter(line.detector for line in lines)
     rates = {line.detector for line in lines if line.flagged is not None}
+    with_arms = {line.detector for line in lines if line.arms is not None}
+
+    def most(names: Sequence[str], among: set[str]) -> str | None:
+        """The detector with the most questions of the first of the statistics `names` that was run; of several, the
+        one with the fewest parameters that differ from their defaults."""
+        for name in names:
+            fitting = [detector for detector in sorted(among) if statistic_of(detector) == name]
+            if fitting:
+                best, *others = sorted(fitting, key=lambda one: (-counts[one], one.count("=") + one.count("@")))
+                for other in others:
+                    problems.append(Problem(f"columns show {best}, not {other} ({counts[other]} questions)"))
+                return best
+        return None
+
     names = [wanted] if wanted else [*MAIN, *sorted(map(statistic_of, rates))]
-    main = wanted if wanted in rates else _most(counts, names, rates, problems)
+    main = wanted if wanted in rates else most(names, rates)
     if wanted and lines and main is None:
         choose = ", ".join(sorted({*rates, *map(statistic_of, rates)}) or ["none"])
         problems.append(Problem(f"detector is {wanted!r}, which flags nothing in these audits; choose: {choose}"))
-    with_arms = {line.detector for line in lines if line.arms is not None}
-    arms = _most(counts, sorted(map(statistic_of, with_arms)), with_arms, problems)
-    return main, _most(counts, [OUTLIER_TEST], rates, problems), arms
+    arms = most(sorted(map(statistic_of, with_arms)), with_arms)
+    return main, most([OUTLIER_TEST], rates), arms
 
 
 def statistic_of(detector: str) -> str:
     """The registered name of a detector's statistic."""
     return re.split("[@:]", detector, maxsplit=1)[0]
-
-
-def _most(
-    counts: Mapping[str, int],
-    names: Sequence[str],
-    among: set[str],
-    problems: list[Problem],
-) -> str | None:
-    """The detector with the most questions of the first of the statistics `names` that was run; of several, the one
-    with the fewest parameters that differ from their defaults.
-
-    counts: questions by detector
-    """
-    for wanted in names:
-        fitting = [detector for detector in sorted(among) if statistic_of(detector) == wanted]
-        if fitting:
-            best, *others = sorted(fitting, key=lambda one: (-counts[one], one.count("=") + one.count("@")))
-            for other in others:
-                problems.append(Problem(f"columns show {best}, not {other} ({counts[other]} questions)"))
-            return best
-    return None
 
 
 def _texts(doc_hash: str, line: AuditLine) -> dict[str, Any]:
@@ -162,7 +151,7 @@ def _audited_question(asked: AskedOnce, chosen: _Chosen) -> AuditedQuestion:
 
 def _orders(lines: Sequence[AuditLine]) -> OrderAnswers | None:
     """What the verdict on the data set is computed from. The status of the published orders is in one line of each
-    question; it is unknown where an earlier version asked the orders."""
+    question; without that line nothing is known of it."""
     found = next((orders for line in lines if (orders := line.orders)), None)
     asked = next((line for line in lines if len(line.loglikelihoods) > 1), None)
     if found is not None or asked is None:
@@ -181,10 +170,8 @@ def _with_calibration(
     none."""
     calibration, detector = calibrating.calibration, calibrating.detector
     own = [one for one in asked if is_part(one.first.benchmark, calibration.benchmark)]
-    for benchmark in sorted({one.benchmark for one in found} - {one.first.benchmark for one in own}):
-        what = (
-            f"the calibration of {calibration.benchmark!r} is not used for {benchmark!r}, which is another benchmark"
-        )
+    for other in sorted({one.benchmark for one in found} - {one.first.benchmark for one in own}):
+        what = f"the calibration of {calibration.benchmark!r} is not used for {other!r}, which is another benchmark"
         problems.append(Problem(what))
     try:
         refuse_withheld(calibration, [line for one in own for line in one.lines.values()])

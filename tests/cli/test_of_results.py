@@ -30,7 +30,7 @@ def folder(tmp_path):
         ("prevalence>0.5", 2, "no row has"),
         ("pvalue", 2, "verdict>=evidence"),
         ("pvalue<0.01", 1, "note: pvalue tests a null hypothesis that does not hold for options in written orders"),
-        ("verdict>=evidence", 2, "not judged, since its verdict is that it cannot be told: the log does not say"),
+        ("verdict>=evidence", 2, "not judged, since its verdict is that it cannot be told: these are orders"),
         ("verdict>=evidence --allow-untold", 0, "m, bench: not judged, since its verdict is that it cannot be told"),
         ("confusion_mean>0.5", 2, "no row has"),
     ],

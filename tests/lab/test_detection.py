@@ -52,7 +52,8 @@ def test_the_control_form_is_asked_only_if_the_user_wants_it(
     (line, *_) = done.lines("leakage_perm")
     assert (line.question, len(fakes.asked)) == ("q0", n_requests)
     assert len(line.loglikelihoods) == metadata.get("orders", 6)
-    assert len(line.control) == (2 * 6 if metadata.get("control_form") else 0)
+    assert line.orders is not None
+    assert len(line.orders.control) == (2 * 6 if metadata.get("control_form") else 0)
 
 
 def test_an_audit_is_run_once_and_what_a_killed_one_has_answered_is_not_asked_again(
@@ -93,4 +94,4 @@ def test_a_reference_is_subtracted_and_not_asked_in_the_control_form(
     (line, *_) = against.answered(["leakage_perm"]).lines("leakage_perm")
     assert line.orders is not None
     assert line.orders.reference == line.orders.loglikelihoods
-    assert not line.control
+    assert not line.orders.control

@@ -33,11 +33,9 @@ DOC = {"question": "Which metal is liquid?", "subject": "chemistry", "choices": 
 @dataclass(frozen=True)
 class Kind:
     """answers: log-likelihoods of the texts that were scored, nats
-    task: the audit, of the benchmark `bench`
     reference: the model whose log-likelihoods are subtracted
     """
 
-    task: str
     statistic: str
     probe: str
     verdict: Verdict
@@ -71,93 +69,37 @@ class Kind:
         }
 
 
-PERM = ("bench_leakage_perm", "max_order", "option_orders")
+PERM = ("max_order", "option_orders")
+RELATIVE = ("relative_likelihood", "altered_text")
+MASKED = ("masked_option", "masked_option")
 FLAGGED = MaxOrderEvidence(True, 0.5, 0.5, 0.5, 0.5, 0, 2)
+FOUR = (-20.5, -27.5, -23.5, -30.75)
 KINDS: Mapping[str, Kind] = {
     "max_order": Kind(*PERM, FLAGGED, ("in_order",)),
     "max_order_calibrated": Kind(*PERM, FLAGGED, calibrated=Calibrated(True, 0.02, 0.05, (9, 10), (1, 20))),
     "max_order_with_reference": Kind(*PERM, FLAGGED, reference="org/elder"),
     "skipped": Kind(*PERM, Skipped("two options read alike"), answers=()),
     "outlier": Kind(
-        "bench_leakage_perm",
-        "outlier",
-        "option_orders",
-        OutlierEvidence(True, 0.25, 0.375, -0.25, 1, 3),
-        answers=(-20.5, -19.0, -21.0),
+        "outlier", "option_orders", OutlierEvidence(True, 0.25, 0.375, -0.25, 1, 3), answers=(-20.5, -19.0, -21.0)
     ),
-    "pair_published": Kind(
-        "bench_leakage_perm_q", "pair_published", "option_pairs", PairEvidence(False, 1.0, 0.5, -0.5, 2)
-    ),
-    "stepwise": Kind(
-        "bench_leakage_ngram_steps", "stepwise", "option_steps", StepwiseEvidence(True, 0.5, 0.5, 1, 0.25)
-    ),
-    "tail_answered": Kind(
-        "bench_leakage_semihalf", "tail_answered", "question_tail", TailEvidence(True, 0.5, 0.5, 1.5, True)
-    ),
+    "pair_published": Kind("pair_published", "option_pairs", PairEvidence(False, 1.0, 0.5, -0.5, 2)),
+    "stepwise": Kind("stepwise", "option_steps", StepwiseEvidence(True, 0.5, 0.5, 1, 0.25)),
+    "tail_answered": Kind("tail_answered", "question_tail", TailEvidence(True, 0.5, 0.5, 1.5, True)),
     "shared_likelihood": Kind(
-        "bench_leakage_shared_likelihood",
-        "shared_likelihood",
-        "example_order",
-        ShardEvidence(False, 0.5, 0.0, 0.5, 10, (-20.5, -21.0)),
+        "shared_likelihood", "example_order", ShardEvidence(False, 0.5, 0.0, 0.5, 10, (-20.5, -21.0))
     ),
-    "paired_accuracy": Kind(
-        "bench_choice_confusion",
-        "paired_accuracy",
-        "choice_confusion",
-        ArmsMeasurement(True, True, False, False, 0.75),
-    ),
-    "masked_option": Kind(
-        "bench_leakage_guided", "masked_option", "masked_option", MaskedMeasurement(False, 0.5), answers=()
-    ),
-    "masked_option_judged": Kind(
-        "bench_leakage_guided",
-        "masked_option",
-        "masked_option",
-        MaskedMeasurement(False, 0.5, True, "Yes."),
-        answers=(),
-    ),
+    "paired_accuracy": Kind("paired_accuracy", "choice_confusion", ArmsMeasurement(True, True, False, False, 0.75)),
+    "masked_option": Kind(*MASKED, MaskedMeasurement(False, 0.5), answers=()),
+    "masked_option_judged": Kind(*MASKED, MaskedMeasurement(False, 0.5, True, "Yes."), answers=()),
     "reproduction": Kind(
-        "bench_leakage_ngram",
-        "reproduction",
-        "option_completions",
-        ReproductionMeasurement(True, False, 0.5, 0.625, 1.0),
-        answers=(),
+        "reproduction", "option_completions", ReproductionMeasurement(True, False, 0.5, 0.625, 1.0), answers=()
     ),
-    "ngram_accuracy": Kind(
-        "bench_leakage_ngram_accuracy", "ngram_accuracy", "prefix_completions", NgramMeasurement(0.2), answers=()
-    ),
-    "relative_likelihood": Kind(
-        "bench_leakage_relative",
-        "relative_likelihood",
-        "altered_text",
-        RelativeMeasurement(-0.5, 0.25, 0.125, 1.5),
-        answers=(-20.5, -27.5, -23.5, -30.75),
-    ),
+    "ngram_accuracy": Kind("ngram_accuracy", "prefix_completions", NgramMeasurement(0.2), answers=()),
+    "relative_likelihood": Kind(*RELATIVE, RelativeMeasurement(-0.5, 0.25, 0.125, 1.5), answers=FOUR),
     "relative_likelihood_with_reference": Kind(
-        "bench_leakage_relative",
-        "relative_likelihood",
-        "altered_text",
-        ReferencedMeasurement(-0.5, 0.25, 0.125, 1.5, 0.0625),
-        reference="org/elder",
-        answers=(-20.5, -27.5, -23.5, -30.75),
+        *RELATIVE, ReferencedMeasurement(-0.5, 0.25, 0.125, 1.5, 0.0625), reference="org/elder", answers=FOUR
     ),
-    "token_evidence": Kind(
-        "bench_leakage_tokens",
-        "token_evidence",
-        "published_text",
-        TokenMeasurement(-2.5, 0.25, -6.0, float("nan"), 12),
-    ),
-    "wording_rank": Kind(
-        "bench_leakage_wording",
-        "wording_rank",
-        "wordings",
-        WordingEvidence(True, 0.5, 0.5, 1.0, 2, (-1.25, -1.5)),
-    ),
-    "published_guess": Kind(
-        "bench_leakage_sealed_chat",
-        "published_guess",
-        "published_guess",
-        GuessEvidence(True, 0.5, 0.5, True, 2),
-        answers=(),
-    ),
+    "token_evidence": Kind("token_evidence", "published_text", TokenMeasurement(-2.5, 0.25, -6.0, float("nan"), 12)),
+    "wording_rank": Kind("wording_rank", "wordings", WordingEvidence(True, 0.5, 0.5, 1.0, 2, (-1.25, -1.5))),
+    "published_guess": Kind("published_guess", "published_guess", GuessEvidence(True, 0.5, 0.5, True, 2), answers=()),
 }

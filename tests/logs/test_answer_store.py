@@ -58,14 +58,6 @@ def test_many_processes_keep_side_by_side(tmp_path: Path) -> None:
         store.close()
 
 
-def test_processes_with_one_name_id_and_clock_have_files_of_their_own(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("os.getpid", lambda: 1)  # as in containers
-    monkeypatch.setattr("socket.gethostname", lambda: "localhost")
-    monkeypatch.setattr("time.time_ns", lambda: 0)
-    stores = [kept(tmp_path) for _ in range(3)]
-    assert len(list(tmp_path.glob("*.sqlite"))) == len(stores)
-
-
 def test_answers_of_another_model_are_never_found_and_the_difference_is_told(tmp_path: Path) -> None:
     kept(tmp_path)
     other = AnswerStore(tmp_path, MODEL | {"pretrained": "b"})
@@ -85,11 +77,6 @@ def test_a_later_answer_counts(tmp_path: Path) -> None:
     store.add(key, (-2.0, False))
     store.close()
     assert AnswerStore(tmp_path, MODEL).find([key]) == {key: (-2.0, False)}
-
-
-def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
-    assert AnswerStore(tmp_path / "none", MODEL).find(ANSWERS) == {}
-    assert not (tmp_path / "none").exists()
 
 
 def test_a_row_that_was_changed_is_not_used(tmp_path: Path) -> None:

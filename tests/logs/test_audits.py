@@ -19,7 +19,7 @@ from lm_eval_leakage.results.conditions import check_complete
 from lm_eval_leakage.results.identify import identify
 from lm_eval_leakage.results.subject_prevalence import by_null
 from lm_eval_leakage.stats.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores
-from tests.results.harness_files import DETECTOR, answered, audited, confused, row, write_run
+from tests.results.harness_files import DETECTOR, answered, audited, row, write_run
 
 pytestmark = pytest.mark.usefixtures("calibrations_are_admitted")
 
@@ -68,13 +68,6 @@ def test_a_whole_audit_is_complete(tmp_path) -> None:
     assert told(tmp_path) == []
 
 
-def test_a_log_cut_at_a_lines_end_is_named_with_its_counts_by_statistic(tmp_path) -> None:
-    keep(audit(tmp_path), [0])
-    (said,) = told(tmp_path)
-    assert "lacks questions of bench_leakage_perm: it holds 1 of 10 by max_order, 0 of 10 by outlier;" in said
-    assert "run the audit again" in said
-
-
 def test_a_line_that_stands_twice_does_not_make_up_for_one_that_is_gone(tmp_path) -> None:
     log = audit(tmp_path)
     lines = log.read_text().splitlines(keepends=True)
@@ -99,29 +92,11 @@ def test_one_line_that_is_gone_or_broken_anywhere_is_missing_by_its_statistic(tm
     assert len(re.findall("of 10 by", told_of)) == 1
 
 
-def test_copies_of_one_row_are_questions_of_their_own(tmp_path) -> None:
-    write_run(tmp_path, "m", {"bench_leakage_perm": [audited(row(0), True), audited(row(0), True)]})
-    assert told(tmp_path) == []
-    keep(next(tmp_path.rglob("samples_*")), [1])
-    assert "1 of 2 by max_order" in told(tmp_path)[0]
-
-
 def test_rows_that_the_harness_numbers_alike_are_questions_of_their_own(tmp_path) -> None:
     """As it does with --samples 1,3,3,5."""
     lines = [audited(row(i), True, doc_id=number) for i, number in ((1, 1), (3, 3), (5, 3))]
     write_run(tmp_path, "m", {"bench_leakage_perm": lines})
     assert told(tmp_path) == []
-
-
-def test_without_its_results_file_the_count_is_unknown(tmp_path) -> None:
-    audit(tmp_path, results=False)
-    problems: list = []
-    by_null(tmp_path, problems)
-    assert ["no results file says how many" in str(problem) for problem in problems if problem.incomplete] == [True]
-    (found,) = annotate([tmp_path])
-    assert [str(problem) for problem in found.problems if problem.incomplete] == [
-        str(problem) for problem in problems if problem.incomplete
-    ]
 
 
 @pytest.mark.parametrize("counts", [None, {}, {"bench_leakage_perm": {"effective": "10"}}])
@@ -136,13 +111,6 @@ def test_an_audit_whose_log_is_gone_is_known_by_its_rows(tmp_path) -> None:
     audit(tmp_path, range(N, 2 * N))
     audit(tmp_path, range(N)).unlink()
     assert "has rows of bench_leakage_perm, an audit, whose samples log is missing" in told(tmp_path)[0]
-
-
-def test_an_empty_log_is_known_by_its_name(tmp_path) -> None:
-    write_run(tmp_path, "m", {"bench_leakage_perm": [], "bench_choice_confusion": [confused(row(0), True, True)]})
-    (found,) = annotate([tmp_path])
-    assert not any("bench_leakage_perm has no samples log" in str(problem) for problem in found.problems)
-    assert [row.task for row in found.rows] == ["bench"]
 
 
 def test_audits_of_parts_of_a_benchmark_are_complete_when_each_is(tmp_path) -> None:
@@ -220,15 +188,6 @@ def of_any_name(doc, task: str) -> dict:
 def configured(folder: Path, configs: dict) -> None:
     (file,) = folder.rglob("results_*")
     file.write_text(json.dumps(json.loads(file.read_text()) | {"configs": configs}))
-
-
-@pytest.mark.parametrize("results", [True, False])
-def test_an_audit_of_any_name_is_known_by_its_lines(tmp_path, monkeypatch, results) -> None:
-    monkeypatch.setattr("tests.results.harness_files.benchmark_of", lambda task: "bench")
-    write_run(tmp_path, "m", {"sideways": [audited(row(i), True) for i in range(3)]}, results=results)
-    (found,) = annotate([tmp_path])
-    assert [(line.task, line.n_joined) for line in found.rows] == [("bench", 3)]
-    assert {one.benchmark for one in found.audited_questions} == {"bench"}
 
 
 def test_an_audit_whose_log_and_rows_are_gone_is_known_by_its_configuration(tmp_path) -> None:

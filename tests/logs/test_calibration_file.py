@@ -6,77 +6,61 @@ import pytest
 
 from lm_eval_leakage.logs.calibration_file import read_calibration, write_calibration
 from lm_eval_leakage.records import Described
-from lm_eval_leakage.stats.combined import CombinedScore
-from lm_eval_leakage.stats.known_scores import COMBINED, COPY, EVERY_CLASS, OWN, Calibration, KnownScores
+from lm_eval_leakage.stats.known_scores import COMBINED, COPY, OWN, Calibration
 
-TOGETHER = CombinedScore(("a", "b"), (0.5, 1.5), -0.25, {"a": (0.0, 1.0), "b": (2.0, 3.0)})
-
-
-def test_what_is_saved_is_read(tmp_path) -> None:
-    made = Calibration(
-        "M", "mmlu", COPY, "held out", {"max_order": KnownScores({EVERY_CLASS: [1.0]}, [2.0])}, TOGETHER
-    )
-    write_calibration(tmp_path / "c.json", made)
-    assert read_calibration(str(tmp_path / "c.json")) == made
+WHOLE = {"calibration": 3, "model": "M", "benchmark": "b", "whose": COPY, "origin": "o", "detectors": {}}
+WHOLE |= {"combined": None, "unseen": None}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", r"is not a calibration file .*; make one with `lm-eval-leakage calibrate`"),
-        ("[]", "is not a calibration file"),
-        ('{"results": {}}', "is not a calibration file"),
-        (
-            json.dumps({"calibration": 9, "detectors": {}, "combined": None}),
-            "version 9; this package reads 3",
-        ),
-    ],
-)
-def test_another_file_is_refused(tmp_path, content: str, message: str) -> None:
-    (tmp_path / "c.json").write_text(content)
-    with pytest.raises(ValueError, match=message):
-        read_calibration(str(tmp_path / "c.json"))
+def combined(**changes: object) -> dict[str, object]:
+    return {"combined": {"detectors": ["a"], "weights": [1], "intercept": 0, "unseen": {"a": [1]}} | changes}
+
+
+def scores(unseen: object, seen: object = ()) -> dict[str, object]:
+    return {"detectors": {"a": {"unseen": unseen, "seen": seen}}}
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model": 7}, "its model is 7, which is not a text"),
-        ({"benchmark": None}, "its benchmark is None"),
-        ({"origin": ["x"]}, "its origin is"),
-        ({"detectors": []}, "is not a calibration file"),
-        ({"detectors": {"a": {"unseen": {"all": [1, "x"]}, "seen": []}}}, "a has scores that are not finite numbers"),
-        ({"detectors": {"a": {"unseen": {"all": [float("nan")]}, "seen": []}}}, "not finite numbers"),
-        ({"detectors": {"a": {"unseen": {"all": [1.0]}, "seen": [True]}}}, "not finite numbers"),
-        ({"detectors": {"a": {"unseen": {"all": [10**400]}, "seen": []}}}, "is not a calibration file"),
-        ({"detectors": {"a": {"unseen": {}, "seen": []}}}, "a has no scores of 'all' unseen questions"),
+        ({"calibration": 9}, "calibration: Input should be 3"),
+        ({"model": 7}, "model: Input should be a valid string"),
+        ({"origin": ["x"]}, "origin: "),
+        ({"detectors": []}, "detectors: "),
+        (scores({"all": [1, "x"]}), "detectors.a.unseen.all.1: "),
+        (scores({"all": [float("nan")]}), "finite number"),
+        (scores({"all": [1.0]}, [True]), "detectors.a.seen.0: "),
+        (scores({"all": [10**400]}), "finite number"),
+        (scores({}), "no scores of 'all' unseen questions"),
         ({"detectors": {COMBINED: {"unseen": {"all": [1.0]}, "seen": []}}}, "not how they are computed"),
-        ({"combined": {"detectors": ["a"], "weights": [], "intercept": 0, "unseen": {"a": [1]}}}, "one weight"),
-        ({"combined": {"detectors": ["a"], "weights": [1], "intercept": 0, "unseen": {"a": []}}}, "no unseen"),
-        ({"combined": {"detectors": ["a"], "weights": [1], "intercept": "0", "unseen": {"a": [1]}}}, "not finite"),
-        ({"combined": {"detectors": [7], "weights": [1], "intercept": 0, "unseen": {"a": [1]}}}, "is not a text"),
-        ({"whose": "mine"}, "its scores are of 'mine', which is neither 'own' nor 'copy'"),
-        (
-            {"unseen": {"properties": {"length": ["x"]}, "digests": []}},
-            "a property of its unseen questions is not finite",
-        ),
-        ({"unseen": {"properties": {}, "digests": [1]}}, "a digest of its unseen questions is not a text"),
-        ({"more": 1}, "is not a calibration file"),
+        (combined(weights=[]), "one weight"),
+        (combined(unseen={}), "lacks unseen questions of a detector"),
+        (combined(unseen={"a": []}), "lacks unseen questions of a detector"),
+        (combined(intercept="0"), "combined.intercept: "),
+        (combined(detectors=[7]), "combined.detectors.0: "),
+        ({"whose": "mine"}, "whose: Input should be 'own' or 'copy'"),
+        ({"unseen": {"properties": {"length": ["x"]}, "digests": []}}, "unseen.properties.length.0: "),
+        ({"unseen": {"properties": {}, "digests": [1]}}, "unseen.digests.0: "),
+        ({"natural": {"n": 20, "means": [0.1], "errors": [0.1, 0.2]}}, "lacks numbers of a control form"),
+        ({"more": 1}, "more: Extra inputs are not permitted"),
     ],
 )
 def test_a_field_of_another_kind_is_refused(tmp_path, change, said) -> None:
-    whole = {"calibration": 3, "model": "M", "benchmark": "b", "whose": COPY, "origin": "o", "detectors": {}}
-    whole |= {"combined": None, "unseen": None}
-    (tmp_path / "c.json").write_text(json.dumps(whole))
+    (tmp_path / "c.json").write_text(json.dumps(WHOLE))
     assert read_calibration(str(tmp_path / "c.json")).model == "M"
-    (tmp_path / "c.json").write_text(json.dumps(whole | change))
-    with pytest.raises(ValueError, match="is not a calibration file") as refusal:
+    (tmp_path / "c.json").write_text(json.dumps(WHOLE | change))
+    with pytest.raises(
+        ValueError, match=r"is not a calibration file .*; make one with `lm-eval-leakage calibrate`"
+    ) as e:
         read_calibration(str(tmp_path / "c.json"))
-    assert said in str(refusal.value)
+    assert said in str(e.value)
 
 
-@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"calibration": 1, "model": ' + b"[" * 100_000, b"\xff\x00"])
-def test_a_file_nested_too_deep_or_of_other_bytes_is_refused(tmp_path, content) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b'{"results": {}}', b"[" * 100_000, b'{"calibration": 3, "model": ' + b"[" * 99_999, b"\xff\x00"],
+)
+def test_another_file_is_refused(tmp_path, content) -> None:
     (tmp_path / "c.json").write_bytes(content)
     with pytest.raises(ValueError, match="is not a calibration file"):
         read_calibration(str(tmp_path / "c.json"))

@@ -73,7 +73,7 @@ def test_a_broken_line_is_named_and_costs_itself_only(questions_file, tmp_path, 
     broken = tmp_path / "broken.jsonl"
     broken.write_text("\n".join([*lines[:-2], lines[-2][:50], json.dumps({"arguments": 1})]))
     assert len(read_reference(str(broken))) == (len(DOCS) - 2) * 24
-    assert f"{broken}, line {len(lines) - 1} is left out" in caplog.text
+    assert f"{broken}, line {len(lines) - 1}: left out" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["nowhere", "empty"])
@@ -102,7 +102,7 @@ def test_a_log_of_other_texts_is_named_and_not_used(questions_file, tmp_path, ca
 def test_scores_against_a_reference_are_not_those_without(questions_file, tmp_path) -> None:
     reference = log(audit(by_hash, questions_file(DOCS)), tmp_path)
     for folder in {file.parent for file in tmp_path.rglob("samples_*.jsonl")}:
-        (folder / "results_2026.json").write_text('{"model_name": "elder"}')
+        (folder / "results_2026.json").write_text('{"model_name": "elder", "results": {}}')
     results = audit(by_hash, questions_file(DOCS), reference_log=str(reference))
     assert results["samples"][TASK][0]["detector"] == "max_order:reference=elder"
 

@@ -42,27 +42,11 @@ def test_beside_other_runs_of_the_folder_they_have_their_models_name(tmp_path) -
     assert {run.model for run in find_runs([tmp_path], [])} == {"org/m revision=r2"}
 
 
-def test_half_a_results_file_is_named_and_its_samples_are_used(tmp_path) -> None:
-    place = write_run(tmp_path, "m", {"a": LINES})
-    (file,) = place.glob("results_*")
-    file.write_text(file.read_text()[:100])
-    (run,) = find_runs([tmp_path], problems := [])
-    assert (run.model, list(run.logs)) == ("m", ["a"])
-    assert problems[0].file == file
-
-
 def test_groups_within_themselves_are_left_out_and_named(tmp_path) -> None:
     write_run(tmp_path, "m", {"a": LINES}, groups={"g": ["h"], "h": ["g", "a"], "i": ["i", "a"]})
     (run,) = find_runs([tmp_path], problems := [])
     assert run.results["group_subtasks"] == {}
     assert "one contains itself" in str(problems[0])
-
-
-def test_a_group_that_has_a_task_of_its_own_name_is_no_circle(tmp_path) -> None:
-    write_run(tmp_path, "m", {"a": LINES}, groups={"a": ["a", "b"]})
-    (run,) = find_runs([tmp_path], problems := [])
-    assert run.results["group_subtasks"] == {"a": ["b"]}
-    assert not problems
 
 
 def test_our_own_annotated_files_are_no_runs(tmp_path) -> None:
@@ -71,13 +55,6 @@ def test_our_own_annotated_files_are_no_runs(tmp_path) -> None:
         (place / f"{file.stem}_leakage{file.suffix}").write_text(file.read_text())
     (run,) = find_runs([tmp_path], [])
     assert list(run.logs) == ["a"]
-
-
-def test_a_results_file_of_a_name_that_the_user_chose_is_found(tmp_path) -> None:
-    place = write_run(tmp_path, "m", {"a": LINES}, at=(at := time()))
-    (place / f"results_{at}.json").rename(place / f"mine_{at}.json")
-    (run,) = find_runs([tmp_path], [])
-    assert run.results_file == place / f"mine_{at}.json"
 
 
 def test_a_folder_without_runs_or_that_is_not_there_says_what_to_name(tmp_path) -> None:
@@ -96,11 +73,6 @@ def test_broken_lines_are_numbered_and_the_others_are_read(tmp_path) -> None:
     assert [(problem.file, problem.line) for problem in problems] == [(file, 3), (file, 4), (file, 5), (file, 7)]
     assert "truncated" in problems[-1].what
     assert "truncated" not in problems[0].what
-
-
-def test_a_file_that_cannot_be_opened_is_a_problem(tmp_path) -> None:
-    assert list(json_lines(tmp_path / "gone", problems := [])) == []
-    assert "cannot be read" in problems[0].what
 
 
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path, monkeypatch) -> None:
@@ -125,12 +97,3 @@ def test_a_results_file_nested_too_deep_is_named(tmp_path, content) -> None:
     (place / f"results_{time()}.json").write_text(content)
     find_runs([tmp_path], problems := [])
     assert "not a complete results file" in str(problems[0])
-
-
-def test_a_results_file_stands_for_its_run_with_the_samples_beside_it(tmp_path: Path) -> None:
-    place = write_run(tmp_path, "m", {"bench": [answered(0, row(0), True)]})
-    write_run(tmp_path, "m", {"bench": [answered(0, row(0), True)]})
-    first, _ = sorted(place.glob("results_*.json"))
-    (run,) = find_runs([first], [])
-    assert run.results_file == first
-    assert list(run.logs) == ["bench"]

@@ -113,11 +113,6 @@ def test_finding_nothing_says_what_would_have_been_found(detectable, told) -> No
             "",
         ),
         (
-            DataVerdict(BY_RATIO, "", n_asked=100),
-            "The log does not say whether the published orders are random. Run the audit again with this version.",
-            "",
-        ),
-        (
             DataVerdict(BY_CONTROL, WRITTEN_ORDERS, n=12, n_asked=40),
             "Only 12 of 40 questions can be tested; at least 20 are needed.",
             " --questions all",
@@ -134,7 +129,7 @@ def test_finding_nothing_says_what_would_have_been_found(detectable, told) -> No
         ),
         (not_judged("the model gives no log-likelihoods"), "The model gives no log-likelihoods.", None),
     ],
-    ids=["written", "undecided", "unknown", "few", "doubt", "reference", "no audit"],
+    ids=["written", "undecided", "few", "doubt", "reference", "no audit"],
 )
 def test_what_cannot_be_told_says_why_once_and_what_may_change_it(found, told, option) -> None:
     shown = told_verdict(row(verdict=found, flagged_rate=UNKNOWN, accuracy=UNKNOWN))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 
@@ -23,7 +22,6 @@ from lm_eval_leakage.results.clean_sets import (
     by_calibration,
     clean_sets,
     render_group,
-    render_questions,
     render_task,
 )
 from lm_eval_leakage.results.result_types import AnnotatedQuestion, Annotation, AuditedQuestion
@@ -144,11 +142,6 @@ def test_by_calibration_its_flags_count() -> None:
         by_calibration([annotation(question(0))])
 
 
-def test_one_task_with_few_examples_and_many_is_one_set() -> None:
-    twice = [question(0, log="0-shot"), question(1, True, log="0-shot"), question(0, log="5-shot")]
-    assert kept(only([annotation(*twice)])) == [0]
-
-
 def test_a_model_that_knows_nothing_of_a_task_has_no_say_in_it() -> None:
     ours = annotation(question(0), question(1, True), model="a")
     other = annotation(question(0, True, task="u", doc_hash="g0"), model="b")
@@ -165,12 +158,6 @@ def test_an_audit_counts_without_a_run_of_its_model(same) -> None:
     assert clean.left_out == (LeftOut(1, "h1", WHY_FLAGGED, ("b",)),)
 
 
-def test_a_content_that_could_not_be_read_is_nobodys() -> None:
-    other = annotation(model="b", audited=[audited("g", True, "")])
-    clean = only([annotation(question(0, content=""), model="a"), other])
-    assert (clean.models, kept(clean)) == (("a",), [0])
-
-
 def test_copies_of_a_row_are_kept_or_left_out_together() -> None:
     twice = [question(0, True, doc_hash="x", scores=WRONG), question(5, True, doc_hash="x"), question(1)]
     clean = only([annotation(*twice)], rule="strong")
@@ -183,16 +170,6 @@ def test_several_models_do_not_multiply_copies() -> None:
     run = [question(0, doc_hash="x"), question(5, doc_hash="x"), question(1)]
     clean = only([annotation(*run, model="a"), annotation(*run[::-1], model="b")])
     assert clean.kept == (Kept(0, "x"), Kept(1, "h1"), Kept(5, "x"))
-
-
-def test_an_unknown_rule_is_named() -> None:
-    with pytest.raises(ValueError, match="rule is 'medium'; choose one of: weak, strong"):
-        clean_sets([annotation(question(0))], rule="medium")
-
-
-def test_no_question_at_all_is_an_error_with_a_remedy() -> None:
-    with pytest.raises(ValueError, match="the runs of 1 model.* give folders of runs with --log_samples"):
-        clean_sets([annotation(audited=[audited("h", True)])])
 
 
 ANSWERED = st.lists(st.tuples(VERDICTS, st.sampled_from([RIGHT, WRONG, {}])), min_size=1, max_size=8)
@@ -223,55 +200,6 @@ def test_another_model_never_adds_a_question_to_those_it_shares(run, more) -> No
     assert set(kept(only(models))) <= set(kept(only(models[:1])))
 
 
-def test_the_list_says_all_there_is_to_know() -> None:
-    clean = only([annotation(question(0), question(1, True), question(2, None), question(3))])
-    assert json.loads(render_questions(clean, {"lm_eval_leakage": "1", "lm_eval": "2"})) == {
-        "base": "t",
-        "rule": "weak",
-        "detector": "max_order",
-        "models": ["m"],
-        "n_questions": 4,
-        "n_kept": 2,
-        "n_untested": 1,
-        "guarantee": {
-            "text": "nothing is guaranteed for the kept questions: without a calibration, how many seen questions are "
-            "not flagged is unknown",
-            "target_rate": None,
-            "n_kept": None,
-            "seen_at_most": None,
-            "confidence": None,
-        },
-        "made_with": {"lm_eval_leakage": "1", "lm_eval": "2"},
-        "kept": [{"doc_id": 0, "doc_hash": "h0"}, {"doc_id": 3, "doc_hash": "h3"}],
-        "left_out": [
-            {"doc_id": 1, "doc_hash": "h1", "why": "flagged", "by": ["m"]},
-            {"doc_id": 2, "doc_hash": "h2", "why": "untested", "by": ["m"]},
-        ],
-    }
-
-
-class WithFunctions(yaml.SafeLoader):
-    pass
-
-
-WithFunctions.add_constructor("!function", lambda loader, node: f"function {node.value}")
-
-
-@given(task=NAMES, path=NAMES, models=st.lists(NAMES, min_size=1, unique=True))
-def test_a_tasks_yaml_reads_back_whatever_the_names_are(task, path, models) -> None:
-    clean = CleanSet(task, "strong", "max_order", tuple(models), (Kept(0, "h"),), (), 0)
-    read = yaml.load(render_task(clean, {"base_yaml": path}, 1.0, "list.json"), Loader=WithFunctions)
-    how = read["metadata"].pop("how")
-    assert read == {
-        "task": f"{task}_clean",
-        "class": "function clean_task.CleanTask",
-        "metadata": {"version": 1.0, "base": task, "base_yaml": path, "questions": "list.json"},
-    }
-    assert f"1 of 1 questions of {task}" in how
-    assert "flagged and answered correctly" in how
-    assert ", ".join(models) in how
-
-
 @given(name=st.text(st.characters(), min_size=1))
 def test_the_harness_reads_a_task_of_models_with_any_characters(tmp_path_factory, name) -> None:
     clean = CleanSet(name, "weak", name, (name,), (Kept(0, "h"),), (), 0)
@@ -281,17 +209,6 @@ def test_the_harness_reads_a_task_of_models_with_any_characters(tmp_path_factory
     assert load_yaml(file, resolve_func=False)["metadata"]["base"] == whole
     atomic_write(file, render_group(name, [name], [name], name))
     assert load_yaml(file, resolve_func=False)["task"] == [whole]
-
-
-LETTERS = [*map(chr, range(32)), "\x7f", "\x85", "\x9b", "\u2028", "\ufeff", "\uffff", "😀", "\\"]
-
-
-@pytest.mark.parametrize("letter", LETTERS)
-def test_the_harness_reads_a_task_of_a_model_with(tmp_path, letter) -> None:
-    clean = CleanSet("t", "weak", "d", (f"m{letter}",), (Kept(0, "h"),), (), 0)
-    atomic_write(tmp_path / "t.yaml", render_task(clean, {"base_yaml": "b.yaml"}, 1.0, "list.json"))
-    how = load_yaml(tmp_path / "t.yaml", resolve_func=False)["metadata"]["how"]
-    assert f"m{letter} by d" in how
 
 
 @given(members=st.lists(NAMES, min_size=1, unique=True))

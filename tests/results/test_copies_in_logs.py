@@ -79,12 +79,6 @@ def test_every_number_of_a_row_is_that_without_copies(once: Path, twice: Path) -
     assert copied.rows[0].verdict.sentence.endswith("; 40 copies of questions were left out")
 
 
-def test_audits_that_no_run_answered_say_how_many_rows_and_copies_there_were(tmp_path: Path) -> None:
-    write_run(tmp_path, "m", {"bench_leakage_perm": lines(ROWS + ROWS)})
-    (found,) = annotate([tmp_path])
-    assert (found.rows[0].n, found.rows[0].n_copies, found.rows[0].n_tested) == (2 * N, N, N)
-
-
 def test_a_copy_has_the_flag_of_its_question_and_both_are_removed(twice: Path) -> None:
     (found,) = annotate([twice])
     assert [bool(one.audited.flagged) for one in found.questions] == [number % 4 == 0 for number in range(N)] * 2
@@ -153,15 +147,6 @@ def test_known_unseen_questions_count_once(tmp_path: Path) -> None:
     alone = own_calibration(asked, runs(tmp_path / "alone", unseen), [])
     copied = own_calibration(asked, runs(tmp_path / "copied", unseen + list(map(typed_again, unseen))), [])
     assert copied == alone
-
-
-def test_what_an_audit_wrote_tells_copies_in_rows_that_cannot_be_read() -> None:
-    docs = [{"text": "one"}, {"text": "ONE"}, {"text": "two"}]
-    found = [
-        read_line(audited(doc, False, doc_id=place, question_key=doc["text"].lower()), "bench_leakage_perm")
-        for place, doc in enumerate(docs)
-    ]
-    assert [(one.key, len(one.rows)) for one in asked_once(found)] == [("one", 2), ("two", 1)]
 
 
 def test_of_two_audits_of_a_row_the_later_counts_and_neither_is_a_copy() -> None:

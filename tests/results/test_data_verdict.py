@@ -49,8 +49,12 @@ from lm_eval_leakage.stats.order_power import SEEN_TIMES
 from lm_eval_leakage.stats.order_sum import USUAL_SPREAD, NaturalPart, OrderSum
 
 EXACT_ONES = [DRAWN_ORDERS, SEALED_ORDERS]
-INEXACT = [WRITTEN_ORDERS, UNDECIDED_ORDERS, PASSED_ORDERS, ""]
+INEXACT = [WRITTEN_ORDERS, UNDECIDED_ORDERS, PASSED_ORDERS, "of a later version"]
 pvalues = st.floats(0, 1)
+each_test = pytest.mark.parametrize(
+    ("status", "shape"),
+    [(DRAWN_ORDERS, {}), (WRITTEN_ORDERS, {"control": True}), (WRITTEN_ORDERS, {"reference": True})],
+)
 
 
 def answers(
@@ -97,19 +101,12 @@ def numbers(verdict: DataVerdict) -> list[float]:
 
 @given(pvalues)
 def test_the_word_follows_from_the_pvalue(pvalue: float) -> None:
+    assert (STRONG_LEVEL, EVIDENCE_LEVEL) == (1e-4, 0.01)
     word = DataVerdict(BY_ORDERS, DRAWN_ORDERS, 30, 30, OrderSum(30, pvalue)).word
     assert (word == STRONG_EVIDENCE) == (pvalue <= STRONG_LEVEL)
     assert (word in (EVIDENCE, STRONG_EVIDENCE)) == (pvalue <= EVIDENCE_LEVEL)
     assert word in WORDS
     assert word != CANNOT_TELL
-
-
-def test_the_thresholds_are_one_in_a_hundred_and_one_in_ten_thousand() -> None:
-    words = {
-        pvalue: DataVerdict(BY_ORDERS, DRAWN_ORDERS, 30, 30, OrderSum(30, pvalue)).word
-        for pvalue in (1e-4, 1.1e-4, 0.01, 0.011)
-    }
-    assert words == {1e-4: "strong evidence", 1.1e-4: "evidence", 0.01: "evidence", 0.011: "none found"}
 
 
 @given(pvalues, pvalues)
@@ -158,13 +155,9 @@ def test_exact_orders_need_no_control_and_count_questions_with_a_guard(status: s
     found = data_verdict(plain)
     assert (found.basis, found.n, found.n_asked) == (BY_ORDERS, 40, 40)
     with_more = [replace(one, control=one.loglikelihoods) for one in plain]
+    if status == SEALED_ORDERS:  # drawn with a key, so that no reference is needed either
+        with_more = [replace(one, reference=one.loglikelihoods) for one in with_more]
     assert repr(data_verdict(with_more)) == repr(found)  # a NaN differs from itself
-
-
-def test_orders_drawn_with_a_key_need_no_reference() -> None:
-    plain = answers(40, SEALED_ORDERS, memory=1)
-    with_reference = [replace(one, reference=one.loglikelihoods) for one in plain]
-    assert repr(data_verdict(with_reference)) == repr(data_verdict(plain))
 
 
 def test_a_reference_is_used_where_a_draw_rests_on_what_the_builder_documents() -> None:
@@ -227,10 +220,7 @@ def test_other_orders_alone_have_a_ratio_and_no_pvalue(status: str) -> None:
     assert " p " not in found.sentence
 
 
-@pytest.mark.parametrize(
-    ("status", "shape"),
-    [(DRAWN_ORDERS, {}), (WRITTEN_ORDERS, {"control": True}), (WRITTEN_ORDERS, {"reference": True})],
-)
+@each_test
 def test_without_memory_a_pvalue_is_below_a_level_no_more_often_than_that(status: str, shape) -> None:
     found = [data_verdict(answers(20, status, seed=seed, **shape)) for seed in range(25)]
     for level in (EVIDENCE_LEVEL, 0.2):
@@ -243,7 +233,7 @@ def test_a_preference_that_the_control_or_the_reference_shares_is_none_and_memor
     shape = {"natural": 0.7, "control": control, "reference": reference}
     assert data_verdict(answers(100, WRITTEN_ORDERS, **shape)).word == NONE_FOUND
     assert data_verdict(answers(100, WRITTEN_ORDERS, memory=1.5, **shape)).word == STRONG_EVIDENCE
-    drawn = [replace(one, orders=DRAWN_ORDERS, reference=()) for one in answers(100, "", **shape)]
+    drawn = [replace(one, orders=DRAWN_ORDERS, reference=()) for one in answers(100, WRITTEN_ORDERS, **shape)]
     assert data_verdict(drawn).word != NONE_FOUND
 
 
@@ -280,7 +270,7 @@ def test_neither_the_unit_nor_the_level_of_a_questions_scores_matters(scale: flo
         (WRITTEN_ORDERS, {"control": True}, BY_CONTROL),
         (WRITTEN_ORDERS, {"reference": True}, BY_REFERENCE),
         (WRITTEN_ORDERS, {}, BY_RATIO),
-        ("", {}, BY_RATIO),
+        (PASSED_ORDERS, {}, BY_RATIO),
     ],
 )
 def test_too_few_questions_have_no_number_and_a_sentence_with_the_rule(n: int, status: str, shape, basis) -> None:
@@ -292,16 +282,6 @@ def test_too_few_questions_have_no_number_and_a_sentence_with_the_rule(n: int, s
     enough = data_verdict(answers(FEWEST_JUDGED, status, memory=5, **shape))
     assert math.isnan(enough.pvalue) == (basis == BY_RATIO)
     assert not math.isnan(enough.ratio.value)
-
-
-def test_with_a_reference_and_a_guard_on_every_question_nothing_can_be_told() -> None:
-    found = data_verdict(answers(50, WRITTEN_ORDERS, memory=5, reference=True, guarded=True))
-    assert (found.basis, found.word, found.n, found.n_asked) == (BY_REFERENCE, CANNOT_TELL, 0, 50)
-    assert all(map(math.isnan, numbers(found)))
-    assert found.sentence == (
-        "cannot be told: the audit has 0 of 50 questions without a natural order that the reference answered too; "
-        "at least 20 are needed"
-    )
 
 
 def test_mixed_numbers_of_options_count_together() -> None:
@@ -351,10 +331,7 @@ def test_a_reference_that_prefers_the_published_orders_more_has_no_number() -> N
 # ---------------------------------------------------------------------- what would have been found
 
 
-@pytest.mark.parametrize(
-    ("status", "shape"),
-    [(DRAWN_ORDERS, {}), (WRITTEN_ORDERS, {"control": True}), (WRITTEN_ORDERS, {"reference": True})],
-)
+@each_test
 def test_where_nothing_is_found_the_sentence_says_what_would_have_been(status: str, shape) -> None:
     shares = []
     for n in (20, 300):
@@ -374,10 +351,7 @@ def test_where_nothing_is_found_the_sentence_says_what_would_have_been(status: s
     assert shares[-1] < 1
 
 
-@pytest.mark.parametrize(
-    ("status", "shape"),
-    [(DRAWN_ORDERS, {}), (WRITTEN_ORDERS, {"control": True}), (WRITTEN_ORDERS, {"reference": True})],
-)
+@each_test
 def test_at_a_stricter_level_only_a_larger_share_would_have_been_found(status: str, shape) -> None:
     first = data_verdict(answers(100, status, **shape))
     shares = []
@@ -408,24 +382,6 @@ def test_the_share_of_later_looks_is_told_only_where_it_decides_the_word() -> No
     assert sentence(0.008, 1, 0.75).startswith("none found: ")
     assert "p = 0.008, 0.011 after adjustment for later looks)" in sentence(0.008, 1, 0.75)
     assert "p = 0.008, 0.08 after adjustment for look 2 at this benchmark in this folder)" in sentence(0.008, 2, 0.1)
-
-
-def test_where_something_is_found_or_nothing_was_tested_the_sentence_says_nothing_of_power() -> None:
-    sentences = [
-        data_verdict(answers(60, DRAWN_ORDERS, memory=2)).sentence,
-        data_verdict(answers(60, WRITTEN_ORDERS)).sentence,
-        data_verdict(answers(5, DRAWN_ORDERS)).sentence,
-    ]
-    assert not any("would have been found" in sentence for sentence in sentences)
-
-
-def test_one_preference_for_a_set_of_options_that_many_questions_share_is_no_evidence():
-    """40 questions with True and False have the same scores; counted one by one they would be strong evidence."""
-    shared = replace(answers(1, WRITTEN_ORDERS, memory=3, control=True)[0], guarded=True)
-    found = data_verdict([shared] * 40)
-    assert found.word == CANNOT_TELL
-    assert "0 of 40 questions without a natural order" in found.sentence
-    assert data_verdict([replace(shared, guarded=False)] * 40).word != CANNOT_TELL
 
 
 def test_natural_orders_that_are_preferred_more_next_to_their_question_are_no_evidence():
@@ -489,21 +445,6 @@ def test_few_families_are_too_few_however_many_their_questions(n_families: int) 
     assert math.isnan(found.pvalue)
 
 
-def test_fewer_units_find_less() -> None:
-    found = answers(200, DRAWN_ORDERS)
-    alone, shared = (dict(data_verdict(own).detectable) for own in (found, in_families(found, 5)))
-    assert alone[1] < shared[1]
-    assert alone[3] < shared[3]
-
-
-@pytest.mark.parametrize(("status", "shape"), [(DRAWN_ORDERS, {}), (WRITTEN_ORDERS, {"control": True})])
-def test_families_are_units_at_a_stricter_level_too(status: str, shape) -> None:
-    first = data_verdict(in_families(answers(200, status, **shape), 4))
-    own, stricter = (dict(at_its_level(replace(first, level=level)).detectable)[3] for level in (0.01, 0.0005))
-    assert own == pytest.approx(dict(first.detectable)[3], rel=0.05)
-    assert own < stricter
-
-
 def test_the_bound_on_seen_questions_counts_each_family_once() -> None:
     found = answers(60, DRAWN_ORDERS, memory=6.0)
     assert data_verdict(found).seen.n == 60
@@ -561,13 +502,6 @@ def test_only_the_compared_orders_count() -> None:
     ]
     assert data_verdict(part).tested == data_verdict(changed).tested
     assert data_verdict(part).tested != data_verdict(found).tested
-
-
-def test_both_forms_find_the_share_that_is_promised() -> None:
-    """By simulation from the ranks that it rests on, if the forms are independent given that a question is seen."""
-    found = data_verdict(in_forms(300, 0, 0, 0))
-    assert [one.found_with for one in found.power] == pytest.approx([0.9, 0.9])
-    assert dict(found.detectable)[1] == max(dict(one.detectable(0.01))[1] for one in found.power)
 
 
 def with_right(

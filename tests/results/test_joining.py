@@ -41,30 +41,6 @@ def test_of_two_audited_rows_with_the_same_words_an_answer_finds_the_one_with_it
     assert joining.problems() == []
 
 
-def test_a_joined_question_keeps_what_the_run_says_of_it() -> None:
-    joining = Joining([audited("audited", "words")])
-    (with_log,) = joining.join(task(log=Path("samples.jsonl")), [answer(7, "audited", "words")])
-    assert with_log == AnnotatedQuestion(
-        "mmlu_history",
-        7,
-        "audited",
-        "words",
-        "history",
-        10,
-        {"acc,none": 1.0},
-        audited("audited", "words"),
-        "samples.jsonl",
-        "5",
-    )
-    (without,) = joining.join(task(), [answer(7, "audited", "words")])
-    assert without.log == ""
-
-
-def test_a_row_is_found_by_its_hash_though_its_words_could_not_be_read() -> None:
-    joining = Joining([audited("audited", "")])
-    assert partners(joining, answer(0, "audited", "words")) == ["audited"]
-
-
 def test_what_several_tasks_answer_is_added_up() -> None:
     """The second task neither forgets the questions of the first nor its benchmark."""
     joining = Joining([audited("a", "1"), audited("b", "2"), audited("c", "3", "arc"), audited("d", "4", "csqa")])
@@ -74,17 +50,3 @@ def test_what_several_tasks_answer_is_added_up() -> None:
         "first: 1 question(s) are in no audit (doc_id 2); only counted in `n`"
     ]
     assert {name: [one.doc_hash for one in left] for name, left in joining.unanswered().items()} == {"csqa": ["d"]}
-
-
-def test_audited_questions_that_no_run_answered_are_named_by_the_beginning_of_their_hash() -> None:
-    joining = Joining([audited("a", "1"), audited("0123456789", "2"), audited("b", "3", "arc")])
-    joining.join(task(), [answer(0, "a", "1")])
-    assert [str(problem) for problem in joining.problems()] == [
-        "mmlu: 1 audited question(s) were answered in no run (doc_hash 01234567)"
-    ]
-
-
-def test_without_an_audit_the_remedy_is_named() -> None:
-    assert [str(problem) for problem in Joining([]).problems()] == [
-        "no audit of this model was found; give its folder as --audit, or two names as --alias OTHER=MODEL"
-    ]

@@ -10,10 +10,9 @@ from scipy.stats import binom
 
 from lm_eval_leakage import load_run
 from lm_eval_leakage.results.annotate import Choices, annotate
-from lm_eval_leakage.results.columns import OUTLIER, question_columns
+from lm_eval_leakage.results.columns import OUTLIER
 from lm_eval_leakage.results.conditions import Condition
-from lm_eval_leakage.results.page import render
-from lm_eval_leakage.results.result_types import DetectorValue, detector_values
+from lm_eval_leakage.results.result_types import detector_values
 from lm_eval_leakage.results.rows import flat_row
 from lm_eval_leakage.results.tables import as_text
 from tests.results.harness_files import answered, audited, row, write_run
@@ -79,21 +78,6 @@ def test_a_run_may_fail_by_them(folder: Path) -> None:
     assert not Condition.of("k_least:k=10.min_k>=0").met_by(rows)
 
 
-def test_the_page_lists_them_once_for_each_task(folder: Path) -> None:
-    page = render(annotate([folder])).replace("<wbr>", "")
-    assert page.count(">k_least:k=10<") == 1
-    assert "Other detectors" in page
-    shown = page[page.index("Other detectors") :]
-    assert shown.index("<table") < shown.index("<details")  # not folded away
-
-
-def test_with_two_options_there_is_a_p_value_and_no_rate() -> None:
-    found = detector_values([{"pairs": {"null_rate": 0.5, "flagged_rate": 1.0}}] * 4)
-    assert [(one.key, one.n, bool(one.estimate), one.pvalue) for one in found] == [
-        ("pairs.flagged_rate", 4, False, pytest.approx(1 / 16))
-    ]
-
-
 def test_questions_of_two_options_count_in_the_p_value_and_not_in_the_rate() -> None:
     two = {"pairs": {"null_rate": 0.5, "flagged_rate": 1.0}}
     four = {"pairs": {"null_rate": 0.25, "flagged_rate": 0.0}}
@@ -102,19 +86,6 @@ def test_questions_of_two_options_count_in_the_p_value_and_not_in_the_rate() -> 
     assert found.pvalue == pytest.approx(
         1 - binom.pmf(0, 2, 0.5) * binom.cdf(1, 2, 0.25) - binom.pmf(1, 2, 0.5) * binom.pmf(0, 2, 0.25)
     )
-
-
-def test_values_of_some_questions_are_those_questions_mean() -> None:
-    found = detector_values([{"a": {"x": 1.0}}, {"a": {"x": 2.0, "y": 5.0}}, {"a": {}}, {}])
-    assert [(one.name, one.n, one.estimate.value) for one in found] == [("x", 2, 1.5), ("y", 1, 5.0)]
-    assert isinstance(found[0], DetectorValue)
-    assert detector_values([]) == ()
-
-
-def test_the_docs_have_the_table_of_a_questions_columns() -> None:
-    lines = [f"| `{column.key}` | {column.meaning} |" for column in question_columns()]
-    table = "\n".join(["| key | meaning |", "|---|---|", *lines])
-    assert table in ANNOTATE_DOCS.read_text(encoding="utf-8"), f"docs/annotate.md must have this table:\n{table}"
 
 
 def named(number: int, detector: str, pipeline: str, flagged: bool) -> dict:
@@ -138,3 +109,10 @@ def test_a_statistic_is_found_by_its_name_whatever_its_pipeline_is_called(tmp_pa
         (annotation,) = annotate([tmp_path], choices=Choices(detector=wanted))
         assert annotation.detector == "max_order:orders=12"
         assert math.isnan(OUTLIER.of(annotation.rows[0]).value)
+
+
+def test_with_two_options_there_is_a_p_value_and_no_rate() -> None:
+    found = detector_values([{"pairs": {"null_rate": 0.5, "flagged_rate": 1.0}}] * 4)
+    assert [(one.key, one.n, bool(one.estimate), one.pvalue) for one in found] == [
+        ("pairs.flagged_rate", 4, False, pytest.approx(1 / 16))
+    ]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lm_eval_leakage.logs.run import DRAW, IDENTITY, Run
+from lm_eval_leakage.logs.run import IDENTITY, Run
 from lm_eval_leakage.results.result_types import Provenance, provenance_of, provenances
 
 COMMIT, DIGEST = "93efa2f097d58c2a74874c7e644dbc9b0cee75a2", "b1dd61d9d65be8aa"
@@ -27,11 +27,6 @@ def test_a_run_of_plain_lm_eval_has_the_commit_that_the_harness_wrote_or_none() 
     assert provenance_of(run({}, config=told)).revision == f"revision {COMMIT}"
     assert provenance_of(run({}, config={"model_sha": ""})).revision == ""
     assert provenance_of(Run("m", TIME)) == Provenance("m", date="2026-11-23")
-
-
-def test_the_seed_is_that_of_the_draw_and_not_one_of_the_harness() -> None:
-    assert provenance_of(run({}, **{DRAW: {"seed": 7}, "config": {"random_seed": 0}})).seed == 7
-    assert provenance_of(run({}, config={"random_seed": 0})).seed is None
 
 
 def test_the_newest_run_of_a_task_counts_and_a_group_has_that_of_its_members() -> None:

@@ -135,14 +135,6 @@ def test_options_of_which_all_or_no_orders_are_sorted_say_nothing(options) -> No
     assert sorted_quantities([Question("q", "?", options)]).n_questions == 0
 
 
-def test_two_options_have_no_neighbours_to_compare() -> None:
-    questions = [Question(f"q{i}", f"{i}?", ("yes", "certainly not"), i % 2) for i in range(30)]
-    found = by_name(order_tests(questions))
-    assert found["likeness of neighbours"].n_questions == 0
-    assert found["likeness of neighbours"].pvalue != found["likeness of neighbours"].pvalue  # NaN
-    assert found["length trend"].adjusted < 0.01
-
-
 def test_copies_count_once_and_single_options_are_left_out() -> None:
     questions = benchmark(40, seed=4)
     turned = replace(questions[1], id="copy", options=questions[1].options[::-1])
@@ -156,8 +148,3 @@ def test_of_five_questions_nothing_is_computed() -> None:
     assert order_tests(benchmark(5, seed=0)) == OrderTests(5, 0, ())
     assert order_tests([]) == OrderTests(0, 0, ())
     assert len(order_tests(benchmark(FEWEST_TESTED, seed=0)).tests) == len(NAMES)
-
-
-def test_unknown_and_repeated_right_options_have_no_place() -> None:
-    questions = [Question(f"q{i}", f"{i}?", ("a", "b", "a"), 0 if i % 2 else None) for i in range(30)]
-    assert by_name(order_tests(questions))["place of the right option"].n_questions == 0

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lm_eval_leakage.results.data_verdict import NO_VERDICT, WORDS
+from lm_eval_leakage.results.data_verdict import NO_VERDICT
 from lm_eval_leakage.results.rows import adjusted_rows
 from lm_eval_leakage.results.tables import benchmarks, by_suspicion, suspicion
 from lm_eval_leakage.stats.order_sum import OrderRatio
-from tests.report.made import OF_WORD, UNDECIDED, row, verdict
+from tests.report.made import UNDECIDED, row, verdict
 
 
 def test_verdicts_sort_by_word_then_pvalue_then_ratio_and_none_comes_last() -> None:
@@ -29,16 +29,6 @@ def test_verdicts_sort_by_word_then_pvalue_then_ratio_and_none_comes_last() -> N
     for given_order in permutations(ordered, 3):
         places = [ordered.index(one) for one in sorted(given_order, key=suspicion)]
         assert places == sorted(places)
-
-
-def test_the_adjusted_pvalue_decides() -> None:
-    assert suspicion(verdict(1e-6, adjusted=0.02)) > suspicion(verdict(0.003))
-
-
-@pytest.mark.parametrize("word", WORDS)
-def test_a_verdict_has_its_word(word) -> None:
-    assert OF_WORD[word].word == word
-    assert OF_WORD[word].sentence.startswith(f"{word}: ")
 
 
 def test_groups_and_tasks_of_no_group_are_benchmarks_and_members_are_none() -> None:
@@ -75,11 +65,6 @@ def test_a_group_keeps_its_parts_and_they_are_sorted_within_it() -> None:
     ]
     names = [one.task for one in by_suspicion(rows)]
     assert names == ["alone", "alone", "g", "g_in", "g_b", "g_a", "g_a/t", "g_a/s", "tokens"]
-
-
-def test_rows_without_verdicts_stay_in_their_order() -> None:
-    rows = [row("m", "group"), row("m_b", group="m"), row("m_a", group="m"), row("a")]
-    assert [one.task for one in by_suspicion(rows)] == ["m", "m_a", "m_b", "a"]
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.floats(0, 1)), max_size=8))

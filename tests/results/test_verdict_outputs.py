@@ -116,14 +116,14 @@ def test_the_words_of_models_shown_together_are_decided_by_adjusted_pvalues(tmp_
     assert "evidence for" not in as_markdown(leaderboard(together))
 
 
-def test_a_log_without_the_status_of_its_orders_names_the_remedy_and_its_flags_still_count(tmp_path: Path) -> None:
+def test_a_log_without_the_status_of_its_orders_says_what_that_may_mean_and_its_flags_still_count(
+    tmp_path: Path,
+) -> None:
     write_run(tmp_path, "m", {"bench_leakage_perm": asked(N, None)})
     found = annotate([tmp_path])
     (told,) = verdicts_in_words(found[0].rows, "table").splitlines()
-    assert told.startswith(
-        "bench: cannot be told: the log does not say whether the published orders are random; run the audit again"
-    )
-    assert "cannot be told bench The log does not say" in Parsed(page.render(found)).text
+    assert told.startswith("bench: cannot be told: these are orders that may have been written by people")
+    assert "cannot be told bench People may have written these orders" in Parsed(page.render(found)).text
     assert json.loads(as_text(found[0].rows, "json"))[0]["flagged_rate"] == 1
 
 
