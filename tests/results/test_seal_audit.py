@@ -154,11 +154,8 @@ def test_each_model_is_a_look_and_the_same_logs_are_the_same_look_wherever_they_
     shutil.copytree(place.runs / "org__seen", tmp_path / "elsewhere" / "deep")
     again = seal_audit([tmp_path / "elsewhere", place.runs], place.private)
     assert [look.number for look in looks_in(place.private)] == [1, 2]
-    assert [one.is_new for one in first.verdicts] == [True, True]
-    assert [(one.model, one.is_new, one.look.number) for one in again.verdicts] == [
-        (SEEN, False, 1),
-        (CLEAN, False, 2),
-    ]
+    assert [one.written for one in first.verdicts] == [None, None]
+    assert [(one.model, one.written.number) for one in again.verdicts] == [(SEEN, 1), (CLEAN, 2)]
     assert any("no new look is counted" in remark for remark in remarks(again.verdicts[0]))
 
 
@@ -166,7 +163,7 @@ def test_other_answers_of_a_model_are_another_look_at_a_stricter_level(place) ->
     seal_audit([place.runs], place.private)
     run_sealed(place.sealed, "leakage_perm", lambda *texts: 2 * by_hash(*texts), place.runs, CLEAN)
     found = verdict_on(CLEAN, place)
-    assert (found.look.number, found.is_new) == (3, True)
+    assert (found.look.number, found.written) == (3, None)
     assert found.level() == pytest.approx(0.01 / 12)
     assert (found.n_looks, found.log_evalue) == (1, looks_in(place.private)[1].log_evalue)
 
@@ -216,7 +213,7 @@ def test_a_repeated_look_is_computed_again_and_a_difference_from_what_is_written
     add_looks(place.private, place.sealed.seal, [replace(first.look, pvalue=0.002)])
     audit = seal_audit([place.runs / "org__clean"], place.private)
     (again,) = audit.verdicts
-    assert (again.look, again.is_new) == (first.look, False)
+    assert (again.look, again.written.pvalue) == (first.look, 0.002)
     assert again.word == "none found"
     assert [one.pvalue for one in audit.ledger.looks] == [0.002]
     assert sum("look 1 was written with p = 0.002, and the same answers" in remark for remark in remarks(again)) == 1

@@ -18,7 +18,7 @@ from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.registry import compose, spelled, without_reference
 from lm_eval_leakage.results import sealed_logs as log_tests
 from lm_eval_leakage.results.seal_audit import SealAudit, SealedVerdict, as_table, remarks, seal_audit
-from lm_eval_leakage.results.sealed_logs import WORDINGS_TEST, SealedLine, SealedLogs
+from lm_eval_leakage.results.sealed_logs import WORDINGS_TEST, SealedLogs
 from lm_eval_leakage.seal.drawn import Seal, SealedQuestion
 from lm_eval_leakage.stats.looks import as_ranges
 from lm_eval_leakage.stats.order_sum import version_sum
@@ -41,34 +41,31 @@ def model(name: str, remembers: Collection[str] = (), by: float = 2.0) -> Score:
 def logs_of(name: str, wordings: Sequence[Sequence[str]], score: Score) -> SealedLogs:
     """In memory, of questions whose first wording is the published one."""
     questions = [SealedQuestion(str(i), tuple(own), ("a", "b"), 0, (0,), True) for i, own in enumerate(wordings)]
-    lines = [
-        SealedLine(
-            (i,),
-            AuditLine(
-                question=str(i),
-                doc_id=i,
-                doc={},
-                read=None,
-                subject="",
-                benchmark="bench",
-                detector="wording_rank",
-                filter="wording_rank",
-                scores={},
-                guards=(),
-                flagged=None,
-                null_rate=None,
-                pvalue=None,
-                reason=None,
-                margin=None,
-                loglikelihoods=array("f"),
-                arms=None,
-                calibrated_flagged=None,
-                values={},
-                versions=array("d", [score("", text) for text in own]),
-            ),
+    lines = {
+        (i,): AuditLine(
+            question=str(i),
+            doc_id=i,
+            doc={},
+            read=None,
+            subject="",
+            benchmark="bench",
+            detector="wording_rank",
+            filter="wording_rank",
+            scores={},
+            guards=(),
+            flagged=None,
+            null_rate=None,
+            pvalue=None,
+            reason=None,
+            margin=None,
+            loglikelihoods=array("f"),
+            arms=None,
+            calibrated_flagged=None,
+            values={},
+            versions=array("d", [score("", text) for text in own]),
         )
         for i, own in enumerate(wordings)
-    ]
+    }
     return SealedLogs(Seal("bench", "a tool", tuple(questions), bytes(32), "00"), name, {"wording_rank": lines}, ())
 
 
@@ -266,7 +263,9 @@ def test_a_reference_that_says_nothing_is_refused_and_costs_no_look(place, names
 
 def test_a_reference_without_wordings_is_refused_with_what_to_run(place, tmp_path) -> None:
     run_sealed(place.sealed, "leakage_perm", by_hash, tmp_path / "runs", OLDER)
-    with pytest.raises(ValueError, match="reference is .*: no audit of 'trees' is in .*; run trees_leakage_seal with"):
+    with pytest.raises(
+        ValueError, match="reference is .*, where no wording was scored; run trees_leakage_wording with it"
+    ):
         place.audit(SEEN, reference=tmp_path / "runs")
 
 
