@@ -82,16 +82,6 @@ def test_what_is_left_out_or_not_drawn_is_named_with_its_row(typed, tmp_path: Pa
     )
 
 
-def test_held_out_questions_are_in_the_private_folder_only(typed, tmp_path: Path) -> None:
-    file = write(
-        tmp_path / "mine.jsonl", [*ROWS, {"question": "Q?", "choices": ["a", "All of the above"], "answer": "B"}]
-    )
-    code, out, err = typed("seal", file, "-o", tmp_path / "sealed", "--order_dependent", "hold_out")
-    assert (code, "1 held out" in out, "row 9 depends" in err, "so it is held out" in err) == (0, True, True, True)
-    assert len((tmp_path / "sealed" / "private" / "held_out.jsonl").read_text().splitlines()) == 1
-    assert "All of the above" not in (tmp_path / "sealed" / "public" / "mine.jsonl").read_text()
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -112,14 +102,6 @@ def test_what_cannot_be_sealed_is_refused_in_a_sentence_and_nothing_is_written(
     assert (code, out) == (2, "")
     assert said in err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.jsonl"]
-
-
-def test_a_file_whose_name_no_task_can_have_is_sealed_only_under_another(typed, tmp_path: Path) -> None:
-    file, folder = write(tmp_path / "2024.jsonl", ROWS), tmp_path / "sealed"
-    code, _, err = typed("seal", file, "-o", folder)
-    assert (code, "name is '2024'; use lower-case letters" in err, folder.exists()) == (2, True, False)
-    assert typed("seal", file, "-o", folder, "--name", "of_2024")[0] == 0
-    assert typed("seal", "verify", folder / "public")[0] == 0
 
 
 def test_a_folder_with_a_key_is_never_replaced(typed, sealed: Path, tmp_path: Path) -> None:
@@ -177,22 +159,6 @@ def test_differences_are_named_with_file_and_row_and_exit_status_1(typed, sealed
         "differs: mine.jsonl: row 3: the order of its options was changed",
         f"differs: mine.jsonl: sealed question 8 is missing: {rows[-1]['question']!r}",
     ]
-
-
-def test_of_many_differences_the_first_are_named(typed, sealed: Path, tmp_path: Path) -> None:
-    rows = [{"question": f"New {number}?", "choices": ["a", "b"], "answer": 0} for number in range(30)]
-    code, _, err = typed("seal", "verify", write(tmp_path / "other.jsonl", rows), sealed / "private")
-    assert (code, len(err.splitlines()), err.splitlines()[-1]) == (1, 21, "and 18 more differences")
-
-
-def test_before_the_key_is_revealed_rows_are_compared_with_their_digest(typed, sealed: Path) -> None:
-    code, out, _ = typed("seal", "verify", sealed / "public")
-    assert (code, "whether the key drew them can be told once" in out) == (0, True)
-    file = sealed / "public" / "mine.jsonl"
-    write(file, [json.loads(line) for line in file.read_text().splitlines()][::-1])
-    code, out, err = typed("seal", "verify", sealed / "public")
-    assert (code, out) == (1, "")
-    assert err == "differs: mine.jsonl: its rows do not have the digest that commitment.json says\n"
 
 
 def added(text: str) -> Callable[[Path], object]:
@@ -284,13 +250,6 @@ def test_a_head_that_was_announced_shows_that_the_owner_wrote_another_ledger(typ
     assert (code, out, f"the ledger never had the head {announced}" in err) == (1, "", True)
     assert typed(*asked, "12")[0] == 2
     assert typed("seal", "verify", sealed / "public", "--head", announced)[0] == 2
-
-
-def test_a_changed_ledger_is_a_difference(typed, sealed: Path) -> None:
-    (sealed / "private" / "looks_head.json").unlink()
-    code, out, err = typed("seal", "verify", sealed)
-    assert (code, out) == (1, "")
-    assert "looks_head.json, which counts the looks in looks.jsonl, is not as this package wrote it" in err
 
 
 def test_a_ledger_without_its_last_look_is_noticed_whenever_the_seal_is_used(typed, sealed: Path) -> None:

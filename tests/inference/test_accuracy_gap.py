@@ -70,10 +70,3 @@ def test_easier_subjects_that_are_flagged_more_often_leave_no_gap_within_strata(
     within = accuracy_gap(flagged, right, ["easy"] * 10 + ["hard"] * 10)
     assert within.value == 0
     assert within.pvalue == pytest.approx(1)
-
-
-def test_a_stratum_without_flagged_or_unflagged_questions_is_ignored() -> None:
-    gap = accuracy_gap([True, False, True, True], [True, False, True, True], ["a", "a", "b", "b"])
-    assert (gap.value, gap.n_compared) == (1.0, 2)
-    assert np.isnan(gap.stderr)  # two questions that agree with the difference show no spread
-    assert accuracy_gap([True, True], [True, False], ["a", "a"]).n_compared == 0

@@ -8,9 +8,7 @@ from scipy.stats import beta, binomtest
 
 from lm_eval_leakage.stats.conformal import conformal_pvalues
 from lm_eval_leakage.stats.known_scores import EVERY_CLASS, KnownScores
-from lm_eval_leakage.stats.pooling import poisson_binomial_tail
 from lm_eval_leakage.stats.prevalence import (
-    adjusted_by_subject,
     calibrated_lower_bound,
     exact_lower_bound,
     rogan_gladen,
@@ -64,22 +62,6 @@ def test_the_bound_is_clopper_and_pearsons() -> None:
     assert found.value == pytest.approx((17 / 90 - 0.1) / 0.9)
     assert found.low == pytest.approx((expected - 0.1) / 0.9)
     assert found.high == 1  # a seen question may not be flagged
-
-
-def test_chance_alone_gives_no_seen_question() -> None:
-    assert exact_lower_bound(10, 240, 1 / 24).value == pytest.approx(0)
-    nothing = exact_lower_bound(0, 0, 1 / 24)
-    assert (nothing.value, nothing.low, nothing.high) == (0, 0, 1)
-    assert exact_lower_bound(0, 50, 0.0).low == 0
-
-
-def test_subjects_are_adjusted_for_their_number() -> None:
-    flags = {"seen": [True] * 8 + [False] * 12, **{f"clean {i}": [False] * 19 + [True] for i in range(9)}}
-    pvalues = {name: poisson_binomial_tail(sum(own), [1 / 24] * 20) for name, own in flags.items()}
-    adjusted = adjusted_by_subject(pvalues)
-    assert adjusted["seen"] < 1e-4 < 0.05 < adjusted["clean 0"]
-    assert adjusted["seen"] == pytest.approx(pvalues["seen"] * 10)
-    assert adjusted_by_subject({}) == {}
 
 
 def test_counts_of_nothing_are_refused() -> None:

@@ -104,14 +104,6 @@ def test_missing_shards_are_named_and_the_row_is_of_the_others(tmp_path) -> None
     assert [problem.what for problem in board.problems if problem.incomplete] == incomplete(found)
 
 
-def test_a_shard_that_would_have_no_question_is_not_missing(tmp_path) -> None:
-    for index in range(N):
-        write_shard(tmp_path, index, 12)
-    found = found_in(tmp_path)
-    assert found.rows[0].n == N
-    assert not incomplete(found)
-
-
 def test_of_a_shard_that_was_run_twice_the_newest_counts_and_nothing_is_doubled(tmp_path) -> None:
     write_shard(tmp_path, 0, 2, right=[False] * N)
     write_shard(tmp_path, 1, 2)

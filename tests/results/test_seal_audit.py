@@ -14,8 +14,8 @@ from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import leaderboard
 from lm_eval_leakage.results.leaderboard_page import render as leaderboard_page
 from lm_eval_leakage.results.page import render
-from lm_eval_leakage.results.seal_audit import as_seal_record, as_table, evalue, remarks, seal_audit
-from lm_eval_leakage.seal.looks_file import add_looks, head_text, read_ledger
+from lm_eval_leakage.results.seal_audit import evalue, remarks, seal_audit
+from lm_eval_leakage.seal.looks_file import add_looks, head_text
 from lm_eval_leakage.stats.looks import Look
 from tests.fakes import by_hash
 from tests.results.harness_files import audited, row, write_run
@@ -220,11 +220,6 @@ def test_a_repeated_look_is_computed_again_and_a_difference_from_what_is_written
     assert not [remark for remark in remarks(first) if "was written with" in remark]
 
 
-def test_the_head_of_the_ledger_is_in_the_record(place) -> None:
-    record = as_seal_record(seal_audit([place.runs], place.private))
-    assert record["ledger"] == {"looks": 2, "head": read_ledger(place.private, place.sealed.seal).heads[2]}
-
-
 # ---------------------------------------------------------------------- what cannot be used
 
 
@@ -277,24 +272,6 @@ def test_an_audit_that_was_run_without_the_seal_is_read_too(place) -> None:
 
 
 # ---------------------------------------------------------------------- shown
-
-
-def test_the_table_has_a_row_per_test_and_a_sentence_per_model(place) -> None:
-    text = as_table(seal_audit([place.runs], place.private))
-    assert [line.split()[0] for line in text.splitlines()[2:7]] == [SEEN] * 4 + [CLEAN]
-    assert f"{SEEN}: strong evidence: by wordings, option orders and question order, p ≤ " in text
-    assert f"{CLEAN}: none found: by option orders, p = " in text
-
-
-def test_the_record_is_strict_json_with_everything_that_the_table_has(place) -> None:
-    record = as_seal_record(seal_audit([place.runs], place.private))
-    found = json.loads(json.dumps(record, allow_nan=False))
-    seen, clean = found["models"]
-    assert found["commitment"] == place.sealed.seal.commitment
-    assert (seen["word"], clean["word"]) == ("strong evidence", "none found")
-    assert (seen["look"]["level"], clean["look"]["level"]) == pytest.approx((0.02 / 3, 0.02 / 3))
-    assert seen["tests"][1]["hits"]["option orders"] > 30
-    assert seen["seen_at_least"]["n_seen"] >= 15
 
 
 @pytest.mark.parametrize(("log", "shown"), [(0.0, "1"), (30.0, "1.1e+13"), (2000.0, "1e+869"), (math.nan, "–")])

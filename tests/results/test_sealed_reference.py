@@ -15,7 +15,7 @@ import pytest
 from lm_eval_leakage.detectors.wording_rank import wording_scores
 from lm_eval_leakage.harness.tasks.task import drawn
 from lm_eval_leakage.logs.audit_line import AuditLine
-from lm_eval_leakage.registry import compose, spelled, without_reference
+from lm_eval_leakage.registry import spelled
 from lm_eval_leakage.results import sealed_logs as log_tests
 from lm_eval_leakage.results.seal_audit import SealAudit, SealedVerdict, as_table, remarks, seal_audit
 from lm_eval_leakage.results.sealed_logs import WORDINGS_TEST, SealedLogs
@@ -294,11 +294,3 @@ def test_runs_with_reference_log_are_read_as_the_models_own_answers_and_that_is_
     assert "trees_leakage_wording was run with reference_log, which its table and its flags subtract; here" in told(
         both
     )
-
-
-def test_the_reference_of_a_run_is_taken_off_its_detectors_id() -> None:
-    parameters = {"stem_prefix": "x"}
-    for given in ({}, parameters):
-        plain = compose("wording_rank", "wordings", made_for="wordings", parameters=given)
-        minus = compose("wording_rank", "wordings", made_for="wordings", parameters=given, reference="org/older")
-        assert without_reference(minus) == without_reference(plain) == plain != minus

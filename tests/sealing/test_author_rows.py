@@ -91,12 +91,6 @@ def test_the_same_question_twice_is_left_out_the_second_time(fields) -> None:
     assert [(number, why.split(";")[0]) for number, why in found.unusable] == [(2, "it asks the same as row 1")]
 
 
-def test_an_unusable_row_does_not_stand_in_the_way_of_the_same_question_later() -> None:
-    found = read(row(answer="X"), row())
-    assert [number for number, _ in found.unusable] == [1]
-    assert found.originals == (original(),)
-
-
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
@@ -112,11 +106,6 @@ def test_an_unusable_row_does_not_stand_in_the_way_of_the_same_question_later() 
 def test_a_wrong_field_for_sealing_stops_with_the_row(fields, why) -> None:
     with pytest.raises(ValueError, match=f"row 2: {why}.*fix or remove"):
         read(row(question="Another?"), row(**fields))
-
-
-def test_of_many_wrong_rows_some_are_named_and_the_others_counted() -> None:
-    with pytest.raises(ValueError, match="row 1: .*row 5: .*and 2 more rows"):
-        read(*(row(question=f"{number}?", seal="x") for number in range(7)))
 
 
 DEPENDENT = row(choices=["2", "3", "Both A and B"])
@@ -139,10 +128,6 @@ def test_sealing_is_refused_if_asked_to_where_options_depend_on_their_order() ->
 def test_the_authors_word_decides(word: str, order: str, fields) -> None:
     found = read(row(question="Another?"), fields | {"seal": word}, rule="refuse")
     assert (found.originals[1].order, found.dependent) == (order, ())
-
-
-def test_a_letter_in_a_private_wording_counts_too() -> None:
-    assert read(row(wordings=["Is option B odd?"])).originals[0].order == "kept"
 
 
 @pytest.mark.parametrize("fields", [{"answer": "X"}, {"seal": "hold_out"}])

@@ -71,14 +71,6 @@ def test_each_line_has_the_hmac_of_itself_and_of_the_line_before(private: Path) 
     assert json.loads((private / HEAD_FILE).read_text())["head"] == heads[-1]
 
 
-def test_heads_that_were_published_stay_in_the_ledger_as_it_grows(private: Path) -> None:
-    heads = []
-    for digest in "abc":
-        heads.append(read_ledger(private, SEAL).head)
-        add(private, look(digest))
-    assert read_ledger(private, SEAL).heads[:3] == tuple(heads)
-
-
 def test_authors_who_look_at_the_same_time_lose_no_look_and_share_no_number(private: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda n: add(private, look(f"d{n}")), range(24)))
