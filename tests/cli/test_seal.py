@@ -18,8 +18,6 @@ from lm_eval_leakage.files import PART, publish_files
 from lm_eval_leakage.seal.folders import read_seal
 from lm_eval_leakage.seal.looks_file import add_looks, head_text, read_ledger
 from lm_eval_leakage.stats.looks import Look
-from tests.fakes import by_hash
-from tests.sealed import rows, run_sealed, sealed_folder
 
 ROWS = [
     {
@@ -110,11 +108,6 @@ def test_a_folder_with_a_key_is_never_replaced(typed, sealed: Path, tmp_path: Pa
     assert code == 2
     assert "has a private folder with a key; it is never replaced" in err
     assert {path: path.read_bytes() for path in sealed.rglob("*.*")} == before
-
-
-def test_nor_is_a_folder_with_anything_else(typed, tmp_path: Path) -> None:
-    code, _, err = typed("seal", write(tmp_path / "mine.jsonl", ROWS), "-o", tmp_path)
-    assert (code, "which is not empty; choose a new folder" in err) == (2, True)
 
 
 # ---------------------------------------------------------------------- verify
@@ -306,18 +299,3 @@ def test_what_cannot_be_verified_is_refused_with_the_remedy(typed, sealed: Path,
 
 
 # ---------------------------------------------------------------------- audit
-
-
-def test_an_audit_with_a_reference_says_so_and_writes_the_same_and_itself_is_refused(typed, tmp_path: Path) -> None:
-    made = sealed_folder(tmp_path, rows(24))
-    run_sealed(made, "leakage_wording", by_hash, tmp_path / "runs", "org/model")
-    run_sealed(made, "leakage_wording", lambda context, text: by_hash("older", text), tmp_path / "other", "org/older")
-    asked = ("seal", "audit", tmp_path / "runs", "--seal", made.private)
-    code, out, err = typed(*asked, "--reference", tmp_path / "runs")
-    assert (code, out) == (2, "")
-    assert "org/model is the reference and is to be audited, too" in err
-    assert not (made.private / "looks.jsonl").exists()
-    code, out, _ = typed(*asked, "--reference", tmp_path / "other", "-o", tmp_path / "found.json")
-    assert (code, "wordings, minus org/older  24 questions" in out) == (0, True)
-    (found,) = json.loads((tmp_path / "found.json").read_text())["models"]
-    assert [test["name"] for test in found["tests"]] == ["wordings, minus org/older"]

@@ -205,11 +205,6 @@ def test_a_malformed_shard_ends_the_run_in_one_sentence_before_anything_is_loade
 TASKS = ["places", "capitals_leakage_perm"]
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("runs")
-
-
 def test_rows_of_pooled_shards_equal_those_of_the_whole_run_to_the_last_digit(run, tmp_path) -> None:
     """With more shards than one of the tasks has questions, done in any order."""
     run(TASKS, output=tmp_path / "whole")

@@ -198,12 +198,6 @@ def test_looks_at_different_questions_of_one_model_multiply_their_evalues(made, 
     assert any("2 looks at different questions together" in remark for remark in remarks(second))
 
 
-@pytest.mark.parametrize("alpha", [0.0, 1.0, math.nan])
-def test_an_alpha_that_is_no_probability_is_refused_before_anything_is_read(alpha, tmp_path) -> None:
-    with pytest.raises(ValueError, match="alpha is"):
-        seal_audit([tmp_path / "nowhere"], tmp_path / "nowhere", alpha)
-
-
 def test_a_repeated_look_is_computed_again_and_a_difference_from_what_is_written_is_told(place) -> None:
     """Written by a version of the package whose tests gave .002."""
     first = next(one for one in seal_audit([place.runs / "org__clean"], place.private).verdicts)

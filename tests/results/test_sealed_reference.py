@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from array import array
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from lm_eval_leakage.detectors.wording_rank import wording_scores
 from lm_eval_leakage.harness.tasks.task import drawn
-from lm_eval_leakage.logs.audit_line import AuditLine
 from lm_eval_leakage.registry import spelled
 from lm_eval_leakage.results import sealed_logs as log_tests
 from lm_eval_leakage.results.seal_audit import SealAudit, SealedVerdict, as_table, remarks, seal_audit
@@ -42,28 +42,7 @@ def logs_of(name: str, wordings: Sequence[Sequence[str]], score: Score) -> Seale
     """In memory, of questions whose first wording is the published one."""
     questions = [SealedQuestion(str(i), tuple(own), ("a", "b"), 0, (0,), True) for i, own in enumerate(wordings)]
     lines = {
-        (i,): AuditLine(
-            question=str(i),
-            doc_id=i,
-            doc={},
-            read=None,
-            subject="",
-            benchmark="bench",
-            detector="wording_rank",
-            filter="wording_rank",
-            scores={},
-            guards=(),
-            flagged=None,
-            null_rate=None,
-            pvalue=None,
-            reason=None,
-            margin=None,
-            loglikelihoods=array("f"),
-            arms=None,
-            calibrated_flagged=None,
-            values={},
-            versions=array("d", [score("", text) for text in own]),
-        )
+        (i,): SimpleNamespace(detector="wording_rank", reason=None, versions=[score("", text) for text in own])
         for i, own in enumerate(wordings)
     }
     return SealedLogs(Seal("bench", "a tool", tuple(questions), bytes(32), "00"), name, {"wording_rank": lines}, ())
@@ -77,8 +56,8 @@ def pvalues_of_all_keys(of_model, of_reference) -> np.ndarray:
         wordings = [[own[at], *(own[k] for k in range(3) if k != at)] for own, at in zip(texts, places, strict=True)]
         public = {own[0] for own in wordings}
         private = {text for own in wordings for text in own[1:]}
-        logs = logs_of(CLEAN, wordings, of_model(public, private))
-        object.__setattr__(logs, "reference", logs_of(OLDER, wordings, of_reference(public, private)))
+        reference = logs_of(OLDER, wordings, of_reference(public, private))
+        logs = replace(logs_of(CLEAN, wordings, of_model(public, private)), reference=reference)
         (test,) = WORDINGS_TEST.of(logs)
         found.append(test.pvalue)
     return np.array(found)
