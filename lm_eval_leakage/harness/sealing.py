@@ -252,7 +252,10 @@ def _compare_with_key(public: Path, told: Mapping[str, Any] | None, seal: Seal, 
     def why_not(file: Path) -> Sequence[str]:
         if file.name == COMMITMENT_FILE:
             return commitment_differences(seal, told or {})
-        return _differences_of(file, seal) if file.suffix in ENDINGS else []
+        try:
+            return differences(seal, _readings_of(file)) if file.suffix in ENDINGS else []
+        except ValueError as error:
+            return [UNREADABLE.format(error=error)]
 
     if public.is_dir():
         _compare_files(public, public_files(seal) | task_files(seal.name), found, why_not)
@@ -261,14 +264,6 @@ def _compare_with_key(public: Path, told: Mapping[str, Any] | None, seal: Seal, 
         return
     found.differs += [f"{public.name}: {sentence}" for sentence in differences(seal, _readings_of(public))]
     found.differs += commitment_differences(seal, told) if told is not None else []
-
-
-def _differences_of(file: Path, seal: Seal) -> list[str]:
-    """What in a file of rows is not as the seal published it."""
-    try:
-        return differences(seal, _readings_of(file))
-    except ValueError as error:
-        return [UNREADABLE.format(error=error)]
 
 
 def _readings_of(file: Path) -> list[Question | UntestableQuestion]:

@@ -311,9 +311,9 @@ def _of_a_copy(calibration: Calibration) -> str:
 
 def _power(calibration: Calibration) -> str:
     """How many trained questions of the copy would be flagged."""
-    name = COMBINED if COMBINED in calibration.detectors else next(iter(calibration.detectors), None)
-    if name is None:
+    if not calibration.detectors:
         return ""
+    name = calibration.usual_detector
     (n_flagged, n_seen), _ = calibration.detectors[name].flagged(POWER_FPR)
     if not n_seen:  # they are not known, or not by class
         return ""

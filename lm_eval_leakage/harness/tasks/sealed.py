@@ -37,9 +37,7 @@ def seal_in(given: object) -> Seal:
     return _read(Path(given).resolve())
 
 
-@cache
-def _read(folder: Path) -> Seal:
-    return read_seal(folder)
+_read = cache(read_seal)
 
 
 def sealed_status(seal: Seal) -> NullStatus:
