@@ -137,24 +137,12 @@ def cut_in_half(log: Path) -> None:
     log.write_text(text[: len(text) // 2])
 
 
-def seeded(results: dict[str, Any]) -> None:
-    results["config"]["fewshot_seed"] = 7
-
-
-def templated(results: dict[str, Any]) -> None:
-    results["chat_template_sha"] = "another"
-
-
-def configured(results: dict[str, Any]) -> None:
-    results["configs"]["bench"]["metadata"]["orders"] = 12
-
-
 @pytest.mark.parametrize(
     "other",
     [
-        {"change": seeded},
-        {"change": templated},
-        {"change": configured},
+        {"change": lambda results: results["config"].update(fewshot_seed=7)},
+        {"change": lambda results: results.update(chat_template_sha="another")},
+        {"change": lambda results: results["configs"]["bench"]["metadata"].update(orders=12)},
         {"n_shot": 5},
         {"arguments": {"pretrained": "m", "dtype": "float32"}},
     ],

@@ -52,21 +52,19 @@ def test_orders_are_exactly_uniform_over_all_sequences_of_bits(n: int) -> None:
     assert len(set(found.values())) == 1
 
 
-def test_orders_of_different_questions_under_one_key_are_independent() -> None:
+@pytest.mark.parametrize(
+    ("other", "n"),
+    [
+        (lambda secret: KeyedDraws(secret, "options", b"two").order(3), 6),
+        (lambda secret: KeyedDraws(secret, "wording", b"one").below(4), 4),
+    ],
+    ids=["another question", "another purpose"],
+)
+def test_draws_under_one_key_are_independent(other, n: int) -> None:
     pairs = Counter(
-        (KeyedDraws(key(number), "options", b"one").order(3), KeyedDraws(key(number), "options", b"two").order(3))
-        for number in range(3_600)
+        (KeyedDraws(secret, "options", b"one").order(3), other(secret)) for secret in map(key, range(3_600))
     )
-    assert len(pairs) == 36
-    assert chisquare(list(pairs.values())).pvalue > 0.001
-
-
-def test_purposes_are_independent() -> None:
-    pairs = Counter(
-        (KeyedDraws(key(number), "options", b"one").order(3), KeyedDraws(key(number), "wording", b"one").below(4))
-        for number in range(3_600)
-    )
-    assert len(pairs) == 24
+    assert len(pairs) == 6 * n
     assert chisquare(list(pairs.values())).pvalue > 0.001
 
 
