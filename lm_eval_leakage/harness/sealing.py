@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import zip_longest
@@ -22,7 +22,7 @@ from lm_eval_leakage.harness.tasks.given_questions import rows_of
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.results.seal_audit import told_ledger
-from lm_eval_leakage.seal.author_rows import READ_FIELDS, AuthorRow, Examined, OrderRule, examined
+from lm_eval_leakage.seal.author_rows import READ_FIELDS, Examined, OrderRule, examined
 from lm_eval_leakage.seal.drawn import JsonRow, Seal, digest_of_public, new_key
 from lm_eval_leakage.seal.folders import (
     CARD_FILE,
@@ -82,11 +82,10 @@ def sealing_of(what: str, name: str | None, rule: OrderRule, include_path: str |
     """
     usual = name_from_file(Path(what)) if what.endswith(ENDINGS) else f"{what}_sealed"
     name = _checked_name(name or usual)
-    rows = [AuthorRow(number, doc, doc.reading) for number, doc in enumerate(rows_of(what, include_path), 1)]
-    found = examined(rows, rule)
-    key = new_key()
-    fields = dict.fromkeys(field for row in rows for field in row.fields if field not in READ_FIELDS)
-    return Sealing(sealed(name, TOOL, key, found.originals), found, tuple(fields))
+    rows = rows_of(what, include_path)
+    found = examined(((row, row.reading) for row in rows), rule)
+    fields = dict.fromkeys(field for row in rows for field in row if field not in READ_FIELDS)
+    return Sealing(sealed(name, TOOL, new_key(), found.originals), found, tuple(fields))
 
 
 def write_sealing(sealing: Sealing, folder: Path) -> None:
@@ -136,6 +135,10 @@ RUN_OR_READ = (".py", ".pyc", ".so", ".yaml", ".yml", *ENDINGS)  # by lm_eval or
 PUBLISHED = ("question", "choices", "answer", "subject")  # columns of the public rows
 REPOSITORY, CACHE = ".git", "__pycache__"
 UNREADABLE = "it cannot be read ({error})"
+NOTHING_FIXED = (
+    f"there is no {COMMITMENT_FILE} and no --commitment, so that whether key and versions are those that were fixed "
+    "beforehand cannot be told; name the commitment that was announced"
+)
 
 
 @dataclass
@@ -154,111 +157,6 @@ class SealVerification:
     remarks: list[str] = field(default_factory=list)
 
 
-def compare_folder(
-    public: Path, sealed: Mapping[str, bytes | None], found: SealVerification, seal: Seal | None = None
-) -> None:
-    """Compares every file that a seal writes with the one that is there. Differences and remarks go into `found`; a
-    missing commitment is none.
-
-    sealed: what each file must hold, by name; None if that is not known, or a difference was told before
-    seal: if it is known, it explains differences
-    """
-    for name, content in sealed.items():
-        file = public / name
-        if content is None:
-            continue
-        if not file.is_file():
-            found.differs += [f"{name} is missing"] if name != COMMITMENT_FILE else []
-        elif (there := file.read_bytes()) != content:
-            if writer := _other_writer(name, there, content):
-                found.remarks.append(f"{name} was compared row by row, not by its bytes: {writer} wrote it")
-            else:
-                found.differs += [f"{name}: {reason}" for reason in _why_not(file, content, seal)]
-    _tell_others(public, sealed, found)
-
-
-def _tell_others(public: Path, sealed: Collection[str], found: SealVerification) -> None:
-    """What is in the folder that no seal writes."""
-    files = (file.relative_to(public).as_posix() for file in public.rglob("*") if not file.is_dir())
-    names = sorted(name for name in files if name not in sealed and not name.startswith(f"{REPOSITORY}/"))
-    cached = [name for name in names if CACHE in name.split("/")]
-    run_or_read = [name for name in names if name.endswith(RUN_OR_READ) and name not in cached]
-    if cached:
-        found.untold.append(
-            f"{', '.join(cached)} cannot be compared: Python may run it instead of the loader; remove {CACHE}, which "
-            "Python makes again"
-        )
-    found.differs += [
-        f"{name} is of no seal, and lm_eval or Python may use it; remove it, or keep it elsewhere"
-        for name in run_or_read
-    ]
-    if left := [name for name in names if name not in (*cached, *run_or_read)]:
-        found.remarks.append(f"of no seal, so not compared: {', '.join(left)}")
-
-
-def _why_not(file: Path, sealed: bytes, seal: Seal | None) -> Iterable[str]:
-    """In which way a file is not the one that was sealed, at least one sentence."""
-    found: Sequence[str] = ()
-    if seal is not None and file.name == COMMITMENT_FILE:
-        found = commitment_differences(seal, told_commitment(file.parent) or {})
-    elif seal is not None and file.suffix in ENDINGS:
-        try:
-            found = differences(seal, readings_of(file))
-        except ValueError as error:
-            found = [UNREADABLE.format(error=error)]
-    if found:
-        return found
-    if file.suffix == PARQUET:
-        return ["its rows are as sealed, but its bytes are not: it has other columns, metadata or settings"]
-    by = f"; {seal.tool} sealed it, and this is {TOOL}" if seal is not None and seal.tool != TOOL else ""
-    pairs = zip_longest(file.read_bytes().splitlines(keepends=True), sealed.splitlines(keepends=True))
-    place, (there, was) = next((place, pair) for place, pair in enumerate(pairs, 1) if pair[0] != pair[1])
-    if was is None or there is None:
-        return [f"line {place} {'was added' if was is None else 'is missing'}: {_line(there or was or b'')}{by}"]
-    return [f"line {place} is {_line(there)}, and sealed was {_line(was)}{by}"]
-
-
-def _line(line: bytes) -> str:
-    return brief(line.decode("utf-8", "replace"))
-
-
-def _other_writer(name: str, there: bytes, sealed: bytes) -> str | None:
-    """Who wrote a Parquet file that differs only by the name of its writer, which each version of Arrow puts there."""
-    if not name.endswith(PARQUET):
-        return None
-    from pyarrow import ArrowException, parquet
-
-    try:
-        own, other = (parquet.ParquetFile(BytesIO(content)) for content in (sealed, there))
-        writer = other.metadata.created_by
-        is_same = other.metadata.metadata is None and other.read().equals(own.read(), check_metadata=True)
-    except (ArrowException, OSError, ValueError):
-        return None
-    return brief(writer) if is_same and writer != own.metadata.created_by else None
-
-
-def told_commitment(public: Path) -> dict[str, Any] | None:
-    """What commitment.json says, next to the rows; None if there is none."""
-    file = (public if public.is_dir() else public.parent) / COMMITMENT_FILE
-    if not file.is_file():
-        return None
-    try:
-        found = json.loads(file.read_text(encoding="utf-8", errors="replace"))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{file} is not JSON ({error}); take it from the author again") from error
-    return found if isinstance(found, dict) else {}
-
-
-def readings_of(file: Path) -> list[Question | UntestableQuestion]:
-    return [ReadDoc(row, question_from_doc).reading for row in read_file(file)]
-
-
-NOTHING_FIXED = (
-    f"there is no {COMMITMENT_FILE} and no --commitment, so that whether key and versions are those that were fixed "
-    "beforehand cannot be told; name the commitment that was announced"
-)
-
-
 def verified(
     public: Path, private: Path | None, commitment: str | None = None, head: str | None = None
 ) -> SealVerification:
@@ -275,12 +173,11 @@ def verified(
     if private is None and (public / PUBLIC).is_dir() and (public / PRIVATE).is_dir():
         public, private = public / PUBLIC, public / PRIVATE
     commitment, head = _digits("commitment", commitment), _digits("head", head)
-    files, told, found = _files(public), told_commitment(public), SealVerification()
-    names = " and ".join(file.name for file in files)
-    seal = None if private is None else read_seal(private)
-    if seal is not None:
-        own = seal.commitment
+    files, told, found = _files(public), _told_commitment(public), SealVerification()
+    if private is not None:
+        seal = read_seal(private)
         _compare_with_key(public, told, seal, found)
+        own = seal.commitment
     elif head is not None:
         raise ValueError("head is of the ledger in the private folder; name that folder, too")
     elif told is None:
@@ -289,11 +186,12 @@ def verified(
             "compare it with; name the public folder, or the private one too"
         )
     else:
-        own = str(told.get("commitment"))
         _compare_with_itself(public, files, told, found)
+        own = str(told.get("commitment"))
     if commitment not in (None, own):
         found.differs.append(f"the announced commitment is {commitment}, and this one is {own}")
-    if seal is None or private is None:
+    names = " and ".join(file.name for file in files)
+    if private is None:
         found.holds.append(
             f"{names}: the digest of the rows is what {COMMITMENT_FILE} says; whether the key drew them can be told "
             f"once the private folder is revealed (commitment {own})"
@@ -306,29 +204,70 @@ def verified(
         f"{'verified' if sources else 'as sealed'}: {len(seal.questions):,} questions of {seal.name}, in {names}, "
         f"each in the wording, order and place that the key draws{against} ({own})"
     )
-    _check_ledger(private, seal, head, found)
-    return found
-
-
-def _compare_with_key(public: Path, told: Mapping[str, Any] | None, seal: Seal, found: SealVerification) -> None:
-    if public.is_dir():
-        compare_folder(public, public_files(seal) | task_files(seal.name), found, seal)
-        return
-    found.differs += [f"{public.name}: {sentence}" for sentence in differences(seal, readings_of(public))]
-    found.differs += commitment_differences(seal, told) if told is not None else []
-
-
-def _check_ledger(private: Path, seal: Seal, head: str | None, found: SealVerification) -> None:
     try:
         ledger = read_ledger(private, seal)
     except ValueError as error:
         found.differs.append(str(error))
-        return
+        return found
     found.holds.append(told_ledger(ledger))
     if head is not None and head not in ledger.heads:
         found.differs.append(
             f"the ledger never had the head {head}: it was written anew, or went back, after this head was announced"
         )
+    return found
+
+
+def _digits(name: str, told: str | None) -> str | None:
+    digits = None if told is None else told.strip().lower()
+    if digits is not None and not re.fullmatch(r"[0-9a-f]{64}", digits):
+        raise ValueError(f"{name} is {told!r}; it has 64 hexadecimal digits")
+    return digits
+
+
+def _files(public: Path) -> list[Path]:
+    if not public.is_dir():
+        return [public]
+    found = sorted(file for file in public.iterdir() if file.suffix in ENDINGS and file.name != COMMITMENT_FILE)
+    if not found:
+        raise ValueError(f"{str(public)!r} has no file of questions; name a public folder or a file of its rows")
+    return found
+
+
+def _told_commitment(public: Path) -> dict[str, Any] | None:
+    """What commitment.json says, next to the rows; None if there is none."""
+    file = (public if public.is_dir() else public.parent) / COMMITMENT_FILE
+    if not file.is_file():
+        return None
+    try:
+        found = json.loads(file.read_text(encoding="utf-8", errors="replace"))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{file} is not JSON ({error}); take it from the author again") from error
+    return found if isinstance(found, dict) else {}
+
+
+# ---------------------------------------------------------------------- comparisons
+
+
+def _compare_with_key(public: Path, told: Mapping[str, Any] | None, seal: Seal, found: SealVerification) -> None:
+    def why_not(file: Path) -> Sequence[str]:
+        if file.name == COMMITMENT_FILE:
+            return commitment_differences(seal, told or {})
+        try:
+            return differences(seal, _readings_of(file)) if file.suffix in ENDINGS else []
+        except ValueError as error:
+            return [UNREADABLE.format(error=error)]
+
+    if public.is_dir():
+        _compare_files(public, public_files(seal) | task_files(seal.name), found, why_not)
+        if found.differs and seal.tool != TOOL:
+            found.differs.append(f"{seal.tool} sealed it, and this is {TOOL}, which may write other files")
+        return
+    found.differs += [f"{public.name}: {sentence}" for sentence in differences(seal, _readings_of(public))]
+    found.differs += commitment_differences(seal, told) if told is not None else []
+
+
+def _readings_of(file: Path) -> list[Question | UntestableQuestion]:
+    return [ReadDoc(row, question_from_doc).reading for row in read_file(file)]
 
 
 def _compare_with_itself(
@@ -349,7 +288,7 @@ def _compare_with_itself(
         sealed |= data_files(name, next(iter(rows.values()), []))
     except (ValueError, TypeError, LookupError):
         found.differs.append(f"no rows of {name} are those of a seal")
-    compare_folder(public, sealed | {file.name: None for file in files if file not in rows}, found)
+    _compare_files(public, sealed | {file.name: None for file in files if file not in rows}, found)
     found.remarks.append(f"not compared before the private folder is revealed: {CARD_FILE}")
 
 
@@ -372,19 +311,72 @@ def _rows_as_told(
     return rows
 
 
-# ---------------------------------------------------------------------- what is there
+def _compare_files(
+    public: Path,
+    sealed: Mapping[str, bytes | None],
+    found: SealVerification,
+    why_not: Callable[[Path], Sequence[str]] = lambda file: [],
+) -> None:
+    """Compares every file that a seal writes with the one that is there. A missing commitment is no difference.
+
+    sealed: what each file must hold, by name; None if that is not known, or a difference was told before
+    why_not: explains why a file is another one, if it can
+    """
+    for name, content in sealed.items():
+        file = public / name
+        if content is None:
+            continue
+        if not file.is_file():
+            found.differs += [f"{name} is missing"] if name != COMMITMENT_FILE else []
+        elif (there := file.read_bytes()) != content:
+            if name.endswith(PARQUET) and (writer := _other_writer(there, content)):
+                found.remarks.append(f"{name} was compared row by row, not by its bytes: {writer} wrote it")
+                continue
+            reasons = why_not(file) or [_first_difference(name, there, content)]
+            found.differs += [f"{name}: {reason}" for reason in reasons]
+    _tell_others(public, sealed, found)
 
 
-def _digits(name: str, told: str | None) -> str | None:
-    if told is not None and not re.fullmatch(r"[0-9a-f]{64}", told.strip().lower()):
-        raise ValueError(f"{name} is {told!r}; it has 64 hexadecimal digits")
-    return None if told is None else told.strip().lower()
+def _other_writer(there: bytes, sealed: bytes) -> str | None:
+    """Who wrote a Parquet file that differs only by the name of its writer, which each version of Arrow puts there."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        own, other = (parquet.ParquetFile(BytesIO(content)) for content in (sealed, there))
+        writer = other.metadata.created_by
+        is_same = other.metadata.metadata is None and other.read().equals(own.read(), check_metadata=True)
+    except (ArrowException, OSError, ValueError):
+        return None
+    return brief(writer) if is_same and writer != own.metadata.created_by else None
 
 
-def _files(public: Path) -> list[Path]:
-    if not public.is_dir():
-        return [public]
-    found = sorted(file for file in public.iterdir() if file.suffix in ENDINGS and file.name != COMMITMENT_FILE)
-    if not found:
-        raise ValueError(f"{str(public)!r} has no file of questions; name a public folder or a file of its rows")
-    return found
+def _first_difference(name: str, there: bytes, sealed: bytes) -> str:
+    if name.endswith(PARQUET):
+        return "its rows are as sealed, but its bytes are not: it has other columns, metadata or settings"
+    pairs = zip_longest(there.splitlines(keepends=True), sealed.splitlines(keepends=True))
+    place, (line, was) = next((place, pair) for place, pair in enumerate(pairs, 1) if pair[0] != pair[1])
+    shown, was_shown = (brief((one or b"").decode("utf-8", "replace")) for one in (line, was))
+    if line is None:
+        return f"line {place} is missing: {was_shown}"
+    return (
+        f"line {place} was added: {shown}" if was is None else f"line {place} is {shown}, and sealed was {was_shown}"
+    )
+
+
+def _tell_others(public: Path, sealed: Collection[str], found: SealVerification) -> None:
+    """What is in the folder that no seal writes."""
+    files = (file.relative_to(public).as_posix() for file in public.rglob("*") if not file.is_dir())
+    names = sorted(name for name in files if name not in sealed and not name.startswith(f"{REPOSITORY}/"))
+    cached = [name for name in names if CACHE in name.split("/")]
+    run_or_read = [name for name in names if name.endswith(RUN_OR_READ) and name not in cached]
+    if cached:
+        found.untold.append(
+            f"{', '.join(cached)} cannot be compared: Python may run it instead of the loader; remove {CACHE}, which "
+            "Python makes again"
+        )
+    found.differs += [
+        f"{name} is of no seal, and lm_eval or Python may use it; remove it, or keep it elsewhere"
+        for name in run_or_read
+    ]
+    if left := [name for name in names if name not in (*cached, *run_or_read)]:
+        found.remarks.append(f"of no seal, so not compared: {', '.join(left)}")

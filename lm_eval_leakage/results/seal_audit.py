@@ -6,11 +6,12 @@ The audit of a sealed benchmark as a text table with a sentence per model, and a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.data_verdict import (
@@ -25,7 +26,6 @@ from lm_eval_leakage.results.formatting import DASH, Cells, aligned, count, coun
 from lm_eval_leakage.results.sealed_logs import (
     SealedLogs,
     all_tests,
-    is_read,
     not_run,
     reference_in,
     sealed_logs,
@@ -65,10 +65,6 @@ class SealedVerdict:
     missing: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
     beside: tuple[float, ...] = ()
-
-    @property
-    def is_new(self) -> bool:
-        return self.look is not None and self.written is None
 
     @property
     def word(self) -> str:
@@ -130,48 +126,38 @@ def seal_audit(
     check_alpha(alpha)
     seal, problems = read_seal(folder), list[Problem]()
     read_ledger(folder, seal)  # before minutes of reading logs
-    logs = sealed_logs(runs, seal, is_read, problems)
+    logs = sealed_logs(runs, seal, problems)
     if reference is not None:
         other = reference_in(reference, seal, problems)
         logs = [with_reference(own, other) for own in logs]
-    found = [_judged(own) for own in logs]
+    found = [_verdict(own) for own in logs]
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    asked = [_look(verdict, digest, alpha, now) for verdict, digest in found if verdict.combined.names]
+    asked = []
+    for own, verdict in zip(logs, found, strict=True):
+        combined, places = verdict.combined, as_ranges(place for test in verdict.used for place in test.places)
+        if combined.names:
+            look = Look(0, own.model, own.digest, alpha, combined.pvalue, combined.log_evalue, places, now)
+            asked.append(look)
     numbered = add_looks(folder, seal, asked)
     ledger = read_ledger(folder, seal)
-    looked = _with_looks([verdict for verdict, _ in found], numbered, ledger)
-    return SealAudit(seal.name, seal.commitment, tuple(looked), tuple(problems), ledger)
+    looks = {look.number: look for look in (*ledger.looks, *(own for own, _ in numbered))}
+    told = iter(numbered)
+    verdicts = tuple(_at_look(one, *next(told), looks.values()) if one.combined.names else one for one in found)
+    return SealAudit(seal.name, seal.commitment, verdicts, tuple(problems), ledger)
 
 
-def _judged(logs: SealedLogs) -> tuple[SealedVerdict, str]:
-    """The verdict without a look, and the digest of the answers."""
-    tests = all_tests(logs)
+def _verdict(logs: SealedLogs) -> SealedVerdict:
+    """Without a look."""
+    tests = tuple(all_tests(logs))
     bound = best_bound([hits for test in tests for hits in test.hits])
     missing = tuple(not_run(logs, tests))
-    found = SealedVerdict(logs.model, tuple(tests), together(tests), bound, missing=missing, problems=logs.problems)
-    return found, logs.digest
+    return SealedVerdict(logs.model, tests, together(tests), bound, missing=missing, problems=logs.problems)
 
 
-def _with_looks(
-    found: Sequence[SealedVerdict], numbered: Sequence[tuple[Look, Look | None]], ledger: Ledger
-) -> Iterator[SealedVerdict]:
-    looks = {look.number: look for look in (*ledger.looks, *(own for own, _ in numbered))}
-    own_looks = iter(numbered)
-    for verdict in found:
-        if verdict.combined.names:
-            look, written = next(own_looks)
-            log_evalue, n_looks = accumulated(looks.values(), verdict.model)
-            told = [one for one in looks.values() if one.first == look.first and one.number != look.number]
-            beside = tuple(one.pvalue for one in told)
-            yield replace(verdict, look=look, written=written, log_evalue=log_evalue, n_looks=n_looks, beside=beside)
-        else:
-            yield verdict
-
-
-def _look(verdict: SealedVerdict, digest: str, alpha: float, now: str) -> Look:
-    places = as_ranges(place for test in verdict.used for place in test.places)
-    combined = verdict.combined
-    return Look(0, verdict.model, digest, alpha, combined.pvalue, combined.log_evalue, places, now)
+def _at_look(verdict: SealedVerdict, look: Look, written: Look | None, looks: Collection[Look]) -> SealedVerdict:
+    log_evalue, n_looks = accumulated(looks, verdict.model)
+    beside = tuple(one.pvalue for one in looks if one.first == look.first and one.number != look.number)
+    return replace(verdict, look=look, written=written, log_evalue=log_evalue, n_looks=n_looks, beside=beside)
 
 
 def _because(verdict: SealedVerdict) -> str:
@@ -181,7 +167,7 @@ def _because(verdict: SealedVerdict) -> str:
         return f"no test could be run ({reasons})"
     is_found = look.pvalue <= verdict.level()
     names = " and ".join(filter(None, (", ".join(combined.names[:-1]), combined.names[-1])))
-    is_bound = any(test.is_bound for test in verdict.tests if test.name in combined.names)
+    is_bound = any(test.is_bound for test in verdict.used)
     among = f" among the {count(1 + len(verdict.beside))} told together" if verdict.beside else ""
     found = (
         f"by {names}, {pvalue_equation(look.pvalue, is_bound)}, {'below' if is_found else 'above'} "
@@ -203,7 +189,6 @@ def _doubt(test: SealedTest) -> str:
 
 SEAL_COLUMNS = ["model", "test", "tested", "effect", "p", "e"]
 LARGEST_LOG = 700.0  # of a number that a float can hold
-SAME = 1e-6  # relative; other versions of numpy sum in another order
 
 
 def evalue(log_evalue: float) -> str:
@@ -244,22 +229,14 @@ def remarks(verdict: SealedVerdict) -> Iterator[str]:
         yield f"not run: {', '.join(verdict.missing)}"
     if verdict.look is not None and verdict.written is not None:
         yield f"the same answers were look {verdict.look.number}, at {verdict.look.time}; no new look is counted"
-        yield from _changed_since(verdict.look, verdict.written)
+        now, then = pvalue_equation(verdict.look.pvalue), pvalue_equation(verdict.written.pvalue)
+        if now != then:
+            yield (
+                f"look {verdict.look.number} was written with {then}, and the same answers now give {now}, which is "
+                "shown: another version of this package computes something else"
+            )
     if verdict.n_looks > 1:
         yield f"{count(verdict.n_looks)} looks at different questions together: e = {evalue(verdict.log_evalue)}"
-
-
-def _changed_since(now: Look, written: Look) -> Iterator[str]:
-    """Nothing if the same answers say the same as when they were looked at first."""
-    is_same = now.places == written.places and all(
-        math.isclose(one, other, rel_tol=SAME) or (math.isnan(one) and math.isnan(other))
-        for one, other in ((now.pvalue, written.pvalue), (now.log_evalue, written.log_evalue))
-    )
-    if not is_same:
-        yield (
-            f"look {now.number} was written with {pvalue_equation(written.pvalue)}, and the same answers now give "
-            f"{pvalue_equation(now.pvalue)}, which is shown: another version of this package computes something else"
-        )
 
 
 def told_ledger(ledger: Ledger) -> str:
@@ -277,37 +254,37 @@ def as_seal_record(audit: SealAudit) -> dict[str, object]:
         "benchmark": audit.name,
         "commitment": audit.commitment,
         "ledger": {"looks": len(audit.ledger.looks), "head": audit.ledger.head},
-        "models": [_record(verdict) for verdict in audit.verdicts],
+        "models": [_defined(_record(verdict)) for verdict in audit.verdicts],
         "problems": [str(problem) for problem in audit.problems],
     }
 
 
 def _record(verdict: SealedVerdict) -> dict[str, object]:
-    look = None if verdict.look is None else _defined(asdict(verdict.look) | {"level": verdict.level()})
+    look = None if verdict.look is None else asdict(verdict.look) | {"level": verdict.level()}
     tests = []
     for test in verdict.tests:
         kept = {own.name: getattr(test, own.name) for own in fields(test) if own.name != "power"}
-        kept |= {"hits": {hits.rule: hits.n_hits for hits in test.hits}, "places": len(test.places)}
-        tests.append(_defined(kept))
+        tests.append(kept | {"hits": {hits.rule: hits.n_hits for hits in test.hits}, "places": len(test.places)})
     return {
         "model": verdict.model,
         "word": verdict.word,
         "sentence": verdict.sentence,
         "tests": tests,
-        "combined": _defined(asdict(verdict.combined)),
+        "combined": asdict(verdict.combined),
         "seen_at_least": asdict(verdict.bound),
-        "detectable": [] if look is None else [{"seen": n, "share": _number(own)} for n, own in verdict.detectable],
+        "detectable": [] if look is None else [{"seen": n, "share": share} for n, share in verdict.detectable],
         "look": look,
-        "is_new_look": verdict.is_new,
-        "log_evalue_of_looks": _number(verdict.log_evalue),
+        "is_new_look": look is not None and verdict.written is None,
+        "log_evalue_of_looks": verdict.log_evalue,
         "n_looks": verdict.n_looks,
         "remarks": [*remarks(verdict), *map(str, verdict.problems)],
     }
 
 
-def _defined(values: Mapping[str, object]) -> dict[str, object]:
-    return {key: _number(value) for key, value in values.items()}
-
-
-def _number(value: object) -> object:
+def _defined(value: Any) -> Any:
+    """Without numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _defined(own) for key, own in value.items()}
+    if isinstance(value, list):
+        return [_defined(own) for own in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

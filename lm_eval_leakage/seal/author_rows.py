@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from lm_eval_leakage.questions.families import question_key
 from lm_eval_leakage.questions.fields import LAYOUTS, answer_indices, well_formed
@@ -23,21 +23,7 @@ WORDS_OF_AUTHORS: dict[str, OrderFate] = {"permute": "drawn", "keep": "kept", "h
 WRONG_ROWS_NAMED = 5
 READ_FIELDS = {"answer", "answer_index", "answers", "wordings", "seal", "subject", "category", "Subject", "Category"}
 READ_FIELDS |= {name for layout in LAYOUTS for name in layout.fields}
-
-
-class AuthorRow(NamedTuple):
-    """A row of the author's, from 1, and the question in it, or why there is none."""
-
-    number: int
-    fields: Mapping[str, Any]
-    reading: Question | UntestableQuestion
-
-
-class RowNote(NamedTuple):
-    """What the author has to know about a row."""
-
-    number: int
-    reason: str
+Notes = tuple[tuple[int, str], ...]  # rows, from 1, and what the author has to know about them
 
 
 @dataclass(frozen=True)
@@ -48,38 +34,42 @@ class Examined:
     """
 
     originals: tuple[Original, ...]
-    unusable: tuple[RowNote, ...]
-    dependent: tuple[RowNote, ...]
-
-
-class _Unusable(Exception):
-    """A row that cannot be sealed; the message is the reason and the remedy."""
+    unusable: Notes
+    dependent: Notes
 
 
 class _Wrong(Exception):
     """A field for sealing that says something else than it can say."""
 
 
-def examined(rows: Iterable[AuthorRow], rule: OrderRule) -> Examined:
+def examined(rows: Iterable[tuple[Mapping[str, Any], Question | UntestableQuestion]], rule: OrderRule) -> Examined:
     """The author's rows as questions.
+
+    rows: the fields of each, and the question in it, or why there is none
 
     Raises ValueError if a field for sealing is wrong, if no question is left to be published, or, with the rule
     "refuse", if options depend on their order; it names the rows and the remedy.
     """
     originals, rows_with = list[Original](), dict[str, int]()
-    unusable, dependent, wrong = list[RowNote](), list[RowNote](), list[RowNote]()
-    for row in rows:
+    unusable, dependent, wrong = list[tuple[int, str]](), list[tuple[int, str]](), list[tuple[int, str]]()
+    for number, (fields, question) in enumerate(rows, 1):
         try:
-            question, wordings = _question(row), _wordings(row)
-            answers = _answers(row.fields, question)
-            _refuse_repeated(row.number, question, wordings, rows_with)
-            order, why = _order(row, question, wordings, rule)
-        except _Unusable as reason:
-            unusable.append(RowNote(row.number, str(reason)))
+            if isinstance(question, UntestableQuestion):
+                raise question
+            _check_options(question.options)
+            wordings = _wordings(fields.get("wordings"), question.stem)
+            answers = _answers(fields, question)
+            versions = [question_key(replace(question, stem=wording)) for wording in (question.stem, *wordings)]
+            if same := next((rows_with[version] for version in versions if version in rows_with), None):
+                raise UntestableQuestion(f"it asks the same as row {same}; remove or reword one of them")
+            rows_with |= dict.fromkeys(versions, number)
+            order, why = _order(fields.get("seal"), (question.stem, *wordings), question.options, rule)
+        except UntestableQuestion as reason:
+            unusable.append((number, str(reason)))
         except _Wrong as reason:
-            wrong.append(RowNote(row.number, str(reason)))
+            wrong.append((number, str(reason)))
         else:
-            dependent += [RowNote(row.number, why)] if why else []
+            dependent += [(number, why)] if why else []
             originals.append(Original(question.stem, wordings, question.options, answers, question.subject, order))
     if wrong:
         raise ValueError(f"{_named(wrong)}; fix or remove these fields")
@@ -93,57 +83,43 @@ def examined(rows: Iterable[AuthorRow], rule: OrderRule) -> Examined:
     return Examined(tuple(originals), tuple(unusable), tuple(dependent))
 
 
-def _refuse_repeated(number: int, question: Question, wordings: Sequence[str], rows_with: dict[str, int]) -> None:
-    versions = [question_key(replace(question, stem=wording)) for wording in (question.stem, *wordings)]
-    for version in versions:
-        if version in rows_with:
-            raise _Unusable(f"it asks the same as row {rows_with[version]}; remove or reword one of them")
-    rows_with |= dict.fromkeys(versions, number)
+def _named(notes: Sequence[tuple[int, str]]) -> str:
+    shown = "; ".join(f"row {number}: {reason}" for number, reason in notes[:WRONG_ROWS_NAMED])
+    more = len(notes) - WRONG_ROWS_NAMED
+    return f"{shown}; and {more} more rows" if more > 0 else shown
 
 
 def _order(
-    row: AuthorRow, question: Question, wordings: Sequence[str], rule: OrderRule
+    word: object, wordings: Sequence[str], options: Sequence[str], rule: OrderRule
 ) -> tuple[OrderFate, str | None]:
     """What becomes of the order, and why the options seem to depend on it, if the author does not say."""
-    word = row.fields.get("seal")
     if word is None:
-        why = order_dependence((question.stem, *wordings), question.options)
+        why = order_dependence(wordings, options)
         return ("drawn" if why is None else "held out" if rule == "hold_out" else "kept"), why
     if not isinstance(word, str) or word not in WORDS_OF_AUTHORS:
         raise _Wrong(f"seal is {brief(word)}; it must be one of: {', '.join(WORDS_OF_AUTHORS)}")
     return WORDS_OF_AUTHORS[word], None
 
 
-def _named(notes: Sequence[RowNote]) -> str:
-    shown = "; ".join(f"row {number}: {reason}" for number, reason in notes[:WRONG_ROWS_NAMED])
-    more = len(notes) - WRONG_ROWS_NAMED
-    return f"{shown}; and {more} more rows" if more > 0 else shown
-
-
-def _question(row: AuthorRow) -> Question:
-    question = row.reading
-    if isinstance(question, UntestableQuestion):
-        raise _Unusable(str(question))
-    if not 2 <= len(question.options) <= len(ascii_uppercase):
-        raise _Unusable(f"it has {len(question.options)} option(s); give it 2 to {len(ascii_uppercase)}")
-    seen: dict[str, int] = {}
-    for place, option in enumerate(map(canonical, question.options)):
+def _check_options(options: Sequence[str]) -> None:
+    if not 2 <= len(options) <= len(ascii_uppercase):
+        raise UntestableQuestion(f"it has {len(options)} option(s); give it 2 to {len(ascii_uppercase)}")
+    seen: dict[str, str] = {}
+    for letter, option in zip(ascii_uppercase, map(canonical, options), strict=False):
         if option in seen:
-            letters = ascii_uppercase[seen[option]], ascii_uppercase[place]
-            raise _Unusable(f"its options {letters[0]} and {letters[1]} are equal; change or remove one of them")
-        seen[option] = place
-    return question
+            raise UntestableQuestion(
+                f"its options {seen[option]} and {letter} are equal; change or remove one of them"
+            )
+        seen[option] = letter
 
 
-def _wordings(row: AuthorRow) -> tuple[str, ...]:
+def _wordings(given: object, stem: str) -> tuple[str, ...]:
     """The other wordings; raises _Wrong if they are not distinct texts."""
-    given = row.fields.get("wordings")
     if given is None:
         return ()
     if not isinstance(given, Sequence) or isinstance(given, str):
         raise _Wrong(f"wordings is {brief(given)}; it must be a list of other texts of the question")
-    assert isinstance(row.reading, Question)
-    seen = {canonical(row.reading.stem): "the question"}
+    seen = {canonical(stem): "the question"}
     for place, wording in enumerate(given, 1):
         if not isinstance(wording, str) or not wording.strip():
             raise _Wrong(f"wording {place} is {brief(wording)}; it must be a text that is not empty")
@@ -154,13 +130,13 @@ def _wordings(row: AuthorRow) -> tuple[str, ...]:
 
 
 def _answers(fields: Mapping[str, Any], question: Question) -> tuple[int, ...]:
-    """All equally right options; raises _Unusable if there is none, or something else is named."""
+    """All equally right options; raises UntestableQuestion if there is none, or something else is named."""
     lists = [fields[name] for name in ("answers", "answer") if isinstance(fields.get(name), (list, tuple))]
     found = answer_indices(lists[0], len(question.options)) if lists else [question.answer]
-    known = dict.fromkeys(place for place in found if place is not None)
+    known = tuple(dict.fromkeys(place for place in found if place is not None))
     if not known or None in found:
-        raise _Unusable(
+        raise UntestableQuestion(
             f"its right option is not known (answer: {brief(fields.get('answer'))}); name it by letter, by its index "
             "from 0, or as a list of these"
         )
-    return tuple(known)
+    return known

@@ -97,15 +97,13 @@ def commitment_of(name: str, tool: str, key: bytes, originals: Sequence[Original
     tool: name and version of the program that sealed
     """
     rows = [one.as_row() for one in originals]
-    held_out = [row for row in rows if row["order"] == "held out"]
-    questions = [row for row in rows if row["order"] != "held out"]
     content = {
         "format": FORMAT,
         "tool": tool,
         "name": name,
         "key": key.hex(),
-        "questions": questions,
-        "held_out": held_out,
+        "questions": [row for row in rows if row["order"] != "held out"],
+        "held_out": [row for row in rows if row["order"] == "held out"],
     }
     return sha256(canonical_json(content)).hexdigest()
 
@@ -195,15 +193,9 @@ class Original:
 
 
 def original_of(row: Mapping[str, Any]) -> Original:
-    """The question that `as_row` gave. Raises KeyError or TypeError for any other value."""
-    return Original(
-        question=row["question"],
-        wordings=tuple(row["wordings"]),
-        choices=tuple(row["choices"]),
-        answers=tuple(row["answers"]),
-        subject=row["subject"],
-        order=row["order"],
-    )
+    """The question that `as_row` gave. Raises AttributeError or TypeError for any other value."""
+    parts: dict[str, Any] = {name: tuple(part) if isinstance(part, list) else part for name, part in row.items()}
+    return Original(**parts)
 
 
 def published_questions(originals: Sequence[Original], key: bytes) -> tuple[SealedQuestion, ...]:

@@ -15,12 +15,10 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.seal.drawn import (
     FORMAT,
-    KEY_BYTES,
     JsonRow,
     Original,
     Seal,
@@ -45,8 +43,8 @@ A model that never saw this version can prefer it to the others only by chance, 
 
 | | |
 |---|---|
-| questions | {n_questions} |
-| questions whose options stand in their author's order | {n_kept} |
+| questions | {questions:,} |
+| questions whose options stand in their author's order | {orders_kept:,} |
 | commitment (SHA-256 of key and all versions) | `{commitment}` |
 | digest of the public rows (SHA-256) | `{public_sha256}` |
 | made by | {tool}, format {format} |
@@ -103,14 +101,10 @@ def commitment_record(seal: Seal) -> dict[str, str | int]:
         "public_sha256": digest_of_public(public_rows(seal.questions)),
         "name": seal.name,
         "questions": len(seal.questions),
-        "orders_kept": _n_kept(seal),
+        "orders_kept": sum(not one.order_drawn for one in seal.questions),
         "tool": seal.tool,
         "format": FORMAT,
     }
-
-
-def _n_kept(seal: Seal) -> int:
-    return sum(not one.order_drawn for one in seal.questions)
 
 
 def _parquet(rows: Sequence[JsonRow]) -> bytes:
@@ -127,15 +121,13 @@ def _parquet(rows: Sequence[JsonRow]) -> bytes:
 
 
 def _card(seal: Seal) -> str:
+    record = commitment_record(seal)
     n_wordings = max(len(one.wordings) for one in seal.questions)
     n_several = sum(len(one.equally_right) > 1 for one in seal.questions)
     several = f", and, in {n_several:,} questions, which of several equally right options is the answer"
-    n_kept, record = _n_kept(seal), commitment_record(seal)
     return CARD.format(
         **record,
-        n_questions=f"{len(seal.questions):,}",
-        n_kept=f"{n_kept:,}",
-        kept=" (unless they depend on it)" if n_kept else "",
+        kept=" (unless they depend on it)" if record["orders_kept"] else "",
         wordings=f", one of up to {n_wordings} wordings of each" if n_wordings > 1 else "",
         equally_right=several if n_several else "",
     )
@@ -146,7 +138,7 @@ LOST = (
     "without its key the draws can be neither verified nor tested, and they cannot be had from what is public; "
     "restore the folder from a backup, or seal the questions again and publish them under a new name"
 )
-README = """PRIVATE: the seal of the benchmark {name}
+README = f"""PRIVATE: the seal of the benchmark {{name}}
 
 Whoever has this folder can tell the published version of every question from those that were not published. Do not
 publish it, do not put it into a repository, do not send it to a model or a service that keeps what it gets.
@@ -154,12 +146,12 @@ publish it, do not put it into a repository, do not send it to a model or a serv
 Keep at least two backups. If it is lost, the draws can be neither verified nor tested any more, and nobody can
 restore them from what is public: the way out is a new seal, published under a new name.
 
-{key}: the key, and what the commitment was made with
-{questions}: your questions with all their wordings, in your order
-{held_out}: questions that were not published
-{looks}, later, and {head}: every model that `seal audit` looked at; the error of all claims together
+{KEY_FILE}: the key, and what the commitment was made with
+{QUESTIONS_FILE}: your questions with all their wordings, in your order
+{HELD_OUT_FILE}: questions that were not published
+{LOOKS_FILE}, later, and {HEAD_FILE}: every model that `seal audit` looked at; the error of all claims together
 depends on it, so restore these two from the newest backup only
-commitment: {commitment}
+commitment: {{commitment}}
 """
 
 
@@ -172,15 +164,13 @@ def private_files(seal: Seal, originals: Sequence[Original]) -> dict[str, bytes]
         "key": seal.key.hex(),
         "commitment": seal.commitment,
     }
-    held_out = [one for one in originals if one.order == "held out"]
-    told = {"key": KEY_FILE, "questions": QUESTIONS_FILE, "held_out": HELD_OUT_FILE, "commitment": seal.commitment}
-    told |= {"looks": LOOKS_FILE, "head": HEAD_FILE}
+    lines = [(one.order == "held out", canonical_json(one.as_row()) + b"\n") for one in originals]
     return {
         KEY_FILE: json.dumps(key, indent=1).encode() + b"\n",
-        QUESTIONS_FILE: _lines(one for one in originals if one.order != "held out"),
-        HELD_OUT_FILE: _lines(held_out),
+        QUESTIONS_FILE: b"".join(line for is_held_out, line in lines if not is_held_out),
+        HELD_OUT_FILE: b"".join(line for is_held_out, line in lines if is_held_out),
         HEAD_FILE: head_text(seal).encode(),
-        "README.txt": README.format(name=seal.name, **told).encode(),
+        "README.txt": README.format(name=seal.name, commitment=seal.commitment).encode(),
         ".gitignore": b"*\n",
     }
 
@@ -197,64 +187,32 @@ def read_seal(folder: Path) -> Seal:
     """
     if not (folder / KEY_FILE).is_file():
         raise ValueError(f"seal is {str(folder)!r}, which {_lacking(folder)}; {LOST}")
-    kept = _parsed(folder / KEY_FILE, (folder / KEY_FILE).read_text(encoding="utf-8", errors="replace"))
+    changed = f"seal is {str(folder)!r}, whose files were changed after sealing; restore them from a backup"
+    try:
+        kept = json.loads((folder / KEY_FILE).read_text(encoding="utf-8", errors="replace"))
+        if kept.get("format") == FORMAT:
+            texts = [(folder / name).read_text(encoding="utf-8") for name in (QUESTIONS_FILE, HELD_OUT_FILE)]
+            originals = [original_of(json.loads(line)) for text in texts for line in text.splitlines()]
+            found = sealed(kept["name"], kept["tool"], bytes.fromhex(kept["key"]), originals)
+    except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{changed} ({error})") from error
     if kept.get("format") != FORMAT:
         raise ValueError(
             f"seal is {str(folder)!r}, whose format is {kept.get('format')!r}; this version reads format {FORMAT}: "
             f"install the version that sealed it ({kept.get('tool')})"
         )
-    try:
-        originals = [*_originals(folder / QUESTIONS_FILE), *_originals(folder / HELD_OUT_FILE)]
-        found = sealed(kept["name"], kept["tool"], _key(kept["key"]), originals)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ValueError(f"{_changed(folder)} ({error})") from error
     if found.commitment != kept.get("commitment"):
-        raise ValueError(
-            f"{_changed(folder)} (its commitment is now {found.commitment}, and was {kept.get('commitment')})"
-        )
+        raise ValueError(f"{changed} (its commitment is now {found.commitment}, and was {kept.get('commitment')})")
     return found
-
-
-def _key(text: str) -> bytes:
-    key = bytes.fromhex(text)
-    if len(key) != KEY_BYTES:
-        raise ValueError(f"the key has {len(key)} bytes, not {KEY_BYTES}")
-    return key
-
-
-def _originals(file: Path) -> Iterator[Original]:
-    if not file.is_file():
-        raise ValueError(f"{file.name} is missing")
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-        yield original_of(_parsed(file, line))
-
-
-def _parsed(file: Path, text: str) -> Any:
-    try:
-        found = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{_changed(file.parent)} ({file.name}: {error})") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{_changed(file.parent)} ({file.name} holds something else than objects)")
-    return found
-
-
-def _lines(originals: Iterator[Original] | Sequence[Original]) -> bytes:
-    return b"".join(canonical_json(one.as_row()) + b"\n" for one in originals)
 
 
 def _lacking(folder: Path) -> str:
     if not folder.is_dir():
         return "does not exist"
-    public = any(folder.glob("commitment.json"))
+    public = (folder / COMMITMENT_FILE).exists()
     return f"has no {KEY_FILE}" + (": it is a public folder, and the private one is needed" if public else "")
 
 
-def _changed(folder: Path) -> str:
-    return f"seal is {str(folder)!r}, whose files were changed after sealing; restore them from a backup"
-
-
-RowReading = Question | UntestableQuestion
 Sameness = tuple[Callable[[Question], Hashable], Callable[[SealedQuestion], list[Hashable]]]
 # how a row is recognised as a sealed question, the strictest way first
 SAMENESS: tuple[Sameness, ...] = (
@@ -268,15 +226,14 @@ SAMENESS: tuple[Sameness, ...] = (
 )
 
 
-def differences(seal: Seal, readings: Sequence[RowReading]) -> list[str]:
+def differences(seal: Seal, readings: Sequence[Question | UntestableQuestion]) -> list[str]:
     """What in a public file, row by row, is not as the seal published it; rows and sealed questions count from 1."""
     found = [f"row {at}: {row}" for at, row in enumerate(readings, 1) if isinstance(row, UntestableQuestion)]
     rows = {at: row for at, row in enumerate(readings, 1) if isinstance(row, Question)}
     places = _recognised(rows, seal.questions)
     for at, row in rows.items():
         if at in places:
-            changes = list(_changes(row, seal.questions[places[at]]))
-            found += [f"row {at}: {change}" for change in changes]
+            found += [f"row {at}: {change}" for change in _changes(row, seal.questions[places[at]])]
         else:
             found.append(f"row {at}: it was added; no question of the seal has its text or its options")
     missing = sorted(set(range(len(seal.questions))) - set(places.values()))

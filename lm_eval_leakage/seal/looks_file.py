@@ -52,8 +52,18 @@ def read_ledger(folder: Path, seal: Seal) -> Ledger:
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
     looks, heads = list[Look](), [_code(seal, "ledger", seal.commitment)]
     for place, line in enumerate(lines, 1):
-        look, code = _look(file, place, line, seal, heads[-1])
-        looks.append(look)
+        try:
+            kept: dict[str, Any] = json.loads(line)
+            code = kept.pop(CODE)
+            if code != _code(seal, heads[-1], kept):
+                raise ValueError(BROKEN)
+            looks.append(look_of(kept))
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            why = str(error) if isinstance(error, ValueError) else repr(error)
+            raise ValueError(
+                f"{file}, line {place} is not as this package wrote it ({why}); restore it and {HEAD_FILE} from the "
+                "newest backup"
+            ) from error
         heads.append(code)
     if len(looks) < n_told or heads[n_told] != head_told:
         raise ValueError(
@@ -126,22 +136,3 @@ def _told_head(folder: Path, seal: Seal) -> tuple[int, str]:
             "from the newest backup"
         ) from error
     return n_looks, head
-
-
-def _look(file: Path, place: int, line: str, seal: Seal, before: str) -> tuple[Look, str]:
-    """A line's look and code."""
-    try:
-        kept: dict[str, Any] = json.loads(line)
-        code = kept.pop(CODE)
-        if code != _code(seal, before, kept):
-            raise ValueError(BROKEN)
-        look = look_of(kept)
-        if look.number != place:
-            raise ValueError(f"it is look {look.number}")
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        why = str(error) if isinstance(error, ValueError) else repr(error)
-        raise ValueError(
-            f"{file}, line {place} is not as this package wrote it ({why}); restore it and {HEAD_FILE} from the "
-            "newest backup"
-        ) from error
-    return look, code

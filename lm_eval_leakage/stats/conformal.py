@@ -50,7 +50,7 @@ STOREY = 0.5  # Storey's lambda: p-values above it are taken to be those of unse
 class Identified:
     """flagged: whether each question is in the set, in which at most a share `level` is expected to be unseen
     pvalues: conformal p-value of each question
-    unseen_share: estimated share of unseen questions, 1 if it is not estimated
+    unseen_share: estimated share of unseen questions
     level: the target false discovery rate
     """
 
@@ -87,15 +87,15 @@ def joint(pvalues: Sequence[Sequence[float] | Floats]) -> Floats:
     return least
 
 
-def from_pvalues(pvalues: Floats, level: float, *, estimate_share: bool = True) -> Identified:
-    """The questions that stand out from the known-unseen ones, by the Benjamini-Hochberg procedure.
+def from_pvalues(pvalues: Floats, level: float) -> Identified:
+    """The questions that stand out from the known-unseen ones, by the Benjamini-Hochberg procedure, whose p-values are
+    scaled by the estimated share of unseen questions.
 
     level: target false discovery rate, the expected share of unseen questions among the flagged
-    estimate_share: False controls the rate without estimating how many questions are unseen, and flags fewer
     """
     if isinstance(level, bool) or not 0 < level < 1:
         raise ValueError(f"level is {level!r}; the target false discovery rate must be above 0 and below 1")
-    share = unseen_share(pvalues.tolist()) if estimate_share else 1.0
+    share = unseen_share(pvalues.tolist())
     adjusted = false_discovery_control(pvalues) * share if len(pvalues) else pvalues
     return Identified(tuple((adjusted <= level).tolist()), tuple(pvalues.tolist()), share, level)
 
@@ -226,20 +226,18 @@ def most_false(
         in the one where its p-value is lowest
     """
     lowest = np.full(len(pvalues), np.inf)
-    for part in parts:
+    counted_in = np.full(len(pvalues), -1)
+    for place, part in enumerate(parts):
+        lower = part.questions[part.pvalues < lowest[part.questions]]
         np.minimum.at(lowest, part.questions, part.pvalues)
-    taken = np.zeros(len(pvalues), dtype=bool)
+        counted_in[lower] = place
     total = np.zeros(len(pvalues), dtype=np.int64)
     n_up_to = np.searchsorted(np.sort(pvalues), pvalues, side="right")
     order = np.argsort(pvalues, kind="stable")
-    for part in parts:
+    for place, part in enumerate(parts):
         bound = false_bound(part.pvalues, part.n_known, (1 - confidence) / len(parts), seed=seed)
-        own = (part.pvalues <= lowest[part.questions]) & ~taken[part.questions]
-        taken[part.questions[own]] = True
-        in_part = np.zeros(len(pvalues), dtype=bool)
-        in_part[part.questions[own]] = True
-        n_own = np.concatenate([[0], np.cumsum(in_part[order])])
-        total += bound.of_cuts(np.sort(part.pvalues[own]))[n_own[n_up_to]]
+        n_own = np.concatenate([[0], np.cumsum(counted_in[order] == place)])
+        total += bound.of_cuts(np.sort(lowest[counted_in == place]))[n_own[n_up_to]]
     return total
 
 

@@ -29,12 +29,11 @@ from lm_eval_leakage.records import DeclaredRow, Described, Skipped
 from lm_eval_leakage.stats.combined import CombinedScore
 from lm_eval_leakage.stats.conformal import FEWEST_TO_NAME, conformal_pvalues, from_pvalues
 from lm_eval_leakage.stats.order_sum import NaturalPart, adjusted_by_holm
-from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, Floats, Verdicts, rate_and_stderr, row_with_error
+from lm_eval_leakage.stats.pooling import UNKNOWN, Estimate, Verdicts, rate_and_stderr, row_with_error
 from lm_eval_leakage.stats.prevalence import FEWEST_FOR_SHARE, share_of
 from lm_eval_leakage.texts import brief
 
 N_SPLITS = 999  # random splits, so that the smallest p-value is 1 / 1000
-LABELS_AT_ONCE = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -74,21 +73,14 @@ def _pvalue(unseen: Sequence[float], asked: Sequence[float], rng: np.random.Gene
     order = np.argsort(pooled, kind="stable")
     ends = np.flatnonzero(np.append(np.diff(pooled[order]) > 0, True))  # the last place of each run of equal values
     labels = order < len(unseen)
-    (observed,) = _distances(labels[None], ends)
-    at_least, at_once = 0, max(1, LABELS_AT_ONCE // len(labels))
-    for start in range(0, N_SPLITS, at_once):
-        split = rng.permuted(np.tile(labels, (min(at_once, N_SPLITS - start), 1)), axis=1)
-        at_least += int((_distances(split, ends) >= observed - 1e-12).sum())
-    return (1 + at_least) / (1 + N_SPLITS)
 
+    def distance(is_unseen: NDArray[np.bool_]) -> float:
+        """Between the distribution functions of both groups, from labels in the order of the values."""
+        below = np.cumsum(is_unseen)[ends]
+        return float(np.abs(below / len(unseen) - (ends + 1 - below) / len(asked)).max())
 
-def _distances(is_unseen: NDArray[np.bool_], ends: NDArray[np.int64]) -> Floats:
-    """The largest distance between the distribution functions of both groups, for each row of labels in the order of
-    the values."""
-    n, n_unseen = is_unseen.shape[1], int(is_unseen[0].sum())
-    below = np.cumsum(is_unseen, axis=1, dtype=np.int32)[:, ends]
-    apart: Floats = np.abs(below / n_unseen - (ends + 1 - below) / (n - n_unseen)).max(axis=1)
-    return apart
+    observed = distance(labels) - 1e-12
+    return (1 + sum(distance(rng.permuted(labels)) >= observed for _ in range(N_SPLITS))) / (1 + N_SPLITS)
 
 
 def _typical(values: Sequence[float]) -> float:
@@ -319,9 +311,9 @@ def _of_a_copy(calibration: Calibration) -> str:
 
 def _power(calibration: Calibration) -> str:
     """How many trained questions of the copy would be flagged."""
-    name = COMBINED if COMBINED in calibration.detectors else next(iter(calibration.detectors), None)
-    if name is None:
+    if not calibration.detectors:
         return ""
+    name = calibration.usual_detector
     (n_flagged, n_seen), _ = calibration.detectors[name].flagged(POWER_FPR)
     if not n_seen:  # they are not known, or not by class
         return ""

@@ -50,7 +50,8 @@ class OrderPower:
 
     weights: of each question, the weight of every order, `(n_orders,)`
     bases: their probabilities under the null hypothesis; None if they are equally likely
-    ranks: by exposures, how many seen questions had their published order as the first, second, ... by likelihood
+    ranks: by exposures, in how many seen questions the published order was in the first, second, ... of so many
+        equally wide parts of the question's orders, the most likely ones first
     families: of each question, the number of its family; None if each is one of its own
     found_with: the probability of finding
     deviation: standard deviation of a normal addition to the sum under the null hypothesis
@@ -65,7 +66,7 @@ class OrderPower:
     deviation: float = 0.0
     priors: Sequence[Floats] | None = None
 
-    def detectable(self, level: float) -> tuple[tuple[int, float], ...]:
+    def detectable(self, level: float) -> Detectable:
         """For each of `SEEN_TIMES`, the smallest share of questions, seen so often, that it finds at `level` with
         probability `found_with`; NaN if even all would be missed."""
         weights, bases = self.weights, self.bases
@@ -75,12 +76,32 @@ class OrderPower:
         rng = np.random.default_rng(POWER_SEED)
         return self.beyond(critical_sum(weights, rng, level, bases, self.deviation))
 
-    def beyond(self, critical: float) -> tuple[tuple[int, float], ...]:
-        """The same for the sum from which the test rejects."""
-        return tuple(
-            (count, detectable_share(self.weights, critical, ranks, self.families, self.found_with, self.priors))
-            for count, ranks in self.ranks.items()
-        )
+    def beyond(self, critical: float) -> Detectable:
+        """The same for the sum from which the test rejects. The sum is taken to be normal, as a mixture of unseen
+        and seen families, each of which is seen as a whole or not at all."""
+        numbers = range(len(self.weights)) if self.families is None else self.families
+        likeliest = [np.sort(own)[::-1] for own in self.weights]
+        if self.priors is None:
+            unseen = _moments(*as_units(likeliest, [np.full(len(own), 1 / len(own)) for own in likeliest], numbers))
+        else:
+            unseen = _moments(*as_units(self.weights, self.priors, numbers))
+        found = []
+        for count, ranks in self.ranks.items():
+            parts = {size: _spread(ranks, size) for size in {len(own) for own in likeliest}}
+            seen = _moments(*as_units(likeliest, [parts[len(own)] for own in likeliest], numbers))
+            found.append((count, _smallest_share(unseen, seen, critical, self.found_with)))
+        return tuple(found)
+
+
+def _smallest_share(unseen: Floats, seen: Floats, critical: float, found_with: float) -> float:
+    """NaN if the test would miss all."""
+    low, high = 0.0, 1.0
+    if _power(unseen, seen, high, critical) < found_with:
+        return NAN
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _power(unseen, seen, middle, critical) >= found_with else (middle, high)
+    return high
 
 
 def found_by_all(shares: Iterable[Detectable]) -> Detectable:
@@ -88,42 +109,6 @@ def found_by_all(shares: Iterable[Detectable]) -> Detectable:
     would miss all. If each finds its share with probability 1 - d, k of them find the largest with 1 - k d or more."""
     every = [dict(own) for own in shares]
     return tuple((count, float(np.max([own[count] for own in every]))) for count in every[0])
-
-
-def detectable_share(
-    weights: Sequence[Floats],
-    critical: float,
-    ranks: Sequence[float],
-    families: Sequence[int] | None = None,
-    found_with: float = FOUND_WITH,
-    priors: Sequence[Floats] | None = None,
-) -> float:
-    """Smallest share of seen questions that the test finds with probability `found_with`; NaN if it would miss all.
-
-    weights: of each question, exp(score) of every order, `(n_orders,)`
-    critical: the sum from which the test rejects
-    ranks: probabilities that the published order of a seen question is in the first, second, ... of so many equally
-        wide parts of its question's orders, the most likely ones first
-    families: of each question, the number of its family, which is seen as a whole or not at all
-    priors: of each question, how likely each order of an unseen one was to be published; None if all are as likely
-
-    The sum is taken to be normal, as a mixture of unseen and seen families.
-    """
-    numbers = range(len(weights)) if families is None else families
-    likeliest = [np.sort(own)[::-1] for own in weights]
-    parts = {size: _spread(ranks, size) for size in {len(own) for own in weights}}
-    if priors is None:
-        unseen = _moments(*as_units(likeliest, [np.full(len(own), 1 / len(own)) for own in weights], numbers))
-    else:
-        unseen = _moments(*as_units(weights, priors, numbers))
-    seen = _moments(*as_units(likeliest, [parts[len(own)] for own in weights], numbers))
-    low, high = 0.0, 1.0
-    if _power(unseen, seen, 1.0, critical) < found_with:
-        return NAN
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (low, middle) if _power(unseen, seen, middle, critical) >= found_with else (middle, high)
-    return high
 
 
 def _spread(ranks: Sequence[float], n_orders: int) -> Floats:

@@ -38,7 +38,6 @@ several tests.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -240,9 +239,8 @@ def error_of_mean(published: Floats, families: Sequence[int]) -> float:
 
 
 def bases_of(questions: Sequence[Floats], tolerance: float, priors: Sequence[Floats] | None = None) -> list[Floats]:
-    if priors is None:
-        return [base_of(own, tolerance) for own in questions]
-    return [base_of(own, tolerance, prior) for own, prior in zip(questions, priors, strict=True)]
+    given = [None] * len(questions) if priors is None else priors
+    return [base_of(own, tolerance, prior) for own, prior in zip(questions, given, strict=True)]
 
 
 def base_of(scores: Floats, tolerance: float, prior: Floats | None = None) -> Floats:
@@ -398,14 +396,7 @@ def sum_test(values: Sequence[Floats], rng: np.random.Generator) -> tuple[float,
     which the sum is compared. The sum over sqrt(number of questions), z, has mean 0 and variance 1.
     """
     published = math.fsum(float(own[0]) for own in values)
-    drawn, alike = np.zeros(SUM_DRAWS), Counter(tuple(np.sort(own).round(9).tolist()) for own in values)
-    for own, n_questions in alike.items():
-        if n_questions > len(own):  # of many questions with the same values, only how often each is drawn counts
-            drawn += rng.multinomial(n_questions, np.full(len(own), 1 / len(own)), size=SUM_DRAWS) @ np.array(own)
-            continue
-        for _ in range(n_questions):
-            drawn += np.array(own)[rng.integers(len(own), size=SUM_DRAWS, dtype=np.uint8)]
-    at_least = np.abs(drawn) >= abs(published) - EQUAL * max(1.0, abs(published))
+    at_least = np.abs(drawn_sums(values, rng)) >= abs(published) - EQUAL * max(1.0, abs(published))
     return published / math.sqrt(len(values)), float(1 + at_least.sum()) / (1 + SUM_DRAWS)
 
 

@@ -50,9 +50,8 @@ def rogan_gladen(
     rates = [rng.beta(*_posterior(counts), N_SIMULATED) for counts in ((n_flagged, n_tested), tpr, fpr)]
     observed, sensitivity, false = rates
     gain = sensitivity - false
-    drawn = np.where(
-        gain > 0, np.clip((observed - false) / np.where(gain > 0, gain, 1.0), 0, 1), rng.random(len(gain))
-    )
+    shares = np.divide(observed - false, gain, out=rng.random(N_SIMULATED), where=gain > 0)
+    drawn = np.clip(shares, 0, 1)
     low, high = np.quantile(drawn, (0.025, 0.975))
     own_gain = tpr[0] / tpr[1] - fpr[0] / fpr[1]
     if own_gain <= 0:

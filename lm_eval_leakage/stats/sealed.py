@@ -160,6 +160,22 @@ def of_order_sum(test: SealedTest, found: OrderSum) -> SealedTest:
     )
 
 
+def of_hits(test: SealedTest, hits: Sequence[bool], rates: Sequence[float], unit: str) -> SealedTest:
+    """A test with the result of questions of which each is hit by chance with a probability of at most its rate: the
+    effect is the share of hits beyond those to expect."""
+    n = len(hits)
+    spread = math.fsum(rate * (1 - rate) for rate in rates)
+    return replace(
+        test,
+        n=n,
+        effect=(sum(hits) - math.fsum(rates)) / n,
+        effect_error=math.sqrt(spread) / n,
+        unit=unit,
+        pvalue=hits_pvalue(hits, rates),
+        log_evalue=hits_log_evalue(hits, rates),
+    )
+
+
 def together(tests: Iterable[SealedTest]) -> Together:
     """Combines the first test of each draw that was run."""
     run = [test for test in tests if test.was_run]
@@ -231,39 +247,3 @@ def best_bound(rules: Sequence[Hits], level: float = SEEN_LEVEL) -> SeenBound:
         for one in used
     ]
     return max(bounds, key=lambda bound: bound.n_seen, default=SeenBound(level=level))
-
-
-@dataclass(frozen=True)
-class Ceiling:
-    """The test's result; NaN where it is undefined.
-
-    n: number of questions with several equally right options; n_hits: of them answered as the key says
-    expected: the most hits to expect by chance, with their standard deviation
-    pvalue: probability, by chance, of at least so many hits (an upper bound, reached by a model that knows all right
-        options); log_evalue: logarithm of an e-value
-    """
-
-    n: int = 0
-    n_hits: int = 0
-    expected: float = NAN
-    expected_error: float = NAN
-    pvalue: float = NAN
-    log_evalue: float = NAN
-
-
-def ceiling(correct: Sequence[bool], n_right: Sequence[int]) -> Ceiling:
-    """correct: whether each question was answered as the key says
-    n_right: its number of equally right options, 1 for most
-    """
-    several = [(hit, 1 / n) for hit, n in zip(correct, n_right, strict=True) if n > 1]
-    if not several:
-        return Ceiling()
-    hits, rates = [hit for hit, _ in several], [rate for _, rate in several]
-    return Ceiling(
-        len(several),
-        sum(hits),
-        math.fsum(rates),
-        math.sqrt(math.fsum(rate * (1 - rate) for rate in rates)),
-        hits_pvalue(hits, rates),
-        hits_log_evalue(hits, rates),
-    )

@@ -16,7 +16,7 @@ from lm_eval.tasks import TaskManager
 from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.harness.seams.patching import Refusal
 from lm_eval_leakage.harness.seams.sharded_docs import ask_shard
-from lm_eval_leakage.logs.run import OF_ALL_SHARDS, SHARD, RunShard
+from lm_eval_leakage.logs.run import SHARD, RunShard
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.rows import flat_row
 from tests.fakes import FakeLM, by_hash
@@ -141,22 +141,6 @@ def test_an_audit_asks_a_shard_of_its_questions(run) -> None:
     assert [one["n-samples"]["capitals_leakage_perm"]["effective"] for one in found] == [12, 11]
 
 
-def test_the_results_record_the_shard_and_the_number_of_questions_of_all_of_them(run) -> None:
-    found = run(["places"], "2/4", limit=6)
-    for task in ("capitals", "rivers"):
-        metadata = found["configs"][task]["metadata"]
-        assert (metadata[SHARD], metadata[OF_ALL_SHARDS]) == ("2/4", 6)
-        assert found["n-samples"][task]["effective"] == 1
-
-
-def test_the_run_of_a_shard_says_of_what_its_tables_are(run, caplog) -> None:
-    run(["places"], "1/2")
-    (told,) = [text for text in caplog.messages if "its tables" in text]
-    assert told == (
-        "this run is shard 1/2: its tables are of 16 of 33 questions; `lm-eval-leakage annotate` pools all shards"
-    )
-
-
 @pytest.mark.parametrize("tasks", [["places"], ["places_leakage_perm"], ["capitals", "rivers_leakage_perm"]], ids=str)
 def test_a_shard_without_questions_finishes_and_says_so(run, caplog, tasks) -> None:
     found = run(tasks, "3/4", limit=3)
@@ -221,11 +205,6 @@ def test_a_malformed_shard_ends_the_run_in_one_sentence_before_anything_is_loade
 TASKS = ["places", "capitals_leakage_perm"]
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("runs")
-
-
 def test_rows_of_pooled_shards_equal_those_of_the_whole_run_to_the_last_digit(run, tmp_path) -> None:
     """With more shards than one of the tasks has questions, done in any order."""
     run(TASKS, output=tmp_path / "whole")
@@ -241,18 +220,6 @@ def test_rows_of_pooled_shards_equal_those_of_the_whole_run_to_the_last_digit(ru
     assert [row.verdict for row in whole.rows] == [row.verdict for row in pooled.rows]
     assert whole.audited_questions == pooled.audited_questions
     assert not any(problem.incomplete for problem in (*whole.problems, *pooled.problems))
-
-
-def test_missing_shards_are_named_with_what_the_row_covers(run, tmp_path) -> None:
-    for index in (0, 2, 3):
-        run(TASKS, f"{index}/5", output=tmp_path)
-    (found,) = annotate([tmp_path])
-    told = " ".join(str(problem) for problem in found.problems if problem.incomplete)
-    assert "capitals: shards 1/5 and 4/5 are missing: 14 of 23 questions are here" in told
-    assert "rivers: shards 1/5 and 4/5 are missing: 6 of 10 questions are here" in told
-    assert "capitals_leakage_perm: shards 1/5 and 4/5 are missing: 14 of 23 questions are here; run them" in told
-    row = next(row for row in found.rows if row.task == "capitals")
-    assert (row.n, row.n_joined) == (14, 14)
 
 
 def test_a_run_that_ignored_its_shard_counts_as_a_whole_one_and_is_named(run, tmp_path, caplog) -> None:

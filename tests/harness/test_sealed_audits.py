@@ -10,10 +10,9 @@ import pytest
 from lm_eval.tasks import TaskManager
 
 from lm_eval_leakage.harness.preflight import check_before_index
-from lm_eval_leakage.harness.tasks.metadata import OWN_KEYS
 from lm_eval_leakage.seal.drawn import COMMITMENT_KEY
 from tests.fakes import by_hash
-from tests.sealed import NAME, has_seen, rows, run_sealed, sealed_folder
+from tests.sealed import NAME, rows, run_sealed, sealed_folder
 
 N = 42  # not a multiple of four
 
@@ -40,18 +39,6 @@ def test_orders_are_exact_by_the_seal_alone_and_no_control_form_is_asked(sealed)
     assert (found["published_orders"], found["basis"], found["n"]) == ("sealed", "orders", N - 1)
     assert found["word"] == "none found"
     assert results["configs"][f"{NAME}_leakage_perm"]["metadata"][COMMITMENT_KEY] == sealed.seal.commitment
-
-
-def test_a_question_whose_order_was_kept_is_skipped_with_the_reason(sealed) -> None:
-    _, results = run_sealed(sealed, "leakage_perm", by_hash)
-    reasons = [line["reason"] for line in lines(results, "leakage_perm", "max_order") if line["reason"]]
-    assert reasons == ["its options depend on their order, which its author kept, so that no key drew it"]
-    assert results["results"][f"{NAME}_leakage_perm"]["skipped,max_order"] == 1
-
-
-def test_a_model_that_saw_half_of_the_questions_is_found_by_their_orders(sealed) -> None:
-    _, results = run_sealed(sealed, "leakage_perm", has_seen(sealed.seal, range(20)))
-    assert results["leakage_details"][f"{NAME}_leakage_perm"]["verdict"]["word"] == "strong evidence"
 
 
 def test_a_test_of_randomness_that_fails_by_chance_does_not_overrule_the_key(tmp_path) -> None:
@@ -92,11 +79,6 @@ def test_each_wording_is_asked_once_the_public_one_first(sealed) -> None:
     assert results["results"][f"{NAME}_leakage_wording"]["wording_pvalue,wording_rank"] > 0.01
 
 
-def test_the_public_wordings_of_a_model_that_saw_them_are_found(sealed) -> None:
-    _, results = run_sealed(sealed, "leakage_wording", has_seen(sealed.seal, range(N), by=2.0))
-    assert results["results"][f"{NAME}_leakage_wording"]["wording_pvalue,wording_rank"] < 1e-4
-
-
 def test_wordings_without_a_seal_are_refused_with_the_remedy(sealed) -> None:
     manager = TaskManager(include_path=str(sealed.public), include_defaults=False)
     for audit in ("leakage_wording", "leakage_seal"):
@@ -130,13 +112,6 @@ def test_the_order_of_the_tasks_rows_does_not_matter_and_a_missing_question_cost
     file.write_text("".join(f"{line}\n" for line in kept))
     again = run_sealed(sealed, "leakage_shared_likelihood", by_hash, data_files=str(file))[0].asked
     assert again == [*first[:48], *first[72:]]
-
-
-def test_without_a_seal_shards_are_as_before(sealed) -> None:
-    manager = TaskManager(include_path=str(sealed.public), include_defaults=False)
-    (task,) = manager.load([f"{NAME}_leakage_shared_likelihood"])["tasks"].values()
-    assert (task.probe.examples, task.probe.permutations) == (10, 25)
-    assert "seal" not in task.eval_docs[0]
 
 
 # ---------------------------------------------------------------------- all at once
@@ -186,16 +161,3 @@ def test_an_audit_that_needs_a_seal_is_refused_before_the_model_is_loaded() -> N
         with pytest.raises(ValueError, match=f"{task} asks about what only the author .* --metadata seal="):
             check_before_index(Options(task))
     check_before_index(Options("mmlu_leakage_perm"))
-
-
-def test_the_key_is_known_and_a_misspelled_one_is_refused() -> None:
-    assert "seal" in OWN_KEYS
-    with pytest.raises(ValueError, match="did you mean 'seal'"):
-        check_before_index(Options("mmlu_leakage_perm", seall="x"))
-
-
-def test_the_seal_is_no_part_of_the_detectors_name(sealed) -> None:
-    metadata = {"seal": str(sealed.private)}
-    manager = TaskManager(include_path=str(sealed.public), include_defaults=False, metadata=metadata)
-    (task,) = manager.load([f"{NAME}_leakage_wording"])["tasks"].values()
-    assert task.detectors == {"wording_rank": "wording_rank"}

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import random
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from itertools import cycle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
+from lm_eval_leakage import task_configs_path
 from lm_eval_leakage.detectors.guesses import CHAT_FORMS, NEXT_INSTRUCTION
 from lm_eval_leakage.harness import extend_harness
 from lm_eval_leakage.results.seal_audit import seal_audit
 from tests.fakes import FakeLM, by_hash
+from tests.harness.fake_completions import serving
 from tests.sealed import NAME, run_sealed, sealed_folder
 from tests.sealed import rows as sealed_rows
 
@@ -29,7 +29,7 @@ of_apis = pytest.mark.skipif(find_spec("tenacity") is None, reason="the harness 
 
 Reply = Callable[[str], "str | None"]
 COLOURS = ["red", "blue", "lime", "grey"]
-AUDIT = "colours_leakage_sealed_chat"
+AUDIT = "fresh_leakage_sealed_chat"
 INSTRUCTED = NEXT_INSTRUCTION.replace("{{ question }}", "")
 DRAWN = "random: drawn in this test"
 
@@ -74,45 +74,13 @@ def chat_server(reply: Reply) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """The address of a chat API, and what it was asked."""
     asked: list[dict[str, Any]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append(sent)
-            content = reply(sent["messages"][-1]["content"])
-            body = json.dumps(
-                {"choices": [{"index": 0, "message": {"role": "assistant", "content": content}}]}
-            ).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(sent: dict[str, Any]) -> dict[str, Any]:
+        asked.append(sent)
+        content = reply(sent["messages"][-1]["content"])
+        return {"choices": [{"index": 0, "message": {"role": "assistant", "content": content}}]}
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1/chat/completions", asked
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    data = tmp_path / "colours.jsonl"
-    data.write_text("\n".join(map(json.dumps, PUBLISHED)), encoding="utf-8")
-    (tmp_path / "tasks").mkdir()
-    shown = "".join(f"\\n{letter}. {{{{choices[{place}]}}}}" for place, letter in enumerate("ABCD"))
-    (tmp_path / "tasks" / "colours.yaml").write_text(
-        f"task: colours\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {data}}}}}\ntest_split: test\n"
-        f'output_type: multiple_choice\ndoc_to_text: "{{{{question}}}}{shown}\\nAnswer:"\n'
-        'doc_to_choice: ["A", "B", "C", "D"]\ndoc_to_target: answer\n',
-        encoding="utf-8",
-    )
-    return tmp_path / "tasks"
+    with serving(SimpleNamespace(answer=answer)) as address:
+        yield address, asked
 
 
 class Writer(FakeLM):
@@ -128,14 +96,18 @@ class Writer(FakeLM):
         return [self.reply(context) or "" for context, _ in asked]
 
 
-def audited(folder: Path, model: Any, **metadata: object) -> dict[str, Any]:
-    """The rows of the audit, without the pipeline's name; `model`: arguments of simple_evaluate."""
-    metadata = {"published_orders": DRAWN} | metadata
-    tasks = TaskManager(include_path=str(folder), include_defaults=False, metadata=metadata)
-    results = simple_evaluate(tasks=[AUDIT], task_manager=tasks, metadata=metadata, **model)
-    assert results is not None
-    found = results["results"][AUDIT] | results["leakage_details"][AUDIT]
-    return {key.split(",")[0]: value for key, value in found.items()}
+@pytest.fixture
+def audited(questions_file):
+    """Runs the audit with `model`, arguments of simple_evaluate; gives its rows, without the pipeline's name."""
+
+    def run(model: Any, **metadata: object) -> dict[str, Any]:
+        asked = {"published_orders": DRAWN} | questions_file(PUBLISHED) | metadata
+        tasks = TaskManager(include_path=str(task_configs_path()), include_defaults=False, metadata=asked)
+        results = simple_evaluate(tasks=[AUDIT], task_manager=tasks, metadata=asked, **model)
+        found = results["results"][AUDIT] | results["leakage_details"][AUDIT]
+        return {key.split(",")[0]: value for key, value in found.items()}
+
+    return run
 
 
 def chat(address: str) -> dict[str, Any]:
@@ -159,9 +131,9 @@ def assert_half_is_found(row: dict[str, Any], form: str) -> None:
 
 @of_apis
 @every_form
-def test_a_chat_model_that_remembers_half_of_the_benchmark_is_found(folder: Path, form: str) -> None:
+def test_a_chat_model_that_remembers_half_of_the_benchmark_is_found(audited, form: str) -> None:
     with chat_server(HALF) as (address, asked):
-        assert_half_is_found(audited(folder, chat(address), chat_form=form), form)
+        assert_half_is_found(audited(chat(address), chat_form=form), form)
     assert len(asked) == 40
     for sent in asked:
         assert sent["max_tokens"] <= 40
@@ -170,23 +142,23 @@ def test_a_chat_model_that_remembers_half_of_the_benchmark_is_found(folder: Path
 
 
 @of_apis
-def test_refusals_empty_replies_and_none_at_all_are_counted_as_misses(folder: Path) -> None:
+def test_refusals_empty_replies_and_none_at_all_are_counted_as_misses(audited) -> None:
     replies = cycle(["I'm sorry, but I can't help with that.", "", None, " \n"])
     with chat_server(lambda prompt: next(replies)) as (address, _):
-        row = audited(folder, chat(address))
+        row = audited(chat(address))
     assert (row["guess_hits"], row["guesses"], row["skipped"]) == (0, 0, 0)
     assert (row["guess_pvalue"], row["guess_seen_low"]) == (1, 0)
     assert row["guess_pvalue_of_all"] == pytest.approx(1)
 
 
 @every_form
-def test_a_base_model_that_remembers_half_of_the_benchmark_is_found(folder: Path, form: str) -> None:
-    assert_half_is_found(audited(folder, {"model": Writer(HALF)}, chat_form=form), form)
+def test_a_base_model_that_remembers_half_of_the_benchmark_is_found(audited, form: str) -> None:
+    assert_half_is_found(audited({"model": Writer(HALF)}, chat_form=form), form)
 
 
 @every_form
-def test_a_model_that_knows_the_questions_in_another_order_is_not_found(folder: Path, form: str) -> None:
-    row = audited(folder, {"model": Writer(remembering(rows(seed=2), otherwise="1"))}, chat_form=form)
+def test_a_model_that_knows_the_questions_in_another_order_is_not_found(audited, form: str) -> None:
+    row = audited({"model": Writer(remembering(rows(seed=2), otherwise="1"))}, chat_form=form)
     assert row["guess_pvalue"] > 0.05
     assert row["guess_seen_low"] == 0
 
@@ -212,8 +184,8 @@ def test_of_a_sealed_benchmark_the_key_says_what_a_guess_is_worth_and_seal_audit
 
 
 @pytest.mark.parametrize("orders", ["written: by their author", None])
-def test_where_orders_were_not_drawn_nothing_is_asked(folder: Path, orders: str | None) -> None:
+def test_where_orders_were_not_drawn_nothing_is_asked(audited, orders: str | None) -> None:
     model = Writer(HALF)
-    row = audited(folder, {"model": model}, published_orders=orders)
+    row = audited({"model": model}, published_orders=orders)
     assert row["skipped"] == 40
     assert not model.asked

@@ -74,11 +74,6 @@ def test_a_question_that_cannot_be_read_is_counted_with_its_reason(questions_fil
     assert "1 question(s) are in no shard: " in caplog.text
 
 
-def test_a_limit_counts_shards(questions_file) -> None:
-    row, _ = audit(FakeLM(by_hash), questions_file(DOCS), limit=4)
-    assert row["sample_len"] == 4
-
-
 def test_too_few_questions_for_a_shard_are_an_error(questions_file) -> None:
     with pytest.raises(ValueError, match="1 readable question.* make no shard of 2"):
         audit(FakeLM(by_hash), questions_file(DOCS[:1]))

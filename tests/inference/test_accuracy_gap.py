@@ -60,20 +60,3 @@ def test_the_standard_error_is_the_spread_over_repetitions(n_strata: int, size: 
     values = np.array([gap.value for gap in gaps])
     assert values.mean() == pytest.approx(0.2, abs=4 * values.std() / 200**0.5)
     assert np.mean([gap.stderr for gap in gaps]) == pytest.approx(values.std(), rel=0.2)
-
-
-def test_easier_subjects_that_are_flagged_more_often_leave_no_gap_within_strata() -> None:
-    easy = [(True, True)] * 8 + [(False, True)] * 2
-    hard = [(True, False)] * 2 + [(False, False)] * 8
-    flagged, right = columns(easy + hard)
-    assert accuracy_gap(flagged, right, ["all"] * 20).value == pytest.approx(0.6)
-    within = accuracy_gap(flagged, right, ["easy"] * 10 + ["hard"] * 10)
-    assert within.value == 0
-    assert within.pvalue == pytest.approx(1)
-
-
-def test_a_stratum_without_flagged_or_unflagged_questions_is_ignored() -> None:
-    gap = accuracy_gap([True, False, True, True], [True, False, True, True], ["a", "a", "b", "b"])
-    assert (gap.value, gap.n_compared) == (1.0, 2)
-    assert np.isnan(gap.stderr)  # two questions that agree with the difference show no spread
-    assert accuracy_gap([True, True], [True, False], ["a", "a"]).n_compared == 0

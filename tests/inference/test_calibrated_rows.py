@@ -5,7 +5,6 @@ import math
 import pytest
 
 from lm_eval_leakage.stats.known_scores import CALIBRATED_ROWS, Calibrated
-from lm_eval_leakage.stats.prevalence import share_of
 
 ROWS = {row.name: row.compute for row in CALIBRATED_ROWS}
 
@@ -18,15 +17,6 @@ def verdicts(n: int, n_flagged: int, of_seen: tuple[int, int] = (80, 100)) -> li
 def test_five_questions_have_no_set_and_no_prevalence(name) -> None:
     assert math.isnan(ROWS[name](verdicts(5, 2)))
     assert 0 <= ROWS[name](verdicts(40, 20)) <= 1
-
-
-def test_the_prevalence_is_that_of_the_rates_of_the_rule_that_flags() -> None:
-    flags = [verdict.flagged for verdict in verdicts(40, 20)]
-    expected = share_of(flags, (80, 100), (5, 100))
-    assert (ROWS["prevalence"](verdicts(40, 20)), ROWS["prevalence_low"](verdicts(40, 20))) == (
-        expected.value,
-        expected.low,
-    )
 
 
 def test_without_ten_known_seen_questions_the_prevalence_is_unknown() -> None:

@@ -103,18 +103,6 @@ def test_a_detector_without_known_unseen_scores_is_left_out() -> None:
     assert fit(own, TRAINED).detectors == ("a",)
 
 
-@pytest.mark.parametrize(("n_trained", "n_held_out"), [(6, 3), (3, 6), (2, 4)])
-def test_there_are_as_many_folds_as_questions_of_the_rarer_kind(n_trained: int, n_held_out: int) -> None:
-    trained = [True] * n_trained + [False] * n_held_out
-    found = cross_validated({"a": [float(i) for i in range(len(trained))]}, trained)
-    assert np.isfinite(found).all()
-
-
-def test_too_few_questions_are_refused() -> None:
-    with pytest.raises(ValueError, match="1 trained and 3 held-out questions"):
-        cross_validated({"a": [1.0, 2.0, 3.0, 4.0]}, [True, False, False, False])
-
-
 def test_a_scale_needs_two_held_out_questions_in_every_fit() -> None:
     with pytest.raises(ValueError, match="no detector has scores on 2 held-out questions"):
         cross_validated({"a": [1.0, 2.0, 3.0, 4.0]}, [True, True, False, False])

@@ -101,16 +101,6 @@ def test_perfect_separation_of_ten_and_ten_is_not_certain() -> None:
     assert auroc_interval([0.0] * 10, [1.0] * 10).high == pytest.approx(1 - found.low)
 
 
-@pytest.mark.parametrize(("n", "m"), [(9, 50), (50, 9), (4, 4)])
-def test_fewer_than_ten_questions_of_a_half_have_no_interval(n, m) -> None:
-    for found in (
-        auroc_interval([1.0] * n, [0.0] * m),
-        tpr_interval([1.0] * n, [0.0] * m, 0.05, rng=np.random.default_rng(0)),
-    ):
-        assert math.isnan(found.low)
-        assert math.isnan(found.high)
-
-
 def test_nothing_to_compare_is_undefined() -> None:
     assert math.isnan(auroc(np.array([]), np.array([1.0])))
     nothing = auroc_interval([1.0], [])

@@ -54,8 +54,3 @@ def test_a_property_that_does_not_vary_or_that_one_side_lacks_is_no_test() -> No
     unseen = {"options": [4.0] * 30, "length": [1.0, 2.0] * 15, "by a reference": [1.0, 2.0] * 15}
     asked = {"options": [4.0] * 30, "length": [1.0, 2.0] * 15}
     assert [one.name for one in exchangeability(unseen, asked, rng=drawn())] == ["length"]
-
-
-def test_an_empty_group_cannot_be_compared() -> None:
-    with pytest.raises(ValueError, match="one of the groups has no questions"):
-        exchangeability({"length": []}, {"length": [1.0, 2.0]}, rng=drawn())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from lm_eval_leakage.stats.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores, by_class, class_of
+from lm_eval_leakage.stats.known_scores import EVERY_CLASS, OWN, Calibration, KnownScores, by_class
 
 
 def test_a_threshold_holds_on_fresh_draws() -> None:
@@ -61,12 +61,6 @@ def test_every_percent_of_ninety_nine_known_unseen_questions_is_that_many() -> N
     assert [known.flagged(percent / 100)[1][0] for percent in range(1, 100)] == list(range(1, 100))
 
 
-def test_scores_are_grouped_and_what_is_not_finite_is_left_out() -> None:
-    classes = {"a": class_of(4, True), "b": class_of(4, False), "c": class_of(4, True)}
-    grouped = by_class({"a": 1.0, "b": 2.0, "c": float("nan")}, classes)
-    assert grouped == {EVERY_CLASS: [1.0, 2.0], "4 options, guarded": [1.0], "4 options, no guard": [2.0]}
-
-
 def test_scores_match_a_run_by_its_detectors_with_or_without_the_value_that_ranks() -> None:
     found = Calibration("M", "b", OWN, "o", {"p/t": KnownScores({EVERY_CLASS: [1.0]}, [])})
     assert found.unmatched(["p"]) is None
@@ -88,32 +82,7 @@ def of_two_classes(rng, n: int, *, with_classes: bool = True) -> KnownScores:
     return KnownScores({EVERY_CLASS: [*drawn["a"], *drawn["b"]]} | drawn, seen, names if with_classes else ())
 
 
-def test_known_questions_are_counted_by_the_rule_that_flags_others() -> None:
-    """With classes that differ, the threshold of all questions flags other questions than those of the classes."""
-    rng = np.random.default_rng(1)
-    known = of_two_classes(rng, 2000)
-    of_seen, of_unseen = known.flagged(0.05)
-    asked = {name: mean + rng.normal(size=500) for name, mean in CLASSES.items()}
-    false = np.mean([known.pvalue(score, name) <= 0.05 for name, scores in asked.items() for score in scores])
-    true = np.mean([known.pvalue(score + 2, name) <= 0.05 for name, scores in asked.items() for score in scores])
-    assert of_unseen[0] / of_unseen[1] == pytest.approx(0.05, abs=1e-3)
-    assert of_unseen[0] / of_unseen[1] == pytest.approx(false, abs=0.025)
-    assert of_seen[0] / of_seen[1] == pytest.approx(true, abs=0.05)
-
-
 def test_without_the_classes_of_seen_questions_nothing_is_said_of_them() -> None:
     of_seen, of_unseen = of_two_classes(np.random.default_rng(2), 40, with_classes=False).flagged(0.05)
     assert of_seen == (0, 0)
     assert of_unseen == (4, 80)  # two of 40 in each class
-
-
-def test_small_classes_are_counted_in_their_group() -> None:
-    own = [float(i) for i in range(40)]
-    known = KnownScores({EVERY_CLASS: [*own, 100.0, 101.0, -1.0], "many": own, "few": [100.0, 101.0, -1.0]}, ())
-    assert known.compared_with("few") == EVERY_CLASS
-    assert known.flagged(0.05) == ((0, 0), (2, 43))  # 2 of "many"; 3 others are too few for any at 5 %
-
-
-def test_a_class_without_a_known_unseen_question_is_compared_with_none() -> None:
-    assert of_two_classes(np.random.default_rng(3), 40).compared_with("c") is None
-    assert KnownScores({EVERY_CLASS: [1.0]}, ()).compared_with("c") == EVERY_CLASS  # no classes are known

@@ -129,12 +129,6 @@ def test_places_are_written_as_ranges_and_read_back(places):
     assert set(from_ranges(as_ranges(places))) == places
 
 
-def test_ranges_are_short():
-    assert as_ranges([7, 0, 1, 2, 2]) == "0-2,7"
-    with pytest.raises(ValueError, match="invalid literal"):
-        list(from_ranges("0-x"))
-
-
 @pytest.mark.parametrize("alpha", [0, 1, -0.1, True, math.nan])
 def test_an_error_that_is_no_probability_is_refused(alpha):
     with pytest.raises(ValueError, match="alpha is .*; the probability of any false claim"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lm_eval_leakage.stats.order_power import FOUND_WITH, detectable_share
+from lm_eval_leakage.stats.order_power import FOUND_WITH, OrderPower
 from lm_eval_leakage.stats.order_sum import order_sum, standard_scores
 
 SEEN = (0.5, 0.2, 0.1, 0.08, 0.06, 0.06)  # of sixths of the orders, the most likely ones first
@@ -19,6 +19,11 @@ UNSEEN = (1.0,) * 6
 def scores_of(sizes, seed=0):
     rng = np.random.default_rng(seed)
     return [standard_scores(rng.normal(size=size)) for size in sizes]
+
+
+def detectable_share(weights, critical, ranks):
+    ((_, share),) = OrderPower(weights, ranks={1: ranks}).beyond(critical)
+    return share
 
 
 def weights_and_critical(sizes, seed=0):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lm_eval_leakage.questions.families import GUARDED, OPTION, STEM, described
+from lm_eval_leakage.questions.families import OPTION, STEM, described
 from lm_eval_leakage.records import Described, Question
 from lm_eval_leakage.stats.known_scores import (
     COMBINED,
@@ -79,8 +79,3 @@ def test_the_property_that_differs_is_named_with_both_medians_and_a_remedy() -> 
     assert f"of another kind than those that were asked: {STEM} 41 instead of 26 (p = 0.00" in said
     assert OPTION not in said
     assert "choose or write unseen questions like those of the benchmark" in said
-
-
-def test_another_share_of_natural_orders_is_another_kind() -> None:
-    guarded = replace(MADE, unseen=questions(range(2000, 2040), guarded=True))
-    assert f"{GUARDED} 1.00 instead of 0.00" in str(why_withheld(guarded, ASKED))

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from lm_eval.api.instance import Instance
-from lm_eval.models.huggingface import HFLM
 
 from lm_eval_leakage.harness.sealing import sealing_of, write_sealing
 from tests.cli.conftest import typed  # noqa: F401 (a fixture)
@@ -15,7 +13,6 @@ from tests.model.test_sharded_run import done
 
 pytestmark = pytest.mark.model
 N = 20
-WITHIN = 0.02  # nats, between two ways to compute one log-likelihood in single precision
 
 
 def rows() -> list[dict]:
@@ -51,19 +48,3 @@ def test_a_model_that_cannot_have_seen_a_new_seal_is_not_claimed_to_have(place: 
     ]
     assert found["look"]["level"] == pytest.approx(0.005)
     assert found["sentence"] in printed
-
-
-@pytest.mark.parametrize("audit", ["wording", "perm", "shared_likelihood"])
-def test_lm_evals_own_backend_gives_the_same_answers(place: Path, plain: HFLM, audit: str) -> None:
-    (log,) = (place / "runs").rglob(f"samples_trees_leakage_{audit}_2*.jsonl")
-    line = json.loads(log.read_text().splitlines()[0])
-    texts = [(own["arg_0"], own["arg_1"]) for own in line["arguments"].values()]
-    found = plain.loglikelihood([Instance("loglikelihood", {}, text, 0) for text in texts[:6]], disable_tqdm=True)
-    answers = [float(one[0][0]) for one in line["resps"]]
-    assert len(texts) == len(answers)
-    assert [own for own, _ in found] == pytest.approx(answers[:6], abs=WITHIN)
-
-
-@pytest.fixture(scope="module")
-def plain(model: Path) -> HFLM:
-    return HFLM(pretrained=str(model), dtype="float32", device="cpu")

@@ -14,8 +14,8 @@ from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import leaderboard
 from lm_eval_leakage.results.leaderboard_page import render as leaderboard_page
 from lm_eval_leakage.results.page import render
-from lm_eval_leakage.results.seal_audit import as_seal_record, as_table, evalue, remarks, seal_audit
-from lm_eval_leakage.seal.looks_file import add_looks, head_text, read_ledger
+from lm_eval_leakage.results.seal_audit import evalue, remarks, seal_audit
+from lm_eval_leakage.seal.looks_file import add_looks, head_text
 from lm_eval_leakage.stats.looks import Look
 from tests.fakes import by_hash
 from tests.results.harness_files import audited, row, write_run
@@ -154,11 +154,8 @@ def test_each_model_is_a_look_and_the_same_logs_are_the_same_look_wherever_they_
     shutil.copytree(place.runs / "org__seen", tmp_path / "elsewhere" / "deep")
     again = seal_audit([tmp_path / "elsewhere", place.runs], place.private)
     assert [look.number for look in looks_in(place.private)] == [1, 2]
-    assert [one.is_new for one in first.verdicts] == [True, True]
-    assert [(one.model, one.is_new, one.look.number) for one in again.verdicts] == [
-        (SEEN, False, 1),
-        (CLEAN, False, 2),
-    ]
+    assert [one.written for one in first.verdicts] == [None, None]
+    assert [(one.model, one.written.number) for one in again.verdicts] == [(SEEN, 1), (CLEAN, 2)]
     assert any("no new look is counted" in remark for remark in remarks(again.verdicts[0]))
 
 
@@ -166,7 +163,7 @@ def test_other_answers_of_a_model_are_another_look_at_a_stricter_level(place) ->
     seal_audit([place.runs], place.private)
     run_sealed(place.sealed, "leakage_perm", lambda *texts: 2 * by_hash(*texts), place.runs, CLEAN)
     found = verdict_on(CLEAN, place)
-    assert (found.look.number, found.is_new) == (3, True)
+    assert (found.look.number, found.written) == (3, None)
     assert found.level() == pytest.approx(0.01 / 12)
     assert (found.n_looks, found.log_evalue) == (1, looks_in(place.private)[1].log_evalue)
 
@@ -201,12 +198,6 @@ def test_looks_at_different_questions_of_one_model_multiply_their_evalues(made, 
     assert any("2 looks at different questions together" in remark for remark in remarks(second))
 
 
-@pytest.mark.parametrize("alpha", [0.0, 1.0, math.nan])
-def test_an_alpha_that_is_no_probability_is_refused_before_anything_is_read(alpha, tmp_path) -> None:
-    with pytest.raises(ValueError, match="alpha is"):
-        seal_audit([tmp_path / "nowhere"], tmp_path / "nowhere", alpha)
-
-
 def test_a_repeated_look_is_computed_again_and_a_difference_from_what_is_written_is_told(place) -> None:
     """Written by a version of the package whose tests gave .002."""
     first = next(one for one in seal_audit([place.runs / "org__clean"], place.private).verdicts)
@@ -216,16 +207,11 @@ def test_a_repeated_look_is_computed_again_and_a_difference_from_what_is_written
     add_looks(place.private, place.sealed.seal, [replace(first.look, pvalue=0.002)])
     audit = seal_audit([place.runs / "org__clean"], place.private)
     (again,) = audit.verdicts
-    assert (again.look, again.is_new) == (first.look, False)
+    assert (again.look, again.written.pvalue) == (first.look, 0.002)
     assert again.word == "none found"
     assert [one.pvalue for one in audit.ledger.looks] == [0.002]
     assert sum("look 1 was written with p = 0.002, and the same answers" in remark for remark in remarks(again)) == 1
     assert not [remark for remark in remarks(first) if "was written with" in remark]
-
-
-def test_the_head_of_the_ledger_is_in_the_record(place) -> None:
-    record = as_seal_record(seal_audit([place.runs], place.private))
-    assert record["ledger"] == {"looks": 2, "head": read_ledger(place.private, place.sealed.seal).heads[2]}
 
 
 # ---------------------------------------------------------------------- what cannot be used
@@ -280,24 +266,6 @@ def test_an_audit_that_was_run_without_the_seal_is_read_too(place) -> None:
 
 
 # ---------------------------------------------------------------------- shown
-
-
-def test_the_table_has_a_row_per_test_and_a_sentence_per_model(place) -> None:
-    text = as_table(seal_audit([place.runs], place.private))
-    assert [line.split()[0] for line in text.splitlines()[2:7]] == [SEEN] * 4 + [CLEAN]
-    assert f"{SEEN}: strong evidence: by wordings, option orders and question order, p ≤ " in text
-    assert f"{CLEAN}: none found: by option orders, p = " in text
-
-
-def test_the_record_is_strict_json_with_everything_that_the_table_has(place) -> None:
-    record = as_seal_record(seal_audit([place.runs], place.private))
-    found = json.loads(json.dumps(record, allow_nan=False))
-    seen, clean = found["models"]
-    assert found["commitment"] == place.sealed.seal.commitment
-    assert (seen["word"], clean["word"]) == ("strong evidence", "none found")
-    assert (seen["look"]["level"], clean["look"]["level"]) == pytest.approx((0.02 / 3, 0.02 / 3))
-    assert seen["tests"][1]["hits"]["option orders"] > 30
-    assert seen["seen_at_least"]["n_seen"] >= 15
 
 
 @pytest.mark.parametrize(("log", "shown"), [(0.0, "1"), (30.0, "1.1e+13"), (2000.0, "1e+869"), (math.nan, "–")])

@@ -7,8 +7,7 @@ import pytest
 
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.logs.runs import find_runs
-from lm_eval_leakage.results.answered import answers
-from lm_eval_leakage.results.sealed_logs import SealedLogs, ceiling_of, ceiling_tests
+from lm_eval_leakage.results.sealed_logs import SealedLogs, ceiling_tests
 from lm_eval_leakage.seal.drawn import Seal, SealedQuestion
 from lm_eval_leakage.stats.sealed import SealedTest, together
 from tests.results.harness_files import answered, write_run
@@ -28,26 +27,6 @@ SEAL = Seal("bench", "a tool", tuple(map(sealed, range(N))), bytes(32), "00")
 def line(number: int, right: bool, stem: str = "Question") -> dict[str, object]:
     doc = {"question": f"{stem} {number}?", "choices": ["a", "b", "c"], "answer": 0}
     return answered(number, doc, right)
-
-
-def found(lines: list[dict[str, object]]):
-    return ceiling_of(SEAL, answers(enumerate(lines), []))
-
-
-def test_a_run_that_answers_all_as_the_key_says_is_above_the_ceiling() -> None:
-    one = found([line(number, True) for number in range(N)])
-    assert (one.n, one.n_hits) == (4, 4)
-    assert one.pvalue == pytest.approx(1 / 2**4)
-
-
-def test_only_published_questions_count() -> None:
-    one = found([line(number, True) for number in range(6)] + [line(7, True, "Another"), line(8, True, "private")])
-    assert one.n == 2
-
-
-def test_a_log_without_a_score_is_no_run_of_it() -> None:
-    unscored = [line(number, True) | {"metrics": ["perplexity"], "perplexity": 3.5} for number in range(N)]
-    assert found(unscored).n == 0
 
 
 def found_by(folder: Path, seal: Seal) -> list[SealedTest]:
@@ -70,3 +49,15 @@ def test_without_several_right_options_there_is_no_ceiling(tmp_path: Path) -> No
     write_run(tmp_path, "m", {"bench": [line(number, True) for number in range(N)]})
     plain = replace(SEAL, questions=tuple(replace(one, equally_right=(0,)) for one in SEAL.questions))
     assert found_by(tmp_path, plain) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "n"),
+    [
+        ([line(number, True) for number in range(6)] + [line(7, True, "Another"), line(9, True, "private")], 2),
+        ([line(number, True) | {"metrics": ["perplexity"], "perplexity": 3.5} for number in range(N)], 0),
+    ],
+)
+def test_only_answers_to_published_questions_with_a_score_count(tmp_path: Path, lines, n: int) -> None:
+    write_run(tmp_path, "m", {"bench": lines})
+    assert sum(test.n for test in found_by(tmp_path, SEAL)) == n

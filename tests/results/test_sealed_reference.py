@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
-from array import array
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from lm_eval_leakage.detectors.wording_rank import wording_scores
 from lm_eval_leakage.harness.tasks.task import drawn
-from lm_eval_leakage.logs.audit_line import AuditLine
-from lm_eval_leakage.registry import compose, spelled, without_reference
+from lm_eval_leakage.registry import spelled
 from lm_eval_leakage.results import sealed_logs as log_tests
 from lm_eval_leakage.results.seal_audit import SealAudit, SealedVerdict, as_table, remarks, seal_audit
-from lm_eval_leakage.results.sealed_logs import WORDINGS_TEST, SealedLine, SealedLogs
+from lm_eval_leakage.results.sealed_logs import WORDINGS_TEST, SealedLogs
 from lm_eval_leakage.seal.drawn import Seal, SealedQuestion
 from lm_eval_leakage.stats.looks import as_ranges
 from lm_eval_leakage.stats.order_sum import version_sum
@@ -41,32 +41,10 @@ def model(name: str, remembers: Collection[str] = (), by: float = 2.0) -> Score:
 def logs_of(name: str, wordings: Sequence[Sequence[str]], score: Score) -> SealedLogs:
     """In memory, of questions whose first wording is the published one."""
     questions = [SealedQuestion(str(i), tuple(own), ("a", "b"), 0, (0,), True) for i, own in enumerate(wordings)]
-    lines = [
-        SealedLine(
-            (i,),
-            AuditLine(
-                question=str(i),
-                doc_id=i,
-                doc={},
-                read=None,
-                subject="",
-                benchmark="bench",
-                detector="wording_rank",
-                filter="wording_rank",
-                scores={},
-                guards=(),
-                flagged=None,
-                null_rate=None,
-                pvalue=None,
-                reason=None,
-                loglikelihoods=array("f"),
-                calibrated_flagged=None,
-                values={},
-                versions=array("d", [score("", text) for text in own]),
-            ),
-        )
+    lines = {
+        (i,): SimpleNamespace(detector="wording_rank", reason=None, versions=[score("", text) for text in own])
         for i, own in enumerate(wordings)
-    ]
+    }
     return SealedLogs(Seal("bench", "a tool", tuple(questions), bytes(32), "00"), name, {"wording_rank": lines}, ())
 
 
@@ -78,8 +56,8 @@ def pvalues_of_all_keys(of_model, of_reference) -> np.ndarray:
         wordings = [[own[at], *(own[k] for k in range(3) if k != at)] for own, at in zip(texts, places, strict=True)]
         public = {own[0] for own in wordings}
         private = {text for own in wordings for text in own[1:]}
-        logs = logs_of(CLEAN, wordings, of_model(public, private))
-        object.__setattr__(logs, "reference", logs_of(OLDER, wordings, of_reference(public, private)))
+        reference = logs_of(OLDER, wordings, of_reference(public, private))
+        logs = replace(logs_of(CLEAN, wordings, of_model(public, private)), reference=reference)
         (test,) = WORDINGS_TEST.of(logs)
         found.append(test.pvalue)
     return np.array(found)
@@ -264,7 +242,9 @@ def test_a_reference_that_says_nothing_is_refused_and_costs_no_look(place, names
 
 def test_a_reference_without_wordings_is_refused_with_what_to_run(place, tmp_path) -> None:
     run_sealed(place.sealed, "leakage_perm", by_hash, tmp_path / "runs", OLDER)
-    with pytest.raises(ValueError, match="reference is .*: no audit of 'trees' is in .*; run trees_leakage_seal with"):
+    with pytest.raises(
+        ValueError, match="reference is .*, where no wording was scored; run trees_leakage_wording with it"
+    ):
         place.audit(SEEN, reference=tmp_path / "runs")
 
 
@@ -293,11 +273,3 @@ def test_runs_with_reference_log_are_read_as_the_models_own_answers_and_that_is_
     assert "trees_leakage_wording was run with reference_log, which its table and its flags subtract; here" in told(
         both
     )
-
-
-def test_the_reference_of_a_run_is_taken_off_its_detectors_id() -> None:
-    parameters = {"stem_prefix": "x"}
-    for given in ({}, parameters):
-        plain = compose("wording_rank", "wordings", made_for="wordings", parameters=given)
-        minus = compose("wording_rank", "wordings", made_for="wordings", parameters=given, reference="org/older")
-        assert without_reference(minus) == without_reference(plain) == plain != minus

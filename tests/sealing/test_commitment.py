@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 
 from lm_eval_leakage.seal.drawn import canonical_json, commitment_of, digest_of_public, public_rows
@@ -46,38 +44,6 @@ def test_the_documented_programs_compute_what_is_published(tmp_path_factory, ori
     assert DOCUMENTED["commitment"](folder) == seal.commitment
     without_subjects = [{**row, "subject": ""} for row in public_rows(seal.questions)]
     assert [{**row, "subject": ""} for row in DOCUMENTED["public_rows"](folder)] == without_subjects
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"question": "Which is odd?"},
-        {"wordings": ("Another?", "A fourth?")},
-        {"wordings": ("Another?",)},
-        {"choices": ("2", "3", "5", "8")},
-        {"choices": ("3", "2", "5", "7")},
-        {"answers": (0,)},
-        {"subject": ""},
-        {"order": "kept"},
-        {"order": "held out"},
-    ],
-)
-def test_any_other_version_has_another_commitment(changed) -> None:
-    others = [*ORIGINALS[:-1], replace(ORIGINALS[-1], **changed)]
-    assert seal_of(others).commitment != seal_of(ORIGINALS).commitment
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("mine", TOOL, bytes(32), ORIGINALS),
-        ("other", TOOL, KEY, ORIGINALS),
-        ("mine", "another tool", KEY, ORIGINALS),
-        ("mine", TOOL, KEY, ORIGINALS[:-1]),
-    ],
-)
-def test_another_key_name_tool_or_number_of_questions_has_another_commitment(arguments) -> None:
-    assert commitment_of(*arguments) != commitment_of("mine", TOOL, KEY, ORIGINALS)
 
 
 def test_a_commitment_is_a_hash_of_a_text_that_has_the_whole_key() -> None:

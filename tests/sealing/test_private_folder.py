@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from lm_eval_leakage.seal.folders import private_files, read_seal
-from tests.sealing.made import KEY, TOOL, numbered, original, seal_of, some_originals
+from tests.sealing.made import TOOL, numbered, original, seal_of, some_originals
 
 ORIGINALS = [*numbered(3), original("Held out?", order="held out")]
 
@@ -25,24 +25,6 @@ def written(folder: Path, originals=ORIGINALS) -> Path:
 @settings(max_examples=15)
 def test_a_seal_is_read_as_it_was_written(tmp_path_factory, originals) -> None:
     assert read_seal(written(tmp_path_factory.mktemp("private"), originals)) == seal_of(originals)
-
-
-def test_a_missing_folder_is_told_as_the_end_of_all_tests(tmp_path: Path) -> None:
-    told = "does not exist; .* neither verified nor tested, .* cannot be had from what is public; .* under a new name"
-    with pytest.raises(ValueError, match=told):
-        read_seal(tmp_path / "gone")
-
-
-def test_a_folder_without_its_key_says_so(tmp_path: Path) -> None:
-    (written(tmp_path) / "key.json").unlink()
-    with pytest.raises(ValueError, match="has no key.json; without its key the draws"):
-        read_seal(tmp_path)
-
-
-def test_a_public_folder_is_not_taken_for_the_private_one(tmp_path: Path) -> None:
-    (tmp_path / "commitment.json").write_text("{}")
-    with pytest.raises(ValueError, match="it is a public folder, and the private one is needed"):
-        read_seal(tmp_path)
 
 
 def change_key(folder: Path, **changed: object) -> None:
@@ -91,7 +73,7 @@ def test_changed_questions_are_refused(tmp_path: Path, name: str, change) -> Non
 @pytest.mark.parametrize("name", ["questions.jsonl", "held_out.jsonl"])
 def test_missing_questions_are_named(tmp_path: Path, name: str) -> None:
     (written(tmp_path) / name).unlink()
-    with pytest.raises(ValueError, match=f"restore them from a backup .{name} is missing"):
+    with pytest.raises(ValueError, match=f"restore them from a backup .*{name}"):
         read_seal(tmp_path)
 
 
@@ -99,15 +81,3 @@ def test_a_later_format_names_the_version_that_wrote_it(tmp_path: Path) -> None:
     change_key(written(tmp_path), format=3)
     with pytest.raises(ValueError, match=f"format is 3; this version reads format 2: install .*{TOOL}"):
         read_seal(tmp_path)
-
-
-def test_other_files_in_the_folder_do_not_matter(tmp_path: Path) -> None:
-    (written(tmp_path) / "looks.jsonl").write_text("{}\n")
-    assert read_seal(tmp_path).key == KEY
-
-
-def test_the_folder_says_that_it_is_private_and_stays_out_of_repositories(tmp_path: Path) -> None:
-    text = (written(tmp_path) / "README.txt").read_text()
-    assert text.startswith("PRIVATE")
-    assert "backups" in text
-    assert (tmp_path / ".gitignore").read_text() == "*\n"

@@ -14,7 +14,7 @@ from pyarrow import parquet
 from lm_eval_leakage.questions.fields import question_from_doc
 from lm_eval_leakage.seal import drawn as drawing
 from lm_eval_leakage.seal.drawn import KeyedDraws
-from lm_eval_leakage.seal.folders import CARD_FILE, COMMITMENT_FILE, commitment_record, differences, public_files
+from lm_eval_leakage.seal.folders import COMMITMENT_FILE, differences, public_files
 from tests.sealing.made import KEY, key, numbered, original, seal_of, some_originals
 
 ORIGINALS = [
@@ -54,30 +54,8 @@ def test_two_keys_with_the_same_draws_give_the_same_bytes_but_for_the_commitment
     assert {name for name in commitment if commitment[name] != other[name]} == {"commitment"}
 
 
-def test_two_keys_with_other_draws_do_give_other_bytes() -> None:
-    files, others = (without_hash(public_files(seal_of(ORIGINALS, one))) for one in (key(1), key(2)))
-    assert {name for name in files if files[name] != others[name]} == {
-        "mine.jsonl",
-        "mine.parquet",
-        COMMITMENT_FILE,
-        CARD_FILE,
-    }
-
-
-def test_the_order_in_which_the_author_wrote_changes_no_byte_but_the_commitment() -> None:
-    reordered = [
-        original(one.question, one.choices[::-1], answers=[len(one.choices) - 1 - place for place in one.answers],
-                 wordings=one.wordings, order=one.order) if one.order != "kept" else one
-        for one in ORIGINALS[::-1]
-    ]  # fmt: skip
-    files, others = (public_files(seal_of(given)) for given in (ORIGINALS, reordered))
-    assert files != others
-    assert without_hash(files) == without_hash(others)
-
-
-@pytest.mark.parametrize("number", range(5))
-def test_no_public_file_has_the_key_or_a_part_of_it(number: int) -> None:
-    secret = key(number)
+def test_no_public_file_has_the_key_or_a_part_of_it() -> None:
+    secret = key(0)
     whole = b"\n".join(public_files(seal_of(ORIGINALS, secret)).values())
     spellings = [
         secret,
@@ -115,13 +93,6 @@ def test_both_files_have_the_sealed_rows_and_nothing_else(originals) -> None:
     assert {name for row in lines for name in row} <= {"question", "choices", "answer", "subject"}
 
 
-def test_columns_stand_in_one_order_and_subjects_only_where_there_are_any() -> None:
-    lines, _ = rows_of(public_files(seal_of(ORIGINALS)))
-    assert {tuple(row) for row in lines} == {("question", "choices", "answer")}
-    lines, _ = rows_of(public_files(seal_of([*ORIGINALS, original(subject="maths")])))
-    assert {tuple(row) for row in lines} == {("question", "choices", "answer", "subject")}
-
-
 def test_the_parquet_file_has_one_row_group_no_statistics_and_no_metadata() -> None:
     file = parquet.ParquetFile(BytesIO(public_files(seal_of(ORIGINALS))["mine.parquet"]))
     assert file.metadata.num_row_groups == 1
@@ -131,21 +102,6 @@ def test_the_parquet_file_has_one_row_group_no_statistics_and_no_metadata() -> N
     assert not [column for column in columns if column.is_stats_set or column.has_offset_index]
     assert file.metadata.metadata is None
     assert set(file.metadata.created_by.split()[:2]) == {"parquet-cpp-arrow", "version"}
-
-
-def test_what_is_public_besides_the_rows_is_counted_in_the_documentation() -> None:
-    record = commitment_record(seal_of(ORIGINALS))
-    assert set(record) == {"commitment", "public_sha256", "name", "questions", "orders_kept", "tool", "format"}
-    assert (record["questions"], record["orders_kept"]) == (40, 1)
-    card = public_files(seal_of(ORIGINALS))[CARD_FILE].decode()
-    for words in (
-        "one of up to 2 wordings",
-        "in 9 questions, which of several",
-        "| questions | 40 |",
-        "(unless they depend on it)",
-    ):
-        assert words in card
-    assert "wordings of each" not in public_files(seal_of(numbered(2)))[CARD_FILE].decode()
 
 
 def test_no_bit_of_the_key_goes_with_where_a_public_answer_stands() -> None:

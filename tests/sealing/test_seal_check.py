@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lm_eval_leakage.records import Question, UntestableQuestion
 from lm_eval_leakage.seal.folders import commitment_differences, commitment_record, differences
-from tests.sealing.made import key, numbered, original, seal_of
+from tests.sealing.made import numbered, original, seal_of
 
 SEAL = seal_of([*numbered(5, subject="maths"), original("One wording?", wordings=("Another wording?",))])
 ROWS = [Question("", one.wordings[0], one.options, one.answer, subject=one.subject) for one in SEAL.questions]
@@ -20,10 +20,6 @@ AT = f"row {WORDED + 1}: "
 
 def changed(**parts) -> list[str]:
     return differences(SEAL, [*ROWS[:WORDED], replace(ROWS[WORDED], **parts), *ROWS[WORDED + 1 :]])
-
-
-def test_an_unchanged_file_has_no_difference() -> None:
-    assert differences(SEAL, ROWS) == []
 
 
 OPTIONS, ANSWER = ROWS[WORDED].options, SEAL.questions[WORDED].answer
@@ -47,10 +43,6 @@ STEM, OTHER_STEM = SEAL.questions[WORDED].wordings
 def test_one_change_is_named_once_with_its_row(parts, told) -> None:
     (sentence,) = changed(**parts)
     assert sentence.startswith(AT + told)
-
-
-def test_several_changes_of_a_row_are_all_named() -> None:
-    assert len(changed(stem="Something else?", **REVERSED)) == 2
 
 
 def test_missing_and_added_rows_are_named_and_the_others_have_not_moved() -> None:
@@ -81,11 +73,6 @@ def test_another_order_of_questions_is_never_overlooked(order) -> None:
 
 def test_a_mirror_without_subjects_is_the_published_version() -> None:
     assert differences(SEAL, [replace(row, subject="") for row in ROWS]) == []
-
-
-def test_another_keys_version_differs() -> None:
-    other = seal_of([*numbered(5, subject="maths"), original("One wording?", wordings=("Another wording?",))], key(9))
-    assert differences(other, ROWS)
 
 
 def test_a_commitment_that_says_something_else_is_named() -> None:

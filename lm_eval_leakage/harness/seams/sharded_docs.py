@@ -1,15 +1,15 @@
 """Patches Task to ask only a shard of the questions that a run would ask: `--metadata shard=i/n`.
 
 The shard is taken from what one process would ask with the run's limit or samples, and is then divided among the
-processes. Its questions have the few-shot examples that they have in a whole run in one process. An option of lm_eval
-to ask every n-th document would replace this.
+processes. Its questions have the few-shot examples that they have in a whole run in one process: as examples are drawn
+question by question from one generator, the requests of the whole run are built and those of other shards are dropped.
+An option of lm_eval to ask every n-th document would replace this.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from types import SimpleNamespace
@@ -21,15 +21,15 @@ from lm_eval_leakage.logs.run import OF_ALL_SHARDS, SHARD, RunShard
 
 logger = logging.getLogger(__name__)
 TASK_CLASS = "lm_eval.api.task:Task"
-DRAWING = ("sampler", "fewshot_rnd")  # attributes of tasks that draw a question's examples, by a method `sample`
 
 
 def ask_shard(task: Any, shard: RunShard) -> None:
     """Makes a task ask only a shard of its questions, and record which."""
     hide_tracebacks()
     task.config.metadata = (task.config.metadata or {}) | {SHARD: str(shard)}
+    whole = task.doc_iterator
     patched_once(f"{TASK_CLASS}.doc_iterator", partial(_docs_of_shard, shard), task)
-    patched_once(f"{TASK_CLASS}.build_all_requests", partial(_requests_of_shard, task, shard), task)
+    patched_once(f"{TASK_CLASS}.build_all_requests", partial(_requests_of_shard, task, shard, whole), task)
 
 
 def all_docs(task: Any, limit: int | None, samples: list[int] | None) -> Iterator[tuple[int, Any]]:
@@ -45,17 +45,14 @@ def _docs_of_shard(shard: RunShard, original: Callable[..., Iterator[Any]]) -> C
         *, rank: int = 0, limit: int | None = None, world_size: int = 1, samples: list[int] | None = None
     ) -> Iterator[Any]:
         every = original(rank=0, limit=limit, world_size=1, samples=samples)
-        return _share(every, shard, int(rank), int(world_size))
+        return islice(every, shard.index + shard.n * int(rank), None, shard.n * int(world_size))
 
     return doc_iterator
 
 
-def _share(every: Iterable[Any], shard: RunShard, rank: int, world_size: int) -> Iterator[Any]:
-    """What one process asks of a shard."""
-    return islice(every, shard.index + shard.n * rank, None, shard.n * world_size)
-
-
-def _requests_of_shard(task: Any, shard: RunShard, original: Callable[..., None]) -> Callable[..., None]:
+def _requests_of_shard(
+    task: Any, shard: RunShard, whole: Callable[..., Iterator[Any]], original: Callable[..., None]
+) -> Callable[..., None]:
     def build_all_requests(
         *,
         limit: int | None = None,
@@ -74,8 +71,17 @@ def _requests_of_shard(task: Any, shard: RunShard, original: Callable[..., None]
         if _is_empty(task, shard, n_questions, world_size):
             task._instances, task._filters = _NoRequests(), []
             return
-        with _examples_in_turn(task, shard, rank, world_size, partial(all_docs, task, limit, samples)):
+        if not task.config.num_fewshot:
             original(limit=limit, samples=samples, rank=rank, world_size=world_size, **further)
+            return
+        of_shard = task.doc_iterator
+        own = {number for number, _ in of_shard(rank=rank, limit=limit, world_size=world_size, samples=samples)}
+        task.doc_iterator = whole
+        try:
+            original(limit=limit, samples=samples, **further)
+        finally:
+            task.doc_iterator = of_shard
+        task._instances = [instance for instance in task._instances if instance.doc_id in own]
 
     return build_all_requests
 
@@ -117,54 +123,3 @@ class _NoRequests(list[Any]):
 
     def __getitem__(self, place: Any) -> Any:
         return SimpleNamespace(filtered_resps={})
-
-
-# ---------------------------------------------------------------------- few-shot examples
-
-
-@contextmanager
-def _examples_in_turn(
-    task: Any, shard: RunShard, rank: int, world_size: int, every: Callable[[], Iterator[tuple[int, Any]]]
-) -> Iterator[None]:
-    """Examples are drawn question by question from one generator, so within the block they are also drawn for the
-    questions that are not asked here, each in its turn.
-
-    every: gives the questions of all shards, with their numbers; called if examples are drawn
-    """
-    before = {name: drawing for name in DRAWING if (drawing := getattr(task, name, None)) is not None}
-    for name, drawing in before.items():
-        setattr(task, name, _InTurn(drawing, _skipped(every, shard, rank, world_size)))
-    try:
-        yield
-    finally:
-        for name, drawing in before.items():
-            setattr(task, name, drawing)
-
-
-def _skipped(
-    every: Callable[[], Iterator[tuple[int, Any]]], shard: RunShard, rank: int, world_size: int
-) -> Iterator[list[Any]]:
-    """Before each question that this process asks: those that it does not ask."""
-    docs = (doc for _, doc in every())
-    first, step = shard.index + shard.n * rank, shard.n * world_size
-    n_before = first
-    while True:
-        yield list(islice(docs, n_before))
-        next(docs, None)
-        n_before = step - 1
-
-
-class _InTurn:
-    """Draws like `drawing`, after it has drawn for the questions before."""
-
-    def __init__(self, drawing: Any, skipped: Iterator[list[Any]]) -> None:
-        self._drawing, self._skipped = drawing, skipped
-
-    def sample(self, *arguments: Any, **named: Any) -> Any:
-        for doc in next(self._skipped):
-            instead = {} if named.get("eval_doc") is None else {"eval_doc": doc}
-            self._drawing.sample(*arguments, **named | instead)
-        return self._drawing.sample(*arguments, **named)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._drawing, name)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lm_eval_leakage.detectors import Probe
-from lm_eval_leakage.harness.tasks.base_task import refuse_undrawn
 from lm_eval_leakage.harness.tasks.data import RefusedAudit
 from lm_eval_leakage.harness.tasks.templates import SEAL_KEY, no_seal
 from lm_eval_leakage.records import Question, Shard, UntestableQuestion
@@ -17,16 +16,6 @@ from lm_eval_leakage.seal.drawn import Seal
 from lm_eval_leakage.seal.folders import read_seal
 
 SEALED_SHARDS: Mapping[str, Any] = {"examples": 4, "permutations": 23}  # all 24 orders
-
-
-class DrawnTask(Protocol):
-    """What the questions that a task can test depend on."""
-
-    probe: Probe
-    seal: Seal | None
-
-    @property
-    def orders(self) -> NullStatus: ...
 
 
 def seal_of(metadata: Mapping[str, Any], probe: Probe) -> Seal | None:
@@ -48,9 +37,7 @@ def seal_in(given: object) -> Seal:
     return _read(Path(given).resolve())
 
 
-@cache
-def _read(folder: Path) -> Seal:
-    return read_seal(folder)
+_read = cache(read_seal)
 
 
 def sealed_status(seal: Seal) -> NullStatus:
@@ -74,13 +61,9 @@ def refuse_foreign(seal: Seal | None, task: str, questions: Iterable[Question]) 
     )
 
 
-def refuse_untestable(task: DrawnTask, question: Question) -> None:
-    """Raises UntestableQuestion, with the reason, for a question about which a probe of drawn orders says nothing, or
-    about which the task's seal, if it has one, says nothing."""
-    probe, seal = task.probe, task.seal
-    if probe.needs_drawn_orders:
-        refuse_undrawn(task.orders)
-    if seal is None or isinstance(question, Shard):
+def refuse_untestable(probe: Probe, seal: Seal, question: Question) -> None:
+    """Raises UntestableQuestion, with the reason, for a question about which the seal says nothing."""
+    if isinstance(question, Shard):
         return
     found = seal.find(question)
     if found is None:

@@ -33,7 +33,7 @@ from lm_eval_leakage.harness.seams.patching import Refusal, hide_tracebacks
 from lm_eval_leakage.harness.seams.results import on_results, refuse_unwritable, watch_run_files
 from lm_eval_leakage.harness.seams.sharded_docs import all_docs
 from lm_eval_leakage.harness.table import JudgedQuestion, entries_of, finish, known_rows, metric_list, row_of
-from lm_eval_leakage.harness.tasks.base_task import documented, status_of
+from lm_eval_leakage.harness.tasks.base_task import documented, refuse_undrawn, status_of
 from lm_eval_leakage.harness.tasks.data import Docs, ReadDoc, docs_of, load_questions
 from lm_eval_leakage.harness.tasks.judging import Calibrator, judge_questions, only_filter
 from lm_eval_leakage.harness.tasks.metadata import probe_of, reference_of, switch_of, with_parameters
@@ -339,8 +339,10 @@ class LeakageTask(ConfigurableTask):  # type: ignore[misc]
         if self.lacking is not None:
             raise UntestableQuestion(self.lacking)
         question = self.question(doc)
-        if self.seal is not None or self.probe.needs_drawn_orders:
-            refuse_untestable(self, question)
+        if self.probe.needs_drawn_orders:
+            refuse_undrawn(self.orders)
+        if self.seal is not None:
+            refuse_untestable(self.probe, self.seal, question)
         requests = self.pooled_probe.requests(question)
         asks_control = self.asks_control and not self._may_have_natural_order(doc)
         control = self.pooled_probe.control(question) if asks_control else ()
