@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
@@ -22,7 +21,6 @@ from lm_eval_leakage.files import (
     publish_files,
     set_aside,
     try_to_write,
-    write_once,
 )
 from tests.limits import full_disk
 
@@ -150,15 +148,6 @@ def test_a_read_only_place_is_reported_before(tmp_path: Path, monkeypatch, place
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)  # root may write anywhere
     with pytest.raises(ValueError, match="read-only.; choose another place"):
         check_writable(tmp_path / place, folder=folder)
-
-
-def test_of_several_that_write_a_file_once_one_does_and_is_told_so(tmp_path: Path) -> None:
-    file = tmp_path / "marks" / "job.json"
-    with ThreadPoolExecutor(8) as pool:
-        told = list(pool.map(lambda number: write_once(file, str(number)), range(40)))
-    assert sum(told) == 1
-    assert file.read_text() == str(told.index(True))
-    assert [path.name for path in file.parent.iterdir()] == ["job.json"]
 
 
 # ---------------------------------------------------------------------- a folder with secrets

@@ -256,6 +256,10 @@ class UnitQueue:
         self._out.add(unit)
         return unit
 
+    def given_up(self, model: str) -> list[Unit]:
+        """The units of a model that were waiting, and no longer are."""
+        return list(self._waiting.pop(model, ()))
+
     def returned(self, attempt: Attempt) -> None:
         """Takes note of how an attempt at a unit that was taken has ended; what is told twice counts once."""
         unit = attempt.unit
@@ -264,7 +268,7 @@ class UnitQueue:
         self._out.remove(unit)
         self._count(attempt)
         if not attempt.ok and not self._is_given_up(unit):
-            self._waiting[unit.model].append(unit)
+            self._waiting.setdefault(unit.model, deque()).append(unit)
 
     def _count(self, attempt: Attempt) -> None:
         self._tried[attempt.unit] += 1

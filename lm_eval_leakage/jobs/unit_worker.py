@@ -18,16 +18,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, TextIO
+from typing import Any
 
-from lm_eval_leakage.files import atomic_remove, atomic_write, log_to_add_to, remove_parts, standard_output
+from lm_eval_leakage.files import atomic_remove, atomic_write, log_to_add_to, remove_parts
 from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.request_tokens import tokens_of
 from lm_eval_leakage.harness.saved_run import one_loaded_model, run_saved
 from lm_eval_leakage.harness.seams.backends import KeptModels
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.harness.task_shelf import TaskShelf
-from lm_eval_leakage.jobs.engines import Begun, Tell, now
+from lm_eval_leakage.jobs.engines import Begun, Tell, now, too_long
 from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, UnitQueue, read_json
 from lm_eval_leakage.jobs.manifest import (
     IDENTITY_OF_UNIT,
@@ -75,20 +75,6 @@ def written_to(log: Path) -> Iterator[None]:
                 os.close(kept)
 
 
-@contextmanager
-def only_for_us() -> Iterator[TextIO]:
-    """Stdout as a stream for the block; whatever else is written to stdout meanwhile goes to stderr."""
-    sys.stdout.flush()
-    kept = os.dup(STDOUT)
-    os.dup2(STDERR, STDOUT)
-    try:
-        with standard_output(kept) as stream:
-            yield stream
-    finally:
-        os.dup2(kept, STDOUT)
-        os.close(kept)
-
-
 class TimeIsUp(BaseException):
     """An attempt took longer than the plan allows. No Exception, so that no task or backend catches it."""
 
@@ -111,15 +97,6 @@ def time_limit(minutes: float | None) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def too_long(minutes: float) -> str:
-    return f"it took longer than minutes: {minutes:g} allows; give more, or more shards"
-
-
-def engine_limit(minutes: float | None) -> float | None:
-    """Seconds after which an engine ends a worker that has not kept the limit itself."""
-    return None if minutes is None else 60 * minutes + max(30.0, 6 * minutes)
 
 
 logger = logging.getLogger(__name__)

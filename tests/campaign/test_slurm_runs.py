@@ -124,7 +124,7 @@ def test_a_job_at_its_time_limit_goes_back_to_the_queue_and_continues(tmp_path: 
     (lost,) = [attempt for attempt in heard if attempt.lost]
     assert lost.unit == begun_units[0]
     assert "put back in the queue" in str(lost.error)
-    assert len(list((folder.path / "slurm" / "at").glob("*.json"))) == 1  # one job did it all
+    assert len(list((folder.path / "slurm" / "at").glob("*.txt"))) == 1  # one job did it all
 
 
 def test_jobs_on_this_machine_end_when_their_driver_is_interrupted(tmp_path: Path) -> None:
