@@ -183,67 +183,20 @@ def test_a_full_disk_leaves_no_folder(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-# ---------------------------------------------------------------------- writers that see one process id, and kills
-
-N_WRITERS, N_WRITES, SIZE = 4, 25, 50_000
+# ---------------------------------------------------------------------- kills
 
 
-def forked(run: Callable[[], object]) -> int:
-    """The process id of a child that runs `run`, sees this process's id as its own, and exits with 1 if it raises."""
-    own = os.getpid()
-    child = os.fork()
-    if child:
-        return child
-    try:
-        os.getpid = lambda: own  # as in containers, where every process is number 1
-        run()
-    except BaseException:
-        os._exit(1)
-    os._exit(0)
-
-
-def exit_codes(children: list[int]) -> list[int]:
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-
-
-def kill_in(run: Callable[[], object]) -> None:
-    """Runs `run` in a process that is killed when it flushes a file to disk."""
-
+def kill_in(run: Callable[[], object], owner: object = os, name: str = "fsync") -> None:
+    """Runs `run` in a process that is killed at its first call of `owner.name`."""
     child = os.fork()
     if child == 0:
-        os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+        setattr(owner, name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
         run()
-    assert exit_codes([child]) == [-signal.SIGKILL]
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_writers_with_one_process_id_write_one_file_and_every_read_sees_a_whole_one(tmp_path: Path) -> None:
-    file = tmp_path / "verdicts.json"
-    atomic_write(file, "0" * SIZE)
-
-    def write(letter: str) -> None:
-        for _ in range(N_WRITES):
-            atomic_write(file, letter * SIZE)
-
-    children = [forked(lambda letter=letter: write(letter)) for letter in "1234"[:N_WRITERS]]
-    seen = set()
-    while any(os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None for child in children):
-        text = file.read_text()
-        seen.add((len(text), len(set(text))))
-    assert exit_codes(children) == [0] * N_WRITERS
-    assert seen <= {(SIZE, 1)}
-    assert names(tmp_path) == ["verdicts.json"]
-
-
-def test_of_writers_with_one_process_id_none_finds_a_folder_unwritable(tmp_path: Path) -> None:
-    def look() -> None:
-        for _ in range(N_WRITES):
-            try_to_write(tmp_path)
-
-    assert exit_codes([forked(look) for _ in range(N_WRITERS)]) == [0] * N_WRITERS
 
 
 def test_a_key_that_a_kill_left_is_removed_by_the_next_write_into_that_folder(tmp_path: Path) -> None:
@@ -255,11 +208,7 @@ def test_a_key_that_a_kill_left_is_removed_by_the_next_write_into_that_folder(tm
 
 def test_a_removal_that_was_killed_is_completed_by_the_next_write(tmp_path: Path) -> None:
     atomic_write(tmp_path / "a" / "file", "text")
-    child = os.fork()
-    if child == 0:
-        files.shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-        atomic_remove(tmp_path / "a")
-    assert exit_codes([child]) == [-signal.SIGKILL]
+    kill_in(lambda: atomic_remove(tmp_path / "a"), files.shutil, "rmtree")
     assert "a" not in names(tmp_path)
     assert len(names(tmp_path)) == 2
     atomic_write(tmp_path / "b", "")

@@ -139,10 +139,12 @@ class CampaignWorker:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
     def run(self, unit: Unit) -> Attempt:
-        if self._worker is None:
+        if self._maker is None:
             from lm_eval_leakage.jobs.unit_worker import UnitWorker  # late: it loads the harness
 
-            self._worker = self._held.enter_context((self._maker or UnitWorker)(*self._made_from))
+            self._maker = UnitWorker
+        if self._worker is None:
+            self._worker = self._held.enter_context(self._maker(*self._made_from))
         attempt: Attempt = self._worker.run(unit)
         return attempt
 

@@ -56,12 +56,6 @@ def test_a_finished_campaign_asks_nothing_and_shards_give_the_rows_of_the_whole(
     assert len(list((tmp_path / "sharded" / "runs").glob("*/*/*/*"))) == 12
 
 
-@pytest.mark.model
-def test_drawn_questions_are_the_same_in_runs_and_audits(here: Run, settings: dict[str, Any], tmp_path: Path) -> None:
-    here(settings, questions=5, shards=2, seed=3)
-    assert [(row["n"], row["n_tested"]) for row in rows(tmp_path / "out")] == [(5, 5), (5, 5)]
-
-
 # ---------------------------------------------------------------------- what fails
 
 
@@ -128,23 +122,6 @@ def test_a_task_may_be_added_and_any_other_plan_in_the_same_folder_is_refused_wi
     assert len(lines(tmp_path / "counts", ASKED)) == 2 * n_asked
     with pytest.raises(ValueError, match=r"has another campaign: questions was 'all' and is 6; give another output"):
         here(settings, questions=6)
-
-
-# ---------------------------------------------------------------------- manifest
-
-
-@pytest.mark.model
-def test_the_manifest_has_plan_versions_seed_models_data_and_digests(here: Run, settings: dict[str, Any]) -> None:
-    manifest = here(settings, seed=7, questions=6).folder.manifest()
-    assert manifest["plan"]["tasks"] == ["quiz", "riddle"]
-    assert manifest["seeds"]["drawing"] == 7
-    assert {"python", "lm_eval", "torch", "transformers", "datasets", "lm-eval-leakage"} <= set(manifest["versions"])
-    assert manifest["models"]["a"]["pretrained"] == "m"
-    assert [one["n"] for one in manifest["data"]["quiz"]] == [N]
-    assert set(manifest["units"]) == {
-        f"a/{task}/{kind}/0of1" for task in settings["tasks"] for kind in ("run", "leakage_perm")
-    }
-    assert len(manifest["sessions"]) == 1
 
 
 @pytest.mark.model

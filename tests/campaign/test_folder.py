@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -42,12 +41,6 @@ def test_what_is_not_an_id_is_refused(text: str) -> None:
         Unit.of_id(text)
 
 
-def test_an_audit_is_named_after_its_task_and_a_single_shard_is_the_whole() -> None:
-    assert Unit("a", "t", "leakage_perm", 1, 4).asked == "t_leakage_perm"
-    assert (Unit("a", "t", "run", 1, 4).asked, Unit("a", "t", "run", 1, 4).metadata) == ("t", {"shard": "1/4"})
-    assert Unit("a", "t", "run", 0, 1).metadata == {}
-
-
 # ---------------------------------------------------------------------- the folder
 
 
@@ -67,16 +60,6 @@ def test_a_unit_is_done_when_its_files_are_moved_and_is_then_never_replaced(tmp_
     assert (folder.run_of(ONE) / "results.json").read_text() == "first"
 
 
-def test_attempts_of_all_workers_are_read_in_their_order_without_incomplete_lines(tmp_path: Path) -> None:
-    told = [attempt(ONE, 3, worker="v"), attempt(OTHER, 1), attempt(ONE, 2)]
-    for own in told:
-        CampaignFolder(tmp_path).record(own)
-    first, *_ = files = sorted((tmp_path / "attempts").iterdir())
-    first.write_text(first.read_text() + first.read_text()[:40])
-    assert len(files) == 3
-    assert CampaignFolder(tmp_path).attempts() == [told[1], told[2], told[0]]
-
-
 def test_a_unit_failed_if_its_last_attempt_did_and_it_is_not_done(tmp_path: Path) -> None:
     folder = CampaignFolder(tmp_path)
     for own in (attempt(ONE, 1), attempt(OTHER, 2), attempt(ONE, 3), attempt(OTHER, 4, ok=True)):
@@ -84,21 +67,6 @@ def test_a_unit_failed_if_its_last_attempt_did_and_it_is_not_done(tmp_path: Path
     complete(folder, OTHER, "x")
     folder.publish(OTHER)
     assert folder.failed([ONE, OTHER]) == [attempt(ONE, 3)]
-
-
-def test_the_lock_of_a_unit_is_free_when_its_process_is_killed(tmp_path: Path) -> None:
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        with CampaignFolder(tmp_path).sole_use(ONE):
-            os.write(write, b"x")
-            os.kill(os.getpid(), 9)
-    os.read(read, 1)
-    os.waitpid(child, 0)
-    with CampaignFolder(tmp_path).sole_use(ONE):
-        pass
-    os.close(read)
-    os.close(write)
 
 
 @pytest.mark.parametrize("line", ["", "{}", "[]", '{"unit": 1}', '{"unit": "a/t/run/0of1", "more": 1}'])

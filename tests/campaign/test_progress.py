@@ -52,15 +52,6 @@ def test_the_time_left_is_that_of_units_of_the_same_kind() -> None:
     assert progress(Clock()).seconds_left() == 2 * 10.0 + 3 * 40.0
 
 
-def test_two_workers_need_half_the_time() -> None:
-    clock = Clock()
-    found = Progress(RUNS, RUNS, clock)
-    clock.now = 10.0
-    for unit in RUNS[:2]:
-        found.ended(attempt(unit))
-    assert found.seconds_left() == 10.0
-
-
 def test_before_the_first_unit_is_done_no_time_is_known_and_what_succeeds_at_last_has_not_failed() -> None:
     assert Progress(RUNS, RUNS).seconds_left() is None
     found = progress(Clock())

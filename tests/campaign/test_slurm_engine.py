@@ -203,15 +203,10 @@ def made(output: Path, address: str | None = THIS_MACHINE, **told: object) -> Sl
     return engine_of("slurm", address, plan(output, slurm=told), CampaignFolder(output))
 
 
-def test_names_of_sbatch_and_of_submitit_are_passed_on(tmp_path: Path) -> None:
-    more = {"additional_parameters": {"reservation": "eval"}, "slurm_qos": "low", "array_parallelism": 4}
-    made(tmp_path, partition="gpu", timeout_min=60, mem_gb=8, cpus_per_task=2, **more)
-
-
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ({"partitoin": "gpu"}, "partitoin"),
+        ({"partitoin": "gpu", "timeout_min": 60, "slurm_qos": "low", "mem_gb": 8}, "partitoin"),
         ({"timeout_min": "4 hours"}, "timeout_min"),
         ({"nodes": 2}, "a job is one process on one node"),
         ({"slurm_ntasks_per_node": 8}, "a job is one process on one node"),

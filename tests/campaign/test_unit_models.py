@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.jobs.driver import CampaignOutcome
-from lm_eval_leakage.jobs.folder import UNIT_FILE, CampaignFolder
+from lm_eval_leakage.jobs.folder import UNIT_FILE
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, REPLACED, UNKNOWN, differs, refuse_another
 from lm_eval_leakage.jobs.plan import Unit, plan_of
 from lm_eval_leakage.jobs.verify import verify
@@ -71,18 +71,6 @@ def test_units_of_weights_that_were_retrained_under_the_same_path_are_run_again_
     (sentence,) = [one for one in said if "run again" in one]
     assert sentence.startswith("4 units of a are run again, since they are of another model (weights ")
     assert f"the earlier ones are now in {trained['output_path']}/{REPLACED}/" in sentence
-
-
-@pytest.mark.model
-def test_a_plan_that_grows_does_not_mix_two_models(here: Run, trained: dict[str, Any], weights: Path) -> None:
-    here(trained | {"tasks": ["quiz"]})
-    weights.write_text("2")
-    outcome = here(trained)
-    identities = [one[IDENTITY_OF_UNIT] for one in told(outcome)["units"].values()]
-    assert len(identities) == 4
-    assert all(one == identities[0] for one in identities)
-    assert len(told(outcome)[REPLACED]) == 2
-    assert verify(outcome.folder).found == ()
 
 
 @pytest.mark.model
@@ -156,7 +144,3 @@ def test_what_this_machine_does_not_see_is_no_difference_and_anything_else_is() 
     assert differs(seen, {**seen, "dtype": "float16"}) == "dtype bfloat16, now float16"
     assert differs(seen, {**seen, "apply_chat_template": "True"}) == "apply_chat_template not given, now True"
     assert differs({}, seen) == UNKNOWN
-
-
-def test_a_folder_without_units_has_nothing_to_refuse(tmp_path: Path) -> None:
-    refuse_another(CampaignFolder(tmp_path), "a", {"backend": "hf"})

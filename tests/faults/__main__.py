@@ -84,7 +84,6 @@ def attacks(folder: Path, small: bool, seed: int) -> dict[str, Callable[[], Tall
         "check_changes": lambda: changes.changes(place("check_changes"), tries(100, 1), is_campaign=False),
         "campaign_changes": lambda: changes.changes(place("campaign_changes"), tries(100, 1), is_campaign=True),
         "damaged_answers": lambda: stores.damaged_answers(place("damaged_answers"), tries(45, 2), rng),
-        "tampered_campaigns": lambda: units.tampered_campaigns(place("tampered"), tries(96, 8), rng),
         "damaged_units": lambda: units.damaged_units(place("damaged_units"), tries(80, 3), rng),
         "two_campaigns": lambda: units.two_at_once(place("two_campaigns"), tries(5, 1)),
         "kills_at_renames": lambda: units.kills_at_renames(place("renames"), tries(40, 2), rng),
