@@ -130,9 +130,9 @@ def test_a_folder_that_was_moved_gives_the_same_tables(here: Run, settings: dict
     (log,) = folder.run_of(Unit.of_id("a/quiz/run/0of2")).rglob("samples_*.jsonl")
     assert "problems" in (folder.path / "leaderboard.json").read_text()
     log.write_text(log.read_text() + "{")
-    write_tables(folder)
+    write_tables(folder, print)
     assert log.name in (folder.path / "leaderboard.json").read_text()
     before = {name: (folder.path / name).read_text() for name in TABLE_FILES}
     folder.path.rename(tmp_path / "moved")
-    write_tables(CampaignFolder(tmp_path / "moved"))
+    write_tables(CampaignFolder(tmp_path / "moved"), print)
     assert {name: (tmp_path / "moved" / name).read_text() for name in TABLE_FILES} == before

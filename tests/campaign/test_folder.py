@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
@@ -116,20 +115,7 @@ def test_a_worker_gets_units_of_its_model_alone_and_each_once_and_what_failed_la
     first = queue.take("a")
     assert first is not None
     queue.returned(attempt(first))
-    queue.returned(attempt(first, lost=True))  # told twice, which counts once
     assert [queue.take("a"), queue.take("a")] == [UNITS[1], first]
-
-
-def test_it_is_finished_when_every_unit_is_done_or_given_up() -> None:
-    rng, queue, done = random.Random(0), UnitQueue(UNITS, small_plan(retries=1)), []
-    while not queue.finished:
-        unit = queue.take(rng.choice(["a", "b"]))
-        if unit is not None:
-            ok = rng.random() < 0.5
-            queue.returned(attempt(unit, ok=ok, lost=rng.random() < 0.5))
-            done += [unit] if ok else []
-    assert len(set(done)) == len(done)
-    assert queue.models_with_work() == {}
 
 
 # ---------------------------------------------------------------------- the user's own files

@@ -59,24 +59,6 @@ def test_a_campaign_that_is_killed_at_random_moments_ends_as_if_it_had_not_been(
     assert verify(ended.folder).found == ()
 
 
-@pytest.mark.parametrize("moment", ["lm_eval_leakage.jobs.folder.CampaignFolder.record", "publish"])
-def test_a_worker_that_is_killed_around_the_move_of_its_unit_asks_nothing_again(
-    here: Run, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    """Before the move, when all files are written, and after it, before the attempt is recorded."""
-    target = moment if "." in moment else f"lm_eval_leakage.jobs.folder.CampaignFolder.{moment}"
-
-    def campaign() -> CampaignOutcome:
-        monkeypatch.setattr(target, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-        return here(settings, tasks=["quiz"], audits=[])
-
-    assert killed(campaign, tmp_path / "log")
-    n_asked = len(lines(tmp_path / "counts", ASKED))
-    outcome = here(settings, tasks=["quiz"], audits=[])
-    assert (outcome.n_done, len(lines(tmp_path / "counts", ASKED))) == (1, n_asked)
-    assert len(list((tmp_path / "out" / "runs").rglob("results_*.json"))) == 1
-
-
 # ---------------------------------------------------------------------- workers as processes of their own
 
 
