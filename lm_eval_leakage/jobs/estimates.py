@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from itertools import product
 from typing import TYPE_CHECKING
 
 from lm_eval_leakage.files import check_writable
@@ -32,12 +31,16 @@ ANY = "*"
 
 @dataclass(frozen=True)
 class Impossible:
-    """Units that cannot be done, and why. `*` stands for any model, task or audit."""
+    """Units that cannot be done, and why. `*` stands for any model, task or audit, not for a run."""
 
     model: str
     task: str
     kind: str
     reason: str
+
+    def covers(self, unit: Unit) -> bool:
+        is_of_kind = self.kind == unit.kind or (self.kind == ANY and unit.kind != RUN)
+        return self.model in (ANY, unit.model) and self.task in (ANY, unit.task) and is_of_kind
 
 
 @dataclass(frozen=True)
@@ -52,14 +55,7 @@ class CheckedPlan:
 
     def units(self) -> list[Unit]:
         """Those that can be done."""
-        known = {(one.model, one.task, one.kind) for one in self.impossible}
-        return [
-            unit
-            for unit in units_of(self.plan)
-            if known.isdisjoint(
-                product((unit.model, ANY), (unit.task, ANY), (unit.kind, *([] if unit.kind == RUN else [ANY])))
-            )
-        ]
+        return [unit for unit in units_of(self.plan) if not any(one.covers(unit) for one in self.impossible)]
 
 
 def checked(plan: Plan) -> CheckedPlan:

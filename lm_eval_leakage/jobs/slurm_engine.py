@@ -221,9 +221,9 @@ class SlurmJobs:
         if any(job.cluster == CLUSTER for job in self.live) and time.monotonic() - self._asked > ASK_S:
             in_queue, self._asked = queued(), time.monotonic()
 
-        def has_ended(job: SlurmJob, handle: Any) -> bool:
+        def has_ended(job: SlurmJob, handle: Any) -> Any:
             if job.cluster == THIS_MACHINE:
-                return not local_processes(handle)
+                return handle.done() and not local_processes(handle)
             return handle.paths.result_pickle.exists() or (in_queue is not None and handle.job_id not in in_queue)
 
         return [job for job, handle in self.live.items() if has_ended(job, handle)]
@@ -243,6 +243,8 @@ class SlurmJobs:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(processes, timeout=ENDING_S)
+        for handle in local:
+            handle.done()  # or its process would stay behind as a zombie
         on_cluster = [str(handle.job_id) for job, handle in self.live.items() if job.cluster == CLUSTER]
         ids = " ".join(sorted({job_id.partition("_")[0] for job_id in on_cluster}))
         return ids and f"the jobs go on; start the same command again to watch them, or end them with: scancel {ids}"

@@ -13,9 +13,7 @@ import pytest
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import Plan, units_of
 from lm_eval_leakage.jobs.ray_engine import RayEngine
-from lm_eval_leakage.jobs.unit_worker import UnitWorker
-from lm_eval_leakage.jobs.verify import board_of, tables_of
-from tests.campaign.campaigns import begun, benchmark, plan_for, without_environment
+from tests.campaign.campaigns import begun, benchmark, in_one_process, numbers, plan_for, without_environment
 from tests.campaign.ray_nodes import SmallCluster, a_cluster
 
 pytestmark = pytest.mark.model  # starts processes of Ray
@@ -37,24 +35,6 @@ def a_plan(place: Path, output: str, shards: int, **more) -> Plan:
     named = [{"name": one, "model": "scripted", "model_args": {"seed": one}} for one in MODELS]
     told = {"models": named, "tasks": list(BENCHMARKS), "audits": AUDITS, "shards": shards, "minutes": 5}
     return plan_for(place, place / output, **(told | more))
-
-
-def in_one_process(plan: Plan) -> CampaignFolder:
-    folder = begun(plan)
-    for model in plan.models:
-        with UnitWorker(plan, model.name, folder, "alone") as worker:
-            attempts = [worker.run(unit) for unit in units_of(plan) if unit.model == model.name]
-        assert all(attempt.ok for attempt in attempts), attempts
-    return folder
-
-
-def numbers(folder: CampaignFolder) -> dict[str, str]:
-    """The tables that have nothing but numbers and names."""
-    board = board_of(folder)
-    assert board is not None
-    assert not board.problems
-    texts = tables_of(board)
-    return {name: texts[name] for name in ("leaderboard.csv", "leaderboard.json", "leaderboard.md")}
 
 
 class LosesNodes:

@@ -143,14 +143,12 @@ from lm_eval_leakage.jobs.ray_engine import RayEngine
 from lm_eval_leakage.jobs.plan import units_of
 from tests.campaign.unloaded_worker import UnloadedWorker, a_plan
 plan, folder = a_plan(2, ("one", "hangs_once")), CampaignFolder(sys.argv[1])
-RayEngine(plan, folder, sys.argv[2] or None, UnloadedWorker).carry_out(units_of(plan), print, print)
+RayEngine(plan, folder, None, UnloadedWorker).carry_out(units_of(plan), print, print)
 """
 
 
-@pytest.mark.parametrize("place", ["cluster", "this machine"])
-def test_the_workers_of_a_killed_driver_end_and_its_successor_asks_what_is_missing(address, folder, place) -> None:
-    where = address if place == "cluster" else ""
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, folder.path, where], stdout=subprocess.DEVNULL)
+def test_the_workers_of_a_killed_driver_end_and_its_successor_asks_what_is_missing(address, folder) -> None:
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, folder.path], stdout=subprocess.DEVNULL)
     first = folder.path / "first"
     wait_for(lambda: len(list(first.glob("*"))) == 2)
     driver.send_signal(signal.SIGKILL)
