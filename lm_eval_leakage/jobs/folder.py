@@ -95,7 +95,7 @@ class CampaignFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._records: dict[str, Path] = {}
+        self._own = f"{socket.gethostname()}-{uuid4().hex}"
 
     @property
     def plan(self) -> Plan:
@@ -163,10 +163,7 @@ class CampaignFolder:
 
     def record(self, attempt: Attempt) -> None:
         """Adds an attempt to a file of this process and worker, so that no file has two writers."""
-        name = attempt.worker
-        if name not in self._records:
-            self._records[name] = self.path / ATTEMPTS / f"{name}-{socket.gethostname()}-{uuid4().hex}.jsonl"
-        add_record(self._records[name], attempt.as_line)
+        add_record(self.path / ATTEMPTS / f"{attempt.worker}-{self._own}.jsonl", attempt.as_line)
 
     def attempts(self) -> list[Attempt]:
         return new_attempts(self.path, {})

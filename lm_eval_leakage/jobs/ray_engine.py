@@ -246,9 +246,10 @@ class RayEngine(Crew[RayWorker]):
     def _drop_hopeless(self) -> None:
         """Workers that wait for more CPUs than any node has left, and models for which no node is large enough once
         nothing else goes on."""
-        most, moment = max(amounts("CPU"), default=0.0), time.monotonic()
-        for worker in [one for one in self.workers if one.unit is None and 1 < one.n_cpus > most]:
-            self.remove(worker)
+        moment = time.monotonic()
+        for worker in [one for one in self.workers if one.unit is None and one.n_cpus > 1]:
+            if worker.n_cpus > max(amounts("CPU"), default=0.0):
+                self.remove(worker)
         if any(worker.unit for worker in self.workers):
             self._last_running = moment
         elif moment - self._last_running > self._patience:
