@@ -13,7 +13,7 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
@@ -122,7 +122,6 @@ def _kernel() -> str:
     return sha256(told).hexdigest()[:8]
 
 
-WRITE_BUFFER = 2**20  # bytes
 DEVICES = (Path("/dev"), Path("/dev/fd"))
 LOCK = ".lock"
 
@@ -163,27 +162,6 @@ def atomic_write(file: Path, text: str) -> None:
         stream.write(text)
 
 
-def write_once(file: Path, text: str) -> bool:
-    """Writes `text` to `file` unless it exists, and tells whether it did: of several processes, on any nodes of a
-    shared file system, one is told so. The file is complete when it appears."""
-    with own_part(file) as (part, stream):
-        stream.write(text.encode())
-        _flush(stream)
-        try:
-            os.link(part, file)
-        except FileExistsError:
-            return False
-    _flush_folder(file.parent)
-    return True
-
-
-def append_lines(file: Path, lines: Iterable[bytes]) -> None:
-    """Adds lines to a file of another program, which writes the first ones; not atomic, so that whoever uses it looks
-    at the file afterwards. Raises OSError if that fails."""
-    with file.open("ab", buffering=WRITE_BUFFER) as stream:
-        stream.writelines(lines)
-
-
 def add_record(file: Path, line: str) -> None:
     """Adds a line to a file that only this process writes, and waits until it is on disk. A kill may leave the last
     line incomplete."""
@@ -198,11 +176,6 @@ def log_to_add_to(file: Path) -> TextIO:
     """A log, open at its end; every line is written at once."""
     file.parent.mkdir(parents=True, exist_ok=True)
     return file.open("a", buffering=1, encoding="utf-8", errors="replace")
-
-
-def standard_output(descriptor: int) -> TextIO:
-    """A stream to an open file descriptor, which stays open."""
-    return os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
 
 
 def published(finished: Path, folder: Path) -> bool:

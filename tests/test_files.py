@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
@@ -21,7 +20,6 @@ from lm_eval_leakage.files import (
     check_writable,
     publish_files,
     try_to_write,
-    write_once,
 )
 from tests.limits import full_disk
 
@@ -29,11 +27,6 @@ from tests.limits import full_disk
 def write_and_fail(stream: IO, what: str) -> None:
     stream.write(what)
     raise RuntimeError
-
-
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
-    atomic_write(tmp_path / "new" / "folder" / "a.txt", "öne\r\ntwo\n")
-    assert (tmp_path / "new" / "folder" / "a.txt").read_bytes() == "öne\r\ntwo\n".encode()
 
 
 def test_an_error_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -69,14 +62,6 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "a.txt").read_text() == "new"
 
 
-def test_a_file_that_is_not_regular_is_written_to_directly(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    reader = subprocess.Popen(["cat", str(tmp_path / "pipe")], stdout=subprocess.PIPE)
-    atomic_write(tmp_path / "pipe", "text")
-    assert reader.communicate()[0] == b"text"
-    assert (tmp_path / "pipe").is_fifo()
-
-
 @pytest.mark.parametrize("piped", [True, False])
 def test_standard_output_is_written_to_whatever_it_is(tmp_path: Path, piped: bool) -> None:
     script = "from pathlib import Path; from lm_eval_leakage.files import atomic_write\n"
@@ -88,9 +73,9 @@ def test_standard_output_is_written_to_whatever_it_is(tmp_path: Path, piped: boo
     assert [file.name for file in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:
-    atomic_write(tmp_path / "a.txt", "a\ud800b")
-    assert (tmp_path / "a.txt").read_text() == "a?b"
+def test_what_is_written_is_what_is_read_but_for_a_lone_surrogate(tmp_path: Path) -> None:
+    atomic_write(tmp_path / "new" / "folder" / "a.txt", "öne\r\na\ud800b")
+    assert (tmp_path / "new" / "folder" / "a.txt").read_bytes() == "öne\r\na?b".encode()
 
 
 def folder_with(place: Path, text: str = "text") -> Path:
@@ -144,15 +129,6 @@ def test_a_read_only_place_is_reported_before(tmp_path: Path, monkeypatch, place
         check_writable(tmp_path / place, folder=folder)
 
 
-def test_of_several_that_write_a_file_once_one_does_and_is_told_so(tmp_path: Path) -> None:
-    file = tmp_path / "marks" / "job.json"
-    with ThreadPoolExecutor(8) as pool:
-        told = list(pool.map(lambda number: write_once(file, str(number)), range(40)))
-    assert sum(told) == 1
-    assert file.read_text() == str(told.index(True))
-    assert [path.name for path in file.parent.iterdir()] == ["job.json"]
-
-
 # ---------------------------------------------------------------------- a folder with secrets
 
 
@@ -186,67 +162,20 @@ def test_a_full_disk_leaves_no_folder(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-# ---------------------------------------------------------------------- writers that see one process id, and kills
-
-N_WRITERS, N_WRITES, SIZE = 4, 25, 50_000
+# ---------------------------------------------------------------------- kills
 
 
-def forked(run: Callable[[], object]) -> int:
-    """The process id of a child that runs `run`, sees this process's id as its own, and exits with 1 if it raises."""
-    own = os.getpid()
-    child = os.fork()
-    if child:
-        return child
-    try:
-        os.getpid = lambda: own  # as in containers, where every process is number 1
-        run()
-    except BaseException:
-        os._exit(1)
-    os._exit(0)
-
-
-def exit_codes(children: list[int]) -> list[int]:
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-
-
-def kill_in(run: Callable[[], object]) -> None:
-    """Runs `run` in a process that is killed when it flushes a file to disk."""
-
+def kill_in(run: Callable[[], object], owner: object = os, name: str = "fsync") -> None:
+    """Runs `run` in a process that is killed at its first call of `owner.name`."""
     child = os.fork()
     if child == 0:
-        os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+        setattr(owner, name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
         run()
-    assert exit_codes([child]) == [-signal.SIGKILL]
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_writers_with_one_process_id_write_one_file_and_every_read_sees_a_whole_one(tmp_path: Path) -> None:
-    file = tmp_path / "verdicts.json"
-    atomic_write(file, "0" * SIZE)
-
-    def write(letter: str) -> None:
-        for _ in range(N_WRITES):
-            atomic_write(file, letter * SIZE)
-
-    children = [forked(lambda letter=letter: write(letter)) for letter in "1234"[:N_WRITERS]]
-    seen = set()
-    while any(os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None for child in children):
-        text = file.read_text()
-        seen.add((len(text), len(set(text))))
-    assert exit_codes(children) == [0] * N_WRITERS
-    assert seen <= {(SIZE, 1)}
-    assert names(tmp_path) == ["verdicts.json"]
-
-
-def test_of_writers_with_one_process_id_none_finds_a_folder_unwritable(tmp_path: Path) -> None:
-    def look() -> None:
-        for _ in range(N_WRITES):
-            try_to_write(tmp_path)
-
-    assert exit_codes([forked(look) for _ in range(N_WRITERS)]) == [0] * N_WRITERS
 
 
 def test_a_key_that_a_kill_left_is_removed_by_the_next_write_into_that_folder(tmp_path: Path) -> None:
@@ -258,11 +187,7 @@ def test_a_key_that_a_kill_left_is_removed_by_the_next_write_into_that_folder(tm
 
 def test_a_removal_that_was_killed_is_completed_by_the_next_write(tmp_path: Path) -> None:
     atomic_write(tmp_path / "a" / "file", "text")
-    child = os.fork()
-    if child == 0:
-        files.shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-        atomic_remove(tmp_path / "a")
-    assert exit_codes([child]) == [-signal.SIGKILL]
+    kill_in(lambda: atomic_remove(tmp_path / "a"), files.shutil, "rmtree")
     assert "a" not in names(tmp_path)
     assert len(names(tmp_path)) == 2
     atomic_write(tmp_path / "b", "")

@@ -176,13 +176,12 @@ def _end(failed: Sequence[str], unjudged: str) -> None:
 
 
 def _carry_out(plan: Plan, tflops: float) -> None:
-    from lm_eval_leakage.jobs.estimates import as_text, check_early, checked, estimates
+    from lm_eval_leakage.jobs.estimates import check_early, checked, foreseen
 
     check_early(plan)
     if plan.dry_run:
         note("reading the tasks ...")
-        prepared = checked(plan)
-        say(as_text(prepared, *estimates(prepared, note), tflops))
+        say(foreseen(checked(plan), tflops, note))
         return
     from lm_eval_leakage.jobs.driver import run_campaign  # seconds
 

@@ -82,12 +82,12 @@ def _test_orders(args: argparse.Namespace) -> None:
 
 def _count(args: argparse.Namespace) -> None:
     from lm_eval_leakage.harness.backends import backend_of, why_cannot_answer
-    from lm_eval_leakage.harness.costs import AS_GIVEN, Speed, as_markdown, as_records, costs, speed_of
+    from lm_eval_leakage.harness.costs import Speed, as_markdown, as_records, costs, speed_of
 
     names = [name for name in args.what.split(",") if name]
     backend_of(args.model)  # refuses an unknown name now
     _refuse_keys(args.metadata, names)
-    speed = Speed(args.tokens_per_second or 0.0, AS_GIVEN)
+    speed = Speed(args.tokens_per_second or 0.0)
     if (args.parameters is None) != (args.tflops is None):
         raise ValueError("--parameters and --tflops need each other: time is 2 x parameters x tokens / FLOP/s")
     if args.parameters is not None:
@@ -102,7 +102,7 @@ def _count(args: argparse.Namespace) -> None:
         include_paths=[part for part in (args.include_path or "").split(":") if part],
         apply_chat_template=args.apply_chat_template or False,
     )
-    refusals = {one.size.method: why_cannot_answer(args.model, one.size.method) for one in found}
+    refusals = {one.method: why_cannot_answer(args.model, one.method) for one in found.values()}
     told = (found, args.model, speed, refusals)
     _say(args, as_records(*told), as_markdown(*told))
 

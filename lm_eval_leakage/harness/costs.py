@@ -1,17 +1,11 @@
-"""What a run of a task will ask, known before a model is loaded: its requests, and how many tokens they are.
-
-What runs of tasks and audits will ask, counted with a tokenizer and without a model.
-
-Costs as a table with sentences, and as records for JSON.
-"""
+"""What runs of tasks and audits will ask: requests and tokens, counted with a tokenizer and without a model."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -201,14 +195,6 @@ USUAL_QUESTIONS = 200
 FEWEST_PER_TASK = 8  # of a group: its tasks may differ, and each has few-shot examples of its own
 
 
-@dataclass(frozen=True)
-class TaskCost:
-    """What one task, group or audit asks."""
-
-    task: str
-    size: RunSize
-
-
 def costs(
     tasks: Sequence[str],
     tokenizer: str,
@@ -219,8 +205,8 @@ def costs(
     num_fewshot: int | None = None,
     include_paths: Sequence[str] = (),
     apply_chat_template: bool | str = False,
-) -> list[TaskCost]:
-    """The cost of each task.
+) -> dict[str, RunSize]:
+    """The size of each task.
 
     tasks: tasks, groups, tags and audits of lm_eval
     tokenizer: a folder, or a name of the Hugging Face Hub
@@ -231,22 +217,17 @@ def costs(
     Raises ValueError or OSError if there is no such task or tokenizer.
     """
     stand_in = TokenizerOnly(tokenizer, {})
-    chat = _chat(stand_in, apply_chat_template)
+    if apply_chat_template:
+        stand_in.chat_template(apply_chat_template)  # chooses one of several by name, as lm_eval does
+    chat = stand_in.apply_chat_template if apply_chat_template else None
     shelf = TaskShelf(include_paths)
-    found = []
+    found = {}
     for name in shelf.names_with_audits(tasks):
         loaded = list(shelf.load(name, metadata).leaves.values())
         for task in loaded:
             prepare_to_count(task, stand_in, num_fewshot)
-        found.append(TaskCost(name, _size(loaded, questions, limit, stand_in, chat)))
+        found[name] = _size(loaded, questions, limit, stand_in, chat)
     return found
-
-
-def _chat(stand_in: TokenizerOnly, template: bool | str) -> Callable[..., str] | None:
-    if not template:
-        return None
-    stand_in.chat_template(template)  # chooses one of several by name, as lm_eval does
-    return stand_in.apply_chat_template  # type: ignore[no-any-return]
 
 
 def prepare_to_count(task: Any, stand_in: TokenizerOnly, num_fewshot: int | None = None) -> None:
@@ -275,7 +256,9 @@ def _size(
     return size_together(parts)
 
 
-COLUMNS = ("task", "questions", "requests", "tokens in rows", "tokens as a tree", f"in blocks of {ENGINE_BLOCK}")
+# ---------------------------------------------------------------------- as a table, and as records for JSON
+
+
 TOKENS = ("n_row_tokens", "n_tree_tokens", "n_block_tokens")
 OPERATIONS = 2  # floating-point operations per parameter and token: one multiplication and one addition
 TERA = 1e12
@@ -285,8 +268,7 @@ READ_IN_WORDS = {
     IN_BLOCKS: f"full blocks of {ENGINE_BLOCK} tokens that begin several texts once",
     AS_TREE: "every shared prefix once",
 }
-NO_REFUSALS: Mapping[str, str] = MappingProxyType({})
-AS_GIVEN = "the tokens per second that were given"
+Refusals = Mapping[str, str]  # why the model cannot answer requests of a method, by method; empty if it can
 
 
 @dataclass(frozen=True)
@@ -296,7 +278,7 @@ class Speed:
     """
 
     tokens_per_second: float = 0.0
-    source: str = ""
+    source: str = "the tokens per second that were given"
 
 
 def speed_of(parameters: float, tflops: float) -> Speed:
@@ -305,98 +287,88 @@ def speed_of(parameters: float, tflops: float) -> Speed:
     return Speed(found, f"{parameters:.3g} parameters at {tflops:g} TFLOP/s, which is {about(round(found))} tokens/s")
 
 
-def as_markdown(costs: Sequence[TaskCost], model: str, speed: Speed, refusals: Mapping[str, str] = NO_REFUSALS) -> str:
-    """A row per task, their sum, and in sentences what the numbers rest on.
-
-    refusals: why the model cannot answer requests of a method
-    """
-    total = size_together([cost.size for cost in costs])
-    named = [(cost.task, cost.size) for cost in costs] + ([("all", total)] if len(costs) > 1 else [])
-    further = [
-        (heading, cell) for heading, cell in _further(model, speed) if any(cell(size) != DASH for _, size in named)
-    ]
-    lines = [[*COLUMNS, *(heading for heading, _ in further)]]
-    lines += [[*_cells(task, size), *(cell(size) for _, cell in further)] for task, size in named]
-    remarks = [f"- {line}" for line in _remarks(costs, total, model, speed, refusals)]
-    return "\n".join([markdown_of(lines), "", *remarks])
+def as_markdown(sizes: Mapping[str, RunSize], model: str, speed: Speed, refusals: Refusals) -> str:
+    """A row per task, their sum, and in sentences what the numbers rest on. Columns without a number are left out."""
+    total = size_together([*sizes.values()])
+    named = [*sizes.items(), *([("all", total)] if len(sizes) > 1 else [])]
+    columns = [[heading, *(cell(size) for _, size in named)] for heading, cell in _columns(model, speed).items()]
+    told = [["task", *(name for name, _ in named)], *(one for one in columns if {*one[1:]} != {DASH})]
+    remarks = [f"- {line}" for line in _remarks(sizes, total, model, speed, refusals)]
+    return "\n".join([markdown_of([*map(list, zip(*told, strict=True))]), "", *remarks])
 
 
-def _further(model: str, speed: Speed) -> list[tuple[str, Callable[[RunSize], str]]]:
-    """Columns that only some tables have."""
-    return [
-        ("ratio", _ratio),
-        ("generated at most", lambda size: about(size.n_generated) if size.n_generated else DASH),
-        (f"time, {model}", lambda size: _time(size, model, speed)),
-    ]
+def _columns(model: str, speed: Speed) -> dict[str, Callable[[RunSize], str]]:
+    """What the cells of each column say, by its heading."""
+
+    def shared(name: str) -> Callable[[RunSize], str]:
+        return lambda size: _with_error(size, name) if size.method == SCORED else DASH
+
+    def ratio(size: RunSize) -> str:
+        counts = size.tokens.counts
+        shares = size.method == SCORED and counts.n_tree_tokens
+        return f"{counts.n_row_tokens / counts.n_tree_tokens:.2f}" if shares else DASH
+
+    def time(size: RunSize) -> str:
+        return duration(size.n_read(model) / speed.tokens_per_second) if speed.tokens_per_second else DASH
+
+    return {
+        "questions": lambda size: count(size.tokens.n_questions),
+        "requests": lambda size: _with_error(size, "n_texts"),
+        "tokens in rows": lambda size: _with_error(size, "n_row_tokens"),
+        "tokens as a tree": shared("n_tree_tokens"),
+        f"in blocks of {ENGINE_BLOCK}": shared("n_block_tokens"),
+        "ratio": ratio,
+        "generated at most": lambda size: about(size.n_generated) if size.n_generated else DASH,
+        f"time, {model}": time,
+    }
 
 
-def _cells(task: str, size: RunSize) -> list[str]:
-    tokens, shared = size.tokens, size.method == SCORED
-    cells = [_with_error(getattr(tokens.counts, name), getattr(tokens.errors, name)) for name in TOKENS]
-    requests = _with_error(tokens.counts.n_texts, tokens.errors.n_texts)
-    return [task, count(tokens.n_questions), requests, cells[0], *(cells[1:] if shared else [DASH, DASH])]
-
-
-def _with_error(value: int, error: int) -> str:
-    """With a digit more than the error has; with all digits where there is no error."""
+def _with_error(size: RunSize, name: str) -> str:
+    """A count with a digit more than its error has; with all digits where there is no error."""
+    value, error = getattr(size.tokens.counts, name), getattr(size.tokens.errors, name)
     if not error or not value:
         return count(value)
     unit = 10 ** max(0, len(str(error)) - 2)
     return f"{count(round(value / unit) * unit)} ± {100 * error / value:.1f} %"
 
 
-def _ratio(size: RunSize) -> str:
-    counts = size.tokens.counts
-    if size.method != SCORED or not counts.n_tree_tokens:
-        return DASH
-    return f"{counts.n_row_tokens / counts.n_tree_tokens:.2f}"
-
-
-def _time(size: RunSize, model: str, speed: Speed) -> str:
-    return duration(size.n_read(model) / speed.tokens_per_second) if speed.tokens_per_second else DASH
-
-
 def _remarks(
-    costs: Sequence[TaskCost], total: RunSize, model: str, speed: Speed, refusals: Mapping[str, str]
-) -> list[str]:
-    tokens, found = total.tokens, []
+    sizes: Mapping[str, RunSize], total: RunSize, model: str, speed: Speed, refusals: Refusals
+) -> Iterator[str]:
+    tokens = total.tokens
     if tokens.n_measured < tokens.n_questions:
-        found.append(
+        yield (
             f"{count(tokens.n_measured)} of {counted(tokens.n_questions)} tokenised; ± is a standard error; "
             "`--questions all` counts them all"
         )
-    found.append(f"`{model}` reads {about(total.n_read(model))} tokens: {READ_IN_WORDS[READ_BY.get(model, ALONE)]}")
+    yield f"`{model}` reads {about(total.n_read(model))} tokens: {READ_IN_WORDS[READ_BY.get(model, ALONE)]}"
     if speed.tokens_per_second:
-        found.append(f"time: {speed.source}; an estimate of reading alone, without loading and starting")
-    for cost in costs:
-        if why_not := refusals.get(cost.size.method):
-            found.append(f"{cost.task} cannot run: {why_not}")
-        found += [
-            f"{cost.task}: about {counted(n)} not asked: {reason}" for reason, n in cost.size.untestable.most_common(3)
-        ]
-    return found
+        yield f"time: {speed.source}; an estimate of reading alone, without loading and starting"
+    for task, size in sizes.items():
+        if why_not := refusals.get(size.method):
+            yield f"{task} cannot run: {why_not}"
+        for reason, n in size.untestable.most_common(3):
+            yield f"{task}: about {counted(n)} not asked: {reason}"
 
 
-def as_records(
-    costs: Sequence[TaskCost], model: str, speed: Speed, refusals: Mapping[str, str] = NO_REFUSALS
-) -> list[dict[str, object]]:
+def as_records(sizes: Mapping[str, RunSize], model: str, speed: Speed, refusals: Refusals) -> list[dict[str, object]]:
     """A record per task, for JSON."""
     return [
         {
-            "task": cost.task,
-            "method": cost.size.method,
-            "n_questions": cost.size.tokens.n_questions,
-            "n_measured": cost.size.tokens.n_measured,
-            "n_requests": cost.size.n_requests,
-            **{name: getattr(cost.size.tokens.counts, name) for name in TOKENS},
-            "errors": {name: getattr(cost.size.tokens.errors, name) for name in ("n_texts", *TOKENS)},
+            "task": task,
+            "method": size.method,
+            "n_questions": size.tokens.n_questions,
+            "n_measured": size.tokens.n_measured,
+            "n_requests": size.n_requests,
+            **{name: getattr(size.tokens.counts, name) for name in TOKENS},
+            "errors": {name: getattr(size.tokens.errors, name) for name in ("n_texts", *TOKENS)},
             "block": ENGINE_BLOCK,
             "model": model,
-            "n_read": cost.size.n_read(model),
-            "n_generated": cost.size.n_generated,
-            "seconds": cost.size.n_read(model) / speed.tokens_per_second if speed.tokens_per_second else None,
-            "untestable": dict(cost.size.untestable),
-            "why_not": refusals.get(cost.size.method) or None,
+            "n_read": size.n_read(model),
+            "n_generated": size.n_generated,
+            "seconds": size.n_read(model) / speed.tokens_per_second if speed.tokens_per_second else None,
+            "untestable": dict(size.untestable),
+            "why_not": refusals.get(size.method) or None,
         }
-        for cost in costs
+        for task, size in sizes.items()
     ]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue
 from lm_eval_leakage.jobs.plan import Plan, Unit
 
 INLINE, LOCAL, RAY, SLURM = "inline", "local", "ray", "slurm"
@@ -21,8 +25,11 @@ PLACES = {
 }  # imported when used: made from the plan, the folder and the address
 CLASSES = {name: EntryPoint(name, f"lm_eval_leakage.jobs.{place}", GROUP) for name, place in PLACES.items()}
 EXTRAS = {RAY: "ray", SLURM: "submitit"}  # the package that an engine needs
+STARTS = 3  # workers of a model that may fail in a row before they have a unit
 Tell = Callable[[Attempt], None]
 Begun = Callable[[Unit, str], None]
+
+logger = logging.getLogger(__name__)
 
 
 class CampaignEngine(Protocol):
@@ -79,13 +86,161 @@ def n_accelerators() -> int:
     return int(torch.cuda.device_count())
 
 
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+
+
+# ---------------------------------------------------------------------- time limits
+
+
+def too_long(minutes: float) -> str:
+    return f"it took longer than minutes: {minutes:g} allows; give more, or more shards"
+
+
+def engine_limit(minutes: float | None) -> float:
+    """Seconds after which an engine ends a worker that has not kept the limit itself."""
+    return float("inf") if minutes is None else 60 * minutes + max(30.0, 6 * minutes)
+
+
+# ---------------------------------------------------------------------- workers
+
+
+class Worker(ABC):
+    """A process with one loaded model, as the engine that has started it sees it.
+
+    unit: that it works on; None while it is started
+    since: when that began, by the monotonic clock
+    """
+
+    def __init__(self, model: str, name: str) -> None:
+        self.model, self.name = model, name
+        self.unit: Unit | None = None
+        self.since = time.monotonic()
+
+    @abstractmethod
+    def hand(self, unit: Unit) -> None:
+        """Has it begin a unit."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Ends it with its children: at once if it works on a unit, else when it has freed what its model holds."""
+
+
+AWorker = TypeVar("AWorker", bound=Worker)
+
+
+class Crew(ABC, Generic[AWorker]):
+    """An engine whose workers each load one model and take units of it, one after another.
+
+    Who is wanted and what is tried again is the same wherever they are: the next worker is of the model with most
+    waiting units for each of its workers, and one that finds no unit waiting ends.
+
+    called: how the names of its workers begin, before a number
+    most: workers at once
+    """
+
+    def __init__(self, plan: Plan, folder: CampaignFolder, called: str, most: float) -> None:
+        self.plan, self.folder, self.called, self._most = plan, folder, called, most
+        self.workers: list[AWorker] = []
+        self._n_started, self._failed_starts = 0, Counter[str]()
+
+    @abstractmethod
+    def started(self, model: str, name: str) -> AWorker:
+        """A new worker, to which `heard` will attend."""
+
+    @abstractmethod
+    def heard(self) -> Iterable[tuple[AWorker, Attempt | str | None]]:
+        """What workers tell, after a second at most: the attempt that has ended, why the worker was lost (as the end
+        of a sentence), or nothing, if it is ready for its first unit."""
+
+    def has_room(self, model: str) -> bool:
+        """Whether a worker of this model can be started now."""
+        return True
+
+    def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
+        self.queue, self._tell, self._begun = UnitQueue(units, self.plan), tell, begun
+        try:
+            while not self.queue.finished:
+                while (model := self._wanted()) is not None:
+                    self._n_started += 1
+                    self.workers.append(self.started(model, f"{self.called}-{self._n_started}"))
+                for worker, told in self.heard():
+                    self._hear(worker, told)
+                limit = time.monotonic() - engine_limit(self.plan.minutes)
+                for worker in [*self.workers]:
+                    if worker.unit is not None and worker.since < limit:
+                        self._lose(worker, worker.unit, too_long(self.plan.minutes or 0.0), lost=False)
+        finally:
+            for worker in self.workers:
+                worker.end()
+
+    def _wanted(self) -> str | None:
+        """The model of which a worker is to be started now. One at a time of each model is being started, so that few
+        wait for a place where there is none."""
+        if len(self.workers) >= self._most:
+            return None
+        waiting, own = self.queue.models_with_work(), Counter(worker.model for worker in self.workers)
+        starting = {worker.model for worker in self.workers if worker.unit is None}
+        free = [
+            model
+            for model in waiting
+            if model not in starting
+            and own[model] < (self.plan.model(model).workers or self._most)
+            and self.has_room(model)
+        ]
+        return max(free, key=lambda model: waiting[model] / (1 + own[model]), default=None)
+
+    def _hear(self, worker: AWorker, told: Attempt | str | None) -> None:
+        if isinstance(told, str):
+            if worker.unit is None:
+                self._not_started(worker, told)
+            else:
+                self._lose(worker, worker.unit, f"its worker {told}")
+            return
+        self._failed_starts[worker.model] = 0
+        if told is not None:
+            self._ended(told)
+        worker.unit, worker.since = self.queue.take(worker.model), time.monotonic()
+        if worker.unit is None:
+            self.remove(worker)
+        else:
+            worker.hand(worker.unit)
+            self._begun(worker.unit, worker.name)
+
+    def _ended(self, attempt: Attempt) -> None:
+        self.queue.returned(attempt)
+        self._tell(attempt)
+
+    def _lose(self, worker: AWorker, unit: Unit, error: str, *, lost: bool = True) -> None:
+        self.remove(worker)
+        attempt = lost_attempt(unit, worker.name, error, time.monotonic() - worker.since, lost=lost)
+        self.folder.record(attempt)
+        self._ended(attempt)
+
+    def _not_started(self, worker: AWorker, why: str) -> None:
+        self.remove(worker)
+        self._failed_starts[worker.model] += 1
+        logger.warning("worker %s could not be started: it %s", worker.name, why)
+        if self._failed_starts[worker.model] >= STARTS:
+            self.give_up(worker.model, f"{STARTS} workers in a row could not be started; the last one {why}")
+
+    def remove(self, worker: AWorker) -> None:
+        self.workers.remove(worker)
+        worker.end()
+
+    def give_up(self, model: str, reason: str) -> None:
+        """The units of a model that wait are named as failed; the next start of the plan tries them again."""
+        for worker in [one for one in self.workers if one.unit is None and one.model == model]:
+            self.remove(worker)
+        for unit in self.queue.given_up(model):
+            attempt = lost_attempt(unit, self.called, reason, 0.0, lost=False)
+            self.folder.record(attempt)
+            self._tell(attempt)
+
+
 def lost_attempt(unit: Unit, worker: str, error: str, seconds: float, *, lost: bool = True) -> Attempt:
     """An attempt whose worker cannot tell of it any more.
 
     lost: False if it is the unit's own fault, such as one that took longer than the plan allows
     """
     return Attempt(unit, False, seconds, 0, 0, error, lost, worker, now())
-
-
-def now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="microseconds")

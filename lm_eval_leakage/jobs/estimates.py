@@ -1,7 +1,4 @@
-"""What is wrong with a plan, or cannot be done, before any model is loaded.
-
-What a campaign will take: requests and tokens of each model, by its own tokenizer, and GPU hours.
-"""
+"""What a plan comes to, before a model is loaded: what cannot be done, and requests, tokens, GPU hours of the rest."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from itertools import product
 from typing import TYPE_CHECKING
 
 from lm_eval_leakage.files import check_writable
@@ -23,7 +19,7 @@ from lm_eval_leakage.harness.tasks.data import ENDINGS
 from lm_eval_leakage.harness.tasks.metadata import refusal_of_keys
 from lm_eval_leakage.jobs.engines import entry_of
 from lm_eval_leakage.jobs.manifest import UnitQuestions, files_of_tasks
-from lm_eval_leakage.jobs.plan import RUN, Plan, PlanModel, Unit, units_of
+from lm_eval_leakage.jobs.plan import RUN, Plan, Unit, units_of
 from lm_eval_leakage.results.formatting import DASH, about, count, counted, markdown_of
 
 if TYPE_CHECKING:
@@ -35,12 +31,16 @@ ANY = "*"
 
 @dataclass(frozen=True)
 class Impossible:
-    """Units that cannot be done, and why. `*` stands for any model, task or audit."""
+    """Units that cannot be done, and why. `*` stands for any model, task or audit, not for a run."""
 
     model: str
     task: str
     kind: str
     reason: str
+
+    def covers(self, unit: Unit) -> bool:
+        is_of_kind = self.kind == unit.kind or (self.kind == ANY and unit.kind != RUN)
+        return self.model in (ANY, unit.model) and self.task in (ANY, unit.task) and is_of_kind
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,7 @@ class CheckedPlan:
 
     def units(self) -> list[Unit]:
         """Those that can be done."""
-        known = {(one.model, one.task, one.kind) for one in self.impossible}
-        return [
-            unit
-            for unit in units_of(self.plan)
-            if known.isdisjoint(
-                product((unit.model, ANY), (unit.task, ANY), (unit.kind, *([] if unit.kind == RUN else [ANY])))
-            )
-        ]
+        return [unit for unit in units_of(self.plan) if not any(one.covers(unit) for one in self.impossible)]
 
 
 def checked(plan: Plan) -> CheckedPlan:
@@ -148,107 +141,90 @@ def _not_answered(plan: Plan, leaves: Leaves, shelf: TaskShelf) -> Iterable[Impo
 
 def _need(shelf: TaskShelf, task: str) -> str:
     """The method of the model that answers a task's requests; empty if only the task itself knows."""
-    from lm_eval_leakage.harness.models.request_tokens import SCORED
+    output_type = (shelf.index[task].cfg or {}).get("output_type") or ""
+    return SCORED if output_type not in ("", "generate_until", "loglikelihood_rolling") else output_type
 
-    output_type = (shelf.index[task].cfg or {}).get("output_type")
-    if output_type is None:
-        return ""
-    return output_type if output_type in ("generate_until", "loglikelihood_rolling") else SCORED
 
+# ---------------------------------------------------------------------- requests, tokens and GPU hours
 
 HOUR = 3600
 ESTIMATED = ("model", "units", "requests", "tokens in rows", "tokens as a tree", "tokens read", "GPU hours")
 
 
-@dataclass(frozen=True)
-class ModelEstimate:
-    """Of all units of one model.
+def foreseen(prepared: CheckedPlan, tflops: float, say: Callable[[str], None]) -> str:
+    """A row per model, with tokens where each text has a row of its own, where every shared prefix is read once, and
+    as read; and in sentences what the numbers rest on. Loads tasks, their data and tokenizers, and no model.
 
-    sizes: of its runs and audits; None if its tokenizer is not on this machine
-    n_parameters: None if its weights are not on this machine
+    tflops: 10^12 operations per second that a GPU achieves
+    say: called with the tasks whose requests are being counted
     """
+    plan, units = prepared.plan, prepared.units()
+    kinds, n_units = Counter(unit.kind for unit in units), Counter(unit.model for unit in units)
+    sizes, problems = _sizes(plan, units, say)
+    parameters = {model.name: parameters_on_disk(model.model_args) for model in plan.models}
+    lines, hours = [list(ESTIMATED)], list[float]()
+    for model in plan.models:
+        own, n_parameters, cells = sizes.get(model.name), parameters[model.name], [DASH] * 5
+        if own is not None:
+            numbers = _numbers(own, model.model)
+            cells[:4] = [about(n) for n in numbers]
+            if n_parameters is not None:
+                hours.append(numbers[-1] / speed_of(n_parameters, tflops).tokens_per_second / HOUR)
+                cells[4] = f"{hours[-1]:.2g}"
+        lines.append([model.name, count(n_units[model.name]), *cells])
+    n_models = counted(len(plan.models), "model")
+    remarks = [
+        f"about {sum(hours):.2g} GPU hours for {len(hours)} of {n_models}: 2 operations per parameter and token at "
+        f"{tflops:g} TFLOP/s (--tflops), without loading models and starting workers",
+        f"{ROWS_MEASURED} questions of each run or audit are tokenised, the rest is taken to be like them",
+        *(
+            f"{model.name}: tokens are not known, since its tokenizer is not on this machine"
+            for model in plan.models
+            if model.name not in sizes
+        ),
+        *(
+            f"{name}: GPU hours are not known, since no safetensors files of it are on this machine"
+            for name, found in parameters.items()
+            if found is None
+        ),
+        *(f"left out: {one.reason}" for one in prepared.impossible),
+        *(f"not counted: {problem}" for problem in problems),
+    ]
+    head = (
+        f"{counted(len(units), 'unit')} ({', '.join(f'{kind} {count(n)}' for kind, n in kinds.items())}): "
+        f"{n_models}, {counted(len(plan.tasks), 'task')}, {counted(plan.shards, 'shard')} each"
+    )
+    return "\n".join([head, "", markdown_of(lines), "", *(f"- {remark}" for remark in remarks)])
 
-    model: PlanModel
-    n_units: int
-    sizes: Sequence[RunSize] | None
-    n_parameters: int | None
 
-    def gpu_hours(self, tflops: float) -> float | None:
-        """tflops: 10^12 operations per second that a GPU achieves"""
-        if self.sizes is None or self.n_parameters is None:
-            return None
-        n_read = sum(size.n_read(self.model.model) for size in self.sizes)
-        return n_read / speed_of(self.n_parameters, tflops).tokens_per_second / HOUR
-
-    def cells(self, tflops: float) -> list[str]:
-        """With tokens where each text has a row of its own, where every shared prefix is read once, and as read."""
-        hours, numbers = self.gpu_hours(tflops), [DASH] * 4
-        if self.sizes is not None:
-            counts = [(size.tokens.counts, size.method == SCORED) for size in self.sizes]
-            told = [
-                sum(one.n_texts for one, _ in counts),
-                sum(one.n_row_tokens for one, _ in counts),
-                sum(one.n_tree_tokens if shares else one.n_row_tokens for one, shares in counts),
-                sum(size.n_read(self.model.model) for size in self.sizes),
-            ]
-            numbers = [about(n) for n in told]
-        return [self.model.name, count(self.n_units), *numbers, DASH if hours is None else f"{hours:.2g}"]
-
-
-def estimates(prepared: CheckedPlan, say: Callable[[str], None]) -> tuple[list[ModelEstimate], list[str]]:
-    """The second are the reasons why a task or audit could not be counted. Loads tasks, their data and tokenizers, and
-    no model."""
-    plan = prepared.plan
+def _sizes(
+    plan: Plan, units: Sequence[Unit], say: Callable[[str], None]
+) -> tuple[dict[str, list[RunSize]], Iterable[str]]:
+    """Of runs and audits, by the models whose tokenizers are on this machine; and why one could not be counted."""
     tokenizers = {model.name: tokenizer_on_disk(model.model_args) for model in plan.models}
-    units = prepared.units()
     sizes: dict[str, list[RunSize]] = {name: [] for name, found in tokenizers.items() if found is not None}
     problems: dict[str, None] = {}
     shelf = TaskShelf(plan.include_paths)
     questions = {model.name: UnitQuestions(plan, model, shelf) for model in plan.models}
     wholes = dict.fromkeys(Unit(unit.model, unit.task, unit.kind, 0, 1) for unit in units)
     for place, unit in enumerate(sorted(wholes, key=lambda one: (one.task, one.kind)), 1):
-        tokenizer = tokenizers[unit.model]
         say(f"[{place}/{len(wholes)}] {unit.asked}, {unit.model}")
-        if tokenizer is not None:
+        if unit.model in sizes:
             try:
                 loaded, samples = questions[unit.model].of(unit)
                 chat_template = plan.model(unit.model).apply_chat_template
-                sizes[unit.model].append(size_of_chosen(loaded.leaves, samples, tokenizer, chat_template))
+                size = size_of_chosen(loaded.leaves, samples, tokenizers[unit.model], chat_template)
+                sizes[unit.model].append(size)
             except (ValueError, OSError, KeyError) as error:
                 problems[f"{unit.asked}: {error}"] = None
-    n_units = Counter(unit.model for unit in units)
-    found = [
-        ModelEstimate(one, n_units[one.name], sizes.get(one.name), parameters_on_disk(one.model_args))
-        for one in plan.models
-    ]
-    return found, list(problems)
+    return sizes, problems
 
 
-def as_text(prepared: CheckedPlan, found: Sequence[ModelEstimate], problems: Sequence[str], tflops: float) -> str:
-    """A row per model, their sum, and in sentences what the numbers rest on."""
-    plan, kinds = prepared.plan, Counter(unit.kind for unit in prepared.units())
-    told = ", ".join(f"{kind} {count(n)}" for kind, n in kinds.items())
-    head = (
-        f"{counted(kinds.total(), 'unit')} ({told}): {counted(len(plan.models), 'model')}, "
-        f"{counted(len(plan.tasks), 'task')}, {counted(plan.shards, 'shard')} each"
-    )
-    lines = [list(ESTIMATED), *(one.cells(tflops) for one in found)]
-    known = [hours for one in found if (hours := one.gpu_hours(tflops)) is not None]
-    remarks = [
-        f"- about {sum(known):.2g} GPU hours for {len(known)} of {counted(len(found), 'model')}: 2 operations per "
-        f"parameter and token at {tflops:g} TFLOP/s (--tflops), without loading models and starting workers",
-        f"- {ROWS_MEASURED} questions of each run or audit are tokenised, the rest is taken to be like them",
+def _numbers(sizes: Sequence[RunSize], backend: str) -> list[int]:
+    counts = [(size.tokens.counts, size.method == SCORED) for size in sizes]
+    return [
+        sum(one.n_texts for one, _ in counts),
+        sum(one.n_row_tokens for one, _ in counts),
+        sum(one.n_tree_tokens if shares else one.n_row_tokens for one, shares in counts),
+        sum(size.n_read(backend) for size in sizes),
     ]
-    remarks += [
-        f"- {one.model.name}: tokens are not known, since its tokenizer is not on this machine"
-        for one in found
-        if one.sizes is None
-    ]
-    remarks += [
-        f"- {one.model.name}: GPU hours are not known, since no safetensors files of it are on this machine"
-        for one in found
-        if one.n_parameters is None
-    ]
-    remarks += [f"- left out: {one.reason}" for one in prepared.impossible]
-    remarks += [f"- not counted: {problem}" for problem in problems]
-    return "\n".join([head, "", markdown_of(lines), "", *remarks])

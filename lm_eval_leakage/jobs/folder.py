@@ -1,14 +1,6 @@
-"""Digests of a unit's files, by which a changed one is found.
-
-Attempts at units: what came of each, as one line of JSON.
-
-The folder of a campaign: where a unit's files, its log and the records of its attempts are, and which are done.
+"""The folder of a campaign: where units' files, logs and the records of attempts are, what is done and what is next.
 
 A unit is done if its folder is below `runs`, where it appears in one step. Everything else may be lost at any moment.
-
-Attempts that workers elsewhere have recorded since one last looked.
-
-Which unit a free worker takes next, and which are tried again or given up: the same for every engine.
 """
 
 from __future__ import annotations
@@ -103,7 +95,7 @@ class CampaignFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._records: dict[str, Path] = {}
+        self._own = f"{socket.gethostname()}-{uuid4().hex}"
 
     @property
     def plan(self) -> Plan:
@@ -171,11 +163,7 @@ class CampaignFolder:
 
     def record(self, attempt: Attempt) -> None:
         """Adds an attempt to a file of this process and worker, so that no file has two writers."""
-        name = attempt.worker
-        if name not in self._records:
-            own = f"{name}-{socket.gethostname()}-{uuid4().hex}.jsonl"
-            self._records[name] = self.path / ATTEMPTS / own
-        add_record(self._records[name], attempt.as_line)
+        add_record(self.path / ATTEMPTS / f"{attempt.worker}-{self._own}.jsonl", attempt.as_line)
 
     def attempts(self) -> list[Attempt]:
         return new_attempts(self.path, {})
@@ -256,15 +244,17 @@ class UnitQueue:
         self._out.add(unit)
         return unit
 
+    def given_up(self, model: str) -> list[Unit]:
+        """The units of a model that were waiting, and no longer are."""
+        return list(self._waiting.pop(model, ()))
+
     def returned(self, attempt: Attempt) -> None:
-        """Takes note of how an attempt at a unit that was taken has ended; what is told twice counts once."""
+        """Takes note of how an attempt at a unit that was taken has ended."""
         unit = attempt.unit
-        if unit not in self._out:
-            return
         self._out.remove(unit)
         self._count(attempt)
         if not attempt.ok and not self._is_given_up(unit):
-            self._waiting[unit.model].append(unit)
+            self._waiting.setdefault(unit.model, deque()).append(unit)
 
     def _count(self, attempt: Attempt) -> None:
         self._tried[attempt.unit] += 1

@@ -1,19 +1,10 @@
-"""The user's own files that a plan's tasks are made of: units are done only if these are as they were.
+"""What makes a campaign repeatable, and what its units rest on: plan, versions, models, questions, digests of files.
 
-Files of the harness, of this package and of the Hub's cache are not compared: versions and commits name them.
-
-Which questions a unit asks: the drawn ones of its benchmark, or all.
-
-Whose answers the units of a campaign hold: a unit is done only if the model that its name stands for now gave them,
-to the questions that its task has now.
-
-Each unit says what its model's answers depend on (weights, arguments, chat template), and the manifest has digests of
-the user's own files that tasks are made of. Units of another model or of other questions, and those that do not say,
-are moved out of `runs`, so that no table pools them with others, and are run again.
-
-What makes a campaign repeatable: plan, versions, seeds, models, data, and a digest of every file.
-
-What a unit that is complete says of itself: its files, its model, its data, the versions it was run with.
+A unit is done only if the model that its name stands for now answered it, and if the questions of its task are what
+they were. Each unit says what its model's answers depend on (weights, arguments, chat template), and the manifest has
+digests of the user's own files that tasks are made of; versions and commits name files of the harness, of this package
+and of the Hub's cache. Units of another model or of other questions, and those that do not say, are moved out of
+`runs`, so that no table pools them with others, and are run again.
 """
 
 from __future__ import annotations
@@ -21,9 +12,8 @@ from __future__ import annotations
 import json
 import platform
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cache, lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,13 +33,78 @@ if TYPE_CHECKING:
     from lm_eval_leakage.harness.seams.tasks import Entry
 
 
+MANIFEST_VERSION = 1
+RECORDED_PACKAGES = (
+    *("lm-eval-leakage", "lm_eval", "torch", "transformers", "datasets", "accelerate", "peft", "vllm"),
+    *("ray", "submitit", "numpy", "scipy"),
+)
+PLAN_MAY_CHANGE = (
+    *("output_path", "engine", "address", "retries", "minutes", "workers", "slurm"),
+    *("fail_on", "allow_untold", "dry_run", "quiet"),
+)
+MODELS_MAY_CHANGE = ("gpus", "workers", "batch_size", "device")
+MAY_GROW = ("tasks", "audits")
+HOW_MODELS = (
+    "arguments that name a folder or file are followed by a digest of all bytes of its files; names on the Hugging "
+    "Face Hub by the commit in the cache of this machine, or of the worker"
+)
+HOW_FILES = "BLAKE2b, 32 bytes"
+REPLACED = "replaced"  # folder of units that were moved out of `runs`; key of the manifest
+IDENTITY_OF_UNIT = "identity"  # key of a unit's file, and of a unit in the manifest
+TASK_FILES = "task_files"  # key of the manifest
+UNKNOWN = "they do not say which model answered them"
+OF_MODEL = ("model_sha", "model_revision", "model_dtype", "model_num_parameters")
+OF_DATA = ("dataset_path", "dataset_name")
 GONE = ""  # instead of a digest
 LONGEST_PATH = 1000  # characters; longer texts of a YAML file are no paths
-YAMLS = (".yaml", ".yml")
+TASKS_KEPT = 8  # whose drawn questions are remembered
 Digests = Mapping[str, str]  # by path
+Identity = Mapping[str, str]
+Rows = Mapping[str, Mapping[str, Any]]  # by task: how many rows there are, and a digest of all of them
 
 
-def files_of_tasks(plan: Plan, index: Mapping[str, Entry]) -> dict[str, dict[str, str]]:
+@lru_cache
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that are installed."""
+    found = {"python": platform.python_version()}
+    for package in RECORDED_PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def differences(before: Plan, now: Plan) -> list[str]:
+    """What makes a plan another campaign than the one in the folder, in words. Models, tasks and audits may be added,
+    and it may change how units are run: that leaves valid what is done."""
+    old, new = (
+        {**plan.model_dump(mode="json"), "questions": plan.questions or ALL_QUESTIONS} for plan in (before, now)
+    )
+    told = [
+        f"{name} was {value!r} and is {new[name]!r}"
+        for name, value in old.items()
+        if name not in (*PLAN_MAY_CHANGE, "models")
+        and value != new[name]
+        and not (name in MAY_GROW and set(value) <= set(new[name]))
+    ]
+    models = {one["name"]: _fixed(one) for one in new["models"]}
+    for one in map(_fixed, old["models"]):
+        if one["name"] not in models:
+            told.append(f"the model {one['name']!r} is missing")
+        elif one != models[one["name"]]:
+            told.append(f"the model {one['name']!r} was {one} and is {models[one['name']]}")
+    return told
+
+
+def _fixed(model: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in model.items() if key not in MODELS_MAY_CHANGE and value is not None}
+
+
+# ---------------------------------------------------------------------- the user's own files
+
+
+def files_of_tasks(plan: Plan, index: Mapping[str, Entry]) -> dict[str, Digests]:
     """Digests of the files of each task: its YAML in the plan's include_path, what that names, and the files that
     `metadata` names. Tasks without any are left out."""
     from lm_eval_leakage.harness.auditable import tasks_of
@@ -64,26 +119,16 @@ def files_of_tasks(plan: Plan, index: Mapping[str, Entry]) -> dict[str, dict[str
     return {task: files for task, files in found.items() if files}
 
 
-def digests_now(files: Iterable[Path]) -> dict[str, str]:
+def digests_now(files: Iterable[Path]) -> Digests:
     """Of these files and of those that the YAML files among them name."""
-    return {str(file): digest_of(file) if file.is_file() else GONE for file in sorted(_with_named(files))}
-
-
-def changed_files(before: Digests) -> list[str]:
-    """Those that are no longer as they were. Reads each of them."""
-    now = digests_now(map(Path, before))
-    return [file for file, digest in before.items() if now[file] != digest]
-
-
-def _with_named(files: Iterable[Path]) -> set[Path]:
     found: set[Path] = set()
     left = [file.absolute() for file in files]
     while left:
         file = left.pop()
         if file not in found:
             found.add(file)
-            left += _named_by(file) if file.suffix in YAMLS else ()
-    return found
+            left += _named_by(file) if file.suffix in (".yaml", ".yml") else ()
+    return {str(file): digest_of(file) if file.is_file() else GONE for file in sorted(found)}
 
 
 def _named_by(file: Path) -> Iterator[Path]:
@@ -114,23 +159,21 @@ def _is_file(place: Path) -> bool:
         return False
 
 
-TASKS_KEPT = 8  # whose drawn questions are remembered
+def changed_files(before: Digests) -> list[str]:
+    """Those that are no longer as they were. Reads each of them."""
+    now = digests_now(map(Path, before))
+    return [file for file, digest in before.items() if now[file] != digest]
 
 
-@dataclass(frozen=True)
-class DataRows:
-    """n: number of rows; digest: of all of them"""
-
-    n: int
-    digest: str
+# ---------------------------------------------------------------------- which questions a unit asks
 
 
 class UnitQuestions:
-    """The questions of the units of one model."""
+    """The questions of the units of one model: the drawn ones of their benchmarks, or all."""
 
     def __init__(self, plan: Plan, model: PlanModel, shelf: TaskShelf) -> None:
         self._plan, self._planned, self._shelf = plan, model, shelf
-        self._data: dict[str, DataRows] = {}
+        self._data: dict[str, dict[str, Any]] = {}
         self._drawn = lru_cache(TASKS_KEPT)(self._drawn_of)
 
     def of(self, unit: Unit) -> tuple[LoadedTask, ChosenIndices]:
@@ -141,112 +184,57 @@ class UnitQuestions:
         loaded = self._loaded(unit.asked, unit.metadata)
         if self._plan.questions is None:
             return loaded, {name: range(len(task.eval_docs)) for name, task in loaded.leaves.items()}
-        rows = self._rows(unit, loaded)
+        own = placed_rows(loaded)
+        drawn = self._drawn(unit.task) if unit.kind != RUN else []
+        # an audit whose rows are not questions of the benchmark, such as one of question orders, draws from its own
+        rows = [row for _, row in found_among(own, drawn)] or self._once(own)
         if not rows:
             raise ValueError(f"{unit.asked} has no question that can be asked; leave it out")
         return loaded, samples_of(rows)
 
-    def data_of(self, loaded: LoadedTask) -> dict[str, DataRows]:
+    def data_of(self, loaded: LoadedTask) -> Rows:
         """What identifies the rows of each task; computed once for all shards."""
         for name, task in loaded.leaves.items():
             if name not in self._data:
-                self._data[name] = DataRows(len(task.eval_docs), digest_of_rows(task))
+                self._data[name] = {"n": len(task.eval_docs), "digest": digest_of_rows(task)}
         return {name: self._data[name] for name in loaded.leaves}
 
-    def _rows(self, unit: Unit, loaded: LoadedTask) -> list[PlacedRow]:
-        """The same questions in runs and audits. An audit whose rows are not questions of the benchmark, such as one
-        of question orders, draws from its own."""
-        own = placed_rows(loaded)
-        if unit.kind == RUN:
-            return drawn_once(own, self._plan.questions, self._plan.seed)
-        found = [row for _, row in found_among(own, self._drawn(unit.task))]
-        return found or drawn_once(own, self._plan.questions, self._plan.seed)
+    def _once(self, rows: list[PlacedRow]) -> list[PlacedRow]:
+        return drawn_once(rows, self._plan.questions, self._plan.seed)
 
     def _drawn_of(self, task: str) -> list[PlacedRow]:
         """The questions drawn of a benchmark; none if it can only be audited."""
         try:
-            loaded = self._loaded(task, {})
+            return self._once(placed_rows(self._loaded(task, {})))
         except (ValueError, KeyError):
             return []
-        return drawn_once(placed_rows(loaded), self._plan.questions, self._plan.seed)
 
     def _loaded(self, name: str, further: dict[str, object]) -> LoadedTask:
         return self._shelf.load(name, {**self._planned.model_args, **self._plan.metadata, **further})
 
 
-REPLACED = "replaced"  # folder of units that were moved out of `runs`; key of the manifest
-IDENTITY_OF_UNIT = "identity"  # key of a unit's file, and of a unit in the manifest
-TASK_FILES = "task_files"  # key of the manifest
-UNKNOWN = "they do not say which model answered them"
-Identity = Mapping[str, str]
+# ---------------------------------------------------------------------- whose answers a unit holds
 
 
 def differs(earlier: Identity, present: Identity) -> str:
     """How a unit's model differs from the present one, in words; empty if it does not.
 
-    A file or a commit that this machine does not see cannot be compared: a worker that sees it compares it.
+    A file or a commit that this machine does not see, so that only the earlier one has its digest in parentheses,
+    cannot be compared: a worker that sees it compares it.
     """
     if not earlier:
         return UNKNOWN
-    seen = {name: earlier[name] if _is_unseen(told, earlier.get(name, "")) else told for name, told in present.items()}
+    seen = {}
+    for name, told in present.items():
+        before = earlier.get(name, "")
+        seen[name] = before if before.startswith(f"{told} (") and before.endswith(")") else told
     return identity_differences(earlier, seen)
 
 
-def _is_unseen(told: str, earlier: str) -> bool:
-    """Whether only the earlier one has a digest or commit, in parentheses."""
-    return earlier.startswith(f"{told} (") and earlier.endswith(")")
-
-
-def set_apart(folder: CampaignFolder, plan: Plan, units: Iterable[Unit]) -> list[str]:
-    """Moves the units of other models and of other questions out of `runs`, and says so, a sentence per model and
-    difference. What the manifest says of them moves with them: nothing that it attests is rewritten."""
-    manifest = folder.manifest()
-    told: dict[str, Identity] = dict(manifest.get("models") or {})
-    others: dict[tuple[str, str], list[Unit]] = defaultdict(list)
-    present = {one.name: named_model(one).identity for one in plan.models}
-    known: Mapping[str, Digests] = manifest.get(TASK_FILES) or {}
-    changed = {task: brief(", ".join(files)) for task, own in known.items() if (files := changed_files(own))}
-    for unit in units:
-        if unit.task in changed:
-            atomic_remove(folder.work_of(unit))  # it may be complete
-        if why := _why_apart(folder, unit, present[unit.model], changed):
-            others[unit.model, why].append(unit)
-    place = folder.path / REPLACED / now().replace(":", "-")
-    for unit in (unit for own in others.values() for unit in own):
-        published(folder.run_of(unit), place / unit.id)
-    kept = {name: told[name] for name in present if name in told and not differs(told[name], present[name])}
-    digests = {task: digests_now(map(Path, own)) if task in changed else own for task, own in known.items()}
-    newer = {"models": {**present, **kept}, TASK_FILES: digests}
-    folder.write_manifest(_without_missing(manifest, folder, place) | newer)
-    return [_sentence(model, why, own, place) for (model, why), own in others.items()]
-
-
-def _why_apart(folder: CampaignFolder, unit: Unit, present: Identity, changed: Mapping[str, str]) -> str:
-    """Why a unit is done no longer; empty if it is, or was not."""
-    if not folder.done(unit):
-        return ""
-    if unit.task in changed:
-        return f"{changed[unit.task]} was changed"
-    difference = differs(identity_of_unit(folder, unit), present)
-    return difference if difference in ("", UNKNOWN) else f"they are of another model ({difference})"
-
-
-def _without_missing(manifest: Mapping[str, Any], folder: CampaignFolder, place: Path) -> dict[str, Any]:
-    """The manifest, where units that are not in `runs` any more are listed apart."""
-    known: Mapping[str, Mapping[str, Any]] = manifest.get("units") or {}
-    missing = [name for name in known if not (folder.runs / name).is_dir()]
-    listed = [
-        {"unit": name, **known[name], "folder": str((place / name).relative_to(folder.path))}
-        if (place / name).is_dir()
-        else {"unit": name, **known[name]}
-        for name in missing
-    ]
-    units = {name: told for name, told in known.items() if name not in missing}
-    return {**manifest, "units": units, REPLACED: [*manifest.get(REPLACED, []), *listed]}
-
-
-def _sentence(model: str, why: str, units: Sequence[Unit], place: Path) -> str:
-    return f"{counted(len(units), 'unit')} of {model} are run again, since {why}; the earlier ones are now in {place}"
+def identity_of_unit(folder: CampaignFolder, unit: Unit) -> Identity:
+    """Empty if the unit does not say which model answered it."""
+    found = folder.unit_file(unit).get(IDENTITY_OF_UNIT)
+    return found if isinstance(found, Mapping) else {}
 
 
 def refuse_another(folder: CampaignFolder, model: str, present: Identity) -> None:
@@ -261,131 +249,100 @@ def refuse_another(folder: CampaignFolder, model: str, present: Identity) -> Non
             )
 
 
-def identity_of_unit(folder: CampaignFolder, unit: Unit) -> Identity:
-    """Empty if the unit does not say which model answered it."""
-    return _identity(folder.unit_file(unit))
-
-
-def _identity(told: Mapping[str, Any]) -> Identity:
-    found = told.get(IDENTITY_OF_UNIT)
-    return found if isinstance(found, Mapping) else {}
-
-
-MANIFEST_VERSION = 1
-RECORDED_PACKAGES = (
-    *("lm-eval-leakage", "lm_eval", "torch", "transformers", "datasets", "accelerate", "peft", "vllm"),
-    *("ray", "submitit", "numpy", "scipy"),
-)
-PLAN_MAY_CHANGE = (
-    *("output_path", "engine", "address", "retries", "minutes", "workers", "slurm"),
-    *("fail_on", "allow_untold", "dry_run", "quiet"),
-)
-MODELS_MAY_CHANGE = ("gpus", "workers", "batch_size", "device")
-MAY_GROW = ("tasks", "audits")
-HOW_MODELS = (
-    "arguments that name a folder or file are followed by a digest of all bytes of its files; names on the Hugging "
-    "Face Hub by the commit in the cache of this machine, or of the worker"
-)
-HOW_FILES = "BLAKE2b, 32 bytes"
-
-
-def versions() -> dict[str, str]:
-    """Of Python and of the packages that are installed."""
-    found = {"python": platform.python_version()}
-    for package in RECORDED_PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
+def set_apart(folder: CampaignFolder, plan: Plan, units: Iterable[Unit]) -> list[str]:
+    """Moves the units of other models and of other questions out of `runs`, and says so, a sentence per model and
+    difference. What the manifest says of them moves with them: nothing that it attests is rewritten."""
+    manifest = folder.manifest()
+    present = {one.name: named_model(one).identity for one in plan.models}
+    known: Mapping[str, Digests] = manifest.get(TASK_FILES) or {}
+    changed = {task: brief(", ".join(files)) for task, own in known.items() if (files := changed_files(own))}
+    place = folder.path / REPLACED / now().replace(":", "-")
+    n_apart: dict[tuple[str, str], int] = defaultdict(int)
+    for unit in units:
+        if unit.task in changed:
+            atomic_remove(folder.work_of(unit))  # it may be complete
+        if not folder.done(unit):
             continue
-    return found
+        why = differs(identity_of_unit(folder, unit), present[unit.model])
+        if unit.task in changed:
+            why = f"{changed[unit.task]} was changed"
+        elif why and why != UNKNOWN:
+            why = f"they are of another model ({why})"
+        if why:
+            published(folder.run_of(unit), place / unit.id)
+            n_apart[unit.model, why] += 1
+    told: dict[str, Identity] = dict(manifest.get("models") or {})
+    kept = {name: told[name] for name, own in present.items() if name in told and not differs(told[name], own)}
+    digests = {task: digests_now(map(Path, own)) if task in changed else own for task, own in known.items()}
+    newer = {"models": {**present, **kept}, TASK_FILES: digests}
+    folder.write_manifest(_without_missing(manifest, folder, place) | newer)
+    return [
+        f"{counted(n, 'unit')} of {model} are run again, since {why}; the earlier ones are now in {place}"
+        for (model, why), n in n_apart.items()
+    ]
 
 
-def differences(before: Plan, now: Plan) -> list[str]:
-    """What makes a plan another campaign than the one in the folder, in words. Models, tasks and audits may be added,
-    and it may change how units are run: that leaves valid what is done."""
-    old, new = (
-        {**plan.model_dump(mode="json"), "questions": plan.questions or ALL_QUESTIONS} for plan in (before, now)
-    )
-    told = []
-    for name in old:
-        if name in MAY_GROW and set(old[name]) <= set(new[name]):
-            continue
-        if name not in (*PLAN_MAY_CHANGE, "models") and old[name] != new[name]:
-            told.append(f"{name} was {old[name]!r} and is {new[name]!r}")
-    models = {one["name"]: _fixed(one) for one in new["models"]}
-    for one in old["models"]:
-        if one["name"] not in models:
-            told.append(f"the model {one['name']!r} is missing")
-        elif _fixed(one) != models[one["name"]]:
-            told.append(f"the model {one['name']!r} was {_fixed(one)} and is {models[one['name']]}")
-    return told
+def _without_missing(manifest: Mapping[str, Any], folder: CampaignFolder, place: Path) -> dict[str, Any]:
+    """The manifest, where units that are not in `runs` any more are listed apart, with their `place` if they have
+    one."""
+    units, missing = dict[str, Any](), list[dict[str, Any]]()
+    for name, told in (manifest.get("units") or {}).items():
+        if (folder.runs / name).is_dir():
+            units[name] = told
+        else:
+            moved = {"folder": str((place / name).relative_to(folder.path))} if (place / name).is_dir() else {}
+            missing.append({"unit": name, **told, **moved})
+    return {**manifest, "units": units, REPLACED: [*manifest.get(REPLACED, []), *missing]}
 
 
-def _fixed(model: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in model.items() if key not in MODELS_MAY_CHANGE and value is not None}
+# ---------------------------------------------------------------------- what complete units say of themselves
+
+
+def facts_of(attempt: Attempt, work: Path, rows: Rows) -> dict[str, Any]:
+    """Its files, its model, its data, the versions it was run with.
+
+    work: the unit's folder; rows: what identifies the rows of each task
+    """
+    results: dict[str, Any] = next((json.loads(file.read_bytes()) for file in work.rglob("results_*.json")), {})
+    configs, config = results.get("configs") or {}, results.get("config") or {}
+    return {
+        "attempt": attempt.as_record,
+        "files": digests_of(work, without=ANSWERS),
+        IDENTITY_OF_UNIT: results.get(IDENTITY) or {},
+        "model": _told(config, OF_MODEL),
+        "data": {leaf: {**_told(configs.get(leaf) or {}, OF_DATA), **told} for leaf, told in rows.items()},
+        "versions": versions(),
+    }
+
+
+def _told(found: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    return {key: found[key] for key in keys if found.get(key)}
 
 
 def with_units(manifest: Mapping[str, Any], folder: CampaignFolder, units: Iterable[Unit]) -> dict[str, Any]:
     """The manifest with what the workers have told of the units that are done. Reads a small file for each unit that
     the manifest does not have yet."""
-    known: dict[str, Any] = dict(manifest.get("units") or {})
-    data: dict[str, Any] = dict(manifest.get("data") or {})
-    models: dict[str, Any] = dict(manifest.get("loaded_models") or {})
-    workers: list[Any] = list(manifest.get("worker_versions") or [])
+    made: dict[str, Any] = {**manifest}
+    nothings: dict[str, Any] = {"loaded_models": {}, "data": {}, "worker_versions": [], "units": {}}
+    for part, nothing in nothings.items():
+        made.setdefault(part, nothing)
     for unit in units:
-        told = {} if unit.id in known else folder.unit_file(unit)
+        told = {} if unit.id in made["units"] else folder.unit_file(unit)
         if not told:
             continue
-        attempt = told.get("attempt") or {}
         own_digest = {UNIT_FILE: digest_of(folder.run_of(unit) / UNIT_FILE)}
-        known[unit.id] = {
+        made["units"][unit.id] = {
             "files": (told.get("files") or {}) | own_digest,
             IDENTITY_OF_UNIT: told.get(IDENTITY_OF_UNIT) or {},
-            "time": attempt.get("time"),
+            "time": (told.get("attempt") or {}).get("time"),
         }
         for leaf, own in (told.get("data") or {}).items():
-            _add_new(data.setdefault(leaf, []), own)
-        _add_new(models.setdefault(unit.model, []), told.get("model"))
-        _add_new(workers, told.get("versions"))
-    parts = {"loaded_models": models, "data": data, "worker_versions": workers, "units": known}
-    return {**manifest, **parts}
+            _add_new(made["data"].setdefault(leaf, []), own)
+        _add_new(made["loaded_models"].setdefault(unit.model, []), told.get("model"))
+        _add_new(made["worker_versions"], told.get("versions"))
+    return made
 
 
 def _add_new(found: list[Any], value: object) -> None:
     if value and value not in found:
         found.append(value)
-
-
-OF_MODEL = ("model_sha", "model_revision", "model_dtype", "model_num_parameters")
-OF_DATA = ("dataset_path", "dataset_name")
-
-
-def facts_of(attempt: Attempt, work: Path, rows: Mapping[str, DataRows]) -> dict[str, Any]:
-    """work: the unit's folder; rows: what identifies the rows of each task"""
-    results = _results(work)
-    configs = results.get("configs") or {}
-    data = {
-        leaf: {key: value for key in OF_DATA if (value := (configs.get(leaf) or {}).get(key))} | asdict(told)
-        for leaf, told in rows.items()
-    }
-    config = results.get("config") or {}
-    return {
-        "attempt": attempt.as_record,
-        "files": digests_of(work, without=ANSWERS),
-        IDENTITY_OF_UNIT: results.get(IDENTITY) or {},
-        "model": {key: config[key] for key in OF_MODEL if config.get(key)},
-        "data": data,
-        "versions": _versions(),
-    }
-
-
-@cache
-def _versions() -> dict[str, str]:
-    return versions()
-
-
-def _results(work: Path) -> dict[str, Any]:
-    for file in work.rglob("results_*.json"):
-        found = json.loads(file.read_bytes())
-        return found if isinstance(found, dict) else {}
-    return {}

@@ -9,16 +9,13 @@ a job that dies costs that unit an attempt.
 from __future__ import annotations
 
 import getpass
-import json
 import logging
 import os
-import signal
 import subprocess
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -27,147 +24,24 @@ import psutil
 
 from lm_eval_leakage.files import atomic_remove, atomic_write
 from lm_eval_leakage.jobs.engines import Begun, Tell, lost_attempt
-from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, new_attempts, read_json
+from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder, UnitQueue, new_attempts
 from lm_eval_leakage.jobs.plan import Plan, Unit
 from lm_eval_leakage.texts import brief, visible
 
 JOBS = "slurm"  # folder of submitit's files, and of what jobs are at
-
 CLUSTER, THIS_MACHINE = "slurm", "local"  # as submitit names its executors
 FOR_EVERY_CLUSTER = ("name", "timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node", "stderr_to_stdout")
 OF_ONE_PROCESS = ("nodes", "tasks_per_node", "ntasks_per_node", "time")
 JOB_DEFAULTS: Mapping[str, Any] = {"name": "campaign", "timeout_min": 240}  # submitit's own limit is 5 minutes
 # How often submitit puts a job back in the queue that has reached its time limit: the retries of units decide instead.
 REQUEUES = 1_000
-ENDING_S = 20.0  # within which a local job ends when its process is killed
 CONTROLLER = "submitit.local._local"  # the module that a local job's process runs
-
-
-def cluster_of(address: str | None) -> str:
-    """Raises ValueError for an address that is neither `slurm` nor `local`."""
-    if address not in (None, CLUSTER, THIS_MACHINE):
-        raise ValueError(
-            f"--address is {address!r}; with --engine slurm give 'local', for jobs on this machine, or none"
-        )
-    return address or CLUSTER
-
-
-def executor(folder: Path, cluster: str, told: Mapping[str, Any], gpus: int) -> Any:
-    """A submitit executor for workers that need so many GPUs; raises ValueError if there is no Slurm here, or for a
-    parameter that submitit does not know.
-
-    told: the plan's `slurm:`, names of sbatch (`partition`) or of submitit (`timeout_min`, `slurm_partition`)
-    """
-    import submitit
-
-    try:
-        made = submitit.AutoExecutor(folder, cluster, **{f"{cluster}_max_num_timeout": REQUEUES})
-    except RuntimeError as error:
-        raise ValueError(
-            "--engine slurm finds no srun on this machine; run it where jobs of the cluster are submitted, or with "
-            "--address local"
-        ) from error
-    own = {"gpus_per_node": gpus or None, **JOB_DEFAULTS, **told}
-    try:
-        made.update_parameters(**{_name(name): value for name, value in own.items()})
-    except (NameError, AssertionError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"slurm is {brief(dict(told))}, which submitit refuses ({str(error).splitlines()[0]})"
-        ) from error
-    return made
-
-
-def refuse_several_processes(told: Mapping[str, Any]) -> None:
-    """Raises ValueError for a parameter that would make more of a job than one process, the worker."""
-    for name in told:
-        plain = name.removeprefix(f"{CLUSTER}_")
-        if plain == "time":
-            raise ValueError(f"slurm has {name!r}; give the time limit of a job in minutes, as timeout_min")
-        if plain in OF_ONE_PROCESS:
-            raise ValueError(
-                f"slurm has {name!r}, but a job is one process on one node; use more of them with `workers`, and "
-                "more GPUs for each with the model's `gpus`"
-            )
-
-
-@contextmanager
-def outside_of_a_job() -> Iterator[None]:
-    """A driver that is a job itself submits as if it were none: its own Slurm variables would be those of its jobs."""
-    from submitit.helpers import clean_env
-
-    if "SLURM_JOB_ID" not in os.environ:
-        yield
-        return
-    kept = {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
-    with clean_env():
-        os.environ.update(kept)
-        yield
-
-
-def queued() -> set[str] | None:
-    """The ids of this user's jobs that Slurm has in its queue: waiting, running or ending; None if it does not answer.
-    One question for all jobs, and one that clusters without accounting answer, too."""
-    command = ["squeue", "--noheader", "--array", f"--user={getpass.getuser()}", "--format=%i"]
-    asked = subprocess.run(command, capture_output=True, text=True, check=False)
-    return set(asked.stdout.split()) if asked.returncode == 0 else None
-
-
-def has_ended(job: Any, in_queue: set[str] | None = None) -> bool:
-    """Whether a job has ended in any way: it has left a result, or Slurm no longer has it in the queue.
-
-    in_queue: what Slurm says now; None if it was not asked
-    """
-    if _is_local(job):
-        return bool(job.done()) and not _is_local_job(int(job.job_id))
-    return job.paths.result_pickle.exists() or (in_queue is not None and job.job_id not in in_queue)
-
-
-@contextmanager
-def deaf_to_ctrl_c() -> Iterator[None]:
-    """What is started in the block does not hear Ctrl-C, at which the driver ends it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def end_local_job(job: Any) -> None:
-    """Ends a job of this machine, whichever process has submitted it, and waits until it has ended. Its worker ends
-    when the job does."""
-    if _is_local_job(int(job.job_id)):
-        controller = psutil.Process(int(job.job_id))
-        for process in controller.children() or [controller]:
-            process.kill()
-    given_up = time.monotonic() + ENDING_S
-    while not has_ended(job) and time.monotonic() < given_up:
-        time.sleep(0.05)
-
-
-def _is_local_job(process_id: int) -> bool:
-    """submitit knows only the local jobs of its own process."""
-    try:
-        process = psutil.Process(process_id)
-        return process.status() != psutil.STATUS_ZOMBIE and CONTROLLER in process.cmdline()
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _is_local(job: Any) -> bool:
-    import submitit
-
-    return isinstance(job, submitit.LocalJob)
-
-
-def _name(name: str) -> str:
-    is_known = name in FOR_EVERY_CLUSTER or name.startswith((f"{CLUSTER}_", f"{THIS_MACHINE}_"))
-    return name if is_known else f"{CLUSTER}_{name}"
-
-
+ENDING_S = 20.0  # within which a local job ends when its processes are killed
 ASK_S = 60.0  # between two questions to Slurm about jobs that have left no result
+LOOK_S, LOCAL_LOOK_S = 5.0, 0.2  # between two looks at the folder
+NO_LIMIT = 10**6  # jobs; Slurm has its own
+STILLBORN = 3  # jobs in a row that ended before they began; the next one would, too
+DIED = "its job died (killed, out of memory, preempted, or its node was lost)"
 PUT_BACK = "its job reached its time limit or was preempted, and was put back in the queue"
 
 logger = logging.getLogger(__name__)
@@ -181,7 +55,7 @@ class SlurmJob:
     job can answer Slurm's signals at any time.
 
     folder: that of the plan
-    worker: the name of the job's only worker, unique in the folder
+    worker: how the names of the job's workers begin, unique in the folder
     units: that it was dealt, all of one model
     cluster: `slurm` or `local`, as submitit names them
     """
@@ -206,46 +80,39 @@ class SlurmJob:
         folder = CampaignFolder(self.folder)
         plan = folder.plan
         own = plan.changed(models=(plan.model(self.model),), workers=1)
-        made = [attempt for attempt in folder.attempts() if self.has_made(attempt)]
-        units = UnitQueue(folder.left(self.units), own, made).waiting
+        units = UnitQueue(folder.left(self.units), own, filter(self.has_made, folder.attempts())).waiting
         LocalEngine(own, folder, called=self.worker).carry_out(
-            units, made.append, lambda unit, _: self.is_at(unit, len(made))
+            units, lambda attempt: self.is_at(None), lambda unit, worker: self.is_at(unit)
         )
-        self.is_at(None, len(made))
 
     def checkpoint(self) -> Any:
         """What submitit puts back in the queue when the job reaches its time limit or is preempted: the same, since
         the answers of the unit in hand are kept."""
         from submitit.helpers import DelayedSubmission
 
-        if lost := self.lost(PUT_BACK):
-            CampaignFolder(self.folder).record(lost)
+        self.record_loss(PUT_BACK)
         return DelayedSubmission(self)
 
     # ------------------------------------------------------------------ the unit in hand
 
     @property
     def _mark(self) -> Path:
-        return self.folder / JOBS / "at" / f"{self.worker}.json"
+        return self.folder / JOBS / "at" / f"{self.worker}.txt"
 
-    def is_at(self, unit: Unit | None, n_attempts: int) -> None:
-        """Called by the job before each unit and after the last.
+    def is_at(self, unit: Unit | None) -> None:
+        """Called by the job before each unit, and with None after it."""
+        atomic_write(self._mark, unit.id if unit else "")
 
-        n_attempts: that it has recorded so far
-        """
-        atomic_write(self._mark, json.dumps({"unit": unit and unit.id, "n_attempts": n_attempts}))
+    def at(self) -> Unit | None:
+        told = self._mark.read_text() if self._mark.is_file() else ""
+        return Unit.of_id(told) if told else None
 
-    def at(self) -> tuple[Unit | None, int]:
-        told = read_json(self._mark)
-        return (Unit.of_id(told["unit"]) if told.get("unit") else None), told.get("n_attempts", 0)
-
-    def lost(self, why: str) -> Attempt | None:
-        """The attempt that it had begun when it ended, if it has not recorded it itself."""
-        (unit, n_before), folder = self.at(), CampaignFolder(self.folder)
-        if unit is None or folder.done(unit):
-            return None
-        n_recorded = sum(self.has_made(attempt) for attempt in folder.attempts())
-        return lost_attempt(unit, self.worker, why, 0.0) if n_recorded <= n_before else None
+    def record_loss(self, why: str) -> None:
+        """Of the unit that it had begun when it ended, if there is one."""
+        unit, folder = self.at(), CampaignFolder(self.folder)
+        if unit is not None and not folder.done(unit):
+            folder.record(lost_attempt(unit, self.worker, why, 0.0))
+            self.is_at(None)
 
 
 def dealt(units: Sequence[Unit], n_hands: int) -> list[tuple[Unit, ...]]:
@@ -256,6 +123,58 @@ def dealt(units: Sequence[Unit], n_hands: int) -> list[tuple[Unit, ...]]:
     return [hand for hand in hands if hand]
 
 
+# ---------------------------------------------------------------------- submitit
+
+
+def executor(folder: Path, cluster: str, told: Mapping[str, Any], gpus: int) -> Any:
+    """A submitit executor for workers that need so many GPUs; raises ValueError if there is no Slurm here, or for a
+    parameter that submitit does not know or that would make more of a job than one process, the worker.
+
+    told: the plan's `slurm:`, names of sbatch (`partition`) or of submitit (`timeout_min`, `slurm_partition`)
+    """
+    import submitit
+
+    for name in told:
+        if name.removeprefix(f"{CLUSTER}_") in OF_ONE_PROCESS:
+            raise ValueError(
+                f"slurm has {name!r}, but a job is one process on one node, whose limit is given in minutes as "
+                "timeout_min; use more jobs with `workers`, and more GPUs for each with the model's `gpus`"
+            )
+    try:
+        made = submitit.AutoExecutor(folder, cluster, **{f"{cluster}_max_num_timeout": REQUEUES})
+    except RuntimeError as error:
+        raise ValueError(
+            "--engine slurm finds no srun on this machine; run it where jobs of the cluster are submitted, or with "
+            "--address local"
+        ) from error
+    own = {"gpus_per_node": gpus or None, **JOB_DEFAULTS, **told}
+    known = (*FOR_EVERY_CLUSTER, *(name for name in own if name.startswith((f"{CLUSTER}_", f"{THIS_MACHINE}_"))))
+    try:
+        made.update_parameters(**{name if name in known else f"{CLUSTER}_{name}": own[name] for name in own})
+    except (NameError, AssertionError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"slurm is {brief(dict(told))}, which submitit refuses ({str(error).splitlines()[0]})"
+        ) from error
+    return made
+
+
+def queued() -> set[str] | None:
+    """The ids of this user's jobs that Slurm has in its queue: waiting, running or ending; None if it does not answer.
+    One question for all jobs, and one that clusters without accounting answer, too."""
+    command = ["squeue", "--noheader", "--array", f"--user={getpass.getuser()}", "--format=%i"]
+    asked = subprocess.run(command, capture_output=True, text=True, check=False)
+    return set(asked.stdout.split()) if asked.returncode == 0 else None
+
+
+def local_processes(job: Any) -> list[psutil.Process]:
+    """Those of a job on this machine, whichever process has submitted it: submitit knows only those of its own."""
+    with suppress(psutil.NoSuchProcess):
+        controller = psutil.Process(int(job.job_id))
+        if controller.status() != psutil.STATUS_ZOMBIE and CONTROLLER in controller.cmdline():
+            return [controller, *controller.children(recursive=True)]
+    return []
+
+
 class SlurmJobs:
     """The jobs that are not known to have ended, with submitit's handle of each.
 
@@ -263,7 +182,7 @@ class SlurmJobs:
     """
 
     def __init__(self, plan: Plan, folder: Path, cluster: str) -> None:
-        self._plan, self._place, self._cluster = plan, folder.absolute() / JOBS, cluster
+        self._plan, self._place = plan, folder.absolute() / JOBS
         every = {model.gpus for model in plan.models}
         self._executors = {gpus: executor(self._place, cluster, plan.slurm, gpus) for gpus in sorted(every)}
         self.live: dict[SlurmJob, Any] = {}
@@ -282,10 +201,15 @@ class SlurmJobs:
             logger.info("job %s of an earlier driver, with %s units", job_id, len(own.units))
 
     def submit(self, jobs: Sequence[SlurmJob]) -> None:
-        """Those that need as many GPUs as one job array."""
+        """Those that need as many GPUs as one job array. A driver that is a job itself submits as if it were none: its
+        own Slurm variables would be those of its jobs."""
+        from submitit.helpers import clean_env
+
+        configuration = {name: value for name, value in os.environ.items() if name == "SLURM_CONF"}
         for gpus, to in self._executors.items():
             own = [job for job in jobs if self._plan.model(job.model).gpus == gpus]
-            with outside_of_a_job(), deaf_to_ctrl_c() if self._cluster == THIS_MACHINE else nullcontext():
+            with clean_env() if "SLURM_JOB_ID" in os.environ else nullcontext():
+                os.environ.update(configuration)
                 submitted = to.submit_array(own) if own else []
             for job, handle in zip(own, submitted, strict=True):
                 self.live[job] = handle
@@ -296,7 +220,13 @@ class SlurmJobs:
         in_queue = None
         if any(job.cluster == CLUSTER for job in self.live) and time.monotonic() - self._asked > ASK_S:
             in_queue, self._asked = queued(), time.monotonic()
-        return [job for job, handle in self.live.items() if has_ended(handle, in_queue)]
+
+        def has_ended(job: SlurmJob, handle: Any) -> Any:
+            if job.cluster == THIS_MACHINE:
+                return handle.done() and not local_processes(handle)
+            return handle.paths.result_pickle.exists() or (in_queue is not None and handle.job_id not in in_queue)
+
+        return [job for job, handle in self.live.items() if has_ended(job, handle)]
 
     def forget(self, job: SlurmJob) -> None:
         atomic_remove(self.live.pop(job).paths.submitted_pickle)
@@ -307,21 +237,22 @@ class SlurmJobs:
 
     def interrupt(self) -> str:
         """Ends the jobs on this machine, since Ctrl-C does not stop them all; says what becomes of the others."""
-        for job, handle in self.live.items():
-            if job.cluster == THIS_MACHINE:
-                end_local_job(handle)
+        local = [handle for job, handle in self.live.items() if job.cluster == THIS_MACHINE]
+        processes = [process for handle in local for process in local_processes(handle)]
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=ENDING_S)
+        for handle in local:
+            handle.done()  # or its process would stay behind as a zombie
         on_cluster = [str(handle.job_id) for job, handle in self.live.items() if job.cluster == CLUSTER]
         ids = " ".join(sorted({job_id.partition("_")[0] for job_id in on_cluster}))
         return ids and f"the jobs go on; start the same command again to watch them, or end them with: scancel {ids}"
 
 
-LOOK_S, LOCAL_LOOK_S = 5.0, 0.2  # between two looks at the folder
-NO_LIMIT = 10**6  # jobs; Slurm has its own
-STILLBORN = 3  # jobs in a row that ended before they began; the next one would, too
-DIED = "its job died (killed, out of memory, preempted, or its node was lost)"
+# ---------------------------------------------------------------------- the driver
 
 
-@dataclass
 class SlurmEngine:
     """Jobs of a cluster outlive the driver: if it is killed or interrupted they go on, and the next driver on the same
     folder takes them over. Those of `--address local`, on this machine, end when the driver is interrupted.
@@ -332,99 +263,86 @@ class SlurmEngine:
     address: `local` for submitit's local executor, None for Slurm
     """
 
-    plan: Plan
-    folder: CampaignFolder
-    address: str | None = None
-    told: dict[Attempt, None] = field(default_factory=dict)
-    at: dict[SlurmJob, Unit | None] = field(default_factory=dict)
-    read: dict[str, int] = field(default_factory=dict)
-    n_stillborn: int = 0
-
-    def __post_init__(self) -> None:
-        refuse_several_processes(self.plan.slurm)
-        self.cluster = cluster_of(self.address)
-        self.is_local = self.cluster == THIS_MACHINE
-        self.jobs = SlurmJobs(self.plan, self.folder.path, self.cluster)
+    def __init__(self, plan: Plan, folder: CampaignFolder, address: str | None = None) -> None:
+        if address not in (None, CLUSTER, THIS_MACHINE):
+            raise ValueError(
+                f"--address is {address!r}; with --engine slurm give 'local', for jobs on this machine, or none"
+            )
+        self._plan, self._folder, self._cluster = plan, folder, address or CLUSTER
+        self._is_local = self._cluster == THIS_MACHINE
+        self._jobs = SlurmJobs(plan, folder.path, self._cluster)
+        self._made: list[Attempt] = []  # by jobs of this driver, and by those that it took over
+        self._at: dict[SlurmJob, Unit | None] = {}
+        self._read: dict[str, int] = {}
+        self._n_stillborn = 0
 
     @property
     def description(self) -> str:
-        return "submitit on this machine" if self.is_local else "Slurm through submitit"
+        return "submitit on this machine" if self._is_local else "Slurm through submitit"
 
     def carry_out(self, units: Sequence[Unit], tell: Tell, begun: Begun) -> None:
-        """See `Engine`; but jobs of a cluster go on when it is interrupted."""
-        self.jobs.adopt()
-        before = new_attempts(self.folder.path, self.read)
-        self.told = {one: None for one in before if any(job.has_made(one) for job in self.jobs.live)}
+        """See `CampaignEngine`; but jobs of a cluster go on when it is interrupted."""
+        self._jobs.adopt()
+        before = new_attempts(self._folder.path, self._read)
+        self._made = [one for one in before if any(job.has_made(one) for job in self._jobs.live)]
         try:
-            left = self._left(units)
-            while left or self.jobs.live:
-                left = self._deal(left)
-                time.sleep(LOCAL_LOOK_S if self.is_local else LOOK_S)
-                ended = self.jobs.ended()  # before the attempts are read, so that none of theirs is missed
+            self._deal(units)
+            while self._jobs.live:
+                time.sleep(LOCAL_LOOK_S if self._is_local else LOOK_S)
+                ended = self._jobs.ended()  # before the attempts are read, so that none of theirs is missed
+                for job in ended:
+                    job.record_loss(DIED)
                 self._hear(tell, begun)
+                for job in ended:
+                    self._bury(job)
                 if ended:
-                    self._bury(ended, tell)
-                    left = self._left(units)
+                    self._deal(units)
         except BaseException:
-            if says := self.jobs.interrupt():
+            if says := self._jobs.interrupt():
                 logger.warning(says)
             raise
-        self._hear(tell, begun)
 
-    def _left(self, units: Sequence[Unit]) -> list[Unit]:
-        """Those that are neither done nor given up, nor in the hands of a job."""
-        held = {unit for job in self.jobs.live for unit in job.units}
-        free = self.folder.left(unit for unit in units if unit not in held)
-        return UnitQueue(free, self.plan, self.told).waiting
-
-    def _deal(self, left: Sequence[Unit]) -> list[Unit]:
-        """Submits as many jobs as may run at once; returns the units for which there is none yet."""
-        new: list[SlurmJob] = []
-        most = self.plan.workers or (1 if self.is_local else NO_LIMIT)
-        for model in self.plan.models:
+    def _deal(self, units: Sequence[Unit]) -> None:
+        """Submits as many jobs as may run at once, for units that are neither done nor given up, nor in the hands of a
+        job."""
+        held = {unit for job in self._jobs.live for unit in job.units}
+        free = self._folder.left(unit for unit in units if unit not in held)
+        left, new = UnitQueue(free, self._plan, self._made).waiting, list[SlurmJob]()
+        most = self._plan.workers or (1 if self._is_local else NO_LIMIT)
+        for model in self._plan.models:
             own = [unit for unit in left if unit.model == model.name]
-            every = [*self.jobs.live, *new]
-            n_wanted = min(model.workers or self.plan.shards, most) - sum(job.model == model.name for job in every)
-            for hand in dealt(own, n_wanted)[: most - len(every)]:
+            n_own = sum(job.model == model.name for job in self._jobs.live)
+            n_wanted = min(model.workers or self._plan.shards, most) - n_own
+            for hand in dealt(own, n_wanted)[: most - len(self._jobs.live) - len(new)]:
                 worker = f"{model.name}-{uuid4().hex[:8]}"
-                new.append(SlurmJob(self.folder.path.absolute(), worker, hand, self.cluster))
+                new.append(SlurmJob(self._folder.path.absolute(), worker, hand, self._cluster))
         if new:
-            self.jobs.submit(new)
-        given = {unit for job in new for unit in job.units}
-        return [unit for unit in left if unit not in given]
+            self._jobs.submit(new)
 
     def _hear(self, tell: Tell, begun: Begun) -> None:
-        found = [attempt for attempt in new_attempts(self.folder.path, self.read) if attempt not in self.told]
-        for attempt in found:
-            self.told[attempt] = None
+        for attempt in new_attempts(self._folder.path, self._read):
+            self._made.append(attempt)
             tell(attempt)
-        for job in self.jobs.live:
-            if self.at.get(job) is None or any(map(job.has_made, found)):
-                unit, _ = job.at()
-                if unit is not None and unit != self.at.get(job):
-                    begun(unit, job.worker)
-                self.at[job] = unit
+        for job in self._jobs.live:
+            unit = job.at()
+            if unit is not None and unit != self._at.get(job):
+                begun(unit, job.worker)
+            self._at[job] = unit
 
-    def _bury(self, ended: Sequence[SlurmJob], tell: Tell) -> None:
-        """Records what jobs that died have left in the middle, and forgets them."""
-        for job in ended:
-            if lost := job.lost(DIED):
-                self.folder.record(lost)
-                self.told[lost] = None
-                tell(lost)
-            is_stillborn = not any(map(job.has_made, self.told)) and bool(self.folder.left(job.units))
-            self.n_stillborn = self.n_stillborn + 1 if is_stillborn else 0
-            if self.n_stillborn >= STILLBORN:
-                log = self.jobs.log_of(job)
-                raise ValueError(
-                    f"{STILLBORN} jobs in a row ended before their first unit, the last one with: {_last_line(log)} "
-                    f"See {log}"
-                )
-            self.jobs.forget(job)
+    def _bury(self, job: SlurmJob) -> None:
+        """Forgets a job that has ended; raises ValueError if it is one of several that did not even begin."""
+        is_stillborn = not any(map(job.has_made, self._made)) and bool(self._folder.left(job.units))
+        self._n_stillborn = self._n_stillborn + 1 if is_stillborn else 0
+        if self._n_stillborn >= STILLBORN:
+            log = self._jobs.log_of(job)
+            raise ValueError(
+                f"{STILLBORN} jobs in a row ended before their first unit, the last one with: {_last_line(log)} "
+                f"See {log}"
+            )
+        self._jobs.forget(job)
 
 
 def _last_line(log: Path) -> str:
-    if not log.is_file():
-        return "nothing in its log"
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((visible(line.strip()) for line in reversed(lines) if line.strip()), "nothing in its log")
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return visible(lines[-1]) if lines else "nothing in its log"

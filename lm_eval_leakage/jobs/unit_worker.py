@@ -1,9 +1,4 @@
-"""Everything that this process writes to stdout and stderr, in the log of a unit.
-
-The time limit of an attempt, kept within the worker, so that its model stays loaded.
-
-Carries out units of one model in this process: the model is loaded with the first one and kept for the next.
-"""
+"""Carries out units of one model in this process: the model is loaded with the first one and kept for the next."""
 
 from __future__ import annotations
 
@@ -17,21 +12,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, TextIO
+from types import FrameType
+from typing import Any
 
-from lm_eval_leakage.files import atomic_remove, atomic_write, log_to_add_to, remove_parts, standard_output
+from lm_eval_leakage.files import atomic_remove, atomic_write, log_to_add_to, remove_parts
 from lm_eval_leakage.harness.models.question_requests import n_characters
 from lm_eval_leakage.harness.models.request_tokens import tokens_of
 from lm_eval_leakage.harness.saved_run import one_loaded_model, run_saved
 from lm_eval_leakage.harness.seams.backends import KeptModels
 from lm_eval_leakage.harness.seams.registries import add_models
 from lm_eval_leakage.harness.task_shelf import TaskShelf
-from lm_eval_leakage.jobs.engines import Begun, Tell, now
+from lm_eval_leakage.jobs.engines import Begun, Tell, now, too_long
 from lm_eval_leakage.jobs.folder import UNIT_FILE, Attempt, CampaignFolder, UnitQueue, read_json
 from lm_eval_leakage.jobs.manifest import (
     IDENTITY_OF_UNIT,
-    DataRows,
+    Rows,
     UnitQuestions,
     differs,
     facts_of,
@@ -42,51 +37,43 @@ from lm_eval_leakage.jobs.planning import named_model
 from lm_eval_leakage.logs.answer_store import FOLDER as ANSWERS
 from lm_eval_leakage.texts import as_json, in_one_sentence
 
-STDOUT, STDERR = 1, 2
+STREAMS = (1, 2)  # stdout and stderr, as descriptors
+LOADS = 2  # of a model that cannot be loaded; then its units fail at once
+TOKENISED = 32  # requests of a unit, from which the tokens of all are estimated
+NOT_LOADED = "the model cannot be loaded"
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def written_to(log: Path) -> Iterator[None]:
     """Within the block, both streams of the process go to the end of `log`, what C libraries write included, and so do
     messages from INFO on."""
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    before = [os.dup(STDOUT), os.dup(STDERR)]
+    root = logging.getLogger()
+    before, level, handlers = [os.dup(place) for place in STREAMS], root.level, root.handlers
     with log_to_add_to(log) as stream:
-        for place in (STDOUT, STDERR):
+        _flush()
+        for place in STREAMS:
             os.dup2(stream.fileno(), place)
         handler = logging.StreamHandler(stream)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s [%(name)s] %(message)s"))
-        root = logging.getLogger()
-        level, handlers = root.level, root.handlers
         root.handlers = [handler]
         root.setLevel(logging.INFO)
         try:
             yield
         finally:
-            with suppress(OSError, ValueError):
-                sys.stdout.flush()
-                sys.stderr.flush()
+            _flush()
             root.handlers = handlers
             root.setLevel(level)
-            for kept, place in zip(before, (STDOUT, STDERR), strict=True):
+            for kept, place in zip(before, STREAMS, strict=True):
                 os.dup2(kept, place)
                 os.close(kept)
 
 
-@contextmanager
-def only_for_us() -> Iterator[TextIO]:
-    """Stdout as a stream for the block; whatever else is written to stdout meanwhile goes to stderr."""
-    sys.stdout.flush()
-    kept = os.dup(STDOUT)
-    os.dup2(STDERR, STDOUT)
-    try:
-        with standard_output(kept) as stream:
-            yield stream
-    finally:
-        os.dup2(kept, STDOUT)
-        os.close(kept)
+def _flush() -> None:
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
 
 
 class TimeIsUp(BaseException):
@@ -113,41 +100,17 @@ def time_limit(minutes: float | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def too_long(minutes: float) -> str:
-    return f"it took longer than minutes: {minutes:g} allows; give more, or more shards"
-
-
-def engine_limit(minutes: float | None) -> float | None:
-    """Seconds after which an engine ends a worker that has not kept the limit itself."""
-    return None if minutes is None else 60 * minutes + max(30.0, 6 * minutes)
-
-
-logger = logging.getLogger(__name__)
-
-LOADS = 2  # of a model that cannot be loaded; then its units fail at once
-TOKENISED = 32  # requests of a unit, from which the tokens of all are estimated
-NOT_LOADED = "the model cannot be loaded"
-
-
-class UnitWorker:
+class UnitWorker(ExitStack):
     """A context manager; when it ends, the memory of the model is free."""
 
     def __init__(self, plan: Plan, model_name: str, folder: CampaignFolder, worker_name: str) -> None:
+        super().__init__()
         self._plan, self._planned, self._folder, self._worker = plan, plan.model(model_name), folder, worker_name
         self._who = named_model(self._planned)
-        self._stack = ExitStack()
         self._kept: KeptModels | None = None
         self._questions: UnitQuestions | None = None
-        self._rows: dict[str, DataRows] = {}
+        self._rows: Rows = {}
         self._not_loaded: list[str] = []
-
-    def __enter__(self) -> UnitWorker:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        self._drop_model()
 
     def run(self, unit: Unit) -> Attempt:
         """Runs a unit, unless it is done, and records the attempt. A failure is told by the attempt: only
@@ -176,8 +139,6 @@ class UnitWorker:
         try:
             with time_limit(self._plan.minutes):
                 self._evaluate(unit, heard)
-        except KeyboardInterrupt:
-            raise
         except TimeIsUp as error:
             told = str(error)
         except (Exception, SystemExit) as error:  # whatever a task, a backend or a driver of a GPU may raise
@@ -189,32 +150,27 @@ class UnitWorker:
         if self._kept is not None and not self._kept.models:
             told = f"{NOT_LOADED}: {told}"
             self._not_loaded.append(told)
-        self._drop_model()  # what an error has left of it may be broken, or hold the memory that was missing
+        self._kept = None
+        self.close()  # what an error has left of the model may be broken, or hold the memory that was missing
         return told
 
     def _evaluate(self, unit: Unit, heard: _Heard) -> None:
-        questions = self._questions or self._prepared()
-        loaded, samples = questions.of(unit)
-        self._rows = questions.data_of(loaded)
+        if self._questions is None:  # seconds: imports the user's modules and builds the index of tasks
+            add_models()
+            for module in self._plan.imports:
+                import_module(module)
+            self._questions = UnitQuestions(self._plan, self._planned, TaskShelf(self._plan.include_paths))
+        loaded, samples = self._questions.of(unit)
+        self._rows = self._questions.data_of(loaded)
         work = self._folder.work_of(unit)
-        _remove_results(work)
+        # of an attempt that was killed while it saved them; its kept answers remain
+        for file in [*work.glob(UNIT_FILE), *work.rglob("results_*.json"), *work.rglob("samples_*.jsonl")]:
+            file.unlink()
         if self._kept is None:
             refuse_another(self._folder, unit.model, self._who.identity)
-            self._kept = self._stack.enter_context(one_loaded_model())
+            self._kept = self.enter_context(one_loaded_model())
         seed = None if self._plan.questions is None else self._plan.seed
         run_saved(self._who, loaded, samples, work, self._kept, heard, seed)
-
-    def _prepared(self) -> UnitQuestions:
-        """Imports the user's modules and builds the index of tasks, which takes seconds; once."""
-        add_models()
-        for module in self._plan.imports:
-            import_module(module)
-        self._questions = UnitQuestions(self._plan, self._planned, TaskShelf(self._plan.include_paths))
-        return self._questions
-
-    def _drop_model(self) -> None:
-        self._kept = None
-        self._stack.close()
 
     # ------------------------------------------------------------------ complete units
 
@@ -236,12 +192,6 @@ class UnitWorker:
         atomic_remove(work / ANSWERS)
         remove_parts(work)
         return self._folder.publish(unit)
-
-
-def _remove_results(work: Any) -> None:
-    """Removes the results that an attempt left which was killed while it saved them; kept answers remain."""
-    for file in [*work.glob(UNIT_FILE), *work.rglob("results_*.json"), *work.rglob("samples_*.jsonl")]:
-        file.unlink()
 
 
 class _Heard:

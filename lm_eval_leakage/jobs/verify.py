@@ -1,7 +1,5 @@
-"""The tables of a campaign, from the logs of the units that are done and nothing else.
-
-Compares a campaign's folder with its manifest and its tables with the logs.
-"""
+"""The tables of a campaign, from the logs of the units that are done and nothing else; and what differs from the
+manifest and from these tables in its folder."""
 
 from __future__ import annotations
 
@@ -16,7 +14,6 @@ from lm_eval_leakage.jobs.folder import MANIFEST, PLAN, UNIT_FILE, CampaignFolde
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, differs, identity_of_unit
 from lm_eval_leakage.jobs.plan import Unit, as_settings
 from lm_eval_leakage.logs.reference_log import ANNOTATED
-from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.leaderboard import Leaderboard, as_csv, as_markdown, leaderboard, records
 from lm_eval_leakage.results.leaderboard_page import render
@@ -37,13 +34,13 @@ def board_of(folder: CampaignFolder) -> Leaderboard | None:
     if not found:
         return None
     board = leaderboard(found)
-    return replace(board, problems=tuple(_within(folder, problem) for problem in board.problems))
-
-
-def _within(folder: CampaignFolder, problem: Problem) -> Problem:
-    place = problem.file
-    is_inside = place is not None and place.is_relative_to(folder.path)
-    return replace(problem, file=place.relative_to(folder.path)) if place and is_inside else problem
+    problems = [
+        replace(one, file=one.file.relative_to(folder.path))
+        if one.file is not None and one.file.is_relative_to(folder.path)
+        else one
+        for one in board.problems
+    ]
+    return replace(board, problems=tuple(problems))
 
 
 def tables_of(board: Leaderboard) -> Mapping[str, str]:
@@ -54,7 +51,7 @@ def tables_of(board: Leaderboard) -> Mapping[str, str]:
     return {name: f"{text.rstrip()}\n" for name, text in zip(TABLE_FILES, texts, strict=True)}
 
 
-def write_tables(folder: CampaignFolder, say: Callable[[str], object] = lambda text: None) -> list[Path]:
+def write_tables(folder: CampaignFolder, say: Callable[[str], object]) -> list[Path]:
     """Writes the tables into the campaign's folder; nothing if no unit is done.
 
     say: called with what could not be read or judged, of which the tables have all
@@ -104,38 +101,31 @@ def _of_plan(folder: CampaignFolder, manifest: Mapping[str, Any]) -> Iterator[st
     except (OSError, ValueError) as error:
         yield f"{folder.path / PLAN} cannot be read ({error})"
         return
-    if _wherever(as_settings(plan)) != _wherever(manifest.get("plan") or {}):
+    told = manifest.get("plan") or {}
+    if as_settings(plan) | {"output_path": ""} != told | {"output_path": ""}:  # a campaign may be moved
         yield f"{folder.path / PLAN} is not the plan of the manifest"
     units = CheckedPlan(plan, tuple(Impossible(**one) for one in manifest.get("impossible") or ())).units()
-    given_up = {attempt.unit for attempt in folder.failed(units) if not attempt.ok}
+    known = {*(manifest.get("units") or {}), *(one.unit.id for one in folder.failed(units) if not one.ok)}
     for unit in units:
-        if unit.id not in (manifest.get("units") or {}) and unit not in given_up:
+        if unit.id not in known:
             yield f"{unit.id} is in the plan, but not in the manifest: it is not done, or the campaign was interrupted"
-
-
-def _wherever(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """A campaign may be moved."""
-    return {name: value for name, value in plan.items() if name != "output_path"}
 
 
 def _unknown(folder: CampaignFolder, told: Collection[str]) -> Iterator[str]:
     """Whatever is in `runs` beside the units of the manifest, at any depth: the tables would include it. A folder that
     leads to no unit is named once."""
-    leading = {folder.runs, *(parent for name in told for parent in (folder.runs / name).parents)}
-    for place in _below(folder.runs, leading):
-        if place.relative_to(folder.runs).as_posix() not in told:
+    units = {folder.runs / name for name in told}
+    leading = {folder.runs, *(parent for unit in units for parent in unit.parents)}
+    left = [folder.runs]
+    while left:
+        place = left.pop()
+        if place in leading:
+            left += sorted(place.iterdir(), reverse=True) if place.is_dir() else ()
+        elif place not in units:
             yield (
                 f"{place} is not in the manifest; remove it if this campaign did not make it, else continue the "
                 "campaign, which adds it"
             )
-
-
-def _below(place: Path, leading: Collection[Path]) -> Iterator[Path]:
-    for one in sorted(place.iterdir()) if place.is_dir() else ():
-        if one in leading:
-            yield from _below(one, leading)
-        else:
-            yield one
 
 
 def _of_model(
@@ -156,10 +146,9 @@ def _of_unit(place: Path, told: Mapping[str, str]) -> Iterator[str]:
     for name in dict.fromkeys([*told, *now]):
         if name not in now:
             yield f"{place / name} is gone"
-        elif name not in told and Path(name).stem.endswith(ANNOTATED):
-            continue  # a copy by `annotate`, which nothing reads
         elif name not in told:
-            yield f"{place / name} was added after the unit was complete"
+            if not Path(name).stem.endswith(ANNOTATED):  # a copy by `annotate`, which nothing reads
+                yield f"{place / name} was added after the unit was complete"
         elif told[name] != now[name]:
             yield f"{place / name} was changed after the unit was complete"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import yaml
 
 from lm_eval_leakage.files import atomic_write
 from lm_eval_leakage.jobs.folder import PLAN, CampaignFolder
-from lm_eval_leakage.jobs.plan import Plan, plan_as_yaml, plan_of
-from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.leaderboard import as_csv, leaderboard
+from lm_eval_leakage.jobs.plan import Plan, plan_as_yaml, plan_of, units_of
+from lm_eval_leakage.jobs.unit_worker import UnitWorker
+from lm_eval_leakage.jobs.verify import board_of, tables_of
 from tests.checking.conftest import questions, written
 
 SHAPE = {
@@ -69,20 +68,24 @@ def begun(plan: Plan) -> CampaignFolder:
     return folder
 
 
-def tables(folder: CampaignFolder) -> str:
-    """The leaderboard of all runs so far."""
-    return as_csv(leaderboard(annotate([folder.runs])))
+def in_one_process(plan: Plan) -> CampaignFolder:
+    """Carries out a plan here, without an engine."""
+    folder = begun(plan)
+    for model in plan.models:
+        with UnitWorker(plan, model.name, folder, "alone") as worker:
+            for unit in units_of(plan):
+                if unit.model == model.name:
+                    worker.run(unit)
+    return folder
 
 
-def answers(folder: CampaignFolder) -> dict[str, Any]:
-    """What the samples of all units hold, by unit and question."""
-    return {
-        f"{file.parent.relative_to(folder.runs)} {json.loads(line)['doc_hash']} {json.loads(line)['filter']}": {
-            key: value for key, value in json.loads(line).items() if key not in ("seconds",)
-        }
-        for file in sorted(folder.runs.rglob("samples_*.jsonl"))
-        for line in file.read_text(encoding="utf-8").splitlines()
-    }
+def numbers(folder: CampaignFolder) -> dict[str, str]:
+    """The tables that have nothing but numbers and names."""
+    board = board_of(folder)
+    assert board is not None
+    assert not board.problems
+    texts = tables_of(board)
+    return {name: texts[name] for name in ("leaderboard.csv", "leaderboard.json", "leaderboard.md")}
 
 
 def without_environment(monkeypatch: pytest.MonkeyPatch) -> None:

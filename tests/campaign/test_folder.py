@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 from pathlib import Path
 
 import pytest
@@ -42,12 +40,6 @@ def test_what_is_not_an_id_is_refused(text: str) -> None:
         Unit.of_id(text)
 
 
-def test_an_audit_is_named_after_its_task_and_a_single_shard_is_the_whole() -> None:
-    assert Unit("a", "t", "leakage_perm", 1, 4).asked == "t_leakage_perm"
-    assert (Unit("a", "t", "run", 1, 4).asked, Unit("a", "t", "run", 1, 4).metadata) == ("t", {"shard": "1/4"})
-    assert Unit("a", "t", "run", 0, 1).metadata == {}
-
-
 # ---------------------------------------------------------------------- the folder
 
 
@@ -67,16 +59,6 @@ def test_a_unit_is_done_when_its_files_are_moved_and_is_then_never_replaced(tmp_
     assert (folder.run_of(ONE) / "results.json").read_text() == "first"
 
 
-def test_attempts_of_all_workers_are_read_in_their_order_without_incomplete_lines(tmp_path: Path) -> None:
-    told = [attempt(ONE, 3, worker="v"), attempt(OTHER, 1), attempt(ONE, 2)]
-    for own in told:
-        CampaignFolder(tmp_path).record(own)
-    first, *_ = files = sorted((tmp_path / "attempts").iterdir())
-    first.write_text(first.read_text() + first.read_text()[:40])
-    assert len(files) == 3
-    assert CampaignFolder(tmp_path).attempts() == [told[1], told[2], told[0]]
-
-
 def test_a_unit_failed_if_its_last_attempt_did_and_it_is_not_done(tmp_path: Path) -> None:
     folder = CampaignFolder(tmp_path)
     for own in (attempt(ONE, 1), attempt(OTHER, 2), attempt(ONE, 3), attempt(OTHER, 4, ok=True)):
@@ -84,21 +66,6 @@ def test_a_unit_failed_if_its_last_attempt_did_and_it_is_not_done(tmp_path: Path
     complete(folder, OTHER, "x")
     folder.publish(OTHER)
     assert folder.failed([ONE, OTHER]) == [attempt(ONE, 3)]
-
-
-def test_the_lock_of_a_unit_is_free_when_its_process_is_killed(tmp_path: Path) -> None:
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        with CampaignFolder(tmp_path).sole_use(ONE):
-            os.write(write, b"x")
-            os.kill(os.getpid(), 9)
-    os.read(read, 1)
-    os.waitpid(child, 0)
-    with CampaignFolder(tmp_path).sole_use(ONE):
-        pass
-    os.close(read)
-    os.close(write)
 
 
 @pytest.mark.parametrize("line", ["", "{}", "[]", '{"unit": 1}', '{"unit": "a/t/run/0of1", "more": 1}'])
@@ -148,20 +115,7 @@ def test_a_worker_gets_units_of_its_model_alone_and_each_once_and_what_failed_la
     first = queue.take("a")
     assert first is not None
     queue.returned(attempt(first))
-    queue.returned(attempt(first, lost=True))  # told twice, which counts once
     assert [queue.take("a"), queue.take("a")] == [UNITS[1], first]
-
-
-def test_it_is_finished_when_every_unit_is_done_or_given_up() -> None:
-    rng, queue, done = random.Random(0), UnitQueue(UNITS, small_plan(retries=1)), []
-    while not queue.finished:
-        unit = queue.take(rng.choice(["a", "b"]))
-        if unit is not None:
-            ok = rng.random() < 0.5
-            queue.returned(attempt(unit, ok=ok, lost=rng.random() < 0.5))
-            done += [unit] if ok else []
-    assert len(set(done)) == len(done)
-    assert queue.models_with_work() == {}
 
 
 # ---------------------------------------------------------------------- the user's own files

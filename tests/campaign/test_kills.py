@@ -7,19 +7,15 @@ import os
 import random
 import signal
 import time
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-import yaml
 
-from lm_eval_leakage.cli.check import check
 from lm_eval_leakage.jobs import driver
 from lm_eval_leakage.jobs.driver import CampaignOutcome, run_campaign
 from lm_eval_leakage.jobs.engines import engine_of
@@ -61,24 +57,6 @@ def test_a_campaign_that_is_killed_at_random_moments_ends_as_if_it_had_not_been(
     assert rows(tmp_path / "killed") == whole
     assert len(lines(tmp_path / "counts", ASKED)) <= n_asked + n_killed * 2 * KEPT
     assert verify(ended.folder).found == ()
-
-
-@pytest.mark.parametrize("moment", ["lm_eval_leakage.jobs.folder.CampaignFolder.record", "publish"])
-def test_a_worker_that_is_killed_around_the_move_of_its_unit_asks_nothing_again(
-    here: Run, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    """Before the move, when all files are written, and after it, before the attempt is recorded."""
-    target = moment if "." in moment else f"lm_eval_leakage.jobs.folder.CampaignFolder.{moment}"
-
-    def campaign() -> CampaignOutcome:
-        monkeypatch.setattr(target, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-        return here(settings, tasks=["quiz"], audits=[])
-
-    assert killed(campaign, tmp_path / "log")
-    n_asked = len(lines(tmp_path / "counts", ASKED))
-    outcome = here(settings, tasks=["quiz"], audits=[])
-    assert (outcome.n_done, len(lines(tmp_path / "counts", ASKED))) == (1, n_asked)
-    assert len(list((tmp_path / "out" / "runs").rglob("results_*.json"))) == 1
 
 
 # ---------------------------------------------------------------------- workers as processes of their own
@@ -147,18 +125,3 @@ def test_an_interrupted_campaign_ends_its_workers(
         process.send_signal(signal.SIGINT)
         assert psutil.wait_procs(workers, timeout=10)[1] == []
         wait_for(lambda: CampaignFolder(tmp_path / "out").status()["state"] == "interrupted")
-
-
-def test_ctrl_c_is_told_with_how_to_go_on(
-    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(driver, "run_campaign", interrupted)
-    monkeypatch.setattr(import_module("lm_eval_leakage.cli.check"), "only_warnings", lambda: None)
-    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(settings))
-    told = {"plan": str(tmp_path / "plan.yaml"), "status": None, "verify": None, "tflops": 100.0}
-    with pytest.raises(KeyboardInterrupt):
-        check(Namespace(**told))
-    assert "the same command goes on" in capsys.readouterr().err

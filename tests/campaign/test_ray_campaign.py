@@ -11,14 +11,10 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
-from lm_eval_leakage.jobs.local_engine import LocalEngine
 from lm_eval_leakage.jobs.plan import Plan, units_of
 from lm_eval_leakage.jobs.ray_engine import RayEngine
-from lm_eval_leakage.jobs.unit_worker import UnitWorker
-from lm_eval_leakage.jobs.verify import board_of, tables_of
-from tests.campaign.campaigns import begun, benchmark, plan_for, without_environment
+from tests.campaign.campaigns import begun, benchmark, in_one_process, numbers, plan_for, without_environment
 from tests.campaign.ray_nodes import SmallCluster, a_cluster
-from tests.campaign.tiny_llama import tiny_llama
 
 pytestmark = pytest.mark.model  # starts processes of Ray
 
@@ -39,24 +35,6 @@ def a_plan(place: Path, output: str, shards: int, **more) -> Plan:
     named = [{"name": one, "model": "scripted", "model_args": {"seed": one}} for one in MODELS]
     told = {"models": named, "tasks": list(BENCHMARKS), "audits": AUDITS, "shards": shards, "minutes": 5}
     return plan_for(place, place / output, **(told | more))
-
-
-def in_one_process(plan: Plan) -> CampaignFolder:
-    folder = begun(plan)
-    for model in plan.models:
-        with UnitWorker(plan, model.name, folder, "alone") as worker:
-            attempts = [worker.run(unit) for unit in units_of(plan) if unit.model == model.name]
-        assert all(attempt.ok for attempt in attempts), attempts
-    return folder
-
-
-def numbers(folder: CampaignFolder) -> dict[str, str]:
-    """The tables that have nothing but numbers and names."""
-    board = board_of(folder)
-    assert board is not None
-    assert not board.problems
-    texts = tables_of(board)
-    return {name: texts[name] for name in ("leaderboard.csv", "leaderboard.json", "leaderboard.md")}
 
 
 class LosesNodes:
@@ -112,34 +90,3 @@ def test_a_node_lost_twice_changes_no_number_of_the_tables(tmp_path: Path) -> No
     alone = in_one_process(a_plan(tmp_path, "alone", shards=1))
     assert numbers(folder) == numbers(alone)
     assert len(json.loads(numbers(alone)["leaderboard.json"])["rows"]) >= len(MODELS)
-
-
-def test_models_of_transformers_have_the_same_tables_on_ray_as_in_one_process(tmp_path: Path) -> None:
-    """In processes of their own on both sides: their number of threads decides in which order sums are computed."""
-    names = ("small", "smaller")
-    models = [
-        {
-            "name": name,
-            "model_args": {"pretrained": str(tiny_llama(tmp_path / name, seed)), "dtype": "float32"},
-            "batch_size": 1,
-            "device": "cpu",
-        }
-        for seed, name in enumerate(names)
-    ]
-    told = {"models": models, "tasks": ["alpha", "beta"], "audits": ["leakage_perm"]}
-    on_ray, local = (a_plan(tmp_path, output, shards, **told) for output, shards in (("on_ray", 2), ("local", 1)))
-    folder, other = begun(on_ray), begun(local)
-    with a_cluster() as cluster:
-        nodes = [cluster.add_node(num_cpus=1), cluster.add_node(num_cpus=1)]
-        attempts: list[Attempt] = []
-
-        def tell(attempt: Attempt) -> None:
-            attempts.append(attempt)
-            if len(attempts) == 3:
-                cluster.kill_node(nodes.pop())
-
-        RayEngine(on_ray, folder, cluster.address).carry_out(units_of(on_ray), tell, lambda *_: None)
-    LocalEngine(local, other).carry_out(units_of(local), lambda _: None, lambda *_: None)
-    assert folder.left(units_of(on_ray)) == other.left(units_of(local)) == []
-    assert all(one.lost for one in attempts if not one.ok)
-    assert numbers(folder) == numbers(other)

@@ -15,8 +15,7 @@ from lm_eval_leakage.jobs.folder import Attempt, CampaignFolder
 from lm_eval_leakage.jobs.plan import Plan, Unit, plan_of, units_of
 from lm_eval_leakage.jobs.slurm_engine import THIS_MACHINE, SlurmEngine, SlurmJob, dealt
 
-Work = Callable[["PaperJobs", SlurmJob], None]
-EARLIER: list[SlurmJob] = []  # jobs of an earlier driver
+Work = Callable[["PaperJobs", SlurmJob], object]
 
 
 class PaperJobs:
@@ -24,22 +23,24 @@ class PaperJobs:
 
     work: Work
     dealt: list[SlurmJob]
+    earlier: Sequence[SlurmJob] = ()  # jobs of an earlier driver
+    at_once: list[int]
 
     def __init__(self, plan: Plan, folder: Path, cluster: str) -> None:
         self.live, self.folder = {}, CampaignFolder(folder)
 
     def adopt(self) -> None:
-        self.live = dict.fromkeys(EARLIER)
+        self.live = dict.fromkeys(self.earlier)
 
     def submit(self, jobs: Sequence[SlurmJob]) -> None:
         self.dealt.extend(jobs)
         self.live |= dict.fromkeys(jobs)
+        self.at_once.append(len(self.live))
 
     def ended(self) -> list[SlurmJob]:
-        ended = list(self.live)
-        for job in ended:
+        for job in self.live:
             type(self).work(self, job)
-        return ended
+        return list(self.live)
 
     def forget(self, job: SlurmJob) -> None:
         del self.live[job]
@@ -48,33 +49,27 @@ class PaperJobs:
         return self.folder.path / "job.err"
 
     def interrupt(self) -> str:
-        return "" if not self.live else "they go on"
+        return "they go on"
 
-    # what a job does
-
-    def begin(self, job: SlurmJob, unit: Unit) -> None:
-        job.is_at(unit, sum(job.has_made(attempt) for attempt in self.folder.attempts()))
-
-    def end(self, job: SlurmJob, unit: Unit, error: str | None = None) -> None:
+    def does(self, job: SlurmJob, unit: Unit, error: str | None = None) -> None:
+        """What a job does."""
         if error is None:
             self.folder.run_of(unit).mkdir(parents=True)
-        self.folder.record(
-            replace(lost_attempt(unit, f"{job.worker}-1", "", 1.0), ok=not error, error=error, lost=False)
-        )
-
-
-@pytest.fixture
-def jobs(monkeypatch: pytest.MonkeyPatch) -> type[PaperJobs]:
-    made = type("Jobs", (PaperJobs,), {"work": staticmethod(all_done), "dealt": []})
-    monkeypatch.setattr(slurm_engine, "SlurmJobs", made)
-    monkeypatch.setattr(slurm_engine, "LOOK_S", 0.0)
-    return made
+        attempt = lost_attempt(unit, f"{job.worker}-1", "", 1.0, lost=False)
+        self.folder.record(replace(attempt, ok=not error, error=error))
 
 
 def all_done(jobs: PaperJobs, job: SlurmJob) -> None:
     for unit in job.units:
-        jobs.begin(job, unit)
-        jobs.end(job, unit)
+        jobs.does(job, unit)
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> type[PaperJobs]:
+    made = type("Jobs", (PaperJobs,), {"work": staticmethod(all_done), "dealt": [], "at_once": []})
+    monkeypatch.setattr(slurm_engine, "SlurmJobs", made)
+    monkeypatch.setattr(slurm_engine, "LOOK_S", 0.0)
+    return made
 
 
 def plan(output: Path, **more: object) -> Plan:
@@ -100,11 +95,9 @@ def test_every_unit_is_in_one_job_and_a_model_has_as_many_jobs_as_there_are_shar
     assert [(job.model, len(job.units)) for job in jobs.dealt] == [("a", 4), ("a", 4), ("b", 4), ("b", 4)]
 
 
-def test_no_more_jobs_than_workers_are_submitted_at_once(jobs, tmp_path: Path, monkeypatch) -> None:
-    at_once = []
-    monkeypatch.setattr(jobs, "ended", lambda self: at_once.append(len(self.live)) or PaperJobs.ended(self))
+def test_no_more_jobs_than_workers_are_submitted_at_once(jobs, tmp_path: Path) -> None:
     carried_out(plan(tmp_path, workers=3))
-    assert at_once == [3, 2]
+    assert jobs.at_once == [3, 2]
 
 
 def test_a_dead_job_loses_the_unit_that_it_was_at_and_the_rest_is_dealt_again(jobs, tmp_path: Path) -> None:
@@ -112,9 +105,8 @@ def test_a_dead_job_loses_the_unit_that_it_was_at_and_the_rest_is_dealt_again(jo
         if len(own.dealt) > 1:
             return all_done(own, job)
         first, second, *_ = job.units
-        own.begin(job, first)
-        own.end(job, first)
-        return own.begin(job, second)
+        own.does(job, first)
+        return job.is_at(second)
 
     jobs.work = staticmethod(dies)
     told = plan(tmp_path, workers=1, tasks=["quiz"], models=[{"name": "a"}])
@@ -125,27 +117,13 @@ def test_a_dead_job_loses_the_unit_that_it_was_at_and_the_rest_is_dealt_again(jo
     assert CampaignFolder(tmp_path).left(units_of(told)) == []
 
 
-def test_a_job_that_dies_after_its_last_record_has_lost_nothing(jobs, tmp_path: Path) -> None:
-    """The unit failed by itself; that is known."""
-
-    def dies(own: PaperJobs, job: SlurmJob) -> None:
-        for unit in job.units:
-            own.begin(job, unit)
-            own.end(job, unit, "ValueError: no")
-
-    jobs.work = staticmethod(dies)
-    heard = carried_out(plan(tmp_path, retries=0))
-    assert not [attempt for attempt in heard if attempt.lost]
-    assert len(heard) == 16
-
-
 def test_a_unit_whose_jobs_die_again_and_again_is_given_up_and_the_others_are_done(jobs, tmp_path: Path) -> None:
     def dies_at_quiz(own: PaperJobs, job: SlurmJob) -> None:
         for unit in job.units:
-            own.begin(job, unit)
             if unit.task == "quiz" and unit.kind == "run":
-                return
-            own.end(job, unit)
+                return job.is_at(unit)
+            own.does(job, unit)
+        return None
 
     jobs.work = staticmethod(dies_at_quiz)
     told = plan(tmp_path, shards=1, models=[{"name": "a"}])
@@ -155,43 +133,23 @@ def test_a_unit_whose_jobs_die_again_and_again_is_given_up_and_the_others_are_do
     assert sum(attempt.lost for attempt in heard) == 1 + 4
 
 
-def test_jobs_that_end_before_they_begin_end_the_campaign_with_the_reason(jobs, tmp_path: Path) -> None:
+def test_jobs_that_end_before_they_begin_end_the_campaign_with_the_reason(jobs, tmp_path: Path, caplog) -> None:
     jobs.work = staticmethod(lambda own, job: None)
     (tmp_path / "job.err").write_text("srun: starting\nModuleNotFoundError: No module named 'lm_eval'\n\n")
     with pytest.raises(ValueError, match="3 jobs in a row .* No module named 'lm_eval'"):
         carried_out(plan(tmp_path, workers=1))
-
-
-def test_jobs_of_an_earlier_driver_keep_their_units(jobs, tmp_path: Path, monkeypatch) -> None:
-    told = plan(tmp_path)
-    theirs = tuple(unit for unit in units_of(told) if unit.model == "a")
-    monkeypatch.setattr("tests.campaign.test_slurm_engine.EARLIER", [SlurmJob(tmp_path, "a-1", theirs, "slurm")])
-    heard = carried_out(told)
-    assert sorted(attempt.unit for attempt in heard) == sorted(units_of(told))
-    assert not [job for job in jobs.dealt if set(job.units) & set(theirs)]
-
-
-def test_attempts_that_an_adopted_job_made_before_count(jobs, tmp_path: Path, monkeypatch) -> None:
-    told = plan(tmp_path, shards=1, models=[{"name": "a"}], tasks=["quiz"], retries=0)
-    job = SlurmJob(tmp_path, "a-1", tuple(units_of(told)), "slurm")
-    monkeypatch.setattr("tests.campaign.test_slurm_engine.EARLIER", [job])
-    before = PaperJobs(told, tmp_path, "slurm")
-    before.begin(job, job.units[0])
-    before.end(job, job.units[0], "ValueError: no")
-    jobs.work = staticmethod(lambda own, job: own.end(job, job.units[1]))
-    heard = carried_out(told)
-    assert [(attempt.unit, attempt.ok) for attempt in heard] == [(job.units[1], True)]
-    assert not jobs.dealt
-
-
-def test_an_interrupted_driver_says_that_jobs_go_on(jobs, tmp_path: Path, caplog, monkeypatch) -> None:
-    def stop(own: PaperJobs) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(jobs, "ended", stop)
-    with pytest.raises(KeyboardInterrupt):
-        carried_out(plan(tmp_path))
     assert "they go on" in caplog.text
+
+
+def test_jobs_of_an_earlier_driver_keep_their_units_and_what_they_made_before_counts(jobs, tmp_path: Path) -> None:
+    told = plan(tmp_path, shards=1, retries=0)
+    theirs = tuple(unit for unit in units_of(told) if unit.model == "a")
+    jobs.earlier = [SlurmJob(tmp_path, "a-1", theirs, "slurm")]
+    PaperJobs(told, tmp_path, "slurm").does(jobs.earlier[0], theirs[0], "ValueError: no")
+    jobs.work = staticmethod(lambda own, job: [own.does(job, unit) for unit in job.units if unit != theirs[0]])
+    heard = carried_out(told)
+    assert sorted(attempt.unit for attempt in heard) == sorted(set(units_of(told)) - {theirs[0]})
+    assert {job.model for job in jobs.dealt} == {"b"}
 
 
 def test_every_unit_is_dealt_once_and_of_each_kind_as_many_to_each_job() -> None:
@@ -201,16 +159,13 @@ def test_every_unit_is_dealt_once_and_of_each_kind_as_many_to_each_job() -> None
         for kind in ("run", "leakage_perm", "leakage_tokens")
         for shard in range(3)
     ]
-    for n_jobs in (1, 2, 3, 4, 7):
+    for n_jobs in (1, 2, 3, 4, 7, 50):
         hands = dealt(units, n_jobs)
         assert sorted(unit for hand in hands for unit in hand) == sorted(units)
+        assert all(hands)
         for kind in ("run", "leakage_perm", "leakage_tokens"):
             sizes = [Counter(unit.kind for unit in hand)[kind] for hand in hands]
             assert max(sizes) - min(sizes) <= 1, (n_jobs, kind)
-
-
-def test_no_job_gets_nothing_to_do() -> None:
-    assert [len(hand) for hand in dealt(units_of(plan(Path()))[:2], 5)] == [1, 1]
 
 
 # ---------------------------------------------------------------------- what the plan says
@@ -220,19 +175,14 @@ def made(output: Path, address: str | None = THIS_MACHINE, **told: object) -> Sl
     return engine_of("slurm", address, plan(output, slurm=told), CampaignFolder(output))
 
 
-def test_names_of_sbatch_and_of_submitit_are_passed_on(tmp_path: Path) -> None:
-    more = {"additional_parameters": {"reservation": "eval"}, "slurm_qos": "low", "array_parallelism": 4}
-    made(tmp_path, partition="gpu", timeout_min=60, mem_gb=8, cpus_per_task=2, **more)
-
-
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ({"partitoin": "gpu"}, "partitoin"),
+        ({"partitoin": "gpu", "timeout_min": 60, "slurm_qos": "low", "mem_gb": 8}, "partitoin"),
         ({"timeout_min": "4 hours"}, "timeout_min"),
         ({"nodes": 2}, "a job is one process on one node"),
         ({"slurm_ntasks_per_node": 8}, "a job is one process on one node"),
-        ({"time": "4:00:00"}, "as timeout_min"),
+        ({"time": "4:00:00"}, "in minutes as timeout_min"),
     ],
     ids=lambda told: str(told),
 )
@@ -241,11 +191,6 @@ def test_a_parameter_that_cannot_be_used_is_one_sentence(tmp_path: Path, told, s
         made(tmp_path, **told)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_what_is_no_mapping_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="slurm is 'gpu'; give names and values"):
-        plan(tmp_path, slurm="gpu")
 
 
 def test_a_machine_without_slurm_and_an_unknown_address_are_refused(tmp_path: Path, monkeypatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lm_eval_leakage.jobs.driver import CampaignOutcome
-from lm_eval_leakage.jobs.folder import UNIT_FILE, CampaignFolder
+from lm_eval_leakage.jobs.folder import UNIT_FILE
 from lm_eval_leakage.jobs.manifest import IDENTITY_OF_UNIT, REPLACED, UNKNOWN, differs, refuse_another
 from lm_eval_leakage.jobs.plan import Unit, plan_of
 from lm_eval_leakage.jobs.verify import verify
@@ -71,18 +71,9 @@ def test_units_of_weights_that_were_retrained_under_the_same_path_are_run_again_
     (sentence,) = [one for one in said if "run again" in one]
     assert sentence.startswith("4 units of a are run again, since they are of another model (weights ")
     assert f"the earlier ones are now in {trained['output_path']}/{REPLACED}/" in sentence
-
-
-@pytest.mark.model
-def test_a_plan_that_grows_does_not_mix_two_models(here: Run, trained: dict[str, Any], weights: Path) -> None:
-    here(trained | {"tasks": ["quiz"]})
-    weights.write_text("2")
-    outcome = here(trained)
-    identities = [one[IDENTITY_OF_UNIT] for one in told(outcome)["units"].values()]
-    assert len(identities) == 4
-    assert all(one == identities[0] for one in identities)
-    assert len(told(outcome)[REPLACED]) == 2
-    assert verify(outcome.folder).found == ()
+    refuse_another(again.folder, "a", after["models"]["a"])
+    with pytest.raises(ValueError, match="a is not the model that answered a/quiz/.* start the campaign again"):
+        refuse_another(again.folder, "a", earlier)
 
 
 @pytest.mark.model
@@ -103,45 +94,28 @@ def test_units_that_do_not_say_which_model_answered_them_are_run_again(
 
 
 @pytest.mark.model
-def test_a_complete_unit_that_an_earlier_model_left_unpublished_is_run_again(
-    here: Run, trained: dict[str, Any], weights: Path
-) -> None:
-    folder = here(trained).folder
-    unit = Unit.of_id(UNITS[0])
-    folder.work_of(unit).parent.mkdir(parents=True)
-    folder.run_of(unit).rename(folder.work_of(unit))
-    weights.write_text("2")
-    outcome = here(trained)
-    assert outcome.n_done == 4
-    assert told(outcome)["units"][unit.id][IDENTITY_OF_UNIT] == told(outcome)["models"]["a"]
-    assert verify(folder).found == ()
-
-
-@pytest.mark.model
-def test_what_a_kill_left_of_answers_that_were_being_removed_is_no_file_of_the_unit(
-    here: Run, trained: dict[str, Any], tmp_path: Path
+def test_a_complete_unit_that_a_kill_left_unpublished_counts_only_if_its_model_is_the_same(
+    here: Run, trained: dict[str, Any], weights: Path, tmp_path: Path
 ) -> None:
     folder = here(trained).folder
     unit, n_before = Unit.of_id(UNITS[0]), n_asked(tmp_path)
     work = folder.work_of(unit)
     work.parent.mkdir(parents=True)
     folder.run_of(unit).rename(work)
-    name = f".leakage_answers.{'0' * 8}.{'1' * 32}"  # of another machine, which was lost
+    name = f".leakage_answers.{'0' * 8}.{'1' * 32}"  # answers that another machine, which was lost, was removing
     (work / f"{name}.part").touch()
     (work / f"{name}.files.part").mkdir()
     (work / f"{name}.files.part" / "a.sqlite").write_text("some answers")
     assert here(trained).n_done == 4
     assert n_asked(tmp_path) == n_before
     assert verify(folder).found == ()
-
-
-@pytest.mark.model
-def test_a_worker_refuses_to_add_to_the_units_of_another_model(here: Run, trained: dict[str, Any]) -> None:
-    folder = here(trained).folder
-    identity = told(here(trained))["models"]["a"]
-    refuse_another(folder, "a", identity)
-    with pytest.raises(ValueError, match="a is not the model that answered a/quiz/.* start the campaign again"):
-        refuse_another(folder, "a", {**identity, "dtype": "float16"})
+    work.parent.mkdir(parents=True)
+    folder.run_of(unit).rename(work)
+    weights.write_text("2")
+    outcome = here(trained)
+    assert outcome.n_done == 4
+    assert told(outcome)["units"][unit.id][IDENTITY_OF_UNIT] == told(outcome)["models"]["a"]
+    assert verify(folder).found == ()
 
 
 # ---------------------------------------------------------------------- what differs
@@ -156,7 +130,3 @@ def test_what_this_machine_does_not_see_is_no_difference_and_anything_else_is() 
     assert differs(seen, {**seen, "dtype": "float16"}) == "dtype bfloat16, now float16"
     assert differs(seen, {**seen, "apply_chat_template": "True"}) == "apply_chat_template not given, now True"
     assert differs({}, seen) == UNKNOWN
-
-
-def test_a_folder_without_units_has_nothing_to_refuse(tmp_path: Path) -> None:
-    refuse_another(CampaignFolder(tmp_path), "a", {"backend": "hf"})

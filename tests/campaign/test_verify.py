@@ -54,7 +54,7 @@ def copied(to: str) -> Change:
 
     def copy(folder: CampaignFolder) -> Any:
         shutil.copytree(folder.runs / QUIZ, folder.runs / to)
-        write_tables(folder)
+        write_tables(folder, print)
         return [(folder.runs / to.split("/")[0], FORGED)]
 
     return copy
@@ -79,7 +79,7 @@ def unit(folder: CampaignFolder) -> Any:
     del manifest["units"][QUIZ]
     folder.write_manifest(manifest)
     shutil.rmtree((folder.runs / QUIZ).parent)
-    write_tables(folder)
+    write_tables(folder, print)
     return [(QUIZ, "is in the plan, but not in the manifest")]
 
 

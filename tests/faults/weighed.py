@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -22,14 +23,13 @@ import yaml
 from lm_eval.api.registry import model_registry
 from lm_eval.loggers import evaluation_tracker
 
-from lm_eval_leakage import check
+from lm_eval_leakage import check, cli
 from lm_eval_leakage.jobs import driver
 from lm_eval_leakage.jobs.unit_worker import InlineEngine
 from lm_eval_leakage.logs import answer_store
 from tests.campaign.campaigns import SHAPE
 from tests.checking.conftest import NamedFake, OptionOrders, normal, questions, written
 from tests.faults.children import Ended, child
-from tests.faults.commands import typed
 
 NAME = "weighed"
 TEXT = "{{question}}\nA. {{choices[0]}}\nB. {{choices[1]}}\nC. {{choices[2]}}\nD. {{choices[3]}}\nAnswer:"
@@ -46,11 +46,13 @@ class Weighed(NamedFake):
     orders of DOCS. It notes each request where `notes` says.
 
     at: what happens before an answer, by its number; pace: seconds per answer
+    spoil: makes something else of the answers to requests, of which the model then reports none as it goes
     """
 
     at: Mapping[int, Callable[[], object]] = {}  # set before a fork
     notes: Path = Path(os.devnull)
     pace = 0.0
+    spoil: Callable[[Sequence[Any], Sequence[Any]], Any] | None = None
     n_answered = 0
     tokenizer_name = "of-words"
 
@@ -76,7 +78,7 @@ class Weighed(NamedFake):
     def value(self, context: str, continuation: str) -> float:
         return self.by_orders(context, continuation) + 0.5 * normal(f"{self.salt}{context}{continuation}") - 20.0
 
-    def loglikelihood(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
+    def loglikelihood(self, requests: Sequence[Any], **_: Any) -> Any:
         answers = []
         for request in requests:
             Weighed.n_answered += 1
@@ -84,8 +86,9 @@ class Weighed(NamedFake):
             time.sleep(self.pace)
             answers.append((self.value(*request.args), False))
             os.write(self._notes, (json.dumps(request.args) + "\n").encode())
-            self.cache_hook.add_partial("loglikelihood", request.args, answers[-1])
-        return answers
+            if self.spoil is None:
+                self.cache_hook.add_partial("loglikelihood", request.args, answers[-1])
+        return answers if self.spoil is None else type(self).spoil(answers, requests)
 
 
 def _set_clock(ahead: float) -> None:
@@ -114,7 +117,7 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.out = folder, folder / "out"
-        self.model, self.notes = folder / "model", folder / "notes"
+        self.model, self.notes, self.log = folder / "model", folder / "notes", folder / "log"
         self.as_new()
 
     def as_new(self) -> None:
@@ -137,13 +140,13 @@ class Place:
 
     # ------------------------------------------------------------------ commands
 
-    def check(self, at: Mapping[int, Callable[[], object]] | None = None, **how: Any) -> Ended:
+    def check(self, **how: Any) -> Ended:
         """`check --fail-on evidence`, in a fork."""
         arguments = ",".join(f"{name}={value}" for name, value in {"pretrained": self.model, **self.arguments}.items())
         words = ["check", "--model", NAME, "--model_args", arguments, "--tasks", str(self.quiz), *self.asked_with]
-        return self._run([*words, "--output_path", str(self.out), "--fail-on", "evidence"], at, how)
+        return self.command(*words, "--output_path", str(self.out), "--fail-on", "evidence", **how)
 
-    def campaign(self, at: Mapping[int, Callable[[], object]] | None = None, **how: Any) -> Ended:
+    def campaign(self, **how: Any) -> Ended:
         """Of one model on the benchmark, run and audited, in a fork."""
         tasks = self.folder / "tasks"
         tasks.mkdir(exist_ok=True)
@@ -154,23 +157,30 @@ class Place:
         asked = {"apply_chat_template": True} if self.asked_with else {}
         plan = {"models": [model | asked], "tasks": ["quiz"], "include_path": str(tasks), "audits": ["leakage_perm"]}
         (self.folder / "plan.yaml").write_text(yaml.safe_dump(plan))
-        return self._run(["check", str(self.folder / "plan.yaml"), "--output_path", str(self.out)], at, how)
+        return self.command("check", str(self.folder / "plan.yaml"), "--output_path", str(self.out), **how)
 
     def command(self, *words: str, **how: Any) -> Ended:
         """Any other one, in a fork."""
-        return self._run(words, None, how)
+        return self.run(["lm-eval-leakage", *words], cli.main, **how)
 
-    def _run(
-        self, words: Sequence[str], at: Mapping[int, Callable[[], object]] | None, how: Mapping[str, Any]
+    def run(
+        self,
+        words: Sequence[str],
+        program: Callable[[], object],
+        at: Mapping[int, Callable[[], object]] | None = None,
+        **how: Any,
     ) -> Ended:
+        """How: see `child`."""
+
         def run() -> None:
             Weighed.at, Weighed.notes, Weighed.n_answered = at or {}, self.notes, 0
             answer_store.ANSWERS_AT_ONCE = ANSWERS_KEPT
             if self.clock:
                 _set_clock(self.clock)
-            typed(words)()
+            sys.argv = [*words]
+            program()
 
-        return child(run, self.folder / "log", **how)
+        return child(run, self.log, **how)
 
     # ------------------------------------------------------------------ what they say
 

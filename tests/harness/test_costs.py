@@ -11,7 +11,7 @@ import pytest
 from lm_eval import simple_evaluate
 from lm_eval.models.huggingface import HFLM
 
-from lm_eval_leakage.harness.costs import AS_GIVEN, RunSize, Speed, TaskCost, as_markdown, as_records, costs, speed_of
+from lm_eval_leakage.harness.costs import RunSize, Speed, as_markdown, as_records, costs, speed_of
 from lm_eval_leakage.scoring.prefix_tree import TokenCounts, TokenEstimate
 from tests.checking.conftest import GivenTasksOnly, questions, written
 from tests.harness.test_prefix_tree_lm import checkpoint, tokenizer_over_bytes
@@ -75,19 +75,19 @@ def test_an_audit_costs_what_a_run_sends(model, chat: bool, questions_file, monk
             {"question": "One?", "choices": ["a"], "answer": 0},
         ]
     )
-    (found,) = costs([TASK], model, metadata=metadata, apply_chat_template=chat)
+    (found,) = costs([TASK], model, metadata=metadata, apply_chat_template=chat).values()
     texts = sent(model, TASK, monkeypatch, metadata=metadata, apply_chat_template=chat)
-    counts = found.size.tokens.counts
+    counts = found.tokens.counts
     assert (counts.n_texts, counts.n_tree_tokens) == (len(texts), len(prefixes(texts)))
     assert counts.n_row_tokens == sum(len(text) - 1 for text in texts)
-    assert sum(found.size.untestable.values()) == 1
+    assert sum(found.untestable.values()) == 1
 
 
 def test_an_audit_with_a_limit_costs_what_its_drawn_questions_do(model, questions_file, monkeypatch) -> None:
     metadata = questions_file([doc | {"question": "Which? " * (1 + row)} for row, doc in enumerate(questions(12))])
-    (found,) = costs([TASK], model, metadata=metadata, limit=3)
+    (found,) = costs([TASK], model, metadata=metadata, limit=3).values()
     texts = sent(model, TASK, monkeypatch, metadata=metadata, limit=3)
-    assert found.size.tokens.counts.n_tree_tokens == len(prefixes(texts))
+    assert found.tokens.counts.n_tree_tokens == len(prefixes(texts))
 
 
 @pytest.mark.parametrize("n_examples", [0, 3])
@@ -95,29 +95,29 @@ def test_a_task_with_examples_costs_what_a_run_sends(model, n_examples: int, tmp
     file = written(tmp_path, questions(12))
     task = {"file": file, "output": "multiple_choice", "target": "answer", "metric": "acc"}
     (tmp_path / "few.yaml").write_text(FEW.format(**task))
-    (found,) = costs(["few"], model, include_paths=[str(tmp_path)], num_fewshot=n_examples, limit=10)
+    (found,) = costs(["few"], model, include_paths=[str(tmp_path)], num_fewshot=n_examples, limit=10).values()
     texts = sent(model, "few", monkeypatch, include=str(tmp_path), num_fewshot=n_examples, limit=10)
-    assert found.size.tokens.counts.n_tree_tokens == len(prefixes(texts))
-    assert found.size.n_requests == len(texts) == 40
+    assert found.tokens.counts.n_tree_tokens == len(prefixes(texts))
+    assert found.n_requests == len(texts) == 40
 
 
 def test_a_task_that_generates_is_told_by_what_it_may_write(model, tmp_path: Path) -> None:
     file = written(tmp_path, questions(3))
     task = {"file": file, "output": "generate_until", "target": "{{choices[0]}}", "metric": "exact_match"}
     (tmp_path / "few.yaml").write_text(FEW.format(**task) + "generation_kwargs: {max_gen_toks: 50, until: []}\n")
-    (found,) = costs(["few"], model, include_paths=[str(tmp_path)])
-    assert (found.size.method, found.size.n_requests, found.size.n_generated) == ("generate_until", 3, 150)
+    (found,) = costs(["few"], model, include_paths=[str(tmp_path)]).values()
+    assert (found.method, found.n_requests, found.n_generated) == ("generate_until", 3, 150)
 
 
 def test_requests_about_equal_questions_are_counted_once(model, questions_file, monkeypatch) -> None:
     metadata = questions_file([*questions(4), *questions(2)])
-    (found,) = costs([TASK], model, metadata=metadata)
+    (found,) = costs([TASK], model, metadata=metadata).values()
     texts = sent(model, TASK, monkeypatch, metadata=metadata)
-    counts = found.size.tokens.counts
+    counts = found.tokens.counts
     assert counts.n_texts == len(texts) == len({*texts})
     assert counts.n_row_tokens == sum(len(text) - 1 for text in texts)
-    (without,) = costs([TASK], model, metadata=questions_file(questions(4)))
-    assert counts == without.size.tokens.counts
+    (without,) = costs([TASK], model, metadata=questions_file(questions(4))).values()
+    assert counts == without.tokens.counts
 
 
 def test_an_unknown_task_is_refused_with_the_nearest_name(model) -> None:
@@ -127,29 +127,29 @@ def test_an_unknown_task_is_refused_with_the_nearest_name(model) -> None:
 
 def test_a_sample_is_close_to_all_questions(model, questions_file) -> None:
     metadata = questions_file(questions(150))
-    (exact,), (found,) = (costs([TASK], model, metadata=metadata, questions=n) for n in (None, 15))
-    assert (exact.size.tokens.errors.n_tree_tokens, found.size.tokens.n_measured) == (0, 15)
+    exact, found = (costs([TASK], model, metadata=metadata, questions=n)[TASK] for n in (None, 15))
+    assert (exact.tokens.errors.n_tree_tokens, found.tokens.n_measured) == (0, 15)
     for name in ("n_row_tokens", "n_tree_tokens", "n_block_tokens"):
-        error, all_of_them = (getattr(one, name) for one in (found.size.tokens.errors, exact.size.tokens.counts))
+        error, all_of_them = (getattr(one, name) for one in (found.tokens.errors, exact.tokens.counts))
         # numbered questions share more with each other the more there are
-        assert abs(getattr(found.size.tokens.counts, name) - all_of_them) <= 3 * error + 0.02 * all_of_them
+        assert abs(getattr(found.tokens.counts, name) - all_of_them) <= 3 * error + 0.02 * all_of_them
         assert error < 0.02 * all_of_them
 
 
 # ---------------------------------------------------------------------- on screen
 
 
-def cost_of(task: str, n_requests: int, n_error: int = 0, method: str = "loglikelihood", **given: Any) -> TaskCost:
+def size_of(n_requests: int, n_error: int = 0, method: str = "loglikelihood", **given: Any) -> RunSize:
     counts = TokenCounts(n_requests, 100 * n_requests, 100 * n_requests, 25 * n_requests, 40 * n_requests)
     errors = TokenCounts(0, n_error, n_error, n_error, n_error)
     tokens = TokenEstimate(counts, errors, 50 if n_error else 1000, 1000)
     usual = {"n_generated": 0, "n_characters": 0, "untestable": Counter[str]()} | given
-    return TaskCost(task, RunSize(method, tokens, **usual))
+    return RunSize(method, tokens, **usual)
 
 
 def test_the_table_shows_errors_ratio_and_time() -> None:
-    found = [cost_of("a", 24_000, 31_234, untestable=Counter({"too short": 3})), cost_of("b", 1000)]
-    text = as_markdown(found, "hf-prefix-tree", speed_of(8e9, 400))
+    found = {"a": size_of(24_000, 31_234, untestable=Counter({"too short": 3})), "b": size_of(1000)}
+    text = as_markdown(found, "hf-prefix-tree", speed_of(8e9, 400), {})
     assert "| a | 1,000 | 24,000 | 2,400,000 ± 1.3 % | 600,000 ± 5.2 % | 960,000 ± 3.3 % | 4.00 | 24 s |" in text
     assert "| b | 1,000 | 1,000 | 100,000 | 25,000 | 40,000 | 4.00 | 1 s |" in text
     assert "| all | 2,000 | 25,000 |" in text
@@ -158,19 +158,19 @@ def test_the_table_shows_errors_ratio_and_time() -> None:
 
 
 def test_generated_tokens_are_at_most_and_share_nothing() -> None:
-    text = as_markdown([cost_of("a", 10, method="generate_until", n_generated=5000)], "hf", Speed())
-    assert "| a | 1,000 | 10 | 1,000 | – | – | 5,000 |" in text
+    text = as_markdown({"a": size_of(10, method="generate_until", n_generated=5000)}, "hf", Speed(), {})
+    assert "| a | 1,000 | 10 | 1,000 | 5,000 |" in text
     assert "time" not in text
 
 
 def test_a_task_that_the_model_cannot_answer_is_marked() -> None:
     refusals = {"loglikelihood": "chat gives no log-likelihoods"}
-    given = ([cost_of("a", 10)], "chat", Speed(), refusals)
+    given = ({"a": size_of(10)}, "chat", Speed(), refusals)
     assert "a cannot run: chat gives no log-likelihoods" in as_markdown(*given)
     assert as_records(*given)[0]["why_not"] == refusals["loglikelihood"]
 
 
 def test_json_has_the_numbers_of_the_table() -> None:
-    (record,) = as_records([cost_of("a", 24, 7)], "vllm-prefix-tree", Speed(100.0, AS_GIVEN))
+    (record,) = as_records({"a": size_of(24, 7)}, "vllm-prefix-tree", Speed(100.0), {})
     assert json.loads(json.dumps(record)) == record
     assert (record["n_read"], record["seconds"], record["n_tree_tokens"]) == (960, 9.6, 600)
