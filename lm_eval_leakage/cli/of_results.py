@@ -181,12 +181,11 @@ def report(args: argparse.Namespace) -> None:
 def leaderboard(args: argparse.Namespace) -> None:
     """compare many models on many benchmarks: verdicts, then shares flagged and ranks with intervals"""
     from lm_eval_leakage.results import leaderboard as standings
-    from lm_eval_leakage.results.leaderboard_page import render
 
     annotations = _annotations(args)
     board = standings.leaderboard(annotations)
     if args.format == "html":
-        _write_page(render(board), args.output_path or Path("leaderboard.html"))
+        _write_page(standings.as_page(board), args.output_path or Path("leaderboard.html"))
     else:
         text = (standings.as_csv if args.format == "csv" else standings.as_markdown)(board)
         if args.output_path is None:

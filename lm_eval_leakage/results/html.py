@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from lm_eval_leakage import __version__
 from lm_eval_leakage.results import formatting
-from lm_eval_leakage.results.charts import HEIGHT, WIDTH
+from lm_eval_leakage.results.charts import HEIGHT, WIDTH, tick_text
 from lm_eval_leakage.results.data_verdict import EVIDENCE_LEVEL, STRONG_LEVEL
 from lm_eval_leakage.texts import visible
 
@@ -41,6 +41,7 @@ def environment() -> Environment:
         origin_lines=origin_lines,
         together=together,
         breakable=breakable,
+        tick_text=tick_text,
     )
     found.globals.update(_values())
     return found

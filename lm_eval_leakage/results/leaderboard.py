@@ -1,7 +1,5 @@
-"""Records of the leaderboard: many models on many benchmarks.
-
-Models on each benchmark, the most suspicious verdict first, and ranked by how many questions are flagged; each rank
-is an interval.
+"""The leaderboard: models on each benchmark, the most suspicious verdict first, and ranked by how many questions are
+flagged; each rank is an interval. As Markdown, CSV, JSON records and one HTML page.
 
 Two models differ if McNemar's exact test over the questions on which both were tested, adjusted for the number of
 pairs (Holm), is significant at 5 %. A model's rank is then at least 1 + the number of models that are flagged more
@@ -17,14 +15,45 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 from lm_eval_leakage.detectors.choice_confusion import difference
 from lm_eval_leakage.logs.run import Problem
-from lm_eval_leakage.results.columns import ARM_COLUMNS, CONFUSION, FLAGGED
-from lm_eval_leakage.results.formatting import DASH, csv_of, markdown_of
+from lm_eval_leakage.results.charts import DotChart, Dots, ticks_of
+from lm_eval_leakage.results.columns import (
+    ARM_COLUMNS,
+    CONFUSION,
+    FLAGGED,
+    FLAGGED_UNGUARDED,
+    MODEL,
+    N_TESTED,
+    NULL_RATE,
+    OF_VERDICT,
+    VERDICT,
+    badge_of,
+)
+from lm_eval_leakage.results.comparison import common_basis, comparison
+from lm_eval_leakage.results.data_verdict import WORDS
+from lm_eval_leakage.results.formatting import (
+    COUNT,
+    DASH,
+    EMPTY,
+    NUMBER,
+    TEXT,
+    WITH_ERROR,
+    Cell,
+    Column,
+    csv_of,
+    markdown_of,
+    tabulate,
+    whole_percent,
+)
+from lm_eval_leakage.results.html import render
+from lm_eval_leakage.results.page import CHECKED, FIRST, MODEL_AND_BENCHMARK, benchmark_table
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
 from lm_eval_leakage.results.tables import Suspicion, cells, suspicion
+from lm_eval_leakage.results.told_verdicts import by_chance, sentence_to_copy
 from lm_eval_leakage.texts import visible
 
 
@@ -203,3 +232,109 @@ def records(board: Leaderboard) -> list[Mapping[str, object]]:
     nothing = dict.fromkeys(("rank_low", "rank_high", "more_than", "n_common"))
     found += [{"benchmark": row.task, **nothing, **flat_row(row)} for row in untested]
     return found
+
+
+# ---------------------------------------------------------------------- as a page
+
+Place = tuple[Board, Standing]
+
+
+def _of_place(column: Column[Row]) -> Column[Place]:
+    return Column(column.heading, column.kind, lambda place: column.cell(place[1].row), column.meaning)
+
+
+def _rank(place: Place) -> Cell:
+    one = place[1]
+    return Cell(one.ranks, "", one.first + one.last) if one.ranks else EMPTY
+
+
+STANDINGS: Sequence[Column[Place]] = (
+    *map(_of_place, (MODEL_AND_BENCHMARK, *FIRST)),
+    Column(
+        "rank by flags",
+        NUMBER,
+        _rank,
+        "1 means flagged most often; an interval from 1 + the number of models with significantly more flags, to the "
+        "number of models minus those with significantly fewer",
+    ),
+)
+FURTHER = (*(one for one in OF_VERDICT if one.heading and one is not VERDICT), FLAGGED_UNGUARDED, N_TESTED)
+ALL_STANDINGS: Sequence[Column[Place]] = (
+    *STANDINGS,
+    Column(
+        MORE_THAN,
+        TEXT,
+        lambda place: shortened(place[1].more_than) if place[1].more_than else "",
+        "models with significantly fewer flags (McNemar's exact test, adjusted for the number of pairs)",
+    ),
+    *map(_of_place, FURTHER),
+    Column(
+        "common", COUNT, lambda place: place[0].n_common, "questions on which all models of the benchmark were tested"
+    ),
+)
+CONFUSION_ARMS: Sequence[Column[Row]] = (
+    MODEL,
+    Column("benchmark", TEXT, lambda row: row.task),
+    Column("original", WITH_ERROR, ARM_COLUMNS["original"].of),
+    Column("generalized", WITH_ERROR, ARM_COLUMNS["generalized"].of),
+    Column("difference", WITH_ERROR, lambda row: _signed(CONFUSION.cell(row)), "generalized minus original"),
+)
+
+
+def as_page(leaderboard: Leaderboard) -> str:
+    boards = leaderboard.boards
+    places = [(board, one) for board in boards for one in board.standings]
+    rows = [one.row for _, one in places]
+    ticks = ticks_of(FLAGGED.of(row) for row in rows)  # one scale for all charts
+    shown = [_shown(board) for board in boards]
+    return render(
+        "leaderboard.html.j2",
+        leaderboard=leaderboard,
+        boards=shown,
+        on_top=shown[0]["comparison"] if len(shown) == 1 else None,
+        how_to_read=HOW_TO_READ,
+        table=tabulate(places, STANDINGS, lambda place: place[0].benchmark),
+        all_columns=tabulate(places, ALL_STANDINGS, lambda place: place[0].benchmark),
+        charts=[_chart(board, ticks) for board in boards if any(FLAGGED.of(one.row) for one in board.standings)],
+        checked=benchmark_table(rows, CHECKED),
+        citations=[sentence for row in rows if (sentence := sentence_to_copy(row))],
+        confusion=tabulate(leaderboard.confused, CONFUSION_ARMS, lambda row: row.task),
+        has_verdicts=any(row.verdict.word for row in rows),
+        has_flags=any(FLAGGED.of(row) for row in rows),
+    )
+
+
+def _shown(board: Board) -> dict[str, Any]:
+    """On top of the page: the models by verdict, the first few by name; who is flagged most and least; a plot."""
+    rows = [standing.row for standing in board.standings]
+    judged = []
+    for word in reversed(WORDS):
+        names = [row.model for row in rows if row.verdict.word == word]
+        left = len(names) - NAMES_SHOWN
+        if names:
+            judged.append((word, badge_of(word), [*names[:NAMES_SHOWN], *([f"{left} more"] if left > 0 else [])]))
+    drawn = comparison(rows) if common_basis(rows) else None  # the flags have charts of their own
+    return {"benchmark": board.benchmark, "judged": judged, "flags": _flags(rows), "comparison": drawn}
+
+
+def _flags(rows: Sequence[Row]) -> str:
+    tested = [row for row in rows if FLAGGED.of(row)]
+    if not tested:
+        return ""
+    most, least = (find(tested, key=lambda row: FLAGGED.of(row).value) for find in (max, min))
+    highest, lowest = (whole_percent(FLAGGED.of(row).value) for row in (most, least))
+    if most is least:
+        return f"{highest} of questions flagged{by_chance(most)}."
+    return f"Flagged: {lowest} of questions for {least.model} to {highest} for {most.model}{by_chance(most)}."
+
+
+def _chart(board: Board, ticks: Sequence[float]) -> DotChart:
+    """Like Figure 3 of Ni et al. (2025)."""
+    rows = [standing.row for standing in board.standings]
+    dots = [Dots(row.model, {"flagged": FLAGGED.of(row)}, NULL_RATE.of(row), note=row.verdict.word) for row in rows]
+    return DotChart(board.benchmark, "share of questions flagged, 95 % interval", dots, ticks)
+
+
+def _signed(cell: Cell) -> Cell:
+    is_gain = cell.order is not None and cell.order > 0
+    return Cell(f"+{cell.text}", cell.small, cell.order) if is_gain else cell

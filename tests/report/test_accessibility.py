@@ -12,8 +12,8 @@ import pytest
 
 from lm_eval_leakage.logs.run import Problem
 from lm_eval_leakage.records import OrderAnswers
-from lm_eval_leakage.results import leaderboard_page, page
-from lm_eval_leakage.results.leaderboard import leaderboard
+from lm_eval_leakage.results import page
+from lm_eval_leakage.results.leaderboard import as_page, leaderboard
 from lm_eval_leakage.results.result_types import Annotation, DetectorValue
 from lm_eval_leakage.stats.pooling import Estimate
 from tests.report.browsing import needs_browser, open_all_details, scheme_is, started, width_is, written
@@ -58,7 +58,7 @@ PAGES = {
     "report": lambda: page.render(two_models()),
     "report of one model": lambda: page.render([annotation(*[audited(i) for i in range(12)])]),
     "report without audits": lambda: page.render([annotation(rows=(replace(row(), values={}, n_tested=0),))]),
-    "leaderboard": lambda: leaderboard_page.render(leaderboard(two_models())),
+    "leaderboard": lambda: as_page(leaderboard(two_models())),
 }
 
 

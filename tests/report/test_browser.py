@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lm_eval_leakage.results import leaderboard_page, page
+from lm_eval_leakage.results import page
 from lm_eval_leakage.results.data_verdict import WORDS
-from lm_eval_leakage.results.leaderboard import Board, Leaderboard, Standing
+from lm_eval_leakage.results.leaderboard import Board, Leaderboard, Standing, as_page
 from lm_eval_leakage.stats.pooling import Estimate
 from tests.report.browsing import needs_browser, open_all_details, scheme_is, started, width_is, written
 from tests.report.made import OF_WORD, annotation, answered, audited, row
@@ -269,7 +269,7 @@ def test_a_leaderboard_sorts_filters_and_asks_for_nothing(browser, tmp_path) -> 
         Board(name, tuple(Standing(row(model=model), rank, rank) for rank, model in enumerate("AB", 1)), 100)
         for name in ("mmlu", "arc")
     ]
-    place = written(tmp_path, leaderboard_page.render(Leaderboard(tuple(boards))))
+    place = written(tmp_path, as_page(Leaderboard(tuple(boards))))
     browser.get("about:blank")
     browser.get_log("performance")
     browser.get_log("browser")

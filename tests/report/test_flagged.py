@@ -60,7 +60,7 @@ def test_the_budget_holds_and_what_it_leaves_out_is_counted() -> None:
     found = listed(annotation(*many), 10_000)
     assert n_bytes(found.data) <= 10_000
     assert 0 < found.n_listed < 100
-    assert found.n_left_out == 100 - found.n_listed
+    assert found.n_flagged == 100
     assert [entry["m"] for entry in json.loads(found.data)] == [100.0 - i for i in range(found.n_listed)]
     one_more = n_bytes(found.data) // found.n_listed
     assert n_bytes(found.data) + one_more + 1 > 10_000
@@ -69,7 +69,7 @@ def test_the_budget_holds_and_what_it_leaves_out_is_counted() -> None:
 def test_one_huge_question_does_not_keep_out_the_others() -> None:
     huge = audited(0, margin=9.0, question="x" * LONGEST_QUESTION)
     found = listed(annotation(huge, audited(1)), PLENTY)
-    assert (found.n_listed, found.n_left_out) == (1, 1)
+    assert (found.n_listed, found.n_flagged) == (1, 2)
 
 
 def test_nothing_in_the_data_can_end_the_script() -> None:

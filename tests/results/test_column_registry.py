@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from lm_eval_leakage.results import columns as registry
-from lm_eval_leakage.results import leaderboard_page
 from lm_eval_leakage.results import page as verdict_table
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.columns import measured
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.data_verdict import NO_VERDICT
 from lm_eval_leakage.results.formatting import NUMBER, WITH_ERROR, Column
-from lm_eval_leakage.results.leaderboard import leaderboard
+from lm_eval_leakage.results.leaderboard import as_page, leaderboard
 from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import flat_row
@@ -210,7 +209,7 @@ def test_the_leaderboards_name_columns_as_the_report_does(runs) -> None:
     found = annotate([runs])
     ours = (*verdict_table.FIRST, *verdict_table.CHECKED)
     own = {"rank by flags", "common", "benchmark", *(column.heading for column in ours)}
-    heads = set(Parsed(leaderboard_page.render(leaderboard(found))).heads())
+    heads = set(Parsed(as_page(leaderboard(found))).heads())
     assert heads - own <= {column.heading for column in registry.displayed()}
 
 

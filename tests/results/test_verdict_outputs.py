@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lm_eval_leakage.results import leaderboard_page, page
+from lm_eval_leakage.results import page
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.data_verdict import WORDS, in_words
-from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, leaderboard
+from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard
 from lm_eval_leakage.results.tables import as_text, records, verdicts_in_words, write
 from tests.report.parsed import Parsed
 from tests.results.harness_files import answered, audited, row, write_run
@@ -66,7 +66,7 @@ def test_each_word_is_in_every_output(tmp_path: Path, word: str) -> None:
     assert verdicts_in_words(found[0].rows, "table") == f"bench: {judged.verdict.sentence}"
     assert f"{word} bench {plain(in_words(judged.verdict, short=True))}" in Parsed(page.render(found)).text
     board = leaderboard(found)
-    assert f"bench {word} m " in Parsed(leaderboard_page.render(board)).text
+    assert f"bench {word} m " in Parsed(as_page(board)).text
     assert f"| {word} |" in as_markdown(board)
     assert [line["verdict"] for line in csv.DictReader(io.StringIO(as_csv(board)))] == [word]
     (results,) = (file for file in write(found[0], "0", tmp_path / "out") if file.name.startswith("results"))
