@@ -38,7 +38,6 @@ def environment() -> Environment:
         number=formatting.number,
         count=formatting.count,
         counted=formatting.counted,
-        origin_lines=origin_lines,
         together=together,
         breakable=breakable,
         tick_text=tick_text,
@@ -95,12 +94,3 @@ def together(text: str) -> Markup:
 def breakable(name: str) -> Markup:
     """Allows a long name to wrap after each `_` and `/`."""
     return Markup(re.sub(r"[_/]", r"\g<0><wbr>", str(escape(visible(name)))))
-
-
-def origin_lines(value: object) -> list[str]:
-    """A value of `Annotation.origins` as lines."""
-    if isinstance(value, dict):
-        return [f"{key}: {', '.join(origin_lines(part))}" for key, part in value.items()]
-    if isinstance(value, list | tuple):
-        return [line for part in value for line in origin_lines(part)]
-    return [str(value)]

@@ -114,6 +114,21 @@ HOW_TO_READ = (
     "Intervals and lists hold for all models at once with probability 95 %."
 )
 NAMES_SHOWN = 5
+CONFUSION_ACCURACY = "Accuracy on the original and on the generalized benchmark, ± standard errors."
+
+
+def _signed(cell: Cell) -> Cell:
+    is_gain = cell.order is not None and cell.order > 0
+    return Cell(f"+{cell.text}", cell.small, cell.order) if is_gain else cell
+
+
+CONFUSION_ARMS: Sequence[Column[Row]] = (
+    MODEL,
+    Column("benchmark", TEXT, lambda row: row.task),
+    Column("original", WITH_ERROR, ARM_COLUMNS["original"].of),
+    Column("generalized", WITH_ERROR, ARM_COLUMNS["generalized"].of),
+    Column("difference", WITH_ERROR, lambda row: _signed(CONFUSION.cell(row)), "generalized minus original"),
+)
 
 
 def leaderboard(annotations: Sequence[Annotation]) -> Leaderboard:
@@ -168,20 +183,19 @@ def _apart(rows: Sequence[Row]) -> Iterable[tuple[int, int]]:
 
 
 def as_markdown(board: Leaderboard) -> str:
-    """A table per benchmark, and choice confusion as in Yao et al., Table 4."""
+    """A table per benchmark, and choice confusion."""
     parts = []
     for own in board.boards:
         head, *body = cells([standing.row for standing in own.standings])
         lines = [
             [one.ranks or DASH, *line, shortened(one.more_than)] for one, line in zip(own.standings, body, strict=True)
         ]
-        ranked = [["rank", *head, MORE_THAN], *lines]
-        text = f"{own.n_common} questions that all {len(own.standings)} models were tested on"
-        text += f". {HOW_TO_READ}"
-        parts.append(f"## {visible(own.benchmark)}\n\n{text}\n\n{markdown_of(ranked)}")
-    if confused := confusion_cells(board):
-        text = "Accuracy in percent: original → generalized (difference)."
-        parts.append(f"## Choice confusion\n\n{text}\n\n{markdown_of(confused)}")
+        table = markdown_of([["rank", *head, MORE_THAN], *lines])
+        text = f"{own.n_common} questions that all {len(own.standings)} models were tested on. {HOW_TO_READ}"
+        parts.append(f"## {visible(own.benchmark)}\n\n{text}\n\n{table}")
+    if board.confused:
+        table = markdown_of(tabulate(board.confused, CONFUSION_ARMS).cells)
+        parts.append(f"## Choice confusion\n\n{CONFUSION_ACCURACY}\n\n{table}")
     return "\n\n".join(parts)
 
 
@@ -189,24 +203,6 @@ def shortened(models: Sequence[str]) -> str:
     """The models' names; the number of the rest if they are many."""
     rest = len(models) - NAMES_SHOWN
     return ", ".join(models[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "") or DASH
-
-
-def confusion_cells(board: Leaderboard) -> list[list[str]]:
-    """Models by benchmarks; empty without that audit."""
-    benchmarks = list(dict.fromkeys(row.task for row in board.confused))
-    by_model: dict[str, dict[str, Row]] = {}
-    for row in board.confused:
-        by_model.setdefault(row.model, {})[row.task] = row
-    lines = [[model, *(_confusion(own.get(name)) for name in benchmarks)] for model, own in by_model.items()]
-    return [["model", *benchmarks], *lines] if lines else []
-
-
-def _confusion(row: Row | None) -> str:
-    if row is None:
-        return DASH
-    original, generalized = (100 * ARM_COLUMNS[arm].of(row).value for arm in ("original", "generalized"))
-    change = CONFUSION.of(row)
-    return f"{original:.1f} → {generalized:.1f} ({100 * change.value:+.1f} ± {100 * change.stderr:.1f})"
 
 
 def as_csv(board: Leaderboard) -> str:
@@ -258,7 +254,11 @@ STANDINGS: Sequence[Column[Place]] = (
         "number of models minus those with significantly fewer",
     ),
 )
-FURTHER = (*(one for one in OF_VERDICT if one.heading and one is not VERDICT), FLAGGED_UNGUARDED, N_TESTED)
+FURTHER = (
+    *(one for one in OF_VERDICT if one.heading and one is not VERDICT),
+    FLAGGED_UNGUARDED,
+    N_TESTED,
+)
 ALL_STANDINGS: Sequence[Column[Place]] = (
     *STANDINGS,
     Column(
@@ -271,13 +271,6 @@ ALL_STANDINGS: Sequence[Column[Place]] = (
     Column(
         "common", COUNT, lambda place: place[0].n_common, "questions on which all models of the benchmark were tested"
     ),
-)
-CONFUSION_ARMS: Sequence[Column[Row]] = (
-    MODEL,
-    Column("benchmark", TEXT, lambda row: row.task),
-    Column("original", WITH_ERROR, ARM_COLUMNS["original"].of),
-    Column("generalized", WITH_ERROR, ARM_COLUMNS["generalized"].of),
-    Column("difference", WITH_ERROR, lambda row: _signed(CONFUSION.cell(row)), "generalized minus original"),
 )
 
 
@@ -293,6 +286,7 @@ def as_page(leaderboard: Leaderboard) -> str:
         boards=shown,
         on_top=shown[0]["comparison"] if len(shown) == 1 else None,
         how_to_read=HOW_TO_READ,
+        confusion_accuracy=CONFUSION_ACCURACY,
         table=tabulate(places, STANDINGS, lambda place: place[0].benchmark),
         all_columns=tabulate(places, ALL_STANDINGS, lambda place: place[0].benchmark),
         charts=[_chart(board, ticks) for board in boards if any(FLAGGED.of(one.row) for one in board.standings)],
@@ -310,9 +304,8 @@ def _shown(board: Board) -> dict[str, Any]:
     judged = []
     for word in reversed(WORDS):
         names = [row.model for row in rows if row.verdict.word == word]
-        left = len(names) - NAMES_SHOWN
         if names:
-            judged.append((word, badge_of(word), [*names[:NAMES_SHOWN], *([f"{left} more"] if left > 0 else [])]))
+            judged.append((word, badge_of(word), shortened(names)))
     drawn = comparison(rows) if common_basis(rows) else None  # the flags have charts of their own
     return {"benchmark": board.benchmark, "judged": judged, "flags": _flags(rows), "comparison": drawn}
 
@@ -333,8 +326,3 @@ def _chart(board: Board, ticks: Sequence[float]) -> DotChart:
     rows = [standing.row for standing in board.standings]
     dots = [Dots(row.model, {"flagged": FLAGGED.of(row)}, NULL_RATE.of(row), note=row.verdict.word) for row in rows]
     return DotChart(board.benchmark, "share of questions flagged, 95 % interval", dots, ticks)
-
-
-def _signed(cell: Cell) -> Cell:
-    is_gain = cell.order is not None and cell.order > 0
-    return Cell(f"+{cell.text}", cell.small, cell.order) if is_gain else cell

@@ -43,6 +43,7 @@ from lm_eval_leakage.results.formatting import (
     DASH,
     EMPTY,
     NUMBER,
+    PERCENT,
     TEXT,
     WITH_ERROR,
     Cell,
@@ -50,7 +51,6 @@ from lm_eval_leakage.results.formatting import (
     Table,
     count,
     counted,
-    error_cell,
     html_of,
     number,
     percent,
@@ -99,13 +99,8 @@ def _flagged(row: Row) -> Cell:
     return Cell(whole_percent(rate.value), f"{count(n_flagged(row))} of {count(row.n_tested)}", rate.value)
 
 
-def _expected(row: Row) -> Cell:
-    rate = NULL_RATE.of(row)
-    return EMPTY if math.isnan(rate) else Cell(whole_percent(rate), order=rate)
-
-
 def _accuracy(row: Row) -> Cell:
-    cell = error_cell(ACCURACY.of(row))
+    cell = ACCURACY.cell(row)
     metric = row.metric.partition(",")[0]
     return cell if metric in ("acc", "") or cell == EMPTY else Cell(cell.text, metric, cell.order)
 
@@ -122,7 +117,7 @@ MODEL_AND_BENCHMARK: Column[Row] = Column("model", TEXT, lambda row: Cell(row.mo
 FIRST: Sequence[Column[Row]] = (  # what a reader needs first
     VERDICT,
     Column("flagged", NUMBER, _flagged, FLAGGED.meaning),
-    Column("expected", NUMBER, _expected, NULL_RATE.meaning),
+    replace(NULL_RATE, heading="expected", kind=PERCENT),
     Column(
         "p or ratio",
         NUMBER,

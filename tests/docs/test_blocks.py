@@ -27,13 +27,6 @@ def test_the_argument_parsers_accept_a_command(block: Block, words: list[str], a
     assert accepted(words), f"{block}: {' '.join(words)}"
 
 
-def test_many_commands_are_checked() -> None:
-    """Among them those behind launchers, prompts, continued lines and list items."""
-    found = {str(block).partition(":")[0] for block, _ in all_commands()}
-    assert len(all_commands()) > 50
-    assert {"README.md", "docs/howto/clusters.md", "docs/lab.md", "docs/howto/own_benchmark.md"} <= found
-
-
 @pytest.mark.parametrize("block", all_blocks("python"), ids=str)
 def test_a_python_block_compiles_and_finds_what_it_imports(block: Block) -> None:
     for node in ast.walk(ast.parse(block.text, str(block))):

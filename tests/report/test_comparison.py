@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -29,12 +28,6 @@ def test_preferences_are_drawn_where_all_verdicts_rest_on_the_same() -> None:
     assert by_orders.caption == "Compared with other orders of the same options. Dashed: no preference."
 
 
-def test_a_model_without_a_test_has_a_line_without_a_mark() -> None:
-    found = comparison([judged("A"), row(model="U", verdict=UNDECIDED)])
-    assert len(found.marks) == 1
-    assert found.description.endswith("; U (cannot be told)")
-
-
 def test_flags_are_drawn_where_verdicts_rest_on_different_things_or_have_no_test() -> None:
     assert comparison([row(verdict=UNDECIDED), row()]).title == "Share of questions flagged"
     rows = [judged("A"), judged("B", basis=BY_REFERENCE)]
@@ -53,12 +46,6 @@ def test_without_verdicts_and_flags_there_is_nothing_to_draw() -> None:
     assert comparison([]) is None
     with pytest.raises(ValueError, match="no audit of these runs has option orders or flags; run one first"):
         comparison_plot([annotation(rows=(row(flagged_rate=UNKNOWN),))])
-
-
-def test_what_no_audit_covers_is_not_in_the_plot() -> None:
-    nothing = row(model="N", flagged_rate=UNKNOWN)
-    for judged_ones in ([judged("A"), judged("B")], [row(model="A"), row(model="B")]):
-        assert [one.title[0] for one in comparison([*judged_ones, nothing]).rows] == ["A", "B"]
 
 
 def test_labels_are_as_short_as_the_rows_allow() -> None:
@@ -96,14 +83,6 @@ def test_a_plot_is_well_formed_svg_with_a_title_a_description_and_an_alternative
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     # the most suspicious first
     assert [text for text in texts if text.startswith("t<")] == ["t<3>&", "t<2>&", "t<1>&", "t<0>&"]
-
-
-def test_a_plot_needs_no_other_file_and_follows_dark_mode() -> None:
-    svg = plotted().svg
-    assert "prefers-color-scheme:dark" in svg
-    assert re.findall(r"url\(|href|@import|<script", svg) == []
-    defined = set(re.findall(r"(--[\w-]+):", svg))
-    assert set(re.findall(r"var\((--[\w-]+)\)", svg)) == defined
 
 
 def test_a_plot_is_saved_as_svg_alone_and_the_same_runs_give_the_same_plot(tmp_path) -> None:

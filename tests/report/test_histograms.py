@@ -80,12 +80,6 @@ def test_120_orders_are_in_24_bins_of_5() -> None:
     assert all(bin_.expected.value == pytest.approx(5) for bin_ in histogram.bins)
 
 
-def test_a_last_bin_that_is_smaller_expects_less() -> None:
-    (histogram,), _ = rank_histograms([audited(n_orders=50)] * 100)
-    assert [bin_.high - bin_.low for bin_ in histogram.bins] == [3] * 16 + [2]
-    assert histogram.bins[-1].expected.value == pytest.approx(100 * 2 / 50)
-
-
 def test_each_number_of_orders_has_a_chart_of_its_own_and_few_questions_have_none() -> None:
     found = [audited(n_orders=120)] * 30 + [audited()] * 40 + [audited(n_orders=6)] * 3
     drawn, undrawn = rank_histograms(found)
@@ -120,12 +114,6 @@ def test_one_huge_margin_is_in_the_last_bar_and_does_not_hide_the_others(huge) -
 
 def test_undefined_margins_and_untested_questions_are_not_drawn() -> None:
     assert margin_histogram([audited(margin=None), audited(margin=math.nan), audited(flagged=None)]) is None
-
-
-def test_margins_of_zero_are_one_bar() -> None:
-    histogram = margin_histogram([audited(margin=0.0, flagged=False)] * 3)
-    assert counts(histogram) == [(3, 0)]
-    assert histogram.bins[0].label == "all"
 
 
 def test_ranks_are_among_the_orders_that_the_verdict_compares() -> None:

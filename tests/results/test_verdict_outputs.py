@@ -15,7 +15,7 @@ from lm_eval_leakage.results import page
 from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.data_verdict import WORDS, in_words
 from lm_eval_leakage.results.leaderboard import as_csv, as_markdown, as_page, leaderboard
-from lm_eval_leakage.results.tables import as_text, records, verdicts_in_words, write
+from lm_eval_leakage.results.tables import as_text, verdicts_in_words, write
 from tests.report.parsed import Parsed
 from tests.results.harness_files import answered, audited, row, write_run
 
@@ -73,14 +73,6 @@ def test_each_word_is_in_every_output(tmp_path: Path, word: str) -> None:
     assert json.loads(results.read_text())["leakage"]["rows"][0]["verdict"] == word
 
 
-def test_no_question_has_a_verdict_of_its_own(tmp_path: Path) -> None:
-    write_run(tmp_path, "m", {"bench": [answered(i, row(i), i < 20) for i in range(N)]})
-    write_run(tmp_path, "m", {"bench_leakage_perm": of_word("strong evidence")})
-    found = records(annotate([tmp_path]))
-    assert len(found) == N
-    assert not {key for record in found for key in record if "verdict" in key or "evidence" in key}
-
-
 def test_a_clean_benchmark_of_natural_orders_with_many_flags_is_not_called_suspicious(tmp_path: Path) -> None:
     write_run(tmp_path, "m", {"bench_leakage_perm": asked(0, "written", control=True, natural=2.0)})
     found = annotate([tmp_path])
@@ -96,13 +88,6 @@ def test_a_clean_benchmark_of_natural_orders_with_many_flags_is_not_called_suspi
     assert "none found bench No significantly stronger preference for" in Parsed(page.render(found)).text
 
 
-def test_without_a_control_natural_orders_have_a_ratio_and_no_pvalue(tmp_path: Path) -> None:
-    write_run(tmp_path, "m", {"bench_leakage_perm": asked(0, "written", natural=2.0)})
-    (record,) = json.loads(as_text(annotate([tmp_path])[0].rows, "json"))
-    assert (record["verdict"], record["evidence_pvalue"]) == ("cannot be told", None)
-    assert 1 < record["order_ratio_low"] < record["order_ratio"]
-
-
 def test_the_words_of_models_shown_together_are_decided_by_adjusted_pvalues(tmp_path: Path) -> None:
     write_run(tmp_path, "m0", {"bench_leakage_perm": of_word("evidence")})
     (alone,) = annotate([tmp_path])
@@ -114,34 +99,6 @@ def test_the_words_of_models_shown_together_are_decided_by_adjusted_pvalues(tmp_
     assert {one.rows[0].verdict.word for one in together} == {"none found"}
     assert together[0].rows[0].verdict.pvalue == alone.rows[0].verdict.pvalue
     assert "evidence for" not in as_markdown(leaderboard(together))
-
-
-def test_a_log_without_the_status_of_its_orders_names_the_remedy_and_its_flags_still_count(tmp_path: Path) -> None:
-    write_run(tmp_path, "m", {"bench_leakage_perm": asked(N, None)})
-    found = annotate([tmp_path])
-    (told,) = verdicts_in_words(found[0].rows, "table").splitlines()
-    assert told.startswith(
-        "bench: cannot be told: the log does not say whether the published orders are random; run the audit again"
-    )
-    assert "cannot be told bench The log does not say" in Parsed(page.render(found)).text
-    assert json.loads(as_text(found[0].rows, "json"))[0]["flagged_rate"] == 1
-
-
-@pytest.mark.parametrize("known", [{}, {"published_orders": "drawn"}, {"published_orders": "written"}])
-def test_a_single_order_is_no_answer_to_option_orders(tmp_path: Path, known: dict[str, str]) -> None:
-    lines = [audited(row(i), False, n_orders=1, resps=[[["-1.0", "False"]]], **known) for i in range(N)]
-    write_run(tmp_path, "m", {"bench_leakage_perm": lines})
-    assert annotate([tmp_path])[0].rows[0].verdict.word == ""
-
-
-def test_an_audit_without_option_orders_has_no_verdict(tmp_path: Path) -> None:
-    lines = [audited(row(i), i < 3, n_orders=None, resps=[["text"]]) for i in range(N)]
-    write_run(tmp_path, "m", {"bench_leakage_tail": lines})
-    found = annotate([tmp_path])
-    assert found[0].rows[0].verdict.word == verdicts_in_words(found[0].rows, "table") == ""
-    for text in (as_text(found[0].rows, "table"), *map(str, Parsed(page.render(found)).heads())):
-        assert "verdict" not in text
-    assert 'class="badge' not in page.render(found)
 
 
 def test_on_a_board_the_most_suspicious_verdict_comes_first_whatever_the_flags(tmp_path: Path) -> None:
