@@ -197,13 +197,20 @@ def leaderboard(args: argparse.Namespace) -> None:
 
 def _annotations(args: argparse.Namespace) -> Sequence[Annotation]:
     from lm_eval_leakage.logs.calibration_file import read_calibration
-    from lm_eval_leakage.results.annotate import Choices, annotate
+    from lm_eval_leakage.results.annotate import annotate
     from lm_eval_leakage.results.verdicts import Calibrating
 
     calibrations = [read_calibration(file) for file in args.calibration]
     calibrating = [Calibrating(one, args.calibrated_by or one.usual_detector, args.fpr) for one in calibrations]
     aliases = dict(_alias(text) for text in args.alias)
-    return annotate(args.runs, args.audit, Choices(args.detector, calibrating, args.reference, aliases))
+    return annotate(
+        args.runs,
+        args.audit,
+        detector=args.detector,
+        calibrating=calibrating,
+        references=args.reference,
+        aliases=aliases,
+    )
 
 
 def _alias(text: str) -> tuple[str, str]:

@@ -20,65 +20,57 @@ from lm_eval_leakage.results.rows import Part, adjusted_rows, rows_of
 from lm_eval_leakage.results.verdicts import Calibrating, audited_questions, calibrating_of
 
 
-@dataclass(frozen=True)
-class Choices:
-    """What a user may choose.
+def annotate(
+    runs: Sequence[Path],
+    audits: Sequence[Path] = (),
+    *,
+    detector: str | None = None,
+    calibrating: Sequence[Calibrating] = (),
+    references: Sequence[Path] = (),
+    aliases: Mapping[str, str] | None = None,
+) -> list[Annotation]:
+    """One annotation per model, of all runs and audits in the folders.
 
+    audits: folders of audits, unless they are among those of the runs
     detector: id of the one whose flags the columns show; by default max_order where it was run
     calibrating: calibrations, each used for its own model
     references: folders of other models' runs and audits: their answers tell how hard a question is, and their scores
         of option orders how natural the published one is
     aliases: other names of models and the name to use, if a model was run and audited under two names
-    """
-
-    detector: str | None = None
-    calibrating: Sequence[Calibrating] = ()
-    references: Sequence[Path] = ()
-    aliases: Mapping[str, str] = field(default_factory=dict)
-
-
-DEFAULT = Choices()
-
-
-def annotate(runs: Sequence[Path], audits: Sequence[Path] = (), choices: Choices = DEFAULT) -> list[Annotation]:
-    """One annotation per model, of all runs and audits in the folders.
-
-    audits: folders of audits, unless they are among those of the runs
 
     Raises ValueError if a folder holds no run, or if no audit has the chosen detector.
     """
     problems: list[Problem] = []
     by_model: dict[str, list[Run]] = defaultdict(list)
-    aliases = {sanitized(name): model for name, model in choices.aliases.items()}
+    names = {sanitized(name): model for name, model in (aliases or {}).items()}
     for run in find_runs([*runs, *audits], problems):
-        known = replace(run, model=aliases.get(run.key, run.model))
+        known = replace(run, model=names.get(run.key, run.model))
         by_model[known.key].append(known)
-    references = _references(choices.references, aliases, problems)
-    found = [_annotation(own, references, choices, model) for model, own in by_model.items()]
-    if choices.detector and not any(one.detector for one in found):
+    known_of = _references(references, names, problems)
+    found = []
+    for model, own in by_model.items():
+        others = [one for name, one in known_of.items() if name != model]  # a model is no reference for itself
+        found.append(_annotation(own, others, detector, calibrating))
+    if detector and not any(one.detector for one in found):
         told = "; ".join(str(problem) for one in found for problem in one.problems)
-        raise ValueError(f"no audit of any model has the detector {choices.detector!r}: {told}")
+        raise ValueError(f"no audit of any model has the detector {detector!r}: {told}")
     rows = iter(adjusted_rows([row for one in found for row in one.rows]))
     first, *rest = [replace(one, rows=tuple(islice(rows, len(one.rows)))) for one in found]
     return [replace(first, problems=(*problems, *first.problems)), *rest]  # problems of files that name no model
 
 
 def _annotation(
-    runs: Sequence[Run],
-    references: Mapping[str, _Reference],
-    choices: Choices,
-    key: str,
+    runs: Sequence[Run], references: Sequence[_Reference], detector: str | None, calibrations: Sequence[Calibrating]
 ) -> Annotation:
     problems: list[Problem] = []
     model = next((run.model for run in reversed(runs) if run.results_file), runs[-1].model)
-    calibrating = calibrating_of(model, choices.calibrating, problems)
-    audited = audited_questions(lines_of_audits(runs, problems), problems, choices.detector, calibrating)
-    others = [own for name, own in references.items() if name != key]  # a model is no reference for itself
-    found = tuple(_with_orders(one, others) for one in audited.found)
+    calibrating = calibrating_of(model, calibrations, problems)
+    audited = audited_questions(lines_of_audits(runs, problems), problems, detector, calibrating)
+    found = tuple(_with_orders(one, references) for one in audited.found)
     joining = Joining(found)
     groups = {group: members for run in with_audits(runs) for group, members in benchmarks_of_groups(run).items()}
     parts = [_part(one, joining, problems) for one in chosen_runs(runs, problems)]
-    rows = rows_of(model, parts, joining.unanswered(), groups, audited.calibrated, _ease(others))
+    rows = rows_of(model, parts, joining.unanswered(), groups, audited.calibrated, _ease(references))
     made = provenances(runs)
     own_groups = [part.answered.run.results.get("group_subtasks") or {} for part in parts]
     return Annotation(

@@ -42,28 +42,23 @@ def environment() -> Environment:
         breakable=breakable,
         tick_text=tick_text,
     )
-    found.globals.update(_values())
-    return found
-
-
-def _values() -> dict[str, object]:
-    """What all templates may use."""
-    style, script, plot_style = asset("page.css"), asset("page.js"), asset("plot.css")
-    return {
-        "style": Markup(style),
-        "script": Markup(script),
-        "plot_style": Markup(plot_style),
-        "policy": f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
+    style, script = asset("page.css"), asset("page.js")
+    found.globals.update(
+        style=Markup(style),
+        script=Markup(script),
+        plot_style=Markup(asset("plot.css")),
+        policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'",
-        "version": __version__,
-        "width": WIDTH,
-        "height": HEIGHT,
-        "zoom": ZOOM,
-        "n_problems": N_PROBLEMS,
-        "n_missing": N_MISSING,
-        "evidence_level": EVIDENCE_LEVEL,
-        "strong_level": STRONG_LEVEL,
-    }
+        version=__version__,
+        width=WIDTH,
+        height=HEIGHT,
+        zoom=ZOOM,
+        n_problems=N_PROBLEMS,
+        n_missing=N_MISSING,
+        evidence_level=EVIDENCE_LEVEL,
+        strong_level=STRONG_LEVEL,
+    )
+    return found
 
 
 def render(template: str, **values: object) -> str:

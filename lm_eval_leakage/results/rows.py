@@ -49,7 +49,8 @@ class Part:
     pooled: PooledMetrics | None = None
 
 
-Begun = tuple[Row, Mapping[str, Estimate]]  # a row without values, and its metrics as the harness reported them
+# A row without values, its metrics as the harness reported them, and its questions.
+Begun = tuple[Row, Mapping[str, Estimate], Sequence[AnnotatedQuestion]]
 
 
 def rows_of(
@@ -66,13 +67,12 @@ def rows_of(
     groups_of_audits: groups of the audited benchmarks, with their members
     ease: share of reference models that answer a question correctly, by its hash or content
     """
-    rows: list[Row] = []
-    for (row, told), questions in [*_groups(model, parts), *_tasks(model, parts)]:
-        rows += _of_metrics(row, told, questions, calibrating, ease)
+    begun = [*_groups(model, parts), *_tasks(model, parts)]
+    rows = [row for one in begun for row in _of_metrics(*one, calibrating, ease)]
     return [*rows, *_of_audits(model, unanswered, groups_of_audits, calibrating)]
 
 
-def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[Begun, Sequence[AnnotatedQuestion]]]:
+def _groups(model: str, parts: Sequence[Part]) -> Iterator[Begun]:
     shown: set[tuple[str, str]] = set()
     for part in parts:
         run, n_shot = part.answered.run, part.answered.n_shot
@@ -89,17 +89,17 @@ def _groups(model: str, parts: Sequence[Part]) -> Iterator[tuple[Begun, Sequence
             own = [(task, same[task].pooled) for task in tasks if task in same and same[task].answered.run is run]
             pooled_tasks = [(task, metrics) for task, metrics in own if metrics]
             told = metrics_of_group(group, pooled_tasks, run.shards) if run.shards else _told(run, group)
-            yield (_begun(model, group, GROUP_LEVEL, n_shot, n, above, run), told), pooled
+            yield _begun(model, group, GROUP_LEVEL, n_shot, n, above, run), told, pooled
 
 
-def _tasks(model: str, parts: Sequence[Part]) -> Iterator[tuple[Begun, Sequence[AnnotatedQuestion]]]:
+def _tasks(model: str, parts: Sequence[Part]) -> Iterator[Begun]:
     for part in parts:
         task, run, n_shot = part.answered.task, part.answered.run, part.answered.n_shot
         group = outermost(task, run.results.get("group_subtasks") or {})
         told = _told(run, task) if part.pooled is None else part.pooled.told
-        yield (_begun(model, task, TASK_LEVEL, n_shot, n_told(run, task) or 0, group, run), told), part.questions
+        yield _begun(model, task, TASK_LEVEL, n_shot, n_told(run, task) or 0, group, run), told, part.questions
         for subject, found in _by_subject(task, part.questions):
-            yield (_begun(model, subject, SUBJECT_LEVEL, n_shot, 0, group, run), {}), found
+            yield _begun(model, subject, SUBJECT_LEVEL, n_shot, 0, group, run), {}, found
 
 
 def _begun(model: str, task: str, level: str, n_shot: str, n: int, group: str, run: Run | None) -> Row:

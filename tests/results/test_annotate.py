@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binom, binomtest
 
 from lm_eval_leakage.results import columns
-from lm_eval_leakage.results.annotate import Choices, annotate
+from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.verdicts import Calibrating
 from lm_eval_leakage.stats.combined import CombinedScore
 from lm_eval_leakage.stats.known_scores import COMBINED, EVERY_CLASS, OWN, Calibration, KnownScores
@@ -108,13 +108,13 @@ def test_of_two_ways_of_one_statistic_the_one_with_more_questions_is_shown_and_t
     (found,) = annotate([tmp_path])
     assert columns.FLAGGED.of(rows_of(found)["bench", "acc,none"]).value == 0
     assert any(other in str(problem) for problem in found.problems)
-    (found,) = annotate([tmp_path], choices=Choices(detector=other))
+    (found,) = annotate([tmp_path], detector=other)
     assert rows_of(found)["bench", "acc,none"].n_tested == 1
 
 
 def test_a_detector_that_was_not_run_is_refused_with_those_that_were(folder) -> None:
     with pytest.raises(ValueError, match="'stepwise'.*max_order"):
-        annotate([folder], choices=Choices(detector="stepwise"))
+        annotate([folder], detector="stepwise")
 
 
 def test_audits_of_a_group_alone_have_the_groups_row_too(tmp_path) -> None:
@@ -165,7 +165,7 @@ def calibration(model: str) -> Calibration:
 
 
 def test_a_calibration_gives_its_flags_and_the_share_of_seen_questions(folder) -> None:
-    (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(calibration("m"))]))
+    (found,) = annotate([folder], calibrating=[Calibrating(calibration("m"))])
     only = rows_of(found)["bench_history", "acc,none"]
     assert columns.CALIBRATED.of(only).value == pytest.approx(8 / 24)
     fpr = 4 / 99  # of 99 known-unseen questions as many as keep the conformal p-value at 5 % or below
@@ -188,7 +188,7 @@ KNOWN = calibration("m")
     ids=["model", "benchmark", "audits", "no combined score", "no score"],
 )
 def test_a_calibration_that_does_not_fit_is_not_used_and_said_to(folder, given, detector, said) -> None:
-    (found,) = annotate([folder], choices=Choices(calibrating=[Calibrating(given, detector)]))
+    (found,) = annotate([folder], calibrating=[Calibrating(given, detector)])
     assert math.isnan(columns.CALIBRATED.of(found.rows[0]).value)
     assert any(said in str(problem) for problem in found.problems)
 
@@ -203,10 +203,10 @@ def test_within_strata_of_what_a_reference_knows_easy_questions_do_not_read_as_l
         tmp_path / "runs", "m", {"bench_leakage_perm": [audited(row(10**6 + i), flagged[i]) for i in range(120)]}
     )
     (plain,) = annotate([tmp_path / "runs"])
-    (strict,) = annotate([tmp_path / "runs"], choices=Choices(references=[tmp_path / "ref"]))
+    (strict,) = annotate([tmp_path / "runs"], references=[tmp_path / "ref"])
     assert columns.GAP_ADJUSTED.of(rows_of(plain)["bench", "acc,none"]).value > 0.5
     assert columns.GAP_ADJUSTED.of(rows_of(strict)["bench", "acc,none"]).value == pytest.approx(0)
-    (itself,) = annotate([tmp_path / "runs"], choices=Choices(references=[tmp_path / "runs"]))
+    (itself,) = annotate([tmp_path / "runs"], references=[tmp_path / "runs"])
     assert rows_of(itself) == rows_of(plain)  # a model is no reference of its own
 
 

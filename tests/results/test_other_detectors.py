@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom
 
 from lm_eval_leakage import load_run
-from lm_eval_leakage.results.annotate import Choices, annotate
+from lm_eval_leakage.results.annotate import annotate
 from lm_eval_leakage.results.columns import OUTLIER, question_columns
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.page import render
@@ -135,6 +135,6 @@ def test_a_statistic_is_found_by_its_name_whatever_its_pipeline_is_called(tmp_pa
     others = [named(number, "rotation", "outlier", True) for number in range(N)]
     write_run(tmp_path, "m", {"bench_leakage_perm": lines, "bench_leakage_rotations": others})
     for wanted in (None, "max_order"):
-        (annotation,) = annotate([tmp_path], choices=Choices(detector=wanted))
+        (annotation,) = annotate([tmp_path], detector=wanted)
         assert annotation.detector == "max_order:orders=12"
         assert math.isnan(OUTLIER.of(annotation.rows[0]).value)
