@@ -225,6 +225,7 @@ def _of_arm(name: str) -> Column[AuditedQuestion]:
     return _of_question(f"right_{name}", meaning, lambda one: one.arms and bool(getattr(one.arms, name)))
 
 
+# In the files the run's metrics come before IS_AUDITED, and the values of other detectors last.
 RUN_COLUMNS: Sequence[Column[AnnotatedQuestion]] = (
     _of_question("task", "as the harness names it"),
     _of_question("n_shot", "number of examples before the question"),
@@ -248,9 +249,3 @@ AUDIT_COLUMNS: Sequence[Column[AuditedQuestion]] = (
     _of_question("calibrated_flagged", "by the calibration"),
     *map(_of_arm, ARMS),
 )
-
-
-def question_columns() -> list[Column[Any]]:
-    """All of them in the order of the files, where the run's metrics come before IS_AUDITED and the values of other
-    detectors last."""
-    return [*RUN_COLUMNS, IS_AUDITED, *AUDIT_COLUMNS]

@@ -90,6 +90,9 @@ class Identification:
         return max(fitting, default=(0, 0))
 
 
+_Ranked = tuple[dict[str, float], dict[str, str], KnownScores]  # p-values, classes, and what they are compared with
+
+
 def identify(
     runs: Sequence[tuple[Path, Calibration]], problems: list[Problem], detector: str = COMBINED, level: float = 0.1
 ) -> Identification:
@@ -104,9 +107,7 @@ def identify(
     """
     rows: dict[str, Mapping[str, Any]] = {}
     copies: dict[str, dict[str, Mapping[str, Any]]] = {}
-    models: list[
-        tuple[dict[str, float], dict[str, str], KnownScores]
-    ] = []  # p-values, classes, what they compare with
+    models: list[_Ranked] = []
     for folder, calibration in runs:
         asked = questions_of_model(folder, calibration, problems)
         for one in asked:

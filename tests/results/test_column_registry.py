@@ -160,18 +160,6 @@ def test_each_benchmark_has_its_verdict_in_words_once(full) -> None:
     assert [line.partition(": ")[0] for line in several] == ["- m, bench", "- &lt;b>\\n, bench"]
 
 
-def test_in_text_tables_a_negative_number_keeps_its_sign_in_every_encoding(full) -> None:
-    lost = Estimate(-0.25, 0.01, -0.3, -0.2)
-    negative = replace(
-        full, model="a − b", values={**full.values, "accuracy_unflagged": lost, "confusion_delta": lost}
-    )
-    head, line = as_text([negative, full], "markdown").splitlines()[::2]
-    cells = dict(zip(head.strip("| ").split(" | "), line.strip("| ").split(" | "), strict=True))
-    assert cells["accuracy, unflagged"] == "-0.250 [-0.30, -0.20]"
-    assert cells["choice confusion"] == "-0.250 ± 0.010"
-    assert cells["model"] == "a − b"
-
-
 def test_a_row_that_knows_nothing_of_a_column_is_undefined_in_it_and_never_zero() -> None:
     bare = Row("m", "t", "task", "acc,none", "0", 1, Estimate(), 0, 0)
     flat = flat_row(bare)

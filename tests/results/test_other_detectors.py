@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from lm_eval_leakage import load_run
 from lm_eval_leakage.results.annotate import annotate
-from lm_eval_leakage.results.columns import OUTLIER, question_columns
+from lm_eval_leakage.results.columns import AUDIT_COLUMNS, IS_AUDITED, OUTLIER, RUN_COLUMNS
 from lm_eval_leakage.results.conditions import Condition
 from lm_eval_leakage.results.page import render
 from lm_eval_leakage.results.result_types import DetectorValue, detector_values
@@ -112,7 +112,7 @@ def test_values_of_some_questions_are_those_questions_mean() -> None:
 
 
 def test_the_docs_have_the_table_of_a_questions_columns() -> None:
-    lines = [f"| `{column.key}` | {column.meaning} |" for column in question_columns()]
+    lines = [f"| `{column.key}` | {column.meaning} |" for column in (*RUN_COLUMNS, IS_AUDITED, *AUDIT_COLUMNS)]
     table = "\n".join(["| key | meaning |", "|---|---|", *lines])
     assert table in ANNOTATE_DOCS.read_text(encoding="utf-8"), f"docs/annotate.md must have this table:\n{table}"
 
