@@ -12,7 +12,7 @@ Source: simultaneous intervals of ranks from pairwise tests, Al Mohamad, van Zwe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -54,6 +54,7 @@ from lm_eval_leakage.results.result_types import Annotation, Row
 from lm_eval_leakage.results.rows import SUBJECT_LEVEL, flat_row
 from lm_eval_leakage.results.tables import Suspicion, cells, suspicion
 from lm_eval_leakage.results.told_verdicts import by_chance, sentence_to_copy
+from lm_eval_leakage.stats.order_sum import adjusted_by_holm
 from lm_eval_leakage.texts import visible
 
 
@@ -168,18 +169,17 @@ def _place(standing: Standing) -> tuple[Suspicion, int, int, float, str]:
     return suspicion(row.verdict), standing.first, standing.last, -flagged.value if flagged else 1.0, row.model
 
 
-def _apart(rows: Sequence[Row]) -> Iterable[tuple[int, int]]:
+def _apart(rows: Sequence[Row]) -> list[tuple[int, int]]:
     """Pairs whose first model is flagged more often, by Holm's procedure."""
-    tests = []
+    pairs, pvalues = [], []
     for one, other in combinations(range(len(rows)), 2):
         common = [name for name in rows[one].flags if name in rows[other].flags]
-        change = difference([rows[one].flags[name] for name in common], [rows[other].flags[name] for name in common])
         if common:
-            tests.append((change.pvalue, (one, other) if change.value < 0 else (other, one)))
-    for index, (pvalue, pair) in enumerate(sorted(tests)):
-        if pvalue * (len(tests) - index) > RANK_LEVEL:
-            return
-        yield pair
+            first, second = ([rows[place].flags[name] for name in common] for place in (one, other))
+            change = difference(first, second)
+            pairs.append((one, other) if change.value < 0 else (other, one))
+            pvalues.append(change.pvalue)
+    return [pair for pair, p in zip(pairs, adjusted_by_holm(pvalues), strict=True) if p <= RANK_LEVEL]
 
 
 def as_markdown(board: Leaderboard) -> str:
