@@ -49,6 +49,7 @@ from lm_eval_leakage.results.formatting import (
     Cell,
     Column,
     Table,
+    cells_of,
     count,
     counted,
     html_of,
@@ -414,4 +415,4 @@ class LoadedRun(list[dict[str, Scalar]]):
 
     def _repr_html_(self) -> str:
         rows = benchmarks(row for annotation in self.annotations for row in annotation.rows)
-        return html_of(tabulate(rows, IN_NOTEBOOKS).cells)
+        return html_of(cells_of(rows, IN_NOTEBOOKS))
